@@ -1,0 +1,40 @@
+# `make test` needs python3 (3.11 or 3.12) with pip, and nothing else; it makes .venv by itself.
+
+PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2>/dev/null \
+	&& echo $$p && break; done)
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest --durations=10
+# Ray and MLflow take seconds to import, so that their folders' doctests wait for `make test`.
+FAST := -m "not ray and not mlflow and not soak" \
+	--ignore=mtcon_ray/sweep --ignore=mtcon_ray/tracking
+
+.PHONY: demo check test soak lint clean
+
+demo: .venv/ready  ## the main job: a temperature sweep on drawn images
+	$(BIN)/python experiments/sweep_temperature.py
+
+check: lint  ## seconds: style, types, fast tests
+	$(PYTEST) $(FAST)
+
+test: lint  ## what CI runs: everything but the soak tests
+	$(PYTEST) -m "not soak"
+
+soak: .venv/ready  ## by hand: many rounds, load
+	$(PYTEST) -m soak
+
+lint: .venv/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean:  ## the environment and caches; results under ~/mtcon-ray stay
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/ready: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or 3.12 found; name one: make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
+	@touch $@

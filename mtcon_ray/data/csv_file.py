@@ -1,0 +1,126 @@
+"""A CSV of strings whose every cell can be pointed at: its row as a spreadsheet counts it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from mtcon_ray.data.batch import MISSING
+from mtcon_ray.errors import DataError, nearest
+
+UNKNOWN_BIT = 255
+BITS = {"": UNKNOWN_BIT, "0": 0, "1": 1, "-1": 0, "0.0": 0, "1.0": 1, "-1.0": 0}
+
+
+@dataclass(frozen=True)
+class CsvFile:
+    """Columns of text; rows[i] is the row of item i in the file, whose header is row 1."""
+
+    path: Path
+    columns: dict[str, np.ndarray]
+    rows: np.ndarray
+
+    def column(self, name: str, field: str) -> np.ndarray:
+        """Cells of a column, object [N] of str, "" where empty. Raises DataError if absent."""
+        if name not in self.columns:
+            raise DataError(
+                f"{self.path} must have the column {name!r} that data.{field} names"
+                f"{nearest(name, self.columns)}"
+            )
+        return self.columns[name]
+
+    def refuse(self, bad: np.ndarray, column: str, rule: str) -> None:
+        """Raises DataError at the first item where `bad` bool [N] holds."""
+        if bad.any():
+            item = int(np.flatnonzero(bad)[0])
+            others = int(bad.sum()) - 1
+            raise DataError(
+                f"column {column!r} of {self.path} must {rule}, got "
+                f"{self.columns[column][item]!r} in row {self.rows[item]}"
+                + (f" and {others} more such rows" if others else "")
+            )
+
+
+def read_csv(path: Path) -> CsvFile:
+    """The whole file as text; rows without any text are skipped. Raises DataError."""
+    cells = _cells(path)
+    header = [str(name) for name in cells[0]]
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice:
+        raise DataError(f"columns of {path} must have different names, got {twice[0]!r} twice")
+    filled = np.flatnonzero((cells[1:] != "").any(axis=1))
+    if len(filled) == 0:
+        raise DataError(f"{path} must have rows below its header, got none")
+    body = cells[1:][filled]
+    columns = {name: body[:, place] for place, name in enumerate(header)}
+    return CsvFile(path, columns, filled + 2)
+
+
+def _cells(path: Path) -> np.ndarray:
+    """All cells, header included; without it pandas would rename equal columns silently."""
+    try:
+        frame = pd.read_csv(
+            path, header=None, dtype=str, keep_default_na=False, na_filter=False,
+            skip_blank_lines=False, encoding="utf-8-sig",
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise DataError(f"data.csv must be a file, got {path}, which does not exist") from None
+    except pd.errors.EmptyDataError:
+        raise DataError(f"{path} must have a header and rows, got an empty file") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} must be UTF-8 text, got {error}; save it as UTF-8") from None
+    except pd.errors.ParserError as error:
+        raise DataError(f"{path} must be comma-separated, got {str(error).strip()}") from None
+    except OSError as error:
+        raise DataError(f"data.csv must be a readable file, got {path}: {error}") from None
+    cells: np.ndarray = frame.to_numpy(dtype=object)
+    return cells
+
+
+def encode_classes(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Class index of each cell, int64 [N], MISSING where empty; and the sorted class names."""
+    present = cells != ""
+    codes = np.full(len(cells), MISSING, dtype=np.int64)
+    names, inverse = np.unique(cells[present], return_inverse=True)
+    codes[present] = inverse
+    return codes, tuple(str(name) for name in names)
+
+
+def read_bits(table: CsvFile, columns: Sequence[str], field: str) -> np.ndarray:
+    """Columns of 0 and 1 (or CelebA's -1 and 1), uint8 [N, L], UNKNOWN_BIT where empty."""
+    known = np.array(list(BITS), dtype=object)
+    for column in columns:
+        cells = table.column(column, field)
+        table.refuse(~np.isin(cells, known), column, "hold 0, 1, -1 or nothing")
+    return np.stack([_mapped(table.columns[c], BITS.__getitem__) for c in columns], axis=1)
+
+
+def read_lists(
+    table: CsvFile, column: str, separator: str, field: str
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """A column of lists such as `red|shiny` as bits, uint8 [N, L]; an empty cell is unknown."""
+    cells = table.column(column, field)
+    lists = [[part.strip() for part in cell.split(separator) if part.strip()] for cell in cells]
+    names = tuple(sorted({part for parts in lists for part in parts}))
+    place = {name: index for index, name in enumerate(names)}
+    bits = np.zeros((len(cells), len(names)), dtype=np.uint8)
+    for item, parts in enumerate(lists):
+        bits[item, [place[part] for part in parts]] = 1
+    bits[cells == ""] = UNKNOWN_BIT
+    return bits, names
+
+
+def read_numbers(table: CsvFile, column: str, field: str) -> np.ndarray:
+    """A column of numbers, float64 [N], NaN where empty. Raises DataError."""
+    cells = table.column(column, field)
+    numbers: np.ndarray = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").to_numpy(
+        float
+    )
+    table.refuse((cells != "") & ~np.isfinite(numbers), column, "hold finite numbers or nothing")
+    return numbers
+
+
+def _mapped(cells: np.ndarray, bit: Callable[[str], int]) -> np.ndarray:
+    return np.fromiter((bit(cell) for cell in cells), dtype=np.uint8, count=len(cells))

@@ -1,0 +1,153 @@
+"""A spec's data, checked and ready: labels at once, images as a memory map."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from mtcon_ray.data.noise import add_label_noise
+from mtcon_ray.data.sources import SOURCES, DataSource, DataSpec, LabelTable
+from mtcon_ray.data.sources.base import LEFT_OUT, MISSING, SPLITS
+from mtcon_ray.data.store import num_bytes, open_store
+from mtcon_ray.errors import DataError
+from mtcon_ray.metrics import slugs
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Images and labels of N items; `fingerprint` tells any two data sets apart.
+
+    images is uint8 [N, S, S, 3], a read-only memory map. Label noise and held_out_top_k are
+    applied; items whose image cannot be read belong to no split.
+    """
+
+    images: np.ndarray
+    table: LabelTable
+    tasks: tuple[str, ...]
+    held_out: tuple[str, ...]
+    fingerprint: str
+
+
+def read_table(spec: DataSpec, seed: int) -> LabelTable:
+    """Labels and splits, checked, with held_out_top_k and label noise applied; no image is read.
+
+    Raises DataError, and SpecError where two columns would be tracked under one name.
+    """
+    return _read_table(SOURCES[spec.kind](spec, seed))
+
+
+def open_dataset(
+    spec: DataSpec,
+    *,
+    seed: int,
+    view_size: int,
+    store: Path,
+    progress: Callable[[int, int], None] | None = None,
+) -> Dataset:
+    """Labels and images; images are decoded into `store` if no process has done so before.
+
+    `progress(done, total)` is called with the number of images decoded so far.
+    Raises DataError, SpecError, ResourceError.
+    """
+    source = SOURCES[spec.kind](spec, seed)
+    table = _read_table(source)
+    stored = open_store(source, len(table), store_size(spec, view_size), store, progress)
+    if stored.bad:
+        split = table.split.copy()
+        split[list(stored.bad)] = LEFT_OUT
+        warning = f"{len(stored.bad)} images cannot be read and are left out, first "
+        warnings = (*table.warnings, warning + next(iter(stored.bad.values())))
+        table = replace(table, split=split, warnings=warnings)
+        _check(table, spec)
+    fingerprint = _fingerprint(table, stored.content_key, stored.images.shape[1])
+    return Dataset(stored.images, table, spec.tasks, spec.held_out, fingerprint)
+
+
+def store_size(spec: DataSpec, view_size: int) -> int:
+    """Side of the stored images, pixels; by default a quarter more than a view's."""
+    return spec.store_size or round(1.25 * view_size)
+
+
+def store_bytes(num_items: int, spec: DataSpec, view_size: int) -> int:
+    """Bytes that the decoded images take on disk."""
+    return num_bytes(num_items, store_size(spec, view_size))
+
+
+def _read_table(source: DataSource) -> LabelTable:
+    spec = source.spec
+    slugs((*spec.tasks, *spec.held_out))
+    table = source.read_labels()
+    if spec.held_out_top_k is not None:
+        for column in spec.held_out:
+            table = _keep_most_frequent(table, column, spec.held_out_top_k)
+    _check(table, spec)
+    table = replace(table, warnings=(*table.warnings, *_unseen_classes(table)))
+    return add_label_noise(table, spec.label_noise, spec.label_noise_splits, source.seed)
+
+
+def _keep_most_frequent(table: LabelTable, column: str, num_kept: int) -> LabelTable:
+    """The k classes with most items over all splits, ties by name; other labels go missing."""
+    codes, classes = table.labels[column], table.classes[column]
+    counts = np.bincount(codes[codes != MISSING], minlength=len(classes))
+    kept = np.sort(np.argsort(-counts, kind="stable")[:num_kept])
+    new_code = np.full(len(classes) + 1, MISSING)  # the last place is that of MISSING
+    new_code[kept] = np.arange(len(kept))
+    return replace(
+        table,
+        labels=table.labels | {column: new_code[codes]},
+        classes=table.classes | {column: tuple(classes[code] for code in kept)},
+    )
+
+
+def _check(table: LabelTable, spec: DataSpec) -> None:
+    """Raises DataError where a split or a label column has nothing to learn or to measure."""
+    for split in SPLITS:
+        if len(table.rows(split)) == 0:
+            counts = ", ".join(f"{name} {len(table.rows(name))}" for name in SPLITS)
+            raise DataError(f"each split must have images, got none in {split} ({counts})")
+    for column in (*spec.tasks, *spec.held_out):
+        codes, classes = table.labels[column], table.classes[column]
+        if (codes == MISSING).all():
+            raise DataError(f"label column {column!r} must have labels, got only empty cells")
+        for split in SPLITS:
+            found = np.unique(codes[table.rows(split)])
+            found = found[found != MISSING]
+            if split == "train" and len(found) < 2:
+                got = f"only {classes[found[0]]!r}" if len(found) else "no label"
+                raise DataError(
+                    f"label column {column!r} must have at least two classes in the train split, "
+                    f"got {got}; take it out of data.tasks and data.held_out"
+                )
+            if len(found) == 0:
+                raise DataError(
+                    f"label column {column!r} must have labels in the {split} split, got none"
+                )
+
+
+def _unseen_classes(table: LabelTable) -> list[str]:
+    """A warning for each label column with classes that no train item has."""
+    warnings = []
+    for column, classes in table.classes.items():
+        seen = set(table.labels[column][table.rows("train")].tolist())
+        unseen = [name for code, name in enumerate(classes) if code not in seen]
+        if unseen:
+            shown = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
+            warnings.append(
+                f"label column {column!r}: {len(unseen)} of {len(classes)} classes are not in the "
+                f"train split and cannot be predicted ({shown})"
+            )
+    return warnings
+
+
+def _fingerprint(table: LabelTable, content_key: str, size: int) -> str:
+    """Hex digest of images, stored size, labels, class names and splits."""
+    total = hashlib.sha256(f"{content_key} {size}".encode())
+    total.update(table.split.tobytes())
+    for kind in (table.labels, table.multi_hot, table.continuous):
+        for name in sorted(kind):
+            total.update(name.encode() + b"\0" + kind[name].tobytes())
+    total.update(repr(sorted(table.classes.items())).encode())
+    total.update(repr(sorted(table.multi_hot_names.items())).encode())
+    return total.hexdigest()

@@ -1,0 +1,191 @@
+"""Pictures of one object each: independent factors to name, nuisances to see past.
+
+Everything but pixel noise is placed in units of the picture's side and drawn from a picture's
+own generator, so that a picture of any size shows the same scene.
+"""
+
+import math
+from colorsys import hsv_to_rgb
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, ImageChops, ImageDraw
+
+VERSION = 1
+SUPERSAMPLING = 4
+# Tilts keep apart when a view is flipped or its aspect changed by 4/3, hues under a shift of 0.1.
+FACTORS = {
+    "shape": ("arrow", "cross", "ellipse", "rectangle", "star", "triangle"),
+    "colour": ("blue", "cyan", "green", "magenta", "red", "yellow"),
+    "texture": ("checks", "dots", "plain", "stripes"),
+    "tilt": ("0", "30", "60", "90"),
+    "mark": ("bars", "disc", "plus", "ring"),
+}
+HUES = {"red": 0, "yellow": 1 / 6, "green": 2 / 6, "cyan": 3 / 6, "blue": 4 / 6, "magenta": 5 / 6}
+
+Colour = tuple[int, int, int]
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Nuisances:
+    """How much stands in the way of the factors."""
+
+    clutter: int
+    occlusion: float
+    noise: float
+
+
+def draw(factors: dict[str, str], size: int, nuisances: Nuisances, seed: list[int]) -> np.ndarray:
+    """One picture, uint8 [size, size, 3], the same for the same arguments."""
+    rng = np.random.default_rng(seed)
+    side = size * SUPERSAMPLING
+    canvas = _background(rng, side)
+    for _ in range(nuisances.clutter):
+        _blob(canvas, rng)
+    centre = rng.uniform(0.36, 0.64, 2)
+    length = rng.uniform(0.32, 0.42)
+    turn = math.radians(float(factors["tilt"]) + rng.uniform(-6, 6)) * rng.choice([-1, 1])
+    body = _body(factors["shape"], centre, length, turn + rng.choice([0, math.pi]), side)
+    hue = HUES[factors["colour"]] + rng.uniform(-0.04, 0.04)
+    canvas.paste(_colour(hue, rng.uniform(0.4, 1), rng.uniform(0.6, 1)), mask=body)
+    # The pattern has a hue of its own: an average over the object does not tell the colour.
+    pattern = ImageChops.multiply(_texture(factors["texture"], centre, rng, side), body)
+    canvas.paste(_colour(rng.random(), rng.uniform(0.3, 1), rng.uniform(0.1, 0.4)), mask=pattern)
+    _mark(canvas, factors["mark"], centre, rng)
+    if rng.random() < nuisances.occlusion:
+        _occlude(canvas, centre, rng)
+    pixels = np.asarray(canvas.reduce(SUPERSAMPLING), dtype=np.float32)
+    pixels = pixels + rng.standard_normal(pixels.shape, dtype=np.float32) * (255 * nuisances.noise)
+    return pixels.clip(0, 255).astype(np.uint8)
+
+
+def _colour(hue: float, saturation: float, value: float) -> Colour:
+    red, green, blue = hsv_to_rgb(hue % 1, saturation, value)
+    return int(255 * red), int(255 * green), int(255 * blue)
+
+
+def _any_colour(rng: np.random.Generator, saturation: float) -> Colour:
+    return _colour(rng.random(), rng.uniform(0, saturation), rng.uniform(0.15, 1))
+
+
+def _background(rng: np.random.Generator, side: int) -> Image.Image:
+    """A smooth gradient between four corner colours."""
+    corners = np.array([_any_colour(rng, 0.9) for _ in range(4)], dtype=np.uint8)
+    small = Image.fromarray(corners.reshape(2, 2, 3))
+    return small.resize((side, side), Image.Resampling.BILINEAR)
+
+
+def _blob(canvas: Image.Image, rng: np.random.Generator) -> None:
+    """A small distractor without texture, anywhere."""
+    side = canvas.width
+    x, y = rng.uniform(0, side, 2)
+    a, b = rng.uniform(0.04, 0.13, 2) * side
+    box = (x - a, y - b, x + a, y + b)
+    pen = ImageDraw.Draw(canvas)
+    colour = _any_colour(rng, 0.9)
+    if rng.random() < 0.5:
+        pen.ellipse(box, fill=colour)
+    else:
+        pen.rectangle(box, fill=colour)
+
+
+def _body(shape: str, centre: np.ndarray, length: float, turn: float, side: int) -> Image.Image:
+    """Mask of the object, longer than wide, its long side at angle `turn`."""
+    outline = np.array(_OUTLINES[shape]) * [length, 0.66 * length]
+    cos, sin = math.cos(turn), math.sin(turn)
+    points = (outline @ np.array([[cos, sin], [-sin, cos]]) + centre) * side
+    mask = Image.new("L", (side, side), 0)
+    ImageDraw.Draw(mask).polygon([(float(x), float(y)) for x, y in points], fill=255)
+    return mask
+
+
+def _texture(texture: str, centre: np.ndarray, rng: np.random.Generator, side: int) -> Image.Image:
+    """Mask of the dark parts of a pattern around a centre, at an angle of its own."""
+    period, angle = rng.uniform(0.10, 0.14), rng.uniform(0, math.pi)
+    period *= 1.5 if texture == "checks" else 1
+    steps = np.arange(-_REACH, _REACH, period) + rng.uniform(0, period)
+    along = np.array([math.cos(angle), math.sin(angle)])
+    normal = np.array([-along[1], along[0]])
+    if texture == "stripes":
+        return _stripes(centre, along, normal, steps, side)
+    if texture == "checks":
+        there = _stripes(centre, along, normal, steps, side)
+        return ImageChops.difference(there, _stripes(centre, normal, along, steps, side))
+    mask = Image.new("L", (side, side), 0)
+    if texture == "dots":
+        pen, radius = ImageDraw.Draw(mask), 0.3 * period * side
+        lattice = np.add.outer(steps, 1j * steps).ravel() * complex(*along)
+        for x, y in zip(lattice.real.tolist(), lattice.imag.tolist(), strict=True):
+            u, v = (x + centre[0]) * side, (y + centre[1]) * side
+            pen.ellipse((u - radius, v - radius, u + radius, v + radius), fill=255)
+    return mask
+
+
+def _stripes(
+    centre: np.ndarray, along: np.ndarray, normal: np.ndarray, steps: np.ndarray, side: int
+) -> Image.Image:
+    """Mask of parallel lines, half a step wide."""
+    mask = Image.new("L", (side, side), 0)
+    pen, width = ImageDraw.Draw(mask), round((steps[1] - steps[0]) * side / 2)
+    middles = centre + np.outer(steps, normal)
+    ends = np.concatenate([middles - along * _REACH, middles + along * _REACH], axis=1) * side
+    for line in ends.tolist():
+        pen.line(line, 255, width)
+    return mask
+
+
+def _mark(canvas: Image.Image, mark: str, centre: np.ndarray, rng: np.random.Generator) -> None:
+    """A small sign, light or dark, on or beside the object."""
+    side, pen = canvas.width, ImageDraw.Draw(canvas)
+    level = int(rng.choice([rng.uniform(0, 40), rng.uniform(215, 255)]))
+    fill = (level, level, level)
+    angle, distance = rng.uniform(0, 2 * math.pi), rng.uniform(0.2, 0.36)
+    x = float(centre[0] + distance * math.cos(angle)) * side
+    y = float(centre[1] + distance * math.sin(angle)) * side
+    r = float(rng.uniform(0.09, 0.12)) * side
+    if mark == "disc":
+        pen.ellipse((x - r, y - r, x + r, y + r), fill=fill)
+    elif mark == "ring":
+        pen.ellipse((x - r, y - r, x + r, y + r), outline=fill, width=round(0.45 * r))
+    elif mark == "plus":
+        pen.rectangle((x - r, y - 0.25 * r, x + r, y + 0.25 * r), fill=fill)
+        pen.rectangle((x - 0.25 * r, y - r, x + 0.25 * r, y + r), fill=fill)
+    else:
+        pen.rectangle((x - r, y - 0.9 * r, x + r, y - 0.35 * r), fill=fill)
+        pen.rectangle((x - r, y + 0.35 * r, x + r, y + 0.9 * r), fill=fill)
+
+
+def _occlude(canvas: Image.Image, centre: np.ndarray, rng: np.random.Generator) -> None:
+    """A bar from edge to edge over a part of the object."""
+    side = canvas.width
+    angle = rng.uniform(0, math.pi)
+    along = np.array([math.cos(angle), math.sin(angle)]) * 2
+    through = centre + rng.uniform(-0.2, 0.2, 2)
+    ends = np.stack([through - along, through + along]) * side
+    line = [(float(x), float(y)) for x, y in ends]
+    ImageDraw.Draw(canvas).line(line, _any_colour(rng, 0.5), round(rng.uniform(0.04, 0.1) * side))
+
+
+def _around(num: int, radii: tuple[float, ...] = (1.0,)) -> list[Point]:
+    """Points on a unit circle, or in turn on circles of several radii."""
+    angles = [2 * math.pi * i / num for i in range(num)]
+    return [
+        (radii[i % len(radii)] * math.cos(a), radii[i % len(radii)] * math.sin(a))
+        for i, a in enumerate(angles)
+    ]
+
+
+_ARM = 0.36
+_REACH = 0.45
+_OUTLINES: dict[str, list[Point]] = {
+    "arrow": [(1, 0), (0.1, 1), (0.1, 0.4), (-1, 0.4), (-1, -0.4), (0.1, -0.4), (0.1, -1)],
+    "cross": [
+        (1, _ARM), (_ARM, _ARM), (_ARM, 1), (-_ARM, 1), (-_ARM, _ARM), (-1, _ARM),
+        (-1, -_ARM), (-_ARM, -_ARM), (-_ARM, -1), (_ARM, -1), (_ARM, -_ARM), (1, -_ARM),
+    ],
+    "ellipse": _around(36),
+    "rectangle": [(0.9, 0.8), (-0.9, 0.8), (-0.9, -0.8), (0.9, -0.8)],
+    "star": _around(12, (1.1, 0.5)),
+    "triangle": [(1, 0), (-0.9, 1), (-0.9, -1)],
+}  # fmt: skip

@@ -1,0 +1,175 @@
+"""A CSV with one row per image, and the images in a folder or a tar."""
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from mtcon_ray.data.csv_file import (
+    CsvFile,
+    encode_classes,
+    read_bits,
+    read_csv,
+    read_lists,
+    read_numbers,
+)
+from mtcon_ray.data.image_files import ImageFiles, UnreadableImageError, decode_image, open_files
+from mtcon_ray.data.sources.base import SOURCES, BadImagesError, DataSource, DataSpec, LabelTable
+from mtcon_ray.data.splits import drawn_split, named_split, num_straddling
+from mtcon_ray.errors import DataError
+
+
+@SOURCES.register("table")
+class TableSource(DataSource):
+    """Labels as the CSV has them; an empty cell is a missing label, never a class."""
+
+    class Spec(DataSpec):
+        """A CSV and its images."""
+
+        kind: Literal["table"] = "table"
+        images: str = Field(min_length=1, description="folder, .tar or .tar.gz of the images")
+        csv: str = Field(min_length=1, description="CSV with a header, UTF-8, one row per image")
+        image_column: str = Field(
+            "image", description="column with paths of images, relative to `images`"
+        )
+        split_column: str | None = Field(
+            "split", description="column of train, val or test; null: draw a split"
+        )
+        group_column: str | None = Field(
+            None, description="items that share its value never straddle a drawn split"
+        )
+        split_fractions: tuple[float, float, float] = Field(
+            (0.7, 0.1, 0.2), description="shares of train, val and test in a drawn split"
+        )
+        split_seed: int = Field(
+            0, ge=0, description="seed of a drawn split, apart from the run's: repeats share it"
+        )
+        multi_hot: dict[str, tuple[str, ...] | str] = Field(
+            {}, description="name to its columns of 0 and 1, or to one column of lists"
+        )
+        multi_hot_separator: str = Field(
+            "|", min_length=1, description="between the names in a cell of a column of lists"
+        )
+        continuous: tuple[str, ...] = Field((), description="columns of numbers")
+        max_bad_images: float = Field(
+            0.01, ge=0, lt=1, description="share of missing or corrupt images that is tolerated"
+        )
+
+        @model_validator(mode="after")
+        def _fractions_are_shares(self) -> Self:
+            shares = self.split_fractions
+            if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
+                raise ValueError(f"split_fractions must be positive and sum to 1, got {shares}")
+            return self
+
+    spec: Spec
+
+    @property
+    def max_bad_fraction(self) -> float:
+        return self.spec.max_bad_images
+
+    @cached_property
+    def _csv(self) -> CsvFile:
+        return read_csv(Path(self.spec.csv).expanduser())
+
+    @cached_property
+    def _names(self) -> list[str]:
+        column = self.spec.image_column
+        names = self._csv.column(column, "image_column")
+        self._csv.refuse(names == "", column, "name an image")
+        outside = self._files.find_outside(list(names))
+        if outside is not None:
+            raise DataError(
+                f"column {column!r} of {self._csv.path} must name files inside {self._files.root}, "
+                f"got {names[outside]!r} in row {self._csv.rows[outside]}"
+            )
+        return list(names)
+
+    @cached_property
+    def _files(self) -> ImageFiles:
+        return open_files(Path(self.spec.images).expanduser())
+
+    def read_labels(self) -> LabelTable:
+        table, spec = self._csv, self.spec
+        labels, classes = {}, {}
+        for field in ("tasks", "held_out"):
+            for column in getattr(spec, field):
+                cells = table.column(column, field)
+                labels[column], classes[column] = encode_classes(cells)
+        multi_hot, multi_hot_names = {}, {}
+        for name, columns in spec.multi_hot.items():
+            if isinstance(columns, str):
+                separator = spec.multi_hot_separator
+                bits, bit_names = read_lists(table, columns, separator, f"multi_hot.{name}")
+            else:
+                bits, bit_names = (read_bits(table, columns, f"multi_hot.{name}"), columns)
+            multi_hot[name], multi_hot_names[name] = bits, bit_names
+        split = self._read_split()
+        return LabelTable(
+            names=tuple(self._names),
+            labels=labels,
+            classes=classes,
+            split=split,
+            multi_hot=multi_hot,
+            multi_hot_names=multi_hot_names,
+            continuous={c: read_numbers(table, c, "continuous") for c in spec.continuous},
+            warnings=self._leaks(split),
+        )
+
+    def _read_split(self) -> np.ndarray:
+        if self.spec.split_column is not None:
+            return named_split(self._csv, self.spec.split_column)
+        groups = np.array(self._names, dtype=object)
+        if self.spec.group_column is not None:
+            named = self._csv.column(self.spec.group_column, "group_column")
+            # The colon keeps an item without a group from joining a group of its own name.
+            groups = np.where(named == "", "image:" + groups, "group:" + named)
+        return drawn_split(groups, self.spec.split_fractions, self.spec.split_seed)
+
+    def _leaks(self, split: np.ndarray) -> tuple[str, ...]:
+        """Warnings of images listed twice, and of images or groups in more than one split."""
+        names = np.array(self._names, dtype=object)
+        found = []
+        repeats = len(names) - len(set(names))
+        if repeats:
+            found.append(f"{repeats} rows of {self._csv.path} repeat the image of another row")
+        columns = {"images": names}
+        if self.spec.group_column is not None:
+            groups = self._csv.column(self.spec.group_column, "group_column")
+            columns[f"groups of {self.spec.group_column!r}"] = groups
+        for what, values in columns.items():
+            count = num_straddling(values, split)
+            if count:
+                found.append(
+                    f"{count} {what} stand in more than one split: accuracies will flatter"
+                )
+        return tuple(found)
+
+    def content_key(self) -> str:
+        return self._keyed(self._files.digest(self._names))
+
+    def signature(self) -> str | None:
+        stamps = self._files.signature(self._names)
+        return None if stamps is None else self._keyed(stamps)
+
+    def _keyed(self, digest: str) -> str:
+        # CSV rows belong to the key because the stored reasons of bad images quote them.
+        rows = hashlib.sha256(self._csv.rows.tobytes()).hexdigest()
+        return hashlib.sha256(f"table {digest} {rows}".encode()).hexdigest()
+
+    def decode(self, rows: Sequence[int], size: int) -> np.ndarray:
+        images = np.zeros((len(rows), size, size, 3), dtype=np.uint8)
+        reasons = {}
+        for place, row in enumerate(rows):
+            name = self._names[row]
+            try:
+                images[place] = decode_image(self._files.read(name), size)
+            except UnreadableImageError as error:
+                reasons[row] = f"row {self._csv.rows[row]}, {name}: {error}"
+        if reasons:
+            raise BadImagesError(reasons, images)
+        return images

@@ -1,0 +1,211 @@
+"""Images decoded once, shared by every process of a machine as one memory map.
+
+<store>/<key>/images.npy   uint8 [N, size, size, 3]
+<store>/<key>/bad.json     row to reason, of images left black
+<store>/<key>/meta.json    what was decoded, and how
+<store>/<key>.lock         held while <key>.building is filled and renamed to <key>
+<store>/keys/<signature>   the content key that a signature stands for
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mtcon_ray.data.sources.base import BadImagesError, DataSource
+from mtcon_ray.errors import DataError, ResourceError
+
+FORMAT = 1
+ROWS_PER_TASK = 64
+MAX_THREADS = 8
+MAX_SHOWN = 20
+
+ReportProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class StoredImages:
+    """A read-only memory map, uint8 [N, size, size, 3], and the rows that could not be read."""
+
+    images: np.ndarray
+    bad: dict[int, str]
+    content_key: str
+
+
+def num_bytes(num_items: int, size: int) -> int:
+    """Bytes that the images of one store take on disk."""
+    return num_items * size * size * 3
+
+
+def open_store(
+    source: DataSource, num_items: int, size: int, store: Path, progress: ReportProgress | None
+) -> StoredImages:
+    """Images of a source, decoded now if no process has done so before.
+
+    Raises DataError where too many images cannot be read, ResourceError where the disk is too
+    small or cannot be written; then nothing is left behind.
+    """
+    try:
+        store.mkdir(parents=True, exist_ok=True, mode=0o700)
+        content = _content_key(source, store / "keys")
+        folder = store / hashlib.sha256(f"{FORMAT} {size} {content}".encode()).hexdigest()[:32]
+        if not folder.exists():
+            with _locked(folder.with_suffix(".lock")):
+                if not folder.exists():
+                    _build(source, (num_items, size), content, folder, progress)
+    except OSError as error:
+        raise ResourceError(
+            f"the image store must be writable, got {error.strerror or error} under {store}; "
+            "set storage.root to another place"
+        ) from error
+    stored = _load(folder, (num_items, size), content)
+    _check_bad(stored.bad, num_items, source.max_bad_fraction, folder)
+    return stored
+
+
+def _content_key(source: DataSource, keys: Path) -> str:
+    """The source's content key, remembered under its signature."""
+    signature = source.signature()
+    if signature is None:
+        return source.content_key()
+    known = keys / signature
+    if known.exists():
+        return known.read_text()
+    content = source.content_key()
+    keys.mkdir(exist_ok=True)
+    _write(known, content)
+    return content
+
+
+def _build(
+    source: DataSource,
+    shape: tuple[int, int],
+    content: str,
+    folder: Path,
+    progress: ReportProgress | None,
+) -> None:
+    """Fills a folder beside the final one and renames it. The caller holds the lock."""
+    building = folder.with_suffix(".building")
+    shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
+    _check_disk(num_bytes(*shape), folder.parent)
+    building.mkdir(mode=0o700)
+    try:
+        bad = _decode_all(source, shape, building / "images.npy", progress)
+        _check_bad(bad, shape[0], source.max_bad_fraction, folder)
+        _write(building / "bad.json", json.dumps(bad, indent=1))
+        meta = {"format": FORMAT, "num_items": shape[0], "size": shape[1], "content": content}
+        _write(building / "meta.json", json.dumps(meta, indent=1))
+        building.rename(folder)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _decode_all(
+    source: DataSource, shape: tuple[int, int], path: Path, progress: ReportProgress | None
+) -> dict[int, str]:
+    """Writes all images as one .npy file; returns the reasons of bad rows, in order."""
+    num_items, size = shape
+    bad: dict[int, str] = {}
+    with open(path, "wb") as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (num_items, size, size, 3)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.flush()
+        start = file.tell()
+
+        # Written, not mapped: a full disk is then an error and not a bus error that kills.
+        def decode(first: int) -> tuple[int, dict[int, str]]:
+            rows = range(first, min(first + ROWS_PER_TASK, num_items))
+            images, reasons = _decode(source, rows, size)
+            _write_at(file.fileno(), images, start + num_bytes(first, size))
+            return len(rows), reasons
+
+        done = 0
+        with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
+            try:
+                tasks = [pool.submit(decode, f) for f in range(0, num_items, ROWS_PER_TASK)]
+                for task in as_completed(tasks):
+                    count, reasons = task.result()
+                    bad |= reasons
+                    done += count
+                    if progress is not None:
+                        progress(done, num_items)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        os.fsync(file.fileno())
+    return dict(sorted(bad.items()))
+
+
+def _decode(source: DataSource, rows: range, size: int) -> tuple[np.ndarray, dict[int, str]]:
+    try:
+        return source.decode(rows, size), {}
+    except BadImagesError as error:
+        return error.images, error.reasons
+
+
+def _write_at(descriptor: int, images: np.ndarray, offset: int) -> None:
+    data = memoryview(images.tobytes())
+    while data:
+        written = os.pwrite(descriptor, data, offset)
+        data, offset = data[written:], offset + written
+
+
+def _load(folder: Path, shape: tuple[int, int], content: str) -> StoredImages:
+    try:
+        images = np.load(folder / "images.npy", mmap_mode="r")
+        bad = {int(row): why for row, why in json.loads((folder / "bad.json").read_text()).items()}
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"the image store {folder} must be whole, got {error}; delete it, it is made anew"
+        ) from None
+    num_items, size = shape
+    assert images.shape == (num_items, size, size, 3), (images.shape, shape)
+    return StoredImages(images, bad, content)
+
+
+def _check_disk(needed: int, store: Path) -> None:
+    free = shutil.disk_usage(store).free
+    if free < needed:
+        raise ResourceError(
+            f"the disk of {store} must have {needed / 1e9:.3g} GB free for the image store, got "
+            f"{free / 1e9:.3g} GB; lower data.store_size or set storage.root to another disk"
+        )
+
+
+def _check_bad(bad: dict[int, str], num_items: int, allowed: float, folder: Path) -> None:
+    """Raises DataError with the first bad images, and all of them in a file if they are many."""
+    if len(bad) <= allowed * num_items:
+        return
+    shown = "\n  ".join(list(bad.values())[:MAX_SHOWN])
+    rest = ""
+    if len(bad) > MAX_SHOWN:
+        every = folder.with_suffix(".bad.txt")
+        _write(every, "\n".join(bad.values()) + "\n")
+        rest = f"\n  and {len(bad) - MAX_SHOWN} more; all of them: {every}"
+    raise DataError(
+        f"at most {allowed:.2%} of the images may be missing or corrupt (data.max_bad_images), "
+        f"got {len(bad)} of {num_items}:\n  {shown}{rest}"
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    """Atomic: readers find the whole text or no file."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    unfinished.write_text(text)
+    unfinished.replace(path)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Waits for other processes; the kernel frees the lock of one that is killed."""
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

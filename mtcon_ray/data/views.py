@@ -1,0 +1,163 @@
+"""Augmented views of stored images, for a whole batch at once, on the images' device.
+
+Each view is torchvision's RandomResizedCrop (antialiased), horizontal flip, ColorJitter,
+RandomGrayscale and GaussianBlur, each row with its own draw. What is drawn is kept apart from
+what is done: draws come from a CPU generator alone, whatever the device or number of ranks.
+R counts the B * V rows.
+"""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from mtcon_ray.data.augmentations import apply_, blur, crop, grayscale, jitter_, normalise_
+from mtcon_ray.registry import Spec
+
+CROP_TRIES = 10
+
+
+class ViewsSpec(Spec):
+    """How one image becomes `num_views` augmented views (METHODS: the SupContrast recipe)."""
+
+    size: int = Field(64, ge=8, le=1024, description="side of a view, pixels")
+    num_views: int = Field(2, ge=2, le=16, description="augmented views of an image in a step")
+    crop_scale: tuple[float, float] = Field(
+        (0.2, 1.0), description="random crop: least and greatest share of the area"
+    )
+    crop_ratio: tuple[float, float] = Field(
+        (3 / 4, 4 / 3), description="random crop: least and greatest width over height"
+    )
+    flip: float = Field(0.5, ge=0, le=1, description="probability of a left-right flip")
+    jitter: float = Field(0.8, ge=0, le=1, description="probability of the colour jitter")
+    brightness: float = Field(0.4, ge=0, le=1, description="factor within 1 ± this")
+    contrast: float = Field(0.4, ge=0, le=1, description="factor within 1 ± this")
+    saturation: float = Field(0.4, ge=0, le=1, description="factor within 1 ± this")
+    hue: float = Field(0.1, ge=0, le=0.5, description="shift within ± this share of the circle")
+    grayscale: float = Field(0.2, ge=0, le=1, description="probability of losing all colour")
+    blur: float = Field(0.0, ge=0, le=1, description="probability of a Gaussian blur")
+    blur_sigma: tuple[float, float] = Field((0.1, 2.0), description="blur: sigma range, pixels")
+    mean: tuple[float, float, float] = Field(
+        (0.485, 0.456, 0.406), description="subtracted from each channel, in [0, 1]"
+    )
+    std: tuple[float, float, float] = Field(
+        (0.229, 0.224, 0.225), description="divides each channel, in [0, 1]"
+    )
+
+    @model_validator(mode="after")
+    def _ranges_are_ordered(self) -> Self:
+        for name, top in (("crop_scale", 1.0), ("crop_ratio", 100.0), ("blur_sigma", 100.0)):
+            low, high = getattr(self, name)
+            if not 0 < low <= high <= top:
+                raise ValueError(
+                    f"{name} must satisfy 0 < low <= high <= {top:g}, got {low}, {high}"
+                )
+        if min(self.std) <= 0:
+            raise ValueError(f"std must be positive in each channel, got {self.std}")
+        return self
+
+
+@dataclass(frozen=True)
+class ViewParameters:
+    """What was drawn for R views, on the CPU."""
+
+    box_R4: Tensor
+    """Crop in the stored image, int64: top, left, height, width."""
+    flip_R: Tensor
+    """Mirrored left to right, bool."""
+    order_R4: Tensor
+    """Colour operations in order of application, int64: 0..3 as in factor_R4's columns."""
+    factor_R4: Tensor
+    """Factors of brightness, contrast, saturation and shift of hue in turns; 1, 1, 1, 0: none."""
+    grayscale_R: Tensor
+    """All colour lost, bool."""
+    blur_R: Tensor
+    """Sigma of the Gaussian in pixels, float32; 0: none."""
+
+    def rows(self, index: slice | Tensor) -> "ViewParameters":
+        """Those of the selected rows."""
+        return ViewParameters(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+
+def draw_parameters(
+    num_rows: int, source_size: int, spec: ViewsSpec, generator: torch.Generator
+) -> ViewParameters:
+    """Draws for `num_rows` views of square images; a pure function of the generator's state.
+
+    The number of draws does not depend on the spec, so one changed field moves no other draw.
+    """
+
+    def uniform(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+    box_R4 = _draw_boxes(uniform(4, num_rows, CROP_TRIES), source_size, spec)
+    none_4 = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64)
+    reach_4 = none_4.new_tensor([spec.brightness, spec.contrast, spec.saturation, spec.hue])
+    jitter_R1 = uniform(num_rows, 1) < spec.jitter
+    deviation_R4 = reach_4 * (2 * uniform(num_rows, 4) - 1)
+    low, high = spec.blur_sigma
+    sigma_R = low + (high - low) * uniform(num_rows)
+    return ViewParameters(
+        box_R4=box_R4,
+        flip_R=uniform(num_rows) < spec.flip,
+        order_R4=uniform(num_rows, 4).argsort(dim=1),
+        factor_R4=(none_4 + jitter_R1 * deviation_R4).float(),
+        grayscale_R=uniform(num_rows) < spec.grayscale,
+        blur_R=torch.where(uniform(num_rows) < spec.blur, sigma_R, 0.0).float(),
+    )
+
+
+def _draw_boxes(u_4RK: Tensor, source_size: int, spec: ViewsSpec) -> Tensor:
+    """RandomResizedCrop's boxes [R, 4]: the first of K tries that fits, else the central crop."""
+    low, high = spec.crop_scale
+    area_RK = source_size**2 * (low + (high - low) * u_4RK[0])
+    low, high = math.log(spec.crop_ratio[0]), math.log(spec.crop_ratio[1])
+    ratio_RK = (low + (high - low) * u_4RK[1]).exp()
+    height_RK = (area_RK / ratio_RK).sqrt().round()
+    width_RK = (area_RK * ratio_RK).sqrt().round()
+    longer_RK, shorter_RK = height_RK.maximum(width_RK), height_RK.minimum(width_RK)
+    fits_RK = (longer_RK <= source_size) & (shorter_RK > 0)
+    sides_RK2 = torch.stack([height_RK, width_RK], dim=2)
+    corner_RK2 = (u_4RK[2:].permute(1, 2, 0) * (source_size + 1 - sides_RK2)).floor()
+    first_R = fits_RK.int().argmax(dim=1)
+    box_R4 = torch.cat([corner_RK2, sides_RK2], dim=2)[torch.arange(len(first_R)), first_R]
+    central_4 = box_R4.new_tensor(_central_box(source_size, spec.crop_ratio))
+    return torch.where(fits_RK.any(dim=1, keepdim=True), box_R4, central_4).long()
+
+
+def _central_box(source_size: int, crop_ratio: tuple[float, float]) -> tuple[int, int, int, int]:
+    """The greatest central crop whose width over height is allowed."""
+    narrowest, widest = crop_ratio
+    height = round(source_size / narrowest) if narrowest > 1 else source_size
+    width = round(source_size * widest) if widest < 1 else source_size
+    return (source_size - height) // 2, (source_size - width) // 2, height, width
+
+
+@torch.no_grad()
+def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> Tensor:
+    """Augmented, normalised views, float32 [B * V, 3, size, size] in channels_last.
+
+    images is uint8 [B, S, S, 3]; row b * V + v of the parameters makes view v of item b.
+    """
+    with torch.autocast(images.device.type, enabled=False):
+        x_RHCW = crop(images, parameters.box_R4, parameters.flip_R, spec.size)
+        jitter_(x_RHCW, parameters.order_R4, parameters.factor_R4)
+        apply_(x_RHCW, parameters.grayscale_R, grayscale)
+        apply_(x_RHCW, parameters.blur_R, blur)
+        return normalise_(x_RHCW, spec.mean, spec.std)
+
+
+@torch.no_grad()
+def evaluation_views(images: Tensor, spec: ViewsSpec) -> Tensor:
+    """Images resized with antialiasing and normalised, float32 [B, 3, size, size].
+
+    images is uint8 [B, S, S, 3]; the result is in channels_last.
+    """
+    B, S = images.shape[:2]
+    whole_B4 = torch.tensor([0, 0, S, S]).expand(B, 4)
+    with torch.autocast(images.device.type, enabled=False):
+        x_RHCW = crop(images, whole_B4, torch.zeros(B, dtype=torch.bool), spec.size)
+        return normalise_(x_RHCW, spec.mean, spec.std)

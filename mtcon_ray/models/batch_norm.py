@@ -1,0 +1,102 @@
+"""Batch norm over the items of all ranks, on any backend of torch.distributed."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+def make_global(module: nn.Module, group: dist.ProcessGroup | None = None) -> nn.Module:
+    """The module with every BatchNorm2d's training moments taken over all ranks of the group.
+
+    Parameters, buffers and their names stay. Call it where the parameters already lie on the
+    training device: on CUDA the layers are torch's SyncBatchNorm, which refuses other devices.
+    """
+    parameter = next(module.parameters(), None)
+    if parameter is not None and parameter.is_cuda:
+        synced: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(module, group)
+        return synced
+    if type(module) is nn.BatchNorm2d:
+        return _convert(module, group)
+    for name, child in module.named_children():
+        module.add_module(name, make_global(child, group))
+    return module
+
+
+class GlobalBatchNorm2d(nn.BatchNorm2d):
+    """nn.BatchNorm2d whose training moments are those of all ranks' items, with gradients.
+
+    Ranks may hold different numbers of items. The gradient is that of the sum of the ranks'
+    losses. Alone, or in eval mode, it is nn.BatchNorm2d itself.
+    """
+
+    group: dist.ProcessGroup | None = None
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalised input, in its dtype; in training every rank must call it in the same order."""
+        if not self.training or not _is_shared(self.group):
+            return super().forward(input)
+        x_NCHW = input if input.dtype == torch.float64 else input.float()
+        count, mean_C, var_C = _moments_over_ranks(x_NCHW, self.group)
+        self._update_running(count.detach(), mean_C.detach(), var_C.detach())
+        scale_C = self.weight * (var_C + self.eps).rsqrt()
+        shift_C = self.bias - mean_C * scale_C
+        y_NCHW = x_NCHW * scale_C.to(x_NCHW.dtype).view(1, -1, 1, 1)
+        y_NCHW = y_NCHW + shift_C.to(x_NCHW.dtype).view(1, -1, 1, 1)
+        return y_NCHW.to(input.dtype)
+
+    def _update_running(self, count: Tensor, mean_C: Tensor, var_C: Tensor) -> None:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        assert self.momentum is not None
+        self.num_batches_tracked.add_(1)
+        dtype = self.running_mean.dtype
+        self.running_mean.lerp_(mean_C.to(dtype), self.momentum)
+        self.running_var.lerp_((var_C * count / (count - 1)).to(dtype), self.momentum)
+
+
+def _convert(norm: nn.BatchNorm2d, group: dist.ProcessGroup | None) -> GlobalBatchNorm2d:
+    new = GlobalBatchNorm2d(norm.num_features, norm.eps, norm.momentum)
+    new.weight, new.bias = norm.weight, norm.bias
+    new.running_mean, new.running_var = norm.running_mean, norm.running_var
+    new.num_batches_tracked = norm.num_batches_tracked
+    new.group = group
+    return new.train(norm.training)
+
+
+def _is_shared(group: dist.ProcessGroup | None) -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1
+
+
+def _moments_over_ranks(
+    x_NCHW: Tensor, group: dist.ProcessGroup | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Count, mean and biased variance per channel in float64, by one all-reduce."""
+    var_C, mean_C = torch.var_mean(x_NCHW, dim=(0, 2, 3), correction=0)
+    var_C, mean_C = var_C.double(), mean_C.double()
+    # Sums of squares would cancel in float32; from local moments, in float64, they do not.
+    count = mean_C.new_tensor([x_NCHW.numel() / x_NCHW.shape[1]])
+    packed = torch.cat([count, count * mean_C, count * (var_C + mean_C.square())])
+    total: Tensor = _SumOverRanks.apply(packed, group)
+    count, sum_C, square_C = total.split([1, len(mean_C), len(mean_C)])
+    mean_C = sum_C / count
+    return count, mean_C, (square_C / count - mean_C.square()).clamp(min=0)
+
+
+class _SumOverRanks(torch.autograd.Function):
+    """Sum over ranks; its gradient is the sum over ranks of the gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+        ctx.group = group
+        total = x.clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        total = gradients[0].clone()
+        dist.all_reduce(total, group=ctx.group)
+        return total, None

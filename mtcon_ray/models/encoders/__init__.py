@@ -1,0 +1,8 @@
+"""Encoders: one file each; the folder is the list."""
+
+from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
+from mtcon_ray.registry import import_folder
+
+import_folder(__name__, __path__)
+
+__all__ = ["ENCODERS", "Encoder", "EncoderSpec"]

@@ -1,0 +1,29 @@
+"""What every encoder offers: images in, one pooled feature vector out."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from torch import nn
+
+from mtcon_ray.registry import Spec, Table
+
+
+class EncoderSpec(Spec):
+    """What every encoder's section has; each encoder adds its own fields."""
+
+    name: str
+
+
+class Encoder(nn.Module, ABC):
+    """Maps [N, 3, H, W] to [N, width] features. Registered in ENCODERS with a nested `Spec`."""
+
+    Spec: ClassVar[type[EncoderSpec]]
+    width: int
+
+    @abstractmethod
+    def __init__(self, spec: EncoderSpec) -> None:
+        """Builds the layers with torch's global generator; call after seeding it."""
+        super().__init__()
+
+
+ENCODERS: Table[Encoder] = Table("encoder")

@@ -1,0 +1,127 @@
+"""torchvision's ResNet-18 and ResNet-50 without their classifier."""
+
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torchvision.models import ResNet18_Weights, ResNet50_Weights, resnet18, resnet50
+from torchvision.models.resnet import ResNet
+
+from mtcon_ray.errors import CheckpointError, SpecError
+from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
+
+
+class ResNetSpec(EncoderSpec):
+    """What both residual networks have in common."""
+
+    weights: str | None = Field(
+        None,
+        min_length=1,
+        description="null: random; imagenet: torchvision's IMAGENET1K_V1; else a state-dict file",
+    )
+    stem: Literal["imagenet", "small"] = Field(
+        "imagenet", description="small: 3x3 of stride 1 and no pooling, for images below 64 pixels"
+    )
+
+    @model_validator(mode="after")
+    def _stem_fits_the_weights(self) -> Self:
+        if self.weights == "imagenet" and self.stem == "small":
+            raise ValueError(
+                "stem must be imagenet where weights is imagenet, got small; "
+                "drop weights, or name a state-dict file of a network with the small stem"
+            )
+        return self
+
+
+class _ResNet(Encoder):
+    def __init__(
+        self,
+        spec: ResNetSpec,
+        make: Callable[..., ResNet],
+        imagenet: ResNet18_Weights | ResNet50_Weights,
+    ) -> None:
+        super().__init__(spec)
+        self.net = make(weights=None)
+        self.width = self.net.fc.in_features
+        self.net.fc = nn.Identity()
+        if spec.stem == "small":
+            self.net.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+            nn.init.kaiming_normal_(self.net.conv1.weight, mode="fan_out", nonlinearity="relu")
+            self.net.maxpool = nn.Identity()
+        if spec.weights is not None:
+            _load(self.net, spec.weights, imagenet)
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Features after the average pooling, [N, width]."""
+        h_ND: Tensor = self.net(x_NCHW)
+        return h_ND
+
+
+@ENCODERS.register("resnet18")
+class ResNet18(_ResNet):
+    """ResNet-18, 512 features: He 2016, arXiv:1512.03385."""
+
+    class Spec(ResNetSpec):
+        """torchvision's ResNet-18."""
+
+        name: Literal["resnet18"] = "resnet18"
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec, resnet18, ResNet18_Weights.IMAGENET1K_V1)
+
+
+@ENCODERS.register("resnet50")
+class ResNet50(_ResNet):
+    """ResNet-50, 2048 features: He 2016, arXiv:1512.03385."""
+
+    class Spec(ResNetSpec):
+        """torchvision's ResNet-50."""
+
+        name: Literal["resnet50"] = "resnet50"
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec, resnet50, ResNet50_Weights.IMAGENET1K_V1)
+
+
+def _load(net: ResNet, weights: str, imagenet: ResNet18_Weights | ResNet50_Weights) -> None:
+    state = _download(imagenet) if weights == "imagenet" else _read(Path(weights))
+    state = {key: value for key, value in state.items() if not key.startswith("fc.")}
+    try:
+        net.load_state_dict(state)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"model.encoder.weights must fit the encoder, got {weights}: {error}; "
+            "choose the encoder name and stem that the file was made with"
+        ) from error
+
+
+def _download(imagenet: ResNet18_Weights | ResNet50_Weights) -> Mapping[str, Tensor]:
+    try:
+        state: Mapping[str, Tensor] = imagenet.get_state_dict(progress=False, check_hash=True)
+        return state
+    # A cut download is a RuntimeError (wrong hash); no network, a full disk: OSError.
+    except (OSError, RuntimeError) as error:
+        raise SpecError(
+            f"model.encoder.weights: imagenet needs {imagenet.url}, which cannot be had: {error}; "
+            "fetch that file elsewhere and set model.encoder.weights to its path"
+        ) from error
+
+
+def _read(path: Path) -> Mapping[str, Tensor]:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise CheckpointError(
+            f"model.encoder.weights must be a readable state-dict file, got {path}: {error}; "
+            "write one with torch.save(model.state_dict(), path)"
+        ) from error
+    if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
+        raise CheckpointError(
+            f"model.encoder.weights must hold tensors by name, {path} holds something else; "
+            "write one with torch.save(model.state_dict(), path)"
+        )
+    return state

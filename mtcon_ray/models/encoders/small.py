@@ -1,0 +1,57 @@
+"""A small residual network for work on CPU cores, made for images of 32 to 48 pixels."""
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+from torchvision.models.resnet import BasicBlock
+
+from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
+
+NUM_STAGES = 4
+
+
+@ENCODERS.register("small")
+class Small(Encoder):
+    """Stem, then four stages of residual blocks at width, 2, 4 and 8 times width.
+
+    The stem and every stage but the first halve the sides, so 40 pixels end as 3 x 3.
+    """
+
+    class Spec(EncoderSpec):
+        """A small residual network: 8 * width features."""
+
+        name: Literal["small"] = "small"
+        width: int = Field(32, ge=4, le=512, description="channels of the first stage")
+        blocks: int = Field(1, ge=1, le=16, description="residual blocks in each of four stages")
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        widths = [spec.width * 2**stage for stage in range(NUM_STAGES)]
+        self.stem = _conv_norm(3, spec.width, kernel=3, stride=2).append(nn.ReLU(inplace=True))
+        self.stages = nn.Sequential(
+            *(
+                _stage(before, width, stride=1 if before == width else 2, num_blocks=spec.blocks)
+                for before, width in zip([spec.width, *widths], widths, strict=False)
+            )
+        )
+        self.width = widths[-1]
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Features averaged over positions, [N, 8 * width of the spec]."""
+        h_NDHW: Tensor = self.stages(self.stem(x_NCHW))
+        return h_NDHW.mean(dim=(2, 3))
+
+
+def _stage(before: int, width: int, *, stride: int, num_blocks: int) -> nn.Sequential:
+    shortcut = None if before == width else _conv_norm(before, width, kernel=1, stride=stride)
+    first = BasicBlock(before, width, stride, shortcut)
+    return nn.Sequential(first, *(BasicBlock(width, width) for _ in range(num_blocks - 1)))
+
+
+def _conv_norm(before: int, width: int, *, kernel: int, stride: int) -> nn.Sequential:
+    conv = nn.Conv2d(before, width, kernel, stride, padding=kernel // 2, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(width))

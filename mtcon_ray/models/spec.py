@@ -1,0 +1,22 @@
+"""The `model` section."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mtcon_ray.models.encoders import ENCODERS, EncoderSpec
+from mtcon_ray.models.encoders.resnet import ResNet18
+from mtcon_ray.registry import Choice, Spec
+
+
+class ModelSpec(Spec):
+    """One shared encoder and one projection head per task."""
+
+    encoder: Annotated[EncoderSpec, Choice(ENCODERS, "name")] = ResNet18.Spec()
+    head_dim: int = Field(32, ge=2, le=4096, description="width of a projection head's output")
+    head_hidden: int | None = Field(
+        None, ge=2, le=65536, description="width of a head's hidden layer; null: the encoder's"
+    )
+    batch_norm: Literal["global", "local"] = Field(
+        "global", description="moments over all workers' items, or over each worker's own"
+    )

@@ -1,0 +1,85 @@
+"""The base of every spec section, and the tables that let one new file extend the spec.
+
+A registered class (a method, an encoder, a data source) carries its own `Spec`; the field of
+the whole spec that selects it is annotated with `Choice(TABLE, "name")`, which pydantic reads
+as a discriminated union over whatever the table holds when the schema is built.
+"""
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationInfo
+from pydantic_core import CoreSchema, core_schema
+
+from mtcon_ray.errors import SpecError, nearest
+
+
+class Spec(BaseModel):
+    """Base of every section: frozen, and closed, so that a misspelt key is an error."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+def _beside_the_spec(value: str, info: ValidationInfo) -> str:
+    folder = (info.context or {}).get("folder")
+    path = Path(value).expanduser()
+    return str(Path(folder) / path) if folder is not None else str(path)
+
+
+LocalPath = Annotated[str, AfterValidator(_beside_the_spec)]
+"""A path; where a spec is read from a file, a relative one starts at that file's folder."""
+
+T = TypeVar("T")
+
+
+class Table(Generic[T]):
+    """Classes by name. `table.register("name")` decorates; `table["name"]` finds or explains."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._classes: dict[str, type[T]] = {}
+
+    def register(self, name: str) -> Callable[[type[T]], type[T]]:
+        """Class decorator that files a class under its name; claiming one twice is our bug."""
+
+        def add(cls: type[T]) -> type[T]:
+            assert name not in self._classes, (
+                f"{name!r} is claimed by {self._classes[name]} and {cls}"
+            )
+            self._classes[name] = cls
+            return cls
+
+        return add
+
+    def __getitem__(self, name: str) -> type[T]:
+        if name not in self._classes:
+            raise SpecError(f"unknown {self.what} {name!r}{nearest(name, self._classes)}")
+        return self._classes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._classes))
+
+
+class Choice:
+    """Annotation of a spec field whose section is picked by `key` among a table's `Spec`s."""
+
+    def __init__(self, table: Table[Any], key: str) -> None:
+        self.table = table
+        self.key = key
+
+    def __get_pydantic_core_schema__(
+        self, source: type[Any], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        choices = {name: handler.generate_schema(self.table[name].Spec) for name in self.table}
+        return core_schema.tagged_union_schema(choices, discriminator=self.key)
+
+
+def import_folder(package: str, path: list[str]) -> None:
+    """Import every module of a package's folder in sorted order: the folder is the list."""
+    for module in sorted(iter_modules(path), key=lambda m: m.name):
+        import_module(f"{package}.{module.name}")

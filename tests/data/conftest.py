@@ -1,0 +1,46 @@
+"""A small table of real JPEGs that a test may spoil."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from mtcon_ray.data.sources import SOURCES, DataSpec
+
+SPLIT = ("train", "train", "train", "val", "test")
+
+
+class TableFiles:
+    """A folder of 20 images and their CSV: kinds a and b, tones by row."""
+
+    def __init__(self, root: Path) -> None:
+        self.images = root / "pictures"
+        self.csv = root / "labels.csv"
+        self.images.mkdir()
+        names = [f"{row}.jpg" for row in range(20)]
+        for row, name in enumerate(names):
+            pixels = np.full((12, 8, 3), 12 * row, dtype=np.uint8)
+            Image.fromarray(pixels).save(self.images / name)
+        self.frame = pd.DataFrame(
+            {
+                "image": names,
+                "split": [SPLIT[row % 5] for row in range(20)],
+                "kind": ["a" if row % 2 else "b" for row in range(20)],
+                "tone": ["dark" if row % 4 < 2 else "light" for row in range(20)],
+            }
+        ).astype(object)
+
+    def spec(self, **fields: Any) -> DataSpec:
+        """The table's spec after its frame is written as the CSV."""
+        self.frame.to_csv(self.csv, index=False)
+        given = {"images": str(self.images), "csv": str(self.csv), "tasks": ["kind"]} | fields
+        return SOURCES["table"].Spec.model_validate(given)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TableFiles:
+    """20 images of 8 x 12 pixels, grey by row, with two label columns."""
+    return TableFiles(tmp_path)

@@ -1,0 +1,92 @@
+"""The pictures that the project draws: seeded, of any size, each factor visible."""
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from mtcon_ray.data.drawing import FACTORS, HUES, Nuisances, draw
+from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.data.sources.base import DataSource
+
+QUIET = Nuisances(clutter=0, occlusion=0, noise=0)
+SCENE = {"shape": "star", "colour": "red", "texture": "plain", "tilt": "30", "mark": "disc"}
+
+
+def drawn(**fields: object) -> DataSource:
+    """A source of 200 pictures."""
+    return SOURCES["drawn"](SOURCES["drawn"].Spec.model_validate({"num_items": 200} | fields), 0)
+
+
+def test_defaults_are_three_tasks_and_one_held_out_label() -> None:
+    """And nothing else needs to be said to get data."""
+    spec = SOURCES["drawn"].Spec.model_validate({"kind": "drawn"})
+    assert (spec.tasks, spec.held_out) == (("shape", "colour", "texture"), ("mark",))
+
+
+def test_a_label_that_is_no_factor_is_refused() -> None:
+    """With the nearest one."""
+    with pytest.raises(ValidationError, match=r"got 'color'; did you mean 'colour'\?"):
+        drawn(tasks=["color"])
+
+
+def test_pictures_depend_on_seed_and_row_alone() -> None:
+    """Not on which rows are drawn together, nor on the labels in use."""
+    all_at_once = drawn().decode(range(6), 40)
+    assert (drawn(tasks=["tilt"]).decode([4, 2], 40) == all_at_once[[4, 2]]).all()
+    assert (drawn(draw_seed=1).decode([4], 40) != all_at_once[4]).any()
+    assert len(np.unique(all_at_once.reshape(6, -1), axis=0)) == 6
+
+
+def test_the_same_scene_at_any_size() -> None:
+    """A picture of 80 pixels, reduced, is that of 40 but for edges."""
+    large = drawn(noise=0).decode(range(8), 80).astype(float)
+    small = drawn(noise=0).decode(range(8), 40).astype(float)
+    reduced = large.reshape(8, 40, 2, 40, 2, 3).mean(axis=(2, 4))
+    assert np.abs(reduced - small).mean() < 4
+
+
+def test_labels_are_balanced_independent_and_split() -> None:
+    """The chi-square of each pair of factors is what chance gives."""
+    table = drawn(num_items=4000, tasks=["shape", "colour", "texture", "tilt"]).read_labels()
+    columns = list(table.labels)
+    for first in columns:
+        assert np.bincount(table.labels[first]).min() > 0.8 * 4000 / len(FACTORS[first])
+        for second in columns[: columns.index(first)]:
+            counts = np.zeros((len(FACTORS[first]), len(FACTORS[second])))
+            np.add.at(counts, (table.labels[first], table.labels[second]), 1)
+            expected = counts.sum(1, keepdims=True) * counts.sum(0) / 4000
+            freedom = (counts.shape[0] - 1) * (counts.shape[1] - 1)
+            assert ((counts - expected) ** 2 / expected).sum() < freedom + 4 * (2 * freedom) ** 0.5
+    assert np.bincount(table.split).tolist() == [2800, 400, 800]
+
+
+def test_labels_name_what_is_in_the_picture() -> None:
+    """The label's hue prevails in the middle of pictures without nuisances."""
+    source = drawn(clutter=0, occlusion=0, noise=0, tasks=["colour", "texture"])
+    table = source.read_labels()
+    plain = np.flatnonzero(table.labels["texture"] == FACTORS["texture"].index("plain"))
+    right = 0
+    for row, picture in zip(plain, source.decode(plain.tolist(), 40), strict=True):
+        name = FACTORS["colour"][table.labels["colour"][row]]
+        middle = picture[14:26, 14:26].reshape(-1, 3).astype(float)
+        hues = np.array(
+            [[np.cos(2 * np.pi * h + a) for a in (0, -2.0944, 2.0944)] for h in HUES.values()]
+        )
+        right += list(HUES)[(middle @ hues.T).sum(0).argmax()] == name
+    assert right > 0.75 * len(plain)
+
+
+@pytest.mark.parametrize("factor", list(FACTORS))
+def test_each_factor_changes_the_picture(factor: str) -> None:
+    """Any two classes of a factor differ in one scene."""
+    pictures = [draw(SCENE | {factor: name}, 40, QUIET, [0]) for name in FACTORS[factor]]
+    for index, picture in enumerate(pictures):
+        for other in pictures[:index]:
+            assert np.abs(picture.astype(int) - other.astype(int)).max() > 40
+
+
+@pytest.mark.parametrize("knob", [{"clutter": 0}, {"occlusion": 0}, {"noise": 0}, {"draw_seed": 3}])
+def test_every_knob_is_part_of_the_key_and_of_the_picture(knob: dict[str, int]) -> None:
+    """Else two data sets would share one store."""
+    assert drawn(**knob).content_key() != drawn().content_key()
+    assert (drawn(**knob).decode(range(9), 24) != drawn().decode(range(9), 24)).any()

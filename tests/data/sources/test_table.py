@@ -1,0 +1,329 @@
+"""What the table source makes of a CSV and of images, good and bad."""
+
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from pydantic import ValidationError
+
+from mtcon_ray.data.dataset import open_dataset, read_table
+from mtcon_ray.data.image_files import ImageFolder, UnreadableImageError, decode_image
+from mtcon_ray.data.sources import SOURCES, DataSpec
+from mtcon_ray.data.sources.base import LEFT_OUT, BadImagesError, DataSource
+from mtcon_ray.errors import DataError
+
+
+def source(spec: DataSpec) -> DataSource:
+    """The table source of a spec."""
+    return SOURCES["table"](spec, 0)
+
+
+def pack(folder: Path, archive: Path) -> None:
+    """A tar of a folder's files with `./` before each name, as `tar -C folder .` makes it."""
+    with tarfile.open(archive, "w:gz" if archive.suffix == ".gz" else "w") as tar:
+        for path in sorted(folder.iterdir()):
+            tar.add(path, arcname=f"./{path.name}")
+
+
+def test_empty_cells_are_missing_and_never_a_class(files: Any) -> None:
+    """NA and nan are words like others: only an empty cell is missing."""
+    files.frame.loc[[0, 7], "kind"] = ""
+    files.frame.loc[3, "kind"] = "NA"
+    files.frame.loc[8, "kind"] = "nan"
+    table = read_table(files.spec(), 0)
+    assert table.classes["kind"] == ("NA", "a", "b", "nan")
+    assert table.labels["kind"].tolist()[:9] == [-1, 1, 2, 0, 2, 1, 2, -1, 3]
+    assert table.labels["kind"].dtype == np.int64
+
+
+def test_split_column_is_read_with_its_aliases(files: Any) -> None:
+    """val, valid and validation are one split, in any case."""
+    files.frame.loc[3, "split"] = "valid"
+    files.frame.loc[8, "split"] = "Validation"
+    table = read_table(files.spec(), 0)
+    assert table.rows("val").tolist() == [3, 8, 13, 18]
+    assert table.rows("test").tolist() == [4, 9, 14, 19]
+
+
+def test_drawn_split_keeps_groups_whole_and_shares_near(files: Any) -> None:
+    """Groups of two; the items without a group are groups of their own."""
+    files.frame["shoe"] = ["" if row < 4 else f"shoe {row // 2}" for row in range(20)]
+    spec = files.spec(split_column=None, group_column="shoe", split_fractions=(0.6, 0.2, 0.2))
+    table = read_table(spec, 0)
+    assert np.bincount(table.split).tolist() == [12, 4, 4]
+    groups: dict[str, set[int]] = {}
+    for group, split in zip(files.frame["shoe"], table.split, strict=True):
+        groups.setdefault(group, set()).add(split)
+    assert all(len(splits) == 1 for group, splits in groups.items() if group)
+    assert table.warnings == ()
+
+
+def test_drawn_split_follows_its_own_seed_only(files: Any) -> None:
+    """The run's seed must not move it: repeats of a winner share their test images."""
+    first = read_table(files.spec(split_column=None), 0).split
+    assert (read_table(files.spec(split_column=None), 1).split == first).all()
+    assert (read_table(files.spec(split_column=None, split_seed=1), 0).split != first).any()
+
+
+def test_multi_hot_and_continuous_columns_are_kept(files: Any) -> None:
+    """Bits from columns (0 and 1, or CelebA's -1 and 1) and from lists; numbers as numbers."""
+    files.frame["shiny"] = ["1", "-1", ""] + ["0"] * 17
+    files.frame["soft"] = ["0"] * 19 + ["1"]
+    files.frame["tags"] = ["red|new", "", "new"] + ["red"] * 17
+    files.frame["price"] = ["1.5", ""] + ["-2"] * 18
+    table = read_table(
+        files.spec(multi_hot={"looks": ["shiny", "soft"], "tags": "tags"}, continuous=["price"]),
+        0,
+    )
+    assert table.multi_hot["looks"][:3].tolist() == [[1, 0], [0, 0], [255, 0]]
+    assert table.multi_hot["looks"][19].tolist() == [0, 1]
+    assert table.multi_hot["tags"][:4].tolist() == [[1, 1], [255, 255], [1, 0], [0, 1]]
+    assert table.multi_hot_names == {"looks": ("shiny", "soft"), "tags": ("new", "red")}
+    assert table.continuous["price"][0] == 1.5
+    assert np.isnan(table.continuous["price"][1])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tasks": ["kin"]}, r"column 'kin' that data.tasks names; did you mean 'kind'\?"),
+        ({"held_out": ["tune"]}, r"data.held_out names; did you mean 'tone'\?"),
+        ({"image_column": "imag"}, r"data.image_column names; did you mean 'image'\?"),
+        ({"split_column": "splits"}, r"null draws a split\); did you mean 'split'\?"),
+        ({"split_column": None, "group_column": "x"}, "data.group_column names; known: image"),
+        ({"continuous": ["kind"]}, "column 'kind' .* finite numbers .* 'b' in row 2 and 19 more"),
+        ({"multi_hot": {"m": ["kind"]}}, "column 'kind' .* hold 0, 1, -1 or nothing, got 'b'"),
+        ({"split_column": "kind"}, "hold train, val, test, valid or validation, got 'b' in row 2"),
+        ({"images": "nowhere"}, "a folder or a tar, got nowhere, which does not exist"),
+        ({"csv": "nowhere.csv"}, "data.csv must be a file, got nowhere.csv, which does not"),
+    ],
+)
+def test_a_field_that_does_not_fit_the_csv_is_named(
+    files: Any, fields: dict[str, Any], message: str
+) -> None:
+    """With the field, the value and the nearest name."""
+    with pytest.raises(DataError, match=message):
+        read_table(files.spec(**fields), 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "got an empty file"),
+        (b"image,split,kind\n", "must have rows below its header, got none"),
+        (b"image,split,kind,kind\n1.jpg,train,a,b\n", "different names, got 'kind' twice"),
+        (b"image,split,kind\n1.jpg,train,a\n2.jpg,train,a,b\n", "comma-separated, got .* line 3"),
+        (b"image,split,kind\n\xff.jpg,train,a\n", "must be UTF-8 text"),
+        (b"image,split,kind\n\n,train,a\n", "column 'image' .* name an image, got '' in row 3"),
+    ],
+)
+def test_a_broken_csv_is_refused(files: Any, content: bytes, message: str) -> None:
+    """Rows are counted as a spreadsheet does, blank ones included."""
+    spec = files.spec()
+    files.csv.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_table(spec, 0)
+
+
+def test_fractions_must_sum_to_one(files: Any) -> None:
+    """A split that would not cover the data is refused with the spec."""
+    with pytest.raises(ValidationError, match="sum to 1, got"):
+        files.spec(split_fractions=(0.7, 0.1, 0.1))
+
+
+@pytest.mark.parametrize("name", ["/etc/hostname", "../secret.jpg", "a/../../secret.jpg"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_paths_outside_the_images_are_refused(files: Any, name: str, packed: bool) -> None:
+    """In a folder and in a tar."""
+    files.frame.loc[4, "image"] = name
+    images = files.images
+    if packed:
+        images = files.images.with_suffix(".tar")
+        pack(files.images, images)
+    with pytest.raises(DataError, match=f"inside .*, got '{name}' in row 6"):
+        read_table(files.spec(images=str(images)), 0)
+
+
+def test_symbolic_links_may_not_leave_the_folder(files: Any, tmp_path: Path) -> None:
+    """A link of a file, a link of a folder, and one that stays inside."""
+    (tmp_path / "other").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "other" / "x.jpg")
+    (files.images / "file.jpg").symlink_to(tmp_path / "other" / "x.jpg")
+    (files.images / "away").symlink_to(tmp_path / "other")
+    (files.images / "here.jpg").symlink_to(files.images / "1.jpg")
+    folder = ImageFolder(files.images)
+    assert folder.find_outside(["1.jpg", "here.jpg"]) is None
+    assert folder.find_outside(["1.jpg", "file.jpg"]) == 1
+    assert folder.find_outside(["1.jpg", "here.jpg", "away/x.jpg"]) == 2
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
+def test_a_tar_holds_the_same_images_as_its_folder(files: Any, tmp_path: Path, suffix: str) -> None:
+    """Read by member name; nothing is unpacked beside it."""
+    pack(files.images, tmp_path / f"images{suffix}")
+    before = sorted(tmp_path.iterdir())
+    folder = source(files.spec()).decode(range(20), 16)
+    archive = source(files.spec(images=str(tmp_path / f"images{suffix}"))).decode(range(20), 16)
+    assert (archive == folder).all()
+    assert folder[3].mean() == pytest.approx(36, abs=1)
+    assert sorted(tmp_path.iterdir()) == sorted([*before, files.csv])
+
+
+def test_links_in_a_tar_are_not_followed(files: Any, tmp_path: Path) -> None:
+    """A member that points at a file of this machine is a missing image."""
+    with tarfile.open(tmp_path / "images.tar", "w") as tar:
+        link = tarfile.TarInfo("0.jpg")
+        link.type, link.linkname = tarfile.SYMTYPE, str(files.images / "0.jpg")
+        tar.addfile(link)
+    with pytest.raises(BadImagesError) as caught:
+        source(files.spec(images=str(tmp_path / "images.tar"))).decode([0], 16)
+    assert caught.value.reasons == {0: "row 2, 0.jpg: no plain file of this name in the archive"}
+
+
+@pytest.mark.parametrize(("suffix", "rule"), [(".tar", "a whole tar"), (".tar.gz", "whole tar")])
+def test_a_cut_archive_is_refused(files: Any, tmp_path: Path, suffix: str, rule: str) -> None:
+    """As one that a download did not finish."""
+    path = tmp_path / f"images{suffix}"
+    pack(files.images, path)
+    path.write_bytes(path.read_bytes()[: 700 if suffix == ".tar" else 500])
+    with pytest.raises(DataError, match=rule):
+        open_dataset(files.spec(images=str(path)), seed=0, view_size=16, store=tmp_path / "store")
+
+
+def test_bad_images_are_named_with_their_row(files: Any) -> None:
+    """Missing, truncated, empty and not an image at all; the good ones still come back."""
+    noise = np.random.default_rng(0).integers(256, size=(40, 40, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(files.images / "1.jpg")
+    whole = (files.images / "1.jpg").read_bytes()
+    (files.images / "0.jpg").unlink()
+    (files.images / "1.jpg").write_bytes(whole[: len(whole) // 2 + 300])
+    (files.images / "2.jpg").write_bytes(b"")
+    (files.images / "3.jpg").write_bytes(b"<html>not found</html>")
+    with pytest.raises(BadImagesError) as caught:
+        source(files.spec()).decode([0, 1, 2, 3, 4], 16)
+    reasons = caught.value.reasons
+    assert reasons[0] == "row 2, 0.jpg: no such file"
+    assert reasons[1].startswith("row 3, 1.jpg: image file is truncated")
+    assert reasons[2] == "row 4, 2.jpg: empty file"
+    assert reasons[3] == "row 5, 3.jpg: not an image"
+    assert list(reasons) == [0, 1, 2, 3]
+    assert caught.value.images[4].mean() == pytest.approx(48, abs=1)
+
+
+def test_few_bad_images_are_left_out_with_a_warning(files: Any, tmp_path: Path) -> None:
+    """Up to max_bad_images; beyond it the run stops, also when the store is there already."""
+    (files.images / "5.jpg").write_bytes(b"")
+    spec = files.spec(max_bad_images=0.05)
+    data = open_dataset(spec, seed=0, view_size=16, store=tmp_path / "store")
+    assert data.table.split[5] == LEFT_OUT
+    assert (data.table.split != LEFT_OUT).sum() == 19
+    assert data.table.warnings == (
+        "1 images cannot be read and are left out, first row 7, 5.jpg: empty file",
+    )
+    strict = spec.model_copy(update={"max_bad_images": 0.04})
+    with pytest.raises(DataError, match=r"at most 4.00% .* got 1 of 20:\n  row 7, 5.jpg: empty"):
+        open_dataset(strict, seed=0, view_size=16, store=tmp_path / "store")
+
+
+def test_the_key_follows_the_content_of_images(files: Any, tmp_path: Path) -> None:
+    """One byte, one missing file, another order: each is another store; a new label is not."""
+    seen = {source(files.spec()).content_key()}
+    files.frame.loc[2, "kind"] = "c"
+    assert source(files.spec()).content_key() in seen
+    content = (files.images / "7.jpg").read_bytes()
+    (files.images / "7.jpg").write_bytes(content[:-1] + b"x")
+    seen.add(source(files.spec()).content_key())
+    (files.images / "7.jpg").unlink()
+    seen.add(source(files.spec()).content_key())
+    files.frame = files.frame.iloc[::-1]
+    seen.add(source(files.spec()).content_key())
+    pack(files.images, tmp_path / "images.tar")
+    seen.add(source(files.spec(images=str(tmp_path / "images.tar"))).content_key())
+    assert len(seen) == 5
+
+
+def test_a_signature_is_given_only_of_settled_files(files: Any) -> None:
+    """A file that has just changed could change again under the same time stamp."""
+    folder = ImageFolder(files.images)
+    assert folder.signature(["0.jpg"]) is None
+    missing = folder.signature(["missing.jpg"])
+    assert missing is not None
+    assert missing != folder.signature(["other.jpg"])
+
+
+def test_images_and_groups_in_two_splits_are_warned_of(files: Any) -> None:
+    """Rows 0 and 3 are train and val; rows 1 and 2 are both train."""
+    files.frame.loc[3, "image"] = "0.jpg"
+    files.frame.loc[2, "image"] = "1.jpg"
+    files.frame["shoe"] = ["x" if row in (0, 4) else "" for row in range(20)]
+    warnings = read_table(files.spec(group_column="shoe"), 0).warnings
+    assert warnings[0].startswith("2 rows of ")
+    assert warnings[1].startswith("1 images stand in more than one split")
+    assert warnings[2].startswith("1 groups of 'shoe' stand in more than one split")
+
+
+def test_transparency_is_white_and_16_bits_are_refused(tmp_path: Path) -> None:
+    """A cut-out on its usual ground; Pillow would clip 16 bits to white silently."""
+    Image.new("RGBA", (8, 8), (10, 20, 30, 0)).save(tmp_path / "cut.png")
+    assert (decode_image((tmp_path / "cut.png").read_bytes(), 8) == 255).all()
+    Image.fromarray(np.full((8, 8), 300, dtype=np.uint16)).save(tmp_path / "deep.png")
+    with pytest.raises(UnreadableImageError, match="8 bits a channel"):
+        decode_image((tmp_path / "deep.png").read_bytes(), 8)
+
+
+def test_reducing_averages_instead_of_picking(tmp_path: Path) -> None:
+    """A checkerboard of single pixels becomes grey."""
+    board = np.indices((64, 64)).sum(axis=0) % 2 * 255
+    Image.fromarray(board.astype(np.uint8)).save(tmp_path / "board.png")
+    small = decode_image((tmp_path / "board.png").read_bytes(), 16)
+    assert small.shape == (16, 16, 3)
+    assert np.ptp(small[2:-2, 2:-2].astype(int)) <= 4
+
+
+def test_photographs_read_from_tar_and_folder_alike(photos: Path, tmp_path: Path) -> None:
+    """The first 60 shoes, from the tar as it is and from files unpacked from it."""
+    shoes = photos / "fashion_shoes"
+    frame = pd.read_csv(shoes / "labels.csv", dtype=str, keep_default_na=False).iloc[:60]
+    frame.to_csv(tmp_path / "labels.csv", index=False)
+    with tarfile.open(shoes / "images.tar.gz") as tar:
+        for name in frame["image"]:
+            tar.extract(name, tmp_path, filter="data")
+    given = {
+        "csv": str(tmp_path / "labels.csv"),
+        "tasks": ["category", "gender", "colour"],
+        "held_out": ["brand"],
+        "group_column": "group_id",
+    }
+    spec = SOURCES["table"].Spec.model_validate(given | {"images": str(tmp_path)})
+    packed = spec.model_copy(update={"images": str(shoes / "images.tar.gz")})
+    images = [source(s).decode(range(60), 80) for s in (spec, packed)]
+    assert (images[0] == images[1]).all()
+    with Image.open(os.path.join(tmp_path, frame["image"].iloc[7])) as picture:
+        expected = np.asarray(picture.convert("RGB").resize((80, 80), Image.Resampling.BILINEAR))
+    assert (images[0][7] == expected).all()
+
+
+def test_all_shoes_are_read_with_their_labels(photos: Path, tmp_path: Path) -> None:
+    """Counts as stated beside the data: 9,188 photographs, 467 without a colour."""
+    shoes = photos / "fashion_shoes"
+    spec = SOURCES["table"].Spec.model_validate(
+        {
+            "images": str(shoes / "images.tar.gz"),
+            "csv": str(shoes / "labels.csv"),
+            "tasks": ["category", "gender", "colour"],
+            "held_out": ["brand"],
+            "group_column": "group_id",
+        }
+    )
+    data = open_dataset(spec, seed=0, view_size=32, store=tmp_path)
+    assert data.images.shape == (9188, 40, 40, 3)
+    sizes = {name: len(classes) for name, classes in data.table.classes.items()}
+    assert sizes == {"category": 8, "gender": 4, "colour": 15, "brand": 43}
+    assert (data.table.labels["colour"] == -1).sum() == 467
+    assert [len(data.table.rows(s)) for s in ("train", "val", "test")] == [6432, 919, 1837]
+    assert data.table.warnings == ()

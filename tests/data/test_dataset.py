@@ -1,0 +1,187 @@
+"""What is checked and changed between a source's labels and a run."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mtcon_ray.data.dataset import open_dataset, read_table, store_bytes, store_size
+from mtcon_ray.data.noise import add_label_noise
+from mtcon_ray.data.sources import SOURCES, DataSpec, LabelTable
+from mtcon_ray.errors import DataError, SpecError
+
+
+def drawn(**fields: Any) -> DataSpec:
+    """A spec of 2,000 pictures, few enough to be quick."""
+    return SOURCES["drawn"].Spec.model_validate({"num_items": 2000} | fields)
+
+
+def changed(spec: DataSpec, task: str, seed: int = 0) -> np.ndarray:
+    """Where noise changed a label, bool [N]."""
+    clean = read_table(spec.model_copy(update={"label_noise": {}}), seed)
+    return np.asarray(read_table(spec, seed).labels[task] != clean.labels[task])
+
+
+def test_noise_redraws_the_share_over_all_classes() -> None:
+    """METHODS 15: share * (K - 1) / K of the labels change, in the train split alone."""
+    spec = drawn(label_noise={"texture": 0.8})
+    train = read_table(spec, 0).rows("train")
+    hit = changed(spec, "texture")
+    assert hit[train].mean() == pytest.approx(0.8 * 3 / 4, abs=0.03)
+    assert hit.sum() == hit[train].sum()
+    assert not changed(spec, "shape").any()
+
+
+def test_noise_reaches_the_splits_it_is_told_to() -> None:
+    """As for a probe that is trained and tested on corrupted labels."""
+    spec = drawn(label_noise={"texture": 1.0}, label_noise_splits=("train", "val", "test"))
+    table, hit = read_table(spec, 0), changed(spec, "texture")
+    for split in ("train", "val", "test"):
+        assert hit[table.rows(split)].mean() == pytest.approx(0.75, abs=0.08)
+
+
+def test_noise_is_drawn_once_per_share_seed_and_column() -> None:
+    """Equal for equal arguments; another seed, share or task is another draw."""
+    spec = drawn(label_noise={"texture": 0.5, "shape": 0.5})
+    assert (changed(spec, "texture") == changed(spec, "texture")).all()
+    assert (changed(spec, "texture", 1) != changed(spec, "texture")).any()
+    alone = drawn(label_noise={"texture": 0.5})
+    assert (changed(alone, "texture") == changed(spec, "texture")).all()
+    more = changed(drawn(label_noise={"texture": 0.6}), "texture")
+    assert (changed(spec, "texture") & ~more).any()
+
+
+def noisy_table(labels: dict[str, list[int]], split: list[int]) -> LabelTable:
+    """A table with two columns of three classes and noise on `a`."""
+    table = LabelTable(
+        names=tuple(map(str, split)),
+        labels={name: np.array(codes) for name, codes in labels.items()},
+        classes={name: ("x", "y", "z") for name in labels},
+        split=np.array(split, dtype=np.int8),
+    )
+    return add_label_noise(table, {"a": 0.7}, ("train",), seed=3)
+
+
+def test_other_labels_and_splits_do_not_move_the_noise() -> None:
+    """Corrupted test labels and other columns leave the train labels of a task as they are."""
+    split = [0] * 30 + [1] * 5 + [2] * 10
+    codes = [row % 3 for row in range(45)]
+    first = noisy_table({"a": codes, "b": codes}, split)
+    spoilt = noisy_table({"a": codes[:30] + [-1] * 5 + [0] * 10, "b": [2] * 45}, split)
+    assert (first.labels["a"][:30] == spoilt.labels["a"][:30]).all()
+    assert (first.labels["a"][:30] != codes[:30]).any()
+    assert (spoilt.labels["a"][35:] == 0).all()
+    assert (spoilt.labels["b"] == 2).all()
+
+
+def test_missing_labels_stay_missing_under_noise() -> None:
+    """And the share is one of those that are there."""
+    noisy = noisy_table({"a": [-1] * 100 + [0] * 300}, [0] * 400).labels["a"]
+    assert (noisy[:100] == -1).all()
+    assert (noisy[100:] != 0).mean() == pytest.approx(0.7 * 2 / 3, abs=0.08)
+
+
+def test_the_source_is_not_written_to() -> None:
+    """Noise works on a copy: a cached table is not corrupted twice."""
+    codes = np.zeros(50, dtype=np.int64)
+    table = LabelTable(("",) * 50, {"a": codes}, {"a": ("x", "y")}, np.zeros(50, dtype=np.int8))
+    add_label_noise(table, {"a": 1.0}, ("train",), seed=0)
+    assert (codes == 0).all()
+
+
+def test_held_out_top_k_masks_rare_classes(files: Any) -> None:
+    """Counted over all splits; ties go by name; classes are numbered anew."""
+    files.frame["brand"] = ["d"] * 2 + ["c"] * 4 + ["b"] * 4 + ["a"] * 9 + [""]
+    table = read_table(files.spec(held_out=["brand"], held_out_top_k=2), 0)
+    assert table.classes["brand"] == ("a", "b")
+    assert table.labels["brand"].tolist() == [-1] * 6 + [1] * 4 + [0] * 9 + [-1]
+    whole = read_table(files.spec(held_out=["brand"], held_out_top_k=99), 0)
+    assert whole.classes["brand"] == ("a", "b", "c", "d")
+    assert whole.labels["brand"][[0, -1]].tolist() == [3, -1]
+
+
+@pytest.mark.parametrize("field", ["tasks", "held_out"])
+def test_a_label_column_needs_two_classes_to_train_on(files: Any, field: str) -> None:
+    """One class in the train split, whatever the others hold; or none at all."""
+    files.frame["brand"] = ["x" if split == "train" else "y" for split in files.frame["split"]]
+    fields = {"tasks": ["brand"]} if field == "tasks" else {"held_out": ["brand"]}
+    with pytest.raises(DataError, match=r"'brand' must have at least two classes .* got only 'x'"):
+        read_table(files.spec(**fields), 0)
+    files.frame.loc[files.frame["split"] == "train", "brand"] = ""
+    with pytest.raises(DataError, match=r"'brand' must have at least two .* got no label"):
+        read_table(files.spec(**fields), 0)
+    files.frame["brand"] = ""
+    with pytest.raises(DataError, match="'brand' must have labels, got only empty cells"):
+        read_table(files.spec(**fields), 0)
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_a_label_column_needs_labels_to_be_measured_on(files: Any, split: str) -> None:
+    """An accuracy over no item is no number."""
+    files.frame.loc[files.frame["split"] == split, "kind"] = ""
+    with pytest.raises(DataError, match=f"'kind' must have labels in the {split} split"):
+        read_table(files.spec(), 0)
+
+
+def test_an_empty_split_is_refused(files: Any) -> None:
+    """With the number of items in each."""
+    files.frame.loc[files.frame["split"] == "val", "split"] = "train"
+    with pytest.raises(DataError, match=r"got none in val \(train 16, val 0, test 4\)"):
+        read_table(files.spec(), 0)
+
+
+def test_a_split_emptied_by_bad_images_is_refused(files: Any, tmp_path: Path) -> None:
+    """The check is made again once images are known."""
+    for row in (3, 8, 13, 18):
+        (files.images / f"{row}.jpg").unlink()
+    with pytest.raises(DataError, match="got none in val"):
+        open_dataset(files.spec(max_bad_images=0.5), seed=0, view_size=16, store=tmp_path / "store")
+
+
+def test_classes_that_training_never_sees_are_warned_of(files: Any) -> None:
+    """They stay classes: a probe is wrong about them."""
+    files.frame.loc[4, "kind"] = "c"
+    table = read_table(files.spec(), 0)
+    assert table.classes["kind"] == ("a", "b", "c")
+    assert table.warnings == (
+        "label column 'kind': 1 of 3 classes are not in the train split and cannot be "
+        "predicted (c)",
+    )
+
+
+def test_columns_that_share_a_tracked_name_are_refused(files: Any) -> None:
+    """Kind and kind are both `kind` in metric names."""
+    files.frame["Kind"] = files.frame["kind"]
+    with pytest.raises(SpecError, match="'kind' and 'Kind'"):
+        read_table(files.spec(held_out=["Kind"]), 0)
+
+
+def test_store_size_and_bytes() -> None:
+    """A quarter more than the view unless stated; one byte a channel."""
+    assert store_size(drawn(), 33) == 41
+    assert store_size(drawn(store_size=70), 33) == 70
+    assert store_bytes(10, drawn(), 32) == 10 * 40 * 40 * 3
+
+
+def test_the_fingerprint_follows_images_labels_splits_and_size(files: Any, tmp_path: Path) -> None:
+    """And is the same for a copy of the files elsewhere in time."""
+
+    def fingerprint(view_size: int = 16, **fields: Any) -> str:
+        data = open_dataset(
+            files.spec(**fields), seed=0, view_size=view_size, store=tmp_path / "store"
+        )
+        return data.fingerprint
+
+    seen = [fingerprint()]
+    assert fingerprint() == seen[0]
+    seen.append(fingerprint(view_size=20))
+    seen.append(fingerprint(label_noise={"kind": 1.0}))
+    seen.append(fingerprint(held_out=["tone"]))
+    files.frame.loc[0, "split"] = "val"
+    seen.append(fingerprint())
+    files.frame["kind"] = files.frame["kind"].replace("a", "c")
+    seen.append(fingerprint())
+    (files.images / "0.jpg").write_bytes((files.images / "1.jpg").read_bytes())
+    seen.append(fingerprint())
+    assert len(set(seen)) == 7

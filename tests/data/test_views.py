@@ -1,0 +1,271 @@
+"""Views equal torchvision's on the same draw, and are drawn as torchvision draws."""
+
+import math
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as tv
+
+from mtcon_ray.data.views import (
+    ViewParameters,
+    ViewsSpec,
+    draw_parameters,
+    evaluation_views,
+    make_views,
+)
+
+SIZE, SOURCE = 24, 40
+PLAIN = ViewsSpec(size=SIZE, mean=(0, 0, 0), std=(1, 1, 1))
+RECIPE = PLAIN.model_copy(update={"blur": 0.5})
+COLOUR = (tv.adjust_brightness, tv.adjust_contrast, tv.adjust_saturation, tv.adjust_hue)
+
+
+def photographs(num_items: int, side: int = SOURCE, seed: int = 0) -> Tensor:
+    """Smooth random colours with some gray, black and white squares, uint8 [N, S, S, 3]."""
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(num_items, 3, 5, 5, generator=generator)
+    images = tv.resize(coarse, [side, side], antialias=True) * 1.4 - 0.2
+    images += 0.1 * torch.rand(images.shape, generator=generator)
+    images[:, :, :8, :8] = 0.5
+    images[:, :, -8:, :8] = 0.0
+    images[:, :, -8:, -8:] = 1.0
+    images_NSSC: Tensor = (images.clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+    return images_NSSC.contiguous()
+
+
+def none_drawn(num_rows: int) -> ViewParameters:
+    """Parameters of views that show the whole image unchanged."""
+    return ViewParameters(
+        box_R4=torch.tensor([0, 0, SOURCE, SOURCE]).repeat(num_rows, 1),
+        flip_R=torch.zeros(num_rows, dtype=torch.bool),
+        order_R4=torch.arange(4).repeat(num_rows, 1),
+        factor_R4=torch.tensor([1.0, 1.0, 1.0, 0.0]).repeat(num_rows, 1),
+        grayscale_R=torch.zeros(num_rows, dtype=torch.bool),
+        blur_R=torch.zeros(num_rows),
+    )
+
+
+def by_torchvision(image: Tensor, parameters: ViewParameters, row: int, size: int) -> Tensor:
+    """One view [3, size, size] made with torchvision's functions, before normalisation."""
+    x: Tensor = tv.to_dtype(image.permute(2, 0, 1), torch.float32, scale=True)
+    top, left, height, width = parameters.box_R4[row].tolist()
+    x = tv.resized_crop(x, top, left, height, width, [size, size], antialias=True)
+    x = tv.horizontal_flip(x) if parameters.flip_R[row] else x
+    factors = parameters.factor_R4[row].tolist()
+    for operation in parameters.order_R4[row].tolist():
+        x = COLOUR[operation](x, factors[operation])
+    x = tv.rgb_to_grayscale(x, 3) if parameters.grayscale_R[row] else x
+    sigma = parameters.blur_R[row].item()
+    kernel = 2 * max(1, size // 20) + 1
+    if sigma > 0:
+        x = tv.gaussian_blur(x, [kernel, kernel], [sigma, sigma])
+    return x
+
+
+def assert_as_torchvision(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> None:
+    """Every view within 1e-5 of torchvision's."""
+    views_RCHW = make_views(images, parameters, spec)
+    num_views = len(views_RCHW) // len(images)
+    for row, view_CHW in enumerate(views_RCHW):
+        expected_CHW = by_torchvision(images[row // num_views], parameters, row, spec.size)
+        torch.testing.assert_close(view_CHW, expected_CHW, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "box",
+    [(0, 0, 40, 40), (3, 7, 24, 24), (10, 0, 30, 17), (0, 25, 9, 15), (39, 39, 1, 1)],
+    ids=["whole", "own size", "smaller", "enlarged", "one pixel"],
+)
+@pytest.mark.parametrize("flip", [False, True])
+def test_crop_and_flip(box: tuple[int, int, int, int], flip: bool) -> None:
+    parameters = replace(
+        none_drawn(2), box_R4=torch.tensor([box, box]), flip_R=torch.tensor([flip, not flip])
+    )
+    assert_as_torchvision(photographs(2), parameters, PLAIN)
+
+
+@pytest.mark.parametrize("operation", range(4), ids=["brightness", "contrast", "saturation", "hue"])
+def test_each_colour_operation_alone(operation: int) -> None:
+    parameters = none_drawn(8)
+    strengths = torch.linspace(-0.5, 0.5, 8) if operation == 3 else torch.linspace(0, 2, 8)
+    parameters.factor_R4[:, operation] = strengths
+    assert_as_torchvision(photographs(8), parameters, PLAIN)
+
+
+def test_every_order_of_the_colour_operations() -> None:
+    """The operations clamp, so the 24 orders differ; strong factors make them clamp often."""
+    orders = torch.cartesian_prod(*[torch.arange(4)] * 4)
+    orders = orders[[len(set(order.tolist())) == 4 for order in orders]]
+    parameters = replace(
+        none_drawn(24), order_R4=orders, factor_R4=torch.tensor([[1.6, 1.7, 1.8, 0.2]] * 24)
+    )
+    images = photographs(1)
+    assert_as_torchvision(images, parameters, PLAIN)
+    views_RCHW = make_views(images, parameters, PLAIN)
+    assert (torch.pdist(views_RCHW.flatten(1)) > 0.01).float().mean() > 0.9
+
+
+def test_grayscale_of_some_rows() -> None:
+    parameters = replace(none_drawn(4), grayscale_R=torch.tensor([True, False, False, True]))
+    assert_as_torchvision(photographs(2), parameters, PLAIN)
+
+
+@pytest.mark.parametrize("size", [8, 24, 64])
+def test_blur_of_some_rows(size: int) -> None:
+    parameters = replace(none_drawn(4), blur_R=torch.tensor([0.1, 0.0, 0.8, 2.0]))
+    assert_as_torchvision(photographs(2), parameters, PLAIN.model_copy(update={"size": size}))
+
+
+@pytest.mark.parametrize(("size", "num_items"), [(24, 20), (64, 6)])
+def test_whole_recipe_as_drawn(size: int, num_items: int) -> None:
+    spec = RECIPE.model_copy(update={"size": size, "num_views": 3})
+    generator = torch.Generator().manual_seed(1)
+    parameters = draw_parameters(3 * num_items, SOURCE, spec, generator)
+    assert_as_torchvision(photographs(num_items), parameters, spec)
+
+
+def test_evaluation_is_resize_and_normalise() -> None:
+    images, spec = photographs(3), ViewsSpec(size=SIZE)
+    x_NCHW = tv.to_dtype(images.permute(0, 3, 1, 2), torch.float32, scale=True)
+    x_NCHW = tv.resize(x_NCHW, [SIZE, SIZE], antialias=True)
+    expected_NCHW = tv.normalize(x_NCHW, list(spec.mean), list(spec.std))
+    torch.testing.assert_close(evaluation_views(images, spec), expected_NCHW, atol=1e-5, rtol=1e-5)
+
+
+def test_views_are_normalised_channels_last_and_detached() -> None:
+    images, parameters = photographs(2), none_drawn(4)
+    spec = ViewsSpec(size=SIZE)
+    views_RCHW = make_views(images, parameters, spec)
+    plain_RCHW = make_views(images, parameters, PLAIN)
+    expected_RCHW = tv.normalize(plain_RCHW, list(spec.mean), list(spec.std))
+    torch.testing.assert_close(views_RCHW, expected_RCHW)
+    assert views_RCHW.dtype == torch.float32
+    assert views_RCHW.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_views_keep_their_precision_under_autocast() -> None:
+    images, parameters = photographs(2), none_drawn(4)
+    with torch.autocast("cpu", torch.bfloat16):
+        views_RCHW = make_views(images, parameters, PLAIN)
+    assert torch.equal(views_RCHW, make_views(images, parameters, PLAIN))
+
+
+def test_a_rank_makes_its_rows_of_the_global_batch() -> None:
+    images = photographs(6)
+    parameters = draw_parameters(12, SOURCE, RECIPE, torch.Generator().manual_seed(2))
+    whole = make_views(images, parameters, RECIPE)
+    part = make_views(images[2:4], parameters.rows(slice(4, 8)), RECIPE)
+    torch.testing.assert_close(part, whole[4:8], atol=1e-6, rtol=0)
+    picked = parameters.rows(torch.tensor([10, 11]))
+    torch.testing.assert_close(
+        make_views(images[5:], picked, RECIPE), whole[10:], atol=1e-6, rtol=0
+    )
+
+
+def test_draws_depend_on_the_generator_alone() -> None:
+    first, again, other = (
+        draw_parameters(8, SOURCE, RECIPE, torch.Generator().manual_seed(seed))
+        for seed in (3, 3, 4)
+    )
+    for field in fields(ViewParameters):
+        assert torch.equal(getattr(first, field.name), getattr(again, field.name)), field.name
+        assert not torch.equal(getattr(first, field.name), getattr(other, field.name)), field.name
+
+
+def test_one_changed_field_moves_no_other_draw() -> None:
+    changed = RECIPE.model_copy(update={"jitter": 0.0, "crop_ratio": (1.0, 1.0)})
+    drawn = [
+        draw_parameters(64, SOURCE, spec, torch.Generator().manual_seed(5))
+        for spec in (RECIPE, changed)
+    ]
+    for name in ("flip_R", "order_R4", "grayscale_R", "blur_R"):
+        assert torch.equal(getattr(drawn[0], name), getattr(drawn[1], name)), name
+
+
+@pytest.mark.parametrize(
+    ("scale", "ratio"),
+    [
+        ((0.2, 1.0), (3 / 4, 4 / 3)),
+        ((0.9, 1.0), (1 / 3, 3.0)),
+        ((0.5, 1.0), (1.9, 2.5)),
+        ((0.9, 1.0), (0.2, 0.3)),
+        ((0.9, 1.0), (3.0, 4.0)),
+    ],
+    ids=["default", "often refused", "wide", "never fits, narrow", "never fits, wide"],
+)
+def test_boxes_are_distributed_as_torchvision_draws_them(
+    scale: tuple[float, float], ratio: tuple[float, float]
+) -> None:
+    """Means and deviations of the sides, and means of the corners, within 5 standard errors."""
+    num_draws = 1500
+    spec = ViewsSpec(crop_scale=scale, crop_ratio=ratio)
+    ours = draw_parameters(num_draws, SOURCE, spec, torch.Generator().manual_seed(6)).box_R4
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        crop = v2.RandomResizedCrop(SIZE, scale=scale, ratio=ratio)
+        blank = torch.empty(3, SOURCE, SOURCE)
+        draws = [crop.make_params([blank]) for _ in range(num_draws)]
+    theirs = torch.tensor([[d["top"], d["left"], d["height"], d["width"]] for d in draws])
+    assert ours.min() >= 0
+    assert (ours[:, :2] + ours[:, 2:]).max() <= SOURCE
+    assert_same_moments(ours, theirs)
+
+
+def test_colour_and_blur_are_distributed_as_torchvision_draws_them() -> None:
+    num_draws = 1500
+    spec = ViewsSpec(jitter=1.0, brightness=0.4, contrast=0.3, saturation=1.0, hue=0.1, blur=1.0)
+    ours = draw_parameters(num_draws, SOURCE, spec, torch.Generator().manual_seed(8))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(9)
+        jitter, blur = v2.ColorJitter(0.4, 0.3, 1.0, 0.1), v2.GaussianBlur(3, (0.1, 2.0))
+        draws = [jitter.make_params([]) for _ in range(num_draws)]
+        sigma = torch.tensor([[blur.make_params([])["sigma"][0]] for _ in range(num_draws)])
+    names = ("brightness_factor", "contrast_factor", "saturation_factor", "hue_factor")
+    assert_same_moments(ours.factor_R4, torch.tensor([[d[name] for name in names] for d in draws]))
+    assert_same_moments(ours.order_R4, torch.stack([d["fn_idx"] for d in draws]))
+    assert_same_moments(ours.blur_R[:, None], sigma)
+
+
+def assert_same_moments(ours_RK: Tensor, theirs_RK: Tensor) -> None:
+    """Columns' means and mean squares within 5 standard errors of each other."""
+    for power in (1, 2):
+        a_RK, b_RK = ours_RK.double() ** power, theirs_RK.double() ** power
+        error_K = ((a_RK.var(dim=0) + b_RK.var(dim=0)) / len(a_RK)).sqrt()
+        assert ((a_RK.mean(dim=0) - b_RK.mean(dim=0)).abs() <= 5 * error_K + 1e-6).all()
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
+def test_probabilities(probability: float) -> None:
+    p = probability
+    spec = ViewsSpec(flip=p, jitter=p, grayscale=p, blur=p)
+    drawn = draw_parameters(4000, SOURCE, spec, torch.Generator().manual_seed(10))
+    jittered_R = (drawn.factor_R4 != torch.tensor([1.0, 1.0, 1.0, 0.0])).any(dim=1)
+    for name, rows_R in {
+        "flip": drawn.flip_R,
+        "jitter": jittered_R,
+        "grayscale": drawn.grayscale_R,
+        "blur": drawn.blur_R > 0,
+    }.items():
+        deviation = 5 * math.sqrt(p * (1 - p) / 4000)
+        assert rows_R.float().mean().item() == pytest.approx(p, abs=deviation), name
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("crop_scale", (0.5, 0.2), "crop_scale must satisfy 0 < low <= high <= 1"),
+        ("crop_scale", (0.0, 1.0), "crop_scale must satisfy"),
+        ("crop_ratio", (2.0, 1.0), "crop_ratio must satisfy"),
+        ("blur_sigma", (0.0, 1.0), "blur_sigma must satisfy"),
+        ("std", (1.0, 0.0, 1.0), "std must be positive"),
+        ("hue", 0.6, "less than or equal to 0.5"),
+    ],
+)
+def test_a_bad_range_is_refused(field: str, value: Any, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ViewsSpec(**{field: value})

@@ -1,0 +1,249 @@
+"""The contrastive expression against known values, the equation as loops, and its symmetries."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mtcon_ray.losses.contrastive import contrastive
+from mtcon_ray.losses.relations import EqualLabel, OwnView, Relation
+
+VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
+TEMPERATURES = ("0.1", "0.5", "1.0")
+exhaustively = settings(deadline=None, derandomize=True, max_examples=60)
+temperatures = st.floats(-3, 1).map(lambda exponent: 10.0**exponent)
+
+
+def at_angles(degrees_VB: list[list[float]]) -> Tensor:
+    """Rows z_BVD on the unit circle."""
+    angle_BV = torch.tensor(degrees_VB, dtype=torch.float64).T.deg2rad()
+    return torch.stack([angle_BV.cos(), angle_BV.sin()], dim=2)
+
+
+def random_rows(B: int, V: int, D: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    z_BVD = torch.randn(B, V, D, generator=generator, dtype=torch.float64)
+    return torch.nn.functional.normalize(z_BVD, dim=2)
+
+
+def random_labels(B: int, seed: int) -> Tensor:
+    """Three far apart classes and -1."""
+    generator = torch.Generator().manual_seed(seed + 1)
+    return torch.tensor([-1, 0, 7, 40])[torch.randint(0, 4, (B,), generator=generator)]
+
+
+def as_loops(
+    z_BVD: Tensor, labels: list[int] | None, tau: float, missing: str
+) -> list[float | None]:
+    """Per anchor, row by row, as METHODS 0 and 2 print it; labels None is own view.
+
+    None where an anchor has no partner.
+    """
+    B, V, _ = z_BVD.shape
+    rows = [(b, v) for b in range(B) for v in range(V)]
+    z = {(b, v): z_BVD[b, v].tolist() for b, v in rows}
+    losses: list[float | None] = []
+    for i in rows:
+        others = [a for a in rows if a != i]
+        logit = {a: sum(p * q for p, q in zip(z[i], z[a], strict=True)) / tau for a in others}
+        own = [a for a in others if a[0] == i[0]]
+        if labels is None:
+            partners = own
+        elif labels[i[0]] == -1:
+            partners = own if missing == "self_only" else []
+        else:
+            partners = [a for a in others if labels[a[0]] == labels[i[0]]]
+        top = max(logit.values())
+        log_sum = top + math.log(sum(math.exp(x - top) for x in logit.values()))
+        terms = [log_sum - logit[p] for p in partners]
+        losses.append(sum(terms) / len(terms) if terms else None)
+    return losses
+
+
+@pytest.mark.parametrize("tau", TEMPERATURES)
+@pytest.mark.parametrize("task", [0, 1])
+def test_supcon_has_the_values_of_case_a(tau: str, task: int) -> None:
+    z_BVD = at_angles(VALUES["A"]["angles_by_head"][task])
+    relation = EqualLabel(torch.tensor(VALUES["A"]["labels_by_task"][task]))
+    known = VALUES[f"A_tau{tau}"]
+
+    def value(reduction: str) -> Tensor:
+        return contrastive(z_BVD, relation, temperature=float(tau), reduction=reduction)
+
+    assert value("mean").item() == pytest.approx(known[f"supcon_t{task + 1}_mean"], rel=1e-6)
+    assert value("sum").item() == pytest.approx(known[f"supcon_t{task + 1}_sum"], rel=1e-6)
+    # The known rows are all first views, then all second views; ours are [B, V].
+    per_anchor = value("none").T.flatten().tolist()
+    assert per_anchor == pytest.approx(known[f"per_anchor_t{task + 1}"], rel=1e-6)
+
+
+@pytest.mark.parametrize("tau", TEMPERATURES)
+@pytest.mark.parametrize("head", [0, 1])
+def test_nt_xent_has_the_values_of_case_a(tau: str, head: int) -> None:
+    z_BVD = at_angles(VALUES["A"]["angles_by_head"][head])
+    loss = contrastive(z_BVD, OwnView(), temperature=float(tau))
+    assert loss.item() == pytest.approx(VALUES[f"A_tau{tau}"][f"ntxent_head{head + 1}_mean"], 1e-6)
+
+
+def test_case_b_anchors_without_partner_count_zero_and_leave_the_mean() -> None:
+    z_BVD = at_angles(VALUES["B"]["angles"])
+    relation = EqualLabel(torch.tensor(VALUES["B"]["labels"]))
+
+    def value(reduction: str, average_over: str = "valid") -> Tensor:
+        return contrastive(
+            z_BVD, relation, temperature=0.1, reduction=reduction, average_over=average_over
+        )
+
+    assert value("none").flatten().tolist() == pytest.approx(VALUES["B"]["per_anchor"], rel=1e-6)
+    assert value("mean").item() == pytest.approx(VALUES["B"]["mean_valid"], rel=1e-6)
+    assert value("mean", "all").item() == pytest.approx(VALUES["B"]["mean_all"], rel=1e-6)
+    assert value("sum").item() == pytest.approx(VALUES["B"]["sum"], rel=1e-6)
+
+
+@exhaustively
+@given(
+    B=st.integers(1, 6),
+    V=st.integers(2, 3),
+    D=st.integers(1, 5),
+    seed=st.integers(0, 10_000),
+    tau=temperatures,
+    missing=st.sampled_from(["skip", "self_only"]),
+)
+def test_agrees_with_the_equation_as_loops(
+    B: int, V: int, D: int, seed: int, tau: float, missing: str
+) -> None:
+    z_BVD, labels_B = random_rows(B, V, D, seed), random_labels(B, seed)
+    known_values: list[int] = labels_B.tolist()
+    cases: list[tuple[Relation, list[int] | None]] = [
+        (EqualLabel(labels_B, missing=missing), known_values),
+        (OwnView(), None),
+    ]
+    for relation, labels in cases:
+        expected = as_loops(z_BVD, labels, tau, missing)
+        valid = [x for x in expected if x is not None]
+        loss_BV = contrastive(z_BVD, relation, temperature=tau, reduction="none")
+        per_anchor = [0.0 if x is None else x for x in expected]
+        assert loss_BV.flatten().tolist() == pytest.approx(per_anchor, rel=1e-9, abs=1e-9)
+        for average_over, count in (("valid", max(len(valid), 1)), ("all", B * V)):
+            mean = contrastive(z_BVD, relation, temperature=tau, average_over=average_over)
+            assert mean.item() == pytest.approx(sum(valid) / count, rel=1e-9, abs=1e-9)
+
+
+@exhaustively
+@given(B=st.integers(2, 6), V=st.integers(2, 3), seed=st.integers(0, 10_000), tau=temperatures)
+def test_order_of_items_and_views_and_rotations_change_nothing(
+    B: int, V: int, seed: int, tau: float
+) -> None:
+    z_BVD, labels_B = random_rows(B, V, 4, seed), random_labels(B, seed)
+    loss_BV = contrastive(z_BVD, EqualLabel(labels_B), temperature=tau, reduction="none")
+    generator = torch.Generator().manual_seed(seed)
+    items, views = torch.randperm(B, generator=generator), torch.randperm(V, generator=generator)
+    rotation, _ = torch.linalg.qr(random_rows(4, 1, 4, seed + 2)[:, 0])
+    moved_BVD = (z_BVD @ rotation)[items][:, views]
+    moved_BV = contrastive(
+        moved_BVD, EqualLabel(labels_B[items]), temperature=tau, reduction="none"
+    )
+    torch.testing.assert_close(moved_BV, loss_BV[items][:, views], rtol=1e-9, atol=1e-9)
+
+
+@exhaustively
+@given(B=st.integers(1, 6), V=st.integers(2, 3), seed=st.integers(0, 10_000), tau=temperatures)
+def test_unique_labels_are_nt_xent(B: int, V: int, seed: int, tau: float) -> None:
+    z_BVD = random_rows(B, V, 4, seed)
+    supcon = contrastive(z_BVD, EqualLabel(torch.arange(B)), temperature=tau)
+    nt_xent = contrastive(z_BVD, OwnView(), temperature=tau)
+    torch.testing.assert_close(supcon, nt_xent, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("B", "known"), [(4, 1.945910), (64, 4.844187)])
+def test_collapsed_embeddings_give_the_log_of_the_other_rows(B: int, known: float) -> None:
+    z_BVD = torch.ones(B, 2, 1, dtype=torch.float64)
+    relations: list[Relation] = [OwnView(), EqualLabel(torch.arange(B) % 3)]
+    for relation in relations:
+        loss = contrastive(z_BVD, relation, temperature=0.07)
+        assert loss.item() == pytest.approx(math.log(2 * B - 1), rel=1e-12)
+        assert loss.item() == pytest.approx(known, abs=1e-6)
+
+
+@pytest.mark.parametrize("tau", [0.1, 1.0])
+def test_perfect_embeddings_reach_the_floor(tau: float) -> None:
+    """Partners on the anchor, all others opposite: log(|P| + |N| exp(-2/tau))."""
+    labels_B = torch.tensor([0, 0, 0, 1, 1])
+    z_BVD = (1.0 - 2.0 * labels_B.double())[:, None, None].expand(5, 2, 1)
+    loss_BV = contrastive(z_BVD, EqualLabel(labels_B), temperature=tau, reduction="none")
+    of_three, of_two = (math.log(p + n * math.exp(-2 / tau)) for p, n in ((5, 4), (3, 6)))
+    assert loss_BV[:, 1].tolist() == pytest.approx([of_three] * 3 + [of_two] * 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("relation", [OwnView(), EqualLabel(torch.tensor([0, 7, -1, 7]))])
+def test_gradient_agrees_with_finite_differences(relation: Relation) -> None:
+    z_BVD = random_rows(4, 2, 3, seed=0).requires_grad_()
+    for average_over in ("valid", "all"):
+        assert torch.autograd.gradcheck(
+            lambda z: contrastive(z, relation, temperature=0.1, average_over=average_over),  # noqa: B023
+            (z_BVD,),
+        )
+
+
+@pytest.mark.parametrize("V", [1, 2])
+@pytest.mark.parametrize("average_over", ["valid", "all"])
+def test_a_batch_without_any_partner_gives_zero_and_zero_gradient(
+    V: int, average_over: str
+) -> None:
+    z_BVD = random_rows(3, V, 4, seed=0).requires_grad_()
+    labels_B = torch.full((3,), -1) if V == 2 else torch.arange(3)
+    loss = contrastive(z_BVD, EqualLabel(labels_B), temperature=0.1, average_over=average_over)
+    loss.backward()
+    assert loss.item() == 0
+    assert z_BVD.grad is not None
+    assert torch.equal(z_BVD.grad, torch.zeros_like(z_BVD))
+
+
+def test_one_item_with_two_views_gives_zero() -> None:
+    z_BVD = random_rows(1, 2, 4, seed=0)
+    relations: list[Relation] = [OwnView(), EqualLabel(torch.tensor([3]))]
+    for relation in relations:
+        assert contrastive(z_BVD, relation, temperature=0.1).item() == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
+    z_BVD = random_rows(5, 2, 8, seed=0).to(dtype)
+    relation = EqualLabel(torch.tensor([0, 0, 1, 1, -1]))
+    loss = contrastive(z_BVD, relation, temperature=0.01)
+    assert loss.dtype == torch.float32
+    assert torch.equal(loss, contrastive(z_BVD.float(), relation, temperature=0.01))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(loss, contrastive(z_BVD.float(), relation, temperature=0.01))
+
+
+def test_tiny_temperature_stays_finite_with_equal_rows() -> None:
+    z_BVD = torch.ones(3, 2, 1, requires_grad=True)
+    loss = contrastive(z_BVD, OwnView(), temperature=1e-3)
+    loss.backward()
+    assert loss.item() == pytest.approx(math.log(5), abs=1e-3)
+    assert z_BVD.grad is not None
+    assert torch.isfinite(z_BVD.grad).all()
+
+
+@pytest.mark.parametrize("temperature", [0.0, -0.1, math.nan])
+def test_temperature_must_be_positive(temperature: float) -> None:
+    with pytest.raises(ValueError, match="temperature must be positive, got"):
+        contrastive(torch.ones(2, 2, 2), OwnView(), temperature=temperature)
+
+
+def test_bad_arguments_raise() -> None:
+    z_BVD = torch.ones(2, 2, 2)
+    with pytest.raises(ValueError, match=r"shape \[B, V, D\], got \[2, 2\]"):
+        contrastive(z_BVD[0], OwnView(), temperature=0.1)
+    with pytest.raises(ValueError, match=r"at least two rows, got shape \[1, 1, 2\]"):
+        contrastive(z_BVD[:1, :1], OwnView(), temperature=0.1)
+    with pytest.raises(ValueError, match=r"reduction must be .* got 'average'"):
+        contrastive(z_BVD, OwnView(), temperature=0.1, reduction="average")
+    with pytest.raises(ValueError, match=r"average_over must be .* got 'some'"):
+        contrastive(z_BVD, OwnView(), temperature=0.1, average_over="some")

@@ -1,0 +1,130 @@
+"""Weights of the tasks: known values, gradients, normalisation, bounds."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND, EqualWeights, LearnedVariance
+
+VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
+TASKS = ("shape", "colour")
+
+
+def losses_of_case_a(reduction: str = "mean") -> dict[str, Tensor]:
+    known = VALUES["A_tau0.1"]
+    values = [known[f"supcon_t{i}_{reduction}"] for i in (1, 2)]
+    return {t: torch.tensor(v, dtype=torch.float64) for t, v in zip(TASKS, values, strict=True)}
+
+
+def learned(*log_variance: float, normalise: bool = False) -> LearnedVariance:
+    weighting = LearnedVariance(TASKS[: len(log_variance)], normalise=normalise).double()
+    with torch.no_grad():
+        weighting.log_variance.copy_(torch.tensor(log_variance, dtype=torch.float64))
+    return weighting
+
+
+def optimum() -> tuple[float, ...]:
+    return tuple(loss.log().item() for loss in losses_of_case_a().values())
+
+
+@pytest.mark.parametrize(
+    ("log_variance", "key"),
+    [
+        ((0.0, 0.0), "(0.0, 0.0)"),
+        ((0.5, -0.25), "(0.5, -0.25)"),
+        (optimum(), "(1.656676, 2.523566)"),
+    ],
+)
+def test_value_and_gradient_of_case_a(log_variance: tuple[float, ...], key: str) -> None:
+    known = VALUES[f"A_weighted_s={key}"]
+    weighting = learned(*log_variance)
+    objective, weight_by_task = weighting(losses_of_case_a())
+    objective.backward()
+    assert objective.item() == pytest.approx(known["mtcon"], rel=1e-6)
+    assert weighting.log_variance.grad is not None
+    assert weighting.log_variance.grad.tolist() == pytest.approx(known["dL_ds"], rel=1e-6, abs=1e-9)
+    assert [w.item() for w in weight_by_task.values()] == pytest.approx(
+        [math.exp(-s) for s in log_variance], rel=1e-12
+    )
+
+
+def test_value_of_case_a_with_sums_over_anchors() -> None:
+    objective, _ = learned(0.5, -0.25)(losses_of_case_a("sum"))
+    assert objective.item() == pytest.approx(VALUES["A_weighted_sumred_s0.5_-0.25"], rel=1e-6)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_gradient_on_s_is_one_minus_the_weighted_loss(normalise: bool) -> None:
+    losses = losses_of_case_a()
+    weighting = learned(0.5, -0.25, normalise=normalise)
+    weighting(losses).objective.backward()
+    expected = [
+        1 - math.exp(-s) * loss.item()
+        for s, loss in zip((0.5, -0.25), losses.values(), strict=True)
+    ]
+    assert weighting.log_variance.grad is not None
+    assert weighting.log_variance.grad.tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_descent_on_s_ends_at_the_log_of_the_loss() -> None:
+    losses = losses_of_case_a()
+    weighting = learned(0.0, 0.0)
+    optimizer = torch.optim.SGD(weighting.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(200):
+        optimizer.zero_grad()
+        weighting(losses).objective.backward()
+        optimizer.step()
+    assert weighting.log_variance.tolist() == pytest.approx(optimum(), rel=1e-4)
+    sigmas = [sigma.item() for sigma in weighting.sigma_by_task().values()]
+    assert sigmas == pytest.approx([loss.sqrt().item() for loss in losses.values()], rel=1e-4)
+
+
+def test_the_encoder_receives_the_applied_weights() -> None:
+    for normalise in (False, True):
+        losses = {t: loss.requires_grad_() for t, loss in losses_of_case_a().items()}
+        objective, weight_by_task = learned(0.5, -0.25, normalise=normalise)(losses)
+        objective.backward()
+        for task, loss in losses.items():
+            assert loss.grad is not None
+            assert loss.grad.item() == pytest.approx(weight_by_task[task].item(), rel=1e-12)
+            assert not weight_by_task[task].requires_grad
+
+
+def test_normalised_weights_keep_their_ratio_and_have_mean_one() -> None:
+    _, plain = learned(0.5, -0.25)(losses_of_case_a())
+    _, applied = learned(0.5, -0.25, normalise=True)(losses_of_case_a())
+    assert sum(w.item() for w in applied.values()) / 2 == pytest.approx(1, rel=1e-12)
+    ratio = plain["shape"] / plain["colour"]
+    assert (applied["shape"] / applied["colour"]).item() == pytest.approx(ratio.item(), rel=1e-12)
+
+
+def test_equal_weights_are_the_plain_sum() -> None:
+    losses = losses_of_case_a()
+    objective, weight_by_task = EqualWeights()(losses)
+    assert objective.item() == pytest.approx(VALUES["A_tau0.1"]["mtcon_s_mean"], rel=1e-6)
+    assert [w.item() for w in weight_by_task.values()] == [1, 1]
+    assert EqualWeights().sigma_by_task() == {}
+
+
+def test_clamp_brings_log_variances_back_into_their_bounds() -> None:
+    weighting = learned(100.0, -100.0)
+    weighting.clamp()
+    assert weighting.log_variance.tolist() == [LOG_VARIANCE_BOUND, -LOG_VARIANCE_BOUND]
+    inside = learned(0.5, -0.25)
+    inside.clamp()
+    assert inside.log_variance.tolist() == [0.5, -0.25]
+
+
+def test_losses_are_matched_by_name_and_names_may_be_anything() -> None:
+    names = ("type", "heel.height", "", "keys")
+    weighting = LearnedVariance(names)
+    with torch.no_grad():
+        weighting.log_variance.copy_(torch.tensor([0.0, 1.0, 2.0, 3.0]))
+    weight_by_task = weighting({name: torch.tensor(2.0) for name in reversed(names)}).weight_by_task
+    assert {n: round(-w.log().item()) for n, w in weight_by_task.items()} == dict(
+        zip(names, range(4), strict=True)
+    )

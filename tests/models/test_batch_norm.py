@@ -1,0 +1,109 @@
+"""Two ranks' batch norm is one process's on the joined batch: values, moments, gradients."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.multiprocessing.spawn import spawn
+
+from mtcon_ray.models.batch_norm import GlobalBatchNorm2d, make_global
+
+SPLITS = ([3, 5], [4, 4])
+OFFSET = 100.0
+
+
+def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
+    """Two norms in a nest, with parameters and moments that are not the defaults."""
+    torch.manual_seed(0)
+    inner = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4, momentum=0.3))
+    net = nn.Sequential(nn.BatchNorm2d(3, eps=1e-3), nn.Tanh(), inner).double()
+    for parameter in net.parameters():
+        nn.init.normal_(parameter)
+    return net.to(dtype)
+
+
+def batch(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    """Images [8, 3, 5, 5] far from 0, each half from another place, and the loss's weights."""
+    generator = torch.Generator().manual_seed(1)
+    x_NCHW = torch.randn(8, 3, 5, 5, generator=generator, dtype=torch.float64)
+    x_NCHW = x_NCHW + OFFSET + torch.arange(8.0)[:, None, None, None]
+    weight_NCHW = torch.randn(8, 4, 3, 3, generator=generator, dtype=torch.float64)
+    return x_NCHW.to(dtype), weight_NCHW.to(dtype)
+
+
+def step(net: nn.Module, x_NCHW: Tensor, weight_NCHW: Tensor) -> dict[str, Tensor]:
+    """Two training steps; outputs and gradients of both, and the running moments."""
+    x_NCHW = x_NCHW.clone().requires_grad_()
+    y_NCHW = net(x_NCHW)
+    (y_NCHW.square() * weight_NCHW).sum().backward()
+    y_NCHW = net(x_NCHW * 0.5)
+    (y_NCHW * weight_NCHW).sum().backward()
+    assert x_NCHW.grad is not None
+    gradients = {f"grad {k}": p.grad for k, p in net.named_parameters() if p.grad is not None}
+    buffers = {f"buffer {k}": b.double() for k, b in net.named_buffers()}
+    return {"y": y_NCHW.detach(), "grad x": x_NCHW.grad, **gradients, **buffers}
+
+
+def run_rank(rank: int, folder: str) -> None:
+    """One of two processes: writes what `step` gives on its part of each split."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{folder}/init", rank=rank, world_size=2)
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        for split in SPLITS:
+            x_NCHW, weight_NCHW = (part.split(split)[rank] for part in batch(dtype))
+            results.append(step(make_global(network(dtype)), x_NCHW, weight_NCHW))
+    torch.save(results, f"{folder}/rank-{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Tensor]]]:
+    """Per rank and case, what two real processes computed."""
+    folder = tmp_path_factory.mktemp("ranks")
+    spawn(run_rank, args=(str(folder),), nprocs=2)
+    return [torch.load(folder / f"rank-{rank}.pt") for rank in range(2)]
+
+
+@pytest.mark.parametrize("case", range(4), ids=["3+5", "4+4", "3+5 float32", "4+4 float32"])
+def test_two_ranks_equal_one_process(case: int, two_ranks: list[list[dict[str, Tensor]]]) -> None:
+    dtype = torch.float64 if case < 2 else torch.float32
+    tolerance = 1e-10 if case < 2 else 1e-3
+    expected = step(network(), *batch())
+    parts = [two_ranks[rank][case] for rank in range(2)]
+    assert set(parts[0]) == set(expected)
+    for name, value in expected.items():
+        if name in ("y", "grad x"):
+            ours = torch.cat([part[name] for part in parts])
+        elif name.startswith("grad"):
+            ours = parts[0][name] + parts[1][name]
+        else:
+            ours = parts[0][name]
+            assert torch.equal(ours, parts[1][name]), name
+        assert name.startswith("buffer") or ours.dtype == dtype
+        assert torch.allclose(ours.double(), value, tolerance, tolerance), name
+
+
+def test_alone_it_is_batch_norm_itself() -> None:
+    expected, ours = step(network(), *batch()), step(make_global(network()), *batch())
+    assert all(torch.equal(ours[name], expected[name]) for name in expected)
+
+
+def test_parameters_names_and_mode_stay() -> None:
+    before = network().eval()
+    parameters, keys = list(before.parameters()), list(before.state_dict())
+    before[0].train()
+    after = make_global(before)
+    assert list(after.state_dict()) == keys
+    assert all(a is b for a, b in zip(after.parameters(), parameters, strict=True))
+    norms = [m for m in after.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert [type(m) for m in norms] == [GlobalBatchNorm2d] * 2
+    assert [(m.training, m.eps, m.momentum) for m in norms] == [
+        (True, 1e-3, 0.1),
+        (False, 1e-5, 0.3),
+    ]
+    after.load_state_dict(network().state_dict())
+
+
+def test_a_lone_norm_is_replaced_too() -> None:
+    assert type(make_global(nn.BatchNorm2d(2))) is GlobalBatchNorm2d

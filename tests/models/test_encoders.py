@@ -1,0 +1,135 @@
+"""Every encoder gives pooled features of its width; ResNets take torchvision's weights."""
+
+from pathlib import Path
+from urllib.error import URLError
+
+import pytest
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor, nn
+from torchvision.models import ResNet18_Weights, resnet18
+
+from mtcon_ray.errors import CheckpointError, SpecError
+from mtcon_ray.models.encoders import ENCODERS, Encoder
+from mtcon_ray.models.encoders.resnet import ResNet18, ResNet50
+from mtcon_ray.models.encoders.small import Small
+from mtcon_ray.models.spec import ModelSpec
+
+WIDTHS = {"resnet18": 512, "resnet50": 2048, "small": 256}
+
+
+def images(side: int) -> Tensor:
+    """Two random images [2, 3, side, side]."""
+    return torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("name", list(ENCODERS))
+def test_every_encoder_gives_features_of_its_width(name: str) -> None:
+    encoder = ENCODERS[name](ENCODERS[name].Spec(name=name))
+    h_ND = encoder(images(32))
+    assert h_ND.shape == (2, encoder.width)
+    assert encoder.width == WIDTHS.get(name, encoder.width)
+    h_ND.sum().backward()
+    unused = [key for key, value in encoder.named_parameters() if value.grad is None]
+    assert unused == []
+
+
+@pytest.mark.parametrize("name", list(ENCODERS))
+def test_every_norm_is_one_that_ranks_can_share(name: str) -> None:
+    encoder = ENCODERS[name](ENCODERS[name].Spec(name=name))
+    norms = [m for m in encoder.modules() if "Norm" in type(m).__name__]
+    assert norms
+    assert all(type(m) is nn.BatchNorm2d for m in norms)
+
+
+@pytest.mark.parametrize("name", list(ENCODERS))
+def test_every_encoder_is_chosen_by_its_name(name: str) -> None:
+    spec = TypeAdapter(ModelSpec).validate_python({"encoder": {"name": name}})
+    assert type(spec.encoder) is ENCODERS[name].Spec
+
+
+def test_small_scales_with_its_spec() -> None:
+    encoder = Small(Small.Spec(width=8, blocks=2))
+    assert encoder(images(40)).shape == (2, 64)
+    assert encoder.stages(encoder.stem(images(40))).shape == (2, 64, 3, 3)
+    assert sum(isinstance(m, nn.Conv2d) for m in encoder.modules()) == 1 + 4 * 2 * 2 + 3
+
+
+def test_small_stem_keeps_the_resolution() -> None:
+    for stem, side in (("imagenet", 1), ("small", 4)):
+        net = ResNet18(ResNet18.Spec.model_validate({"stem": stem})).net
+        sides: list[int] = []
+        net.layer4.register_forward_hook(lambda _, __, h, sides=sides: sides.append(h.shape[-1]))
+        net(images(32))
+        assert sides == [side]
+
+
+def test_weights_of_a_local_file_are_torchvisions(tmp_path: Path) -> None:
+    """Its features, batch-norm moments included, are those before torchvision's classifier."""
+    theirs = resnet18(weights=None)
+    theirs(images(32))
+    torch.save(theirs.state_dict(), tmp_path / "weights.pt")
+    ours = ResNet18(ResNet18.Spec(weights=str(tmp_path / "weights.pt"))).eval()
+    expected = theirs.eval()
+    expected.fc = nn.Identity()
+    torch.testing.assert_close(ours(images(32)), expected(images(32)))
+
+
+def make(kind: type[Encoder], weights: Path, stem: str = "imagenet") -> Encoder:
+    """An encoder with the weights of a file."""
+    return kind(kind.Spec.model_validate({"weights": str(weights), "stem": stem}))
+
+
+def test_weights_of_another_architecture_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pt"
+    torch.save(resnet18(weights=None).state_dict(), path)
+    with pytest.raises(CheckpointError, match=r"must fit the encoder, got .*weights\.pt"):
+        make(ResNet50, path)
+    with pytest.raises(CheckpointError, match="choose the encoder name and stem"):
+        make(ResNet18, path, "small")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", None], ids=["empty", "text", "none"])
+def test_an_unreadable_file_is_refused(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "weights.pt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="must be a readable state-dict file"):
+        make(ResNet18, path)
+
+
+@pytest.mark.parametrize("content", [nn.Linear(2, 2), [torch.ones(1)], {"model": {}}])
+def test_a_file_of_something_else_is_refused(content: object, tmp_path: Path) -> None:
+    torch.save(content, tmp_path / "weights.pt")
+    with pytest.raises(CheckpointError, match=r"weights must (hold|be)"):
+        make(ResNet18, tmp_path / "weights.pt")
+
+
+def test_imagenet_weights_without_network_say_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(*_: object, **__: object) -> None:
+        raise URLError("no route to host")
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setattr("torch.hub.urlopen", offline)
+    with pytest.raises(SpecError, match=r"no route to host.*set model\.encoder\.weights") as caught:
+        ResNet18(ResNet18.Spec(weights="imagenet"))
+    assert ResNet18_Weights.IMAGENET1K_V1.url in str(caught.value)
+
+
+def test_imagenet_weights_are_read_from_torchvisions_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = resnet18(weights=None)
+    file = Path(ResNet18_Weights.IMAGENET1K_V1.url).name
+    (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
+    torch.save(theirs.state_dict(), tmp_path / "hub" / "checkpoints" / file)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    ours = ResNet18(ResNet18.Spec(weights="imagenet"))
+    assert torch.equal(ours.net.conv1.weight, theirs.conv1.weight)
+
+
+def test_imagenet_weights_need_the_imagenet_stem() -> None:
+    with pytest.raises(ValidationError, match="stem must be imagenet where weights is imagenet"):
+        ResNet18.Spec(weights="imagenet", stem="small")

@@ -1,0 +1,86 @@
+"""The network: features, unit rows per head, and parameters from the seed alone."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mtcon_ray.models.encoders.small import Small
+from mtcon_ray.models.network import Network, build_network
+from mtcon_ray.models.spec import ModelSpec
+
+HEADS = ("category", "shoe.colour", "größe / €", "")
+SPEC = ModelSpec(encoder=Small.Spec(width=4), head_dim=6)
+
+
+def images(num_items: int = 3) -> Tensor:
+    """Random images [N, 3, 16, 16]."""
+    return torch.randn(num_items, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+def layers(network: Network) -> list[nn.Linear]:
+    """The linear layers of all heads, in order."""
+    return [module for module in network.heads.modules() if isinstance(module, nn.Linear)]
+
+
+def test_each_head_gives_unit_rows_whatever_its_name() -> None:
+    network = build_network(SPEC, HEADS, seed=0)
+    z = network(images())
+    assert tuple(z) == HEADS
+    for z_ND in z.values():
+        assert z_ND.shape == (3, 6)
+        torch.testing.assert_close(z_ND.norm(dim=1), torch.ones(3))
+    assert not torch.allclose(z[HEADS[0]], z[HEADS[1]])
+    assert network.features(images()).shape == (3, 32)
+
+
+def test_a_head_is_linear_relu_linear_and_normalised() -> None:
+    network = build_network(SPEC, ("a",), seed=0).double().eval()
+    first, last = layers(network)
+    h_ND = network.features(images().double())
+    p_ND = (h_ND @ first.weight.T + first.bias).clamp(min=0) @ last.weight.T + last.bias
+    z_ND = network(images().double())["a"]
+    assert z_ND.dtype == torch.float64
+    torch.testing.assert_close(z_ND, p_ND / p_ND.norm(dim=1, keepdim=True))
+
+
+@pytest.mark.parametrize(("head_hidden", "expected"), [(None, 32), (5, 5)])
+def test_the_hidden_layer_is_as_wide_as_the_encoder_unless_said(
+    head_hidden: int | None, expected: int
+) -> None:
+    network = Network(Small(Small.Spec(width=4)), ("a",), head_dim=6, head_hidden=head_hidden)
+    first, last = layers(network)
+    assert first.weight.shape == (expected, 32)
+    assert last.weight.shape == (6, expected)
+
+
+def test_heads_are_float32_under_autocast() -> None:
+    """bfloat16 rows would be unit to 1e-2 only."""
+    network = build_network(SPEC, ("a",), seed=0)
+    with torch.autocast("cpu", torch.bfloat16):
+        z_ND = network(images())["a"]
+    assert z_ND.dtype == torch.float32
+    torch.testing.assert_close(z_ND.norm(dim=1), torch.ones(3), atol=1e-6, rtol=0)
+
+
+def test_a_zero_row_has_a_finite_gradient() -> None:
+    network = build_network(SPEC, ("a",), seed=0)
+    for parameter in network.heads.parameters():
+        torch.nn.init.zeros_(parameter)
+    z_ND = network(images())["a"]
+    z_ND.sum().backward()
+    assert torch.equal(z_ND, torch.zeros_like(z_ND))
+    gradients = [p.grad for p in network.parameters() if p.grad is not None]
+    assert all(g.isfinite().all() for g in gradients)
+    assert max(g.abs().max().item() for g in gradients) < 1e8
+
+
+def test_parameters_depend_on_the_seed_alone() -> None:
+    torch.manual_seed(11)
+    before = torch.get_rng_state()
+    first = build_network(SPEC, HEADS, seed=1).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(12)
+    again, other = (build_network(SPEC, HEADS, seed=seed).state_dict() for seed in (1, 2))
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert not torch.equal(first["encoder.stem.0.weight"], other["encoder.stem.0.weight"])
+    assert not torch.equal(first["heads.0.0.weight"], other["heads.0.0.weight"])

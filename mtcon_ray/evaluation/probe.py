@@ -1,0 +1,159 @@
+"""Linear softmax probes of several labels on fixed features, trained together (METHODS 12.3).
+
+The labels' probes share nothing but their input, so one matrix product serves them all: their
+weights stand side by side in [D + 1, L * C], padded to the largest number of classes C. Each
+probe is exactly what training it alone would give, whatever stands beside it.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mtcon_ray.data.batch import MISSING
+from mtcon_ray.errors import DivergedError
+from mtcon_ray.evaluation.spec import ProbeSpec
+
+
+@dataclass(frozen=True)
+class LabelledFeatures:
+    """Features [n, D] of n items, and their labels: int64 [n] by name, MISSING where unknown."""
+
+    features: Tensor
+    labels: dict[str, Tensor]
+
+    def known(self, label: str) -> "LabelledFeatures":
+        """The items whose value of this label is known, with that label alone."""
+        is_known = self.labels[label] != MISSING
+        return LabelledFeatures(self.features[is_known], {label: self.labels[label][is_known]})
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One label's softmax layer: weight [D + 1, C], its last row the bias, after `epoch` epochs."""
+
+    label: str
+    weight: Tensor
+    epoch: int
+
+    def correct(self, data: LabelledFeatures) -> Tensor:
+        """Whether the highest logit is the right one, bool [n]; a MISSING label is never right.
+
+        Raises DivergedError where a logit is not finite.
+        """
+        logits_NC = torch.addmm(self.weight[-1], data.features, self.weight[:-1])
+        if not torch.isfinite(logits_NC).all():
+            raise DivergedError(
+                f"logits of the probe of {self.label!r} must be finite, got inf or nan after "
+                f"{self.epoch} epochs; lower the probe's lr, or look at the encoder's features"
+            )
+        return logits_NC.argmax(dim=1) == data.labels[self.label]
+
+
+def train_probes(
+    train: LabelledFeatures,
+    num_classes: dict[str, int],
+    recipe: ProbeSpec,
+    *,
+    seed: int,
+    val: LabelledFeatures | None = None,
+) -> dict[str, Probe]:
+    """One probe per label of `train`: of its best epoch on `val`, or without `val` of its last.
+
+    Of equal epochs the first is taken. SGD with momentum at a constant rate on the mean
+    cross-entropy of each minibatch, from zero weights: the problem is convex, no symmetry needs
+    breaking. A label's minibatches hold only items where it is known; their order follows from
+    `seed` and the number of these items. Features are taken as they are, not standardised.
+
+    Raises DivergedError where a logit on `val` is not finite.
+    """
+    chosen: dict[str, Probe] = {}
+    for labels in _groups_known_together(train):
+        epochs = _epochs(labels, train, num_classes, recipe, seed)
+        chosen |= _last(epochs) if val is None else _best(epochs, val)
+    return chosen
+
+
+def _groups_known_together(train: LabelledFeatures) -> list[list[str]]:
+    """Labels known on the very same items, which can therefore share their minibatches."""
+    groups: dict[bytes, list[str]] = {}
+    for label, value_N in train.labels.items():
+        groups.setdefault((value_N != MISSING).cpu().numpy().tobytes(), []).append(label)
+    return list(groups.values())
+
+
+def _last(epochs: Iterator[dict[str, Probe]]) -> dict[str, Probe]:
+    return deque(epochs, maxlen=1).pop()
+
+
+def _best(epochs: Iterator[dict[str, Probe]], val: LabelledFeatures) -> dict[str, Probe]:
+    known = {label: val.known(label) for label in val.labels}
+    best: dict[str, Probe] = {}
+    accuracy: dict[str, float] = {}
+    for probes in epochs:
+        for label, probe in probes.items():
+            value = probe.correct(known[label]).float().mean().item()
+            if label not in best or value > accuracy[label]:
+                accuracy[label] = value
+                best[label] = Probe(label, probe.weight.clone(), probe.epoch)
+    return best
+
+
+class _State(NamedTuple):
+    weight: Tensor  # [D + 1, L * C]
+    velocity: Tensor  # the same shape
+    padding: Tensor  # [L * C]: -inf at classes that a label does not have, else 0
+
+
+def _epochs(
+    labels: list[str],
+    train: LabelledFeatures,
+    num_classes: dict[str, int],
+    recipe: ProbeSpec,
+    seed: int,
+) -> Iterator[dict[str, Probe]]:
+    """The labels' probes after each epoch: views of weights that the next epoch changes."""
+    is_known = train.labels[labels[0]] != MISSING
+    features_ND = train.features[is_known]
+    x_ND = torch.cat([features_ND, torch.ones_like(features_ND[:, :1])], dim=1)
+    y_NL = torch.stack([train.labels[label][is_known] for label in labels], dim=1)
+    sizes = [num_classes[label] for label in labels]
+    state = _start(x_ND, sizes)
+    generator = torch.Generator().manual_seed(seed)
+    for epoch in range(1, recipe.epochs + 1):
+        order_N = torch.randperm(len(x_ND), generator=generator).to(x_ND.device)
+        _train_epoch(state, x_ND[order_N], y_NL[order_N], recipe)
+        weights = state.weight.view(-1, len(labels), max(sizes)).unbind(dim=1)
+        yield {
+            label: Probe(label, weight[:, :size], epoch)
+            for label, weight, size in zip(labels, weights, sizes, strict=True)
+        }
+
+
+def _start(x_ND: Tensor, sizes: list[int]) -> _State:
+    padding_LC = x_ND.new_zeros(len(sizes), max(sizes))
+    for i, size in enumerate(sizes):
+        padding_LC[i, size:] = -torch.inf
+    weight = x_ND.new_zeros(x_ND.shape[1], padding_LC.numel())
+    return _State(weight, torch.zeros_like(weight), padding_LC.flatten())
+
+
+def _train_epoch(state: _State, x_ND: Tensor, y_NL: Tensor, recipe: ProbeSpec) -> None:
+    """One pass in the given order; torch.optim.SGD's update with the gradient in closed form."""
+    L = y_NL.shape[1]
+    minus_one = x_ND.new_full((1, 1, 1), -1.0)
+    for start in range(0, len(x_ND), recipe.batch_size):
+        x_BD = x_ND[start : start + recipe.batch_size]
+        y_BL = y_NL[start : start + recipe.batch_size]
+        B = len(x_BD)
+        logits = torch.addmm(state.padding, x_BD, state.weight)
+        # d loss / d logits = softmax - onehot, for the mean over the batch divided by B.
+        error_BLC = logits.view(B, L, -1).softmax(dim=2)
+        error_BLC.scatter_add_(2, y_BL[:, :, None], minus_one.expand(B, L, 1))
+        state.velocity.addmm_(x_BD.T, error_BLC.view(B, -1), beta=recipe.momentum, alpha=1 / B)
+        if recipe.weight_decay:
+            state.velocity.add_(state.weight, alpha=recipe.weight_decay)
+        state.weight.add_(state.velocity, alpha=-recipe.lr)

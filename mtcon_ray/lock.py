@@ -1,0 +1,43 @@
+"""One driver per folder: an advisory lock that the kernel drops when its holder dies."""
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mtcon_ray.errors import SweepError
+
+FILE = "lock"
+
+
+@contextmanager
+def driver_lock(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock. Raises SweepError naming the holder if another driver has it."""
+    with (folder / FILE).open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise SweepError(
+                f"{folder.name!r} must have one driver at a time, and {file.read().strip()} "
+                "is driving it; wait for it, stop it, or use another --name"
+            ) from None
+        file.seek(0)
+        file.truncate()
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        yield
+
+
+def is_driven(folder: Path) -> bool:
+    """Whether some process holds the folder's lock."""
+    try:
+        with (folder / FILE).open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

@@ -1,0 +1,210 @@
+"""What a spec will do, resolved once: trials, steps, images, bytes, parameters, concurrency.
+
+Pure: what the cluster has comes in as a `ClusterView` made elsewhere.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import Field
+
+from mtcon_ray.data.dataset import read_table, store_bytes
+from mtcon_ray.errors import DataError, ResourceError
+from mtcon_ray.methods import METHODS
+from mtcon_ray.models.network import build_network
+from mtcon_ray.registry import Spec
+from mtcon_ray.places import PLAN_FILE, SPEC_FILE
+from mtcon_ray.spec import RunSpec, dump_spec, with_values
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """One kind of node: what each has, and how many there are or may be (None: unknown)."""
+
+    name: str
+    cpus: float
+    gpus: float
+    count: int | None
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """The nodes that a sweep may use, now or after scaling up."""
+
+    where: str
+    kinds: tuple[NodeKind, ...]
+
+    @property
+    def num_nodes(self) -> int | None:
+        """Nodes in all, None if unknown."""
+        counts = [k.count for k in self.kinds if k.count is not None]
+        return sum(counts) if len(counts) == len(self.kinds) else None
+
+
+class Plan(Spec):
+    """A resolved sweep. Counts are exact; where epochs or batch size are searched, the most."""
+
+    name: str
+    root: str
+    num_trials: int = Field(description="trainings: configurations times repeats")
+    num_configurations: int
+    repeats: int
+    epochs: int
+    steps_per_epoch: int
+    views_per_step: int
+    images_per_trial: int = Field(description="items drawn, each seen in views.num_views views")
+    images_total: int = Field(description="before early stopping saves any")
+    rung_epochs: tuple[int, ...] = Field(description="epochs after which a trial may be stopped")
+    num_items: dict[str, int] = Field(description="by split")
+    classes: dict[str, int] = Field(description="by label column")
+    parameters: int = Field(description="of encoder and heads")
+    store_bytes: int
+    cluster: str
+    concurrency: int | None = Field(description="trials at a time; null: unknown")
+    cpus_per_trial: int
+    gpus_per_trial: float
+    device_hours: float | None = Field(description="null: no measured rate")
+    first_configurations: tuple[dict[str, Any], ...]
+    warnings: tuple[str, ...]
+
+
+def prepare_root(root: Path) -> None:
+    """Make the root, readable by its owner alone. Raises ResourceError if it can't be written."""
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        probe = root / f".writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ResourceError(
+            f"the root must be a folder that can be written, got {root} ({error.strerror}); "
+            "name another with --root or storage.root"
+        ) from None
+
+
+def make_plan(
+    spec: RunSpec,
+    root: Path,
+    cluster: ClusterView,
+    *,
+    first_configurations: tuple[dict[str, Any], ...] = (),
+    rate: float | None = None,
+) -> Plan:
+    """The plan of a spec; `rate` is measured images per second of one trial.
+
+    Raises DataError, ResourceError or SpecError for what could never run.
+    """
+    table = read_table(spec.data, spec.data.seed)
+    heaviest = _heaviest(spec)
+    batch, epochs = heaviest.train.batch_size, heaviest.train.epochs
+    num_train = len(table.rows("train"))
+    _check_batches(spec, num_train)
+    steps = num_train // batch
+    per_trial = steps * batch * epochs
+    total = spec.search.num_configurations * spec.search.repeats
+    _, high = spec.resources.worker_range
+    concurrency = check_cluster(spec, cluster)
+    return Plan(
+        name=spec.name,
+        root=str(root),
+        num_trials=total,
+        num_configurations=spec.search.num_configurations,
+        repeats=spec.search.repeats,
+        epochs=epochs,
+        steps_per_epoch=steps,
+        views_per_step=batch * spec.views.num_views,
+        images_per_trial=per_trial,
+        images_total=per_trial * total,
+        rung_epochs=tuple(-int(-r * epochs // 1) for r in spec.search.scheduler.rungs),
+        num_items={s: len(table.rows(s)) for s in ("train", "val", "test")},
+        classes={c: len(table.classes[c]) for c in (*spec.data.tasks, *spec.data.held_out)},
+        parameters=_count_parameters(spec),
+        store_bytes=store_bytes(len(table), spec.data, spec.views.size),
+        cluster=cluster.where,
+        concurrency=concurrency,
+        cpus_per_trial=spec.resources.cpus * high,
+        gpus_per_trial=spec.resources.gpus * high,
+        device_hours=per_trial * total / rate / 3600 if rate else None,
+        first_configurations=first_configurations,
+        warnings=table.warnings,
+    )
+
+
+def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
+    """Store spec and plan in the folder of a sweep or a training."""
+    import yaml
+
+    text = yaml.safe_dump(dump_spec(spec), sort_keys=False, allow_unicode=True)
+    for name, content in ((SPEC_FILE, text), (PLAN_FILE, plan.model_dump_json(indent=1) + "\n")):
+        beside = folder / f"{name}.new"
+        beside.write_text(content, encoding="utf-8")
+        os.replace(beside, folder / name)
+
+
+def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
+    """Trials that fit at a time, None if unknown.
+
+    Raises ResourceError where a worker fits no node, or a whole trial no cluster, ever.
+    """
+    cpus, gpus = spec.resources.cpus, spec.resources.gpus
+    low, _ = spec.resources.worker_range
+
+    def slots(kind: NodeKind) -> int:
+        by_cpu = int(kind.cpus // cpus)
+        return min(by_cpu, int(kind.gpus / gpus + 1e-9)) if gpus else by_cpu
+
+    per_kind = {kind: slots(kind) for kind in cluster.kinds}
+    if not any(per_kind.values()):
+        most = [f"{k.name}: {k.cpus:g} CPUs, {k.gpus:g} GPUs" for k in cluster.kinds]
+        raise ResourceError(
+            f"resources must fit some node of {cluster.where}, got {cpus} CPUs and {gpus:g} GPUs "
+            f"per worker; nodes: {'; '.join(most) or 'none'}; ask for less with "
+            "--set resources.gpus=... or resources.cpus=..."
+        )
+    if any(kind.count is None for kind, n in per_kind.items() if n):
+        return spec.search.max_concurrent
+    total = sum((kind.count or 0) * n for kind, n in per_kind.items())
+    if total < low:
+        raise ResourceError(
+            f"resources.workers must fit {cluster.where}, got {low} workers of {cpus} CPUs and "
+            f"{gpus:g} GPUs where at most {total} fit; ask for fewer workers"
+        )
+    return min(total // low, spec.search.max_concurrent or total)
+
+
+def _heaviest(spec: RunSpec) -> RunSpec:
+    """The spec with searched epochs at their most."""
+    space = spec.search.space
+    values: dict[str, Any] = {}
+    if "train.epochs" in space:
+        values["train.epochs"] = max(v for v in space["train.epochs"].extremes if v is not None)
+    return with_values(spec, {**values, "search": {}}) if values else spec
+
+
+def _check_batches(spec: RunSpec, num_train: int) -> None:
+    sizes = [spec.train.batch_size]
+    if "train.batch_size" in spec.search.space:
+        sizes += [int(v) for v in spec.search.space["train.batch_size"].extremes]  # type: ignore[arg-type]
+    for size in sizes:
+        if size > num_train:
+            raise DataError(
+                f"train.batch_size must be at most the training split's {num_train} items, "
+                f"got {size}; the last incomplete batch is dropped, so nothing would be trained"
+            )
+
+
+def _count_parameters(spec: RunSpec) -> int:
+    heads = METHODS[spec.method.name](spec.method, spec.data.tasks).heads
+    model = spec.model.model_copy(
+        update={"encoder": spec.model.encoder.model_copy(update=_without_weights(spec))}
+    )
+    with torch.device("meta"):
+        network = build_network(model, heads, spec.seed)
+    return sum(p.numel() for p in network.parameters())
+
+
+def _without_weights(spec: RunSpec) -> dict[str, None]:
+    return {"weights": None} if hasattr(spec.model.encoder, "weights") else {}

@@ -1,0 +1,300 @@
+"""One training in this process: a spec, its data and a folder in; an epoch at a time out."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from mtcon_ray import metrics
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.errors import CheckpointError, ResourceError
+from mtcon_ray.evaluation import protocol
+from mtcon_ray.methods import METHODS
+from mtcon_ray.models.network import Network, build_network
+from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
+from mtcon_ray.training import checkpoint
+from mtcon_ray.training.device import explain_out_of_memory, pick_autocast
+from mtcon_ray.training.distributed import ALONE, Ranks, any_rank, parallelise, same_on_all
+from mtcon_ray.training.optimizer import lr_at, make_optimizer
+from mtcon_ray.training.step import Batches, Learner, Tally, Update, update
+
+LAST = "last.pt"
+BEST = "best.pt"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What one completed epoch, counted from 1, gave; metrics by the names of `metrics`.
+
+    Accuracies stand in it on rank 0 and in evaluated epochs only.
+    """
+
+    epoch: int
+    metrics: dict[str, float]
+    evaluated: bool
+    done: bool
+
+
+class Run:
+    """A training that can be cut anywhere and goes on from `folder/last.pt`, if that is there.
+
+    Iterating trains and yields one Progress per epoch; when it yields depends on the spec alone.
+    An epoch is on disk (every `train.checkpoint_every` and the last) before it is yielded. When
+    `should_stop` is true, asked before each step on one worker and before each epoch on
+    several, the training is saved where it is and the iteration ends with `interrupted` set.
+
+    `last` is the last completed epoch, also right after resuming: whoever consumed it may have
+    died before recording it, so it should be recorded then, unless it was.
+
+    Everything random follows from the spec's seed and the step, torch's global generator too,
+    which is seeded anew in each step; so there is no random state to save. On a CPU a cut
+    training ends bit-equal to an uncut one.
+
+    Raises CheckpointError if `last.pt` is broken or belongs to another spec or data.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        dataset: Dataset,
+        folder: Path,
+        *,
+        device: torch.device,
+        ranks: Ranks = ALONE,
+        threads: int | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.spec = spec
+        self.dataset = dataset
+        self.folder = folder
+        self.device = device
+        self.ranks = ranks
+        self.should_stop = should_stop
+        self.interrupted = False
+        self.last: Progress | None = None
+        self.best: float | None = None
+        self.step = 0
+        self._tally = Tally()
+        with self._memory_check():
+            self._batches = Batches(
+                dataset,
+                spec.views,
+                batch_size=spec.train.batch_size,
+                seed=spec.seed,
+                device=device,
+                ranks=ranks,
+            )
+            self.learner = self._make_learner()
+        self.num_steps = spec.train.epochs * self._batches.steps_per_epoch
+        self._resume()
+
+    @property
+    def network(self) -> Network:
+        """The network as trained so far."""
+        return self.learner.network
+
+    @property
+    def done(self) -> bool:
+        """Whether the last epoch is completed."""
+        return self.step == self.num_steps
+
+    def __iter__(self) -> Iterator[Progress]:
+        self.interrupted = False
+        while not self.done:
+            last_update = self._train_to_epoch_end()
+            if last_update is None:
+                self._save_last()
+                self.interrupted = True
+                return
+            yield self._close_epoch(last_update)
+
+    def report(self) -> dict[str, float]:
+        """Accuracies on `test` and of held-out labels, of the network after its last epoch."""
+        assert self.done, f"report after the last step {self.num_steps}, not after {self.step}"
+        return self._evaluate(protocol.report)
+
+    def _make_learner(self) -> Learner:
+        spec = self.spec
+        method = METHODS[spec.method.name](spec.method, self.dataset.tasks).to(self.device)
+        network = build_network(spec.model, method.heads, spec.seed).to(self.device)
+        network = network.to(memory_format=torch.channels_last)
+        network, forward = parallelise(network, self.ranks, batch_norm=spec.model.batch_norm)
+        return Learner(
+            network=network,
+            forward=forward,
+            method=method,
+            optimizer=make_optimizer(network, method, spec.train),
+            ranks=self.ranks,
+            autocast_dtype=pick_autocast(spec.train.precision, self.device),
+            max_grad_norm=spec.train.max_grad_norm,
+        )
+
+    def _train_to_epoch_end(self) -> Update | None:
+        """The epoch's last update; None if told to stop before it."""
+        steps_per_epoch = self._batches.steps_per_epoch
+        end = (self.step // steps_per_epoch + 1) * steps_per_epoch
+        started = perf_counter()
+        self.learner.forward.train()
+        done: Update | None = None
+        while self.step < end:
+            # Workers must agree before they stop, which is worth an exchange per epoch only.
+            asked = done is None or self.ranks.world == 1
+            if asked and any_rank(self.should_stop(), self.ranks, self.device):
+                done = None
+                break
+            done = self._train_step()
+        self._tally.seconds += perf_counter() - started
+        return done
+
+    def _train_step(self) -> Update:
+        lr = lr_at(self.step, self.spec.train, steps_per_epoch=self._batches.steps_per_epoch)
+        with self._memory_check():
+            x_NCHW, batch = self._batches(self.step)
+            torch.manual_seed(self._batches.seed_of(self.step))
+            done = update(self.learner, x_NCHW, batch, lr=lr, step=self.step)
+        self._tally.add(done)
+        self.step += 1
+        return done
+
+    def _close_epoch(self, last_update: Update) -> Progress:
+        epoch = self.step // self._batches.steps_per_epoch
+        values = self._training_metrics(last_update)
+        evaluated = self.done or epoch % self.spec.evaluate.every == 0
+        if evaluated and self.ranks.rank == 0:
+            values |= self._evaluate(protocol.validate)
+            self._keep_best(epoch, values[metrics.OBJECTIVE])
+        self.last = Progress(epoch, values, evaluated, self.done)
+        self._tally = Tally()
+        if self.done or epoch % self.spec.train.checkpoint_every == 0:
+            self._save_last()
+        return self.last
+
+    def _training_metrics(self, last_update: Update) -> dict[str, float]:
+        objective, *losses = self._tally.means()
+        spec, steps = self.spec, self._tally.num_steps
+        num_images = steps * spec.train.batch_size
+        lr = lr_at(self.step - 1, spec.train, steps_per_epoch=self._batches.steps_per_epoch)
+        values = {
+            metrics.LOSS: objective,
+            metrics.LEARNING_RATE: lr,
+            metrics.IMAGES_PER_SECOND: num_images / self._tally.seconds,
+        }
+        for head, loss in zip(last_update.loss_by_head, losses, strict=True):
+            values[metrics.loss(metrics.slug(head))] = loss
+        for head, weight in last_update.weight_by_head.items():
+            values[metrics.weight(metrics.slug(head))] = weight.item()
+        for task, sigma in last_update.sigma_by_task.items():
+            values[metrics.sigma(metrics.slug(task))] = sigma.item()
+        return values
+
+    def _evaluate(self, measure: Callable[..., dict[str, float]]) -> dict[str, float]:
+        with explain_out_of_memory(
+            f"evaluate.batch_size {self.spec.evaluate.batch_size}", "lower evaluate.batch_size"
+        ):
+            return measure(
+                self.network,
+                self.dataset,
+                self.spec.evaluate,
+                self.spec.views,
+                device=self.device,
+                seed=self.spec.seed,
+                autocast_dtype=self.learner.autocast_dtype,
+            )
+
+    def _memory_check(self) -> AbstractContextManager[None]:
+        train, views = self.spec.train, self.spec.views
+        return explain_out_of_memory(
+            f"train.batch_size {train.batch_size} x {views.num_views} views of {views.size} pixels "
+            f"on {self.ranks.world} worker(s)",
+            "lower train.batch_size or views.size, or raise resources.workers",
+        )
+
+    def _identity(self) -> dict[str, Any]:
+        return {"spec": json.dumps(dump_spec(self.spec)), "fingerprint": self.dataset.fingerprint}
+
+    def _keep_best(self, epoch: int, value: float) -> None:
+        if self.best is not None and value <= self.best:
+            return
+        self.best = value
+        table = self.dataset.table
+        labels = (*self.dataset.tasks, *self.dataset.held_out)
+        checkpoint.save(
+            self.folder / BEST,
+            {
+                **self._identity(),
+                "network": self.network.state_dict(),
+                "classes": {label: list(table.classes[label]) for label in labels},
+                "epoch": epoch,
+                "value": value,
+            },
+        )
+
+    def _save_last(self) -> None:
+        if self.ranks.rank != 0:
+            return
+        checkpoint.save(
+            self.folder / LAST,
+            {
+                **self._identity(),
+                "network": self.network.state_dict(),
+                "method": self.learner.method.state_dict(),
+                "optimizer": self.learner.optimizer.state_dict(),
+                "step": self.step,
+                "tally": vars(self._tally),
+                "best": self.best,
+                "last": None if self.last is None else asdict(self.last),
+            },
+        )
+
+    def _resume(self) -> None:
+        path = self.folder / LAST
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            self._restore(path, checkpoint.load(path))
+        if not same_on_all(self.step, self.ranks, self.device):
+            raise ResourceError(
+                f"every worker must read the same {path}, got different ones; put storage.root "
+                "on a file system that all nodes share"
+            )
+
+    def _restore(self, path: Path, state: dict[str, Any]) -> None:
+        saved, current = (
+            {**json.loads(identity["spec"]), "fingerprint": identity["fingerprint"]}
+            for identity in (state, self._identity())
+        )
+        checkpoint.check_same_training(path, saved, current)
+        self.network.load_state_dict(state["network"])
+        self.learner.method.load_state_dict(state["method"])
+        self.learner.optimizer.load_state_dict(state["optimizer"])
+        self.step = state["step"]
+        self.best = state["best"]
+        self.last = None if state["last"] is None else Progress(**state["last"])
+        self._tally = Tally(**state["tally"])
+        if self._tally.losses is not None:
+            self._tally.losses = self._tally.losses.to(self.device)
+
+
+def load_network(path: Path) -> tuple[RunSpec, Network]:
+    """The network in a best or last checkpoint, on the CPU, and the spec that it was trained by.
+
+    Raises CheckpointError if the file cannot be read or its network does not fit its spec.
+    """
+    state = checkpoint.load(path)
+    spec = parse_spec(json.loads(state["spec"]), where=str(path))
+    heads = METHODS[spec.method.name](spec.method, spec.data.tasks).heads
+    network = build_network(spec.model, heads, spec.seed)
+    try:
+        network.load_state_dict(state["network"])
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"checkpoint {path} must fit the network of its own spec, got {error}; "
+            "read it with the version that wrote it"
+        ) from None
+    return spec, network

@@ -1,0 +1,68 @@
+"""The `search` section: what is varied, how configurations are chosen, how trials are stopped."""
+
+from math import prod
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from mtcon_ray.registry import Choice, Spec
+from mtcon_ray.search.schedulers import ASHA, SCHEDULERS, SchedulerSpec
+from mtcon_ray.search.space import Dimension, Point
+
+
+class SearchSpec(Spec):
+    """What is varied, how configurations are chosen, how trials are stopped."""
+
+    space: dict[str, Dimension] = Field(
+        {}, description="dotted path of a spec field to its range, e.g. method.temperature"
+    )
+    sampler: Literal["tpe", "random", "grid"] = Field(
+        "tpe", description="tpe: Optuna's; random; grid: every combination of listed values"
+    )
+    num_trials: int | None = Field(
+        None, ge=1, le=100_000, description="configurations to try; null: the whole grid, else 12"
+    )
+    first_points: tuple[Point, ...] = Field(
+        (), description="known-good configurations to try first: path to value"
+    )
+    repeats: int = Field(1, ge=1, le=100, description="seeds per configuration: seed, seed+1, ...")
+    max_concurrent: int | None = Field(
+        None, ge=1, description="trials at a time; null: what the cluster has room for"
+    )
+    max_failures: int = Field(
+        1, ge=0, description="restarts of a trial whose process or node was lost"
+    )
+    scheduler: Annotated[SchedulerSpec, Choice(SCHEDULERS, "name")] = ASHA.Spec()
+
+    @model_validator(mode="after")
+    def _points_and_grid_fit_the_space(self) -> Self:
+        for i, point in enumerate(self.first_points):
+            for path, value in point.items():
+                if path not in self.space:
+                    raise ValueError(
+                        f"first_points[{i}] must name searched fields {sorted(self.space)}, "
+                        f"got {path!r}"
+                    )
+                if not self.space[path].contains(value):
+                    raise ValueError(
+                        f"first_points[{i}].{path} must lie inside its dimension "
+                        f"{self.space[path].kind} {list(self.space[path].extremes)}, got {value!r}"
+                    )
+        if self.sampler == "grid":
+            loose = [p for p, d in self.space.items() if d.values is None]
+            if loose:
+                raise ValueError(
+                    "sampler grid needs `grid` or `choice` dimensions, got "
+                    f"{self.space[loose[0]].kind} for {loose[0]}; "
+                    "list its values, or use sampler tpe or random"
+                )
+        return self
+
+    @property
+    def num_configurations(self) -> int:
+        """Configurations to try; a finite space is never asked for more than it holds."""
+        finite = [d.values for d in self.space.values()]
+        whole = prod(len(v) for v in finite if v is not None) if None not in finite else None
+        if self.num_trials is None:
+            return whole if whole is not None and self.sampler == "grid" else min(12, whole or 12)
+        return self.num_trials if whole is None else min(self.num_trials, whole)

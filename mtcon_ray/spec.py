@@ -1,0 +1,303 @@
+"""What a sweep or a single training is: one frozen, closed tree of sections.
+
+Read by `load_spec`, changed only by validating the changed whole again (`with_values`).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from mtcon_ray import metrics
+from mtcon_ray.data.sources import SOURCES, DataSpec
+from mtcon_ray.data.views import ViewsSpec
+from mtcon_ray.errors import SpecError, nearest
+from mtcon_ray.evaluation.spec import EvaluateSpec
+from mtcon_ray.methods import METHODS, MethodSpec
+from mtcon_ray.models.spec import ModelSpec
+from mtcon_ray.registry import Choice, LocalPath, Spec
+from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.training.spec import TrainSpec
+
+# Fields whose keys are the user's own, so that a dotted path ends in one key.
+OPEN_KEYS = ("search.space", "data.label_noise")
+# Sections that say how a sweep is run, not what a trial is.
+NOT_SEARCHABLE = ("version", "name", "search", "resources", "tracking", "storage")
+MAX_SPEC_BYTES = 1_000_000
+
+
+class ResourcesSpec(Spec):
+    """What one trial asks of the cluster."""
+
+    workers: int | tuple[int, int] = Field(
+        1, description="processes of one trial, or [least, most] for an elastic trial"
+    )
+    cpus: int = Field(1, ge=1, le=4096, description="per worker; also torch's threads")
+    gpus: float = Field(0, ge=0, le=1024, description="per worker; below 1 shares a GPU")
+
+    @property
+    def worker_range(self) -> tuple[int, int]:
+        """Least and most workers of one trial."""
+        return (self.workers, self.workers) if isinstance(self.workers, int) else self.workers
+
+    @model_validator(mode="after")
+    def _counts(self) -> Self:
+        low, high = self.worker_range
+        if not 1 <= low <= high <= 4096:
+            raise ValueError(f"workers must satisfy 1 <= least <= most <= 4096, got {self.workers}")
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise ValueError(f"gpus must be whole above 1, got {self.gpus}")
+        if high > 1 and self.gpus not in (0, int(self.gpus)):
+            raise ValueError(f"gpus must be whole with several workers, got {self.gpus}")
+        return self
+
+
+class TrackingSpec(Spec):
+    """Where runs are recorded."""
+
+    uri: str | None = Field(
+        None, description="MLflow's; null: MLFLOW_TRACKING_URI, else SQLite under the root"
+    )
+    experiment: str = Field("mtcon-ray", min_length=1, max_length=250)
+    offline: bool = Field(False, description="spool everything; `track-sync` sends it later")
+
+
+class StorageSpec(Spec):
+    """Where everything is written."""
+
+    root: LocalPath | None = Field(None, description="absolute folder; null: ~/mtcon-ray")
+
+
+def _default_data() -> DataSpec:
+    return SOURCES["drawn"].Spec(kind="drawn")  # type: ignore[call-arg]
+
+
+class RunSpec(Spec):
+    """A sweep, or with an unused `search` section a single training."""
+
+    version: Literal[1] = Field(1, description="of this format")
+    name: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,80}$", description="lower case letters, digits, . _ -"
+    )
+    seed: int = Field(0, ge=0, lt=2**31, description="everything random follows from it")
+    data: Annotated[DataSpec, Choice(SOURCES, "kind")] = Field(default_factory=_default_data)
+    views: ViewsSpec = ViewsSpec()
+    model: ModelSpec = ModelSpec()
+    method: Annotated[MethodSpec, Choice(METHODS, "name")] = METHODS["mtcon"].Spec(name="mtcon")
+    train: TrainSpec = TrainSpec()
+    evaluate: EvaluateSpec = EvaluateSpec()
+    search: SearchSpec = SearchSpec()
+    resources: ResourcesSpec = ResourcesSpec()
+    tracking: TrackingSpec = TrackingSpec()
+    storage: StorageSpec = StorageSpec()
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Self:
+        self.method.check_tasks(self.data.tasks)
+        metrics.slugs((*self.data.tasks, *self.data.held_out))
+        low, high = self.resources.worker_range
+        for workers in range(low, high + 1):
+            if self.train.batch_size % workers:
+                raise ValueError(
+                    f"train.batch_size must be divisible by resources.workers, got "
+                    f"{self.train.batch_size} and {workers}"
+                )
+        if self.evaluate.every > self.train.epochs:
+            raise ValueError(
+                f"evaluate.every must be at most train.epochs, got {self.evaluate.every} "
+                f"and {self.train.epochs}"
+            )
+        rungs = self.search.scheduler.rungs
+        if self.search.space and rungs and self.evaluate.every > rungs[-1] * self.train.epochs:
+            raise ValueError(
+                f"search.scheduler must find a probe before its last rung ({rungs[-1]:g} of "
+                f"{self.train.epochs} epochs), got evaluate.every {self.evaluate.every}; "
+                "probe more often or set search.scheduler.name to none"
+            )
+        return self
+
+    def trial(self, values: Mapping[str, Any], repeat: int = 0) -> "RunSpec":
+        """The spec of one trial: searched fields set, its seed, and no search left in it."""
+        return with_values(self, {**values, "seed": self.seed + repeat, "search": {}})
+
+
+def load_spec(path: Path, overrides: Iterable[str] = ()) -> RunSpec:
+    """The spec in a YAML file, `a.b=value` overrides applied.
+
+    Raises SpecError naming file, field, rule, value and the nearest valid key.
+    """
+    import yaml
+
+    try:
+        if path.stat().st_size > MAX_SPEC_BYTES:
+            raise SpecError(f"{path} must be a spec of at most {MAX_SPEC_BYTES:,} bytes")
+        text = path.read_text(encoding="utf-8")
+        if re.search(r"(^|[\s\[{,:-])[&*][A-Za-z0-9_]", text):
+            raise SpecError(f"{path} must not use YAML anchors (& or *); write the values out")
+        raw = yaml.safe_load(text)
+    except OSError as error:
+        raise SpecError(f"{path} must be a readable YAML file: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{path} must be a YAML text in UTF-8") from None
+    except yaml.YAMLError as error:
+        raise SpecError(f"{path} is not valid YAML: {error}") from None
+    if not isinstance(raw, dict):
+        raise SpecError(f"{path} must hold a mapping of sections, got {type(raw).__name__}")
+    for override in overrides:
+        _override(raw, override)
+    return parse_spec(raw, where=str(path), folder=path.resolve().parent)
+
+
+def parse_spec(
+    raw: Mapping[str, Any], *, where: str = "spec", folder: Path | None = None
+) -> RunSpec:
+    """The spec in plain data. Raises SpecError; relative paths start at `folder`."""
+    try:
+        spec = RunSpec.model_validate(raw, context={"folder": folder} if folder else None)
+    except ValidationError as error:
+        raise SpecError(f"{where}: {explain(error)}") from None
+    check_space(spec, where)
+    return spec
+
+
+def dump_spec(spec: RunSpec) -> dict[str, Any]:
+    """The whole spec as plain data, defaults included; `parse_spec` reads it back."""
+    return spec.model_dump(mode="json", by_alias=True)
+
+
+def with_values(spec: RunSpec, values: Mapping[str, Any]) -> RunSpec:
+    """The spec with fields at dotted paths replaced, validated as a whole. Raises SpecError."""
+    raw = dump_spec(spec)
+    for path, value in values.items():
+        _set(raw, path, value)
+    try:
+        return RunSpec.model_validate(raw)
+    except ValidationError as error:
+        raise SpecError(explain(error)) from None
+
+
+def value_at(spec: RunSpec, path: str) -> Any:
+    """The value of the field at a dotted path. Raises SpecError with the nearest path."""
+    leaves = _leaves(dump_spec(spec))
+    if path not in leaves:
+        raise SpecError(f"unknown field {path!r}{nearest(path, leaves)}")
+    return leaves[path]
+
+
+def check_space(spec: RunSpec, where: str = "spec") -> None:
+    """Raises SpecError where a searched path does not exist or its field refuses a bound."""
+    leaves = _leaves(dump_spec(spec))
+    for path, dimension in spec.search.space.items():
+        place = f"{where}: search.space.{path}"
+        known = path in leaves or any(path.startswith(f"{o}.") for o in OPEN_KEYS)
+        if path.split(".")[0] in NOT_SEARCHABLE or not known:
+            searchable = [p for p in leaves if p.split(".")[0] not in NOT_SEARCHABLE]
+            raise SpecError(f"{place} must be a field of the spec{nearest(path, searchable)}")
+        for value in dimension.extremes:
+            try:
+                with_values(spec, {path: value, "search": {}})
+            except SpecError as error:
+                raise SpecError(
+                    f"{place}: the field refuses {value!r} of {dimension.kind}: {error}"
+                ) from None
+
+
+def explain(error: ValidationError) -> str:
+    """One line per problem: path, rule, value, nearest key."""
+    lines = []
+    for problem in error.errors(include_url=False, include_context=True):
+        path = ".".join(map(str, _without_tag(problem["loc"])))
+        message = problem["msg"].removeprefix("Value error, ")
+        match problem["type"]:
+            case "extra_forbidden":
+                siblings = _fields_at(problem["loc"][:-1])
+                message = f"unknown key{nearest(str(problem['loc'][-1]), siblings)}"
+            case "union_tag_invalid":
+                context = problem["ctx"]
+                known = [t.strip("' ") for t in str(context["expected_tags"]).split(",")]
+                key = str(context["discriminator"]).strip("'")
+                path = f"{path}.{key}"
+                message = f"unknown {key} {context['tag']!r}{nearest(str(context['tag']), known)}"
+            case "missing":
+                message = "is required"
+            case "value_error":
+                pass
+            case _:
+                message = f"{message}, got {problem['input']!r}"
+        lines.append(f"{path}: {message}" if path else message)
+    return "\n  ".join(lines)
+
+
+def _override(raw: dict[str, Any], override: str) -> None:
+    import yaml
+
+    path, equals, text = override.partition("=")
+    if not equals or not path:
+        raise SpecError(f"--set must read path=value, got {override!r}")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise SpecError(f"--set {path} must have a YAML value, got {text!r}") from None
+    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
+        value = float(value)  # YAML 1.1 reads 1e-3 as text
+    _set(raw, path.strip(), value)
+
+
+def _set(raw: dict[str, Any], path: str, value: Any) -> None:
+    open_key = next((o for o in OPEN_KEYS if path.startswith(f"{o}.")), None)
+    keys = [*open_key.split("."), path[len(open_key) + 1 :]] if open_key else path.split(".")
+    node = raw
+    for i, key in enumerate(keys[:-1]):
+        child = node.setdefault(key, {})
+        if not isinstance(child, dict):
+            raise SpecError(
+                f"{path!r} must name a field, but {'.'.join(keys[: i + 1])} is no section"
+            )
+        node = child
+    node[keys[-1]] = value
+
+
+def _leaves(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    leaves: dict[str, Any] = {}
+    for key, value in raw.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, dict) and path not in OPEN_KEYS:
+            leaves |= _leaves(value, f"{path}.")
+        else:
+            leaves[path] = value
+    return leaves
+
+
+def _tables_by_place() -> dict[tuple[str, ...], Any]:
+    """Where in the tree a table's choice stands, so that errors can speak of its fields."""
+    from mtcon_ray.models.encoders import ENCODERS
+    from mtcon_ray.search.schedulers import SCHEDULERS
+
+    return {
+        ("data",): SOURCES,
+        ("method",): METHODS,
+        ("model", "encoder"): ENCODERS,
+        ("search", "scheduler"): SCHEDULERS,
+    }
+
+
+def _without_tag(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """A problem's location less the tag that pydantic puts after a choice's place."""
+    for place, table in _tables_by_place().items():
+        n = len(place)
+        if location[:n] == place and len(location) > n and location[n] in set(table):
+            return location[:n] + location[n + 1 :]
+    return location
+
+
+def _fields_at(location: tuple[int | str, ...]) -> list[str]:
+    for place, table in _tables_by_place().items():
+        if location[: len(place)] == place and len(location) == len(place) + 1:
+            return list(table[str(location[-1])].Spec.model_fields)
+    model: Any = RunSpec
+    for key in location:
+        field = model.model_fields.get(str(key)) if hasattr(model, "model_fields") else None
+        model = field.annotation if field is not None else None
+    return list(model.model_fields) if hasattr(model, "model_fields") else []

@@ -1,0 +1,81 @@
+"""What a device computes fast, and which images it keeps."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mtcon_ray.errors import OutOfMemoryError, SpecError
+
+# Share of a device's free memory that training images may take; the rest is for the network.
+RESIDENT_SHARE = 0.3
+CHUNK_ROWS = 4096
+
+
+def pick_autocast(precision: str, device: torch.device) -> torch.dtype | None:
+    """The dtype of autocast on this device, or None for plain float32.
+
+    Raises SpecError if bfloat16 is asked of a GPU that lacks it; a CPU emulates it slowly.
+    """
+    if precision == "float32":
+        return None
+    if device.type == "cuda":
+        fast = torch.cuda.is_bf16_supported(including_emulation=False)
+        if not fast and precision == "bfloat16":
+            raise SpecError(
+                f"train.precision bfloat16 must be supported by the GPU, got "
+                f"{torch.cuda.get_device_name(device)}; use auto or float32"
+            )
+    else:
+        fast = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return torch.bfloat16 if fast or precision == "bfloat16" else None
+
+
+class ImageFeed:
+    """Stored images by row, on the device; resident there when they fit, else copied per call.
+
+    images is uint8 [N, S, S, 3]; only `rows` (ascending) may be asked for. On a CPU the memory
+    map itself is the store and nothing is kept.
+    """
+
+    def __init__(self, images: np.ndarray, rows: np.ndarray, device: torch.device) -> None:
+        self.device = device
+        self._images = images
+        self._rows = rows
+        self._resident = self._copy() if device.type == "cuda" and self._fits() else None
+
+    def __call__(self, rows: np.ndarray) -> Tensor:
+        """Images of these rows, uint8 [len(rows), S, S, 3], in their order."""
+        if self._resident is not None:
+            place = torch.from_numpy(np.searchsorted(self._rows, rows))
+            return self._resident[place.to(self.device)]
+        images = torch.from_numpy(self._images[rows])
+        if self.device.type == "cuda":
+            return images.pin_memory().to(self.device, non_blocking=True)
+        return images.to(self.device)
+
+    def _fits(self) -> bool:
+        num_bytes = len(self._rows) * self._images[0].nbytes
+        return num_bytes <= RESIDENT_SHARE * torch.cuda.mem_get_info(self.device)[0]
+
+    def _copy(self) -> Tensor:
+        shape = (len(self._rows), *self._images.shape[1:])
+        resident = torch.empty(shape, dtype=torch.uint8, device=self.device)
+        for start in range(0, len(self._rows), CHUNK_ROWS):
+            chunk = torch.from_numpy(self._images[self._rows[start : start + CHUNK_ROWS]])
+            resident[start : start + len(chunk)] = chunk.to(self.device)
+        return resident
+
+
+@contextmanager
+def explain_out_of_memory(what: str, way_out: str) -> Iterator[None]:
+    """Turn a device's out-of-memory error into ours: `<what> must fit ...; <way out>`."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        reason = str(error).partition(". ")[0]
+        raise OutOfMemoryError(
+            f"{what} must fit the device's memory, got {reason}; {way_out}"
+        ) from None

@@ -1,0 +1,115 @@
+"""Several workers, one loss: each makes its share of the rows, all compute the whole loss."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from mtcon_ray.models.batch_norm import make_global
+from mtcon_ray.models.network import Network
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those of its trial; torch's default process group if there are more."""
+
+    rank: int = 0
+    world: int = 1
+
+    def share(self, num_items: int) -> slice:
+        """This rank's contiguous items of a global batch, which the world must divide."""
+        assert num_items % self.world == 0, f"{num_items} items on {self.world} workers"
+        size = num_items // self.world
+        return slice(self.rank * size, (self.rank + 1) * size)
+
+
+ALONE = Ranks()
+
+
+class _GatherRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z_local: Tensor, ranks: Ranks) -> Tensor:
+        ctx.ranks = ranks
+        z_all = z_local.new_empty(ranks.world * len(z_local), *z_local.shape[1:])
+        dist.all_gather_into_tensor(z_all, z_local.contiguous())
+        return z_all
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        ranks: Ranks = ctx.ranks
+        return gradients[0][ranks.share(len(gradients[0]))] * ranks.world, None
+
+
+def gather_rows(z_local: Tensor, ranks: Ranks) -> Tensor:
+    """All ranks' rows in rank order; in the backward, this rank's gradient times the world.
+
+    With Z = [Z_0 .. Z_{W-1}] and Z_r computed from a copy of the parameters p on rank r, the
+    one global loss has dL/dp = sum over r of (dL/dZ_r)(dZ_r/dp). Every rank holds the whole L,
+    so it knows its dL/dZ_r without any exchange, and its backward yields the r-th term. DDP
+    averages over ranks: the factor W turns that mean into the sum. Global batch norm makes Z_r
+    depend on other ranks' inputs too; its own backward exchanges those terms, and as all ranks
+    carry the same factor they are scaled alike.
+    """
+    if ranks.world == 1:
+        return z_local
+    gathered: Tensor = _GatherRows.apply(z_local, ranks)
+    return gathered
+
+
+def parallelise(network: Network, ranks: Ranks, *, batch_norm: str) -> tuple[Network, nn.Module]:
+    """The network, its batch norm made global if asked, and what to call in training.
+
+    The second is the network itself on one worker, else DistributedDataParallel around it. The
+    first keeps the names of its parameters and buffers, so a checkpoint fits any world.
+    """
+    if ranks.world == 1:
+        return network, network
+    if batch_norm == "global":
+        replaced = make_global(network)
+        assert isinstance(replaced, Network)
+        network = replaced
+    device = next(network.parameters()).device
+    return network, DistributedDataParallel(
+        network,
+        device_ids=[device.index] if device.type == "cuda" else None,
+        broadcast_buffers=False,
+        gradient_as_bucket_view=True,
+    )
+
+
+def average_gradients(module: nn.Module, ranks: Ranks) -> None:
+    """Mean over ranks of a small module's gradients, in place.
+
+    For what the method learns: each rank has the whole gradient already, and the mean removes
+    differences in the last digit, which would let the copies drift apart.
+    """
+    gradients = [p.grad for p in module.parameters() if p.grad is not None]
+    if ranks.world == 1 or not gradients:
+        return
+    flat = torch.cat([g.flatten() for g in gradients])
+    dist.all_reduce(flat)
+    for gradient, mean in zip(
+        gradients, (flat / ranks.world).split([g.numel() for g in gradients]), strict=True
+    ):
+        gradient.copy_(mean.view_as(gradient))
+
+
+def any_rank(flag: bool, ranks: Ranks, device: torch.device) -> bool:
+    """Whether the flag is set on any rank; every rank gets the same answer."""
+    if ranks.world == 1:
+        return flag
+    flags = torch.tensor(int(flag), device=device)
+    dist.all_reduce(flags, op=dist.ReduceOp.MAX)
+    return bool(flags.item())
+
+
+def same_on_all(value: int, ranks: Ranks, device: torch.device) -> bool:
+    """Whether every rank passes the same number; every rank gets the same answer."""
+    if ranks.world == 1:
+        return True
+    extremes = torch.tensor([value, -value], device=device)
+    dist.all_reduce(extremes, op=dist.ReduceOp.MAX)
+    return bool(extremes[0] == -extremes[1])

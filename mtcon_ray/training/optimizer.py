@@ -1,0 +1,55 @@
+"""What is decayed, and the learning rate as a pure function of the step."""
+
+import math
+
+from torch import nn
+from torch.optim import SGD
+
+from mtcon_ray.training.spec import TrainSpec
+
+
+def make_optimizer(network: nn.Module, method: nn.Module, spec: TrainSpec) -> SGD:
+    """SGD with momentum in three groups; the rate is 0 until `set_lr` gives each step its own.
+
+    Decayed: the network's matrices and kernels (two axes or more). Not decayed: its biases and
+    normalisation parameters, and everything that the method learns (decay would pull sigma
+    towards 1, METHODS 5.5).
+    """
+    trained = [p for p in network.parameters() if p.requires_grad]
+    decayed = [p for p in trained if p.ndim >= 2]
+    kept = [p for p in trained if p.ndim < 2]
+    groups = [
+        {"params": decayed, "weight_decay": spec.weight_decay},
+        {"params": kept, "weight_decay": 0.0},
+        {"params": list(method.parameters()), "weight_decay": 0.0},
+    ]
+    return SGD([g for g in groups if g["params"]], lr=0.0, momentum=spec.momentum)
+
+
+def set_lr(optimizer: SGD, lr: float) -> None:
+    """Give every group the rate of the next step."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+def peak_lr(spec: TrainSpec) -> float:
+    """The rate after warm-up, scaled with the batch as `lr_scaling` says."""
+    exponent = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}[spec.lr_scaling]
+    return spec.lr * math.pow(spec.batch_size / 256, exponent)
+
+
+def lr_at(step: int, spec: TrainSpec, *, steps_per_epoch: int) -> float:
+    """The learning rate of one step, counted from 0.
+
+    Rises along a line that would be 0 one step before the first and meets the peak after
+    warmup_epochs (they may end within a step), so that no step is lost to a rate of 0. Then a
+    cosine per step, which reaches peak * lr_final in the very last one (METHODS 0.3, per step
+    instead of per epoch).
+    """
+    peak = peak_lr(spec)
+    warmup = spec.warmup_epochs * steps_per_epoch
+    if step < warmup:
+        return peak * (step + 1) / (warmup + 1)
+    last = spec.epochs * steps_per_epoch - 1
+    progress = (step - warmup) / (last - warmup) if last > warmup else 0.0
+    return peak * (spec.lr_final + (1 - spec.lr_final) * (1 + math.cos(math.pi * progress)) / 2)

@@ -1,0 +1,37 @@
+"""The `train` section."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from mtcon_ray.registry import Spec
+
+
+class TrainSpec(Spec):
+    """How long and how fast one run trains."""
+
+    epochs: int = Field(20, ge=1, le=100_000, description="passes over the training split")
+    warmup_epochs: float = Field(1, ge=0, description="linear rise of the rate from 0, in epochs")
+    batch_size: int = Field(64, ge=2, description="items per step, over all workers")
+    lr: float = Field(0.2, gt=0, le=1000, description="peak learning rate, after warm-up")
+    lr_scaling: Literal["none", "linear", "sqrt"] = Field(
+        "none", description="scale lr with batch_size / 256: not, linearly, by the square root"
+    )
+    lr_final: float = Field(
+        0.001, ge=0, le=1, description="cosine ends at this share of the peak rate"
+    )
+    momentum: float = Field(0.9, ge=0, lt=1, description="of SGD")
+    weight_decay: float = Field(1e-4, ge=0, le=1, description="not applied to log variances")
+    max_grad_norm: float | None = Field(None, gt=0, description="clip the gradient; null: no")
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="auto: bfloat16 autocast where the device computes it fast"
+    )
+    checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints")
+
+    @model_validator(mode="after")
+    def _warmup_ends(self) -> Self:
+        if self.warmup_epochs >= self.epochs:
+            raise ValueError(
+                f"warmup_epochs must be below epochs, got {self.warmup_epochs} and {self.epochs}"
+            )
+        return self

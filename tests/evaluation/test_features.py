@@ -1,0 +1,77 @@
+"""Features come from the encoder in eval mode, in the order asked for, and leave no trace."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mtcon_ray.data.views import ViewsSpec, evaluation_views
+from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.models.encoders.small import Small
+from mtcon_ray.models.network import Network, build_network
+from mtcon_ray.models.spec import ModelSpec
+
+VIEWS = ViewsSpec(size=16)
+ROWS = np.array([5, 0, 11, 3, 3, 7])
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def network() -> Network:
+    spec = ModelSpec(encoder=Small.Spec(width=4), head_dim=4)
+    network = build_network(spec, ("shape",), seed=0)
+    # Batch-norm statistics of their own, so that eval mode shows.
+    network(torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0)))
+    return network
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> np.ndarray:
+    """A read-only memory map, as the store gives it."""
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 20, 20, 3), np.uint8)
+    np.save(tmp_path / "images.npy", pixels)
+    mapped: np.ndarray = np.load(tmp_path / "images.npy", mmap_mode="r")
+    return mapped
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 100])
+def test_rows_in_the_order_asked_for_whatever_the_batch(
+    network: Network, images: np.ndarray, batch_size: int
+) -> None:
+    features_ND = extract_features(network, images, ROWS, VIEWS, batch_size=batch_size, device=CPU)
+    network.eval()
+    with torch.no_grad():
+        expected = network.features(evaluation_views(torch.from_numpy(images[ROWS]), VIEWS))
+    torch.testing.assert_close(features_ND, expected, rtol=1e-5, atol=1e-5)
+    assert not features_ND.is_inference()
+
+
+def test_modes_and_statistics_are_as_before(network: Network, images: np.ndarray) -> None:
+    network.train()
+    frozen = network.encoder.get_submodule("stem")
+    frozen.eval()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    modes = {name: module.training for name, module in network.named_modules()}
+    extract_features(network, images, ROWS, VIEWS, batch_size=4, device=CPU)
+    assert {name: module.training for name, module in network.named_modules()} == modes
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_modes_are_restored_after_a_failure(network: Network, images: np.ndarray) -> None:
+    network.train()
+    with pytest.raises(IndexError):
+        extract_features(network, images, np.array([99]), VIEWS, batch_size=4, device=CPU)
+    assert all(module.training for module in network.modules())
+
+
+def test_autocast_gives_float32_of_lower_precision(network: Network, images: np.ndarray) -> None:
+    exact, rough = (
+        extract_features(
+            network, images, ROWS, VIEWS, batch_size=4, device=CPU, autocast_dtype=dtype
+        )
+        for dtype in (None, torch.bfloat16)
+    )
+    assert rough.dtype == exact.dtype == torch.float32
+    assert not torch.equal(rough, exact)
+    torch.testing.assert_close(rough, exact, rtol=0.1, atol=0.1)

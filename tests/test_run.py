@@ -1,0 +1,287 @@
+"""A training in this process: what it yields, where it may be cut, what it leaves on disk."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.errors import CheckpointError, DivergedError, OutOfMemoryError, SpecError
+from mtcon_ray.run import Progress, Run, load_network
+from mtcon_ray.spec import RunSpec, parse_spec, with_values
+from mtcon_ray.training import checkpoint
+from mtcon_ray.training.step import Batches
+
+CPU = torch.device("cpu")
+STEPS_PER_EPOCH = 4
+METRICS = {
+    *("loss", "loss/shape", "loss/colour", "lr", "images_per_second"),
+    *("sigma/shape", "sigma/colour", "weight/shape", "weight/colour"),
+}
+ACCURACIES = {
+    *("val/accuracy", "val/accuracy/shape", "val/accuracy/colour"),
+    *("val/accuracy_std/shape", "val/accuracy_std/colour"),
+}
+
+
+@pytest.fixture(scope="module")
+def spec() -> RunSpec:
+    """Three short epochs of a very small network."""
+    return parse_spec(
+        {
+            "name": "tiny",
+            "data": {
+                "kind": "drawn",
+                "num_items": 100,
+                "tasks": ["shape", "colour"],
+                "held_out": ["mark"],
+            },
+            "views": {"size": 24},
+            "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
+            "method": {"name": "mtcon"},
+            "train": {"epochs": 3, "batch_size": 16, "precision": "float32"},
+            "evaluate": {"short_probe": {"epochs": 2}, "bootstrap": 10},
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def dataset(spec: RunSpec, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """A hundred drawn images."""
+    store = tmp_path_factory.mktemp("store")
+    return open_dataset(spec.data, seed=spec.seed, view_size=spec.views.size, store=store)
+
+
+@pytest.fixture(scope="module")
+def start(spec: RunSpec, dataset: Dataset) -> Callable[..., Run]:
+    """Start or resume a run in a folder."""
+
+    def start(folder: Path, run_spec: RunSpec = spec, **options: Any) -> Run:
+        return Run(run_spec, dataset, folder, device=CPU, threads=1, **options)
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def whole(start: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that nobody cut."""
+    run = start(tmp_path_factory.mktemp("whole"))
+    list(run)
+    return run
+
+
+def stop_before(step: int) -> Callable[[], bool]:
+    """True from the moment that this many steps are done in this process."""
+    left = step
+
+    def should_stop() -> bool:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    return should_stop
+
+
+def parameters(run: Run) -> dict[str, Tensor]:
+    """All that training changes."""
+    momentum = run.learner.optimizer.state_dict()["state"]
+    return {
+        **run.network.state_dict(),
+        **run.learner.method.state_dict(),
+        **{f"momentum {key}": value["momentum_buffer"] for key, value in momentum.items()},
+    }
+
+
+def untimed(progress: Progress) -> dict[str, Any]:
+    """All that repeats exactly."""
+    values = {k: v for k, v in progress.metrics.items() if k != "images_per_second"}
+    return {**vars(progress), "metrics": values}
+
+
+def check_same_end(run: Run, epochs: list[Progress], whole: Run) -> None:
+    """Bit-equal parameters, equal best value, and the whole run's last epoch."""
+    assert run.done
+    assert run.best == whole.best
+    assert run.last is not None
+    assert whole.last is not None
+    assert untimed(run.last) == untimed(whole.last)
+    assert [p.epoch for p in epochs] == [1, 2, 3]
+    for name, value in parameters(whole).items():
+        assert torch.equal(parameters(run)[name], value), name
+
+
+def test_an_epoch_yields_what_the_contract_names(start: Callable[..., Run], tmp_path: Path) -> None:
+    """Every second epoch is evaluated, and the last."""
+    spec_of_two = with_values(start(tmp_path).spec, {"evaluate.every": 2})
+    epochs = list(start(tmp_path, spec_of_two))
+    assert [(p.epoch, p.evaluated, p.done) for p in epochs] == [
+        (1, False, False),
+        (2, True, False),
+        (3, True, True),
+    ]
+    for progress in epochs:
+        expected = METRICS | ACCURACIES if progress.evaluated else METRICS
+        assert progress.metrics.keys() == expected
+        assert all(math.isfinite(value) for value in progress.metrics.values())
+    first = epochs[0].metrics
+    # One epoch of warm-up to 0.2, in steps of a fifth; sigma and weight are of the same step.
+    assert first["lr"] == pytest.approx(0.2 * 4 / 5)
+    assert first["weight/shape"] == pytest.approx(first["sigma/shape"] ** -2)
+    assert first["weight/shape"] != 1
+
+
+def test_a_head_that_is_no_task_is_tracked_by_its_name(
+    start: Callable[..., Run], spec: RunSpec, tmp_path: Path
+) -> None:
+    """SimCLR's one head; its tasks are only probed, and nothing is learned per task."""
+    spec = with_values(spec, {"method": {"name": "simclr"}, "train.epochs": 2})
+    values = list(start(tmp_path, spec))[-1].metrics
+    training = {"loss", "loss/instance", "weight/instance", "lr", "images_per_second"}
+    assert values.keys() == training | ACCURACIES
+    assert values["loss"] == pytest.approx(values["loss/instance"])
+
+
+@pytest.mark.parametrize("step", [0, 1, STEPS_PER_EPOCH, 6, 3 * STEPS_PER_EPOCH - 1])
+def test_a_run_stopped_anywhere_ends_bit_equal(
+    start: Callable[..., Run], whole: Run, tmp_path: Path, step: int
+) -> None:
+    """Within an epoch, between two, before the first step and before the last."""
+    cut = start(tmp_path, should_stop=stop_before(step))
+    epochs = list(cut)
+    assert cut.interrupted
+    assert cut.step == step
+    run = start(tmp_path)
+    epochs += list(run)
+    assert not run.interrupted
+    check_same_end(run, epochs, whole)
+
+
+def test_a_run_cut_again_and_again_ends_bit_equal(
+    start: Callable[..., Run], whole: Run, tmp_path: Path
+) -> None:
+    """Every epoch in pieces, and as it is autocast nowhere, in no order of pieces."""
+    epochs: list[Progress] = []
+    for _ in range(10):
+        run = start(tmp_path, should_stop=stop_before(3))
+        epochs += list(run)
+    check_same_end(run, epochs, whole)
+
+
+def test_a_run_killed_after_an_epoch_ends_bit_equal(
+    start: Callable[..., Run], whole: Run, tmp_path: Path
+) -> None:
+    """Nobody saves at a kill: what the last epoch left on disk is all there is."""
+    killed = iter(start(tmp_path))
+    epochs = [next(killed), next(killed)]
+    run = start(tmp_path)
+    assert run.last == epochs[-1]
+    epochs += list(run)
+    check_same_end(run, epochs, whole)
+
+
+def test_checkpoints_every_second_epoch_repeat_the_epochs_in_between(
+    start: Callable[..., Run], spec: RunSpec, tmp_path: Path
+) -> None:
+    """Killed after epoch 3 of 4, it goes on from epoch 2 and comes to the same end."""
+    spec = with_values(spec, {"train.checkpoint_every": 2, "train.epochs": 4})
+    uncut = list(start(tmp_path / "uncut", spec))
+    killed = iter(start(tmp_path / "cut", spec))
+    for _ in range(3):
+        next(killed)
+    again = list(start(tmp_path / "cut", spec))
+    assert [untimed(p) for p in again] == [untimed(p) for p in uncut[2:]]
+
+
+def test_a_finished_run_yields_nothing_more_but_remembers(
+    start: Callable[..., Run], whole: Run
+) -> None:
+    """So that an epoch saved, but not recorded before a kill, can still be recorded."""
+    run = start(whole.folder)
+    assert list(run) == []
+    assert run.last == whole.last
+    assert run.report() == whole.report()
+
+
+def test_the_report_names_test_and_held_out_labels(whole: Run) -> None:
+    """Fractions and their deviations."""
+    kinds = ("accuracy", "accuracy_std")
+    assert whole.report().keys() == {
+        *(f"test/{kind}/{task}" for kind in kinds for task in ("shape", "colour")),
+        *(f"heldout/{kind}/mark" for kind in kinds),
+    }
+
+
+def test_best_is_the_first_of_highest_value(whole: Run, start: Callable[..., Run]) -> None:
+    """And holds what an evaluation needs."""
+    best = checkpoint.load(whole.folder / "best.pt")
+    assert best["value"] == whole.best
+    assert best["classes"].keys() == {"shape", "colour", "mark"}
+    assert best["fingerprint"] == whole.dataset.fingerprint
+    values = [p.metrics["val/accuracy"] for p in start(whole.folder.parent / "again")]
+    assert best["epoch"] == 1 + values.index(max(values))
+
+
+def test_a_checkpoint_gives_back_spec_and_network(whole: Run) -> None:
+    """Without any data."""
+    spec, network = load_network(whole.folder / "last.pt")
+    assert spec == whole.spec
+    for name, value in whole.network.state_dict().items():
+        assert torch.equal(network.state_dict()[name], value), name
+
+
+def test_another_architecture_is_refused(
+    start: Callable[..., Run], spec: RunSpec, whole: Run
+) -> None:
+    """By the field that differs."""
+    other = with_values(spec, {"model.encoder.width": 8})
+    with pytest.raises(CheckpointError, match=r"model\.encoder\.width was 4, is 8"):
+        start(whole.folder, other)
+
+
+def test_another_name_or_another_cluster_is_not(
+    start: Callable[..., Run], spec: RunSpec, whole: Run
+) -> None:
+    """The training is the same."""
+    other = with_values(spec, {"name": "other", "resources.cpus": 2, "search.num_trials": 3})
+    assert start(whole.folder, other).done
+
+
+def test_divergence_leaves_the_checkpoint_of_the_epoch_before(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
+    """A network that was poisoned in between stands for one that diverged."""
+    run = start(tmp_path)
+    epochs = iter(run)
+    next(epochs)
+    with torch.no_grad():
+        next(run.network.parameters()).fill_(math.inf)
+    with pytest.raises(DivergedError, match=r"at step 5 .*lower train\.lr"):
+        next(epochs)
+    assert start(tmp_path).step == STEPS_PER_EPOCH
+
+
+def test_too_little_memory_names_batch_and_way_out(
+    start: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Raised where torch would."""
+
+    def full(self: Batches, step: int) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    run = start(tmp_path)
+    monkeypatch.setattr(Batches, "__call__", full)
+    with pytest.raises(OutOfMemoryError, match=r"batch_size 16 x 2 views of 24 .*lower train"):
+        next(iter(run))
+
+
+def test_a_batch_larger_than_the_data_is_refused(
+    start: Callable[..., Run], spec: RunSpec, tmp_path: Path
+) -> None:
+    """Before anything is written."""
+    with pytest.raises(SpecError, match=r"batch_size must be at most .*\(70\), got 71"):
+        start(tmp_path / "new", with_values(spec, {"train.batch_size": 71}))
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,115 @@
+"""Checkpoints are whole or refused."""
+
+import copy
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mtcon_ray.errors import CheckpointError, ResourceError
+from mtcon_ray.training import checkpoint
+
+SPEC: dict[str, Any] = {
+    "fingerprint": "abc",
+    "name": "one",
+    "seed": 0,
+    "data": {"kind": "drawn", "tasks": ["shape"]},
+    "views": {"size": 24},
+    "model": {"encoder": {"name": "small", "width": 8}},
+    "method": {"name": "mtcon", "temperature": 0.1},
+    "train": {"lr": 0.2},
+    "evaluate": {"every": 1, "bootstrap": 1000},
+    "resources": {"workers": 1},
+}
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    """Tensors bit for bit, plain values as they are, and no other file is left."""
+    path = tmp_path / "last.pt"
+    tensor = torch.randn(3, 4)
+    checkpoint.save(path, {"tensor": tensor, "step": 7, "text": "é", "none": None, "list": [1.5]})
+    state = checkpoint.load(path)
+    assert torch.equal(state["tensor"], tensor)
+    assert (state["step"], state["text"], state["none"], state["list"]) == (7, "é", None, [1.5])
+    assert os.listdir(tmp_path) == ["last.pt"]
+
+
+def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    """A value that cannot be pickled stands for a process that dies while writing."""
+    path = tmp_path / "last.pt"
+    checkpoint.save(path, {"step": 1})
+    with pytest.raises(Exception, match="pickle"):
+        checkpoint.save(path, {"step": 2, "bad": lambda: 0})
+    assert checkpoint.load(path)["step"] == 1
+    assert os.listdir(tmp_path) == ["last.pt"]
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """The message says which file and what to do."""
+    with pytest.raises(ResourceError, match=r"gone/last\.pt must be writable.*storage\.root"):
+        checkpoint.save(tmp_path / "gone" / "last.pt", {})
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "text", "flipped", "code", "list", "format"])
+def test_a_file_that_is_not_ours_and_whole_is_refused(tmp_path: Path, damage: str) -> None:
+    """Whatever is wrong with it, the error is ours and names the file."""
+    path = tmp_path / "last.pt"
+    checkpoint.save(path, {"tensor": torch.arange(1000)})
+    content = bytearray(path.read_bytes())
+    if damage == "flipped":
+        content[len(content) // 2] ^= 0xFF
+    kept = {"empty": b"", "cut": content[:-500], "text": b"not a checkpoint", "flipped": content}
+    if damage in kept:
+        path.write_bytes(bytes(kept[damage]))
+    else:
+        other: dict[str, Any] = {
+            "code": {"format": 1, "run": os.getcwd},
+            "list": [1, 2],
+            "format": {"format": 99},
+        }
+        torch.save(other[damage], path)
+    with pytest.raises(CheckpointError, match=r"last\.pt must"):
+        checkpoint.load(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """As the user's mistake, not as a trace."""
+    with pytest.raises(CheckpointError, match=r"best\.pt must exist"):
+        checkpoint.load(tmp_path / "best.pt")
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value", "message"),
+    [
+        (
+            "model",
+            "encoder",
+            {"name": "resnet18", "weights": None},
+            "model.encoder.name was 'small'",
+        ),
+        ("train", "lr", 0.1, "train.lr was 0.2, is 0.1"),
+        ("evaluate", "every", 2, "evaluate.every was 1, is 2"),
+        (None, "seed", 1, "seed was 0, is 1"),
+        (None, "fingerprint", "xyz", "data fingerprint was 'abc', is 'xyz'"),
+    ],
+)
+def test_a_changed_training_is_refused_by_field(
+    section: str | None, field: str, value: Any, message: str
+) -> None:
+    """Every field that changes the training counts."""
+    other = copy.deepcopy(SPEC)
+    (other if section is None else other[section])[field] = value
+    with pytest.raises(CheckpointError, match=message):
+        checkpoint.check_same_training(Path("last.pt"), SPEC, other)
+
+
+def test_what_does_not_change_the_training_may_differ() -> None:
+    """Name, resources, and how accuracies are reported."""
+    other = SPEC | {
+        "name": "two",
+        "resources": {"workers": 2},
+        "evaluate": {"every": 1, "bootstrap": 10},
+    }
+    checkpoint.check_same_training(Path("last.pt"), SPEC, other)

@@ -1,0 +1,45 @@
+"""Precision by device, images by row, and memory errors explained."""
+
+import numpy as np
+import pytest
+import torch
+
+from mtcon_ray.errors import OutOfMemoryError
+from mtcon_ray.training.device import ImageFeed, explain_out_of_memory, pick_autocast
+
+CPU = torch.device("cpu")
+
+
+def test_precision_as_asked() -> None:
+    """Only auto looks at the device."""
+    assert pick_autocast("float32", CPU) is None
+    assert pick_autocast("bfloat16", CPU) is torch.bfloat16
+    assert pick_autocast("auto", CPU) in (None, torch.bfloat16)
+
+
+def test_images_come_in_the_order_of_the_rows() -> None:
+    """Rows are places in the whole store, not among those that are kept."""
+    images = np.arange(6, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)
+    images.flags.writeable = False
+    feed = ImageFeed(images, np.array([1, 3, 5]), CPU)
+    assert feed(np.array([5, 1])).tolist() == images[[5, 1]].tolist()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_images_are_kept_on_a_gpu_that_has_room() -> None:
+    """The same rows come back without another copy."""
+    device = torch.device("cuda")
+    images = np.random.default_rng(0).integers(0, 256, (9, 2, 2, 3), dtype=np.uint8)
+    feed = ImageFeed(images, np.array([1, 3, 5, 8]), device)
+    images_then = images.copy()
+    images[:] = 0
+    assert feed(np.array([8, 1, 5])).cpu().numpy().tolist() == images_then[[8, 1, 5]].tolist()
+
+
+def test_out_of_memory_is_a_trial_error_with_a_way_out() -> None:
+    """The allocator's own first sentence stays."""
+    with (
+        pytest.raises(OutOfMemoryError, match=r"batch 64 must fit.*tried 2 GiB; lower it"),
+        explain_out_of_memory("batch 64", "lower it"),
+    ):
+        raise torch.OutOfMemoryError("tried 2 GiB. GPU 0 has 1 GiB free")

@@ -1,0 +1,77 @@
+"""The learning rate by hand, and who is decayed."""
+
+import pytest
+import torch
+from torch import nn
+
+from mtcon_ray.methods.mtcon import MTCon
+from mtcon_ray.training.optimizer import lr_at, make_optimizer, peak_lr, set_lr
+from mtcon_ray.training.spec import TrainSpec
+
+
+def rates(spec: TrainSpec, steps_per_epoch: int) -> list[float]:
+    """The rate of every step."""
+    return [
+        lr_at(step, spec, steps_per_epoch=steps_per_epoch)
+        for step in range(spec.epochs * steps_per_epoch)
+    ]
+
+
+def test_warmup_is_a_line_and_cosine_ends_at_its_share() -> None:
+    """Three warm-up steps to 1/4, 2/4, 3/4 of the peak, the peak, then half a cosine."""
+    spec = TrainSpec(epochs=8, warmup_epochs=3, lr=0.4, lr_final=0.1)
+    expected = [0.1, 0.2, 0.3, 0.4, 0.4 * (0.1 + 0.9 * 0.853553), 0.22, 0.4 * 0.231802, 0.04]
+    assert rates(spec, 1) == pytest.approx(expected, rel=1e-5)
+
+
+def test_warmup_may_end_within_a_step() -> None:
+    """2.5 steps of warm-up: the line has slope 1/3.5, and the cosine starts half a step later."""
+    spec = TrainSpec(epochs=2, warmup_epochs=0.25, lr=1.0, lr_final=0.0)
+    values = rates(spec, 10)
+    assert values[:3] == pytest.approx([1 / 3.5, 2 / 3.5, 3 / 3.5])
+    assert 3 / 3.5 < values[3] < 1
+    assert values[3:] == sorted(values[3:], reverse=True)
+    assert values[-1] == 0.0
+
+
+def test_no_warmup_starts_at_the_peak_even_with_one_step() -> None:
+    """A single step is taken at the peak, not at the cosine's end."""
+    assert rates(TrainSpec(epochs=1, warmup_epochs=0, lr=0.3), 1) == [0.3]
+
+
+def test_warmup_up_to_the_last_step_never_divides_by_zero() -> None:
+    """The cosine then has no length."""
+    spec = TrainSpec(epochs=1, warmup_epochs=0.75, lr=1.0)
+    assert rates(spec, 4) == pytest.approx([0.25, 0.5, 0.75, 1.0])
+
+
+@pytest.mark.parametrize(("scaling", "peak"), [("none", 0.2), ("linear", 0.05), ("sqrt", 0.1)])
+def test_peak_follows_the_batch(scaling: str, peak: float) -> None:
+    """64 items are a quarter of 256."""
+    spec = TrainSpec.model_validate({"lr": 0.2, "batch_size": 64, "lr_scaling": scaling})
+    assert peak_lr(spec) == pytest.approx(peak)
+
+
+def test_only_kernels_and_matrices_are_decayed() -> None:
+    """Without a gradient a step of rate 1 shows the decay alone."""
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 2))
+    method = MTCon(MTCon.Spec(), ("a", "b"))
+    optimizer = make_optimizer(network, method, TrainSpec(weight_decay=0.5))
+    parameters = dict(network.named_parameters()) | dict(method.named_parameters())
+    for parameter in parameters.values():
+        parameter.data.fill_(1.0)
+        parameter.grad = torch.zeros_like(parameter)
+    set_lr(optimizer, 1.0)
+    optimizer.step()
+    decayed = {name for name, parameter in parameters.items() if (parameter == 0.5).all()}
+    assert decayed == {"0.weight", "2.weight"}
+    assert all((parameters[name] == 1.0).all() for name in parameters.keys() - decayed)
+
+
+def test_frozen_parameters_and_methods_without_any_are_left_out() -> None:
+    """An empty group is none."""
+    network = nn.Linear(2, 2).requires_grad_(False)
+    network.bias.requires_grad_(True)
+    method = MTCon(MTCon.Spec(weighting="equal"), ("a",))
+    (group,) = make_optimizer(network, method, TrainSpec()).param_groups
+    assert group["params"] == [network.bias]

@@ -1,0 +1,189 @@
+"""One update: which items, which views, what is refused, what is clamped."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.data.views import ViewsSpec
+from mtcon_ray.errors import DivergedError
+from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND
+from mtcon_ray.methods.mtcon import MTCon
+from mtcon_ray.models.network import build_network
+from mtcon_ray.models.spec import ModelSpec
+from mtcon_ray.training.distributed import ALONE, Ranks
+from mtcon_ray.training.optimizer import make_optimizer
+from mtcon_ray.training.spec import TrainSpec
+from mtcon_ray.training.step import (
+    Batches,
+    Learner,
+    Tally,
+    Update,
+    compute_gradients,
+    embed,
+    update,
+)
+
+CPU = torch.device("cpu")
+VIEWS = ViewsSpec(size=16)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Forty drawn images."""
+    spec = SOURCES["drawn"].Spec.model_validate({"kind": "drawn", "num_items": 40})
+    return open_dataset(spec, seed=0, view_size=16, store=tmp_path_factory.mktemp("store"))
+
+
+def batches(dataset: Dataset, ranks: Ranks = ALONE, batch_size: int = 8) -> Batches:
+    """Batches on the CPU."""
+    return Batches(dataset, VIEWS, batch_size=batch_size, seed=0, device=CPU, ranks=ranks)
+
+
+def learner(*, max_grad_norm: float | None = None, autocast: torch.dtype | None = None) -> Learner:
+    """A very small network with two heads and learned weights."""
+    spec = ModelSpec.model_validate({"encoder": {"name": "small", "width": 4}, "head_dim": 8})
+    method = MTCon(MTCon.Spec(), ("shape", "colour"))
+    network = build_network(spec, method.heads, seed=0)
+    optimizer = make_optimizer(network, method, TrainSpec(momentum=0, weight_decay=0))
+    return Learner(network, network, method, optimizer, ALONE, autocast, max_grad_norm)
+
+
+def snapshot(module: nn.Module) -> dict[str, Tensor]:
+    """Copies of all parameters."""
+    return {name: p.detach().clone() for name, p in module.named_parameters()}
+
+
+def test_an_epoch_takes_every_item_at_most_once(dataset: Dataset) -> None:
+    """28 training items in batches of 8: three whole ones, in another order in each epoch."""
+    make = batches(dataset)
+    assert make.steps_per_epoch == 3
+    epochs = [[make._rows_of(step).tolist() for step in range(e, e + 3)] for e in (0, 3)]
+    train = set(dataset.table.rows("train").tolist())
+    for epoch in epochs:
+        rows = [row for batch in epoch for row in batch]
+        assert len(set(rows)) == len(rows) == 24
+        assert set(rows) <= train
+    assert epochs[0] != epochs[1]
+
+
+def test_a_batch_depends_on_its_step_alone(dataset: Dataset) -> None:
+    """Also when the steps before it were never made; another step has other views."""
+    x_NCHW, batch = batches(dataset)(4)
+    again_NCHW, again = batches(dataset)(4)
+    other_NCHW, _ = batches(dataset)(5)
+    assert torch.equal(x_NCHW, again_NCHW)
+    assert batch.num_items == 8
+    assert all(torch.equal(batch.labels[t], again.labels[t]) for t in batch.labels)
+    assert not torch.equal(x_NCHW, other_NCHW)
+
+
+def test_labels_are_those_of_the_images(dataset: Dataset) -> None:
+    """Only the tasks' labels, whole on every rank."""
+    make = batches(dataset, Ranks(1, 2))
+    _, batch = make(2)
+    assert batch.labels.keys() == set(dataset.tasks)
+    for task, labels in batch.labels.items():
+        assert labels.tolist() == dataset.table.labels[task][make._rows_of(2)].tolist()
+
+
+def test_ranks_share_the_views_of_one(dataset: Dataset) -> None:
+    """In rank order they are the views that one worker makes."""
+    whole_NCHW, _ = batches(dataset)(1)
+    shares = [batches(dataset, Ranks(rank, 2))(1)[0] for rank in range(2)]
+    torch.testing.assert_close(torch.cat(shares), whole_NCHW)
+
+
+def test_embeddings_are_grouped_by_item(dataset: Dataset) -> None:
+    """z_BVD[b, v] is row b * V + v of the network's output, for every head."""
+    x_NCHW, batch = batches(dataset)(0)
+    one = learner()
+    expected = one.network.eval()(x_NCHW)
+    for head, z_BVD in embed(one, x_NCHW, batch.num_items).items():
+        assert z_BVD.shape == (8, 2, 8)
+        assert torch.equal(z_BVD[3, 1], expected[head][7])
+
+
+def test_an_update_is_plain_gradient_descent_on_the_objective(dataset: Dataset) -> None:
+    """Without momentum and decay: p - lr * gradient."""
+    x_NCHW, batch = batches(dataset)(0)
+    one, other = learner(), learner()
+    compute_gradients(one, x_NCHW, batch)
+    before = snapshot(one.network)
+    update(other, x_NCHW, batch, lr=0.3, step=0)
+    for name, parameter in other.network.named_parameters():
+        gradient = one.network.get_parameter(name).grad
+        assert gradient is not None
+        torch.testing.assert_close(parameter, before[name] - 0.3 * gradient)
+
+
+def test_clipping_scales_the_whole_gradient(dataset: Dataset) -> None:
+    """The step's length is then lr times the limit."""
+    x_NCHW, batch = batches(dataset)(0)
+    one = learner(max_grad_norm=1e-3)
+    before = snapshot(one.network) | snapshot(one.method)
+    update(one, x_NCHW, batch, lr=2.0, step=0)
+    after = snapshot(one.network) | snapshot(one.method)
+    moved = torch.stack([(after[n] - before[n]).norm() for n in before]).norm()
+    assert moved.item() == pytest.approx(2e-3, rel=1e-2)
+
+
+@pytest.mark.parametrize("where", ["weight", "log variance"])
+def test_divergence_changes_no_parameter(dataset: Dataset, where: str) -> None:
+    """Neither in the network nor in the weighting."""
+    x_NCHW, batch = batches(dataset)(0)
+    one = learner()
+    poisoned = one.network.encoder if where == "weight" else one.method
+    with torch.no_grad():
+        next(poisoned.parameters()).fill_(math.nan)
+    before = snapshot(one.network) | snapshot(one.method)
+    with pytest.raises(DivergedError, match=r"got norm nan at step 12 with lr 0\.5"):
+        update(one, x_NCHW, batch, lr=0.5, step=11)
+    for name, value in (snapshot(one.network) | snapshot(one.method)).items():
+        torch.testing.assert_close(value, before[name], rtol=0, atol=0, equal_nan=True)
+
+
+def test_log_variances_stay_in_their_bounds(dataset: Dataset) -> None:
+    """A rate of 1000 would send them far out."""
+    x_NCHW, batch = batches(dataset)(0)
+    one = learner()
+    update(one, x_NCHW, batch, lr=1000.0, step=0)
+    (log_variance_T,) = one.method.parameters()
+    assert log_variance_T.abs().tolist() == [LOG_VARIANCE_BOUND] * 2
+
+
+def test_sigma_and_weight_are_those_that_were_applied(dataset: Dataset) -> None:
+    """Of before the step: both 1 at first."""
+    x_NCHW, batch = batches(dataset)(0)
+    done = update(learner(), x_NCHW, batch, lr=0.1, step=0)
+    assert [v.item() for v in done.weight_by_head.values()] == [1.0, 1.0]
+    assert [v.item() for v in done.sigma_by_task.values()] == [1.0, 1.0]
+    assert done.objective.item() == pytest.approx(sum(v.item() for v in done.loss_by_head.values()))
+
+
+def test_autocast_keeps_losses_in_float32(dataset: Dataset) -> None:
+    """Near the float32 ones, and not the same."""
+    x_NCHW, batch = batches(dataset)(0)
+    exact = compute_gradients(learner(), x_NCHW, batch).objective
+    rounded = compute_gradients(learner(autocast=torch.bfloat16), x_NCHW, batch).objective
+    assert rounded.dtype == torch.float32
+    assert rounded.item() == pytest.approx(exact.item(), rel=0.05)
+    assert rounded.item() != exact.item()
+
+
+def test_a_tally_averages_over_steps() -> None:
+    """Objective first, then every head."""
+    tally = Tally()
+    for value in (1.0, 2.0):
+        tally.add(Update(torch.tensor(value), {"a": torch.tensor(3 * value)}, {}, {}))
+    assert tally.means() == [1.5, 4.5]
+
+
+def test_a_learner_reads_no_held_out_label(dataset: Dataset) -> None:
+    """The embedded data has one."""
+    _, batch = batches(dataset)(0)
+    assert dataset.held_out == ("mark",)
+    assert "mark" not in batch.labels

@@ -1,0 +1,47 @@
+"""How fast this machine trains a spec: a few steps, measured."""
+
+import statistics
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+
+from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.errors import DataError
+from mtcon_ray.local import pick_device
+from mtcon_ray.places import store_folder
+from mtcon_ray.plan import prepare_root
+from mtcon_ray.run import Run
+from mtcon_ray.spec import RunSpec, with_values
+
+NUM_STEPS = 20
+# The first steps allocate memory and choose algorithms.
+NUM_WARMUP_STEPS = 5
+
+
+def measure_rate(spec: RunSpec, root: Path) -> float:
+    """Items per second of one trial with one worker here: the median over a few steps.
+
+    Decodes the images into the store if they are not there. Raises MtconError as training does.
+    """
+    prepare_root(root)
+    epochs = spec.train.epochs
+    base = with_values(spec, {"search": {}, "evaluate.every": epochs})
+    dataset = open_dataset(
+        base.data, seed=base.data.seed, view_size=base.views.size, store=store_folder(root)
+    )
+    times: list[float] = []
+
+    def enough() -> bool:
+        times.append(time.perf_counter())
+        return len(times) > NUM_WARMUP_STEPS + NUM_STEPS
+
+    with tempfile.TemporaryDirectory() as folder:
+        device, threads = pick_device(base), base.resources.cpus
+        run = Run(base, dataset, Path(folder), device=device, threads=threads, should_stop=enough)
+        for _ in run:
+            pass
+    steps = [after - before for before, after in pairwise(times)]
+    if len(steps) <= NUM_WARMUP_STEPS:
+        raise DataError(f"--calibrate needs {NUM_WARMUP_STEPS + 1} steps, got {len(steps)} in all")
+    return base.train.batch_size / statistics.median(steps[NUM_WARMUP_STEPS:])

@@ -1,0 +1,161 @@
+"""What the columns of a stranger's CSV probably are."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mtcon_ray.data.csv_file import CsvFile, read_csv
+from mtcon_ray.data.splits import ALIASES, SPLITS
+from mtcon_ray.errors import DataError
+
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+GROUP_NAMES = re.compile(r"(group|patient|subject|person|identity|product|session)(_?id)?")
+MAX_CLASSES = 100
+# A label repeats: fewer rows per class than this, and it names items rather than describes them.
+LEAST_ROWS_PER_CLASS = 5
+HELD_OUT_CLASSES = 20
+MANY_BITS = 8
+BITS = {"0", "1", "-1"}
+NUM_LOOKED_AT = 1000
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Columns of a CSV by what they are probably for."""
+
+    name: str
+    csv: Path
+    images: Path
+    num_rows: int
+    image_column: str
+    split_column: str | None
+    group_column: str | None
+    classes: dict[str, int]
+    held_out: tuple[str, ...]
+    bits: tuple[str, ...]
+    continuous: tuple[str, ...]
+    unused: tuple[str, ...]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Label columns that are trained on."""
+        return tuple(column for column in self.classes if column not in self.held_out)
+
+    def describe(self) -> list[str]:
+        """One line per finding, for the person to check."""
+        tasks = ", ".join(f"{column} ({self.classes[column]})" for column in self.tasks)
+        lines = [
+            f"images     {self.image_column!r}, {self.num_rows:,} rows, in {self.images}",
+            f"tasks      {tasks}",
+        ]
+        lines += [f"held out   {column} ({self.classes[column]})" for column in self.held_out]
+        lines.append(f"split      {self.split_column or 'drawn: 70/10/20'}")
+        for what, columns in (
+            ("multi-hot", self.bits),
+            ("numbers", self.continuous),
+            ("not used", self.unused),
+        ):
+            if columns:
+                lines.append(f"{what:<11}{', '.join(columns[:8])}{' ...' * (len(columns) > 8)}")
+        return lines
+
+
+def guess(csv: Path, images: Path) -> Guess:
+    """What each column of a CSV is probably for.
+
+    Raises DataError where there is no column of images or none that could be a task.
+    """
+    csv, images = csv.expanduser().absolute(), images.expanduser().absolute()
+    if not images.exists():
+        raise DataError(
+            f"IMAGES must be a folder, .tar or .tar.gz, got {images}, which is not there"
+        )
+    table = read_csv(csv)
+    left = dict(table.columns)
+    image = _image_column(table, images)
+    first = str(left.pop(image)[0])
+    if images.is_dir() and not (images / first).exists() and (images.parent / first).exists():
+        images = images.parent
+    split = next((c for c, cells in left.items() if _is_split(cells)), None)
+    group = next((c for c in left if GROUP_NAMES.fullmatch(c.lower())), None)
+    left = {c: cells for c, cells in left.items() if c not in (split, group)}
+    bits = tuple(c for c, cells in left.items() if _values(cells) <= BITS)
+    bits = bits if len(bits) >= MANY_BITS else ()
+    counts = {c: len(_values(cells)) for c, cells in left.items() if c not in bits}
+    classes = {c: n for c, n in counts.items() if _is_label(n, left[c])}
+    if not classes:
+        raise DataError(
+            f"{csv} must have a label column with 2 to {MAX_CLASSES} classes that repeat, "
+            f"got columns {', '.join(table.columns)}"
+        )
+    continuous = tuple(c for c in counts if c not in classes and _is_measure(left[c]))
+    known = {*classes, *bits, *continuous}
+    return Guess(
+        name=_name(csv),
+        csv=csv,
+        images=images,
+        num_rows=len(table.rows),
+        image_column=image,
+        split_column=split,
+        group_column=group,
+        classes=classes,
+        held_out=_held_out(classes),
+        bits=bits,
+        continuous=continuous,
+        unused=tuple(c for c in left if c not in known),
+    )
+
+
+def _image_column(table: CsvFile, images: Path) -> str:
+    for column, cells in table.columns.items():
+        looked_at = [str(cell).lower() for cell in cells[:NUM_LOOKED_AT]]
+        if sum(cell.endswith(IMAGE_ENDINGS) for cell in looked_at) > 0.9 * len(looked_at):
+            return column
+    if images.is_dir():
+        for column, cells in table.columns.items():
+            if cells[0] and (images / str(cells[0])).is_file():
+                return column
+    raise DataError(
+        f"{table.path} must have a column with the images' paths below {images}, got columns "
+        f"{', '.join(table.columns)}"
+    )
+
+
+def _values(cells: np.ndarray) -> set[str]:
+    return {str(cell) for cell in np.unique(cells.astype(str)) if cell != ""}
+
+
+def _is_split(cells: np.ndarray) -> bool:
+    names = {ALIASES.get(value.lower(), value.lower()) for value in _values(cells)}
+    return "train" in names and names <= set(SPLITS) and "" not in cells
+
+
+def _is_label(num_classes: int, cells: np.ndarray) -> bool:
+    repeats = np.count_nonzero(cells != "") >= LEAST_ROWS_PER_CLASS * num_classes
+    return 2 <= num_classes <= MAX_CLASSES and bool(repeats) and not _has_decimals(cells)
+
+
+def _is_measure(cells: np.ndarray) -> bool:
+    """Numbers with decimals; whole numbers of many values are as likely to be identifiers."""
+    try:
+        present = cells[cells != ""].astype(float)
+    except ValueError:
+        return False
+    return bool(np.isfinite(present).all()) and _has_decimals(cells)
+
+
+def _has_decimals(cells: np.ndarray) -> bool:
+    present = [str(cell) for cell in cells[:NUM_LOOKED_AT] if cell != ""]
+    return bool(present) and all(re.fullmatch(r"-?\d+\.\d+([eE][-+]?\d+)?", c) for c in present)
+
+
+def _held_out(classes: dict[str, int]) -> tuple[str, ...]:
+    most = max(classes, key=lambda column: classes[column])
+    return (most,) if len(classes) > 1 and classes[most] > HELD_OUT_CLASSES else ()
+
+
+def _name(csv: Path) -> str:
+    stem = csv.stem if csv.stem.lower() not in ("labels", "data", "train") else csv.parent.name
+    return re.sub(r"[^a-z0-9._-]+", "-", stem.lower()).strip("-._") or "sweep"

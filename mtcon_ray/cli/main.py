@@ -1,0 +1,114 @@
+"""`mtcon-ray`: every command, and what each way of ending prints and returns.
+
+Exit codes: 0 done · 1 not the user's fault · 2 the user's input · 130 SIGINT or SIGTERM.
+Commands import what they need when they run, so that `--help` answers at once.
+"""
+
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from os import getpid
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mtcon_ray import __version__
+from mtcon_ray.cli.keep_commands import clean, completion, track_sync
+from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, status
+from mtcon_ray.cli.run_commands import sweep, train
+from mtcon_ray.cli.session import Session, verbosity
+from mtcon_ray.cli.spec_commands import init, plan, schema, validate
+from mtcon_ray.errors import MtconError
+from mtcon_ray.places import choose_root, log_folder
+
+PROGRAM = "mtcon-ray"
+INTERRUPTED = 130
+
+
+class Program(click.Group):
+    """The group of commands; turns every error into one line and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Commands in the order in which they are used."""
+        return list(self.commands)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command and exit with its code; `standalone_mode` is taken as True."""
+        session = Session()
+        run = super().main
+        try:
+            code = run(args, prog_name or PROGRAM, complete_var, False, obj=session, **extra)
+        except click.ClickException as error:
+            error.show()
+            code = error.exit_code
+        except MtconError as error:
+            code = _explain(error, session)
+        except (click.Abort, KeyboardInterrupt):
+            click.echo("stopped", err=True)
+            code = INTERRUPTED
+        except BrokenPipeError:
+            sys.stdout = None  # whoever read it has gone
+            code = 1
+        except Exception as error:
+            code = _record(error, session)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the installed program and of scripts; SIGTERM ends it as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    program(arguments, prog_name=PROGRAM)
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+@verbosity
+def program() -> None:
+    """Sweeps over multi-task contrastive training: plan, run, resume, report."""
+
+
+for command in (
+    init, validate, plan, train, sweep, evaluate, report, list_names, status, best,
+    clean, track_sync, schema, completion,
+):  # fmt: skip
+    program.add_command(verbosity(command))
+
+
+def _explain(error: MtconError, session: Session) -> int:
+    if session.verbose:
+        traceback.print_exception(error)
+    click.echo(f"error: {error}", err=True)
+    return error.exit_code
+
+
+def _record(error: Exception, session: Session) -> int:
+    """A bug of ours: keep its trace for a report, say where it is."""
+    folder = session.log_folder or log_folder(choose_root(None))
+    name = f"error-{time.strftime('%Y%m%d-%H%M%S')}-{getpid()}.txt"
+    text = "".join(traceback.format_exception(error))
+    path = _write(folder, name, text) or _write(Path(tempfile.gettempdir()), name, text)
+    if session.verbose:
+        click.echo(text, err=True)
+    summary = f"{type(error).__name__}: {error}".splitlines()[0]
+    click.echo(f"error: unexpected {summary} (trace: {path})", err=True)
+    return 1
+
+
+def _write(folder: Path, name: str, text: str) -> Path | None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    except OSError:
+        return None
+    return folder / name

@@ -1,0 +1,122 @@
+"""A commented spec for data that were only just looked at."""
+
+import json
+from pathlib import Path
+
+from mtcon_ray.cli.guessing import Guess
+from mtcon_ray.errors import ResourceError, SweepError
+
+TEMPLATE = """\
+# A sweep over the temperature of multi-task contrastive training.
+# `mtcon-ray schema` describes every field; what is left out here has its default.
+version: 1
+name: {name}
+seed: 0
+
+data:
+  kind: table
+  csv: {csv}
+  images: {images}
+  image_column: {image_column}
+  # One head each. The number of classes stands behind each column.
+  tasks:
+{tasks}
+  # Never trained on: what the encoder knows of them is measured once, at the end.
+  held_out: {held_out}
+  # A column that says train, val or test; null draws 70/10/20.
+  split_column: {split_column}
+  # Items with the same value stay in one split when it is drawn.
+  group_column: {group_column}
+{more_columns}
+views:
+  size: 64                 # side in pixels; 32 to 48 suits a CPU
+  # Colour jitter works against tasks about colour: lower it for those.
+  jitter: 0.8
+  hue: 0.1
+  grayscale: 0.2
+
+model:
+  encoder: {{name: small, width: 32}}   # or {{name: resnet18}}, {{name: resnet50}}
+  head_dim: 32
+
+method:
+  name: mtcon              # or supcon (one task), simclr (no labels)
+  temperature: 0.1         # searched below
+  weighting: learned       # or equal
+
+train:
+  epochs: 20
+  warmup_epochs: 1
+  batch_size: 64           # items per step, over all workers
+  lr: 0.2
+
+evaluate:
+  every: 1                 # epochs between validation probes: val/accuracy, which is maximised
+
+search:
+  sampler: grid            # or tpe, random, which take ranges such as loguniform: [0.03, 1.0]
+  space:
+    method.temperature: {{grid: [0.03, 0.06, 0.1, 0.2, 0.4, 0.8]}}
+  scheduler: {{name: asha}}  # stops weak trials early; none trains all to the end
+  repeats: 1               # seeds per configuration
+
+resources: {{workers: 1, cpus: 1, gpus: 0}}   # of one trial
+
+tracking:
+  uri: null                # MLflow's; null: MLFLOW_TRACKING_URI, else SQLite under the root
+  experiment: mtcon-ray
+
+storage:
+  root: null               # where everything is written; null: ~/mtcon-ray
+"""
+
+
+def spec_text(guess: Guess) -> str:
+    """YAML with a comment wherever a person has something to decide."""
+    tasks = [f"    - {_quoted(c)}  # {guess.classes[c]} classes" for c in guess.tasks]
+    return TEMPLATE.format(
+        name=guess.name,
+        csv=_quoted(str(guess.csv)),
+        images=_quoted(str(guess.images)),
+        image_column=_quoted(guess.image_column),
+        tasks="\n".join(tasks),
+        held_out=_list(guess.held_out),
+        split_column=_quoted(guess.split_column),
+        group_column=_quoted(guess.group_column),
+        more_columns="".join(_more_columns(guess)),
+    )
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a new file. Raises SweepError if it is there, ResourceError if it can't be."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise SweepError(
+            f"{path} exists already; remove it or write another with --output"
+        ) from None
+    except OSError as error:
+        raise ResourceError(f"--output must be writable, got {path}: {error.strerror}") from None
+
+
+def _more_columns(guess: Guess) -> list[str]:
+    lines = []
+    if guess.bits:
+        lines.append("  # Columns of 0 and 1, kept for methods that use them.\n")
+        lines.append(f"  multi_hot: {{attributes: {_list(guess.bits)}}}\n")
+    if guess.continuous:
+        lines.append("  # Columns of numbers, kept for methods that use them.\n")
+        lines.append(f"  continuous: {_list(guess.continuous)}\n")
+    if guess.unused:
+        lines.append(f"  # Not used: {_list(guess.unused)}\n")
+    return lines
+
+
+def _quoted(text: str | None) -> str:
+    """JSON's strings are YAML's double-quoted ones, so any character may stand in them."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _list(columns: tuple[str, ...]) -> str:
+    return f"[{', '.join(map(_quoted, columns))}]"

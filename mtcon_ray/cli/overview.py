@@ -1,0 +1,71 @@
+"""Every sweep and single training under a root, each in one line."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtcon_ray.errors import MtconError
+from mtcon_ray.lock import is_driven
+from mtcon_ray.places import list_folders, runs_folder, spool_folder, sweeps_folder
+from mtcon_ray.results import load_sweep
+from mtcon_ray.single import load_run
+from mtcon_ray.tracking.spool import Spool
+
+STATE_BY_END = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "interrupted"}
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A sweep, or a training that counts as one trial; value is the winner's or the best so far."""
+
+    name: str
+    kind: str
+    state: str
+    num_done: int
+    num_trials: int
+    value: float | None
+    params: dict[str, Any]
+
+
+def overviews(root: Path) -> list[Overview]:
+    """Sweeps, then single trainings, oldest first; those whose files are broken say so."""
+    found = []
+    for kind, place in (("sweep", sweeps_folder(root)), ("run", runs_folder(root))):
+        for folder in list_folders(place):
+            try:
+                found.append(_sweep(folder) if kind == "sweep" else _run(folder))
+            except MtconError as error:
+                found.append(Overview(folder.name, kind, f"unreadable: {error}", 0, 0, None, {}))
+    return found
+
+
+def folder_state(folder: Path) -> str:
+    """running, finished, failed, interrupted, or stopped: killed before it could say so."""
+    if is_driven(folder):
+        return "running"
+    events = Spool.read(spool_folder(folder) / "parent.jsonl")
+    ends = [e for e in events if e["kind"] in ("start", "end", "reopen")]
+    return STATE_BY_END[ends[-1]["status"]] if ends and ends[-1]["kind"] == "end" else "stopped"
+
+
+def _sweep(folder: Path) -> Overview:
+    results = load_sweep(folder)
+    ended = [t for t in results.trials if t.status in ("FINISHED", "PRUNED", "FAILED")]
+    best = results.winner or max(
+        (t for t in results.trials if t.value is not None), key=lambda t: t.value or 0, default=None
+    )
+    return Overview(
+        name=folder.name,
+        kind="sweep",
+        state=folder_state(folder),
+        num_done=len(ended),
+        num_trials=int(results.plan.get("num_trials", len(results.trials))),
+        value=best.value if best else None,
+        params=best.params if best else {},
+    )
+
+
+def _run(folder: Path) -> Overview:
+    result = load_run(folder)
+    done = int(result.status == "FINISHED")
+    return Overview(folder.name, "run", folder_state(folder), done, 1, result.value, {})

@@ -1,0 +1,149 @@
+"""Commands that read what was trained: evaluate, report, list, status, best."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from mtcon_ray.cli.session import Session, as_json, name, overrides, root, session
+from mtcon_ray.errors import MtconError, SweepError
+from mtcon_ray.places import choose_root, find_folder, sweep_folder, sweeps_folder
+
+
+@click.command()
+@click.argument("checkpoint", type=click.Path(path_type=Path))
+@overrides
+@root
+@as_json
+@session
+def evaluate(
+    session: Session,
+    checkpoint: Path,
+    overrides: tuple[str, ...],
+    root: str | None,
+    as_json: bool,
+) -> None:
+    """Measure test and held-out accuracies of a checkpoint's encoder."""
+    from mtcon_ray.cli.console import Console
+    from mtcon_ray.cli.terminal import Terminal
+    from mtcon_ray.evaluate import evaluate_checkpoint
+
+    with Console(Terminal.of(), quiet=session.quiet or as_json) as console:
+        values = evaluate_checkpoint(
+            checkpoint, root=choose_root(root), overrides=overrides, observer=console
+        )
+    if as_json:
+        click.echo(json.dumps(values, indent=1))
+        return
+    for key in sorted(values):
+        click.echo(f"{key:<40} {values[key]:.4f}")
+
+
+@click.command()
+@name
+@root
+@session
+def report(session: Session, name: str, root: str | None) -> None:
+    """Build a sweep's report again, also while it runs; print its path."""
+    from mtcon_ray.report.build import build_report
+    from mtcon_ray.results import load_sweep
+    from mtcon_ray.sweep.study import importances, open_study
+    from mtcon_ray.tracking.server import tracking_uri, ui_command
+
+    where = choose_root(root)
+    folder = _sweep_folder(where, name)
+    results = load_sweep(folder)
+    uri = tracking_uri(results.spec.tracking.uri, os.environ.get("MLFLOW_TRACKING_URI"), where)
+    shares = importances(open_study(folder / "study.journal", folder.name))
+    click.echo(build_report(results, shares, ui_command=ui_command(uri)))
+
+
+@click.command("list")
+@root
+@as_json
+def list_names(root: str | None, as_json: bool) -> None:
+    """List sweeps and single trainings."""
+    from mtcon_ray.cli.overview import overviews
+    from mtcon_ray.cli.text import accuracy, configuration, table
+
+    where = choose_root(root)
+    found = overviews(where)
+    if as_json:
+        click.echo(json.dumps([asdict(overview) for overview in found], indent=1))
+        return
+    rows = [
+        [
+            o.name,
+            o.kind,
+            o.state,
+            f"{o.num_done}/{o.num_trials}",
+            accuracy(o.value),
+            configuration(o.params) if o.params else "",
+        ]
+        for o in found
+    ]
+    for line in table(["name", "kind", "state", "done", "val/accuracy", "best"], rows):
+        click.echo(line)
+    if not found:
+        click.echo(f"nothing under {where} yet")
+
+
+@click.command()
+@name
+@root
+@as_json
+def status(name: str, root: str | None, as_json: bool) -> None:
+    """Show all trials of a sweep, or where a single training stands."""
+    from mtcon_ray.cli.overview import folder_state
+    from mtcon_ray.cli.standings import leaderboard, trial_record
+    from mtcon_ray.results import SweepResults, load_sweep
+    from mtcon_ray.single import load_run
+
+    where = choose_root(root)
+    folder = find_folder(where, name)
+    if folder.parent == sweeps_folder(where):
+        results = load_sweep(folder)
+    else:
+        trial = load_run(folder)
+        spec = load_sweep(folder).spec
+        results = SweepResults(folder.name, folder, spec, {}, (trial,))
+    state = folder_state(folder)
+    total = int(results.plan.get("num_trials", len(results.trials)))
+    if as_json:
+        trials = [trial_record(results, trial) for trial in results.trials]
+        record = {"name": folder.name, "state": state, "num_trials": total, "trials": trials}
+        click.echo(json.dumps(record, indent=1))
+        return
+    click.echo(f"{folder.name}: {state}, {len(results.trials)} of {total} trials started")
+    for line in leaderboard(results, limit=None):
+        click.echo(f"  {line}")
+    if state in ("interrupted", "stopped"):
+        click.echo(f"to go on: repeat the command with --name {folder.name} --resume")
+
+
+@click.command()
+@name
+@root
+@as_json
+def best(name: str, root: str | None, as_json: bool) -> None:
+    """Show a sweep's winner, its accuracies, and where its checkpoint is."""
+    from mtcon_ray.cli.standings import trial_record, winner_lines
+    from mtcon_ray.results import load_sweep
+
+    results = load_sweep(_sweep_folder(choose_root(root), name))
+    if results.winner is None:
+        raise MtconError(f"no trial of {name!r} has trained for its full budget yet")
+    if as_json:
+        click.echo(json.dumps(trial_record(results, results.winner), indent=1))
+        return
+    for line in winner_lines(results):
+        click.echo(line)
+
+
+def _sweep_folder(root: Path, name: str) -> Path:
+    folder = find_folder(root, name)
+    if folder.parent != sweeps_folder(root):
+        raise SweepError(f"{name!r} must be a sweep, got a single training; see `mtcon-ray status`")
+    return sweep_folder(root, folder.name)

@@ -1,0 +1,95 @@
+"""Commands that train: train and sweep."""
+
+import os
+from pathlib import Path
+
+import click
+
+from mtcon_ray.cli.session import Session, overrides, root, session, spec_file
+from mtcon_ray.places import choose_root, log_folder, run_folder
+
+MLFLOW_VARIABLE = "MLFLOW_TRACKING_URI"
+name_option = click.option("--name", help="A name of your own.  [default: <spec.name>-<n>]")
+resume_option = click.option(
+    "--resume", is_flag=True, help="Go on with --name, or with the newest of this spec."
+)
+
+
+@click.command()
+@spec_file
+@overrides
+@name_option
+@resume_option
+@root
+@session
+def train(
+    session: Session,
+    spec: Path,
+    overrides: tuple[str, ...],
+    name: str | None,
+    resume: bool,
+    root: str | None,
+) -> None:
+    """Train once, tracked, without Ray; the spec's search is not used."""
+    from mtcon_ray.cli.console import Console
+    from mtcon_ray.cli.standings import accuracies, last_metrics
+    from mtcon_ray.cli.terminal import Terminal
+    from mtcon_ray.single import train_run
+    from mtcon_ray.spec import load_spec
+
+    run_spec = load_spec(spec, overrides)
+    where = choose_root(root or run_spec.storage.root)
+    session.log_folder = log_folder(where)
+    with Console(Terminal.of(), quiet=session.quiet) as console:
+        result = train_run(
+            run_spec,
+            root=where,
+            name=name,
+            resume=resume,
+            observer=console,
+            environ_uri=os.environ.get(MLFLOW_VARIABLE),
+        )
+    for line in accuracies(run_spec, {}, last_metrics(result)):
+        click.echo(line)
+    click.echo(f"checkpoint: {run_folder(where, result.name) / 'best.pt'}")
+
+
+@click.command()
+@spec_file
+@overrides
+@name_option
+@resume_option
+@root
+@session
+def sweep(
+    session: Session,
+    spec: Path,
+    overrides: tuple[str, ...],
+    name: str | None,
+    resume: bool,
+    root: str | None,
+) -> int:
+    """Run a sweep to its end, or go on with one; show the leaderboard."""
+    from mtcon_ray.spec import load_spec
+
+    run_spec = load_spec(spec, overrides)
+    where = choose_root(root or run_spec.storage.root)
+    session.log_folder = log_folder(where)
+
+    from mtcon_ray.cli.console import Console
+    from mtcon_ray.cli.standings import leaderboard, winner_lines
+    from mtcon_ray.cli.terminal import Terminal
+    from mtcon_ray.sweep.driver import run_sweep
+    from mtcon_ray.tracking.server import tracking_uri, ui_command
+
+    uri = os.environ.get(MLFLOW_VARIABLE)
+    terminal = Terminal.of()
+    with Console(terminal, quiet=session.quiet) as console:
+        results = run_sweep(
+            run_spec, root=where, name=name, resume=resume, observer=console, environ_uri=uri
+        )
+    lines = [*leaderboard(results), "", *winner_lines(results)]
+    lines.append(f"report: {results.folder / 'report' / 'index.html'}")
+    lines.append(f"MLflow: {ui_command(tracking_uri(run_spec.tracking.uri, uri, where))}")
+    terminal.write("\n".join(["", *lines, ""]))
+    return 0 if results.winner else 1

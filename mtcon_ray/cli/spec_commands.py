@@ -1,0 +1,116 @@
+"""Commands on a spec before anything runs: init, validate, plan, schema."""
+
+import json
+from pathlib import Path
+
+import click
+
+from mtcon_ray.cli.session import Session, as_json, overrides, root, session, spec_file
+from mtcon_ray.places import choose_root, log_folder
+
+NUM_PREVIEWED = 5
+
+
+@click.command()
+@click.argument("csv", type=click.Path(path_type=Path))
+@click.argument("images", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="The spec's file.  [default: NAME.yaml]"
+)
+@session
+def init(session: Session, csv: Path, images: Path, output: Path | None) -> None:
+    """Write a commented spec for a CSV and its IMAGES (a folder or tar)."""
+    from mtcon_ray.cli.guessing import guess
+    from mtcon_ray.cli.new_spec import spec_text, write_new
+
+    found = guess(csv, images)
+    path = output or Path(f"{found.name}.yaml")
+    write_new(path, spec_text(found))
+    if session.quiet:
+        return
+    click.echo(f"wrote {path}")
+    for line in found.describe():
+        click.echo(f"  {line}")
+    click.echo("next:")
+    for command in ("validate", "plan", "sweep"):
+        click.echo(f"  mtcon-ray {command} {path}")
+
+
+@click.command()
+@spec_file
+@overrides
+@session
+def validate(session: Session, spec: Path, overrides: tuple[str, ...]) -> None:
+    """Check a spec and the labels that it names; start nothing."""
+    from mtcon_ray.cli.plan_text import data_lines
+    from mtcon_ray.plan import ClusterView, NodeKind, make_plan
+    from mtcon_ray.spec import load_spec
+
+    run_spec = load_spec(spec, overrides)
+    anywhere = ClusterView("any cluster", (NodeKind("any node", 1e9, 1e9, None),))
+    plan = make_plan(run_spec, choose_root(run_spec.storage.root), anywhere)
+    for warning in plan.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    if not session.quiet:
+        click.echo(f"{spec} is valid: {plan.num_trials} trial(s) of {plan.epochs} epochs")
+        for label, text in data_lines(run_spec, plan):
+            click.echo(f"  {label:<8}{text}")
+
+
+@click.command()
+@spec_file
+@overrides
+@root
+@as_json
+@click.option(
+    "--cluster",
+    metavar="WHERE",
+    help="A Ray cluster YAML, an address, or `local`.  [default: RAY_ADDRESS, else local]",
+)
+@click.option("--calibrate", is_flag=True, help="Train 20 steps here, for device-hours.")
+@session
+def plan(
+    session: Session,
+    spec: Path,
+    overrides: tuple[str, ...],
+    root: str | None,
+    as_json: bool,
+    cluster: str | None,
+    calibrate: bool,
+) -> None:
+    """Print what a sweep would do and need; start nothing."""
+    from mtcon_ray.cli.plan_text import plan_lines
+    from mtcon_ray.plan import make_plan
+    from mtcon_ray.spec import load_spec
+
+    run_spec = load_spec(spec, overrides)
+    where = choose_root(root or run_spec.storage.root)
+    session.log_folder = log_folder(where)
+    rate = None
+    if calibrate:
+        from mtcon_ray.calibrate import measure_rate
+
+        rate = measure_rate(run_spec, where)
+    from mtcon_ray.sweep.cluster import view_of
+    from mtcon_ray.sweep.study import preview
+
+    resolved = make_plan(
+        run_spec,
+        where,
+        view_of(cluster),
+        first_configurations=tuple(preview(run_spec.search, run_spec.seed, NUM_PREVIEWED)),
+        rate=rate,
+    )
+    if as_json:
+        click.echo(resolved.model_dump_json(indent=1))
+        return
+    for line in plan_lines(run_spec, resolved):
+        click.echo(line)
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of a spec, for editors."""
+    from mtcon_ray.spec import RunSpec
+
+    click.echo(json.dumps(RunSpec.model_json_schema(), indent=1))

@@ -1,0 +1,101 @@
+"""The results of a sweep as lines of text: the leaderboard and its winner."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from mtcon_ray import metrics
+from mtcon_ray.cli.drawing import STATES
+from mtcon_ray.cli.text import accuracy, configuration, table
+from mtcon_ray.places import checkpoint_folder
+from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.spec import RunSpec
+
+NUM_LEADERS = 10
+
+
+def leaderboard(results: SweepResults, limit: int | None = NUM_LEADERS) -> list[str]:
+    """Trials from best to worst, with the accuracy of their last probe and of each task on test."""
+    tasks = [metrics.slug(task) for task in results.spec.data.tasks]
+    shown = results.ranked()[:limit]
+    seeds = ["seed"] if results.spec.search.repeats > 1 else []
+    header = ["#", "trial", "configuration", *seeds, "epochs", "val/accuracy"]
+    header += [f"test {task}" for task in tasks] + ["state"]
+    rows = []
+    for place, trial in enumerate(shown, 1):
+        values = last_metrics(trial)
+        rows.append(
+            [
+                str(place),
+                trial.name,
+                configuration(trial.params),
+                *([str(trial.seed)] if seeds else []),
+                f"{trial.last_epoch}/{trial.epochs}",
+                accuracy(trial.value),
+                *(accuracy(values.get(metrics.accuracy("test", task))) for task in tasks),
+                _state(trial),
+            ]
+        )
+    hidden = len(results.trials) - len(shown)
+    return table(header, rows) + ([f"... and {hidden} more"] if hidden > 0 else [])
+
+
+def accuracies(spec: RunSpec, classes: dict[str, int], values: dict[str, float]) -> list[str]:
+    """A line per label that was measured: classes, accuracy and its bootstrap deviation."""
+    rows = []
+    for split, what, columns in (
+        ("test", "test", spec.data.tasks),
+        ("heldout", "held out", spec.data.held_out),
+    ):
+        for column in columns:
+            name = metrics.slug(column)
+            value = values.get(metrics.accuracy(split, name))
+            if value is not None:
+                deviation = values.get(metrics.accuracy_std(split, name))
+                count = str(classes.get(column, "?"))
+                rows.append([what, column, count, accuracy(value, deviation)])
+    return table(["", "label", "classes", "accuracy"], rows, right=[2]) if rows else []
+
+
+def last_metrics(trial: TrialResult) -> dict[str, float]:
+    """Metrics of the last completed epoch, {} before there is one."""
+    return trial.reports[-1][1] if trial.reports else {}
+
+
+def winner_lines(results: SweepResults) -> Iterator[str]:
+    """The winner, its accuracies and where it is; one line if there is none."""
+    winner = results.winner
+    if winner is None:
+        yield "no winner: no trial has trained for its full budget"
+        return
+    value = accuracy(winner.value)
+    yield f"winner: {winner.name} ({configuration(winner.params)}), val/accuracy {value}"
+    classes = results.plan.get("classes", {})
+    for line in accuracies(results.spec, classes, last_metrics(winner)):
+        yield f"  {line}"
+    yield f"checkpoint: {best_checkpoint(results, winner)}"
+
+
+def best_checkpoint(results: SweepResults, trial: TrialResult) -> str:
+    """Path of a trial's best checkpoint."""
+    return str(checkpoint_folder(results.folder, trial.name) / "best.pt")
+
+
+def trial_record(results: SweepResults, trial: TrialResult) -> dict[str, Any]:
+    """A trial as plain data, for --json."""
+    return {
+        "trial": trial.name,
+        "status": trial.status,
+        "reason": trial.reason,
+        "params": trial.params,
+        "seed": trial.seed,
+        "epoch": trial.last_epoch,
+        "epochs": trial.epochs,
+        "value": trial.value,
+        "metrics": last_metrics(trial),
+        "checkpoint": best_checkpoint(results, trial),
+    }
+
+
+def _state(trial: TrialResult) -> str:
+    state = STATES[trial.status]
+    return f"{state}: {trial.reason}".splitlines()[0] if trial.reason else state

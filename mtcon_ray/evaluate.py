@@ -1,0 +1,63 @@
+"""Test and held-out accuracies of a checkpoint, measured again, also on other data."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.errors import SpecError
+from mtcon_ray.evaluation import protocol
+from mtcon_ray.local import pick_device
+from mtcon_ray.observer import Observer
+from mtcon_ray.places import store_folder
+from mtcon_ray.plan import prepare_root
+from mtcon_ray.run import load_network
+from mtcon_ray.spec import with_values
+from mtcon_ray.training.device import pick_autocast
+
+
+def evaluate_checkpoint(
+    path: Path, *, root: Path, overrides: Iterable[str] = (), observer: Observer
+) -> dict[str, float]:
+    """Test and held-out accuracies of a checkpoint's encoder, by the names of `metrics`.
+
+    The data are those of the checkpoint's own spec, changed by `a.b=value` overrides; probes
+    are trained anew, so the labels may be others. Raises CheckpointError, SpecError, DataError.
+    """
+    spec, network = load_network(path)
+    spec = with_values(spec, dict(map(_parsed, overrides)))
+    device = pick_device(spec)
+    prepare_root(root)
+    dataset = open_dataset(
+        spec.data,
+        seed=spec.data.seed,
+        view_size=spec.views.size,
+        store=store_folder(root),
+        progress=observer.on_store,
+    )
+    torch.set_num_threads(spec.resources.cpus)
+    return protocol.report(
+        network.to(device),
+        dataset,
+        spec.evaluate,
+        spec.views,
+        device=device,
+        seed=spec.seed,
+        autocast_dtype=pick_autocast(spec.train.precision, device),
+    )
+
+
+def _parsed(override: str) -> tuple[str, object]:
+    import yaml
+
+    path, equals, text = override.partition("=")
+    if not equals or path.split(".")[0] not in ("data", "evaluate", "resources"):
+        raise SpecError(
+            f"--set must change a field of data, evaluate or resources here, got {override!r}: "
+            "the rest of the spec belongs to the checkpoint"
+        )
+    try:
+        return path, yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise SpecError(f"--set {path} must have a YAML value, got {text!r}") from None

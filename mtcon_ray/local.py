@@ -1,0 +1,35 @@
+"""What this process and its machine offer to a training without Ray."""
+
+import os
+
+import torch
+
+from mtcon_ray.errors import ResourceError
+from mtcon_ray.plan import ClusterView, NodeKind
+from mtcon_ray.spec import RunSpec
+
+
+def pick_device(spec: RunSpec) -> torch.device:
+    """The device of a training in this process.
+
+    Raises ResourceError for a GPU that is not there, or for more than one worker.
+    """
+    least, _ = spec.resources.worker_range
+    if least > 1 or spec.resources.gpus > 1:
+        raise ResourceError(
+            f"a single training must have one worker and at most one GPU, got {least} workers of "
+            f"{spec.resources.gpus:g} GPUs; use `mtcon-ray sweep` with search.space {{}}, or "
+            "--set resources.workers=1"
+        )
+    if spec.resources.gpus and not torch.cuda.is_available():
+        raise ResourceError(
+            f"resources.gpus must be what this machine has, got {spec.resources.gpus:g} where "
+            "torch finds no GPU; --set resources.gpus=0 trains on the CPU"
+        )
+    return torch.device("cuda", 0) if spec.resources.gpus else torch.device("cpu")
+
+
+def this_machine() -> ClusterView:
+    """What a training in this process can have."""
+    node = NodeKind("this machine", float(os.cpu_count() or 1), float(torch.cuda.device_count()), 1)
+    return ClusterView("this machine", (node,))

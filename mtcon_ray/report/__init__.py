@@ -1,0 +1,1 @@
+"""A finished or running sweep as one page: `build.build_report`."""

@@ -1,0 +1,130 @@
+"""Writes a sweep's report: one self-contained page, and its figures beside it."""
+
+import os
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+
+from mtcon_ray import places
+from mtcon_ray.metrics import slug
+from mtcon_ray.report import page
+from mtcon_ray.report.figures import course_figure, epochs_figure, importance_figure
+from mtcon_ray.report.parameters import parameter_figure
+from mtcon_ray.report.standing import probe_values
+from mtcon_ray.report.text import commands
+from mtcon_ray.results import SweepResults
+from mtcon_ray.tracking.spool import Event, Spool
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure on the page: PNG bytes, the file beside the page, what it shows in words."""
+
+    file: str
+    title: str
+    caption: str
+    png: bytes
+
+    @property
+    def uri(self) -> str:
+        """The picture as a data URI."""
+        return f"data:image/png;base64,{b64encode(self.png).decode()}"
+
+
+def build_report(
+    results: SweepResults, importances: dict[str, float], *, ui_command: str | None
+) -> Path:
+    """The page's path, <sweep>/report/index.html, written with its PNGs.
+
+    `ui_command` opens the tracking UI. Takes the place of an earlier report.
+    """
+    folder = results.folder / "report"
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = list(draw(results, importances))
+    for old in folder.glob("*.png"):
+        old.unlink()
+    for figure in figures:
+        (folder / figure.file).write_bytes(figure.png)
+    html = render(results, figures, ui_command)
+    # A reason may quote a file name that is no UTF-8.
+    unfinished = folder / "index.html.part"
+    unfinished.write_text(html, encoding="utf-8", errors="replace")
+    os.replace(unfinished, folder / "index.html")
+    return folder / "index.html"
+
+
+def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn]:
+    """The figures for which there is something to show, in the page's order."""
+    if any(probe_values(t) and t.status != "FAILED" for t in results.trials):
+        for i, path in enumerate(results.spec.search.space):
+            yield Drawn(
+                f"parameter-{i}-{slug(path)}.png",
+                f"Accuracy against {path}",
+                "Validation accuracy at each trial's last epoch. Bars: ± one bootstrap deviation. "
+                "Hollow points had less than their full budget and cannot win.",
+                parameter_figure(results, path),
+            )
+    if any(probe_values(t) for t in results.trials):
+        yield Drawn(
+            "epochs.png",
+            "Accuracy while training",
+            "Mean validation accuracy of every trial by epoch, the winner on top.",
+            epochs_figure(results),
+        )
+    if results.winner is not None:
+        yield Drawn(
+            "winner.png",
+            f"The winner's course, {results.winner.name}",
+            "Per task and epoch. A weight is the factor in front of a task's loss as applied.",
+            course_figure(results.winner, results.spec.data.tasks),
+        )
+    if len(importances) > 1:
+        yield Drawn(
+            "importance.png",
+            "Importance of the searched parameters",
+            "How much of the differences in value each parameter explains, by Optuna. "
+            "With few trials this is a hint, not a finding.",
+            importance_figure(importances),
+        )
+
+
+def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) -> str:
+    """The page as HTML."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(files(__package__).joinpath("page.html").read_text("utf-8"))
+    spools = places.spool_folder(results.folder)
+    parent = Spool.read(spools / "parent.jsonl")
+    sentence, worth = page.headline(results)
+    return template.render(
+        results=results,
+        headline=sentence,
+        verdict=worth,
+        facts=page.facts(results, _seconds(spools, parent)),
+        setup=page.setup(results),
+        figures=figures,
+        leaderboard=page.leaderboard(results),
+        accuracies=page.accuracies(results),
+        repeats=page.repeats(results) if results.spec.search.repeats > 1 else [],
+        failures=page.failures(results),
+        commands=commands(results, results.folder / places.SPEC_FILE),
+        provenance=page.provenance(parent[0].get("tags", {}) if parent else {}),
+        ui_command=ui_command,
+    )
+
+
+def _seconds(spools: Path, parent: list[Event]) -> float | None:
+    """From the first to the last record of the sweep, less the pauses before each resume."""
+    events = [event for path in spools.glob("*.jsonl") for event in Spool.read(path)]
+    times: list[int] = sorted(event["time_ms"] for event in events)
+    if len(times) < 2:
+        return None
+    resumed = {event["time_ms"] for event in parent if event["kind"] == "reopen"}
+    pairs = pairwise(times)
+    return sum(after - before for before, after in pairs if after not in resumed) / 1000

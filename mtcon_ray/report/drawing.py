@@ -1,0 +1,116 @@
+"""One look for all figures: colours that the colour-blind can tell, plain ticks, PNG out."""
+
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from math import ceil
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+)
+
+# Okabe and Ito 2008, less the yellow, which white paper swallows.
+BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
+PURPLE, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
+INK, GREY = "#222222", "#9A9A9A"
+# One look per task; line and marker differ too, for print and for more tasks than colours.
+SERIES: list[dict[str, Any]] = [
+    {"color": color, "linestyle": line, "marker": marker}
+    for line, marker in (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))
+    for color in (BLUE, ORANGE, GREEN, PURPLE, SKY, INK)
+]
+WIDTH = 9.2
+DPI = 144
+MAX_NAME = 28
+# With more values than these, ticks stand at round numbers instead of at the values.
+MAX_TICKS = 9
+
+STYLE: Any = {
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.labelcolor": INK,
+    "axes.edgecolor": "#555555",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.ymargin": 0.09,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "text.color": INK,
+    "text.parse_math": False,  # a label column may be called "price ($)"
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "lines.markersize": 5,
+    "lines.linewidth": 1.6,
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """The look, around the making and the saving of a figure."""
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        # The fonts at hand lack some scripts; the page's text has every name in full.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def panels(count: int, *, height: float, columns: int | None = None) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels of equal size, `height` inches each."""
+    across = min(count, columns or (2 if count in (2, 4) else 3))
+    down = ceil(count / across)
+    layout = ConstrainedLayoutEngine(wspace=0.05, hspace=0.05)
+    figure = Figure(figsize=(WIDTH, height * down), layout=layout)
+    grid = figure.subplots(down, across, squeeze=False).flatten().tolist()
+    for unused in grid[count:]:
+        unused.remove()
+    return figure, grid[:count]
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file without the date and version that would make two differ."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def shortened(text: str, limit: int = MAX_NAME) -> str:
+    """The text on one line, its middle left out where it is longer than a figure can hold.
+
+    >>> shortened("a rather long name", 9)
+    'a ra…name'
+    """
+    text = " ".join(text.split())
+    tail = (limit - 1) // 2
+    return text if len(text) <= limit else f"{text[: limit - 1 - tail]}…{text[-tail:]}"
+
+
+def count_axis(axes: Axes) -> None:
+    """Whole numbers at round ticks on x."""
+    axes.xaxis.set_major_locator(MaxNLocator(MAX_TICKS - 1, integer=True, steps=[1, 2, 5, 10]))
+
+
+def log_axis(axes: Axes, values: Sequence[float]) -> None:
+    """Logarithmic x: ticks at the values themselves where they are few and apart."""
+    axes.set_xscale("log")
+    ticks = sorted(set(values))
+    apart = all(b / a > (ticks[-1] / ticks[0]) ** 0.07 for a, b in pairwise(ticks))
+    few = 1 < len(ticks) <= MAX_TICKS and apart
+    axes.xaxis.set_major_locator(FixedLocator(ticks) if few else LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,128 @@
+"""The other figures of a report: all trials over their epochs, the winner's course, importances."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from matplotlib.lines import Line2D
+
+from mtcon_ray import metrics
+from mtcon_ray.report import drawing
+from mtcon_ray.results import SweepResults, TrialResult
+
+Points = list[tuple[int, float]]
+
+CURVES: dict[str, dict[str, Any]] = {
+    "full budget": {"color": drawing.SKY, "linewidth": 1.3},
+    "stopped early or unfinished": {"color": drawing.GREY, "linewidth": 1.0},
+    "failed": {"color": drawing.INK, "linewidth": 1.0, "linestyle": ":"},
+    "winner": {"color": drawing.VERMILLION, "linewidth": 2.4},
+}
+ENDS = {"full budget": "o", "stopped early or unfinished": "o", "failed": "x", "winner": "D"}
+
+
+def epochs_figure(results: SweepResults) -> bytes:
+    """Mean validation accuracy of every trial against its epochs, the winner on top."""
+    winner, present = results.winner, set()
+    with drawing.styled():
+        figure, (axes,) = drawing.panels(1, height=3.9)
+        for trial in sorted(results.trials, key=lambda t: t is winner):
+            points = series(trial, metrics.OBJECTIVE)
+            kind = _kind(trial, winner)
+            if points:
+                present.add(kind)
+                axes.plot(*zip(*points, strict=True), **CURVES[kind], **_end(kind, len(points)))
+        axes.set_xlabel("epoch")
+        axes.set_ylabel("mean validation accuracy (fraction)")
+        drawing.count_axis(axes)
+        handles = [
+            Line2D([], [], label=kind, **look, **_end(kind, 1))
+            for kind, look in CURVES.items()
+            if kind in present
+        ]
+        figure.legend(handles=handles, loc="outside upper left", ncols=len(CURVES))
+        return drawing.png(figure)
+
+
+def course_figure(trial: TrialResult, tasks: tuple[str, ...]) -> bytes:
+    """What was recorded per epoch and task: accuracy, loss and, where learned, sigma and weight."""
+    shown = _courses(trial, tasks)
+    names = list(dict.fromkeys(name for lines, _ in shown.values() for name in lines))
+    looks = {name: drawing.SERIES[i % len(drawing.SERIES)] for i, name in enumerate(names)}
+    with drawing.styled():
+        figure, grid = drawing.panels(len(shown), height=2.75)
+        for axes, (title, (lines, unit)) in zip(grid, shown.items(), strict=True):
+            axes.set_title(title, loc="left")
+            axes.set_xlabel("epoch")
+            axes.set_ylabel(unit)
+            drawing.count_axis(axes)
+            for name, points in lines.items():
+                axes.plot(*zip(*points, strict=True), markersize=3.5, **looks[name])
+        handles = [
+            Line2D([], [], label=drawing.shortened(name), markersize=3.5, **looks[name])
+            for name in names
+        ]
+        figure.legend(handles=handles, loc="outside upper left", ncols=min(4, len(handles)))
+        return drawing.png(figure)
+
+
+def importance_figure(importances: dict[str, float]) -> bytes:
+    """Bars of each searched parameter's share, the largest on top."""
+    ordered = sorted(importances.items(), key=lambda item: item[1])
+    with drawing.styled():
+        figure, (axes,) = drawing.panels(1, height=1.0 + 0.34 * len(ordered))
+        names = [drawing.shortened(path, 40) for path, _ in ordered]
+        places = range(len(ordered))
+        bars = axes.barh(places, [v for _, v in ordered], height=0.6, color=drawing.BLUE)
+        axes.set_yticks(places, names)
+        axes.bar_label(bars, fmt="%.2f", padding=4)
+        axes.set_xlim(0, 1.06)
+        axes.set_xlabel("share of the differences in value (fraction)")
+        axes.grid(False, axis="y")
+        return drawing.png(figure)
+
+
+def series(trial: TrialResult, name: str) -> Points:
+    """Epoch and finite value of one metric."""
+    found = [(epoch, values.get(name, math.nan)) for epoch, values in trial.reports]
+    return [(epoch, value) for epoch, value in found if math.isfinite(value)]
+
+
+def _courses(
+    trial: TrialResult, tasks: tuple[str, ...]
+) -> dict[str, tuple[dict[str, Points], str]]:
+    """Title of each panel that has something to show to its lines and its unit."""
+
+    def of_tasks(name: Callable[[str], str]) -> dict[str, Points]:
+        return {task: series(trial, name(metrics.slug(task))) for task in tasks}
+
+    losses = of_tasks(metrics.loss)
+    if not any(losses.values()):
+        losses = {"all tasks": series(trial, metrics.LOSS)}
+    courses = {
+        "validation accuracy": (of_tasks(partial(metrics.accuracy, "val")), "accuracy (fraction)"),
+        "loss": (losses, "loss (nats per anchor)"),
+        "sigma": (of_tasks(metrics.sigma), "sigma (no unit)"),
+        "weight": (of_tasks(metrics.weight), "weight (no unit)"),
+    }
+    return {
+        title: ({name: points for name, points in lines.items() if points}, unit)
+        for title, (lines, unit) in courses.items()
+        if any(lines.values())
+    }
+
+
+def _kind(trial: TrialResult, winner: TrialResult | None) -> str:
+    if trial is winner:
+        return "winner"
+    if trial.status == "FAILED":
+        return "failed"
+    return "full budget" if trial.full_budget else "stopped early or unfinished"
+
+
+def _end(kind: str, num_points: int) -> dict[str, Any]:
+    """A marker at the last point only."""
+    hollow = kind == "stopped early or unfinished"
+    face = "white" if hollow else CURVES[kind]["color"]
+    return {"marker": ENDS[kind], "markevery": [num_points - 1], "markerfacecolor": face}

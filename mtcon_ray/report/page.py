@@ -1,0 +1,197 @@
+"""What stands on the page, as plain text for the template."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+from mtcon_ray import metrics
+from mtcon_ray.report.standing import (
+    Configuration,
+    configurations,
+    deviation,
+    final_values,
+    margin,
+    probe_values,
+    verdict,
+)
+from mtcon_ray.report.text import accuracy_text, duration_text, params_text, value_text
+from mtcon_ray.results import SweepResults, TrialResult
+
+STATUS = {
+    "FINISHED": "finished",
+    "PRUNED": "stopped early",
+    "FAILED": "failed",
+    "INTERRUPTED": "interrupted",
+    "RUNNING": "running",
+}
+MAX_REASON = 160
+
+
+def headline(results: SweepResults) -> tuple[str, str]:
+    """Which configuration won and by how much, in one sentence; what that is worth in another."""
+    winner = results.winner
+    if winner is None:
+        return (
+            "No trial finished with its full budget, so there is no winner.",
+            f"{_counted(results)}. Reasons are given below.",
+        )
+    best = configurations(results)[0]
+    who = params_text(winner.params) if winner.params else winner.name
+    seeds = len(best.trials)
+    if best.spread is None:
+        value = accuracy_text(winner.value, deviation(winner, results.spec.data.tasks))
+    else:
+        value = f"{accuracy_text(best.value, best.spread)} (mean and deviation over {seeds} seeds)"
+    start = f"{who} won with a mean validation accuracy of {value}"
+    lead = margin(results)
+    if lead is None:
+        start = start.replace(" won with ", " reached ", 1) if not winner.params else start
+        return f"{start}.", "No other configuration had its full budget to compare it with."
+    second = params_text(lead.runner_up.params)
+    times = f" ({lead.deviations:.1f} bootstrap deviations)" if lead.deviations is not None else ""
+    side = "above" if lead.gap >= 0 else "below"
+    return f"{start}, {abs(lead.gap):.3f}{times} {side} the runner-up, {second}.", verdict(lead)
+
+
+def facts(results: SweepResults, seconds: float | None) -> list[tuple[str, str, str]]:
+    """Name, value and explanation of each key fact."""
+    trials = results.trials
+    trained = sum(t.last_epoch for t in trials)
+    saved = sum(t.epochs - t.last_epoch for t in trials if t.status == "PRUNED")
+    share = saved / (trained + saved) if trained + saved else 0.0
+    found = [
+        ("Trials", str(len(trials)), _counted(results)),
+        ("Epochs trained", f"{trained:,}", "over all trials"),
+        ("Epochs saved", f"{saved:,}", f"{share:.0%} of the budget, by early stopping"),
+    ]
+    if seconds is not None:
+        found.append(("Time", duration_text(seconds), "first to last record, pauses left out"))
+    return found
+
+
+def setup(results: SweepResults) -> list[tuple[str, str]]:
+    """What was trained and searched."""
+    spec = results.spec
+    space = [
+        f"{path}: {d.kind} {', '.join(map(value_text, d.extremes))}"
+        for path, d in spec.search.space.items()
+    ]
+    plan = results.plan
+    items = ", ".join(f"{n:,} {split}" for split, n in plan.get("num_items", {}).items())
+    return [
+        ("Method", f"{spec.method.name} on {spec.model.encoder.name}"),
+        ("Data", f"{spec.data.kind}{f': {items} images' if items else ''}"),
+        ("Tasks", ", ".join(spec.data.tasks)),
+        ("Held out", ", ".join(spec.data.held_out) or "none"),
+        ("Searched", "; ".join(space) or "nothing"),
+        ("Sampler", f"{spec.search.sampler}; early stopping: {spec.search.scheduler.name}"),
+        ("Seed", str(spec.seed) + _repeats(spec.search.repeats, spec.seed)),
+    ]
+
+
+def leaderboard(results: SweepResults) -> list[dict[str, Any]]:
+    """A row for each trial, best first."""
+    tasks, winner = results.spec.data.tasks, results.winner
+    return [
+        {
+            "trial": trial,
+            "winner": trial is winner,
+            "params": [value_text(trial.params.get(p)) for p in results.spec.search.space],
+            "value": accuracy_text(_value(trial), deviation(trial, tasks)),
+            "tasks": [accuracy_text(*_reading(probe_values(trial), "val", t)) for t in tasks],
+            "status": STATUS[trial.status],
+            "reason": _shortened(trial.reason),
+        }
+        for trial in results.ranked()
+    ]
+
+
+def accuracies(results: SweepResults) -> list[dict[str, str]]:
+    """A row for each label of the winner: classes, chance, accuracy, mean over seeds."""
+    winner = results.winner
+    if winner is None:
+        return []
+    labels = [("task", "test", t) for t in results.spec.data.tasks]
+    labels += [("held out", "heldout", t) for t in results.spec.data.held_out]
+    seeds = [final_values(t) for t in configurations(results)[0].trials]
+    rows = []
+    for role, split, label in labels:
+        name = metrics.accuracy(split, metrics.slug(label))
+        known = [values[name] for values in seeds if name in values]
+        classes = results.plan.get("classes", {}).get(label)
+        if known:
+            rows.append(
+                {
+                    "label": label,
+                    "role": role,
+                    "classes": str(classes or "—"),
+                    "chance": accuracy_text(1 / classes if classes else None),
+                    "accuracy": accuracy_text(*_reading(final_values(winner), split, label)),
+                    "seeds": _mean_text(known),
+                }
+            )
+    return rows
+
+
+def repeats(results: SweepResults) -> list[dict[str, Any]]:
+    """A row for each configuration: mean and deviation over its seeds."""
+
+    def over_seeds(configuration: Configuration, name: str) -> str:
+        values = [probe_values(t).get(name) for t in configuration.trials]
+        return _mean_text([v for v in values if v is not None])
+
+    names = [metrics.accuracy("val", metrics.slug(t)) for t in results.spec.data.tasks]
+    return [
+        {
+            "params": [value_text(v) for v in configuration.params.values()],
+            "seeds": str(len(configuration.trials)),
+            "value": over_seeds(configuration, metrics.OBJECTIVE),
+            "tasks": [over_seeds(configuration, name) for name in names],
+        }
+        for configuration in configurations(results)
+    ]
+
+
+def failures(results: SweepResults) -> list[tuple[str, str]]:
+    """The trials of each reason, and the reason in full."""
+    by_reason: dict[str, list[str]] = {}
+    for trial in results.trials:
+        if trial.status in ("FAILED", "INTERRUPTED"):
+            reason = trial.reason or f"{STATUS[trial.status]}; no reason was recorded"
+            by_reason.setdefault(reason, []).append(trial.name)
+    return [(", ".join(names), reason) for reason, names in by_reason.items()]
+
+
+def provenance(tags: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What the sweep ran on: name and value of each tag that it was started with."""
+    return [(name.removeprefix("mtcon."), value) for name, value in sorted(tags.items())]
+
+
+def _value(trial: TrialResult) -> float | None:
+    return probe_values(trial).get(metrics.OBJECTIVE)
+
+
+def _reading(
+    values: Mapping[str, float], split: str, label: str
+) -> tuple[float | None, float | None]:
+    slug = metrics.slug(label)
+    return values.get(metrics.accuracy(split, slug)), values.get(metrics.accuracy_std(split, slug))
+
+
+def _mean_text(values: Sequence[float]) -> str:
+    return accuracy_text(fmean(values), stdev(values) if len(values) > 1 else None)
+
+
+def _counted(results: SweepResults) -> str:
+    counts = {s: sum(t.status == s for t in results.trials) for s in STATUS}
+    always = ("FINISHED", "PRUNED", "FAILED")
+    return ", ".join(f"{n} {STATUS[s]}" for s, n in counts.items() if n or s in always)
+
+
+def _repeats(count: int, seed: int) -> str:
+    return f" to {seed + count - 1}, each configuration {count} times" if count > 1 else ""
+
+
+def _shortened(reason: str | None) -> str:
+    line = " ".join((reason or "").split())
+    return line if len(line) <= MAX_REASON else f"{line[: MAX_REASON - 1]}…"

@@ -1,0 +1,170 @@
+"""The figure that a sweep is made for: accuracy against a searched parameter."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from mtcon_ray import metrics
+from mtcon_ray.report import drawing
+from mtcon_ray.report.standing import deviation, probe_values
+from mtcon_ray.report.text import value_text
+from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.search.space import Dimension
+
+Reading = Callable[[TrialResult], tuple[float, float]]  # accuracy and its deviation, NaN if none
+
+FULL, LESS, FAILED, WINNER = "full budget", "stopped early or unfinished", "failed", "winner"
+LOOKS: dict[str, dict[str, Any]] = {
+    FULL: {"color": drawing.BLUE, "marker": "o"},
+    LESS: {"color": drawing.GREY, "marker": "o", "markerfacecolor": "white"},
+    FAILED: {"color": drawing.INK, "marker": "x"},
+    WINNER: {"color": drawing.VERMILLION, "marker": "D", "markersize": 7},
+}
+# With more early-stopped trials than these, their epochs would cover the points.
+MAX_EPOCH_NOTES = 12
+
+
+@dataclass(frozen=True)
+class Point:
+    """One trial at its place on the x axis."""
+
+    x: float
+    trial: TrialResult
+    standing: str
+
+
+def parameter_figure(results: SweepResults, path: str) -> bytes:
+    """Validation accuracy, mean and per task, against one searched parameter."""
+    trials = [t for t in results.trials if probe_values(t) or t.status == "FAILED"]
+    dimension = results.spec.search.space[path]
+    values = [t.params[path] for t in trials]
+    scale = axis_scale(dimension, values)
+    names = _categories(dimension, values) if scale == "categorical" else []
+    xs = [float(names.index(value_text(v)) if names else v) for v in values]
+    standings = _standings(results, trials)
+    points = [Point(*point) for point in zip(xs, trials, standings, strict=True)]
+    readings = _readings(results.spec.data.tasks)
+    with drawing.styled():
+        figure, grid = drawing.panels(len(readings), height=2.75)
+        for axes, (title, reading) in zip(grid, readings.items(), strict=True):
+            axes.set_title(drawing.shortened(title), loc="left")
+            axes.set_ylabel("accuracy (fraction)")
+            axes.set_xlabel(drawing.shortened(path, 40) + (", log scale" if scale == "log" else ""))
+            _draw_points(axes, points, reading)
+            if not names and len(results.spec.search.space) == 1:
+                _join_means(axes, points, reading)
+            _set_axis(axes, scale, names, xs)
+        _note_epochs(grid[0], points, next(iter(readings.values())))
+        present = [standing for standing in LOOKS if standing in standings]
+        handles = [Line2D([], [], linestyle="", label=s, **LOOKS[s]) for s in present]
+        figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+        return drawing.png(figure)
+
+
+def axis_scale(dimension: Dimension, values: Sequence[Any]) -> str:
+    """log, linear or categorical: as the field is searched, or as its listed values lie."""
+    if dimension.values is None:
+        return "log" if dimension.loguniform else "linear"
+    listed = [*dimension.values, *values]
+    numbers = {v for v in listed if isinstance(v, int | float) and not isinstance(v, bool)}
+    if len(numbers) < len(set(map(repr, listed))):
+        return "categorical"
+    if len(numbers) < 3 or min(numbers) <= 0:
+        return "linear"
+    low, middle, high = min(numbers), median(numbers), max(numbers)
+    nearer_geometric = abs(middle - math.sqrt(low * high)) < abs(middle - (low + high) / 2)
+    return "log" if nearer_geometric else "linear"
+
+
+def _readings(tasks: tuple[str, ...]) -> dict[str, Reading]:
+    def mean(trial: TrialResult) -> tuple[float, float]:
+        spread = deviation(trial, tasks)
+        return probe_values(trial)[metrics.OBJECTIVE], math.nan if spread is None else spread
+
+    def of(task: str) -> Reading:
+        slug = metrics.slug(task)
+        value, std = metrics.accuracy("val", slug), metrics.accuracy_std("val", slug)
+        return lambda t: (probe_values(t).get(value, math.nan), probe_values(t).get(std, math.nan))
+
+    each = {task: of(task) for task in tasks}
+    return {"mean over tasks": mean, **each} if len(tasks) > 1 else each
+
+
+def _draw_points(axes: Axes, points: Sequence[Point], reading: Reading) -> None:
+    for standing, look in LOOKS.items():
+        chosen = [p for p in points if p.standing == standing]
+        if standing == FAILED:
+            foot = [0.03] * len(chosen)  # they have no value; their place on x is worth seeing
+            on_foot = axes.get_xaxis_transform()
+            axes.plot([p.x for p in chosen], foot, linestyle="", transform=on_foot, **look)
+            continue
+        read = [(p.x, *reading(p.trial)) for p in chosen]
+        finite = [(x, y, 0.0 if math.isnan(std) else std) for x, y, std in read if math.isfinite(y)]
+        if finite:
+            x, y, bars = zip(*finite, strict=True)
+            axes.errorbar(x, y, bars, fmt="none", ecolor=look["color"], elinewidth=1.1, capsize=2.5)
+            axes.plot(x, y, linestyle="", zorder=3, **look)
+
+
+def _join_means(axes: Axes, points: Sequence[Point], reading: Reading) -> None:
+    """A line through the mean of the full-budget trials at each value."""
+    by_x: dict[float, list[float]] = {}
+    for point in points:
+        if point.trial.full_budget and math.isfinite(y := reading(point.trial)[0]):
+            by_x.setdefault(point.x, []).append(y)
+    line = [(x, fmean(ys)) for x, ys in sorted(by_x.items())]
+    if len(line) > 1:
+        axes.plot(*zip(*line, strict=True), color=drawing.SKY, linewidth=1.2, zorder=1)
+
+
+def _note_epochs(axes: Axes, points: Sequence[Point], reading: Reading) -> None:
+    """Beside each hollow point the epochs that it had: why it may stand so low."""
+    less = [p for p in points if p.standing == LESS]
+    if len(less) > MAX_EPOCH_NOTES:
+        return
+    for point in less:
+        value, std = reading(point.trial)
+        axes.annotate(
+            f"epoch {point.trial.last_epoch}",
+            (point.x, value if math.isnan(std) else value + std),
+            xytext=(0, 5),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+            color="#6A6A6A",
+        )
+
+
+def _set_axis(axes: Axes, scale: str, names: Sequence[str], xs: Sequence[float]) -> None:
+    if scale == "log":
+        drawing.log_axis(axes, xs)
+    elif names:
+        shown = [drawing.shortened(name, 18) for name in names]
+        long = sum(map(len, shown)) > 36
+        axes.set_xticks(range(len(names)), shown, rotation=30 if long else 0)
+        axes.set_xlim(-0.5, len(names) - 0.5)
+    elif all(x.is_integer() for x in xs):
+        drawing.count_axis(axes)
+
+
+def _categories(dimension: Dimension, values: Sequence[Any]) -> list[str]:
+    return list(dict.fromkeys(map(value_text, [*(dimension.values or ()), *values])))
+
+
+def _standings(results: SweepResults, trials: Sequence[TrialResult]) -> list[str]:
+    """Which of LOOKS each trial has."""
+    winner = results.winner
+
+    def of(trial: TrialResult) -> str:
+        if trial is winner:
+            return WINNER
+        if trial.status == "FAILED":
+            return FAILED
+        return FULL if trial.full_budget else LESS
+
+    return [of(trial) for trial in trials]

@@ -1,0 +1,103 @@
+"""Who won, by how much, and how far that can be trusted: numbers only, no layout."""
+
+import math
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from mtcon_ray import metrics
+from mtcon_ray.results import SweepResults, TrialResult
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One set of searched values, and its trials that had their full budget, best first."""
+
+    params: dict[str, Any]
+    trials: tuple[TrialResult, ...]
+
+    @property
+    def value(self) -> float:
+        """Mean validation accuracy over the configuration's seeds."""
+        return fmean(t.value for t in self.trials if t.value is not None)
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over seeds, None with one."""
+        values = [t.value for t in self.trials if t.value is not None]
+        return stdev(values) if len(values) > 1 else None
+
+
+@dataclass(frozen=True)
+class Margin:
+    """The winner's lead over the best other configuration."""
+
+    runner_up: Configuration
+    gap: float
+    deviations: float | None  # the gap in bootstrap deviations of that difference
+
+
+def probe_values(trial: TrialResult) -> dict[str, float]:
+    """The metrics of the probe that gave a trial its value, empty without one."""
+    if trial.value is None:
+        return {}
+    return next(values for _, values in reversed(trial.reports) if metrics.OBJECTIVE in values)
+
+
+def final_values(trial: TrialResult) -> dict[str, float]:
+    """The metrics of a trial's last epoch, test and held-out accuracies among them."""
+    return trial.reports[-1][1] if trial.reports else {}
+
+
+def deviation(trial: TrialResult, tasks: tuple[str, ...]) -> float | None:
+    """Bootstrap deviation of a trial's mean over tasks, None where a task's own is missing.
+
+    As if the tasks' errors were independent: they are measured on the same items, so the true
+    one lies between this and sqrt(num tasks) times this.
+    """
+    values = probe_values(trial)
+    each = [values.get(metrics.accuracy_std("val", metrics.slug(t)), math.nan) for t in tasks]
+    whole = math.hypot(*each) / len(each)
+    return whole if math.isfinite(whole) else None
+
+
+def configurations(results: SweepResults) -> list[Configuration]:
+    """Configurations with a full-budget trial: the winner's, the complete ones, then the others."""
+    seeds: dict[str, list[TrialResult]] = {}
+    for trial in results.ranked():
+        if trial.full_budget:
+            seeds.setdefault(trial.configuration, []).append(trial)
+    found = [Configuration(trials[0].params, tuple(trials)) for trials in seeds.values()]
+    winner, repeats = results.winner, results.spec.search.repeats
+    return sorted(found, key=lambda c: (winner not in c.trials, len(c.trials) < repeats, -c.value))
+
+
+def margin(results: SweepResults) -> Margin | None:
+    """The winner's lead, None without a winner or without another configuration."""
+    best = configurations(results)[:2]
+    if len(best) < 2:
+        return None
+    gap = best[0].value - best[1].value
+    each = [_mean_deviation(c, results.spec.data.tasks) for c in best]
+    unit = math.hypot(*each)
+    usable = math.isfinite(unit) and unit > 0
+    return Margin(best[1], gap, gap / unit if usable else None)
+
+
+def _mean_deviation(configuration: Configuration, tasks: tuple[str, ...]) -> float:
+    # Seeds are probed on much the same items: averaging over them does not shrink this part.
+    each = [deviation(t, tasks) for t in configuration.trials]
+    return fmean(math.nan if d is None else d for d in each)
+
+
+def verdict(margin: Margin) -> str:
+    """What the lead is worth, in words."""
+    if margin.gap < 0:
+        return "The runner-up lost seeds to early stopping or failure, which flatters its mean."
+    if margin.deviations is None:
+        return "Without bootstrap deviations nothing can be said about how sure that lead is."
+    if margin.deviations < 1:
+        return "Too close to call: other validation images could well turn the order round."
+    if margin.deviations < 2:
+        return "A likely lead, not a certain one: more seeds or validation images would tell."
+    return "A clear lead on these validation images; one seed more would show the training's share."

@@ -1,0 +1,78 @@
+"""How a report writes values, deviations, times and commands."""
+
+import json
+import math
+import shlex
+from pathlib import Path
+from typing import Any
+
+from mtcon_ray.results import SweepResults, TrialResult
+
+# So many searched fields are named in a sentence; the tables name all.
+MAX_NAMED = 3
+
+
+def value_text(value: Any) -> str:
+    """A searched value as read: numbers to 4 digits, the rest as YAML would have it.
+
+    >>> [value_text(v) for v in (0.123456, 20, None, True, "cosine")]
+    ['0.1235', '20', 'null', 'true', 'cosine']
+    """
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def accuracy_text(value: float | None, spread: float | None = None) -> str:
+    """A fraction to 3 decimals with its deviation where there is one; a dash without a value.
+
+    >>> accuracy_text(0.73261, 0.01049)
+    '0.733 ± 0.010'
+    """
+    if value is None or not math.isfinite(value):
+        return "—"
+    known = spread is not None and math.isfinite(spread)
+    return f"{value:.3f} ± {spread:.3f}" if known else f"{value:.3f}"
+
+
+def duration_text(seconds: float) -> str:
+    """A span of time in its two largest units.
+
+    >>> duration_text(3725)
+    '1 h 2 min'
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def params_text(params: dict[str, Any]) -> str:
+    """Searched values in a sentence, by the last part of their paths.
+
+    >>> params_text({"method.temperature": 0.1, "train.lr": 0.2})
+    'temperature = 0.1, lr = 0.2'
+    """
+    short = [path.rsplit(".", 1)[-1] for path in params]
+    names = short if len(set(short)) == len(short) else list(params)
+    pairs = [f"{n} = {value_text(v)}" for n, v in zip(names, params.values(), strict=True)]
+    left = len(pairs) - MAX_NAMED
+    return ", ".join(pairs[:MAX_NAMED]) + (f" and {left} more" if left > 0 else "")
+
+
+def commands(results: SweepResults, spec_path: Path) -> list[tuple[str, str]]:
+    """What each command does, and the command: the whole sweep, and the winner alone."""
+    path = shlex.quote(str(spec_path))
+    found = [("The whole sweep", f"mtcon-ray sweep {path}")]
+    if results.winner is not None:
+        alone = ["The winner alone", f"mtcon-ray train {path}{_overrides(results, results.winner)}"]
+        found.append((alone[0], alone[1]))
+    return found
+
+
+def _overrides(results: SweepResults, trial: TrialResult) -> str:
+    values = {**trial.params, **({} if trial.seed == results.spec.seed else {"seed": trial.seed})}
+    settings = [f"{path}={json.dumps(value)}" for path, value in values.items()]
+    return "".join(f" \\\n  --set {shlex.quote(setting)}" for setting in settings)

@@ -1,0 +1,150 @@
+"""What a sweep has found, read from its spools: complete without any tracking server."""
+
+import json
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+from mtcon_ray.errors import SweepError
+from mtcon_ray.metrics import OBJECTIVE
+from mtcon_ray.spec import RunSpec, load_spec
+from mtcon_ray.tracking.spool import Event, Spool
+
+Status = Literal["RUNNING", "FINISHED", "PRUNED", "FAILED", "INTERRUPTED"]
+Report = tuple[int, dict[str, float]]
+
+RANK = {"PRUNED": 1, "RUNNING": 2, "INTERRUPTED": 2, "FAILED": 3}  # 0: the full budget
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """One trial; `epochs` is its own budget, `reports` one (epoch, metrics) per epoch."""
+
+    name: str
+    number: int
+    params: dict[str, Any]
+    status: Status
+    reason: str | None
+    epochs: int
+    seed: int
+    reports: tuple[Report, ...]
+
+    @property
+    def last_epoch(self) -> int:
+        """The last epoch completed, 0 before the first."""
+        return self.reports[-1][0] if self.reports else 0
+
+    @property
+    def value(self) -> float | None:
+        """Validation accuracy at the last probe, a fraction; None without a finite one."""
+        values = [metrics[OBJECTIVE] for _, metrics in self.reports if OBJECTIVE in metrics]
+        return values[-1] if values and math.isfinite(values[-1]) else None
+
+    @property
+    def full_budget(self) -> bool:
+        """Whether it trained for all its epochs and has a value: only such a trial can win."""
+        done = self.last_epoch >= self.epochs and self.status != "FAILED"
+        return done and self.value is not None
+
+    @property
+    def configuration(self) -> str:
+        """The same for trials that differ in their seed alone."""
+        return json.dumps(self.params, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class SweepResults:
+    """All trials of a sweep, by number."""
+
+    name: str
+    folder: Path
+    spec: RunSpec
+    plan: dict[str, Any]
+    trials: tuple[TrialResult, ...]
+
+    def ranked(self) -> tuple[TrialResult, ...]:
+        """Best first: full budget by value, pruned by last value, unfinished, failed."""
+
+        def key(trial: TrialResult) -> tuple[int, float, int]:
+            rank = 0 if trial.full_budget else RANK.get(trial.status, 2)
+            return rank, math.inf if trial.value is None else -trial.value, trial.number
+
+        return tuple(sorted(self.trials, key=key))
+
+    @property
+    def winner(self) -> TrialResult | None:
+        """The best trial with its full budget, None without one.
+
+        With repeats it is the best seed of the configuration with the best mean. A configuration
+        that lost seeds to early stopping or failure counts only where none is complete, since
+        the mean of its survivors flatters it.
+        """
+        seeds: dict[str, list[TrialResult]] = defaultdict(list)
+        for trial in self.ranked():
+            if trial.full_budget:
+                seeds[trial.configuration].append(trial)
+        if not seeds:
+            return None
+
+        def key(trials: list[TrialResult]) -> tuple[bool, float]:
+            complete = len(trials) >= self.spec.search.repeats
+            return complete, fmean(t.value for t in trials if t.value is not None)
+
+        return max(seeds.values(), key=key)[0]
+
+
+def load_sweep(folder: Path) -> SweepResults:
+    """The results so far of the sweep in a folder, running or not.
+
+    Raises SweepError where there is none.
+    """
+    if not (folder / "spec.yaml").exists():
+        raise SweepError(
+            f"{folder} must be a sweep's folder, got one without spec.yaml; "
+            "`mtcon-ray list` names the sweeps"
+        )
+    plan = folder / "plan.json"
+    events = {p.stem: Spool.read(p) for p in sorted((folder / "spool").glob("trial-*.jsonl"))}
+    trials = [_trial(name, read) for name, read in events.items() if read]
+    return SweepResults(
+        name=folder.name,
+        folder=folder,
+        spec=load_spec(folder / "spec.yaml"),
+        plan=json.loads(plan.read_text()) if plan.exists() else {},
+        trials=tuple(sorted(trials, key=lambda t: t.number)),
+    )
+
+
+def _trial(name: str, events: list[Event]) -> TrialResult:
+    start = events[0]
+    assert start["kind"] == "start", f"{name}: a spool begins with its start, got {start}"
+    status, reason = _status(events)
+    return TrialResult(
+        name=name,
+        number=int(name.removeprefix("trial-")),
+        params=start["params"],
+        status=status,
+        reason=reason,
+        epochs=int(start["tags"]["mtcon.epochs"]),
+        seed=int(start["tags"]["mtcon.seed"]),
+        reports=tuple((e["epoch"], e["metrics"]) for e in events if e["kind"] == "report"),
+    )
+
+
+def _status(events: list[Event]) -> tuple[Status, str | None]:
+    """Status and reason after the last event that changed them."""
+    last = next(e for e in reversed(events) if e["kind"] in ("start", "end", "reopen"))
+    if last["kind"] != "end":
+        return "RUNNING", None
+    tags = last.get("tags", {})
+    reason = tags.get("mtcon.reason")
+    match last["status"]:
+        case "FINISHED":
+            return "FINISHED", reason
+        case "FAILED":
+            return "FAILED", reason
+        case _:
+            return ("PRUNED" if tags.get("mtcon.pruned") == "true" else "INTERRUPTED"), reason

@@ -1,0 +1,229 @@
+"""One tracked training without Ray.
+
+<root>/runs/<name>/ holds spec.yaml, plan.json, last.pt, best.pt and spool/parent.jsonl, which is
+the run's record and what is sent to MLflow.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.errors import SweepError, nearest
+from mtcon_ray.local import pick_device, this_machine
+from mtcon_ray.lock import driver_lock
+from mtcon_ray.observer import Observer
+from mtcon_ray.places import (
+    PLAN_FILE,
+    SPEC_FILE,
+    last_name,
+    list_folders,
+    new_name,
+    run_folder,
+    runs_folder,
+    spool_folder,
+    store_folder,
+)
+from mtcon_ray.plan import make_plan, prepare_root, write_beginnings
+from mtcon_ray.results import Status, TrialResult
+from mtcon_ray.run import Progress, Run
+from mtcon_ray.signals import Interrupted, on_signals
+from mtcon_ray.spec import RunSpec, load_spec
+from mtcon_ray.tracking.provenance import provenance
+from mtcon_ray.tracking.sender import Sender
+from mtcon_ray.tracking.server import check_server, tracking_uri
+from mtcon_ray.tracking.spool import Spool
+
+# How long the end of a training waits for the tracking server to take what is left.
+DRAIN_SECONDS = 120.0
+STATUS_BY_END: dict[str, Status] = {
+    "FINISHED": "FINISHED",
+    "FAILED": "FAILED",
+    "KILLED": "INTERRUPTED",
+}
+
+
+def train_run(
+    spec: RunSpec,
+    *,
+    root: Path,
+    name: str | None = None,
+    resume: bool = False,
+    observer: Observer,
+    environ_uri: str | None = None,
+) -> TrialResult:
+    """Train once, or go on with a training that was cut; its record when it has ended.
+
+    Everything that can be wrong is found before the folder is made. Raises MtconError;
+    Interrupted after SIGINT or SIGTERM, when all is checkpointed.
+    """
+    spec = spec.trial({})
+    device = pick_device(spec)
+    prepare_root(root)
+    folder = _choose_folder(root, spec.name, name, resume)
+    plan = make_plan(spec, root, this_machine())
+    uri = tracking_uri(spec.tracking.uri, environ_uri, root)
+    if not spec.tracking.offline:
+        check_server(uri)
+    dataset = open_dataset(
+        spec.data,
+        seed=spec.data.seed,
+        view_size=spec.views.size,
+        store=store_folder(root),
+        progress=observer.on_store,
+    )
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with driver_lock(folder):
+        write_beginnings(folder, spec, plan)
+        sender = None if spec.tracking.offline else Sender(folder, uri, spec.tracking.experiment)
+        training = _Training(spec, dataset, folder, device, observer, sender)
+        observer.on_start(folder.name, folder, plan)
+        with training.tracked():
+            training.run()
+    return load_run(folder)
+
+
+def load_run(folder: Path) -> TrialResult:
+    """The record of a single training. Raises SweepError where there is none."""
+    events = Spool.read(spool_folder(folder) / "parent.jsonl")
+    if not events:
+        raise SweepError(f"{folder} must hold a single training, got no record in its spool")
+    spec = load_spec(folder / SPEC_FILE)
+    last = next(e for e in reversed(events) if e["kind"] in ("start", "end", "reopen"))
+    ended = last["kind"] == "end"
+    return TrialResult(
+        name=folder.name,
+        number=0,
+        params=events[0]["params"],
+        status=STATUS_BY_END[last["status"]] if ended else "RUNNING",
+        reason=last["tags"].get("mtcon.reason") if ended else None,
+        epochs=spec.train.epochs,
+        seed=spec.seed,
+        reports=tuple((e["epoch"], e["metrics"]) for e in events if e["kind"] == "report"),
+    )
+
+
+@dataclass
+class _Training:
+    spec: RunSpec
+    dataset: Dataset
+    folder: Path
+    device: torch.device
+    observer: Observer
+    sender: Sender | None
+    stopped_by: str | None = None
+    may_finish_step: bool = True
+
+    def __post_init__(self) -> None:
+        self.spool = Spool(spool_folder(self.folder) / "parent.jsonl")
+        self.name = self.folder.name
+
+    @contextmanager
+    def tracked(self) -> Iterator[None]:
+        """Open the record, and close it with the status that the block ends in."""
+        self._begin()
+        if self.sender:
+            self.sender.start()
+        status, tags = "FAILED", {}
+        try:
+            with on_signals(self._stop):
+                yield
+            status = "FINISHED"
+        except Interrupted:
+            status, tags = "KILLED", {"mtcon.interrupted": "true"}
+            raise
+        except BaseException as error:
+            tags = {"mtcon.reason": f"{type(error).__name__}: {error}"[:4000]}
+            raise
+        finally:
+            self._end(status, tags)
+
+    def run(self) -> None:
+        """Train to the end. Raises Interrupted with the line that resumes it."""
+        run = Run(
+            self.spec,
+            self.dataset,
+            self.folder,
+            device=self.device,
+            threads=self.spec.resources.cpus,
+            should_stop=lambda: self.stopped_by is not None,
+        )
+        self.observer.on_suggest(self.name, {})
+        if run.last and run.last.epoch > self.spool.last_epoch:
+            self._record(run, run.last)
+        for progress in run:
+            self._record(run, progress)
+        if run.interrupted:
+            raise self._interrupted()
+
+    def _record(self, run: Run, progress: Progress) -> None:
+        values = dict(progress.metrics)
+        if progress.done:
+            self.may_finish_step = False
+            values |= run.report()
+        self.spool.append_report(progress.epoch, values)
+        self.observer.on_report(self.name, progress.epoch, self.spec.train.epochs, values)
+
+    def _stop(self, signal_name: str) -> None:
+        """Runs inside the signal's handler: first MLflow, then the checkpoint."""
+        self.stopped_by = signal_name
+        if self.sender:
+            self.sender.mark_killed()
+        if not self.may_finish_step:
+            raise self._interrupted()
+
+    def _interrupted(self) -> Interrupted:
+        return Interrupted(
+            f"stopped by {self.stopped_by}; the training is checkpointed; to go on: "
+            f"repeat the command with --name {self.name} --resume"
+        )
+
+    def _begin(self) -> None:
+        if self.spool.events():
+            self.spool.append("reopen")
+            return
+        tags = {
+            **provenance(Path.cwd()),
+            "mtcon.run": self.name,
+            "mtcon.epochs": str(self.spec.train.epochs),
+            "mtcon.seed": str(self.spec.seed),
+            "mtcon.data_fingerprint": self.dataset.fingerprint,
+        }
+        self.spool.append("start", params={}, tags=tags)
+        for file in (SPEC_FILE, PLAN_FILE):
+            self.spool.append("artifact", path=str(self.folder / file), to="")
+
+    def _end(self, status: str, tags: dict[str, str]) -> None:
+        if status == "FINISHED":
+            for file in ("best.pt", "last.pt"):
+                self.spool.append("artifact", path=str(self.folder / file), to="checkpoints")
+        self.spool.append("end", status=status, tags=tags)
+        result = load_run(self.folder)
+        self.observer.on_end(self.name, result.status, result.value, result.reason)
+        left = self.sender.close(DRAIN_SECONDS) if self.sender else 1
+        if left:
+            why = self.sender.last_error if self.sender else "tracking.offline is set"
+            self.observer.on_note(
+                f"NOT ALL IS IN MLFLOW ({why}); nothing is lost: send it with `mtcon-ray "
+                f"track-sync {self.name} --root {self.folder.parent.parent}`"
+            )
+
+
+def _choose_folder(root: Path, stem: str, name: str | None, resume: bool) -> Path:
+    """The training's folder, not made yet. Raises SweepError for a name taken or missing."""
+    runs = runs_folder(root)
+    if name is None:
+        return run_folder(root, last_name(runs, stem) if resume else new_name(runs, stem))
+    folder = run_folder(root, name)
+    if resume and not (folder / SPEC_FILE).exists():
+        known = [entry.name for entry in list_folders(runs)]
+        raise SweepError(f"no run {name!r} under {runs} to resume{nearest(name, known)}")
+    if not resume and folder.exists():
+        raise SweepError(
+            f"run {name!r} exists already under {runs}; to go on with it: "
+            f"repeat the command with --name {name} --resume"
+        )
+    return folder

@@ -1,0 +1,167 @@
+"""Ray itself: what a cluster has or may scale to, and this process's connection to it."""
+
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from mtcon_ray.errors import MtconError, ResourceError
+from mtcon_ray.plan import ClusterView, NodeKind
+from mtcon_ray.tracking.server import quiet_environment
+
+LOCAL = "local"
+
+
+def cluster_address() -> str | None:
+    """The address of the cluster that this process was started for, or None for a local Ray."""
+    return os.environ.get("RAY_ADDRESS") or None
+
+
+def local_view() -> ClusterView:
+    """This machine alone, as a local Ray would offer it."""
+    import torch
+
+    node = NodeKind("this machine", float(_usable_cpus()), float(torch.cuda.device_count()), 1)
+    return ClusterView(LOCAL, (node,))
+
+
+def view_of(cluster: str | None) -> ClusterView:
+    """The view of `--cluster`: a cluster YAML, `local`, or by default where we would run.
+
+    Raises ResourceError for a file that is no cluster YAML.
+    """
+    if cluster is None and cluster_address():
+        return connected_view() if ray.is_initialized() else _view_by_connecting()
+    if cluster in (None, LOCAL):
+        return local_view()
+    path = Path(str(cluster))
+    if path.exists():
+        return _view_of_yaml(path)
+    os.environ["RAY_ADDRESS"] = str(cluster)
+    return _view_by_connecting()
+
+
+def connected_view() -> ClusterView:
+    """The nodes of the cluster that this process is connected to; kinds are told by their size."""
+    sizes: dict[tuple[float, float], int] = {}
+    for node in ray.nodes():
+        if node["Alive"]:
+            resources = node["Resources"]
+            size = (resources.get("CPU", 0.0), resources.get("GPU", 0.0))
+            sizes[size] = sizes.get(size, 0) + 1
+    kinds = [NodeKind(f"{c:g}-CPU node", c, g, n) for (c, g), n in sorted(sizes.items())]
+    return ClusterView(cluster_address() or LOCAL, tuple(kinds))
+
+
+@contextmanager
+def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
+    """A Ray session for the sweep: the cluster of RAY_ADDRESS, else one of this machine's own.
+
+    Ray's own messages go to the `log` file. Raises MtconError where no cluster answers.
+    """
+    for name, value in environment.items():
+        os.environ[name] = value  # read by Ray and Tune in this process and in those they start
+    handler = _log_to(log)
+    address = cluster_address()
+    options: dict[str, Any] = {
+        "log_to_driver": False,
+        "configure_logging": False,
+        "runtime_env": {"env_vars": dict(environment)},
+    }
+    if address is None:
+        options |= {
+            "address": "local",
+            "num_cpus": _usable_cpus(),
+            "include_dashboard": False,
+        }
+    try:
+        ray.init(**options)
+    except Exception as error:
+        raise _unreachable(address, error) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        for name in ("ray", "ray.tune", "ray.train"):
+            logging.getLogger(name).removeHandler(handler)
+        handler.close()
+
+
+def sweep_environment(threads: int) -> dict[str, str]:
+    """Variables for every process of a sweep: nothing sent home, no logger of Tune's own."""
+    return {
+        **quiet_environment(),
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+        "TUNE_DISABLE_SIGINT_HANDLER": "1",
+        "TUNE_GLOBAL_CHECKPOINT_S": "3600",
+        "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+        "RAY_AIR_NEW_OUTPUT": "0",
+        "OMP_NUM_THREADS": str(threads),
+    }
+
+
+def _usable_cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _view_by_connecting() -> ClusterView:
+    ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        return connected_view()
+    finally:
+        ray.shutdown()
+
+
+def _view_of_yaml(path: Path) -> ClusterView:
+    import yaml
+
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        types = raw["available_node_types"]
+        most = raw.get("max_workers", math.inf)
+        kinds = []
+        for name, kind in types.items():
+            resources = kind.get("resources", {})
+            head = name == raw.get("head_node_type")
+            count = 1 if head else min(kind.get("max_workers", most), most)
+            kinds.append(
+                NodeKind(
+                    name,
+                    float(resources.get("CPU", 0)),
+                    float(resources.get("GPU", 0)),
+                    None if count == math.inf else int(count),
+                )
+            )
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise ResourceError(
+            f"--cluster must be a Ray cluster YAML with available_node_types, got {path} "
+            f"({error!r})"
+        ) from None
+    return ClusterView(str(path), tuple(kinds))
+
+
+def _log_to(log: Path) -> logging.Handler:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(log, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    for name in ("ray", "ray.tune", "ray.train"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+    return handler
+
+
+def _unreachable(address: str | None, error: Exception) -> MtconError:
+    text = str(error)
+    if "uthentication" in text or "401" in text or "oken" in text:
+        return MtconError(
+            f"the Ray cluster at {address} wants its token (401): set RAY_AUTH_MODE=token here and "
+            "give the head's token in RAY_AUTH_TOKEN or ~/.ray/auth_token; "
+            "cluster/README.md says how"
+        )
+    return MtconError(f"no Ray could be started or reached at {address or LOCAL}: {text}")

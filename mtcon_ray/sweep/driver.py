@@ -1,0 +1,259 @@
+"""A sweep from spec to report, in the process that the user started.
+
+The study's journal and the spool files are what lasts; Ray Tune's own state is never read back,
+so a killed driver is resumed from them alone, and no pickle is ever loaded.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+from ray import tune
+
+from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.errors import MtconError
+from mtcon_ray.observer import Observer
+from mtcon_ray.places import log_folder, store_folder
+from mtcon_ray.plan import Plan, make_plan, prepare_root, write_beginnings
+from mtcon_ray.report.build import build_report
+from mtcon_ray.results import SweepResults, load_sweep
+from mtcon_ray.signals import Interrupted, on_signals
+from mtcon_ray.spec import RunSpec, dump_spec
+from mtcon_ray.sweep.cluster import connected, sweep_environment, view_of
+from mtcon_ray.sweep.folder import choose_folder, claimed
+from mtcon_ray.sweep.gang import Reaper, driver_resources, gang_trial
+from mtcon_ray.sweep.past import continued_trials, history, settle
+from mtcon_ray.sweep.record import SweepRecord
+from mtcon_ray.sweep.scheduler import make_scheduler
+from mtcon_ray.sweep.searcher import StudySearcher
+from mtcon_ray.sweep.stopping import Stop
+from mtcon_ray.sweep.study import TRIAL, Suggester, importances, named_trials, open_study, preview
+from mtcon_ray.sweep.trial import Outcome
+from mtcon_ray.sweep.warm import WarmTrial
+from mtcon_ray.sweep.watch import Watch
+from mtcon_ray.tracking.provenance import provenance
+from mtcon_ray.tracking.sender import Sender
+from mtcon_ray.tracking.server import check_server, tracking_uri, ui_command
+
+NUM_PREVIEWED = 5
+# How long the end of a sweep waits for the tracking server to take what is left.
+DRAIN_SECONDS = 120.0
+# Tries of Ray Train to place a trial's workers, a minute each: a node may have to boot.
+CONTROLLER_FAILURES = 30
+STATUS = {
+    Outcome.FINISHED: "FINISHED",
+    Outcome.PRUNED: "PRUNED",
+    Outcome.FAILED: "FAILED",
+    Outcome.INTERRUPTED: "INTERRUPTED",
+}
+
+
+def run_sweep(
+    spec: RunSpec,
+    *,
+    root: Path,
+    name: str | None = None,
+    resume: bool = False,
+    observer: Observer,
+    environ_uri: str | None = None,
+) -> SweepResults:
+    """Run or resume a sweep to its end and build its report.
+
+    Everything that can be wrong is found before the sweep's folder is made. Raises MtconError;
+    Interrupted after SIGINT or SIGTERM, when all is checkpointed.
+    """
+    prepare_root(root)
+    folder = choose_folder(root, spec, name, resume)
+    uri = tracking_uri(spec.tracking.uri, environ_uri, root)
+    with ExitStack() as stack:
+        if resume:
+            stack.enter_context(claimed(folder))
+        asked = _Question(partial(check_server, uri)) if not spec.tracking.offline else None
+        first = tuple(preview(spec.search, spec.seed, NUM_PREVIEWED))
+        plan = make_plan(spec, root, view_of(None), first_configurations=first)
+        dataset = open_dataset(
+            spec.data,
+            seed=spec.data.seed,
+            view_size=spec.views.size,
+            store=store_folder(root),
+            progress=observer.on_store,
+        )
+        if asked:
+            asked.answer()
+        if not resume:
+            stack.enter_context(claimed(folder))
+        write_beginnings(folder, spec, plan)
+        environment = sweep_environment(spec.resources.cpus)
+        stack.enter_context(connected(log_folder(folder) / "ray.log", environment))
+        return _Sweep(spec, root, folder, plan, uri, observer).run(dataset.fingerprint)
+
+
+class _Question:
+    """A call that runs beside the preparations; `answer` waits and raises what it raised."""
+
+    def __init__(self, ask: Callable[[], None]) -> None:
+        self._error: MtconError | None = None
+        self._thread = Thread(target=self._run, args=(ask,), daemon=True)
+        self._thread.start()
+
+    def _run(self, ask: Callable[[], None]) -> None:
+        try:
+            ask()
+        except MtconError as error:
+            self._error = error
+
+    def answer(self) -> None:
+        self._thread.join()
+        if self._error:
+            raise self._error
+
+
+@dataclass
+class _Sweep:
+    spec: RunSpec
+    root: Path
+    folder: Path
+    plan: Plan
+    uri: str
+    observer: Observer
+
+    def run(self, fingerprint: str) -> SweepResults:
+        """Train what is left to train, then report."""
+        study = open_study(self.folder / "study.journal", self.folder.name)
+        record = SweepRecord(self.folder, self.spec)
+        settle(study, record)
+        record.begin({**provenance(self.folder), "mtcon.data_fingerprint": fingerprint})
+        sender = Sender(self.folder, self.uri, self.spec.tracking.experiment)
+        if not self.spec.tracking.offline:
+            sender.start()
+        stop = Stop(self.folder)
+
+        def interrupt(signal_name: str) -> None:
+            if not self.spec.tracking.offline:
+                sender.mark_killed()
+            stop.ask(signal_name)
+
+        self.observer.on_start(self.folder.name, self.folder, self.plan)
+        with on_signals(interrupt):
+            self._tune(study, record, stop)
+        if stop.reason:
+            record.end("KILLED", None, **{"mtcon.interrupted": "true"})
+            self._send_rest(sender)
+            raise self._stopped(stop.reason)
+        results = load_sweep(self.folder)
+        report = build_report(results, importances(study), ui_command=ui_command(self.uri))
+        record.end("FINISHED" if results.winner else "FAILED", report)
+        self._send_rest(sender)
+        return results
+
+    def _tune(self, study: optuna.Study, record: SweepRecord, stop: Stop) -> None:
+        suggester = Suggester(study, self.spec.search, self.spec.seed)
+        continued = continued_trials(study)
+        if not continued and suggester.num_given >= suggester.num_trials:
+            return
+        ended = [t for t in named_trials(study) if t.state is not TrialState.RUNNING]
+        searcher = StudySearcher(
+            suggester,
+            continued,
+            max_concurrent=self.plan.concurrency or 1000,
+            stopping=lambda: stop.asked,
+            on_start=partial(self._started, record),
+            on_end=partial(self._ended, record),
+            explain=self._explain,
+        )
+        resources = self.spec.resources
+        scheduler = make_scheduler(
+            self.spec.search.scheduler,
+            [history(t, record.epochs(t)) for t in ended],
+            {t.user_attrs[TRIAL]: history(t, record.epochs(t)) for t in continued},
+        )
+        request = f"{resources.cpus} CPUs and {resources.gpus:g} GPUs per worker"
+        tune.Tuner(
+            self._trainable(),
+            param_space={"common": self._common()},
+            tune_config=tune.TuneConfig(
+                search_alg=searcher,
+                scheduler=scheduler,
+                num_samples=-1,
+                reuse_actors=not self._is_gang,
+                trial_name_creator=_name,
+                trial_dirname_creator=_name,
+            ),
+            run_config=tune.RunConfig(
+                name=self._attempt().name,
+                storage_path=str(self.folder / "tune"),
+                callbacks=[Watch(self.observer, stop, request), Reaper()],
+                failure_config=tune.FailureConfig(max_failures=self.spec.search.max_failures),
+                stop=stop,
+                verbose=0,
+            ),
+        ).fit()
+
+    def _trainable(self) -> Any:
+        resources = self.spec.resources
+        if self._is_gang:
+            return tune.with_resources(gang_trial, driver_resources())
+        return tune.with_resources(WarmTrial, {"cpu": resources.cpus, "gpu": resources.gpus})
+
+    @property
+    def _is_gang(self) -> bool:
+        return self.spec.resources.worker_range[1] > 1
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "spec": dump_spec(self.spec),
+            "sweep": str(self.folder),
+            "root": str(self.root),
+            "max_failures": self.spec.search.max_failures,
+            "controller_failures": CONTROLLER_FAILURES,
+        }
+
+    def _attempt(self) -> Path:
+        """Tune's folder of this driver; each driver has its own."""
+        if not hasattr(self, "_attempt_folder"):
+            number = len(list((self.folder / "tune").glob("attempt-*")))
+            self._attempt_folder = self.folder / "tune" / f"attempt-{number}"
+        return self._attempt_folder
+
+    def _explain(self, trial: str) -> str:
+        """Why a trial's process was lost, as far as Tune knows."""
+        file = self._attempt() / trial / "error.txt"
+        lines = file.read_text(encoding="utf-8").strip().splitlines() if file.exists() else []
+        return f"{lines[-1] if lines else 'its process was lost'} (log: {file})"
+
+    def _started(self, record: SweepRecord, trial: FrozenTrial, again: bool) -> None:
+        record.trial_started(trial)
+        self.observer.on_suggest(trial.user_attrs[TRIAL], trial.params)
+
+    def _ended(
+        self, record: SweepRecord, trial: FrozenTrial, outcome: Outcome, reason: str | None
+    ) -> None:
+        record.trial_ended(trial, outcome, reason)
+        values = trial.intermediate_values
+        value = values[max(values)] if values else None
+        self.observer.on_end(trial.user_attrs[TRIAL], STATUS[outcome], value, reason)
+
+    def _send_rest(self, sender: Sender) -> None:
+        left = sender.close(DRAIN_SECONDS) if not self.spec.tracking.offline else 1
+        if left:
+            why = "tracking.offline is set" if self.spec.tracking.offline else sender.last_error
+            self.observer.on_note(
+                f"NOT ALL IS IN MLFLOW ({why}); nothing is lost: "
+                f"send it with `mtcon-ray track-sync {self.folder.name} --root {self.root}`"
+            )
+
+    def _stopped(self, reason: str) -> MtconError:
+        line = f"repeat the command with --name {self.folder.name} --resume"
+        if reason.startswith("SIG"):
+            return Interrupted(f"stopped by {reason}; trials are checkpointed; to go on: {line}")
+        return MtconError(f"{reason}; trials are checkpointed; to go on: {line}")
+
+
+def _name(trial: Any) -> str:
+    return str(trial.config["trial"])

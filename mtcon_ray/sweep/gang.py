@@ -1,0 +1,127 @@
+"""Trials of several workers: Ray Train's TorchTrainer inside a Tune function."""
+
+import time
+from typing import Any
+
+import ray
+import ray.train
+import ray.train.torch
+from ray import tune
+from ray.train.torch import TorchTrainer
+from ray.tune.experiment import Trial
+from ray.tune.integration.ray_train import TuneReportCallback
+from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+from mtcon_ray.sweep.trial import Assignment, Outcome, open_trial_data, reports
+from mtcon_ray.training.distributed import Ranks
+
+PLACEMENT_GROUP = "placement_group"
+# Tune tells us that a trial is over before it stops the trial's processes.
+REAP_SECONDS = 5.0
+
+
+def driver_resources() -> dict[str, float]:
+    """What the process that watches one trial's workers takes: no CPU, and never a spot node."""
+    if ray.cluster_resources().get("sweep_driver"):
+        return {"sweep_driver": 0.001}
+    return {"node:__internal_head__": 0.001}
+
+
+def gang_trial(config: dict[str, Any]) -> None:
+    """One trial; its workers' reports reach Tune through Train's callback."""
+    common = config["common"]
+    work = Assignment.read(config)
+    resources = work.spec.resources
+    low, high = resources.worker_range
+    per_worker = {"CPU": float(resources.cpus)}
+    if resources.gpus:
+        per_worker["GPU"] = resources.gpus
+    trainer = TorchTrainer(
+        _train_as_worker,
+        train_loop_config=config,
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=low if low == high else (low, high),  # type: ignore[arg-type]
+            use_gpu=resources.gpus > 0,
+            resources_per_worker=per_worker,
+        ),
+        run_config=ray.train.RunConfig(
+            name=f"{work.sweep.name}-{work.name}-{time.time_ns()}",
+            storage_path=str(work.sweep / "tune" / "train"),
+            failure_config=ray.train.FailureConfig(
+                max_failures=common["max_failures"],
+                controller_failure_limit=common["controller_failures"],  # type: ignore[call-arg]
+            ),
+            callbacks=[TuneReportCallback()],  # type: ignore[list-item]
+        ),
+    )
+    try:
+        trainer.fit()
+    except ray.train.TrainingFailedError as error:
+        reason = " ".join(str(error).split())[-500:]
+        tune.report({"outcome": Outcome.FAILED, "reason": reason, "done": True})
+
+
+def _train_as_worker(config: dict[str, Any]) -> None:
+    """What each worker runs; every rank reports equally often, for `report` is a barrier."""
+    group = ray.util.get_current_placement_group()
+    assert group is not None
+    # Sent before anything can take long: without it a trial stopped early would leak its group.
+    ray.train.report({PLACEMENT_GROUP: group.id.hex(), "outcome": Outcome.TRAINING})
+    context = ray.train.get_context()
+    work = Assignment.read(config)
+    ranks = Ranks(context.get_world_rank(), context.get_world_size())
+    dataset = open_trial_data(work.spec, work.root)
+    for result in reports(work, dataset, device=ray.train.torch.get_device(), ranks=ranks):
+        ray.train.report(result)
+
+
+class Reaper(tune.Callback):
+    """Frees the placement groups of trials that Tune has stopped.
+
+    Ray 2.60 leaves them to a cleaner that needs the dashboard of the only Ray on the host; where
+    that cannot be reached the workers' resources stay taken and the next trial waits for ever.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[str, str] = {}
+        self._due: list[tuple[float, str]] = []
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Remember the group that a trial's workers hold; a restarted trial has a new one."""
+        if PLACEMENT_GROUP in result:
+            self._groups[trial.trial_id] = result[PLACEMENT_GROUP]
+
+    def on_trial_complete(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
+        """A trial is over, early or not."""
+        self._schedule(trial)
+
+    def on_trial_error(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
+        """A trial has failed."""
+        self._schedule(trial)
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """One turn of Tune's loop."""
+        now = time.monotonic()
+        for _, group in [d for d in self._due if d[0] <= now]:
+            _remove(group)
+        self._due = [d for d in self._due if d[0] > now]
+
+    def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
+        """The sweep is over."""
+        for _, group in self._due:
+            _remove(group)
+
+    def _schedule(self, trial: Trial) -> None:
+        group = self._groups.pop(trial.trial_id, None)
+        if group:
+            self._due.append((time.monotonic() + REAP_SECONDS, group))
+
+
+def _remove(group: str) -> None:
+    remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group))))

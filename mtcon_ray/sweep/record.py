@@ -1,0 +1,89 @@
+"""What the driver writes down: the sweep's own record, and each trial's beginning and end."""
+
+from pathlib import Path
+from typing import Any
+
+from optuna.trial import FrozenTrial
+
+from mtcon_ray.spec import RunSpec
+from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL
+from mtcon_ray.sweep.trial import Outcome
+from mtcon_ray.tracking.spool import Spool
+
+STATUS = {
+    Outcome.FINISHED: "FINISHED",
+    Outcome.PRUNED: "KILLED",
+    Outcome.FAILED: "FAILED",
+    Outcome.INTERRUPTED: "KILLED",
+}
+
+
+class SweepRecord:
+    """Appends to `<sweep>/spool/`; the sender carries it to MLflow."""
+
+    def __init__(self, folder: Path, spec: RunSpec) -> None:
+        self.folder = folder
+        self.spec = spec
+        self.parent = Spool(folder / "spool" / "parent.jsonl")
+
+    def begin(self, tags: dict[str, str]) -> None:
+        """Open the parent's record, or open it again on resume."""
+        if self.parent.events():
+            self.parent.append("reopen")
+            return
+        self.parent.append("start", params={}, tags={"mtcon.sweep": self.folder.name, **tags})
+        for name in ("spec.yaml", "plan.json"):
+            self.parent.append("artifact", path=str(self.folder / name), to="")
+
+    def end(self, status: str, report: Path | None, **tags: str) -> None:
+        """Close the parent's record, its report's files beside it."""
+        for file in sorted(report.parent.iterdir()) if report else ():
+            self.parent.append("artifact", path=str(file), to="report")
+        self.parent.append("end", status=status, tags=tags)
+
+    def trial_started(self, trial: FrozenTrial) -> None:
+        """Open a trial's record with what it is, or open it again."""
+        spool = self.spool(trial)
+        if spool.events():
+            spool.append("reopen")
+            return
+        repeat = trial.user_attrs[REPEAT]
+        spool.append(
+            "start",
+            params=trial.params,
+            tags={
+                "mtcon.trial": trial.user_attrs[TRIAL],
+                "mtcon.sweep": self.folder.name,
+                "mtcon.configuration": str(trial.user_attrs[CONFIGURATION]),
+                "mtcon.epochs": str(self.epochs(trial)),
+                "mtcon.seed": str(self.spec.seed + repeat),
+                "mtcon.checkpoints": str(self.checkpoints(trial)),
+            },
+        )
+
+    def trial_ended(self, trial: FrozenTrial, outcome: Outcome, reason: str | None) -> None:
+        """Close a trial's record; a finished one's checkpoints become artifacts."""
+        spool = self.spool(trial)
+        if outcome is Outcome.FINISHED:
+            for file in ("best.pt", "last.pt"):
+                path = self.checkpoints(trial) / file
+                if path.exists():
+                    spool.append("artifact", path=str(path), to="checkpoints")
+        tags: dict[str, Any] = {}
+        if outcome in (Outcome.PRUNED, Outcome.INTERRUPTED):
+            tags[f"mtcon.{outcome}"] = "true"
+        if reason:
+            tags["mtcon.reason"] = reason[:4000]
+        spool.append("end", status=STATUS[outcome], tags=tags)
+
+    def spool(self, trial: FrozenTrial) -> Spool:
+        """The record of one trial."""
+        return Spool(self.folder / "spool" / f"{trial.user_attrs[TRIAL]}.jsonl")
+
+    def checkpoints(self, trial: FrozenTrial) -> Path:
+        """The folder of one trial's checkpoints."""
+        return self.folder / "checkpoints" / str(trial.user_attrs[TRIAL])
+
+    def epochs(self, trial: FrozenTrial) -> int:
+        """The trial's own budget."""
+        return int(trial.params.get("train.epochs", self.spec.train.epochs))

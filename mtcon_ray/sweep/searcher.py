@@ -1,0 +1,130 @@
+"""Between Ray Tune and the study: hands out trials, and tells the study what became of them."""
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+from ray.tune.search import Searcher
+
+from mtcon_ray.sweep.scheduler import OBJECTIVE
+from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, Suggester
+from mtcon_ray.sweep.trial import Outcome
+
+# What the driver is told: the trial as the study knows it, and how it ended.
+OnStart = Callable[[FrozenTrial, bool], None]
+OnEnd = Callable[[FrozenTrial, "Outcome", str | None], None]
+
+
+class StudySearcher(Searcher):
+    """Gives Tune the interrupted trials first, then new ones; tells the study the truth.
+
+    A trial stopped early is PRUNED with its last value, one without a finite value FAIL, one
+    interrupted stays RUNNING and is given out again at resume.
+    """
+
+    def __init__(
+        self,
+        suggester: Suggester,
+        continued: list[FrozenTrial],
+        *,
+        max_concurrent: int,
+        stopping: Callable[[], bool],
+        on_start: OnStart,
+        on_end: OnEnd,
+        explain: Callable[[str], str],
+    ) -> None:
+        super().__init__(metric=OBJECTIVE, mode="max")
+        self._suggester = suggester
+        self._study = suggester.study
+        self._continued = list(continued)
+        self._max_concurrent = max_concurrent
+        self._stopping = stopping
+        self._on_start = on_start
+        self._on_end = on_end
+        self._explain = explain
+        self._live: dict[str, int] = {}  # Tune's trial id -> number in the study
+
+    def suggest(self, trial_id: str) -> Any:
+        """The next trial's configuration, None while enough are running, or FINISHED."""
+        if self._stopping():
+            return str(Searcher.FINISHED)
+        if len(self._live) >= self._max_concurrent:
+            return None
+        again = bool(self._continued)
+        trial = self._continued.pop(0) if again else self._suggester.next()
+        if trial is None:
+            return str(Searcher.FINISHED)
+        self._live[trial_id] = trial.number
+        self._on_start(trial, again)
+        return {
+            "trial": trial.user_attrs[TRIAL],
+            "repeat": trial.user_attrs[REPEAT],
+            "values": trial.params,
+        }
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Record a validation accuracy at its epoch; an epoch already recorded is left alone."""
+        trial = self._frozen(trial_id)
+        value, epoch = result.get(OBJECTIVE), result.get("epoch")
+        if value is None or epoch is None or epoch in trial.intermediate_values:
+            return
+        optuna.trial.Trial(self._study, trial._trial_id).report(value, step=epoch)
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Tell the study how the trial ended."""
+        if result:
+            self.on_trial_result(trial_id, result)
+        trial = self._frozen(trial_id)
+        del self._live[trial_id]
+        outcome, reason = self._outcome(trial, result, error)
+        tell(self._study, trial, outcome, result.get(OBJECTIVE) if result else None, reason)
+        self._on_end(trial, outcome, reason)
+
+    def _outcome(
+        self, trial: FrozenTrial, result: dict[str, Any] | None, error: bool
+    ) -> tuple[Outcome, str | None]:
+        outcome = Outcome((result or {}).get("outcome", Outcome.TRAINING))
+        if self._stopping() and (error or outcome is Outcome.TRAINING):
+            return Outcome.INTERRUPTED, None
+        if error:
+            return Outcome.FAILED, self._explain(trial.user_attrs[TRIAL])
+        if outcome is Outcome.TRAINING:  # Tune stopped it between two reports
+            return Outcome.PRUNED, None
+        return outcome, (result or {}).get("reason")
+
+    def _frozen(self, trial_id: str) -> FrozenTrial:
+        return self._study.get_trials(deepcopy=False)[self._live[trial_id]]
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: the study's journal is the state."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing: the study's journal is the state."""
+
+
+def tell(
+    study: optuna.Study,
+    trial: FrozenTrial,
+    outcome: Outcome,
+    value: float | None,
+    reason: str | None,
+) -> None:
+    """Close a trial in the study; an interrupted one stays open."""
+    if outcome is Outcome.INTERRUPTED:
+        return
+    if reason:
+        optuna.trial.Trial(study, trial._trial_id).set_user_attr(REASON, reason)
+    finite = value is not None and math.isfinite(value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        if outcome is Outcome.FINISHED and finite:
+            study.tell(trial.number, value)
+        elif outcome is Outcome.PRUNED and finite:
+            study.tell(trial.number, state=TrialState.PRUNED)
+        else:
+            study.tell(trial.number, state=TrialState.FAIL)

@@ -1,0 +1,161 @@
+"""Optuna's study: the lasting truth of what was tried, and where new configurations come from.
+
+Every sampler is made anew for each suggestion from (seed, number of the suggestion), so that a
+resumed sweep is asked the same questions with the same randomness as one that never stopped.
+"""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+
+from mtcon_ray.search.space import Dimension, Point, grid_points
+from mtcon_ray.search.spec import SearchSpec
+
+# How often a sampler may repeat itself before the space counts as exhausted.
+MAX_DUPLICATES = 200
+
+TRIAL = "mtcon.trial"
+REPEAT = "mtcon.repeat"
+REASON = "mtcon.reason"
+CONFIGURATION = "mtcon.configuration"
+
+
+def open_study(journal: Path | None, name: str) -> optuna.Study:
+    """The study in a journal file, made if absent; in memory without a file."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = JournalStorage(JournalFileBackend(str(journal))) if journal else None
+    return optuna.create_study(
+        storage=storage, study_name=name, direction="maximize", load_if_exists=True
+    )
+
+
+def distribution(dimension: Dimension) -> BaseDistribution:
+    """Optuna's distribution of one searched field."""
+    if dimension.values is not None:
+        return CategoricalDistribution(dimension.values)
+    if dimension.int_ is not None:
+        return IntDistribution(*dimension.int_)
+    if dimension.loguniform is not None:
+        return FloatDistribution(*dimension.loguniform, log=True)
+    assert dimension.uniform is not None
+    return FloatDistribution(*dimension.uniform)
+
+
+class Suggester:
+    """Hands out the trials of a sweep, each once, as named and stored trials of the study."""
+
+    def __init__(self, study: optuna.Study, search: SearchSpec, seed: int) -> None:
+        self.study = study
+        self.search = search
+        self.seed = seed
+        self.distributions = {p: distribution(d) for p, d in search.space.items()}
+        self.num_given = len(named_trials(study))
+        self._enqueue_known_points()
+
+    @property
+    def num_trials(self) -> int:
+        """Trainings of the whole sweep: configurations times repeats."""
+        return self.search.num_configurations * self.search.repeats
+
+    def next(self) -> FrozenTrial | None:
+        """A new trial in state RUNNING, or None once all are given or the space is exhausted."""
+        if self.num_given >= self.num_trials:
+            return None
+        configuration, repeat = divmod(self.num_given, self.search.repeats)
+        if repeat:
+            first = self._first_of(configuration)
+            self.study.enqueue_trial(first.params)
+        trial = self._ask() if repeat else self._ask_new()
+        if trial is None:
+            return None
+        trial.set_user_attr(TRIAL, f"trial-{self.num_given:04d}")
+        trial.set_user_attr(CONFIGURATION, configuration)
+        trial.set_user_attr(REPEAT, repeat)
+        self.num_given += 1
+        return self.study.get_trials(deepcopy=False)[trial.number]
+
+    def _enqueue_known_points(self) -> None:
+        known: Sequence[Point] = self.search.first_points
+        if self.search.sampler == "grid" and self.search.space:
+            known = [*known, *grid_points(self.search.space)]
+        with warnings.catch_warnings():
+            # A point may name some of the fields only; the sampler chooses the others.
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            for point in known:
+                self.study.enqueue_trial(point, skip_if_exists=True)
+
+    def _ask(self) -> optuna.Trial:
+        number = len(self.study.get_trials(deepcopy=False))
+        self.study.sampler = self._sampler(Random(f"{self.seed}/{number}").getrandbits(31))
+        return self.study.ask(self.distributions)
+
+    def _ask_new(self) -> optuna.Trial | None:
+        seen = {_key(t.params) for t in named_trials(self.study)}
+        for _ in range(MAX_DUPLICATES):
+            trial = self._ask()
+            if _key(trial.params) not in seen:
+                return trial
+            trial.set_user_attr(REASON, "the sampler repeated a configuration; not trained")
+            self.study.tell(trial, state=TrialState.FAIL)
+        return None
+
+    def _first_of(self, configuration: int) -> FrozenTrial:
+        return next(
+            t for t in named_trials(self.study) if t.user_attrs[CONFIGURATION] == configuration
+        )
+
+    def _sampler(self, seed: int) -> BaseSampler:
+        if self.search.sampler == "tpe":
+            return TPESampler(seed=seed, n_startup_trials=min(10, self.num_trials // 3))
+        return RandomSampler(seed=seed)
+
+
+def named_trials(study: optuna.Study) -> list[FrozenTrial]:
+    """Trials that were or are being trained, in order of suggestion."""
+    return [t for t in study.get_trials(deepcopy=False) if TRIAL in t.user_attrs]
+
+
+def preview(search: SearchSpec, seed: int, count: int) -> list[dict[str, Any]]:
+    """The first configurations that do not depend on results, at most `count`."""
+    independent = search.num_configurations
+    if search.sampler == "tpe":
+        startup = min(10, search.num_configurations * search.repeats // 3)
+        independent = max(1, startup, len(search.first_points))
+    once = search.model_copy(update={"repeats": 1})
+    suggester = Suggester(open_study(None, "preview"), once, seed)
+    points: list[dict[str, Any]] = []
+    while len(points) < min(count, independent) and (trial := suggester.next()):
+        points.append(trial.params)
+        suggester.study.tell(trial.number, 0.0)
+    return points
+
+
+def importances(study: optuna.Study) -> dict[str, float]:
+    """Share of each searched field in the differences between values; empty below 4 values.
+
+    Optuna's default evaluator; it needs at least two distinct values of two trials or more.
+    """
+    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    if len(done) < 4 or len({t.value for t in done}) < 2:
+        return {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.importance.get_param_importances(study)
+
+
+def _key(params: dict[str, Any]) -> str:
+    return repr(sorted(params.items()))

@@ -1,0 +1,156 @@
+"""One trial in a worker process: its folder, its record, its reports to Tune."""
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtcon_ray import metrics
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.errors import TrialError
+from mtcon_ray.places import store_folder
+from mtcon_ray.run import Progress, Run
+from mtcon_ray.spec import RunSpec, parse_spec
+from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE
+from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.training.distributed import ALONE, Ranks
+
+# Asking a shared file system for the stop file at every step would be felt.
+STOP_POLL_SECONDS = 0.5
+
+
+class Outcome(StrEnum):
+    """Where a trial stands; all but TRAINING are ends."""
+
+    TRAINING = "training"
+    FINISHED = "finished"
+    PRUNED = "pruned"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What Tune's config says a worker has to do."""
+
+    name: str
+    spec: RunSpec
+    sweep: Path
+    root: Path
+
+    @classmethod
+    def read(cls, config: dict[str, Any]) -> "Assignment":
+        """From a Tune config: `common` made by the driver, the rest by the searcher."""
+        common = config["common"]
+        base = parse_spec(common["spec"])
+        return cls(
+            name=config["trial"],
+            spec=base.trial(config["values"], config["repeat"]),
+            sweep=Path(common["sweep"]),
+            root=Path(common["root"]),
+        )
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the trial's checkpoints."""
+        return self.sweep / "checkpoints" / self.name
+
+    @property
+    def record(self) -> Path:
+        """The trial's spool file."""
+        return self.sweep / "spool" / f"{self.name}.jsonl"
+
+
+class StopFile:
+    """Whether the driver has asked every trial to checkpoint and end."""
+
+    def __init__(self, sweep: Path) -> None:
+        self.path = stop_path(sweep)
+        self._next_look = 0.0
+        self._seen = False
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if not self._seen and now >= self._next_look:
+            self._next_look = now + STOP_POLL_SECONDS
+            self._seen = self.path.exists()
+        return self._seen
+
+
+def stop_path(sweep: Path) -> Path:
+    """The file whose presence asks the sweep's trials to stop."""
+    return sweep / "stop"
+
+
+def trial_device(gpus: float) -> torch.device:
+    """The device that Ray left visible to this process, or the CPU."""
+    return torch.device("cuda", 0) if gpus and torch.cuda.is_available() else torch.device("cpu")
+
+
+def open_trial_data(spec: RunSpec, root: Path) -> Dataset:
+    """The trial's data, from the store that the driver has filled."""
+    return open_dataset(
+        spec.data, seed=spec.data.seed, view_size=spec.views.size, store=store_folder(root)
+    )
+
+
+def reports(
+    work: Assignment,
+    dataset: Dataset,
+    *,
+    device: torch.device,
+    ranks: Ranks = ALONE,
+    make_run: Callable[..., Run] = Run,
+) -> Generator[dict[str, Any], None, None]:
+    """Train the trial; one Tune result per validation probe and one at the end.
+
+    Epochs are recorded in the spool before the result that speaks of them leaves the process.
+    A TrialError ends the trial with outcome `failed`, and the process stays good for the next.
+    """
+    spool = Spool(work.record) if ranks.rank == 0 else None
+    epochs = work.spec.train.epochs
+    try:
+        run = make_run(
+            work.spec,
+            dataset,
+            work.checkpoints,
+            device=device,
+            ranks=ranks,
+            threads=work.spec.resources.cpus,
+            should_stop=StopFile(work.sweep),
+        )
+        for progress in _from_last(run):
+            values = dict(progress.metrics)
+            if progress.done and ranks.rank == 0:
+                values |= run.report()
+            if spool:
+                spool.append_report(progress.epoch, values)
+            if progress.evaluated or progress.done:
+                yield _result(progress, epochs, values)
+        if run.interrupted:
+            yield {"outcome": Outcome.INTERRUPTED, "done": True}
+    except TrialError as error:
+        reason = f"{type(error).__name__.removesuffix('Error')}: {error}"
+        yield {"outcome": Outcome.FAILED, "reason": reason, "done": True}
+
+
+def _from_last(run: Run) -> Iterator[Progress]:
+    """A resumed run's last epoch again, which may be on disk but not recorded, then the rest."""
+    if run.last is not None:
+        yield run.last
+    yield from run
+
+
+def _result(progress: Progress, epochs: int, values: dict[str, float]) -> dict[str, Any]:
+    return {
+        "epoch": progress.epoch,
+        BUDGET: round(100 * progress.epoch / epochs, 6),
+        OBJECTIVE: values.get(metrics.OBJECTIVE),
+        "metrics": values,
+        "outcome": Outcome.FINISHED if progress.done else Outcome.TRAINING,
+        "done": progress.done,
+    }

@@ -1,0 +1,72 @@
+"""What produced a run, as tags: code, versions, machine, command. Without secrets."""
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from mtcon_ray.tracking.server import masked
+
+PACKAGES = ("mtcon-ray", "torch", "torchvision", "numpy", "pandas", "ray", "optuna", "mlflow")
+GIT_SECONDS = 10
+
+
+def provenance(folder: Path) -> dict[str, str]:
+    """Tags `mtcon.*` of this process: git state of `folder`, versions, hardware, command line.
+
+    What cannot be found out (no git, no GPU) is left out.
+    """
+    return _git(folder) | _versions() | _hardware() | {"mtcon.command": command_line(sys.argv)}
+
+
+def command_line(arguments: list[str]) -> str:
+    """A command line as one would type it, its secrets replaced by ***."""
+    return masked(shlex.join(arguments))
+
+
+def _git(folder: Path) -> dict[str, str]:
+    def git(*arguments: str) -> str | None:
+        try:
+            answer = subprocess.run(
+                ["git", "-C", str(folder), *arguments],
+                capture_output=True,
+                text=True,
+                timeout=GIT_SECONDS,
+                env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return answer.stdout.strip() if answer.returncode == 0 else None
+
+    commit = git("rev-parse", "HEAD")
+    if commit is None:
+        return {}
+    changes = git("status", "--porcelain")
+    dirty = {} if changes is None else {"mtcon.git.dirty": str(bool(changes)).lower()}
+    return {"mtcon.git.commit": commit} | dirty
+
+
+def _versions() -> dict[str, str]:
+    tags = {"mtcon.version.python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            tags[f"mtcon.version.{package}"] = version(package)
+        except PackageNotFoundError:
+            continue
+    return tags
+
+
+def _hardware() -> dict[str, str]:
+    import torch
+
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    tags = {
+        "mtcon.platform": platform.platform(),
+        "mtcon.cpus": str(os.cpu_count()),
+        "mtcon.memory_gib": f"{memory / 2**30:.1f}",
+    }
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return tags | ({"mtcon.gpus": ", ".join(gpus)} if gpus else {})

@@ -1,0 +1,228 @@
+"""The MLflow runs of one folder: made once, found again by tags, written so that twice is once.
+
+Used by one thread at a time, except `mark_killed`.
+"""
+
+import queue
+import threading
+import time
+from pathlib import Path
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, Run, RunTag, ViewType
+from mlflow.exceptions import MlflowException
+
+from mtcon_ray.errors import TrackingError
+from mtcon_ray.tracking.server import LostError, RefusedError, artifact_location, open_client
+from mtcon_ray.tracking.spool import Event
+
+PARENT = "parent"
+IDENTITY = "mtcon.id"
+ENDING_TAGS = ("mtcon.pruned", "mtcon.interrupted", "mtcon.reason")
+MAX_METRICS_PER_BATCH = 1000
+MAX_PER_BATCH = 100
+MAX_VALUE = 5000  # characters of a tag or parameter that every server takes
+
+
+class Runs:
+    """The parent run and its children by name ("parent", "trial-0003").
+
+    `identity` tells this folder from another of the same name. Connects when constructed.
+    """
+
+    def __init__(self, uri: str, experiment: str, folder: Path, identity: str) -> None:
+        self.ids: dict[str, str] = {}
+        self.open: dict[str, str] = {}
+        self._ended: set[str] = set()  # found with a status that a later event may contradict
+        self._found: set[str] = set()  # may hold epochs that are about to be sent again
+        self._logged: dict[tuple[str, str], set[int]] = {}
+        self._doubtful = False
+        self._client: MlflowClient = open_client(uri)
+        self._folder = folder
+        self._identity = identity
+        self.experiment_id = self._experiment(experiment, artifact_location(uri, folder.parents[1]))
+        self.find()
+
+    def find(self) -> None:
+        """Look up the runs of this folder; a run that was made twice is reduced to its first."""
+        self.ids, self.open = {}, {}
+        self._ended, self._found, self._logged = set(), set(), {}
+        for run in self._search():
+            name = run.data.tags.get("mtcon.trial", PARENT)
+            if name in self.ids:
+                if run.info.lifecycle_stage == "active":
+                    self._client.delete_run(run.info.run_id)
+                continue
+            self.ids[name] = run.info.run_id
+            self._found.add(name)
+            if run.info.status == "RUNNING":
+                self.open[name] = run.info.run_id
+            else:
+                self._ended.add(name)
+
+    def send(self, name: str, events: list[Event]) -> None:
+        """Write one event, or several reports, to a run, which is made if it is new.
+
+        Raises RefusedError or LostError, and whatever the client raises when nobody answers.
+        """
+        try:
+            if name not in self.ids:
+                self._create(name, events[0])
+            match events[0]["kind"]:
+                case "start":
+                    self._params(name, events[0])
+                case "report":
+                    self._reports(name, events)
+                case "artifact":
+                    self._artifact(name, events[0])
+                case "end":
+                    self._end(name, events[0])
+                case "reopen":
+                    self._reopen(name)
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                raise LostError(str(error)) from error
+            if error.error_code == "INVALID_PARAMETER_VALUE":
+                raise RefusedError(str(error)) from error
+            raise
+
+    def answers(self) -> bool:
+        """Whether the server answers at all, so that a failure is the artifact store's."""
+        try:
+            self._client.get_experiment(self.experiment_id)
+        except Exception:
+            return False
+        return True
+
+    def mark_killed(self, limit: float) -> int:
+        """Set every open run to KILLED within `limit` seconds; how many were. From any thread."""
+        todo: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        for item in list(self.open.items()):
+            todo.put(item)
+        marked: list[str] = []
+
+        def work() -> None:
+            try:
+                while True:
+                    name, run_id = todo.get_nowait()
+                    self._client.set_terminated(run_id, "KILLED")
+                    self.open.pop(name, None)
+                    marked.append(name)
+            except Exception:  # nothing left, or nobody answers: resume puts it right
+                return
+
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(min(8, todo.qsize()))]
+        deadline = time.monotonic() + limit
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return len(marked)
+
+    def _experiment(self, name: str, artifacts: str | None) -> str:
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is None:
+            try:
+                return str(self._client.create_experiment(name, artifact_location=artifacts))
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+                return self._experiment(name, artifacts)
+        if experiment.lifecycle_stage != "active":
+            raise TrackingError(
+                f"experiment {name!r} must not be deleted; restore it with `mlflow experiments "
+                f"restore -x {experiment.experiment_id}` or choose another tracking.experiment"
+            )
+        return str(experiment.experiment_id)
+
+    def _search(self) -> list[Run]:
+        """This folder's runs, deleted ones too: what the user deleted is not made again."""
+        runs: list[Run] = []
+        token: str | None = None
+        while token != "":
+            page = self._client.search_runs(
+                [self.experiment_id],
+                f"tags.`{IDENTITY}` = '{self._identity}'",
+                run_view_type=ViewType.ALL,
+                order_by=["attributes.start_time ASC"],
+                page_token=token,
+            )
+            runs += page
+            token = page.token or ""
+        return sorted(runs, key=lambda run: run.info.lifecycle_stage != "active")
+
+    def _create(self, name: str, event: Event) -> None:
+        tags = {k: str(v)[:MAX_VALUE] for k, v in event.get("tags", {}).items()}
+        tags[IDENTITY] = self._identity
+        if name != PARENT:
+            tags |= {"mtcon.trial": name, "mlflow.parentRunId": self.ids[PARENT]}
+        if self._folder.parent.name == "sweeps":
+            tags["mtcon.sweep"] = self._folder.name
+        title = self._folder.name if name == PARENT else name
+        try:
+            run = self._client.create_run(
+                self.experiment_id, start_time=event["time_ms"], tags=tags, run_name=title
+            )
+        except MlflowException as error:
+            self._doubtful = True  # it may have been made, the answer lost
+            if error.error_code == "INVALID_PARAMETER_VALUE":
+                raise TrackingError(f"run {title!r} was refused: {error}") from error
+            raise
+        self.ids[name] = self.open[name] = run.info.run_id
+
+    def _params(self, name: str, event: Event) -> None:
+        params = [Param(k, str(v)[:MAX_VALUE]) for k, v in event.get("params", {}).items()]
+        for i in range(0, len(params), MAX_PER_BATCH):
+            self._client.log_batch(
+                self.ids[name], params=params[i : i + MAX_PER_BATCH], synchronous=True
+            )
+
+    def _reports(self, name: str, events: list[Event]) -> None:
+        metrics = [
+            Metric(key, value, event["time_ms"], event["epoch"])
+            for event in events
+            if not self._is_logged(name, event)
+            for key, value in sorted(event["metrics"].items())
+        ]
+        if metrics and name in self._ended:
+            self._reopen(name)
+        for i in range(0, len(metrics), MAX_METRICS_PER_BATCH):
+            self._client.log_batch(
+                self.ids[name], metrics=metrics[i : i + MAX_METRICS_PER_BATCH], synchronous=True
+            )
+
+    def _is_logged(self, name: str, event: Event) -> bool:
+        """Whether a run that was found again has this epoch: its last metric in order of names."""
+        if name not in self._found or not event["metrics"]:
+            return False
+        key = max(event["metrics"])
+        if (name, key) not in self._logged:
+            history = self._client.get_metric_history(self.ids[name], key)
+            self._logged[name, key] = {metric.step for metric in history}
+        return event["epoch"] in self._logged[name, key]
+
+    def _artifact(self, name: str, event: Event) -> None:
+        path = Path(event["path"])
+        if not path.exists():
+            raise RefusedError(f"{path} is not there any more")
+        log = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
+        log(self.ids[name], str(path), event.get("to") or None)
+
+    def _end(self, name: str, event: Event) -> None:
+        tags = [RunTag(k, str(v)[:MAX_VALUE]) for k, v in event.get("tags", {}).items()]
+        self._client.log_batch(self.ids[name], tags=tags, synchronous=True)
+        self._client.set_terminated(self.ids[name], event["status"], event["time_ms"])
+        self.open.pop(name, None)
+        if name == PARENT and self._doubtful:
+            self.find()
+            self._doubtful = False
+
+    def _reopen(self, name: str) -> None:
+        run_id = self.ids[name]
+        tags = self._client.get_run(run_id).data.tags
+        for tag in ENDING_TAGS:
+            if tag in tags:
+                self._client.delete_tag(run_id, tag)
+        self._client.update_run(run_id, "RUNNING")
+        self._ended.discard(name)
+        self.open[name] = run_id

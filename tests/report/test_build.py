@@ -1,0 +1,255 @@
+"""The page as written, for every kind of sweep that there can be."""
+
+import dataclasses
+import html
+import re
+import time
+from base64 import b64decode
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pytest
+
+from mtcon_ray import metrics
+from mtcon_ray.report.build import build_report
+from mtcon_ray.results import SweepResults
+from mtcon_ray.tracking.spool import Spool
+from tests.report.conftest import MakeSweep
+
+VOID = {"meta", "img", "br", "wbr", "link", "hr", "input"}
+HTML_NAME = '<script>alert("1")</script> & more'
+
+
+class Page(HTMLParser):
+    """What a browser would make of the page; fails on tags that do not nest."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.source = path.read_text(encoding="utf-8")
+        self.open: list[str] = []
+        self.pictures: list[bytes] = []
+        self.links: list[str] = []
+        self.tags: set[str] = set()
+        self.words: list[str] = []
+        self.feed(self.source)
+        assert self.open == []
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        found = dict(attrs)
+        self.links += [str(found[k]) for k in ("src", "href") if k in found]
+        if tag == "img":
+            assert found["alt"]
+            head, data = str(found["src"]).split(",", 1)
+            assert head == "data:image/png;base64"
+            self.pictures.append(b64decode(data))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.words.append(data)
+
+
+def built(
+    results: SweepResults,
+    importances: Mapping[str, float] | None = None,
+    ui: str | None = "mlflow ui",
+) -> Page:
+    """The report's page, read back."""
+    return Page(build_report(results, dict(importances or {}), ui_command=ui))
+
+
+def test_a_temperature_sweep_is_told_in_full(sweep: MakeSweep) -> None:
+    """Headline, facts, tables, figures, failure, commands: each with this sweep's own numbers."""
+    results = sweep(statuses={0: "PRUNED", 1: "FAILED", 5: "PRUNED", 6: "PRUNED"})
+    page = built(results)
+    winner = results.winner
+    assert winner is not None
+    sentence = page.text.split("Trials 7")[0]
+    assert f"temperature = {winner.params['method.temperature']} won" in sentence
+    assert f"{winner.value:.3f} ±" in sentence
+    assert "bootstrap deviations) above the runner-up" in sentence
+    assert "3 finished, 3 stopped early, 1 failed" in page.text
+    assert "Epochs saved 40 33% of the budget" in page.text  # 15 + 10 + 15 of 82 + 40
+    assert "brand held out 43 0.023 0.300 ± 0.010" in page.text
+    assert "trial-0001 gradient is not finite" in page.text
+    assert f"mtcon-ray sweep {results.folder}/spec.yaml" in page.text
+    assert f"--set method.temperature={winner.params['method.temperature']}" in page.text
+    assert "mlflow ui" in page.text
+
+
+def test_page_is_self_contained_and_its_figures_lie_beside_it(sweep: MakeSweep) -> None:
+    """No script, no network: only data, the same that the PNG files hold."""
+    results = sweep()
+    page = built(results, {"method.temperature": 0.8, "train.lr": 0.2})
+    assert "script" not in page.tags
+    assert all(link.startswith("data:") for link in page.links)
+    assert not re.search(r"url\(|@import|https?://", page.source)
+    files = {p.name: p.read_bytes() for p in (results.folder / "report").glob("*.png")}
+    assert sorted(files.values()) == sorted(page.pictures)
+    assert set(files) == {
+        "parameter-0-method-temperature.png",
+        "epochs.png",
+        "winner.png",
+        "importance.png",
+    }
+    assert not list((results.folder / "report").glob("*.part"))
+
+
+def test_same_results_give_the_same_page(sweep: MakeSweep) -> None:
+    """No clock and no random number: a page changes only where the sweep did."""
+    results = sweep()
+    assert built(results).source == built(results).source
+
+
+def test_rebuilt_report_drops_figures_that_are_no_longer_true(sweep: MakeSweep) -> None:
+    """A figure of an earlier state must not stay beside the new page."""
+    results = sweep()
+    built(results)
+    built(dataclasses.replace(results, trials=()))
+    assert not list((results.folder / "report").glob("*.png"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"points": ()}, "No trial was started"),
+        ({"statuses": dict.fromkeys(range(7), "FAILED")}, "so there is no winner"),
+        ({"statuses": dict.fromkeys(range(7), "PRUNED")}, "so there is no winner"),
+        ({"statuses": dict.fromkeys(range(7), "RUNNING")}, "7 running"),
+        ({"points": ({"method.temperature": 0.1},)}, "No other configuration"),
+        ({"points": ({},), "search": {}}, "trial-0000 reached a mean validation accuracy"),
+        ({"with_std": False}, "nothing can be said about how sure"),
+        ({"with_sigma": False}, "won with"),
+        ({"tasks": ["kind"], "held_out": []}, "Held out none"),
+        ({"statuses": {3: "INTERRUPTED"}}, "trial-0003 interrupted; no reason was recorded"),
+    ],
+)
+def test_every_kind_of_sweep_has_a_page(
+    sweep: MakeSweep, options: dict[str, Any], words: str
+) -> None:
+    """Nothing finished, nothing searched, values missing: said in words, never a crash."""
+    assert words in built(sweep(**options)).text
+
+
+def test_missing_plan_costs_class_counts_only(sweep: MakeSweep) -> None:
+    """A sweep cut off before its plan was written still has a report."""
+    page = built(dataclasses.replace(sweep(), plan={}))
+    assert "brand held out — — 0.300 ± 0.010" in page.text
+
+
+def test_names_and_reasons_are_text_never_markup(sweep: MakeSweep) -> None:
+    """HTML, mathematics and scripts without a glyph in labels, values and reasons."""
+    tasks = [HTML_NAME, "price ($) in $", "色_{x}"]
+    points = [{"data.label_noise.<b>": 0.1}, {"data.label_noise.<b>": 0.2}]
+    results = sweep(
+        tasks=tasks,
+        held_out=["<i>brand"],
+        statuses={1: "FAILED"},
+        reason=f"line 1\n{HTML_NAME}\udc80",
+        points=points,
+        search={"data.label_noise.price ($) in $": {"choice": [0.1, 0.2]}},
+    )
+    trials = [
+        dataclasses.replace(
+            t, params={"data.label_noise.price ($) in $": p["data.label_noise.<b>"]}
+        )
+        for t, p in zip(results.trials, points, strict=True)
+    ]
+    page = built(dataclasses.replace(results, trials=tuple(trials)), ui="mlflow <ui>")
+    assert page.tags.isdisjoint({"script", "b", "i", "ui"})
+    assert html.escape(HTML_NAME, quote=False).replace('"', "&#34;") in page.source
+    assert "mlflow <ui>" in page.text
+
+
+def test_long_names_and_reasons_fit(sweep: MakeSweep) -> None:
+    """Cut in figures and in the leaderboard, whole once among the failures."""
+    reason = "word " * 500
+    results = sweep(tasks=["a-very-long-label-column " * 4], statuses={0: "FAILED"}, reason=reason)
+    assert built(results).text.count("word") == 500 + 32  # 159 letters of it in the leaderboard
+
+
+def test_categories_and_several_parameters_have_a_figure_each(sweep: MakeSweep) -> None:
+    """One figure per searched field; values that are no numbers stand side by side."""
+    search = {
+        "method.weighting": {"choice": ["learned", "equal"]},
+        "train.lr": {"loguniform": [0.01, 1.0]},
+        "train.epochs": {"int": [5, 20]},
+    }
+    points = [
+        {"method.weighting": w, "train.lr": lr, "train.epochs": 20}
+        for w in ("learned", "equal")
+        for lr in (0.02, 0.1, 0.5)
+    ]
+    results = sweep(points=points, search=search)
+    page = built(results, {"train.lr": 0.7, "method.weighting": 0.2, "train.epochs": 0.1})
+    assert len(page.pictures) == 3 + 3
+    assert "weighting = " in page.text
+
+
+def test_repeats_are_told_as_mean_and_deviation(sweep: MakeSweep) -> None:
+    """The headline speaks of the configuration; a table has each, the winner's test over seeds."""
+    results = sweep(points=({"method.temperature": 0.1}, {"method.temperature": 0.5}), repeats=3)
+    page = built(results)
+    assert "(mean and deviation over 3 seeds)" in page.text
+    assert "Over the winner's seeds" in page.text
+    assert "Seed 0 to 2, each configuration 3 times" in page.text
+
+
+def test_clock_and_provenance_come_from_the_parents_record(
+    sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 s, a pause of an hour before the resume, 25 s more."""
+    results = sweep()
+    parent = Spool(results.folder / "spool" / "parent.jsonl")
+    for at, kind in ((0, "start"), (100, "end"), (3700, "reopen"), (3725, "end")):
+        with monkeypatch.context() as patched:
+            patched.setattr("time.time_ns", lambda at=at: at * 10**9)
+            tags = {"mtcon.git_commit": "3f9c2d1"} if kind == "start" else {}
+            parent.append(kind, tags=tags, status="FINISHED")  # type: ignore[arg-type]
+    page = built(results)
+    assert "Time 2 min 5 s" in page.text
+    assert "git_commit 3f9c2d1" in page.text
+
+
+def test_building_leaves_matplotlib_as_it_was(sweep: MakeSweep) -> None:
+    """A caller's own plots keep their look."""
+    before = dict(matplotlib.rcParams)
+    built(sweep())
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_two_hundred_trials_take_seconds(sweep: MakeSweep) -> None:
+    """Under 10 s of this process's CPU, with two searched fields."""
+    points = [
+        {"method.temperature": 0.03 + i / 210, "train.lr": 0.01 + i / 300} for i in range(200)
+    ]
+    search = {
+        "method.temperature": {"loguniform": [0.03, 1.0]},
+        "train.lr": {"uniform": [0.01, 1.0]},
+    }
+    results = sweep(
+        points=points, search=search, statuses=dict.fromkeys(range(0, 200, 3), "PRUNED")
+    )
+    began = time.process_time()
+    page = built(results)
+    assert time.process_time() - began < 10
+    assert page.source.count("<tr") >= 200
+
+
+def test_accuracies_are_read_from_the_last_epoch_alone(sweep: MakeSweep) -> None:
+    """A test accuracy of an earlier epoch, if there were one, is not the reported one."""
+    results = sweep(points=({"method.temperature": 0.1},))
+    trial = results.trials[0]
+    name = metrics.accuracy("test", "category")
+    first = (1, {**trial.reports[0][1], name: 0.123})
+    early = dataclasses.replace(trial, reports=(first, *trial.reports[1:]))
+    assert "0.123" not in built(dataclasses.replace(results, trials=(early,))).text

@@ -1,0 +1,29 @@
+"""How a searched parameter's axis is chosen."""
+
+import pytest
+
+from mtcon_ray.report.parameters import axis_scale
+from mtcon_ray.search.space import Dimension, Value
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "scale"),
+    [
+        ("loguniform", [0.1, 1.0], "log"),
+        ("uniform", [0.1, 1.0], "linear"),
+        ("int", [1, 100], "linear"),
+        ("grid", [0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0], "log"),
+        ("grid", [16, 32, 64, 128], "log"),
+        ("grid", [25, 50, 100, 150, 200, 300], "linear"),
+        ("grid", [0.0, 0.01, 0.1, 1.0], "linear"),
+        ("choice", [10, 1000], "linear"),
+        ("choice", ["learned", "equal"], "categorical"),
+        ("choice", [None, 1.0, 2.0], "categorical"),
+        ("choice", [True, False], "categorical"),
+    ],
+)
+def test_scale_follows_the_dimension_or_its_values(
+    kind: str, values: list[Value], scale: str
+) -> None:
+    """Log where the range is, or where listed values are evenly spaced in the logarithm."""
+    assert axis_scale(Dimension.model_validate({kind: values}), values) == scale

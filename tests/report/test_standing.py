@@ -1,0 +1,118 @@
+"""Who won and by how much."""
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from mtcon_ray import metrics
+from mtcon_ray.report.standing import configurations, deviation, margin, probe_values, verdict
+from mtcon_ray.results import Status, SweepResults, TrialResult
+from tests.report.conftest import MakeSweep
+
+POINTS = ({"method.temperature": 0.1}, {"method.temperature": 0.2}, {"method.temperature": 0.5})
+
+
+def with_values(results: SweepResults, values: list[float | None], std: float) -> SweepResults:
+    """The sweep with each trial's one task at a value, known to a deviation."""
+
+    def trial(old: TrialResult, value: float | None) -> TrialResult:
+        accuracy = {} if value is None else {metrics.OBJECTIVE: value}
+        last = (old.last_epoch, {**accuracy, metrics.accuracy_std("val", "kind"): std})
+        return dataclasses.replace(old, reports=(last,))
+
+    trials = tuple(trial(t, v) for t, v in zip(results.trials, values, strict=True))
+    return dataclasses.replace(results, trials=trials)
+
+
+def test_lead_in_deviations_of_the_difference_by_hand(sweep: MakeSweep) -> None:
+    """0.74 against 0.70, each known to 0.01: 0.04 / (0.01 sqrt 2)."""
+    found = margin(with_values(sweep(points=POINTS, tasks=["kind"]), [0.6, 0.74, 0.7], 0.01))
+    assert found is not None
+    assert found.runner_up.params == {"method.temperature": 0.5}
+    assert found.gap == pytest.approx(0.04)
+    assert found.deviations == pytest.approx(4 / math.sqrt(2))
+
+
+def test_deviation_of_the_mean_over_two_tasks_by_hand(sweep: MakeSweep) -> None:
+    """Deviations 0.03 and 0.04 of two tasks: half of 0.05."""
+    trial = sweep(points=POINTS[:1], tasks=["a", "b"]).trials[0]
+    values = {
+        metrics.OBJECTIVE: 0.5,
+        metrics.accuracy_std("val", "a"): 0.03,
+        metrics.accuracy_std("val", "b"): 0.04,
+    }
+    trial = dataclasses.replace(trial, reports=((20, values),))
+    assert deviation(trial, ("a", "b")) == pytest.approx(0.025)
+    assert deviation(trial, ("a", "b", "c")) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "counts"), [("FINISHED", True), ("PRUNED", False), ("FAILED", False)]
+)
+def test_only_a_full_budget_can_be_runner_up(
+    sweep: MakeSweep, status: Status, counts: bool
+) -> None:
+    """A trial that was stopped or failed is no measure of the winner's lead."""
+    found = margin(sweep(points=POINTS[:2], statuses={1: status}))
+    assert (found is not None) == counts
+
+
+def test_no_deviation_leaves_the_lead_uncounted(sweep: MakeSweep) -> None:
+    """Neither absent nor zero deviations may be divided by."""
+    results = sweep(points=POINTS, tasks=["kind"])
+    for bare in (sweep(points=POINTS, with_std=False), with_values(results, [0.6, 0.7, 0.8], 0.0)):
+        found = margin(bare)
+        assert found is not None
+        assert found.deviations is None
+        assert "nothing can be said" in verdict(found)
+
+
+@pytest.mark.parametrize(
+    ("second", "words"), [(0.695, "Too close"), (0.68, "likely"), (0.6, "clear lead")]
+)
+def test_words_follow_the_lead(sweep: MakeSweep, second: float, words: str) -> None:
+    """At deviations of 0.01, leads of 0.35, 1.4 and 7 deviations of the difference."""
+    found = margin(with_values(sweep(points=POINTS, tasks=["kind"]), [0.1, 0.7, second], 0.01))
+    assert found is not None
+    assert words in verdict(found)
+
+
+def test_seeds_of_a_configuration_are_one_competitor(sweep: MakeSweep) -> None:
+    """The best single seed loses to the better mean, and its own sister is no runner-up."""
+    results = with_values(
+        sweep(points=POINTS[:2], tasks=["kind"], repeats=2), [0.8, 0.6, 0.75, 0.73], 0.01
+    )
+    first, second = configurations(results)
+    assert first.params == {"method.temperature": 0.2}
+    assert first.value == pytest.approx(0.74)
+    assert first.spread == pytest.approx(0.02 / math.sqrt(2))
+    assert second.value == pytest.approx(0.7)
+    found = margin(results)
+    assert found is not None
+    assert found.gap == pytest.approx(0.04)
+
+
+def test_survivor_of_early_stopping_comes_after_complete_configurations(sweep: MakeSweep) -> None:
+    """A mean over the seeds that were not stopped is flattered, and the verdict says so."""
+    results = sweep(points=POINTS[:2], tasks=["kind"], repeats=2, statuses={1: "FAILED"})
+    results = with_values(results, [0.8, 0.6, 0.75, 0.73], 0.01)
+    assert [len(c.trials) for c in configurations(results)] == [2, 1]
+    found = margin(results)
+    assert found is not None
+    assert found.gap < 0
+    assert "flatters" in verdict(found)
+
+
+def test_probe_values_are_those_of_the_last_probe(sweep: MakeSweep) -> None:
+    """Epochs without a probe are passed over; a last probe that is not finite gives nothing."""
+    trial = sweep(points=POINTS[:1]).trials[0]
+
+    def read(*reports: dict[str, Any]) -> dict[str, float]:
+        return probe_values(dataclasses.replace(trial, reports=tuple(enumerate(reports, 1))))
+
+    probe = {metrics.OBJECTIVE: 0.5}
+    assert read({metrics.OBJECTIVE: 0.4}, probe, {"loss": 1.0}) == probe
+    assert read(probe, {metrics.OBJECTIVE: math.nan}) == {}
+    assert read() == {}

@@ -1,0 +1,50 @@
+"""Commands that a reader copies."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from mtcon_ray.report.text import commands, params_text, value_text
+from mtcon_ray.spec import load_spec
+from tests.report.conftest import MakeSweep
+
+NOISE = "data.label_noise.heel height"
+
+
+def test_winner_command_gives_back_its_values(sweep: MakeSweep, tmp_path: Path) -> None:
+    """Through the shell and the spec's own reader, with names that need quoting."""
+    params = {NOISE: 1e-05, "method.temperature": 0.1, "train.max_grad_norm": None}
+    search = {
+        NOISE: {"uniform": [0, 0.5]},
+        "method.temperature": {"loguniform": [0.03, 1]},
+        "train.max_grad_norm": {"choice": [None, 1.0]},
+    }
+    results = sweep(points=[params], search=search, tasks=["heel height"])
+    results = replace(results, trials=(replace(results.trials[0], seed=7),))
+    (_, whole), (_, alone) = commands(results, tmp_path / "my spec.yaml")
+    assert shlex.split(whole) == ["mtcon-ray", "sweep", str(tmp_path / "my spec.yaml")]
+    words = shlex.split(alone.replace("\\\n", ""))
+    assert words[:3] == ["mtcon-ray", "train", str(tmp_path / "my spec.yaml")]
+    file = tmp_path / "my spec.yaml"
+    file.write_text(
+        "name: x\nmethod: {name: mtcon}\n"
+        "data: {kind: table, csv: c, images: i, image_column: image, tasks: [heel height]}\n"
+    )
+    spec = load_spec(file, [w for w in words[3:] if w != "--set"])
+    assert spec.data.label_noise == {"heel height": 1e-05}
+    assert spec.method.temperature == 0.1
+    assert spec.train.max_grad_norm is None
+    assert spec.seed == 7
+
+
+def test_no_winner_no_command_for_it(sweep: MakeSweep, tmp_path: Path) -> None:
+    """A sweep whose trials all failed can still be run again."""
+    results = sweep(statuses=dict.fromkeys(range(7), "FAILED"))
+    assert len(commands(results, tmp_path)) == 1
+
+
+def test_sentences_stay_short_and_unambiguous() -> None:
+    """Last parts of paths where they differ, whole paths else; at most three are named."""
+    assert params_text({"a.lr": 1.0, "b.lr": 2}) == "a.lr = 1, b.lr = 2"
+    assert params_text({f"a.{n}": 1 for n in "stuvw"}) == "s = 1, t = 1, u = 1 and 2 more"
+    assert value_text("<b>") == "<b>"

@@ -1,0 +1,67 @@
+"""The core runs without Ray, MLflow and Optuna, and importing the package costs nothing."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parent.parent
+OUTER = {"tracking", "single.py", "sweep", "cli", "__main__.py"}
+# The core, and what of the rest is pure.
+PURE = [
+    path
+    for path in sorted((REPOSITORY / "mtcon_ray").rglob("*.py"))
+    if path.relative_to(REPOSITORY).parts[1] not in OUTER
+]
+
+BLOCKED_IMPORTS = """
+import importlib, sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"ray", "mlflow", "optuna"}:
+            raise ModuleNotFoundError(f"{name} is blocked", name=name)
+
+sys.meta_path.insert(0, Blocker())
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+"""
+
+
+def run_python(code: str, *arguments: str) -> str:
+    """Standard output of a fresh Python at the repository's root."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def module_name(path: Path) -> str:
+    """`mtcon_ray.data` for mtcon_ray/data/__init__.py."""
+    parts = path.relative_to(REPOSITORY).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def test_core_imports_without_ray_mlflow_and_optuna() -> None:
+    run_python(BLOCKED_IMPORTS, *map(module_name, PURE))
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    code = """
+import json, sys
+before = set(sys.modules)
+import mtcon_ray
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+    assert json.loads(run_python(code)) == ["mtcon_ray"]
+
+
+def test_the_command_line_starts_without_ray_mlflow_and_optuna() -> None:
+    """`mtcon-ray validate` and shell completion must not wait for seconds."""
+    run_python(BLOCKED_IMPORTS, "mtcon_ray.cli.main")

@@ -1,0 +1,130 @@
+"""Policies of the repository that no linter knows."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from mtcon_ray.spec import load_spec
+
+REPOSITORY = Path(__file__).parent.parent
+EXPERIMENTS = sorted((REPOSITORY / "experiments").glob("*.yaml"))
+MAX_LINES = 350
+VAGUE = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
+# Absolute paths of somebody's machine, and package indexes.
+MACHINE = re.compile(
+    r"(?<![\w./~-])/(?:work|root|Users|tmp/w)(?:/|\b)"
+    r"|\b(?:pypi|pythonhosted|artifactory|jfrog|devpi|nexus)[\w-]*(?:\.[\w-]+)*\.(?:org|com|net|io|local)\b"
+    r"|(?:index-url|extra-index-url)[= ]+\S+://",
+)
+
+
+def repository_files() -> list[Path]:
+    """Files that are, or would be, under version control."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout: which files are the project's is unknown")
+    paths = [REPOSITORY / line for line in listed.stdout.splitlines()]
+    return [p for p in paths if p.is_file()]
+
+
+def project() -> dict[str, object]:
+    """The [project] table of pyproject.toml."""
+    table = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert isinstance(table, dict)
+    return table
+
+
+def test_no_source_file_is_long() -> None:
+    lengths = {
+        str(p.relative_to(REPOSITORY)): len(p.read_text(encoding="utf-8").splitlines())
+        for p in repository_files()
+        if p.suffix == ".py"
+    }
+    assert lengths
+    assert {name: n for name, n in lengths.items() if n > MAX_LINES} == {}
+
+
+def test_no_module_has_a_vague_name() -> None:
+    paths = [p.relative_to(REPOSITORY) for p in repository_files() if p.suffix == ".py"]
+    assert [str(p) for p in paths if VAGUE & {*p.with_suffix("").parts}] == []
+
+
+def test_no_machine_path_or_package_index_in_any_file() -> None:
+    found = []
+    for path in repository_files():
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue
+        name = path.relative_to(REPOSITORY)
+        found += [f"{name}:{i}: {t.strip()}" for i, t in enumerate(lines, 1) if MACHINE.search(t)]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cd /" + "work/main",
+        "see '/" + "root/x'",
+        "/" + "Users/anna",
+        "https://py" + "pi.example.org/simple",
+        "--index-url" + " http://10.0.0.1/",
+    ],
+)
+def test_finds_a_machine_path(text: str) -> None:
+    assert MACHINE.search(text)
+
+
+def test_constraints_pin_everything_that_the_project_names() -> None:
+    lines = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = {}
+    for line in lines:
+        if line.startswith("#"):
+            continue
+        match = re.fullmatch(r"([A-Za-z0-9._-]+)==([\w.+!-]+)", line)
+        assert match, f"a constraint must read name==version, got {line!r}"
+        pins[canonicalize_name(match[1])] = match[2]
+    table = project()
+    extras = table["optional-dependencies"]
+    assert isinstance(extras, dict)
+    named = [table["dependencies"], *extras.values()]
+    requirements = [Requirement(text) for group in named for text in group]
+    assert len(requirements) > 10
+    for requirement in requirements:
+        version = pins.get(canonicalize_name(requirement.name))
+        assert version, f"constraints.txt does not pin {requirement.name}"
+        assert requirement.specifier.contains(version), f"{requirement} excludes {version}"
+
+
+def test_every_dependency_names_the_file_that_needs_it() -> None:
+    text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    block = text.split("\ndependencies = [", 1)[1].split("\n]", 1)[0]
+    entries = [line for line in block.splitlines() if line.strip().startswith('"')]
+    assert len(entries) == len(project()["dependencies"])  # type: ignore[arg-type]
+    for entry in entries:
+        comment = entry.partition("#")[2]
+        paths = re.findall(r"[\w/]+\.py|[\w/]+/", comment)
+        assert paths, f"no file named: {entry}"
+        assert all((REPOSITORY / "mtcon_ray" / p).exists() for p in paths), entry
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.name)
+def test_every_experiment_is_a_valid_spec(path: Path) -> None:
+    photographs = ("data.csv=labels.csv", "data.images=images.tar")
+    needs_them = "kind: table" in path.read_text(encoding="utf-8")
+    assert load_spec(path, photographs if needs_them else ()).search.space
+
+
+def test_the_main_job_is_there() -> None:
+    assert REPOSITORY / "experiments" / "temperature.yaml" in EXPERIMENTS

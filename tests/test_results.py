@@ -1,0 +1,153 @@
+"""Results come from the spools alone, and only a trial with its full budget can win."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.errors import SweepError
+from mtcon_ray.results import SweepResults, TrialResult, load_sweep
+from mtcon_ray.tracking.spool import Spool
+
+EPOCHS = 3
+
+
+class Folder:
+    """Writes a sweep's folder, a trial a line."""
+
+    def __init__(self, path: Path, repeats: int = 1) -> None:
+        self.path = path
+        path.mkdir()
+        (path / "spec.yaml").write_text(f"name: shoes\nsearch: {{repeats: {repeats}}}\n")
+        (path / "plan.json").write_text(json.dumps({"num_trials": 4}))
+        self.count = 0
+
+    def trial(
+        self,
+        values: list[float],
+        status: str | None = "FINISHED",
+        *,
+        temperature: float = 0.1,
+        seed: int = 0,
+        **tags: str,
+    ) -> Spool:
+        name = f"trial-{self.count:04d}"
+        self.count += 1
+        spool = Spool(self.path / "spool" / f"{name}.jsonl")
+        start = {"mtcon.trial": name, "mtcon.epochs": str(EPOCHS), "mtcon.seed": str(seed)}
+        spool.append("start", params={"method.temperature": temperature}, tags=start)
+        for epoch, value in enumerate(values, start=1):
+            spool.append_report(epoch, {"loss": 1.0, "val/accuracy": value})
+        if status:
+            spool.append("end", status=status, tags=tags)
+        return spool
+
+    def load(self) -> SweepResults:
+        return load_sweep(self.path)
+
+    def last(self) -> TrialResult:
+        return self.load().trials[-1]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "shoes-1")
+
+
+def test_a_trial_as_it_was_written(folder: Folder) -> None:
+    folder.trial([0.2, 0.4, 0.3], temperature=0.5, seed=7)
+    results = folder.load()
+    assert (results.name, results.folder) == ("shoes-1", folder.path)
+    assert results.spec.name == "shoes"
+    assert results.plan == {"num_trials": 4}
+    [trial] = results.trials
+    assert (trial.name, trial.number, trial.seed, trial.epochs) == ("trial-0000", 0, 7, 3)
+    assert trial.params == {"method.temperature": 0.5}
+    assert trial.reports[1] == (2, {"loss": 1.0, "val/accuracy": 0.4})
+    assert (trial.last_epoch, trial.value, trial.full_budget) == (3, 0.3, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "tags", "expected", "reason"),
+    [
+        (None, {}, "RUNNING", None),
+        ("FINISHED", {}, "FINISHED", None),
+        ("KILLED", {"mtcon.pruned": "true"}, "PRUNED", None),
+        ("KILLED", {"mtcon.interrupted": "true"}, "INTERRUPTED", None),
+        ("FAILED", {"mtcon.reason": "out of memory"}, "FAILED", "out of memory"),
+    ],
+)
+def test_status(
+    folder: Folder, status: str | None, tags: dict[str, str], expected: str, reason: str | None
+) -> None:
+    spool = folder.trial([0.2], status, **tags)
+    assert (folder.last().status, folder.last().reason) == (expected, reason)
+    spool.append("reopen")
+    assert (folder.last().status, folder.last().reason) == ("RUNNING", None)
+
+
+def test_value_is_the_last_probe_and_finite(folder: Folder) -> None:
+    folder.trial([])
+    assert (folder.last().value, folder.last().last_epoch) == (None, 0)
+    spool = folder.trial([0.5, 0.6], None)
+    spool.append_report(3, {"loss": 1.0})  # an epoch without a probe
+    assert folder.last().value == 0.6
+    folder.trial([0.5, 0.5, math.nan])
+    assert folder.last().value is None
+    assert not folder.last().full_budget
+
+
+def test_ranked_best_first(folder: Folder) -> None:
+    folder.trial([0.9, 0.9], "FAILED")  # 0
+    folder.trial([0.8], "KILLED", **{"mtcon.pruned": "true"})  # 1
+    folder.trial([0.1, 0.2, 0.5])  # 2
+    folder.trial([0.95], None)  # 3
+    folder.trial([0.1, 0.2, 0.6])  # 4
+    folder.trial([0.85], "KILLED", **{"mtcon.pruned": "true"})  # 5
+    folder.trial([], "FAILED")  # 6
+    folder.trial([0.1, 0.2, 0.6])  # 7
+    results = folder.load()
+    assert [t.number for t in results.ranked()] == [4, 7, 2, 5, 1, 3, 0, 6]
+    assert results.winner is not None
+    assert results.winner.number == 4
+
+
+def test_no_winner_without_a_full_budget(folder: Folder) -> None:
+    folder.trial([0.9, 0.9], "KILLED", **{"mtcon.pruned": "true"})
+    folder.trial([0.9, 0.9, 0.9], "FAILED")
+    assert folder.load().winner is None
+
+
+def test_killed_after_its_last_epoch_it_still_counts(folder: Folder) -> None:
+    folder.trial([0.1, 0.2, 0.3], "KILLED", **{"mtcon.interrupted": "true"})
+    assert folder.last().full_budget
+
+
+def test_with_repeats_the_best_mean_wins_then_its_best_seed(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "repeated", repeats=2)
+    folder.trial([0, 0, 0.9], temperature=0.1, seed=0)  # lucky seed, mean 0.5
+    folder.trial([0, 0, 0.1], temperature=0.1, seed=1)
+    folder.trial([0, 0, 0.6], temperature=0.2, seed=0)  # mean 0.65
+    folder.trial([0, 0, 0.7], temperature=0.2, seed=1)
+    folder.trial([0, 0, 0.8], temperature=0.3, seed=0)  # its other seed was stopped
+    folder.trial([0.1], "KILLED", temperature=0.3, seed=1, **{"mtcon.pruned": "true"})
+    winner = folder.load().winner
+    assert winner is not None
+    assert winner.number == 3
+
+
+def test_folders_that_are_no_sweep_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match=r"nowhere must be a sweep's folder.*mtcon-ray list"):
+        load_sweep(tmp_path / "nowhere")
+
+
+def test_a_sweep_that_has_just_begun(tmp_path: Path) -> None:
+    """No plan, no trial, a trial whose first line is being written."""
+    folder = Folder(tmp_path / "new")
+    (folder.path / "plan.json").unlink()
+    spools = folder.path / "spool"
+    spools.mkdir()
+    (spools / "trial-0000.jsonl").write_text('{"seq": 0, "ki')
+    results = folder.load()
+    assert (results.plan, results.trials, results.winner) == ({}, (), None)

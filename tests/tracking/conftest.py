@@ -1,0 +1,73 @@
+"""A real MLflow on SQLite for every test, its schema made once."""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mtcon_ray.tracking.server import check_server
+from mtcon_ray.tracking.spool import Spool
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow database without runs."""
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    check_server(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def root(tmp_path: Path, empty_database: Path) -> Path:
+    """A root with a database of its own."""
+    shutil.copy(empty_database, tmp_path / "mlflow.db")
+    return tmp_path
+
+
+class Sweep:
+    """A sweep's folder, written as a driver and its trials would."""
+
+    def __init__(self, folder: Path, uri: str) -> None:
+        self.folder = folder
+        self.uri = uri
+        self.experiment = "tests"
+
+    def spool(self, name: str = "parent") -> Spool:
+        return Spool(self.folder / "spool" / f"{name}.jsonl")
+
+    def begin(self, name: str = "parent", **tags: str) -> Spool:
+        """Write the start of the parent or a trial."""
+        spool = self.spool(name)
+        params = {} if name == "parent" else {"method.temperature": 0.1}
+        tags |= {"mtcon.sweep": self.folder.name, "mtcon.epochs": "5", "mtcon.seed": "0"}
+        spool.append("start", params=params, tags=tags)
+        return spool
+
+    def run(self, name: str = "parent") -> "Run":
+        """The one run of that name, as MLflow has it; fails if there are several."""
+        from mlflow import MlflowClient
+
+        client = MlflowClient(self.uri)
+        experiment = client.get_experiment_by_name(self.experiment)
+        assert experiment is not None
+        runs = client.search_runs([experiment.experiment_id])
+        title = self.folder.name if name == "parent" else name
+        [run] = [r for r in runs if r.info.run_name == title]
+        return run
+
+    def steps(self, name: str, metric: str = "loss") -> list[int]:
+        """Steps of a metric's history, in the order of time: twice means twice."""
+        from mlflow import MlflowClient
+
+        history = MlflowClient(self.uri).get_metric_history(self.run(name).info.run_id, metric)
+        return [m.step for m in sorted(history, key=lambda m: (m.timestamp, m.step))]
+
+
+@pytest.fixture
+def sweep(root: Path) -> Sweep:
+    """An empty sweep's folder beside that database."""
+    return Sweep(root / "sweeps" / "shoes-1", f"sqlite:///{root}/mlflow.db")

@@ -1,0 +1,46 @@
+"""Provenance names code and machine, and leaves secrets and unknowns out."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.tracking.provenance import command_line, provenance
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, stdout=-3)
+
+
+def test_commit_and_dirty_state(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "a").write_text("1")
+    git(tmp_path, "add", "a")
+    git(tmp_path, "commit", "-q", "-m", "a")
+    clean = provenance(tmp_path)
+    assert len(clean["mtcon.git.commit"]) == 40
+    assert clean["mtcon.git.dirty"] == "false"
+    (tmp_path / "a").write_text("2")
+    assert provenance(tmp_path)["mtcon.git.dirty"] == "true"
+
+
+def test_outside_git_nothing_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    tags = provenance(tmp_path)
+    assert not [t for t in tags if ".git." in t]
+    monkeypatch.setenv("PATH", "")
+    assert not [t for t in provenance(tmp_path) if ".git." in t]
+
+
+def test_versions_and_hardware_as_short_strings(tmp_path: Path) -> None:
+    tags = provenance(tmp_path)
+    assert tags["mtcon.version.torch"].startswith("2.")
+    assert int(tags["mtcon.cpus"]) >= 1
+    assert float(tags["mtcon.memory_gib"]) > 0
+    assert all(t.startswith("mtcon.") and isinstance(v, str) and v for t, v in tags.items())
+
+
+def test_secrets_leave_the_command_line() -> None:
+    line = command_line(["mtcon-ray", "sweep", "a b.yaml", "--set", "tracking.uri=http://u:pw@h"])
+    assert line == "mtcon-ray sweep 'a b.yaml' --set tracking.uri=http://u:***@h"

@@ -66,17 +66,27 @@ class Table(Generic[T]):
 
 
 class Choice:
-    """Annotation of a spec field whose section is picked by `key` among a table's `Spec`s."""
+    """Annotation of a spec field whose section is picked by `key` among a table's `Spec`s.
 
-    def __init__(self, table: Table[Any], key: str) -> None:
+    A section that leaves the key out means `default`, where there is one.
+    """
+
+    def __init__(self, table: Table[Any], key: str, default: str | None = None) -> None:
         self.table = table
         self.key = key
+        self.default = default
 
     def __get_pydantic_core_schema__(
         self, source: type[Any], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         choices = {name: handler.generate_schema(self.table[name].Spec) for name in self.table}
-        return core_schema.tagged_union_schema(choices, discriminator=self.key)
+        union = core_schema.tagged_union_schema(choices, discriminator=self.key)
+        if self.default is None:
+            return union
+        return core_schema.no_info_before_validator_function(self._with_key, union)
+
+    def _with_key(self, value: Any) -> Any:
+        return {self.key: self.default, **value} if isinstance(value, dict) else value
 
 
 def import_folder(package: str, path: list[str]) -> None:

@@ -141,7 +141,6 @@ class Run:
         steps_per_epoch = self._batches.steps_per_epoch
         end = (self.step // steps_per_epoch + 1) * steps_per_epoch
         started = perf_counter()
-        self.learner.forward.train()
         done: Update | None = None
         while self.step < end:
             # Workers must agree before they stop, which is worth an exchange per epoch only.

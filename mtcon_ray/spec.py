@@ -63,6 +63,16 @@ class TrackingSpec(Spec):
     experiment: str = Field("mtcon-ray", min_length=1, max_length=250)
     offline: bool = Field(False, description="spool everything; `track-sync` sends it later")
 
+    @model_validator(mode="after")
+    def _no_secrets(self) -> Self:
+        if self.uri and re.search(r"://[^/@\s]*:[^/@\s]+@", self.uri):
+            raise ValueError(
+                "tracking.uri must hold no password, for specs are logged; give it in "
+                "MLFLOW_TRACKING_PASSWORD (with MLFLOW_TRACKING_USERNAME), or the whole URI in "
+                "MLFLOW_TRACKING_URI"
+            )
+        return self
+
 
 class StorageSpec(Spec):
     """Where everything is written."""
@@ -85,7 +95,7 @@ class RunSpec(Spec):
     data: Annotated[DataSpec, Choice(SOURCES, "kind")] = Field(default_factory=_default_data)
     views: ViewsSpec = ViewsSpec()
     model: ModelSpec = ModelSpec()
-    method: Annotated[MethodSpec, Choice(METHODS, "name")] = METHODS["mtcon"].Spec(name="mtcon")
+    method: Annotated[MethodSpec, Choice(METHODS, "name", "mtcon")] = METHODS["mtcon"].Spec(name="mtcon")
     train: TrainSpec = TrainSpec()
     evaluate: EvaluateSpec = EvaluateSpec()
     search: SearchSpec = SearchSpec()
@@ -220,6 +230,9 @@ def explain(error: ValidationError) -> str:
                 key = str(context["discriminator"]).strip("'")
                 path = f"{path}.{key}"
                 message = f"unknown {key} {context['tag']!r}{nearest(str(context['tag']), known)}"
+            case "union_tag_not_found":
+                path = f"{path}.{str(problem['ctx']['discriminator']).strip(chr(39))}"
+                message = "is required"
             case "missing":
                 message = "is required"
             case "value_error":

@@ -1,8 +1,14 @@
 """Shared fixtures: photographs where they are, and nothing of the user's touched."""
 
+import os
 from pathlib import Path
 
 import pytest
+
+# Before anything imports Ray or MLflow: no token written into the home folder, nothing sent home.
+os.environ["RAY_AUTH_MODE"] = "disabled"
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 
 REPOSITORY = Path(__file__).parent.parent
 

@@ -17,7 +17,7 @@ MAX_LINES = 350
 VAGUE = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 # Absolute paths of somebody's machine, and package indexes.
 MACHINE = re.compile(
-    r"(?<![\w./~-])/(?:work|root|Users|tmp/w)(?:/|\b)"
+    r"(?<![\w./~-])/(?:work|root|Users|tmp/w)(?![\w-])"
     r"|\b(?:pypi|pythonhosted|artifactory|jfrog|devpi|nexus)[\w-]*(?:\.[\w-]+)*\.(?:org|com|net|io|local)\b"
     r"|(?:index-url|extra-index-url)[= ]+\S+://",
 )

@@ -11,6 +11,8 @@ from mtcon_ray.results import SweepResults, TrialResult, load_sweep
 from mtcon_ray.tracking.spool import Spool
 
 EPOCHS = 3
+PRUNED = {"mtcon.pruned": "true"}
+INTERRUPTED = {"mtcon.interrupted": "true"}
 
 
 class Folder:
@@ -30,7 +32,7 @@ class Folder:
         *,
         temperature: float = 0.1,
         seed: int = 0,
-        **tags: str,
+        tags: dict[str, str] | None = None,
     ) -> Spool:
         name = f"trial-{self.count:04d}"
         self.count += 1
@@ -40,7 +42,7 @@ class Folder:
         for epoch, value in enumerate(values, start=1):
             spool.append_report(epoch, {"loss": 1.0, "val/accuracy": value})
         if status:
-            spool.append("end", status=status, tags=tags)
+            spool.append("end", status=status, tags=tags or {})
         return spool
 
     def load(self) -> SweepResults:
@@ -73,15 +75,15 @@ def test_a_trial_as_it_was_written(folder: Folder) -> None:
     [
         (None, {}, "RUNNING", None),
         ("FINISHED", {}, "FINISHED", None),
-        ("KILLED", {"mtcon.pruned": "true"}, "PRUNED", None),
-        ("KILLED", {"mtcon.interrupted": "true"}, "INTERRUPTED", None),
+        ("KILLED", PRUNED, "PRUNED", None),
+        ("KILLED", INTERRUPTED, "INTERRUPTED", None),
         ("FAILED", {"mtcon.reason": "out of memory"}, "FAILED", "out of memory"),
     ],
 )
 def test_status(
     folder: Folder, status: str | None, tags: dict[str, str], expected: str, reason: str | None
 ) -> None:
-    spool = folder.trial([0.2], status, **tags)
+    spool = folder.trial([0.2], status, tags=tags)
     assert (folder.last().status, folder.last().reason) == (expected, reason)
     spool.append("reopen")
     assert (folder.last().status, folder.last().reason) == ("RUNNING", None)
@@ -100,11 +102,11 @@ def test_value_is_the_last_probe_and_finite(folder: Folder) -> None:
 
 def test_ranked_best_first(folder: Folder) -> None:
     folder.trial([0.9, 0.9], "FAILED")  # 0
-    folder.trial([0.8], "KILLED", **{"mtcon.pruned": "true"})  # 1
+    folder.trial([0.8], "KILLED", tags=PRUNED)  # 1
     folder.trial([0.1, 0.2, 0.5])  # 2
     folder.trial([0.95], None)  # 3
     folder.trial([0.1, 0.2, 0.6])  # 4
-    folder.trial([0.85], "KILLED", **{"mtcon.pruned": "true"})  # 5
+    folder.trial([0.85], "KILLED", tags=PRUNED)  # 5
     folder.trial([], "FAILED")  # 6
     folder.trial([0.1, 0.2, 0.6])  # 7
     results = folder.load()
@@ -114,13 +116,13 @@ def test_ranked_best_first(folder: Folder) -> None:
 
 
 def test_no_winner_without_a_full_budget(folder: Folder) -> None:
-    folder.trial([0.9, 0.9], "KILLED", **{"mtcon.pruned": "true"})
+    folder.trial([0.9, 0.9], "KILLED", tags=PRUNED)
     folder.trial([0.9, 0.9, 0.9], "FAILED")
     assert folder.load().winner is None
 
 
 def test_killed_after_its_last_epoch_it_still_counts(folder: Folder) -> None:
-    folder.trial([0.1, 0.2, 0.3], "KILLED", **{"mtcon.interrupted": "true"})
+    folder.trial([0.1, 0.2, 0.3], "KILLED", tags=INTERRUPTED)
     assert folder.last().full_budget
 
 
@@ -131,7 +133,7 @@ def test_with_repeats_the_best_mean_wins_then_its_best_seed(tmp_path: Path) -> N
     folder.trial([0, 0, 0.6], temperature=0.2, seed=0)  # mean 0.65
     folder.trial([0, 0, 0.7], temperature=0.2, seed=1)
     folder.trial([0, 0, 0.8], temperature=0.3, seed=0)  # its other seed was stopped
-    folder.trial([0.1], "KILLED", temperature=0.3, seed=1, **{"mtcon.pruned": "true"})
+    folder.trial([0.1], "KILLED", temperature=0.3, seed=1, tags=PRUNED)
     winner = folder.load().winner
     assert winner is not None
     assert winner.number == 3

@@ -114,10 +114,15 @@ def check_same_end(run: Run, epochs: list[Progress], whole: Run) -> None:
         assert torch.equal(parameters(run)[name], value), name
 
 
-def test_an_epoch_yields_what_the_contract_names(start: Callable[..., Run], tmp_path: Path) -> None:
-    """Every second epoch is evaluated, and the last."""
-    spec_of_two = with_values(start(tmp_path).spec, {"evaluate.every": 2})
+def test_an_epoch_yields_what_the_contract_names(
+    start: Callable[..., Run], spec: RunSpec, tmp_path: Path
+) -> None:
+    """Every second epoch is evaluated and saved, and the last."""
+    spec_of_two = with_values(
+        start(tmp_path).spec, {"evaluate.every": 2, "train.checkpoint_every": 2}
+    )
     epochs = list(start(tmp_path, spec_of_two))
+    assert checkpoint.load(tmp_path / "last.pt")["step"] == 3 * STEPS_PER_EPOCH
     assert [(p.epoch, p.evaluated, p.done) for p in epochs] == [
         (1, False, False),
         (2, True, False),

@@ -44,7 +44,8 @@ class Board:
 
     def suggest(self, trial: str, params: Mapping[str, Any], now: float) -> None:
         """A trial begins or goes on."""
-        self.rows[trial] = Row(trial, now, dict(params))
+        epochs = int(params.get("train.epochs", self.epochs))
+        self.rows[trial] = Row(trial, now, dict(params), epochs=epochs)
 
     def report(
         self, trial: str, epoch: int, epochs: int, values: Mapping[str, float], now: float
@@ -90,7 +91,7 @@ class Board:
         return max(rows, key=lambda r: (r.state == "FINISHED", r.value or 0.0), default=None)
 
     def seconds_left(self) -> float | None:
-        """At the pace so far, with as many at a time as now; None before the first epoch."""
+        """At the pace so far, with as many at a time as now; None where nobody knows."""
         paces = [row.pace for row in self.rows.values()]
         seconds, epochs = sum(s for s, _ in paces), sum(e for _, e in paces)
         if not epochs:
@@ -100,7 +101,8 @@ class Board:
         unseen = max(0, self.num_trials - len(self.rows))
         running = self.running
         left = sum(max(0, (row.epochs or self.epochs) - row.epoch) for row in running)
-        return (left + unseen * usual) * seconds / epochs / max(1, len(running))
+        total = left + unseen * usual
+        return total * seconds / epochs / max(1, len(running)) if total else None
 
     def _row(self, trial: str, now: float) -> Row:
         return self.rows.setdefault(trial, Row(trial, now))

@@ -42,14 +42,20 @@ class Console(Observer):
         self._quiet = quiet
         self._live = LiveArea(terminal) if terminal.live and not quiet else None
         self._last_line = -math.inf
-        self._decoding = ""
+        self._preparing = "starting…"
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True, name="mtcon-console")
 
+    def __reduce__(self) -> tuple[type[Observer], tuple[()]]:
+        """A copy is silent: Ray Tune pickles whatever it is given, and reads none of it back."""
+        return Observer, ()
+
     def __enter__(self) -> "Console":
         if self._live:
             self._ticker.start()
+        else:
+            self._say("starting")
         return self
 
     def __exit__(
@@ -62,6 +68,7 @@ class Console(Observer):
         if self._live:
             self._ticker.join()
             with self._lock:
+                self._preparing = ""
                 self._live.draw(self._frame())
                 self._live.close()
 
@@ -72,7 +79,7 @@ class Console(Observer):
     def on_store(self, done: int, total: int) -> None:
         """Images decoded so far."""
         if self._live:
-            self._decoding = f"decoding images {bar(done, total, 30)}" if done < total else ""
+            self._preparing = f"decoding images {bar(done, total, 30)}"
         elif done == total or self._is_time(STORE_SECONDS):
             self._say(f"decoded {done}/{total} images")
 
@@ -139,7 +146,7 @@ class Console(Observer):
 
     def _frame(self) -> list[str]:
         if self._board is None:
-            return [self._decoding] if self._decoding else []
+            return [self._preparing] if self._preparing else []
         return frame(self._board, self._clock() - self._started, self._terminal)
 
     def _tick(self) -> None:

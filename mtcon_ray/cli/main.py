@@ -26,6 +26,7 @@ from mtcon_ray.errors import MtconError
 from mtcon_ray.places import choose_root, log_folder
 
 PROGRAM = "mtcon-ray"
+COMPLETE = "_MTCON_RAY_COMPLETE"
 INTERRUPTED = 130
 
 
@@ -46,9 +47,10 @@ class Program(click.Group):
     ) -> Any:
         """Run a command and exit with its code; `standalone_mode` is taken as True."""
         session = Session()
+        names = (prog_name or PROGRAM, complete_var or COMPLETE)
         run = super().main
         try:
-            code = run(args, prog_name or PROGRAM, complete_var, False, obj=session, **extra)
+            code = run(args, *names, standalone_mode=False, obj=session, **extra)
         except click.ClickException as error:
             error.show()
             code = error.exit_code

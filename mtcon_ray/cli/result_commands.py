@@ -73,6 +73,9 @@ def list_names(root: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(overview) for overview in found], indent=1))
         return
+    if not found:
+        click.echo(f"nothing under {where} yet")
+        return
     rows = [
         [
             o.name,
@@ -86,8 +89,6 @@ def list_names(root: str | None, as_json: bool) -> None:
     ]
     for line in table(["name", "kind", "state", "done", "val/accuracy", "best"], rows):
         click.echo(line)
-    if not found:
-        click.echo(f"nothing under {where} yet")
 
 
 @click.command()

@@ -32,15 +32,17 @@ def train(
 ) -> None:
     """Train once, tracked, without Ray; the spec's search is not used."""
     from mtcon_ray.cli.console import Console
-    from mtcon_ray.cli.standings import accuracies, last_metrics
     from mtcon_ray.cli.terminal import Terminal
-    from mtcon_ray.single import train_run
-    from mtcon_ray.spec import load_spec
 
-    run_spec = load_spec(spec, overrides)
-    where = choose_root(root or run_spec.storage.root)
-    session.log_folder = log_folder(where)
     with Console(Terminal.of(), quiet=session.quiet) as console:
+        from mtcon_ray.cli.standings import accuracies, last_metrics
+        from mtcon_ray.results import load_sweep
+        from mtcon_ray.single import train_run
+        from mtcon_ray.spec import load_spec
+
+        run_spec = load_spec(spec, overrides)
+        where = choose_root(root or run_spec.storage.root)
+        session.log_folder = log_folder(where)
         result = train_run(
             run_spec,
             root=where,
@@ -49,9 +51,11 @@ def train(
             observer=console,
             environ_uri=os.environ.get(MLFLOW_VARIABLE),
         )
-    for line in accuracies(run_spec, {}, last_metrics(result)):
+    folder = run_folder(where, result.name)
+    classes = load_sweep(folder).plan["classes"]
+    for line in accuracies(run_spec, classes, last_metrics(result)):
         click.echo(line)
-    click.echo(f"checkpoint: {run_folder(where, result.name) / 'best.pt'}")
+    click.echo(f"checkpoint: {folder / 'best.pt'}")
 
 
 @click.command()
@@ -70,25 +74,28 @@ def sweep(
     root: str | None,
 ) -> int:
     """Run a sweep to its end, or go on with one; show the leaderboard."""
-    from mtcon_ray.spec import load_spec
-
-    run_spec = load_spec(spec, overrides)
-    where = choose_root(root or run_spec.storage.root)
-    session.log_folder = log_folder(where)
-
     from mtcon_ray.cli.console import Console
-    from mtcon_ray.cli.standings import leaderboard, winner_lines
-    from mtcon_ray.cli.terminal import Terminal
-    from mtcon_ray.sweep.driver import run_sweep
-    from mtcon_ray.tracking.server import tracking_uri, ui_command
+    from mtcon_ray.cli.terminal import Terminal, clip
 
     uri = os.environ.get(MLFLOW_VARIABLE)
     terminal = Terminal.of()
     with Console(terminal, quiet=session.quiet) as console:
+        from mtcon_ray.spec import load_spec
+
+        run_spec = load_spec(spec, overrides)
+        where = choose_root(root or run_spec.storage.root)
+        session.log_folder = log_folder(where)
+
+        from mtcon_ray.cli.standings import leaderboard, winner_lines
+        from mtcon_ray.sweep.driver import run_sweep
+        from mtcon_ray.tracking.server import tracking_uri, ui_command
+
         results = run_sweep(
             run_spec, root=where, name=name, resume=resume, observer=console, environ_uri=uri
         )
-    lines = [*leaderboard(results), "", *winner_lines(results)]
+    columns = terminal.size[0] if terminal.live else 200
+    leaders = [clip(line, columns) for line in leaderboard(results)]
+    lines = [*leaders, "", *winner_lines(results)]
     lines.append(f"report: {results.folder / 'report' / 'index.html'}")
     lines.append(f"MLflow: {ui_command(tracking_uri(run_spec.tracking.uri, uri, where))}")
     terminal.write("\n".join(["", *lines, ""]))

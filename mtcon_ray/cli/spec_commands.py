@@ -54,7 +54,7 @@ def validate(session: Session, spec: Path, overrides: tuple[str, ...]) -> None:
     if not session.quiet:
         click.echo(f"{spec} is valid: {plan.num_trials} trial(s) of {plan.epochs} epochs")
         for label, text in data_lines(run_spec, plan):
-            click.echo(f"  {label:<8}{text}")
+            click.echo(f"  {label:<10}{text}")
 
 
 @click.command()

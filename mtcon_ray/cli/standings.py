@@ -76,8 +76,10 @@ def winner_lines(results: SweepResults) -> Iterator[str]:
 
 
 def best_checkpoint(results: SweepResults, trial: TrialResult) -> str:
-    """Path of a trial's best checkpoint."""
-    return str(checkpoint_folder(results.folder, trial.name) / "best.pt")
+    """Path of a trial's best checkpoint; a single training is its own trial."""
+    folder = results.folder
+    place = folder if trial.name == folder.name else checkpoint_folder(folder, trial.name)
+    return str(place / "best.pt")
 
 
 def trial_record(results: SweepResults, trial: TrialResult) -> dict[str, Any]:

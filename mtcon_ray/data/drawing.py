@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw
 
-VERSION = 1
+VERSION = 2
 SUPERSAMPLING = 4
 # Tilts keep apart when a view is flipped or its aspect changed by 4/3, hues under a shift of 0.1.
 FACTORS = {
-    "shape": ("arrow", "cross", "ellipse", "rectangle", "star", "triangle"),
+    "shape": ("cross", "ellipse", "hourglass", "rectangle", "triangle"),
     "colour": ("blue", "cyan", "green", "magenta", "red", "yellow"),
     "texture": ("checks", "dots", "plain", "stripes"),
     "tilt": ("0", "30", "60", "90"),
@@ -44,11 +44,11 @@ def draw(factors: dict[str, str], size: int, nuisances: Nuisances, seed: list[in
     for _ in range(nuisances.clutter):
         _blob(canvas, rng)
     centre = rng.uniform(0.36, 0.64, 2)
-    length = rng.uniform(0.32, 0.42)
+    length = rng.uniform(0.36, 0.44)
     turn = math.radians(float(factors["tilt"]) + rng.uniform(-6, 6)) * rng.choice([-1, 1])
-    body = _body(factors["shape"], centre, length, turn + rng.choice([0, math.pi]), side)
-    hue = HUES[factors["colour"]] + rng.uniform(-0.04, 0.04)
-    canvas.paste(_colour(hue, rng.uniform(0.4, 1), rng.uniform(0.6, 1)), mask=body)
+    body = _body(factors["shape"], centre, length, turn, side)
+    hue = HUES[factors["colour"]] + rng.uniform(-0.06, 0.06)
+    canvas.paste(_colour(hue, rng.uniform(0.3, 1), rng.uniform(0.6, 1)), mask=body)
     # The pattern has a hue of its own: an average over the object does not tell the colour.
     pattern = ImageChops.multiply(_texture(factors["texture"], centre, rng, side), body)
     canvas.paste(_colour(rng.random(), rng.uniform(0.3, 1), rng.uniform(0.1, 0.4)), mask=pattern)
@@ -65,13 +65,13 @@ def _colour(hue: float, saturation: float, value: float) -> Colour:
     return int(255 * red), int(255 * green), int(255 * blue)
 
 
-def _any_colour(rng: np.random.Generator, saturation: float) -> Colour:
-    return _colour(rng.random(), rng.uniform(0, saturation), rng.uniform(0.15, 1))
+def _any_colour(rng: np.random.Generator, saturation: float, value: float = 1) -> Colour:
+    return _colour(rng.random(), rng.uniform(0, saturation), rng.uniform(0.1, value))
 
 
 def _background(rng: np.random.Generator, side: int) -> Image.Image:
-    """A smooth gradient between four corner colours."""
-    corners = np.array([_any_colour(rng, 0.9) for _ in range(4)], dtype=np.uint8)
+    """A smooth gradient between four corner colours, darker than objects: outlines can be seen."""
+    corners = np.array([_any_colour(rng, 0.9, 0.55) for _ in range(4)], dtype=np.uint8)
     small = Image.fromarray(corners.reshape(2, 2, 3))
     return small.resize((side, side), Image.Resampling.BILINEAR)
 
@@ -92,7 +92,7 @@ def _blob(canvas: Image.Image, rng: np.random.Generator) -> None:
 
 def _body(shape: str, centre: np.ndarray, length: float, turn: float, side: int) -> Image.Image:
     """Mask of the object, longer than wide, its long side at angle `turn`."""
-    outline = np.array(_OUTLINES[shape]) * [length, 0.66 * length]
+    outline = np.array(_OUTLINES[shape]) * [length, 0.7 * length]
     cos, sin = math.cos(turn), math.sin(turn)
     points = (outline @ np.array([[cos, sin], [-sin, cos]]) + centre) * side
     mask = Image.new("L", (side, side), 0)
@@ -136,11 +136,11 @@ def _stripes(
 
 
 def _mark(canvas: Image.Image, mark: str, centre: np.ndarray, rng: np.random.Generator) -> None:
-    """A small sign, light or dark, on or beside the object."""
+    """A small light sign on or beside the object."""
     side, pen = canvas.width, ImageDraw.Draw(canvas)
-    level = int(rng.choice([rng.uniform(0, 40), rng.uniform(215, 255)]))
+    level = int(rng.uniform(215, 255))
     fill = (level, level, level)
-    angle, distance = rng.uniform(0, 2 * math.pi), rng.uniform(0.2, 0.36)
+    angle, distance = rng.uniform(0, 2 * math.pi), rng.uniform(0.26, 0.4)
     x = float(centre[0] + distance * math.cos(angle)) * side
     y = float(centre[1] + distance * math.sin(angle)) * side
     r = float(rng.uniform(0.09, 0.12)) * side
@@ -167,25 +167,15 @@ def _occlude(canvas: Image.Image, centre: np.ndarray, rng: np.random.Generator) 
     ImageDraw.Draw(canvas).line(line, _any_colour(rng, 0.5), round(rng.uniform(0.04, 0.1) * side))
 
 
-def _around(num: int, radii: tuple[float, ...] = (1.0,)) -> list[Point]:
-    """Points on a unit circle, or in turn on circles of several radii."""
-    angles = [2 * math.pi * i / num for i in range(num)]
-    return [
-        (radii[i % len(radii)] * math.cos(a), radii[i % len(radii)] * math.sin(a))
-        for i, a in enumerate(angles)
-    ]
-
-
-_ARM = 0.36
+_ARM = 0.3
 _REACH = 0.45
 _OUTLINES: dict[str, list[Point]] = {
-    "arrow": [(1, 0), (0.1, 1), (0.1, 0.4), (-1, 0.4), (-1, -0.4), (0.1, -0.4), (0.1, -1)],
     "cross": [
         (1, _ARM), (_ARM, _ARM), (_ARM, 1), (-_ARM, 1), (-_ARM, _ARM), (-1, _ARM),
         (-1, -_ARM), (-_ARM, -_ARM), (-_ARM, -1), (_ARM, -1), (_ARM, -_ARM), (1, -_ARM),
     ],
-    "ellipse": _around(36),
+    "ellipse": [(math.cos(a), math.sin(a)) for a in np.linspace(0, 2 * math.pi, 36)],
+    "hourglass": [(1, 1), (0.15, 0), (1, -1), (-1, -1), (-0.15, 0), (-1, 1)],
     "rectangle": [(0.9, 0.8), (-0.9, 0.8), (-0.9, -0.8), (0.9, -0.8)],
-    "star": _around(12, (1.1, 0.5)),
     "triangle": [(1, 0), (-0.9, 1), (-0.9, -1)],
 }  # fmt: skip

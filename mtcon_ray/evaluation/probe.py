@@ -2,7 +2,7 @@
 
 The labels' probes share nothing but their input, so one matrix product serves them all: their
 weights stand side by side in [D + 1, L * C], padded to the largest number of classes C. Each
-probe is exactly what training it alone would give, whatever stands beside it.
+probe is, to rounding, what training it alone would give, whatever stands beside it.
 """
 
 from collections import deque

@@ -12,7 +12,7 @@ from mtcon_ray.registry import Choice, Spec
 class ModelSpec(Spec):
     """One shared encoder and one projection head per task."""
 
-    encoder: Annotated[EncoderSpec, Choice(ENCODERS, "name")] = ResNet18.Spec()
+    encoder: Annotated[EncoderSpec, Choice(ENCODERS, "name", "resnet18")] = ResNet18.Spec()
     head_dim: int = Field(32, ge=2, le=4096, description="width of a projection head's output")
     head_hidden: int | None = Field(
         None, ge=2, le=65536, description="width of a head's hidden layer; null: the encoder's"

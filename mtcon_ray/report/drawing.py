@@ -53,6 +53,8 @@ STYLE: Any = {
     "legend.frameon": False,
     "text.color": INK,
     "text.parse_math": False,  # a label column may be called "price ($)"
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
     "xtick.color": "#444444",
     "ytick.color": "#444444",
     "lines.markersize": 5,
@@ -110,7 +112,8 @@ def log_axis(axes: Axes, values: Sequence[float]) -> None:
     ticks = sorted(set(values))
     apart = all(b / a > (ticks[-1] / ticks[0]) ** 0.07 for a, b in pairwise(ticks))
     few = 1 < len(ticks) <= MAX_TICKS and apart
-    axes.xaxis.set_major_locator(FixedLocator(ticks) if few else LogLocator(subs=(1.0, 2.0, 5.0)))
+    round_ones = LogLocator(subs=(1.0, 3.0) if ticks[-1] / ticks[0] > 30 else (1.0, 2.0, 5.0))
+    axes.xaxis.set_major_locator(FixedLocator(ticks) if few else round_ones)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())

@@ -19,12 +19,14 @@ CURVES: dict[str, dict[str, Any]] = {
     "failed": {"color": drawing.INK, "linewidth": 1.0, "linestyle": ":"},
     "winner": {"color": drawing.VERMILLION, "linewidth": 2.4},
 }
+CROWD = 30  # lines to a panel
 ENDS = {"full budget": "o", "stopped early or unfinished": "o", "failed": "x", "winner": "D"}
 
 
 def epochs_figure(results: SweepResults) -> bytes:
     """Mean validation accuracy of every trial against its epochs, the winner on top."""
     winner, present = results.winner, set()
+    faint = 0.5 if len(results.trials) > CROWD else 1.0
     with drawing.styled():
         figure, (axes,) = drawing.panels(1, height=3.9)
         for trial in sorted(results.trials, key=lambda t: t is winner):
@@ -32,7 +34,12 @@ def epochs_figure(results: SweepResults) -> bytes:
             kind = _kind(trial, winner)
             if points:
                 present.add(kind)
-                axes.plot(*zip(*points, strict=True), **CURVES[kind], **_end(kind, len(points)))
+                axes.plot(
+                    *zip(*points, strict=True),
+                    alpha=1.0 if trial is winner else faint,
+                    **CURVES[kind],
+                    **_end(kind, len(points)),
+                )
         axes.set_xlabel("epoch")
         axes.set_ylabel("mean validation accuracy (fraction)")
         drawing.count_axis(axes)

@@ -33,7 +33,7 @@ def headline(results: SweepResults) -> tuple[str, str]:
     if winner is None:
         return (
             "No trial finished with its full budget, so there is no winner.",
-            f"{_counted(results)}. Reasons are given below.",
+            f"{_counted(results)}.{' The reasons are given below.' if failures(results) else ''}",
         )
     best = configurations(results)[0]
     who = params_text(winner.params) if winner.params else winner.name

@@ -25,6 +25,9 @@ LOOKS: dict[str, dict[str, Any]] = {
     FAILED: {"color": drawing.INK, "marker": "x"},
     WINNER: {"color": drawing.VERMILLION, "marker": "D", "markersize": 7},
 }
+BAR: dict[str, Any] = {"elinewidth": 1.1, "capsize": 2.5}
+CROWDED_BAR: dict[str, Any] = {"elinewidth": 0.8, "capsize": 0, "alpha": 0.4}
+CROWD = 30  # points to a panel
 # With more early-stopped trials than these, their epochs would cover the points.
 MAX_EPOCH_NOTES = 12
 
@@ -45,15 +48,16 @@ def parameter_figure(results: SweepResults, path: str) -> bytes:
     values = [t.params[path] for t in trials]
     scale = axis_scale(dimension, values)
     names = _categories(dimension, values) if scale == "categorical" else []
-    xs = [float(names.index(value_text(v)) if names else v) for v in values]
+    xs = _abreast([names.index(value_text(v)) for v in values]) if names else [*map(float, values)]
     standings = _standings(results, trials)
     points = [Point(*point) for point in zip(xs, trials, standings, strict=True)]
     readings = _readings(results.spec.data.tasks)
     with drawing.styled():
         figure, grid = drawing.panels(len(readings), height=2.75)
         for axes, (title, reading) in zip(grid, readings.items(), strict=True):
-            axes.set_title(drawing.shortened(title), loc="left")
+            axes.set_title(drawing.shortened(title, 22), loc="left")
             axes.set_ylabel("accuracy (fraction)")
+            axes.margins(x=0.07)
             axes.set_xlabel(drawing.shortened(path, 40) + (", log scale" if scale == "log" else ""))
             _draw_points(axes, points, reading)
             if not names and len(results.spec.search.space) == 1:
@@ -107,7 +111,8 @@ def _draw_points(axes: Axes, points: Sequence[Point], reading: Reading) -> None:
         finite = [(x, y, 0.0 if math.isnan(std) else std) for x, y, std in read if math.isfinite(y)]
         if finite:
             x, y, bars = zip(*finite, strict=True)
-            axes.errorbar(x, y, bars, fmt="none", ecolor=look["color"], elinewidth=1.1, capsize=2.5)
+            bar = CROWDED_BAR if len(points) > CROWD else BAR
+            axes.errorbar(x, y, bars, fmt="none", ecolor=look["color"], **bar)
             axes.plot(x, y, linestyle="", zorder=3, **look)
 
 
@@ -150,6 +155,16 @@ def _set_axis(axes: Axes, scale: str, names: Sequence[str], xs: Sequence[float])
         axes.set_xlim(-0.5, len(names) - 0.5)
     elif all(x.is_integer() for x in xs):
         drawing.count_axis(axes)
+
+
+def _abreast(places: Sequence[int]) -> list[float]:
+    """Places on a categorical axis, those of one category side by side in order of trial."""
+    seen: dict[int, int] = {}
+    xs = []
+    for place in places:
+        seen[place] = seen.get(place, 0) + 1
+        xs.append(place + 0.5 * (seen[place] / (places.count(place) + 1) - 0.5))
+    return xs
 
 
 def _categories(dimension: Dimension, values: Sequence[Any]) -> list[str]:

@@ -51,6 +51,13 @@ class Dimension(Spec):
         return self.choice or self.grid
 
     @property
+    def size(self) -> int | None:
+        """Number of values, None if unlimited."""
+        if self.int_ is not None:
+            return self.int_[1] - self.int_[0] + 1
+        return None if self.values is None else len(self.values)
+
+    @property
     def extremes(self) -> tuple[Value, ...]:
         """Values that the field must accept for the dimension to be legal."""
         return self.values or self.loguniform or self.uniform or self.int_ or ()

@@ -32,7 +32,7 @@ class SearchSpec(Spec):
     max_failures: int = Field(
         1, ge=0, description="restarts of a trial whose process or node was lost"
     )
-    scheduler: Annotated[SchedulerSpec, Choice(SCHEDULERS, "name")] = ASHA.Spec()
+    scheduler: Annotated[SchedulerSpec, Choice(SCHEDULERS, "name", "asha")] = ASHA.Spec()
 
     @model_validator(mode="after")
     def _points_and_grid_fit_the_space(self) -> Self:
@@ -61,8 +61,8 @@ class SearchSpec(Spec):
     @property
     def num_configurations(self) -> int:
         """Configurations to try; a finite space is never asked for more than it holds."""
-        finite = [d.values for d in self.space.values()]
-        whole = prod(len(v) for v in finite if v is not None) if None not in finite else None
+        sizes = [d.size for d in self.space.values()]
+        whole = None if None in sizes else prod(s for s in sizes if s is not None)
         if self.num_trials is None:
             return whole if whole is not None and self.sampler == "grid" else min(12, whole or 12)
         return self.num_trials if whole is None else min(self.num_trials, whole)

@@ -128,7 +128,7 @@ class _Sweep:
         study = open_study(self.folder / "study.journal", self.folder.name)
         record = SweepRecord(self.folder, self.spec)
         settle(study, record)
-        record.begin({**provenance(self.folder), "mtcon.data_fingerprint": fingerprint})
+        record.begin({**provenance(Path.cwd()), "mtcon.data_fingerprint": fingerprint})
         sender = Sender(self.folder, self.uri, self.spec.tracking.experiment)
         if not self.spec.tracking.offline:
             sender.start()

@@ -25,8 +25,10 @@ from optuna.trial import FrozenTrial, TrialState
 from mtcon_ray.search.space import Dimension, Point, grid_points
 from mtcon_ray.search.spec import SearchSpec
 
-# How often a sampler may repeat itself before the space counts as exhausted.
-MAX_DUPLICATES = 200
+# How often the sampler may repeat itself before a random one is asked, and that one in turn
+# before the space counts as exhausted. TPE always repeats a listed value that it likes.
+MAX_DUPLICATES = 5
+MAX_RANDOM_DUPLICATES = 100
 
 TRIAL = "mtcon.trial"
 REPEAT = "mtcon.repeat"
@@ -98,15 +100,16 @@ class Suggester:
             for point in known:
                 self.study.enqueue_trial(point, skip_if_exists=True)
 
-    def _ask(self) -> optuna.Trial:
+    def _ask(self, *, at_random: bool = False) -> optuna.Trial:
         number = len(self.study.get_trials(deepcopy=False))
-        self.study.sampler = self._sampler(Random(f"{self.seed}/{number}").getrandbits(31))
+        seed = Random(f"{self.seed}/{number}").getrandbits(31)
+        self.study.sampler = RandomSampler(seed=seed) if at_random else self._sampler(seed)
         return self.study.ask(self.distributions)
 
     def _ask_new(self) -> optuna.Trial | None:
         seen = {_key(t.params) for t in named_trials(self.study)}
-        for _ in range(MAX_DUPLICATES):
-            trial = self._ask()
+        for attempt in range(MAX_DUPLICATES + MAX_RANDOM_DUPLICATES):
+            trial = self._ask(at_random=attempt >= MAX_DUPLICATES)
             if _key(trial.params) not in seen:
                 return trial
             trial.set_user_attr(REASON, "the sampler repeated a configuration; not trained")

@@ -36,8 +36,3 @@ class Cursors:
         new = self.path.with_suffix(".new")
         new.write_text(json.dumps(state))
         os.replace(new, self.path)
-
-    def clear(self) -> None:
-        """Start from zero."""
-        self.offsets, self.late = {}, []
-        self.save()

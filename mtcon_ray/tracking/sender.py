@@ -206,8 +206,7 @@ class Sender:
             log.warning("tracking at %s: %s; spooling", masked(self.uri), message)
         self.last_error = message
         if isinstance(error, LostError):
-            self._runs = None
-            self._cursors.clear()
+            self._runs = None  # the experiment may be gone too
 
 
 def track_sync(folder: Path, uri: str, experiment: str) -> tuple[int, int]:

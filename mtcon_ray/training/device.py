@@ -58,7 +58,8 @@ class ImageFeed:
 
     def _fits(self) -> bool:
         num_bytes = len(self._rows) * self._images[0].nbytes
-        return num_bytes <= RESIDENT_SHARE * torch.cuda.mem_get_info(self.device)[0]
+        num_free, _ = torch.cuda.mem_get_info(self.device)
+        return bool(num_bytes <= RESIDENT_SHARE * num_free)
 
     def _copy(self) -> Tensor:
         shape = (len(self._rows), *self._images.shape[1:])

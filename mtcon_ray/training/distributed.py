@@ -1,6 +1,7 @@
 """Several workers, one loss: each makes its share of the rows, all compute the whole loss."""
 
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
@@ -27,6 +28,13 @@ class Ranks:
 
 
 ALONE = Ranks()
+
+# Rank 0's moments are not sent around before each forward; torch 2.15 renamed the option.
+_KEEP_BUFFERS: dict[str, Any] = (
+    {"forward_sync_buffers": False}
+    if "forward_sync_buffers" in signature(DistributedDataParallel).parameters
+    else {"broadcast_buffers": False}
+)
 
 
 class _GatherRows(torch.autograd.Function):
@@ -75,8 +83,8 @@ def parallelise(network: Network, ranks: Ranks, *, batch_norm: str) -> tuple[Net
     return network, DistributedDataParallel(
         network,
         device_ids=[device.index] if device.type == "cuda" else None,
-        broadcast_buffers=False,
         gradient_as_bucket_view=True,
+        **_KEEP_BUFFERS,
     )
 
 

@@ -57,7 +57,7 @@ def noisy_table(labels: dict[str, list[int]], split: list[int]) -> LabelTable:
     table = LabelTable(
         names=tuple(map(str, split)),
         labels={name: np.array(codes) for name, codes in labels.items()},
-        classes={name: ("x", "y", "z") for name in labels},
+        classes=dict.fromkeys(labels, ("x", "y", "z")),
         split=np.array(split, dtype=np.int8),
     )
     return add_label_noise(table, {"a": 0.7}, ("train",), seed=3)

@@ -124,7 +124,10 @@ def test_losses_are_matched_by_name_and_names_may_be_anything() -> None:
     weighting = LearnedVariance(names)
     with torch.no_grad():
         weighting.log_variance.copy_(torch.tensor([0.0, 1.0, 2.0, 3.0]))
-    weight_by_task = weighting({name: torch.tensor(2.0) for name in reversed(names)}).weight_by_task
-    assert {n: round(-w.log().item()) for n, w in weight_by_task.items()} == dict(
-        zip(names, range(4), strict=True)
+    losses = {name: torch.tensor(i + 1.0) for i, name in enumerate(names)}
+    objective, weight_by_task = weighting({name: losses[name] for name in reversed(names)})
+    expected = sum(math.exp(-i) * (i + 1) + i for i in range(len(names)))
+    assert objective.item() == pytest.approx(expected, rel=1e-6)
+    assert [weight_by_task[name].item() for name in names] == pytest.approx(
+        [math.exp(-i) for i in range(len(names))], rel=1e-6
     )

@@ -148,7 +148,7 @@ def test_missing_plan_costs_class_counts_only(sweep: MakeSweep) -> None:
 
 def test_names_and_reasons_are_text_never_markup(sweep: MakeSweep) -> None:
     """HTML, mathematics and scripts without a glyph in labels, values and reasons."""
-    tasks = [HTML_NAME, "price ($) in $", "色_{x}"]
+    tasks = [HTML_NAME, "price $\\frac{$", "色_{x}"]
     points = [{"data.label_noise.<b>": 0.1}, {"data.label_noise.<b>": 0.2}]
     results = sweep(
         tasks=tasks,
@@ -156,11 +156,11 @@ def test_names_and_reasons_are_text_never_markup(sweep: MakeSweep) -> None:
         statuses={1: "FAILED"},
         reason=f"line 1\n{HTML_NAME}\udc80",
         points=points,
-        search={"data.label_noise.price ($) in $": {"choice": [0.1, 0.2]}},
+        search={"data.label_noise.price $\\frac{$": {"choice": [0.1, 0.2]}},
     )
     trials = [
         dataclasses.replace(
-            t, params={"data.label_noise.price ($) in $": p["data.label_noise.<b>"]}
+            t, params={"data.label_noise.price $\\frac{$": p["data.label_noise.<b>"]}
         )
         for t, p in zip(results.trials, points, strict=True)
     ]

@@ -1,11 +1,14 @@
 """A real MLflow on SQLite for every test, its schema made once."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import check_server
 from mtcon_ray.tracking.spool import Spool
 
@@ -46,6 +49,16 @@ class Sweep:
         tags |= {"mtcon.sweep": self.folder.name, "mtcon.epochs": "5", "mtcon.seed": "0"}
         spool.append("start", params=params, tags=tags)
         return spool
+
+    @contextmanager
+    def sending(self) -> Iterator[Sender]:
+        """A sender at work; everything must have been sent at the end."""
+        sender = Sender(self.folder, self.uri, self.experiment)
+        sender.start()
+        try:
+            yield sender
+        finally:
+            assert sender.close(timeout=60) == 0, sender.last_error
 
     def run(self, name: str = "parent") -> "Run":
         """The one run of that name, as MLflow has it; fails if there are several."""

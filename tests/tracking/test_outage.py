@@ -17,7 +17,7 @@ from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import check_server, quiet_environment
 
 if TYPE_CHECKING:
-    from conftest import Sweep
+    from tests.tracking.conftest import Sweep
 
 pytestmark = [
     pytest.mark.mlflow,

@@ -82,27 +82,21 @@ def test_command_that_opens_the_ui() -> None:
 
 
 def test_first_line_names_the_cause() -> None:
-    try:
-        try:
-            raise ConnectionRefusedError(111, "Connection refused")
-        except OSError as error:
-            raise RuntimeError("Max retries exceeded\nwith url /api") from error
-    except RuntimeError as error:
-        assert first_line(error) == "[Errno 111] Connection refused"
-    assert first_line(RuntimeError("a\nb")) == "a"
+    error = RuntimeError("Max retries exceeded\nwith url /api")
+    assert first_line(error) == "Max retries exceeded"
+    error.__cause__ = ConnectionRefusedError(111, "Connection refused")
+    assert first_line(error) == "[Errno 111] Connection refused"
     assert first_line(TimeoutError()) == "TimeoutError"
 
 
 @pytest.mark.mlflow
-def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within seconds, naming the server without its password, and the ways out."""
+def test_nobody_answers() -> None:
+    """Names the server without its password, and the ways out."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    check_limit = time.monotonic() + 60
     with pytest.raises(TrackingError) as caught:
         check_server(f"http://me:s3cret@127.0.0.1:{port}")
-    assert time.monotonic() < check_limit
     message = str(caught.value)
     assert f"http://me:***@127.0.0.1:{port} must answer, got: [Errno 111]" in message
     assert "tracking.offline: true" in message

@@ -28,7 +28,7 @@ class DrawnSource(DataSource):
             ("shape", "colour", "texture"), min_length=1, description="label columns to train on"
         )
         held_out: tuple[str, ...] = Field(
-            ("mark",), description="label columns never trained on, read once at the end"
+            ("tilt",), description="label columns never trained on, read once at the end"
         )
         num_items: int = Field(3000, ge=10, le=10**7, description="number of pictures")
         draw_seed: int = Field(
@@ -39,7 +39,7 @@ class DrawnSource(DataSource):
             0.2, ge=0, le=1, description="probability of a bar over the object"
         )
         noise: float = Field(
-            0.05, ge=0, le=1, description="deviation of pixel noise, share of full brightness"
+            0.04, ge=0, le=1, description="deviation of pixel noise, share of full brightness"
         )
 
         @model_validator(mode="after")

@@ -21,6 +21,7 @@ from mtcon_ray.data.image_files import ImageFiles, UnreadableImageError, decode_
 from mtcon_ray.data.sources.base import SOURCES, BadImagesError, DataSource, DataSpec, LabelTable
 from mtcon_ray.data.splits import drawn_split, named_split, num_straddling
 from mtcon_ray.errors import DataError
+from mtcon_ray.registry import LocalPath
 
 
 @SOURCES.register("table")
@@ -31,8 +32,8 @@ class TableSource(DataSource):
         """A CSV and its images."""
 
         kind: Literal["table"] = "table"
-        images: str = Field(min_length=1, description="folder, .tar or .tar.gz of the images")
-        csv: str = Field(min_length=1, description="CSV with a header, UTF-8, one row per image")
+        images: LocalPath = Field(min_length=1, description="folder, .tar or .tar.gz of the images")
+        csv: LocalPath = Field(min_length=1, description="CSV with a header, UTF-8, one row per image")
         image_column: str = Field(
             "image", description="column with paths of images, relative to `images`"
         )
@@ -74,7 +75,7 @@ class TableSource(DataSource):
 
     @cached_property
     def _csv(self) -> CsvFile:
-        return read_csv(Path(self.spec.csv).expanduser())
+        return read_csv(Path(self.spec.csv))
 
     @cached_property
     def _names(self) -> list[str]:
@@ -91,7 +92,7 @@ class TableSource(DataSource):
 
     @cached_property
     def _files(self) -> ImageFiles:
-        return open_files(Path(self.spec.images).expanduser())
+        return open_files(Path(self.spec.images))
 
     def read_labels(self) -> LabelTable:
         table, spec = self._csv, self.spec

@@ -13,14 +13,15 @@ from torchvision.models.resnet import ResNet
 
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
+from mtcon_ray.registry import LocalPath
 
 
 class ResNetSpec(EncoderSpec):
     """What both residual networks have in common."""
 
-    weights: str | None = Field(
+    weights: Literal["imagenet"] | LocalPath | None = Field(
         None,
-        min_length=1,
+        union_mode="left_to_right",
         description="null: random; imagenet: torchvision's IMAGENET1K_V1; else a state-dict file",
     )
     stem: Literal["imagenet", "small"] = Field(

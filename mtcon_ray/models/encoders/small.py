@@ -35,6 +35,7 @@ class Small(Encoder):
                 for before, width in zip([spec.width, *widths], widths, strict=False)
             )
         )
+        self.centre = nn.BatchNorm2d(widths[-1])
         self.width = widths[-1]
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -43,7 +44,8 @@ class Small(Encoder):
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Features averaged over positions, [N, 8 * width of the spec]."""
         h_NDHW: Tensor = self.stages(self.stem(x_NCHW))
-        return h_NDHW.mean(dim=(2, 3))
+        centred_ND11: Tensor = self.centre(h_NDHW.mean(dim=(2, 3), keepdim=True))
+        return centred_ND11.flatten(1)
 
 
 def _stage(before: int, width: int, *, stride: int, num_blocks: int) -> nn.Sequential:

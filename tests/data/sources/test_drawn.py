@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from mtcon_ray.data.drawing import FACTORS, HUES, Nuisances, draw
+from mtcon_ray.data.drawing import FACTORS, HUES, VERSION, Nuisances, draw
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.base import DataSource
 
 QUIET = Nuisances(clutter=0, occlusion=0, noise=0)
-SCENE = {"shape": "star", "colour": "red", "texture": "plain", "tilt": "30", "mark": "disc"}
+SCENE = {"shape": "cross", "colour": "red", "texture": "plain", "tilt": "30", "mark": "disc"}
 
 
 def drawn(**fields: object) -> DataSource:
@@ -20,7 +20,7 @@ def drawn(**fields: object) -> DataSource:
 def test_defaults_are_three_tasks_and_one_held_out_label() -> None:
     """And nothing else needs to be said to get data."""
     spec = SOURCES["drawn"].Spec.model_validate({"kind": "drawn"})
-    assert (spec.tasks, spec.held_out) == (("shape", "colour", "texture"), ("mark",))
+    assert (spec.tasks, spec.held_out) == (("shape", "colour", "texture"), ("tilt",))
 
 
 def test_a_label_that_is_no_factor_is_refused() -> None:
@@ -32,7 +32,7 @@ def test_a_label_that_is_no_factor_is_refused() -> None:
 def test_pictures_depend_on_seed_and_row_alone() -> None:
     """Not on which rows are drawn together, nor on the labels in use."""
     all_at_once = drawn().decode(range(6), 40)
-    assert (drawn(tasks=["tilt"]).decode([4, 2], 40) == all_at_once[[4, 2]]).all()
+    assert (drawn(tasks=["mark"]).decode([4, 2], 40) == all_at_once[[4, 2]]).all()
     assert (drawn(draw_seed=1).decode([4], 40) != all_at_once[4]).any()
     assert len(np.unique(all_at_once.reshape(6, -1), axis=0)) == 6
 
@@ -47,7 +47,7 @@ def test_the_same_scene_at_any_size() -> None:
 
 def test_labels_are_balanced_independent_and_split() -> None:
     """The chi-square of each pair of factors is what chance gives."""
-    table = drawn(num_items=4000, tasks=["shape", "colour", "texture", "tilt"]).read_labels()
+    table = drawn(num_items=4000, tasks=["shape", "colour", "texture", "mark"]).read_labels()
     columns = list(table.labels)
     for first in columns:
         assert np.bincount(table.labels[first]).min() > 0.8 * 4000 / len(FACTORS[first])
@@ -83,6 +83,16 @@ def test_each_factor_changes_the_picture(factor: str) -> None:
     for index, picture in enumerate(pictures):
         for other in pictures[:index]:
             assert np.abs(picture.astype(int) - other.astype(int)).max() > 40
+
+
+def test_a_change_of_the_drawing_is_a_new_version() -> None:
+    """Else stores made before the change would be taken for new: bump VERSION, then this."""
+    scene = SCENE | {"texture": "checks"}
+    picture = draw(scene, 32, Nuisances(clutter=3, occlusion=1.0, noise=0.05), [0, 0, 0])
+    blocks = picture.reshape(4, 8, 4, 8, 3).mean(axis=(1, 3, 4))
+    expected = [[104, 35, 57, 71], [54, 54, 76, 54], [68, 91, 84, 40], [55, 87, 88, 56]]
+    assert np.abs(blocks - expected).max() < 3
+    assert VERSION == 2
 
 
 @pytest.mark.parametrize("knob", [{"clutter": 0}, {"occlusion": 0}, {"noise": 0}, {"draw_seed": 3}])

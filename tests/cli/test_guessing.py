@@ -1,0 +1,137 @@
+"""`init`: what columns are for, and the spec that is written."""
+
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.cli.guessing import Guess, guess
+from mtcon_ray.cli.new_spec import spec_text, write_new
+from mtcon_ray.errors import DataError, ResourceError, SweepError
+from mtcon_ray.spec import load_spec
+
+NUM_ROWS = 300
+
+
+def write_csv(folder: Path, **columns: list[str]) -> Path:
+    """A CSV of these columns, one row per image."""
+    images = [f"pictures/{i}.jpg" for i in range(NUM_ROWS)]
+    table = {"file": images, **columns}
+    rows = [",".join(table), *(",".join(cells) for cells in zip(*table.values(), strict=True))]
+    path = folder / "labels.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of one picture's worth of names."""
+    place = tmp_path / "My Shoes"
+    (place / "pictures").mkdir(parents=True)
+    (place / "pictures" / "0.jpg").touch()
+    return place
+
+
+def cycle(values: int, prefix: str = "v") -> list[str]:
+    """A column of so many values in turn."""
+    return [f"{prefix}{i % values}" for i in range(NUM_ROWS)]
+
+
+@pytest.fixture
+def found(folder: Path) -> Guess:
+    """The guess about a table with a column of every kind."""
+    bits = {f"bit{i}": [str(j % 2) for j in range(NUM_ROWS)] for i in range(9)}
+    csv = write_csv(
+        folder,
+        split=[("train", "val", "test")[i % 3] for i in range(NUM_ROWS)],
+        group_id=[str(i // 2) for i in range(NUM_ROWS)],
+        colour=cycle(5),
+        brand=cycle(30),
+        constant=cycle(1),
+        title=cycle(NUM_ROWS),
+        price=[f"{i}.5" for i in range(NUM_ROWS)],
+        **bits,
+    )
+    return guess(csv, folder)
+
+
+def test_columns_are_told_apart(found: Guess) -> None:
+    assert found.image_column == "file"
+    assert found.split_column == "split"
+    assert found.group_column == "group_id"
+    assert found.classes == {"colour": 5, "brand": 30}
+    assert (found.tasks, found.held_out) == (("colour",), ("brand",))
+    assert len(found.bits) == 9
+    assert found.continuous == ("price",)
+    assert found.unused == ("constant", "title")
+    assert found.name == "my-shoes"
+
+
+def test_written_spec_is_valid_and_says_the_same(found: Guess, tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    write_new(path, spec_text(found))
+    data = load_spec(path).data.model_dump()
+    assert data["tasks"] == ("colour",)
+    assert data["held_out"] == ("brand",)
+    assert data["group_column"] == "group_id"
+    assert data["continuous"] == ("price",)
+    assert data["csv"] == str(found.csv)
+    assert path.read_text().count("#") > 20
+
+
+def test_images_inside_the_named_folder_are_found_from_its_parent(folder: Path) -> None:
+    csv = write_csv(folder, colour=cycle(5))
+    assert guess(csv, folder / "pictures").images == folder
+
+
+def test_a_split_is_drawn_where_no_column_is_one(folder: Path) -> None:
+    found = guess(write_csv(folder, colour=cycle(5), part=cycle(3, "train")), folder)
+    assert found.split_column is None
+    assert "split_column: null" in spec_text(found)
+
+
+def test_labels_of_few_classes_are_all_trained_on(folder: Path) -> None:
+    assert guess(write_csv(folder, colour=cycle(20), part=cycle(3)), folder).held_out == ()
+
+
+def test_few_bits_are_tasks(folder: Path) -> None:
+    found = guess(write_csv(folder, new=[str(i % 2) for i in range(NUM_ROWS)]), folder)
+    assert found.tasks == ("new",)
+
+
+def test_no_label_column_is_an_error(folder: Path) -> None:
+    with pytest.raises(DataError, match="label column with 2 to 100 classes"):
+        guess(write_csv(folder, title=cycle(NUM_ROWS)), folder)
+
+
+def test_no_image_column_is_an_error(tmp_path: Path) -> None:
+    csv = tmp_path / "labels.csv"
+    csv.write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match="column with the images' paths"):
+        guess(csv, tmp_path)
+
+
+def test_images_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="which is not there"):
+        guess(tmp_path / "labels.csv", tmp_path / "none")
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("mine")
+    with pytest.raises(SweepError, match="exists already"):
+        write_new(path, "yours")
+    assert path.read_text() == "mine"
+
+
+def test_unwritable_output_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match="must be writable"):
+        write_new(tmp_path / "none" / "spec.yaml", "text")
+
+
+def test_photographs_of_shoes(photos: Path) -> None:
+    """The real table: five tasks, brand held out."""
+    folder = photos / "fashion_shoes"
+    found = guess(folder / "labels.csv", folder / "images.tar.gz")
+    assert found.tasks == ("category", "gender", "colour", "usage", "season")
+    assert found.held_out == ("brand",)
+    assert found.split_column == "split"

@@ -1,0 +1,246 @@
+"""Exit codes, messages, and what a command may import."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from mtcon_ray.cli.main import Program
+from mtcon_ray.cli.main import program as real_program
+from mtcon_ray.cli.session import Session, verbosity
+from mtcon_ray.errors import MtconError, SpecError
+from mtcon_ray.signals import Interrupted
+
+REPOSITORY = Path(__file__).parent.parent.parent
+TINY = """
+version: 1
+name: tiny
+data: {kind: drawn, num_items: 120}
+views: {size: 16}
+model: {encoder: {name: small, width: 4}, head_dim: 8}
+train: {epochs: 3, warmup_epochs: 1, batch_size: 16, lr: 0.1}
+evaluate: {bootstrap: 20}
+tracking: {offline: true}
+search: {space: {method.temperature: {grid: [0.1, 0.5]}}, sampler: grid}
+"""
+HEAVY = ("torch", "pandas", "ray", "mlflow", "optuna", "matplotlib")
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    """A small spec on drawn images."""
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY)
+    return path
+
+
+@pytest.fixture
+def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """Runs a command line in this process, its home a temporary folder."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    runner = CliRunner()
+    return lambda *arguments: runner.invoke(real_program, list(map(str, arguments)))
+
+
+def program_raising(error: BaseException) -> Program:
+    """A program whose only command raises."""
+    group = Program("mtcon-ray")
+
+    @group.command()
+    @verbosity
+    def fail() -> None:
+        raise error
+
+    return group
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (
+            SpecError("train.lr must be above 0, got -1"),
+            2,
+            "error: train.lr must be above 0, got -1",
+        ),
+        (MtconError("no server answers"), 1, "error: no server answers"),
+        (Interrupted("stopped by SIGTERM"), 130, "error: stopped by SIGTERM"),
+        (KeyboardInterrupt(), 130, "stopped"),
+        (click.UsageError("no such option"), 2, "Error: no such option"),
+    ],
+)
+def test_each_error_has_its_code_and_no_trace(
+    error: BaseException, code: int, message: str
+) -> None:
+    result = CliRunner().invoke(program_raising(error), ["fail"])
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_verbose_shows_the_trace() -> None:
+    result = CliRunner().invoke(program_raising(SpecError("wrong")), ["fail", "-v"])
+    assert "Traceback" in result.stderr
+    assert result.exit_code == 2
+
+
+def test_a_bug_leaves_one_line_and_a_trace_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = CliRunner().invoke(program_raising(ZeroDivisionError("division by zero")), ["fail"])
+    assert result.exit_code == 1
+    line = r"error: unexpected ZeroDivisionError: division by zero \(trace: (.*)\)\n"
+    found = re.fullmatch(line, result.stderr)
+    assert found
+    path = Path(found[1])
+    assert path.is_relative_to(tmp_path / "mtcon-ray" / "log")
+    assert "Traceback" in path.read_text()
+
+
+def test_verbosity_is_taken_before_and_after_the_command() -> None:
+    seen: list[int] = []
+    group = Program("mtcon-ray", callback=verbosity(lambda: None))
+    verbosity(group)
+
+    @group.command()
+    @verbosity
+    @click.pass_obj
+    def look(session: Session) -> None:
+        seen.append(session.verbosity)
+
+    for arguments in (["-q", "look"], ["look", "-q"], ["look"], ["-v", "look", "-v"]):
+        assert CliRunner().invoke(group, arguments).exit_code == 0
+    assert seen == [-1, -1, 0, 2]
+
+
+def test_validate_accepts_and_names_what_is_wrong(invoke: Invoke, spec: Path) -> None:
+    good = invoke("validate", spec)
+    assert (good.exit_code, good.stderr) == (0, "")
+    assert "2 trial(s) of 3 epochs" in good.stdout
+    bad = invoke("validate", spec, "--set", "train.lrr=1")
+    assert bad.exit_code == 2
+    assert "train.lrr: unknown key; did you mean 'lr'?" in bad.stderr
+    assert invoke("validate", spec, "-q").output == ""
+
+
+def test_batch_larger_than_the_data_is_found_before_a_start(invoke: Invoke, spec: Path) -> None:
+    result = invoke("validate", spec, "--set", "train.batch_size=4096")
+    assert result.exit_code == 2
+    assert "train.batch_size must be at most" in result.stderr
+
+
+def test_schema_describes_every_method(invoke: Invoke) -> None:
+    schema = json.loads(invoke("schema").stdout)
+    assert {"data", "method", "train", "search"} <= schema["properties"].keys()
+
+
+def test_plan_prints_the_plan_and_its_json(invoke: Invoke, spec: Path, tmp_path: Path) -> None:
+    text = invoke("plan", spec, "--cluster", "local")
+    assert text.exit_code == 0
+    assert "2 = 2 configurations" in text.stdout
+    assert "rate unknown" in text.stdout
+    assert "temperature=0.5" in text.stdout
+    plan = json.loads(invoke("plan", spec, "--cluster", "local", "--json").stdout)
+    assert plan["num_trials"] == 2
+    assert plan["first_configurations"] == [{"method.temperature": t} for t in (0.1, 0.5)]
+    assert not (tmp_path / "mtcon-ray").exists()
+
+
+def test_plan_refuses_what_no_node_has(invoke: Invoke, spec: Path) -> None:
+    result = invoke("plan", spec, "--cluster", "local", "--set", "resources.cpus=4000")
+    assert result.exit_code == 2
+    assert "got 4000 CPUs" in result.stderr
+
+
+def test_calibration_gives_device_hours(invoke: Invoke, spec: Path) -> None:
+    result = invoke("plan", spec, "--cluster", "local", "--calibrate", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert 0 < json.loads(result.stdout)["device_hours"] < 1
+
+
+def test_nothing_there_is_said_once(invoke: Invoke, tmp_path: Path) -> None:
+    assert f"nothing under {tmp_path / 'mtcon-ray'} yet" in invoke("list").stdout
+    assert json.loads(invoke("list", "--json").stdout) == []
+    for command in ("status", "best", "report", "clean", "track-sync"):
+        result = invoke(command, "shoes-1")
+        assert result.exit_code == 2
+        assert "no sweep or run 'shoes-1'" in result.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(invoke: Invoke, shell: str) -> None:
+    result = invoke("completion", shell)
+    assert result.exit_code == 0
+    assert "_MTCON_RAY_COMPLETE" in result.stdout
+
+
+def test_names_are_completed(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "mtcon-ray" / "sweeps" / "shoes-1"
+    folder.mkdir(parents=True)
+    (folder / "spec.yaml").touch()
+    monkeypatch.setenv("_MTCON_RAY_COMPLETE", "fish_complete")
+    monkeypatch.setenv("COMP_WORDS", "mtcon-ray status s")
+    monkeypatch.setenv("COMP_CWORD", "s")
+    assert "shoes-1" in invoke().stdout
+
+
+def test_clean_shows_first_and_removes_with_yes(invoke: Invoke, tmp_path: Path) -> None:
+    folder = tmp_path / "mtcon-ray" / "runs" / "shoes-1"
+    folder.mkdir(parents=True)
+    (folder / "spec.yaml").write_text("x" * 2000)
+    shown = invoke("clean", "shoes-1")
+    assert "2.0 kB" in shown.stdout
+    assert folder.exists()
+    assert invoke("clean", "shoes-1", "--yes").exit_code == 0
+    assert list(folder.parent.iterdir()) == []
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """Heavy packages that a command line imports, in a process of its own."""
+    code = (
+        "import sys\nfrom mtcon_ray.cli.main import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "finally:\n    print('|', *sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(HEAVY) & set(done.stderr.rpartition("|")[2].split())
+
+
+def test_help_and_version_load_nothing_heavy() -> None:
+    assert loaded_by("--help") == set()
+    assert loaded_by("--version") == set()
+
+
+def test_validate_loads_neither_ray_nor_mlflow_nor_optuna(spec: Path) -> None:
+    assert not loaded_by("validate", str(spec)) & {"ray", "mlflow", "optuna"}
+
+
+def test_python_m_is_the_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mtcon_ray", "no-such-command"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "No such command 'no-such-command'" in done.stderr

@@ -1,0 +1,156 @@
+"""list, status, best and train on what lies under a root."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from mtcon_ray.cli.main import program
+from mtcon_ray.lock import driver_lock
+from mtcon_ray.tracking.spool import Spool
+
+SPEC = {
+    "name": "tiny",
+    "data": {"kind": "drawn", "num_items": 120, "tasks": ["shape"], "held_out": ["mark"]},
+    "views": {"size": 16},
+    "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
+    "train": {"epochs": 2, "batch_size": 16},
+    "evaluate": {"bootstrap": 20},
+    "tracking": {"offline": True},
+    "search": {"space": {"method.temperature": {"grid": [0.1, 0.5, 1.0]}}, "sampler": "grid"},
+}
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def invoke(tmp_path: Path) -> Invoke:
+    """Runs a command under a temporary root."""
+    runner = CliRunner()
+    return lambda *words: runner.invoke(program, [*map(str, words), "--root", str(tmp_path)])
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """A sweep of three trials: one finished, one stopped early at a higher value, one failed."""
+    folder = tmp_path / "sweeps" / "tiny-1"
+    folder.mkdir(parents=True)
+    (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
+    plan = {"num_trials": 3, "classes": {"shape": 6, "mark": 4}}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    Spool(folder / "spool" / "parent.jsonl").append("start", params={}, tags={})
+    for i, temperature in enumerate((0.1, 0.5, 1.0)):
+        spool = Spool(folder / "spool" / f"trial-{i:04d}.jsonl")
+        tags = {"mtcon.epochs": "2", "mtcon.seed": "0"}
+        spool.append("start", params={"method.temperature": temperature}, tags=tags)
+    first, second, third = (Spool(folder / "spool" / f"trial-{i:04d}.jsonl") for i in range(3))
+    first.append_report(1, {"val/accuracy": 0.3})
+    final = {
+        "val/accuracy": 0.4,
+        "test/accuracy/shape": 0.45,
+        "test/accuracy_std/shape": 0.02,
+        "heldout/accuracy/mark": 0.35,
+        "heldout/accuracy_std/mark": 0.03,
+    }
+    first.append_report(2, final)
+    first.append("end", status="FINISHED", tags={})
+    second.append_report(1, {"val/accuracy": 0.9})
+    second.append("end", status="KILLED", tags={"mtcon.pruned": "true"})
+    third.append("end", status="FAILED", tags={"mtcon.reason": "Diverged: loss is nan"})
+    return folder
+
+
+def test_list_names_state_and_winner(invoke: Invoke, sweep: Path) -> None:
+    (overview,) = json.loads(invoke("list", "--json").stdout)
+    assert overview == {
+        "name": "tiny-1",
+        "kind": "sweep",
+        "state": "stopped",
+        "num_done": 3,
+        "num_trials": 3,
+        "value": 0.4,
+        "params": {"method.temperature": 0.1},
+    }
+    assert "temperature=0.1" in invoke("list").stdout
+
+
+def test_state_follows_driver_and_record(invoke: Invoke, sweep: Path) -> None:
+    def state() -> str:
+        return str(json.loads(invoke("status", "tiny-1", "--json").stdout)["state"])
+
+    with driver_lock(sweep):
+        assert state() == "running"
+        assert invoke("clean", "tiny-1", "--yes").exit_code == 2
+    assert state() == "stopped"
+    Spool(sweep / "spool" / "parent.jsonl").append("end", status="KILLED", tags={})
+    assert state() == "interrupted"
+    Spool(sweep / "spool" / "parent.jsonl").append("reopen")
+    assert state() == "stopped"
+
+
+def test_status_ranks_and_says_how_to_go_on(invoke: Invoke, sweep: Path) -> None:
+    lines = invoke("status", "tiny-1").stdout.splitlines()
+    assert lines[0] == "tiny-1: stopped, 3 of 3 trials started"
+    order = [line.split()[1] for line in lines[2:5]]
+    assert order == ["trial-0000", "trial-0001", "trial-0002"]
+    assert "stopped early" in lines[3]
+    assert "Diverged: loss is nan" in lines[4]
+    assert lines[-1].endswith("--name tiny-1 --resume")
+
+
+def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
+    text = invoke("best", "tiny-1").stdout
+    assert "winner: trial-0000 (temperature=0.1), val/accuracy 0.400" in text
+    assert ["test", "shape", "6", "0.450", "±0.020"] in [line.split() for line in text.splitlines()]
+    assert "mark" in text
+    record = json.loads(invoke("best", "tiny-1", "--json").stdout)
+    assert record["params"] == {"method.temperature": 0.1}
+    assert record["checkpoint"] == str(sweep / "checkpoints" / "trial-0000" / "best.pt")
+
+
+def test_no_winner_yet_is_exit_1(invoke: Invoke, sweep: Path) -> None:
+    (sweep / "spool" / "trial-0000.jsonl").unlink()
+    result = invoke("best", "tiny-1")
+    assert result.exit_code == 1
+    assert "full budget" in result.stderr
+
+
+def test_one_broken_sweep_hides_no_other(invoke: Invoke, sweep: Path) -> None:
+    broken = sweep.with_name("broken-1")
+    broken.mkdir()
+    (broken / "spec.yaml").write_text("- no spec")
+    states = {o["name"]: o["state"] for o in json.loads(invoke("list", "--json").stdout)}
+    assert states["broken-1"].startswith("unreadable")
+    assert states["tiny-1"] == "stopped"
+
+
+def test_train_prints_accuracies_and_is_listed(invoke: Invoke, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(yaml.safe_dump(SPEC))
+    trained = invoke("train", spec)
+    assert trained.exit_code == 0, trained.output
+    assert "NOT ALL IS IN MLFLOW (tracking.offline is set)" in trained.stdout
+    checkpoint = tmp_path / "runs" / "tiny-1" / "best.pt"
+    assert f"checkpoint: {checkpoint}" in trained.stdout
+    status = json.loads(invoke("status", "runs/tiny-1", "--json").stdout)
+    assert status["state"] == "finished"
+    assert status["trials"][0]["checkpoint"] == str(checkpoint)
+    measured = invoke("evaluate", checkpoint, "--json")
+    assert json.loads(measured.stdout).keys() == {
+        "test/accuracy/shape",
+        "test/accuracy_std/shape",
+        "heldout/accuracy/mark",
+        "heldout/accuracy_std/mark",
+    }
+    refused = invoke("train", spec, "--name", "tiny-1")
+    assert refused.exit_code == 2
+    assert "--name tiny-1 --resume" in refused.stderr
+
+
+def test_best_of_a_single_training_is_refused(invoke: Invoke, tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "tiny-1"
+    folder.mkdir(parents=True)
+    (folder / "spec.yaml").touch()
+    assert "must be a sweep" in invoke("best", "tiny-1").stderr

@@ -1,0 +1,81 @@
+"""Dimensions and points of a search space."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from mtcon_ray.search.space import Dimension, grid_points
+from mtcon_ray.search.spec import SearchSpec
+
+
+def dimension(**kind: Any) -> Dimension:
+    return Dimension.model_validate(kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        ({}, "exactly one of loguniform, uniform, int, choice, grid, got none"),
+        ({"uniform": [0, 1], "int": [0, 1]}, "got uniform, int"),
+        ({"uniform": [1, 1]}, "low < high"),
+        ({"loguniform": [0, 1]}, "positive low"),
+        ({"choice": [1, 1]}, "must not repeat"),
+        ({"grid": []}, "at least 1 item"),
+        ({"uniform": [0, float("inf")]}, "finite"),
+    ],
+)
+def test_an_impossible_dimension_is_refused(kind: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ValidationError, match=rule):
+        dimension(**kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inside", "outside"),
+    [
+        ({"uniform": [0, 1]}, [0, 0.5, 1], [-0.1, 1.1, True, "x"]),
+        ({"int": [1, 5]}, [1, 5, 3.0], [0, 2.5, "3"]),
+        ({"choice": [1, "a", None, True]}, [1, "a", None, True], [1.0, "b", 2, False]),
+    ],
+)
+def test_what_a_dimension_contains(
+    kind: dict[str, Any], inside: list[Any], outside: list[Any]
+) -> None:
+    made = dimension(**kind)
+    assert [made.contains(v) for v in inside] == [True] * len(inside)
+    assert [made.contains(v) for v in outside] == [False] * len(outside)
+
+
+def test_grid_points_turn_the_last_dimension_fastest() -> None:
+    points = grid_points({"a": dimension(grid=[1, 2]), "b": dimension(choice=["x", "y"])})
+    assert points == [
+        {"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "x"}, {"a": 2, "b": "y"},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"space": {"a": {"uniform": [0, 1]}}}, 12),
+        ({"space": {"a": {"uniform": [0, 1]}}, "num_trials": 50}, 50),
+        ({"space": {"a": {"grid": list(range(20))}}, "sampler": "grid"}, 20),
+        ({"space": {"a": {"grid": list(range(20))}}, "sampler": "grid", "num_trials": 5}, 5),
+        ({"space": {"a": {"choice": [1, 2, 3]}}, "num_trials": 50}, 3),
+        ({"space": {}}, 1),
+    ],
+)
+def test_number_of_configurations(fields: dict[str, Any], expected: int) -> None:
+    assert SearchSpec.model_validate(fields).num_configurations == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"first_points": [{"b": 1}]}, r"first_points\[0\] must name searched fields"),
+        ({"first_points": [{"a": 2}]}, r"first_points\[0\].a must lie inside"),
+        ({"sampler": "grid"}, "sampler grid needs"),
+    ],
+)
+def test_points_and_grids_must_fit_the_space(fields: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ValidationError, match=rule):
+        SearchSpec.model_validate({"space": {"a": {"uniform": [0, 1]}}, **fields})

@@ -1,0 +1,273 @@
+"""Whole sweeps on a real local Ray, a real study and a real MLflow."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from optuna.trial import TrialState
+
+from mtcon_ray.observer import Observer
+from mtcon_ray.places import sweep_folder
+from mtcon_ray.results import SweepResults, load_sweep
+from mtcon_ray.spec import load_spec
+from mtcon_ray.sweep.driver import run_sweep
+from mtcon_ray.sweep.study import REASON, named_trials, open_study
+from mtcon_ray.tracking.spool import Spool
+
+pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
+
+TINY: dict[str, Any] = {
+    "version": 1,
+    "name": "tiny",
+    "data": {"kind": "drawn", "num_items": 300},
+    "views": {"size": 16},
+    "model": {"encoder": {"name": "small", "width": 8}},
+    "train": {"epochs": 4, "batch_size": 32, "warmup_epochs": 1},
+    "evaluate": {"every": 1, "bootstrap": 100},
+    "search": {
+        "space": {"method.temperature": {"grid": [0.05, 0.1, 0.5]}},
+        "sampler": "grid",
+        "scheduler": {"name": "none"},
+    },
+}
+
+
+@pytest.fixture
+def spec_file(tmp_path: Path) -> Callable[..., Path]:
+    def write(**changes: Any) -> Path:
+        path = tmp_path / "spec.yaml"
+        path.write_text(yaml.safe_dump({**TINY, **changes}))
+        return path
+
+    return write
+
+
+def sweep(path: Path, root: Path, **options: Any) -> SweepResults:
+    return run_sweep(load_spec(path), root=root, observer=Observer(), **options)
+
+
+def command(path: Path, root: Path, *more: str) -> subprocess.Popen[str]:
+    """The sweep as a user starts it, in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "mtcon_ray", "sweep", str(path), "--root", str(root),
+         "--name", "cut", *more],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 240
+    while not condition():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline, "the sweep did not get there in time"
+        time.sleep(0.05)
+
+
+def epochs_of(folder: Path, trial: str) -> list[int]:
+    events = Spool.read(folder / "spool" / f"{trial}.jsonl")
+    return [e["epoch"] for e in events if e["kind"] == "report"]
+
+
+def logged(root: Path, folder: Path) -> dict[str, Any]:
+    """Status and steps of `loss` of each trial's run in MLflow, and the parent's status."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{root}/mlflow.db")
+    experiment = client.get_experiment_by_name("mtcon-ray")
+    assert experiment is not None
+    runs = client.search_runs(
+        [experiment.experiment_id], f"tags.`mtcon.sweep` = '{folder.name}'", max_results=100
+    )
+    (parent,) = [r for r in runs if "mlflow.parentRunId" not in r.data.tags]
+    children = [r for r in runs if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+    assert len(children) == len(runs) - 1
+    steps = {
+        r.info.run_name: [m.step for m in client.get_metric_history(r.info.run_id, "loss")]
+        for r in children
+    }
+    statuses = {r.info.run_name: r.info.status for r in children}
+    return {"parent": parent, "steps": steps, "statuses": statuses, "children": children}
+
+
+def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
+    tmp_path: Path, spec_file: Callable[..., Path]
+) -> None:
+    search = {**TINY["search"], "scheduler": {"name": "asha", "grace": 0.5}}
+    results = sweep(spec_file(search=search), tmp_path / "root")
+    assert results.winner is not None
+    assert results.winner.full_budget
+    last = results.winner.reports[-1][1]
+    assert {"test/accuracy/shape", "test/accuracy_std/colour", "heldout/accuracy/tilt"} <= set(last)
+    assert (results.folder / "report" / "index.html").exists()
+
+    study = open_study(results.folder / "study.journal", results.name)
+    states = {t.user_attrs["mtcon.trial"]: t.state for t in named_trials(study)}
+    seen = logged(tmp_path / "root", results.folder)
+    for trial in results.trials:
+        finished = trial.status == "FINISHED"
+        assert states[trial.name] is (TrialState.COMPLETE if finished else TrialState.PRUNED)
+        assert seen["statuses"][trial.name] == ("FINISHED" if finished else "KILLED")
+        assert sorted(seen["steps"][trial.name]) == [e for e, _ in trial.reports]
+        assert finished == (trial.last_epoch == 4)
+    assert seen["parent"].info.status == "FINISHED"
+    assert seen["parent"].info.run_name == "tiny-1"
+    (winner,) = [r for r in seen["children"] if r.info.run_name == results.winner.name]
+    assert winner.data.params == {
+        "method.temperature": str(results.winner.params["method.temperature"])
+    }
+
+
+def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
+    tmp_path: Path, spec_file: Callable[..., Path]
+) -> None:
+    root = tmp_path / "root"
+    path = spec_file(train={"epochs": 12, "batch_size": 32})
+    folder = sweep_folder(root, "cut")
+    first = command(path, root)
+    wait_for(lambda: _under_way(folder), first)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    finished = {t.name: t for t in load_sweep(folder).trials if t.status == "FINISHED"}
+    stamps = {n: (folder / "checkpoints" / n / "last.pt").stat().st_mtime_ns for n in finished}
+    assert finished
+
+    second = command(path, root, "--resume")
+    printed = second.communicate(timeout=300)[0]
+    assert second.returncode == 0, printed
+    results = load_sweep(folder)
+    assert [t.status for t in results.trials] == ["FINISHED"] * 3
+    seen = logged(root, folder)
+    for trial in results.trials:
+        assert epochs_of(folder, trial.name) == list(range(1, 13))
+        assert sorted(seen["steps"][trial.name]) == list(range(1, 13))
+    for name, stamp in stamps.items():
+        assert (folder / "checkpoints" / name / "last.pt").stat().st_mtime_ns == stamp
+    assert set(seen["statuses"].values()) == {"FINISHED"}
+
+    uncut = sweep(path, tmp_path / "uncut")
+    for cut_trial, uncut_trial in zip(results.trials, uncut.trials, strict=True):
+        assert _comparable(cut_trial.reports) == _comparable(uncut_trial.reports)
+
+
+def _under_way(folder: Path) -> bool:
+    """One trial is finished and another has begun to report."""
+    if not (folder / "spec.yaml").exists():
+        return False
+    trials = load_sweep(folder).trials
+    running = [t for t in trials if t.status == "RUNNING" and t.last_epoch >= 2]
+    return bool(running) and any(t.status == "FINISHED" for t in trials)
+
+
+def _comparable(reports: Any) -> list[tuple[int, dict[str, float]]]:
+    return [(e, {k: v for k, v in m.items() if k != "images_per_second"}) for e, m in reports]
+
+
+def test_a_signal_marks_checkpoints_and_can_be_resumed(
+    tmp_path: Path, spec_file: Callable[..., Path]
+) -> None:
+    root = tmp_path / "root"
+    path = spec_file(train={"epochs": 30, "batch_size": 32})
+    folder = sweep_folder(root, "cut")
+    process = command(path, root)
+    wait_for(lambda: (folder / "checkpoints" / "trial-0001" / "last.pt").exists(), process)
+    os.kill(process.pid, signal.SIGINT)
+    printed = process.communicate(timeout=120)[0]
+    assert process.returncode == 130, printed
+    assert "--name cut --resume" in printed
+    assert "Traceback" not in printed
+    statuses = {t.status for t in load_sweep(folder).trials}
+    assert "INTERRUPTED" in statuses
+    seen = logged(root, folder)
+    assert seen["parent"].info.status == "KILLED"
+    assert "RUNNING" not in seen["statuses"].values()
+
+
+def test_a_diverging_trial_is_recorded_and_the_sweep_goes_on(
+    tmp_path: Path, spec_file: Callable[..., Path]
+) -> None:
+    search = {
+        **TINY["search"],
+        "space": {"train.weight_decay": {"grid": [1.0, 1e-4]}},
+        "repeats": 2,
+    }
+    train = {**TINY["train"], "lr": 1000, "warmup_epochs": 0}
+    results = sweep(spec_file(search=search, train=train), tmp_path / "root")
+    by_decay = {(t.params["train.weight_decay"], t.seed): t for t in results.trials}
+    assert set(by_decay) == {(1.0, 0), (1.0, 1), (1e-4, 0), (1e-4, 1)}
+    for seed in (0, 1):
+        assert by_decay[1.0, seed].status == "FAILED"
+        assert "Diverged" in str(by_decay[1.0, seed].reason)
+        assert by_decay[1e-4, seed].status == "FINISHED"
+    study = open_study(results.folder / "study.journal", results.name)
+    failed = [t for t in named_trials(study) if t.state is TrialState.FAIL]
+    assert len(failed) == 2
+    assert all("Diverged" in t.user_attrs[REASON] for t in failed)
+
+
+def test_one_trial_at_a_time_repeats_exactly_whatever_the_test_labels_say(
+    tmp_path: Path, photos: Path
+) -> None:
+    import pandas as pd
+
+    table = pd.read_csv(photos / "fashion_shoes" / "labels.csv", dtype=str, keep_default_na=False)
+    table = table.groupby("split").head(400)
+    spec = {
+        **TINY,
+        "train": {"epochs": 2, "batch_size": 64},
+        "evaluate": {"bootstrap": 100},
+        "search": {
+            "space": {"method.temperature": {"loguniform": [0.03, 1]}},
+            "num_trials": 4,
+            "max_concurrent": 1,
+            "scheduler": {"name": "asha", "grace": 0.5},
+        },
+    }
+    outcomes = []
+    for variant in ("true", "corrupt"):
+        if variant == "corrupt":
+            test = table["split"] == "test"
+            table.loc[test, "category"] = table.loc[test, "category"].to_numpy()[::-1]
+            table["brand"] = table["brand"].to_numpy()[::-1]
+        table.to_csv(tmp_path / f"{variant}.csv", index=False)
+        data = {
+            "kind": "table", "csv": str(tmp_path / f"{variant}.csv"),
+            "images": str(photos / "fashion_shoes" / "images.tar.gz"),
+            "tasks": ["category", "gender"], "held_out": ["brand"], "held_out_top_k": 5,
+        }  # fmt: skip
+        path = tmp_path / f"{variant}.yaml"
+        path.write_text(yaml.safe_dump({**spec, "data": data}))
+        results = sweep(path, tmp_path / variant)
+        outcomes.append(
+            [
+                (t.params, t.status, [
+                    (e, {k: v for k, v in m.items() if k.startswith(("loss", "val"))})
+                    for e, m in t.reports
+                ])
+                for t in results.trials
+            ]
+        )  # fmt: skip
+    assert outcomes[0] == outcomes[1]
+
+
+def test_trials_of_two_workers_fit_two_cpus_and_leave_nothing_behind(
+    tmp_path: Path, spec_file: Callable[..., Path]
+) -> None:
+    search = {**TINY["search"], "scheduler": {"name": "asha", "grace": 0.5}}
+    gang = sweep(spec_file(search=search, resources={"workers": 2}), tmp_path / "root")
+    assert gang.plan["concurrency"] == 1
+    assert gang.winner is not None
+    statuses = [t.status for t in gang.trials]
+    assert set(statuses) <= {"FINISHED", "PRUNED"}
+    assert len(statuses) == 3
+    for trial in gang.trials:
+        assert epochs_of(gang.folder, trial.name) == list(range(1, trial.last_epoch + 1))
+    plan = json.loads((gang.folder / "plan.json").read_text())
+    assert plan["cpus_per_trial"] == 2

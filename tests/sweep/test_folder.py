@@ -1,0 +1,99 @@
+"""Names of sweeps, and what a resume may change."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtcon_ray.errors import SweepError
+from mtcon_ray.places import sweep_folder
+from mtcon_ray.plan import ClusterView, NodeKind, make_plan, write_beginnings
+from mtcon_ray.spec import RunSpec, parse_spec, with_values
+from mtcon_ray.sweep.folder import choose_folder, claimed
+
+VIEW = ClusterView("here", (NodeKind("node", 2, 0, 1),))
+
+
+@pytest.fixture
+def spec() -> RunSpec:
+    return parse_spec(
+        {
+            "name": "shoes",
+            "data": {"kind": "drawn", "num_items": 300},
+            "train": {"batch_size": 16},
+            "model": {"encoder": {"name": "small", "width": 8}},
+            "search": {"space": {"method.temperature": {"uniform": [0.1, 1]}}, "num_trials": 4},
+        }
+    )
+
+
+def begin(root: Path, spec: RunSpec, name: str) -> Path:
+    folder = sweep_folder(root, name)
+    with claimed(folder):
+        write_beginnings(folder, spec, make_plan(spec, root, VIEW))
+    return folder
+
+
+def test_without_a_name_the_next_number_is_taken(tmp_path: Path, spec: RunSpec) -> None:
+    assert choose_folder(tmp_path, spec, None, False).name == "shoes-1"
+    begin(tmp_path, spec, "shoes-1")
+    assert choose_folder(tmp_path, spec, None, False).name == "shoes-2"
+
+
+def test_a_taken_name_is_refused_with_the_line_that_resumes(tmp_path: Path, spec: RunSpec) -> None:
+    begin(tmp_path, spec, "mine")
+    with pytest.raises(SweepError, match="exists already .* --name mine --resume"):
+        choose_folder(tmp_path, spec, "mine", False)
+
+
+def test_a_resume_finds_its_sweep(tmp_path: Path, spec: RunSpec) -> None:
+    folder = begin(tmp_path, spec, "shoes-7")
+    assert choose_folder(tmp_path, spec, "shoes-7", True) == folder
+    assert choose_folder(tmp_path, spec, None, True) == folder
+    with pytest.raises(SweepError, match=r"no sweep 'shoes-8' .* did you mean 'shoes-7'\?"):
+        choose_folder(tmp_path, spec, "shoes-8", True)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"search.num_trials": 9},
+        {"resources.cpus": 2},
+        {"tracking.offline": True},
+        {"storage.root": "/elsewhere"},
+    ],
+)
+def test_a_resume_may_change_how_a_sweep_is_run(
+    tmp_path: Path, spec: RunSpec, values: dict[str, Any]
+) -> None:
+    folder = begin(tmp_path, spec, "mine")
+    assert choose_folder(tmp_path, with_values(spec, values), "mine", True) == folder
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ({"search.num_trials": 3}, "search.num_trials: 4 then, 3 now"),
+        ({"train.lr": 0.5}, "train.lr: 0.2 then, 0.5 now"),
+        ({"seed": 1}, "seed: 0 then, 1 now"),
+        ({"search.space.train.lr": {"uniform": [0.1, 1]}}, "search.space.train.lr"),
+    ],
+)
+def test_a_resume_may_not_change_what_a_trial_is(
+    tmp_path: Path, spec: RunSpec, values: dict[str, Any], shown: str
+) -> None:
+    begin(tmp_path, spec, "mine")
+    with pytest.raises(SweepError, match="must keep its spec") as error:
+        choose_folder(tmp_path, with_values(spec, values), "mine", True)
+    assert shown in str(error.value)
+
+
+def test_two_drivers_of_one_sweep_are_one_too_many(tmp_path: Path) -> None:
+    with (
+        claimed(tmp_path / "s"),
+        pytest.raises(SweepError, match=r"one driver at a time, and process \d+"),
+        claimed(tmp_path / "s"),
+    ):
+        pass
+    with claimed(tmp_path / "s"):
+        pass

@@ -1,0 +1,79 @@
+"""What a killed driver leaves behind is settled before the next one goes on."""
+
+from pathlib import Path
+
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+
+from mtcon_ray.metrics import OBJECTIVE
+from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.spec import parse_spec
+from mtcon_ray.sweep.past import continued_trials, history, settle
+from mtcon_ray.sweep.record import SweepRecord
+from mtcon_ray.sweep.study import Suggester, named_trials, open_study
+from mtcon_ray.sweep.trial import Outcome
+
+EPOCHS = 4
+
+
+class Killed:
+    """A sweep whose driver died with one trial open."""
+
+    def __init__(self, folder: Path) -> None:
+        spec = parse_spec({"name": "x", "train": {"epochs": EPOCHS}})
+        search = SearchSpec.model_validate({"space": {"train.lr": {"uniform": [0.1, 1]}}})
+        self.study = open_study(folder / "study.journal", "s")
+        self.record = SweepRecord(folder, spec)
+        trial = Suggester(self.study, search, 0).next()
+        assert trial is not None
+        self.record.trial_started(trial)
+        self.spool = self.record.spool(trial)
+
+    @property
+    def trial(self) -> FrozenTrial:
+        return named_trials(self.study)[0]
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Killed:
+    return Killed(tmp_path)
+
+
+def test_a_trial_recorded_to_its_end_is_finished(killed: Killed) -> None:
+    for epoch in range(1, EPOCHS + 1):
+        killed.spool.append_report(epoch, {OBJECTIVE: epoch / 10})
+    settle(killed.study, killed.record)
+    assert (killed.trial.state, killed.trial.value) == (TrialState.COMPLETE, 0.4)
+    assert killed.trial.intermediate_values == {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}
+    assert killed.spool.events()[-1]["status"] == "FINISHED"
+    assert continued_trials(killed.study) == []
+
+
+def test_a_trial_cut_short_goes_on_with_its_values(killed: Killed) -> None:
+    killed.spool.append_report(1, {OBJECTIVE: 0.1})
+    settle(killed.study, killed.record)
+    (trial,) = continued_trials(killed.study)
+    assert history(trial, EPOCHS) == [(25.0, 0.1)]
+    assert killed.spool.events()[-1]["kind"] == "report"
+
+
+def test_a_suggestion_without_a_name_was_never_trained(killed: Killed) -> None:
+    killed.study.ask()
+    settle(killed.study, killed.record)
+    assert killed.study.trials[1].state is TrialState.FAIL
+    assert len(continued_trials(killed.study)) == 1
+
+
+def test_an_end_that_was_told_but_not_recorded_is_recorded(killed: Killed) -> None:
+    killed.study.tell(killed.trial.number, 0.5)
+    for _ in range(2):
+        settle(killed.study, killed.record)
+    ends = [e for e in killed.spool.events() if e["kind"] == "end"]
+    assert [e["status"] for e in ends] == ["FINISHED"]
+
+
+def test_an_interrupted_trial_is_reopened(killed: Killed) -> None:
+    killed.record.trial_ended(killed.trial, Outcome.INTERRUPTED, None)
+    killed.record.trial_started(killed.trial)
+    kinds = [e["kind"] for e in killed.spool.events()]
+    assert kinds == ["start", "end", "reopen"]

@@ -1,0 +1,78 @@
+"""Early stopping: fair between trials of different length, and across drivers."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+
+from mtcon_ray.search.schedulers import ASHA, NoScheduler
+from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE, make_scheduler
+
+CONTROLLER: Any = None
+
+
+def trial(name: str) -> Any:
+    return SimpleNamespace(trial_id=f"tune-{name}", config={"trial": name})
+
+
+def report(scheduler: TrialScheduler, of: Any, epoch: int, epochs: int, value: float) -> str:
+    result = {BUDGET: round(100 * epoch / epochs, 6), OBJECTIVE: value}
+    return scheduler.on_trial_result(CONTROLLER, of, result)
+
+
+def asha(**fields: Any) -> ASHA.Spec:
+    return ASHA.Spec.model_validate({"grace": 0.25, "reduction": 2, **fields})
+
+
+def test_rungs_are_shares_of_a_trials_own_epochs() -> None:
+    scheduler = make_scheduler(asha(), [], {})
+    short, long = trial("short"), trial("long")
+    for one in (short, long):
+        scheduler.on_trial_add(CONTROLLER, one)
+    assert report(scheduler, short, 2, 8, 0.9) == TrialScheduler.CONTINUE
+    # Twelve of 80 epochs are below the first rung, whatever the value.
+    assert report(scheduler, long, 12, 80, 0.1) == TrialScheduler.CONTINUE
+    assert report(scheduler, long, 20, 80, 0.1) == TrialScheduler.STOP
+
+
+def test_a_rung_is_judged_once() -> None:
+    scheduler = make_scheduler(asha(), [], {})
+    good, bad = trial("good"), trial("bad")
+    for one in (good, bad):
+        scheduler.on_trial_add(CONTROLLER, one)
+    assert report(scheduler, bad, 2, 8, 0.2) == TrialScheduler.CONTINUE
+    assert report(scheduler, good, 2, 8, 0.9) == TrialScheduler.CONTINUE
+    assert report(scheduler, bad, 3, 8, 0.1) == TrialScheduler.CONTINUE
+    assert report(scheduler, good, 4, 8, 0.9) == TrialScheduler.CONTINUE
+    assert report(scheduler, bad, 4, 8, 0.3) == TrialScheduler.STOP
+
+
+def test_earlier_drivers_results_count() -> None:
+    past = [[(25.0, 0.9), (50.0, 0.95)], [(25.0, 0.8)]]
+    fresh, resumed = make_scheduler(asha(), [], {}), make_scheduler(asha(), past, {})
+    for scheduler, decision in (
+        (fresh, TrialScheduler.CONTINUE),
+        (resumed, TrialScheduler.STOP),
+    ):
+        new = trial("new")
+        scheduler.on_trial_add(CONTROLLER, new)
+        assert report(scheduler, new, 2, 8, 0.5) == decision
+
+
+def test_a_continued_trial_is_not_judged_again_at_a_rung_it_passed() -> None:
+    past = [[(25.0, 0.9)], [(25.0, 0.9)]]
+    scheduler = make_scheduler(asha(), past, {"old": [(25.0, 0.5)]})
+    old = trial("old")
+    scheduler.on_trial_add(CONTROLLER, old)
+    assert report(scheduler, old, 2, 8, 0.5) == TrialScheduler.CONTINUE
+    assert report(scheduler, old, 3, 8, 0.5) == TrialScheduler.CONTINUE
+
+
+def test_none_stops_nobody() -> None:
+    assert isinstance(make_scheduler(NoScheduler.Spec(), [], {}), FIFOScheduler)
+
+
+def test_rungs_of_the_spec_end_below_the_whole_budget() -> None:
+    assert asha().rungs == (0.25, 0.5)
+    assert asha(grace=0.1, reduction=3).rungs == (0.1, 0.30000000000000004, 0.9000000000000001)
+    assert NoScheduler.Spec().rungs == ()

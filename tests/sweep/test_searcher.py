@@ -1,0 +1,124 @@
+"""What the study is told about how trials end."""
+
+import math
+from typing import Any
+
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+from ray.tune.search import Searcher
+
+from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.sweep.searcher import StudySearcher
+from mtcon_ray.sweep.study import REASON, Suggester, named_trials, open_study
+from mtcon_ray.sweep.trial import Outcome
+
+
+class Sweep:
+    """A searcher over four temperatures, and what it told the driver."""
+
+    def __init__(self, max_concurrent: int = 2) -> None:
+        spec = SearchSpec.model_validate(
+            {"space": {"method.temperature": {"grid": [0.1, 0.2, 0.3, 0.4]}}, "sampler": "grid"}
+        )
+        self.study = open_study(None, "s")
+        self.stopping = False
+        self.started: list[tuple[str, bool]] = []
+        self.ended: list[tuple[Outcome, str | None]] = []
+        self.searcher = StudySearcher(
+            Suggester(self.study, spec, 0),
+            [],
+            max_concurrent=max_concurrent,
+            stopping=lambda: self.stopping,
+            on_start=self._start,
+            on_end=self._end,
+            explain=lambda trial: f"{trial} was lost",
+        )
+
+    def _start(self, trial: FrozenTrial, again: bool) -> None:
+        self.started.append((trial.user_attrs["mtcon.trial"], again))
+
+    def _end(self, trial: FrozenTrial, outcome: Outcome, reason: str | None) -> None:
+        self.ended.append((outcome, reason))
+
+    def end(self, *, error: bool = False, **result: Any) -> FrozenTrial:
+        """Suggest a trial and end it at once."""
+        self.searcher.suggest("a")
+        self.searcher.on_trial_complete("a", result or None, error=error)
+        return named_trials(self.study)[-1]
+
+
+def test_a_suggestion_says_all_that_a_worker_needs() -> None:
+    assert Sweep().searcher.suggest("a") == {
+        "trial": "trial-0000",
+        "repeat": 0,
+        "values": {"method.temperature": 0.1},
+    }
+
+
+def test_no_more_trials_at_a_time_than_asked_for() -> None:
+    sweep = Sweep(max_concurrent=2)
+    assert sweep.searcher.suggest("a")
+    assert sweep.searcher.suggest("b")
+    assert sweep.searcher.suggest("c") is None
+    sweep.searcher.on_trial_complete("a", {"objective": 0.5, "epoch": 3, "outcome": "finished"})
+    assert sweep.searcher.suggest("c")["trial"] == "trial-0002"
+
+
+def test_a_finished_trial_is_complete_with_its_last_value() -> None:
+    trial = Sweep().end(objective=0.5, epoch=3, outcome="finished")
+    assert (trial.state, trial.value) == (TrialState.COMPLETE, 0.5)
+
+
+def test_a_trial_that_tune_stops_is_pruned_and_keeps_its_values() -> None:
+    sweep = Sweep()
+    sweep.searcher.suggest("a")
+    for epoch, value in ((1, 0.3), (2, 0.4), (2, 0.9)):  # an epoch is recorded once
+        sweep.searcher.on_trial_result(
+            "a", {"objective": value, "epoch": epoch, "outcome": "training"}
+        )
+    sweep.searcher.on_trial_complete("a", {"objective": 0.4, "epoch": 2, "outcome": "training"})
+    (trial,) = named_trials(sweep.study)
+    assert trial.state is TrialState.PRUNED
+    assert trial.intermediate_values == {1: 0.3, 2: 0.4}
+    assert sweep.ended == [(Outcome.PRUNED, None)]
+
+
+def test_a_failed_trial_keeps_its_reason() -> None:
+    trial = Sweep().end(outcome="failed", reason="Diverged: gradient norm nan")
+    assert trial.state is TrialState.FAIL
+    assert trial.user_attrs[REASON] == "Diverged: gradient norm nan"
+
+
+@pytest.mark.parametrize("value", [math.nan, None])
+def test_a_value_that_is_no_number_is_a_failure(value: float | None) -> None:
+    assert Sweep().end(objective=value, epoch=3, outcome="finished").state is TrialState.FAIL
+
+
+def test_a_lost_process_is_a_failure_and_is_explained() -> None:
+    sweep = Sweep()
+    assert sweep.end(error=True).state is TrialState.FAIL
+    assert sweep.ended == [(Outcome.FAILED, "trial-0000 was lost")]
+
+
+def test_an_interrupted_trial_stays_open() -> None:
+    sweep = Sweep()
+    assert sweep.end(outcome="interrupted").state is TrialState.RUNNING
+    assert sweep.ended == [(Outcome.INTERRUPTED, None)]
+
+
+@pytest.mark.parametrize("ending", [{"error": True}, {"outcome": "training", "epoch": 1}])
+def test_what_ends_while_the_sweep_is_stopping_is_interrupted(ending: dict[str, Any]) -> None:
+    sweep = Sweep()
+    sweep.searcher.suggest("a")
+    sweep.stopping = True
+    error = ending.pop("error", False)
+    sweep.searcher.on_trial_complete("a", ending or None, error=error)
+    assert sweep.ended == [(Outcome.INTERRUPTED, None)]
+    assert sweep.searcher.suggest("b") == Searcher.FINISHED
+
+
+def test_the_end_of_the_space_is_the_end_of_the_search() -> None:
+    sweep = Sweep()
+    for _ in range(4):
+        sweep.end(objective=0.5, epoch=3, outcome="finished")
+    assert sweep.searcher.suggest("z") == Searcher.FINISHED

@@ -1,0 +1,149 @@
+"""The study: what is suggested, in which order, and that a resume changes none of it."""
+
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.sweep.study import (
+    CONFIGURATION,
+    REPEAT,
+    TRIAL,
+    Suggester,
+    importances,
+    named_trials,
+    open_study,
+    preview,
+)
+
+TEMPERATURE = "method.temperature"
+
+
+def search(**fields: Any) -> SearchSpec:
+    space = fields.pop("space", {TEMPERATURE: {"loguniform": [0.03, 1.0]}})
+    return SearchSpec.model_validate({"space": space, **fields})
+
+
+def value_of(params: dict[str, Any]) -> float:
+    """A made-up accuracy with its best temperature at 0.1."""
+    return 1 - abs(params.get(TEMPERATURE, 0.3) - 0.1)
+
+
+def run(suggester: Suggester, count: int = 10_000) -> list[dict[str, Any]]:
+    """Take up to `count` suggestions, each finished before the next is asked for."""
+    taken = []
+    while len(taken) < count and (trial := suggester.next()):
+        taken.append(trial.params)
+        suggester.study.tell(trial.number, value_of(trial.params))
+    return taken
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_the_same_seed_gives_the_same_suggestions(sampler: str) -> None:
+    spec = search(sampler=sampler, num_trials=9)
+    first, second, other = (
+        run(Suggester(open_study(None, "s"), spec, seed)) for seed in (0, 0, 1)
+    )
+    assert first == second != other
+    assert len(first) == 9
+
+
+@pytest.mark.parametrize("cut", [1, 4, 7])
+def test_a_resumed_study_suggests_what_an_uncut_one_would(tmp_path: Path, cut: int) -> None:
+    spec = search(num_trials=9)
+    uncut = run(Suggester(open_study(None, "s"), spec, 0))
+    journal = tmp_path / "study.journal"
+    before = run(Suggester(open_study(journal, "s"), spec, 0), cut)
+    after = run(Suggester(open_study(journal, "s"), spec, 0))
+    assert before + after == uncut
+
+
+def test_a_grid_is_tried_whole_in_its_written_order() -> None:
+    spec = search(
+        sampler="grid",
+        space={TEMPERATURE: {"grid": [0.5, 0.1]}, "train.lr": {"choice": [1.0, 2.0, 3.0]}},
+    )
+    taken = run(Suggester(open_study(None, "s"), spec, 0))
+    assert [(p[TEMPERATURE], p["train.lr"]) for p in taken] == [
+        (0.5, 1.0), (0.5, 2.0), (0.5, 3.0), (0.1, 1.0), (0.1, 2.0), (0.1, 3.0),
+    ]  # fmt: skip
+
+
+def test_known_points_come_first_and_may_name_some_fields_only() -> None:
+    spec = search(
+        space={TEMPERATURE: {"uniform": [0.01, 1]}, "train.lr": {"uniform": [0.1, 1]}},
+        first_points=[{TEMPERATURE: 0.07}, {TEMPERATURE: 0.1, "train.lr": 0.5}],
+        num_trials=4,
+    )
+    taken = run(Suggester(open_study(None, "s"), spec, 0))
+    assert taken[0][TEMPERATURE] == 0.07
+    assert 0.1 <= taken[0]["train.lr"] <= 1
+    assert taken[1] == {TEMPERATURE: 0.1, "train.lr": 0.5}
+
+
+def test_no_configuration_twice_and_a_small_space_is_exhausted() -> None:
+    spec = search(space={TEMPERATURE: {"choice": [0.1, 0.2, 0.3]}}, num_trials=50)
+    taken = run(Suggester(open_study(None, "s"), spec, 0))
+    assert sorted(p[TEMPERATURE] for p in taken) == [0.1, 0.2, 0.3]
+
+
+def test_a_repetition_of_the_sampler_is_told_apart_from_trials() -> None:
+    spec = search(space={"train.batch_size": {"int": [2, 4]}}, num_trials=5)
+    study = open_study(None, "s")
+    taken = run(Suggester(study, spec, 0))
+    assert len({p["train.batch_size"] for p in taken}) == len(taken) == 3
+    for trial in study.get_trials(deepcopy=False):
+        assert (TRIAL in trial.user_attrs) == (trial.state is TrialState.COMPLETE)
+
+
+def test_repeats_share_a_configuration_and_count_their_seeds() -> None:
+    study = open_study(None, "s")
+    run(Suggester(study, search(num_trials=2, repeats=3), 0))
+    trials = named_trials(study)
+    assert [t.user_attrs[TRIAL] for t in trials] == [f"trial-000{i}" for i in range(6)]
+    assert [t.user_attrs[CONFIGURATION] for t in trials] == [0, 0, 0, 1, 1, 1]
+    assert [t.user_attrs[REPEAT] for t in trials] == [0, 1, 2, 0, 1, 2]
+    assert len({t.params[TEMPERATURE] for t in trials}) == 2
+
+
+def test_more_trials_on_resume_go_on_where_it_ended(tmp_path: Path) -> None:
+    journal = tmp_path / "study.journal"
+    before = run(Suggester(open_study(journal, "s"), search(num_trials=3), 0))
+    assert run(Suggester(open_study(journal, "s"), search(num_trials=3), 0)) == []
+    more = run(Suggester(open_study(journal, "s"), search(num_trials=5), 0))
+    assert len(before) == 3
+    assert len(more) == 2
+
+
+def test_the_preview_is_what_is_then_suggested() -> None:
+    for fields in ({"sampler": "random", "num_trials": 6}, {"num_trials": 12}):
+        spec = search(**fields)
+        shown = preview(spec, 5, 4)
+        taken = run(Suggester(open_study(None, "s"), spec, 5), 4)
+        assert shown == taken
+
+
+def test_an_empty_space_is_one_training() -> None:
+    assert run(Suggester(open_study(None, "s"), search(space={}, sampler="grid"), 0)) == [{}]
+
+
+def test_importance_names_the_field_that_matters() -> None:
+    study = open_study(None, "s")
+    spec = search(
+        space={TEMPERATURE: {"uniform": [0.01, 1]}, "train.lr": {"uniform": [0.1, 1]}},
+        sampler="random",
+        num_trials=40,
+    )
+    assert importances(study) == {}
+    run(Suggester(study, spec, 0))
+    found = importances(study)
+    assert found[TEMPERATURE] > 0.8
+    assert sum(found.values()) == pytest.approx(1)
+
+
+def test_optuna_keeps_quiet() -> None:
+    open_study(None, "s")
+    assert optuna.logging.get_verbosity() == optuna.logging.WARNING

@@ -1,0 +1,121 @@
+"""The plan: exact counts, what fits a cluster, and what never could."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtcon_ray.errors import DataError, ResourceError
+from mtcon_ray.plan import ClusterView, NodeKind, Plan, check_cluster, make_plan, prepare_root
+from mtcon_ray.run import build_network
+from mtcon_ray.spec import RunSpec, parse_spec
+
+ONE = ClusterView("here", (NodeKind("node", 2, 0, 1),))
+
+
+def spec_of(**sections: Any) -> RunSpec:
+    return parse_spec(
+        {
+            "name": "x",
+            "data": {"kind": "drawn", "num_items": 300},
+            "views": {"size": 16},
+            "model": {"encoder": {"name": "small", "width": 8}},
+            "train": {"batch_size": 32, "epochs": 4},
+            **sections,
+        }
+    )
+
+
+def plan_of(spec: RunSpec, view: ClusterView = ONE) -> Plan:
+    return make_plan(spec, Path("/root-of-test"), view)
+
+
+def test_counts_are_exact() -> None:
+    spec = spec_of(
+        search={
+            "space": {"method.temperature": {"grid": [0.1, 0.2, 0.5]}},
+            "sampler": "grid",
+            "repeats": 2,
+        }
+    )
+    plan = plan_of(spec)
+    assert sum(plan.num_items.values()) == 300
+    assert plan.num_trials == 6
+    assert plan.steps_per_epoch == plan.num_items["train"] // 32
+    assert plan.images_per_trial == plan.steps_per_epoch * 32 * 4
+    assert plan.images_total == 6 * plan.images_per_trial
+    assert plan.views_per_step == 64
+    assert plan.rung_epochs == (1, 2)
+    assert plan.concurrency == 2
+    assert plan.device_hours is None
+
+
+def test_parameters_are_those_of_the_network() -> None:
+    spec = spec_of()
+    network = build_network(spec.model, spec.data.tasks, 0)
+    assert plan_of(spec).parameters == sum(p.numel() for p in network.parameters())
+
+
+def test_a_rate_gives_device_hours() -> None:
+    spec = spec_of()
+    plan = make_plan(spec, Path("/r"), ONE, rate=100.0)
+    assert plan.device_hours == pytest.approx(plan.images_total / 100 / 3600)
+
+
+def test_searched_epochs_count_at_their_most() -> None:
+    spec = spec_of(search={"space": {"train.epochs": {"int": [2, 9]}}, "num_trials": 2})
+    assert plan_of(spec).epochs == 9
+
+
+def test_a_batch_larger_than_the_training_split_is_refused() -> None:
+    for sections in (
+        {"train": {"batch_size": 512, "epochs": 4}},
+        {"search": {"space": {"train.batch_size": {"choice": [32, 512]}}}},
+    ):
+        with pytest.raises(DataError, match=r"batch_size must be at most .* got 512"):
+            plan_of(spec_of(**sections))
+
+
+@pytest.mark.parametrize(
+    ("resources", "kinds", "expected"),
+    [
+        ({"cpus": 1}, [(2, 0, 1)], 2),
+        ({"cpus": 2}, [(3, 0, 2), (8, 0, 1)], 6),
+        ({"gpus": 1}, [(8, 4, 2)], 8),
+        ({"gpus": 0.25}, [(8, 1, 1)], 4),
+        ({"workers": 2}, [(3, 0, 1)], 1),
+        ({"workers": 4, "gpus": 1}, [(8, 2, 3)], 1),
+        ({"gpus": 1}, [(8, 4, None)], None),
+    ],
+)
+def test_concurrency_follows_from_what_the_nodes_have(
+    resources: dict[str, Any], kinds: list[Any], expected: int | None
+) -> None:
+    nodes = tuple(NodeKind(f"kind-{i}", *k) for i, k in enumerate(kinds))
+    assert check_cluster(spec_of(resources=resources), ClusterView("c", nodes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("resources", "message"),
+    [
+        ({"gpus": 8}, "must fit some node of here, got 1 CPUs and 8 GPUs per worker"),
+        ({"cpus": 64}, "must fit some node of here, got 64 CPUs"),
+        ({"workers": 4}, "got 4 workers of 1 CPUs and 0 GPUs where at most 2 fit"),
+    ],
+)
+def test_what_no_node_can_ever_give_is_refused(resources: dict[str, Any], message: str) -> None:
+    with pytest.raises(ResourceError, match=message):
+        plan_of(spec_of(resources=resources))
+
+
+def test_a_root_is_private(tmp_path: Path) -> None:
+    prepare_root(tmp_path / "a" / "b")
+    assert os.stat(tmp_path / "a" / "b").st_mode & 0o777 == 0o700
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+def test_a_root_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ResourceError, match="the root must be a folder that can be written"):
+        prepare_root(tmp_path / "file" / "below")

@@ -1,0 +1,177 @@
+"""A single tracked training: its record, its resume, its ways of ending."""
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mtcon_ray.errors import DivergedError, ResourceError, SpecError, SweepError
+from mtcon_ray.evaluate import evaluate_checkpoint
+from mtcon_ray.observer import Observer
+from mtcon_ray.signals import Interrupted
+from mtcon_ray.single import load_run, train_run
+from mtcon_ray.spec import RunSpec, parse_spec, with_values
+from mtcon_ray.tracking.spool import Spool
+
+EPOCHS = 3
+
+
+@pytest.fixture
+def spec() -> RunSpec:
+    """Seconds of training on drawn images; nothing is sent anywhere."""
+    return parse_spec(
+        {
+            "name": "tiny",
+            "data": {"kind": "drawn", "num_items": 120, "held_out": ["tilt"]},
+            "views": {"size": 16},
+            "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
+            "train": {"epochs": EPOCHS, "batch_size": 16},
+            "evaluate": {"bootstrap": 20},
+            "tracking": {"offline": True},
+        }
+    )
+
+
+class Killer(Observer):
+    """Sends a signal to this process when an epoch is done."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
+        if epoch == self.epoch:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def kinds(folder: Path) -> list[str]:
+    """Kinds of a run's events, without artifacts."""
+    events = Spool.read(folder / "spool" / "parent.jsonl")
+    return [event["kind"] for event in events if event["kind"] != "artifact"]
+
+
+def test_training_is_recorded_epoch_by_epoch(spec: RunSpec, tmp_path: Path) -> None:
+    result = train_run(spec, root=tmp_path, observer=Observer())
+    folder = tmp_path / "runs" / "tiny-1"
+    assert (result.name, result.status, result.last_epoch) == ("tiny-1", "FINISHED", EPOCHS)
+    assert kinds(folder) == ["start", *["report"] * EPOCHS, "end"]
+    last = result.reports[-1][1]
+    assert {"val/accuracy", "test/accuracy/shape", "heldout/accuracy/tilt"} <= last.keys()
+    assert "test/accuracy/shape" not in result.reports[0][1]
+    assert {p.name for p in folder.iterdir()} == {
+        "spec.yaml", "plan.json", "last.pt", "best.pt", "spool", "lock"
+    }  # fmt: skip
+    assert train_run(spec, root=tmp_path, observer=Observer()).name == "tiny-2"
+
+
+def test_cut_training_goes_on_and_records_each_epoch_once(spec: RunSpec, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match=r"SIGTERM.*--name mine --resume") as stopped:
+        train_run(spec, root=tmp_path, name="mine", observer=Killer(1))
+    assert stopped.value.exit_code == 130
+    folder = tmp_path / "runs" / "mine"
+    assert load_run(folder).status == "INTERRUPTED"
+    result = train_run(spec, root=tmp_path, name="mine", resume=True, observer=Observer())
+    assert result.status == "FINISHED"
+    assert [epoch for epoch, _ in result.reports] == [1, 2, 3]
+    assert kinds(folder) == ["start", "report", "end", "reopen", "report", "report", "end"]
+    whole = train_run(spec, root=tmp_path, name="whole", observer=Observer())
+    cut, uncut = (
+        torch.load(tmp_path / "runs" / name / "last.pt", weights_only=True)["network"]
+        for name in ("mine", "whole")
+    )
+    assert all(torch.equal(cut[key], uncut[key]) for key in uncut)
+    assert whole.value == result.value
+
+
+def test_epoch_that_was_trained_but_not_recorded_is_recorded_at_resume(
+    spec: RunSpec, tmp_path: Path
+) -> None:
+    """A kill between checkpoint and record."""
+    train_run(spec, root=tmp_path, name="mine", observer=Observer())
+    path = tmp_path / "runs" / "mine" / "spool" / "parent.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    report = next(i for i, line in enumerate(lines) if f'"epoch": {EPOCHS}' in line)
+    path.write_text("".join(lines[:report]))
+    result = train_run(spec, root=tmp_path, name="mine", resume=True, observer=Observer())
+    assert result.last_epoch == EPOCHS
+    assert "test/accuracy/shape" in result.reports[-1][1]
+
+
+def test_failure_is_recorded_with_its_reason(spec: RunSpec, tmp_path: Path) -> None:
+    class Fails(Observer):
+        def on_report(self, trial: str, epoch: int, epochs: int, metrics: Any) -> None:
+            raise DivergedError("loss is nan")
+
+    with pytest.raises(DivergedError):
+        train_run(spec, root=tmp_path, observer=Fails())
+    result = load_run(tmp_path / "runs" / "tiny-1")
+    assert result.status == "FAILED"
+    assert result.reason == "DivergedError: loss is nan"
+
+
+def test_taken_and_missing_names_are_refused(spec: RunSpec, tmp_path: Path) -> None:
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    with pytest.raises(SweepError, match="--name mine --resume"):
+        train_run(spec, root=tmp_path, name="mine", observer=Observer())
+    with pytest.raises(SweepError, match="no run 'other'"):
+        train_run(spec, root=tmp_path, name="other", resume=True, observer=Observer())
+
+
+@pytest.mark.parametrize(
+    "resources", [{"workers": 2}, {"gpus": 2}, {"workers": 1, "gpus": 1}], ids=str
+)
+def test_what_one_process_cannot_have_is_refused(
+    spec: RunSpec, tmp_path: Path, resources: dict[str, Any]
+) -> None:
+    if resources.get("gpus") == 1 and torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    greedy = with_values(spec, {f"resources.{key}": value for key, value in resources.items()})
+    with pytest.raises(ResourceError):
+        train_run(greedy, root=tmp_path, observer=Observer())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_checkpoint_is_measured_again_also_on_other_labels(spec: RunSpec, tmp_path: Path) -> None:
+    result = train_run(spec, root=tmp_path, observer=Observer())
+    best = tmp_path / "runs" / "tiny-1" / "best.pt"
+    overrides = ["evaluate.bootstrap=30", "data.held_out=[mark]", "data.tasks=[colour]"]
+    values = evaluate_checkpoint(best, root=tmp_path, overrides=overrides, observer=Observer())
+    assert {key for key in values if "_std" not in key} == {
+        "test/accuracy/colour",
+        "heldout/accuracy/mark",
+    }
+    assert result.status == "FINISHED"
+
+
+def test_a_checkpoint_keeps_its_own_model(spec: RunSpec, tmp_path: Path) -> None:
+    train_run(spec, root=tmp_path, observer=Observer())
+    best = tmp_path / "runs" / "tiny-1" / "best.pt"
+    with pytest.raises(SpecError, match="belongs to the checkpoint"):
+        evaluate_checkpoint(
+            best, root=tmp_path, overrides=["model.head_dim=4"], observer=Observer()
+        )
+
+
+@pytest.mark.mlflow
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
+def test_run_stands_in_mlflow_with_its_metrics(spec: RunSpec, tmp_path: Path) -> None:
+    """SQLite under the root: one run, each epoch once, finished."""
+    tracked = with_values(spec, {"tracking.offline": False})
+    train_run(tracked, root=tmp_path, observer=Observer())
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    experiment = client.get_experiment_by_name("mtcon-ray")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert (run.info.run_name, run.info.status) == ("tiny-1", "FINISHED")
+    history = client.get_metric_history(run.info.run_id, "val/accuracy")
+    assert [metric.step for metric in history] == [1, 2, 3]
+    assert {file.path for file in client.list_artifacts(run.info.run_id)} >= {
+        "spec.yaml",
+        "plan.json",
+        "checkpoints",
+    }

@@ -1,0 +1,235 @@
+"""The spec: what is accepted, what is refused and how, what survives a round trip."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtcon_ray.errors import SpecError
+from mtcon_ray.methods import METHODS
+from mtcon_ray.spec import (
+    RunSpec,
+    check_space,
+    dump_spec,
+    load_spec,
+    parse_spec,
+    value_at,
+    with_values,
+)
+
+MINIMAL: dict[str, Any] = {"name": "x"}
+
+
+def refused(raw: dict[str, Any]) -> str:
+    with pytest.raises(SpecError) as error:
+        parse_spec({**MINIMAL, **raw})
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"metod": {}}, "metod: unknown key; did you mean 'method'?"),
+        ({"train": {"epoch": 3}}, "train.epoch: unknown key; did you mean 'epochs'?"),
+        ({"method": {"name": "mtcn"}}, "method.name: unknown name 'mtcn'; did you mean 'mtcon'?"),
+        (
+            {"method": {"name": "mtcon", "temprature": 1}},
+            "method.temprature: unknown key; did you mean 'temperature'?",
+        ),
+        (
+            {"model": {"encoder": {"name": "resnet19"}}},
+            "model.encoder.name: unknown name 'resnet19'; did you mean 'resnet18'?",
+        ),
+        ({"data": {"csv": "a.csv"}}, "data.kind: is required"),
+        ({"train": {"batch_size": "many"}}, "train.batch_size: Input should be a valid integer"),
+        ({"train": {"lr": -1}}, "train.lr: Input should be greater than 0, got -1"),
+        ({"train": {"lr": float("nan")}}, "train.lr: Input should be a finite number"),
+        ({"version": 2}, "version: Input should be 1, got 2"),
+        ({"name": "A b"}, "name: String should match pattern"),
+        ({"data": {"kind": "drawn", "tasks": []}}, "data.tasks: Tuple should have at least 1"),
+        (
+            {"data": {"kind": "drawn", "tasks": ["shape"], "held_out": ["shape"]}},
+            "must not repeat a column, got ['shape'] twice",
+        ),
+        ({"views": {"crop_scale": [0.5, 0.2]}}, "crop_scale must satisfy 0 < low <= high"),
+        ({"train": {"epochs": 2, "warmup_epochs": 2}}, "warmup_epochs must be below epochs"),
+        ({"evaluate": {"every": 50}}, "evaluate.every must be at most train.epochs, got 50 and 20"),
+        (
+            {"resources": {"workers": 3}},
+            "train.batch_size must be divisible by resources.workers, got 64 and 3",
+        ),
+        (
+            {"tracking": {"uri": "postgresql://me:hunter2@db/runs"}},
+            "tracking.uri must hold no password",
+        ),
+        ({"resources": {"gpus": 1.5}}, "gpus must be whole above 1, got 1.5"),
+        (
+            {"method": {"name": "supcon", "task": "shap"}},
+            "task must be one of data.tasks ['shape', 'colour', 'texture'], got 'shap'; "
+            "did you mean 'shape'?",
+        ),
+    ],
+)
+def test_what_breaks_a_rule_is_named_with_its_rule(raw: dict[str, Any], message: str) -> None:
+    assert message in refused(raw)
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (
+            {"method.temprature": {"uniform": [0.1, 1]}},
+            "search.space.method.temprature must be a field of the spec; "
+            "did you mean 'method.temperature'?",
+        ),
+        (
+            {"method.temperature": {"uniform": [-0.1, 1]}},
+            "search.space.method.temperature: the field refuses -0.1 of uniform: "
+            "method.temperature: Input should be greater than 0, got -0.1",
+        ),
+        ({"train.batch_size": {"choice": [64, "big"]}}, "the field refuses 'big' of choice"),
+        ({"train.epochs": {"uniform": [2.5, 10]}}, "the field refuses 2.5 of uniform"),
+        ({"resources.gpus": {"choice": [0, 1]}}, "resources.gpus must be a field of the spec"),
+        ({"train": {"choice": [1]}}, "search.space.train must be a field of the spec"),
+        ({"train.epochs": {"int": [1, 30]}}, "warmup_epochs must be below epochs"),
+    ],
+)
+def test_a_search_space_is_checked_against_its_fields(space: dict[str, Any], message: str) -> None:
+    assert message in refused({"search": {"space": space}})
+
+
+def test_early_stopping_needs_a_probe_before_the_last_rung() -> None:
+    raw = {
+        "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}},
+        "evaluate": {"every": 15},
+    }
+    assert "search.scheduler must find a probe before its last rung" in refused(raw)
+    without = {**raw["search"], "scheduler": {"name": "none"}}
+    parse_spec({**MINIMAL, **raw, "search": without})
+
+
+def test_all_problems_are_told_at_once() -> None:
+    message = refused({"train": {"lr": -1, "epochs": 0}})
+    assert "train.lr" in message
+    assert "train.epochs" in message
+
+
+def test_a_dump_is_read_back_equal() -> None:
+    spec = parse_spec(
+        {
+            **MINIMAL,
+            "search": {
+                "space": {"train.epochs": {"int": [2, 9]}, "train.lr": {"loguniform": [0.1, 1]}},
+                "first_points": [{"train.epochs": 3}],
+            },
+        }
+    )
+    assert parse_spec(dump_spec(spec)) == spec
+
+
+def test_a_trial_has_its_values_its_seed_and_no_search() -> None:
+    spec = parse_spec(
+        {**MINIMAL, "seed": 5, "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}}}
+    )
+    trial = spec.trial({"train.lr": 0.3, "data.label_noise.shape": 0.5}, repeat=2)
+    assert (trial.train.lr, trial.seed, trial.search.space) == (0.3, 7, {})
+    assert trial.data.label_noise == {"shape": 0.5}
+    assert trial.data.seed == spec.data.seed
+
+
+def test_a_field_is_found_by_its_path() -> None:
+    spec = parse_spec(MINIMAL)
+    assert value_at(spec, "model.encoder.name") == "resnet18"
+    with pytest.raises(SpecError, match=r"unknown field 'train\.batchsize'.*train\.batch_size"):
+        value_at(spec, "train.batchsize")
+
+
+def test_changed_values_are_validated_as_a_whole() -> None:
+    with pytest.raises(SpecError, match="warmup_epochs must be below epochs"):
+        with_values(parse_spec(MINIMAL), {"train.epochs": 1})
+
+
+def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "name: x\ndata: {kind: drawn}\nsearch: {space: {train.lr: {uniform: [0.1, 1]}}}\n"
+    )
+    spec = load_spec(
+        path,
+        [
+            "train.lr=1e-3",
+            "method.temperature=0.3",
+            "data.tasks=[shape, colour]",
+            "search.space.method.temperature={grid: [0.1, 0.2]}",
+            "search.num_trials=null",
+        ],
+    )
+    assert (spec.train.lr, spec.method.name, spec.method.temperature) == (0.001, "mtcon", 0.3)
+    assert spec.data.tasks == ("shape", "colour")
+    assert set(spec.search.space) == {"train.lr", "method.temperature"}
+    for override, message in (
+        ("train.lr", "--set must read path=value"),
+        ("train.lrr=1", "did you mean 'lr'?"),
+        ("name.x=1", "'name' is no section|but name is no section"),
+        ("train.lr=[", "must have a YAML value"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            load_spec(path, [override])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: [", "not valid YAML"),
+        ("- a", "must hold a mapping of sections, got list"),
+        ("a: &a [1]\nb: [*a, *a]", "must not use YAML anchors"),
+        ("name: !!python/object/apply:os.system ['true']", "not valid YAML"),
+        ("# " + "x" * 1_100_000, "at most 1,000,000 bytes"),
+    ],
+)
+def test_a_file_that_is_no_spec_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    with pytest.raises(SpecError, match=message):
+        load_spec(path)
+
+
+def test_a_missing_file_and_bytes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="No such file"):
+        load_spec(tmp_path / "none.yaml")
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SpecError, match="UTF-8"):
+        load_spec(tmp_path / "bytes.yaml")
+
+
+def test_relative_paths_start_at_the_specs_folder(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "name: x\ndata: {kind: table, csv: a/labels.csv, images: /abs/images, tasks: [t]}\n"
+    )
+    data = dump_spec(load_spec(path))["data"]
+    assert data["csv"] == str(tmp_path / "a" / "labels.csv")
+    assert data["images"] == "/abs/images"
+
+
+def test_every_field_of_the_schema_is_described() -> None:
+    schema = RunSpec.model_json_schema()
+    named = {"kind", "name", "search", "data", "model", "method", "train", "views", "evaluate"}
+    bare = [
+        f"{title}.{field}"
+        for title, part in schema["$defs"].items()
+        for field, about in part.get("properties", {}).items()
+        if "description" not in about and "$ref" not in about and field not in named
+    ]
+    assert [b for b in bare if b.split(".")[1] not in ("experiment", "scheduler", "encoder")] == []
+
+
+def test_the_schema_offers_every_registered_method() -> None:
+    text = str(RunSpec.model_json_schema()["properties"]["method"])
+    assert all(f"'{name}'" in text for name in METHODS)
+
+
+def test_a_space_is_checked_without_being_changed() -> None:
+    spec = parse_spec({**MINIMAL, "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}}})
+    check_space(spec)
+    assert spec.search.space["train.lr"].uniform == (0.1, 1)

@@ -1,0 +1,207 @@
+"""Nothing is lost and nothing is there twice, whatever was killed, wiped, changed or away."""
+
+import math
+import shutil
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mtcon_ray.tracking.sender import Sender, track_sync
+
+if TYPE_CHECKING:
+    from tests.tracking.conftest import Sweep
+
+pytestmark = [
+    pytest.mark.mlflow,
+    # MLflow's own use of SQLAlchemy.
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
+]
+
+SECONDS = 60  # to drain on a busy machine
+
+
+def test_killed_between_sending_and_remembering(sweep: "Sweep") -> None:
+    """An old cursor file: every event is sent twice, and MLflow has each once."""
+    sweep.begin()
+    trial = sweep.begin("trial-0000")
+    trial.append_report(1, {"loss": math.nan, "lr": 0.1})
+    with sweep.sending():
+        pass
+    cursors = sweep.folder / "spool" / "cursors.json"
+    old = cursors.read_bytes()
+    trial.append_report(2, {"loss": 2.0, "lr": 0.1})
+    trial.append_report(3, {"loss": 2.0, "lr": 0.1})
+    trial.append("end", status="KILLED", tags={"mtcon.pruned": "true"})
+    with sweep.sending():
+        pass
+    before = sweep.run("trial-0000")
+    for state in (old, b"{torn", None):
+        if state is None:
+            cursors.unlink()
+        else:
+            cursors.write_bytes(state)
+        with sweep.sending():
+            pass
+    assert sweep.steps("trial-0000") == [1, 2, 3]
+    assert sweep.steps("trial-0000", "lr") == [1, 2, 3]
+    assert sweep.run("trial-0000").to_dictionary() == before.to_dictionary()
+
+
+def test_epochs_that_are_there_are_not_sent_again_at_all(sweep: "Sweep") -> None:
+    """Not even with another time, which MLflow would take for another measurement."""
+    sweep.begin()
+    trial = sweep.begin("trial-0000")
+    trial.append_report(1, {"loss": 1.0})
+    with sweep.sending():
+        pass
+    (sweep.folder / "spool" / "cursors.json").unlink()
+    trial.path.write_text(trial.path.read_text().replace('"time_ms": 1', '"time_ms": 2'))
+    trial.append_report(2, {"loss": 1.0})
+    with sweep.sending():
+        pass
+    assert sorted(sweep.steps("trial-0000")) == [1, 2]
+
+
+def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: "Sweep") -> None:
+    """The server made it, the answer was lost, and it was made again."""
+    from mlflow import MlflowClient
+
+    sweep.begin()
+    trial = sweep.begin("trial-0000")
+    with sweep.sending():
+        pass
+    first = sweep.run("trial-0000")
+    MlflowClient(sweep.uri).create_run(
+        first.info.experiment_id, tags=first.data.tags, run_name=first.info.run_name
+    )
+    trial.append_report(1, {"loss": 1.0})
+    with sweep.sending():
+        pass
+    assert sweep.run("trial-0000").info.run_id == first.info.run_id
+    assert sweep.steps("trial-0000") == [1]
+
+
+def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: "Sweep") -> None:
+    sweep.begin()
+    trial = sweep.begin("trial-0000")
+    trial.append_report(1, {"loss": 1.0})
+    with sweep.sending() as sender:
+        assert sender.drain(SECONDS)
+        old = sender.run_ids()
+        with closing(sqlite3.connect(sweep.uri.removeprefix("sqlite:///"))) as database:
+            for table in ("metrics", "latest_metrics", "params", "tags", "runs"):
+                database.execute(f"DELETE FROM {table}")
+            database.execute("DELETE FROM experiments WHERE name = ?", [sweep.experiment])
+            database.commit()
+        trial.append_report(2, {"loss": 1.0})
+    assert old.keys() == sender.run_ids().keys()
+    assert not set(old.values()) & set(sender.run_ids().values())
+    assert sweep.run("trial-0000").data.tags["mlflow.parentRunId"] == sender.run_ids()["parent"]
+    assert sweep.steps("trial-0000") == [1, 2]
+
+
+def test_mlflow_itself_drops_what_is_sent_twice(sweep: "Sweep") -> None:
+    """The store's own promise that covers an answer lost on its way back: same time, same value."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+
+    client = MlflowClient(sweep.uri)
+    run_id = client.create_run("0").info.run_id
+    batch = [Metric("loss", math.nan, 7, 1), Metric("loss", 2.0, 8, 2), Metric("lr", 0.1, 8, 2)]
+    client.log_batch(run_id, batch[:1])
+    client.log_batch(run_id, batch)
+    client.log_batch(run_id, batch)
+    assert [m.step for m in client.get_metric_history(run_id, "loss")] == [1, 2]
+
+
+def test_a_second_sweep_of_the_same_name_has_runs_of_its_own(sweep: "Sweep") -> None:
+    """Cleaned and made again, or another person's on the same server."""
+    sweep.begin()
+    with sweep.sending() as first:
+        pass
+    shutil.rmtree(sweep.folder)
+    sweep.begin()
+    with sweep.sending() as second:
+        pass
+    assert first.run_ids()["parent"] != second.run_ids()["parent"]
+
+
+def test_another_experiment_on_resume_gets_everything(sweep: "Sweep") -> None:
+    """And so does the first one, when the user goes back to it."""
+    sweep.begin()
+    trial = sweep.begin("trial-0000")
+    trial.append_report(1, {"loss": 1.0})
+    with sweep.sending():
+        pass
+    sweep.experiment = "elsewhere"
+    trial.append_report(2, {"loss": 1.0})
+    with sweep.sending():
+        pass
+    assert sweep.steps("trial-0000") == [1, 2]
+    sweep.experiment = "tests"
+    with sweep.sending():
+        pass
+    assert sweep.steps("trial-0000") == [1, 2]
+
+
+def test_an_artifact_store_that_is_away_holds_nothing_up(sweep: "Sweep", root: Path) -> None:
+    """The artifact is kept for later; metrics and the status go out; later it arrives."""
+    (root / "report.html").write_text("report")
+    (root / "mlartifacts").write_text("a file where the folder should be")
+    parent = sweep.begin()
+    parent.append("artifact", path=str(root / "report.html"), to="report")
+    parent.append_report(1, {"loss": 1.0})
+    parent.append("end", status="FINISHED", tags={})
+    sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
+    sender.start()
+    deadline = time.monotonic() + SECONDS
+    while sender.pending() > 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert sender.close(0.1) == 1
+    assert sweep.run().info.status == "FINISHED"
+    assert sender.last_error is not None
+    (root / "mlartifacts").unlink()
+    assert track_sync(sweep.folder, sweep.uri, sweep.experiment) == (1, 0)
+    assert len(list((root / "mlartifacts").rglob("report/report.html"))) == 1
+
+
+def test_runs_that_vanish_from_the_server_are_sent_again(
+    sweep: "Sweep", root: Path, empty_database: Path
+) -> None:
+    """A database restored from before the sweep; found out at the next start."""
+    sweep.begin()
+    trial = sweep.begin("trial-0000")
+    trial.append_report(1, {"loss": 1.0})
+    with sweep.sending():
+        pass
+    other = root / "restored.db"
+    shutil.copy(empty_database, other)
+    cursors = sweep.folder / "spool" / "cursors.json"
+    old = Sender(sweep.folder, sweep.uri, sweep.experiment)
+    sweep.uri = f"sqlite:///{other}"
+    new = Sender(sweep.folder, sweep.uri, sweep.experiment)
+    state = cursors.read_text().replace(old._cursors._place, new._cursors._place)
+    cursors.write_text(state)
+    trial.append_report(2, {"loss": 1.0})
+    with sweep.sending():
+        pass
+    assert sweep.steps("trial-0000") == [1, 2]
+
+
+def test_a_run_that_the_user_deletes_stays_deleted(sweep: "Sweep") -> None:
+    from mlflow import MlflowClient
+
+    sweep.begin()
+    trial = sweep.begin("trial-0000")
+    with sweep.sending() as sender:
+        pass
+    MlflowClient(sweep.uri).delete_run(sender.run_ids()["trial-0000"])
+    trial.append_report(1, {"loss": 1.0})
+    with sweep.sending() as again:
+        pass
+    assert again.run_ids() == sender.run_ids()
+    assert len(again.refused) == 1

@@ -12,11 +12,12 @@ import torch
 from pydantic import Field
 
 from mtcon_ray.data.dataset import read_table, store_bytes
+from mtcon_ray.data.store import check_disk
 from mtcon_ray.errors import DataError, ResourceError
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
-from mtcon_ray.registry import Spec
 from mtcon_ray.places import PLAN_FILE, SPEC_FILE
+from mtcon_ray.registry import Spec
 from mtcon_ray.spec import RunSpec, dump_spec, with_values
 
 
@@ -99,6 +100,8 @@ def make_plan(
     """
     table = read_table(spec.data, spec.data.seed)
     heaviest = _heaviest(spec)
+    needed = store_bytes(len(table), spec.data, spec.views.size)
+    check_disk(needed, root)
     batch, epochs = heaviest.train.batch_size, heaviest.train.epochs
     num_train = len(table.rows("train"))
     _check_batches(spec, num_train)
@@ -122,7 +125,7 @@ def make_plan(
         num_items={s: len(table.rows(s)) for s in ("train", "val", "test")},
         classes={c: len(table.classes[c]) for c in (*spec.data.tasks, *spec.data.held_out)},
         parameters=_count_parameters(spec),
-        store_bytes=store_bytes(len(table), spec.data, spec.views.size),
+        store_bytes=needed,
         cluster=cluster.where,
         concurrency=concurrency,
         cpus_per_trial=spec.resources.cpus * high,

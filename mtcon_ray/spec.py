@@ -24,6 +24,8 @@ from mtcon_ray.training.spec import TrainSpec
 # Fields whose keys are the user's own, so that a dotted path ends in one key.
 OPEN_KEYS = ("search.space", "data.label_noise")
 # Sections that say how a sweep is run, not what a trial is.
+# Paths given on a command line start where the command was given, not beside the spec.
+PATHS = ("data.csv", "data.images", "model.encoder.weights", "storage.root")
 NOT_SEARCHABLE = ("version", "name", "search", "resources", "tracking", "storage")
 MAX_SPEC_BYTES = 1_000_000
 
@@ -95,7 +97,9 @@ class RunSpec(Spec):
     data: Annotated[DataSpec, Choice(SOURCES, "kind")] = Field(default_factory=_default_data)
     views: ViewsSpec = ViewsSpec()
     model: ModelSpec = ModelSpec()
-    method: Annotated[MethodSpec, Choice(METHODS, "name", "mtcon")] = METHODS["mtcon"].Spec(name="mtcon")
+    method: Annotated[MethodSpec, Choice(METHODS, "name", "mtcon")] = METHODS["mtcon"].Spec(
+        name="mtcon"
+    )
     train: TrainSpec = TrainSpec()
     evaluate: EvaluateSpec = EvaluateSpec()
     search: SearchSpec = SearchSpec()
@@ -255,7 +259,10 @@ def _override(raw: dict[str, Any], override: str) -> None:
         raise SpecError(f"--set {path} must have a YAML value, got {text!r}") from None
     if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
         value = float(value)  # YAML 1.1 reads 1e-3 as text
-    _set(raw, path.strip(), value)
+    path = path.strip()
+    if path in PATHS and isinstance(value, str) and value != "imagenet":
+        value = str(Path(value).expanduser().absolute())
+    _set(raw, path, value)
 
 
 def _set(raw: dict[str, Any], path: str, value: Any) -> None:

@@ -118,11 +118,11 @@ def test_an_epoch_yields_what_the_contract_names(
     start: Callable[..., Run], spec: RunSpec, tmp_path: Path
 ) -> None:
     """Every second epoch is evaluated and saved, and the last."""
-    spec_of_two = with_values(
-        start(tmp_path).spec, {"evaluate.every": 2, "train.checkpoint_every": 2}
-    )
-    epochs = list(start(tmp_path, spec_of_two))
-    assert checkpoint.load(tmp_path / "last.pt")["step"] == 3 * STEPS_PER_EPOCH
+    every_second = {"evaluate.every": 2, "train.checkpoint_every": 2}
+    epochs = list(start(tmp_path, with_values(spec, every_second)))
+    last = checkpoint.load(tmp_path / "last.pt")
+    assert last["step"] == 3 * STEPS_PER_EPOCH
+    assert last["tally"]["num_steps"] == 0  # each epoch's means are its own
     assert [(p.epoch, p.evaluated, p.done) for p in epochs] == [
         (1, False, False),
         (2, True, False),

@@ -47,10 +47,6 @@ class Console(Observer):
         self._closing = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True, name="mtcon-console")
 
-    def __reduce__(self) -> tuple[type[Observer], tuple[()]]:
-        """A copy is silent: Ray Tune pickles whatever it is given, and reads none of it back."""
-        return Observer, ()
-
     def __enter__(self) -> "Console":
         if self._live:
             self._ticker.start()

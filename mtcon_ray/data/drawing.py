@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw
 
-VERSION = 2
+VERSION = 3
 SUPERSAMPLING = 4
 # Tilts keep apart when a view is flipped or its aspect changed by 4/3, hues under a shift of 0.1.
 FACTORS = {
@@ -71,7 +71,7 @@ def _any_colour(rng: np.random.Generator, saturation: float, value: float = 1) -
 
 def _background(rng: np.random.Generator, side: int) -> Image.Image:
     """A smooth gradient between four corner colours, darker than objects: outlines can be seen."""
-    corners = np.array([_any_colour(rng, 0.9, 0.55) for _ in range(4)], dtype=np.uint8)
+    corners = np.array([_any_colour(rng, 0.5, 0.25) for _ in range(4)], dtype=np.uint8)
     small = Image.fromarray(corners.reshape(2, 2, 3))
     return small.resize((side, side), Image.Resampling.BILINEAR)
 

@@ -95,7 +95,7 @@ def _build(
     """Fills a folder beside the final one and renames it. The caller holds the lock."""
     building = folder.with_suffix(".building")
     shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
-    _check_disk(num_bytes(*shape), folder.parent)
+    check_disk(num_bytes(*shape), folder.parent)
     building.mkdir(mode=0o700)
     try:
         bad = _decode_all(source, shape, building / "images.npy", progress)
@@ -171,8 +171,10 @@ def _load(folder: Path, shape: tuple[int, int], content: str) -> StoredImages:
     return StoredImages(images, bad, content)
 
 
-def _check_disk(needed: int, store: Path) -> None:
-    free = shutil.disk_usage(store).free
+def check_disk(needed: int, store: Path) -> None:
+    """Raises ResourceError unless that many bytes are free where `store` is or will be made."""
+    there = next(p for p in (store, *store.absolute().parents) if p.exists())
+    free = shutil.disk_usage(there).free
     if free < needed:
         raise ResourceError(
             f"the disk of {store} must have {needed / 1e9:.3g} GB free for the image store, got "

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private.log import generate_logging_config
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.errors import MtconError, ResourceError
 from mtcon_ray.plan import ClusterView, NodeKind
@@ -56,6 +58,35 @@ def connected_view() -> ClusterView:
             sizes[size] = sizes.get(size, 0) + 1
     kinds = [NodeKind(f"{c:g}-CPU node", c, g, n) for (c, g), n in sorted(sizes.items())]
     return ClusterView(cluster_address() or LOCAL, tuple(kinds))
+
+
+def check_shared(folder: Path) -> None:
+    """Raises ResourceError naming the nodes of a cluster that do not see this node's `folder`."""
+    nodes = [n for n in ray.nodes() if n["Alive"]]
+    if len(nodes) < 2:
+        return
+    marker = folder / f".seen-by-{os.getpid()}"
+    marker.touch()
+    try:
+        look = ray.remote(num_cpus=0)(_sees)
+        asked = {
+            n["NodeManagerAddress"]: look.options(
+                scheduling_strategy=NodeAffinitySchedulingStrategy(n["NodeID"], soft=False)
+            ).remote(str(marker))
+            for n in nodes
+        }
+        blind = [address for address, seen in asked.items() if not ray.get(seen)]
+    finally:
+        marker.unlink()
+    if blind:
+        raise ResourceError(
+            f"the root must be on a file system that all nodes share, got {folder}, which "
+            f"{', '.join(blind)} cannot see; name a shared folder with --root or storage.root"
+        )
+
+
+def _sees(path: str) -> bool:
+    return Path(path).exists()
 
 
 @contextmanager
@@ -146,6 +177,7 @@ def _view_of_yaml(path: Path) -> ClusterView:
 
 
 def _log_to(log: Path) -> logging.Handler:
+    generate_logging_config()  # Ray would add its own handlers later, at the first `init`
     log.parent.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(log, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

@@ -25,15 +25,23 @@ from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, dump_spec
-from mtcon_ray.sweep.cluster import connected, sweep_environment, view_of
+from mtcon_ray.sweep.cluster import check_shared, connected, sweep_environment, view_of
 from mtcon_ray.sweep.folder import choose_folder, claimed
 from mtcon_ray.sweep.gang import Reaper, driver_resources, gang_trial
-from mtcon_ray.sweep.past import continued_trials, history, settle
+from mtcon_ray.sweep.past import ENDS, continued_trials, history, settle
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.scheduler import make_scheduler
 from mtcon_ray.sweep.searcher import StudySearcher
 from mtcon_ray.sweep.stopping import Stop
-from mtcon_ray.sweep.study import TRIAL, Suggester, importances, named_trials, open_study, preview
+from mtcon_ray.sweep.study import (
+    REASON,
+    TRIAL,
+    Suggester,
+    importances,
+    named_trials,
+    open_study,
+    preview,
+)
 from mtcon_ray.sweep.trial import Outcome
 from mtcon_ray.sweep.warm import WarmTrial
 from mtcon_ray.sweep.watch import Watch
@@ -91,6 +99,7 @@ def run_sweep(
         write_beginnings(folder, spec, plan)
         environment = sweep_environment(spec.resources.cpus)
         stack.enter_context(connected(log_folder(folder) / "ray.log", environment))
+        check_shared(root)
         return _Sweep(spec, root, folder, plan, uri, observer).run(dataset.fingerprint)
 
 
@@ -158,6 +167,8 @@ class _Sweep:
         if not continued and suggester.num_given >= suggester.num_trials:
             return
         ended = [t for t in named_trials(study) if t.state is not TrialState.RUNNING]
+        for trial in ended:
+            self._tell_end(trial, ENDS[trial.state], trial.user_attrs.get(REASON))
         searcher = StudySearcher(
             suggester,
             continued,
@@ -235,6 +246,9 @@ class _Sweep:
         self, record: SweepRecord, trial: FrozenTrial, outcome: Outcome, reason: str | None
     ) -> None:
         record.trial_ended(trial, outcome, reason)
+        self._tell_end(trial, outcome, reason)
+
+    def _tell_end(self, trial: FrozenTrial, outcome: Outcome, reason: str | None) -> None:
         values = trial.intermediate_values
         value = values[max(values)] if values else None
         self.observer.on_end(trial.user_attrs[TRIAL], STATUS[outcome], value, reason)

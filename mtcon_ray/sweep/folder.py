@@ -7,7 +7,7 @@ from typing import Any
 
 from mtcon_ray.errors import SweepError, nearest
 from mtcon_ray.lock import driver_lock
-from mtcon_ray.places import PLAN_FILE, SPEC_FILE, last_name, new_name, sweep_folder, sweeps_folder
+from mtcon_ray.places import SPEC_FILE, last_name, new_name, sweep_folder, sweeps_folder
 from mtcon_ray.spec import RunSpec, dump_spec, load_spec
 
 # What may differ when a sweep goes on: how it is run, and more trials.

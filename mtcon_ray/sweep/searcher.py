@@ -100,6 +100,10 @@ class StudySearcher(Searcher):
     def _frozen(self, trial_id: str) -> FrozenTrial:
         return self._study.get_trials(deepcopy=False)[self._live[trial_id]]
 
+    def __reduce__(self) -> tuple[type[Searcher], tuple[()]]:
+        """Tune pickles its searcher and we read none of it back; what it holds may not pickle."""
+        return Searcher, ()
+
     def save(self, checkpoint_path: str) -> None:
         """Nothing: the study's journal is the state."""
 

@@ -19,6 +19,10 @@ class Watch(Callback):
         self._request = request
         self._last_running = time.monotonic()
 
+    def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
+        """Tune pickles its callbacks and we read none of it back; an observer may not pickle."""
+        return Callback, ()
+
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:

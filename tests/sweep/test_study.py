@@ -44,9 +44,7 @@ def run(suggester: Suggester, count: int = 10_000) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_the_same_seed_gives_the_same_suggestions(sampler: str) -> None:
     spec = search(sampler=sampler, num_trials=9)
-    first, second, other = (
-        run(Suggester(open_study(None, "s"), spec, seed)) for seed in (0, 0, 1)
-    )
+    first, second, other = (run(Suggester(open_study(None, "s"), spec, seed)) for seed in (0, 0, 1))
     assert first == second != other
     assert len(first) == 9
 

@@ -30,13 +30,10 @@ class DrawnSource(DataSource):
         held_out: tuple[str, ...] = Field(
             ("tilt",), description="label columns never trained on, read once at the end"
         )
-        num_items: int = Field(3000, ge=10, le=10**7, description="number of pictures")
-        draw_seed: int = Field(
-            0, ge=0, description="seed of pictures and splits, apart from the run's"
-        )
-        clutter: int = Field(3, ge=0, le=100, description="distracting blobs behind the object")
+        num_items: int = Field(4000, ge=10, le=10**7, description="number of pictures")
+        clutter: int = Field(1, ge=0, le=100, description="distracting blobs behind the object")
         occlusion: float = Field(
-            0.2, ge=0, le=1, description="probability of a bar over the object"
+            0.05, ge=0, le=1, description="probability of a bar over the object"
         )
         noise: float = Field(
             0.04, ge=0, le=1, description="deviation of pixel noise, share of full brightness"
@@ -62,13 +59,13 @@ class DrawnSource(DataSource):
             names=tuple(f"drawn {row}" for row in range(num)),
             labels={column: self._codes[column] for column in columns},
             classes={column: FACTORS[column] for column in columns},
-            split=drawn_split(np.arange(num), SPLIT_FRACTIONS, spec.draw_seed),
+            split=drawn_split(np.arange(num), SPLIT_FRACTIONS, spec.seed),
         )
 
     @cached_property
     def _codes(self) -> dict[str, np.ndarray]:
         """Class index of every item, int64 [N], by factor; each factor has its own stream."""
-        seed, num = self.spec.draw_seed, self.spec.num_items
+        seed, num = self.spec.seed, self.spec.num_items
         return {
             column: np.random.default_rng([seed, 1 + stream]).integers(len(classes), size=num)
             for stream, (column, classes) in enumerate(FACTORS.items())
@@ -76,7 +73,7 @@ class DrawnSource(DataSource):
 
     def content_key(self) -> str:
         spec = self.spec
-        scene = (spec.num_items, spec.draw_seed, spec.clutter, spec.occlusion, spec.noise)
+        scene = (spec.num_items, spec.seed, spec.clutter, spec.occlusion, spec.noise)
         return hashlib.sha256(f"drawn {VERSION} {scene}".encode()).hexdigest()
 
     def decode(self, rows: Sequence[int], size: int) -> np.ndarray:
@@ -85,5 +82,5 @@ class DrawnSource(DataSource):
         images = np.empty((len(rows), size, size, 3), dtype=np.uint8)
         for place, row in enumerate(rows):
             factors = {column: FACTORS[column][self._codes[column][row]] for column in FACTORS}
-            images[place] = draw(factors, size, nuisances, [spec.draw_seed, 0, row])
+            images[place] = draw(factors, size, nuisances, [spec.seed, 0, row])
         return images

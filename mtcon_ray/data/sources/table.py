@@ -33,7 +33,9 @@ class TableSource(DataSource):
 
         kind: Literal["table"] = "table"
         images: LocalPath = Field(min_length=1, description="folder, .tar or .tar.gz of the images")
-        csv: LocalPath = Field(min_length=1, description="CSV with a header, UTF-8, one row per image")
+        csv: LocalPath = Field(
+            min_length=1, description="CSV with a header, UTF-8, one row per image"
+        )
         image_column: str = Field(
             "image", description="column with paths of images, relative to `images`"
         )
@@ -45,9 +47,6 @@ class TableSource(DataSource):
         )
         split_fractions: tuple[float, float, float] = Field(
             (0.7, 0.1, 0.2), description="shares of train, val and test in a drawn split"
-        )
-        split_seed: int = Field(
-            0, ge=0, description="seed of a drawn split, apart from the run's: repeats share it"
         )
         multi_hot: dict[str, tuple[str, ...] | str] = Field(
             {}, description="name to its columns of 0 and 1, or to one column of lists"
@@ -129,7 +128,7 @@ class TableSource(DataSource):
             named = self._csv.column(self.spec.group_column, "group_column")
             # The colon keeps an item without a group from joining a group of its own name.
             groups = np.where(named == "", "image:" + groups, "group:" + named)
-        return drawn_split(groups, self.spec.split_fractions, self.spec.split_seed)
+        return drawn_split(groups, self.spec.split_fractions, self.spec.seed)
 
     def _leaks(self, split: np.ndarray) -> tuple[str, ...]:
         """Warnings of images listed twice, and of images or groups in more than one split."""

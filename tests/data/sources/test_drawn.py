@@ -33,7 +33,7 @@ def test_pictures_depend_on_seed_and_row_alone() -> None:
     """Not on which rows are drawn together, nor on the labels in use."""
     all_at_once = drawn().decode(range(6), 40)
     assert (drawn(tasks=["mark"]).decode([4, 2], 40) == all_at_once[[4, 2]]).all()
-    assert (drawn(draw_seed=1).decode([4], 40) != all_at_once[4]).any()
+    assert (drawn(seed=1).decode([4], 40) != all_at_once[4]).any()
     assert len(np.unique(all_at_once.reshape(6, -1), axis=0)) == 6
 
 
@@ -95,7 +95,7 @@ def test_a_change_of_the_drawing_is_a_new_version() -> None:
     assert VERSION == 2
 
 
-@pytest.mark.parametrize("knob", [{"clutter": 0}, {"occlusion": 0}, {"noise": 0}, {"draw_seed": 3}])
+@pytest.mark.parametrize("knob", [{"clutter": 0}, {"occlusion": 0}, {"noise": 0}, {"seed": 3}])
 def test_every_knob_is_part_of_the_key_and_of_the_picture(knob: dict[str, int]) -> None:
     """Else two data sets would share one store."""
     assert drawn(**knob).content_key() != drawn().content_key()

@@ -67,7 +67,7 @@ def test_drawn_split_follows_its_own_seed_only(files: Any) -> None:
     """The run's seed must not move it: repeats of a winner share their test images."""
     first = read_table(files.spec(split_column=None), 0).split
     assert (read_table(files.spec(split_column=None), 1).split == first).all()
-    assert (read_table(files.spec(split_column=None, split_seed=1), 0).split != first).any()
+    assert (read_table(files.spec(split_column=None, seed=1), 0).split != first).any()
 
 
 def test_multi_hot_and_continuous_columns_are_kept(files: Any) -> None:

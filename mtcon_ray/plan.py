@@ -13,12 +13,21 @@ from pydantic import Field
 
 from mtcon_ray.data.dataset import read_table, store_bytes
 from mtcon_ray.data.store import check_disk
-from mtcon_ray.errors import DataError, ResourceError
+from mtcon_ray.errors import DataError, ResourceError, SweepError
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.places import PLAN_FILE, SPEC_FILE
 from mtcon_ray.registry import Spec
 from mtcon_ray.spec import RunSpec, dump_spec, with_values
+
+# What may differ when a sweep goes on: how it is run, and more trials.
+FREE_ON_RESUME = (
+    "resources",
+    "tracking",
+    "storage",
+    "search.max_concurrent",
+    "search.max_failures",
+)
 
 
 @dataclass(frozen=True)
@@ -147,6 +156,27 @@ def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
         os.replace(beside, folder / name)
 
 
+def check_resumable(stored: RunSpec, given: RunSpec) -> None:
+    """Raises SweepError showing every field that differs and may not."""
+    before, now = _flat(dump_spec(stored)), _flat(dump_spec(given))
+    changed = []
+    for path in sorted(before.keys() | now.keys()):
+        old, new = before.get(path), now.get(path)
+        if old == new or path.startswith(FREE_ON_RESUME):
+            continue
+        if path == "search.num_trials" and given.search.num_configurations >= (
+            stored.search.num_configurations
+        ):
+            continue
+        changed.append(f"{path}: {old!r} then, {new!r} now")
+    if changed:
+        raise SweepError(
+            "what is resumed must keep its spec (search.num_trials may grow; resources and "
+            "tracking may change), got other values:\n  " + "\n  ".join(changed) + "\n"
+            "give the spec it was started with, or start anew with another --name"
+        )
+
+
 def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
     """Trials that fit at a time, None if unknown.
 
@@ -211,3 +241,12 @@ def _count_parameters(spec: RunSpec) -> int:
 
 def _without_weights(spec: RunSpec) -> dict[str, None]:
     return {"weights": None} if hasattr(spec.model.encoder, "weights") else {}
+
+
+def _flat(raw: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(raw, dict) and raw:
+        flat: dict[str, Any] = {}
+        for key, value in raw.items():
+            flat |= _flat(value, f"{path}.{key}" if path else str(key))
+        return flat
+    return {path: raw}

@@ -292,8 +292,10 @@ def load_network(path: Path) -> tuple[RunSpec, Network]:
     try:
         network.load_state_dict(state["network"])
     except RuntimeError as error:
+        _, first, *rest = (line.strip() for line in str(error).splitlines())
+        more = f" and {len(rest)} more misfits" if rest else ""
         raise CheckpointError(
-            f"checkpoint {path} must fit the network of its own spec, got {error}; "
+            f"checkpoint {path} must fit the network of its own spec, got {first}{more}; "
             "read it with the version that wrote it"
         ) from None
     return spec, network

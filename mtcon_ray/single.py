@@ -27,7 +27,7 @@ from mtcon_ray.places import (
     spool_folder,
     store_folder,
 )
-from mtcon_ray.plan import make_plan, prepare_root, write_beginnings
+from mtcon_ray.plan import check_resumable, make_plan, prepare_root, write_beginnings
 from mtcon_ray.results import Status, TrialResult
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.signals import Interrupted, on_signals
@@ -63,7 +63,7 @@ def train_run(
     spec = spec.trial({})
     device = pick_device(spec)
     prepare_root(root)
-    folder = _choose_folder(root, spec.name, name, resume)
+    folder = _choose_folder(root, spec, name, resume)
     plan = make_plan(spec, root, this_machine())
     uri = tracking_uri(spec.tracking.uri, environ_uri, root)
     if not spec.tracking.offline:
@@ -212,11 +212,14 @@ class _Training:
             )
 
 
-def _choose_folder(root: Path, stem: str, name: str | None, resume: bool) -> Path:
-    """The training's folder, not made yet. Raises SweepError for a name taken or missing."""
+def _choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) -> Path:
+    """The training's folder, not made yet unless it is resumed.
+
+    Raises SweepError for a name that is taken, missing, or whose spec differs.
+    """
     runs = runs_folder(root)
     if name is None:
-        return run_folder(root, last_name(runs, stem) if resume else new_name(runs, stem))
+        name = last_name(runs, spec.name) if resume else new_name(runs, spec.name)
     folder = run_folder(root, name)
     if resume and not (folder / SPEC_FILE).exists():
         known = [entry.name for entry in list_folders(runs)]
@@ -226,4 +229,6 @@ def _choose_folder(root: Path, stem: str, name: str | None, resume: bool) -> Pat
             f"run {name!r} exists already under {runs}; to go on with it: "
             f"repeat the command with --name {name} --resume"
         )
+    if resume:
+        check_resumable(load_spec(folder / SPEC_FILE), spec)
     return folder

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mtcon_ray.errors import DataError, ResourceError
+from mtcon_ray.models.network import build_network
 from mtcon_ray.plan import ClusterView, NodeKind, Plan, check_cluster, make_plan, prepare_root
-from mtcon_ray.run import build_network
 from mtcon_ray.spec import RunSpec, parse_spec
 
 ONE = ClusterView("here", (NodeKind("node", 2, 0, 1),))

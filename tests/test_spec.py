@@ -99,7 +99,7 @@ def test_a_search_space_is_checked_against_its_fields(space: dict[str, Any], mes
 
 
 def test_early_stopping_needs_a_probe_before_the_last_rung() -> None:
-    raw = {
+    raw: dict[str, Any] = {
         "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}},
         "evaluate": {"every": 15},
     }

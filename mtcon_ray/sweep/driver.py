@@ -82,9 +82,9 @@ def run_sweep(
     with ExitStack() as stack:
         if resume:
             stack.enter_context(claimed(folder))
-        asked = _Question(partial(check_server, uri)) if not spec.tracking.offline else None
         first = tuple(preview(spec.search, spec.seed, NUM_PREVIEWED))
         plan = make_plan(spec, root, view_of(None), first_configurations=first)
+        asked = _Question(partial(check_server, uri)) if not spec.tracking.offline else None
         dataset = open_dataset(
             spec.data,
             seed=spec.data.seed,

@@ -109,6 +109,8 @@ def open_client(uri: str) -> "MlflowClient":
     if is_server(uri):
         return MlflowClient(uri)
     with _one_at_a_time(uri):
+        if uri.startswith("sqlite"):
+            _create(_database(uri))
         return MlflowClient(uri)
 
 
@@ -158,13 +160,29 @@ def first_line(error: Exception) -> str:
     return text.splitlines()[0][:300]
 
 
+def _database(uri: str) -> Path:
+    return Path(urlsplit(uri).path[1:])
+
+
+def _create(database: Path) -> None:
+    """A new database, made under another name: MLflow cannot go on with half a schema."""
+    from mlflow import MlflowClient
+
+    if not database.exists():
+        building = database.with_name(f"{database.name}.building")
+        for left in database.parent.glob(f"{building.name}*"):
+            left.unlink()  # by a process that was killed, with its journal
+        MlflowClient(f"sqlite:///{building}")
+        building.rename(database)
+
+
 @contextmanager
 def _one_at_a_time(uri: str) -> Iterator[None]:
     """Two sweeps that start at once must not both migrate one SQLite file."""
     if not uri.startswith("sqlite"):
         yield
         return
-    database = Path(urlsplit(uri).path[1:])
+    database = _database(uri)
     database.parent.mkdir(parents=True, exist_ok=True)
     with database.with_name(f"{database.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,7 +1,6 @@
 """The live table on a terminal, the plain lines elsewhere."""
 
 import io
-import pickle
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +9,6 @@ import pytest
 
 from mtcon_ray.cli.console import HIDE_CURSOR, SHOW_CURSOR, Console, LiveArea
 from mtcon_ray.cli.terminal import Terminal, clip, visible
-from mtcon_ray.observer import Observer
 
 PLAN = SimpleNamespace(num_trials=3, epochs=4, concurrency=2)
 TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|(.)", re.DOTALL)
@@ -58,7 +56,7 @@ def screen(written: str, columns: int = 80) -> list[str]:
 
 def watch(console: Console, clock: Clock) -> None:
     """A short sweep: one finishes, one is stopped, one fails."""
-    console.on_start("shoes-1", Path("/root/shoes-1"), PLAN)
+    console.on_start("shoes-1", Path("/sweeps/shoes-1"), PLAN)
     console.on_suggest("trial-0000", {"method.temperature": 0.1})
     console.on_suggest("trial-0001", {"method.temperature": 0.0316227})
     for epoch in range(1, 5):
@@ -91,7 +89,7 @@ def test_plain_lines_tell_each_event_once() -> None:
         watch(console, clock)
     lines = text_of(stream).splitlines()
     assert lines[0] == "[ 0:00] starting"
-    assert lines[1] == "[ 0:00] shoes-1: 3 trials of 4 epochs, 2 at a time, in /root/shoes-1"
+    assert lines[1] == "[ 0:00] shoes-1: 3 trials of 4 epochs, 2 at a time, in /sweeps/shoes-1"
     assert "[ 0:00] trial-0001 started: temperature=0.03162" in lines
     assert "[ 0:20] trial-0000 epoch 2/4: val/accuracy 0.520, loss 2.000" in lines
     assert not any("epoch 4/4" in line for line in lines), "the last epoch has its end's line"
@@ -194,12 +192,6 @@ def test_clip_counts_what_is_seen(columns: int) -> None:
     clipped = clip(line, columns)
     assert visible(clipped) == columns
     assert clipped.count("\x1b") == 2
-
-
-def test_a_pickled_console_is_silent() -> None:
-    """Ray Tune pickles the callbacks that hold it."""
-    copy = pickle.loads(pickle.dumps(Console(plain()[1])))
-    assert type(copy) is Observer
 
 
 def test_terminal_that_has_gone_ends_nothing() -> None:

@@ -134,7 +134,7 @@ def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
     first = command(path, root)
     wait_for(lambda: _under_way(folder), first)
     os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
+    first.communicate()
     finished = {t.name: t for t in load_sweep(folder).trials if t.status == "FINISHED"}
     stamps = {n: (folder / "checkpoints" / n / "last.pt").stat().st_mtime_ns for n in finished}
     assert finished

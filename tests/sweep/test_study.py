@@ -29,12 +29,12 @@ def search(**fields: Any) -> SearchSpec:
 
 def value_of(params: dict[str, Any]) -> float:
     """A made-up accuracy with its best temperature at 0.1."""
-    return 1 - abs(params.get(TEMPERATURE, 0.3) - 0.1)
+    return 1 - abs(float(params.get(TEMPERATURE, 0.3)) - 0.1)
 
 
 def run(suggester: Suggester, count: int = 10_000) -> list[dict[str, Any]]:
     """Take up to `count` suggestions, each finished before the next is asked for."""
-    taken = []
+    taken: list[dict[str, Any]] = []
     while len(taken) < count and (trial := suggester.next()):
         taken.append(trial.params)
         suggester.study.tell(trial.number, value_of(trial.params))

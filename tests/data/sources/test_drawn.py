@@ -90,13 +90,13 @@ def test_a_change_of_the_drawing_is_a_new_version() -> None:
     scene = SCENE | {"texture": "checks"}
     picture = draw(scene, 32, Nuisances(clutter=3, occlusion=1.0, noise=0.05), [0, 0, 0])
     blocks = picture.reshape(4, 8, 4, 8, 3).mean(axis=(1, 3, 4))
-    expected = [[104, 35, 57, 71], [54, 54, 76, 54], [68, 91, 84, 40], [55, 87, 88, 56]]
+    expected = [[104, 29, 38, 53], [52, 49, 70, 36], [57, 90, 84, 37], [36, 81, 87, 58]]
     assert np.abs(blocks - expected).max() < 3
-    assert VERSION == 2
+    assert VERSION == 3
 
 
 @pytest.mark.parametrize("knob", [{"clutter": 0}, {"occlusion": 0}, {"noise": 0}, {"seed": 3}])
 def test_every_knob_is_part_of_the_key_and_of_the_picture(knob: dict[str, int]) -> None:
     """Else two data sets would share one store."""
     assert drawn(**knob).content_key() != drawn().content_key()
-    assert (drawn(**knob).decode(range(9), 24) != drawn().decode(range(9), 24)).any()
+    assert (drawn(**knob).decode(range(60), 24) != drawn().decode(range(60), 24)).any()

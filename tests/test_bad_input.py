@@ -1,0 +1,328 @@
+"""Every bad input, as a user meets it: exit code, one clear message, nothing half written."""
+
+import os
+import re
+import shutil
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from click.testing import CliRunner
+from PIL import Image
+
+from mtcon_ray.cli.main import program
+from mtcon_ray.lock import driver_lock
+from mtcon_ray.tracking.server import check_server
+
+SPEC = """
+version: 1
+name: shop
+data: {kind: table, csv: labels.csv, images: images, tasks: [colour, shape], held_out: [maker]}
+views: {size: 16}
+model: {encoder: {name: small, width: 4}, head_dim: 8}
+train: {epochs: 2, warmup_epochs: 0, batch_size: 8}
+evaluate: {bootstrap: 20}
+tracking: {offline: true}
+storage: {root: output}
+search: {space: {method.temperature: {grid: [0.1, 0.5]}}, sampler: grid}
+"""
+NUM_ROWS = 40
+SPLITS = ["train"] * 24 + ["val"] * 8 + ["test"] * 8
+# What a refused command may leave in the root: a whole store, its locks and its index.
+WHOLE = r"output|output/store(/keys(/\w+)?|/\w{32}(\.lock|/images\.npy|/(bad|meta)\.json)?)?"
+WITH_RAY = pytest.mark.ray
+COMMANDS = [
+    "validate",
+    "train",
+    pytest.param("plan", marks=WITH_RAY),
+    pytest.param("sweep", marks=WITH_RAY),
+]
+DRIVERS = ["train", pytest.param("sweep", marks=WITH_RAY)]
+FOLDER = {"train": "runs", "sweep": "sweeps"}
+
+
+@dataclass
+class Shop:
+    """A user's folder: 40 pictures, their labels, a spec; `output` is the root."""
+
+    folder: Path
+    columns: dict[str, list[str]]
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "output"
+
+    def write_csv(self, columns: dict[str, list[str]]) -> None:
+        rows = [",".join(columns), *map(",".join, zip(*columns.values(), strict=True))]
+        (self.folder / "labels.csv").write_text("\n".join(rows) + "\n")
+
+    def refuses(
+        self,
+        command: str,
+        *settings: str,
+        says: tuple[str, ...],
+        options: tuple[str, ...] = (),
+        file: Path | None = None,
+        code: int = 2,
+    ) -> str:
+        """Runs a command that must end with a code and one message; returns the message.
+
+        Its file is the spec unless given; `settings` are `--set`.
+        """
+        overrides = [word for setting in settings for word in ("--set", setting)]
+        arguments = [command, str(file or self.folder / "shop.yaml"), *options, *overrides]
+        kept = self.everything()
+        result = CliRunner().invoke(program, arguments)
+        assert result.exit_code == code, result.output
+        assert re.match(r"error: \S", result.stderr), result.stderr
+        assert result.stderr.count("error: ") == 1
+        assert "unexpected" not in result.stderr
+        assert "Traceback" not in result.output
+        assert len(result.stderr) < 1500
+        assert re.fullmatch(r"(\[ \d:\d\d\] (starting|decoded .*)\n)*", result.stdout)
+        for part in says:
+            assert part in result.stderr
+        assert self.everything() == kept
+        return result.stderr
+
+    def everything(self) -> dict[str, bytes]:
+        """All files that a user would see, with their content; folders with b""."""
+        found = {}
+        for path in sorted(self.folder.rglob("*")):
+            name = str(path.relative_to(self.folder))
+            if not re.fullmatch(WHOLE, name):
+                found[name] = path.read_bytes() if path.is_file() else b""
+        return found
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """A spec, a table and its pictures, all valid."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "shop"
+    (folder / "images").mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 255, (NUM_ROWS, 24, 24, 3), dtype=np.uint8)
+    names = [f"{i}.{'jpg' if i % 2 else 'png'}" for i in range(NUM_ROWS)]
+    for name, image in zip(names, pixels, strict=True):
+        Image.fromarray(image).save(folder / "images" / name)
+    columns = {"image": names, "split": list(SPLITS)}
+    for place, (column, classes) in enumerate(
+        {"colour": ("red", "blue"), "shape": ("disc", "bar"), "maker": ("a", "b")}.items()
+    ):
+        columns[column] = [classes[i >> place & 1] for i in range(NUM_ROWS)]
+    found = Shop(folder, columns)
+    found.write_csv(columns)
+    (folder / "shop.yaml").write_text(SPEC)
+    return found
+
+
+def test_the_shop_itself_is_valid(shop: Shop) -> None:
+    """So that what is refused below is refused for the reason given."""
+    result = CliRunner().invoke(program, ["validate", str(shop.folder / "shop.yaml")])
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("train.learning_rte=1", ("train.learning_rte: unknown key", "known: ", "lr")),
+        ("method.temperatur=1", ("method.temperatur: unknown key", "'temperature'?")),
+        ("train.epochs=many", ("train.epochs", "integer", "'many'")),
+        ("train.lr=-0.5", ("train.lr", "greater than 0", "-0.5")),
+        (
+            "search.space.method.temprature={grid: [1.0]}",
+            ("search.space.method.temprature", "must be a field", "'method.temperature'?"),
+        ),
+        (
+            "search.space.train.momentum={grid: [0.5, 1.5]}",
+            ("search.space.train.momentum", "refuses 1.5", "less than 1"),
+        ),
+    ],
+    ids=["unknown key", "near key", "type", "range", "search path", "bound"],
+)
+def test_a_spec_that_breaks_a_rule_is_refused(
+    shop: Shop, command: str, setting: str, says: tuple[str, ...]
+) -> None:
+    shop.refuses(command, setting, says=("shop.yaml", *says))
+    assert not shop.root.exists()
+
+
+def test_all_mistakes_of_a_spec_are_told_at_once(shop: Shop) -> None:
+    message = shop.refuses("validate", "train.lr=-1", "seed=x", says=("train.lr", "seed"))
+    assert len(message.splitlines()) == 2
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"colour": []}, ("labels.csv", "'colour'", "data.tasks", "'color'?")),
+        ({"shape": ["disc"] * 40}, ("'shape'", "at least two classes", "only 'disc'")),
+        ({"maker": [""] * 40}, ("'maker'", "must have labels", "only empty cells")),
+        ({"image": ["0.png", "../labels.csv"] * 20}, ("inside", "'../labels.csv' in row 3")),
+        ({"image": ["0.png", "away.png"] * 20}, ("inside", "'away.png' in row 3")),
+        (
+            {"split": ["train"] * 32 + ["test"] * 8},
+            ("each split must have images", "none in val", "train 32", "test 8"),
+        ),
+        (
+            {"split": ["train"] * 6 + ["val"] * 17 + ["test"] * 17},
+            ("train.batch_size must be at most", "split's 6 items", "got 8"),
+        ),
+    ],
+    ids=["column", "one class", "no labels", "outside", "link", "empty split", "batch"],
+)
+def test_labels_that_cannot_be_used_are_refused(
+    shop: Shop, command: str, changes: dict[str, list[str]], says: tuple[str, ...]
+) -> None:
+    columns = {**shop.columns, "color": shop.columns["colour"], **changes}
+    shop.write_csv({name: cells for name, cells in columns.items() if cells})
+    (shop.folder / "images" / "away.png").symlink_to(shop.folder / "shop.yaml")
+    shop.refuses(command, says=says)
+
+
+def test_a_searched_batch_larger_than_the_data_is_refused(shop: Shop) -> None:
+    search = "search.space={train.batch_size: {grid: [8, 32]}}"
+    shop.refuses("validate", search, says=("train.batch_size", "24 items", "got 32"))
+
+
+@pytest.mark.parametrize("command", DRIVERS)
+def test_truncated_images_above_the_tolerated_share_are_all_listed(
+    shop: Shop, command: str
+) -> None:
+    for i in (3, 9):
+        path = shop.folder / "images" / f"{i}.jpg"
+        path.write_bytes(path.read_bytes()[:300])
+    says = ("1.00%", "data.max_bad_images", "2 of 40", "row 5, 3.jpg", "row 11, 9.jpg")
+    shop.refuses(command, says=says)
+    kept = {path.suffix for path in (shop.root / "store").iterdir() if path.name != "keys"}
+    assert kept <= {".lock"}, "no store, whole or half"
+
+
+@pytest.mark.parametrize("command", [COMMANDS[2], *DRIVERS])
+def test_more_gpus_than_any_node_has_are_refused(shop: Shop, command: str) -> None:
+    says = ("GPU", "got", "1000", "resources.")
+    shop.refuses(command, "resources.gpus=1000", says=says)
+
+
+@pytest.mark.parametrize("command", DRIVERS)
+def test_an_output_that_cannot_be_written_is_refused(shop: Shop, command: str) -> None:
+    """A root below a file: refused to the super-user too."""
+    root = shop.folder / "labels.csv" / "output"
+    says = (f"got {root} (Not a directory)", "--root", "storage.root")
+    shop.refuses(command, options=("--root", str(root)), says=says)
+
+
+@pytest.mark.mlflow
+@pytest.mark.parametrize("command", DRIVERS)
+def test_a_tracking_server_that_nobody_answers_for_is_exit_1(shop: Shop, command: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        uri = f"http://127.0.0.1:{free.getsockname()[1]}"
+    settings = ("tracking.offline=false", f"tracking.uri={uri}")
+    says = (uri, "must answer", "refused", "tracking.offline")
+    shop.refuses(command, *settings, code=1, says=says)
+
+
+@pytest.mark.mlflow
+def test_a_tracking_database_cut_while_it_was_made_is_made_anew(tmp_path: Path) -> None:
+    """MLflow itself never gets over half a schema: `table ... already exists`."""
+    database = tmp_path / "mlflow.db"
+    (tmp_path / "mlflow.db.building").write_bytes(b"cut")
+    check_server(f"sqlite:///{database}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mlflow.db", "mlflow.db.lock"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_disk_too_small_for_the_store_is_refused(
+    shop: Shop, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10_000))
+    says = (f"the disk of {shop.root}", "GB free", "got 1e-05 GB", "data.store_size")
+    shop.refuses(command, says=says)
+
+
+@pytest.fixture
+def trained(shop: Shop) -> Path:
+    """Folder of a training that has ended."""
+    result = CliRunner().invoke(program, ["train", str(shop.folder / "shop.yaml")])
+    assert result.exit_code == 0, result.output
+    return shop.root / "runs" / "shop-1"
+
+
+def test_a_checkpoint_of_another_architecture_is_refused(shop: Shop, trained: Path) -> None:
+    """Network and spec in one file do not fit, as when the encoder's code has changed."""
+    state = torch.load(trained / "best.pt", weights_only=True)
+    state["spec"] = state["spec"].replace('"width": 4', '"width": 8')
+    torch.save(state, trained / "best.pt")
+    says = ("best.pt", "must fit the network of its own spec", "size mismatch")
+    shop.refuses("evaluate", file=trained / "best.pt", says=says)
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(shop: Shop) -> None:
+    for path in (shop.folder / "shop.yaml", shop.folder / "absent.pt"):
+        shop.refuses("evaluate", file=path, says=(f"checkpoint {path} must",))
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("model.encoder.width=8", ("model.encoder.width", "4", "8")),
+        ("train.lr=0.01", ("train.lr", "0.2", "0.01")),
+    ],
+)
+def test_a_training_is_not_resumed_with_a_changed_spec(
+    shop: Shop, trained: Path, setting: str, says: tuple[str, ...]
+) -> None:
+    shop.refuses("train", setting, options=("--name", "shop-1", "--resume"), says=says)
+
+
+@pytest.mark.parametrize("command", DRIVERS)
+def test_a_name_that_is_not_there_is_not_resumed(shop: Shop, command: str) -> None:
+    says: tuple[str, ...] = ("--resume must find a shop-<n>", str(shop.root))
+    shop.refuses(command, options=("--resume",), says=says)
+    there = shop.root / FOLDER[command] / "shop-7"
+    there.mkdir(parents=True)
+    (there / "spec.yaml").write_text(SPEC)
+    says = ("'shop-8'", "to resume", "'shop-7'?")
+    shop.refuses(command, options=("--name", "shop-8", "--resume"), says=says)
+
+
+def stored_sweep(shop: Shop) -> Path:
+    """The folder of a sweep of this spec that was stopped."""
+    folder = shop.root / "sweeps" / "mine"
+    folder.mkdir(parents=True)
+    raw = yaml.safe_load(SPEC)
+    raw["data"] |= {key: str(shop.folder / raw["data"][key]) for key in ("csv", "images")}
+    raw["storage"]["root"] = str(shop.root)
+    (folder / "spec.yaml").write_text(yaml.safe_dump(raw))
+    return folder
+
+
+@pytest.mark.ray
+def test_a_sweep_is_not_resumed_with_a_changed_spec(shop: Shop) -> None:
+    stored_sweep(shop)
+    message = shop.refuses(
+        *("sweep", "train.lr=0.01", "model.head_dim=16"),
+        options=("--name", "mine", "--resume"),
+        says=("model.head_dim: 8 then, 16 now", "train.lr: 0.2 then, 0.01 now", "--name"),
+    )
+    assert "storage" not in message
+
+
+@pytest.mark.ray
+def test_two_sweeps_of_one_name_at_once_are_refused(shop: Shop) -> None:
+    folder = stored_sweep(shop)
+    named = ("--name", "mine")
+    says = ("'mine'", "one driver at a time", f"process {os.getpid()} on {socket.gethostname()}")
+    with driver_lock(folder):
+        shop.refuses("sweep", options=named, says=("'mine' exists already", "--resume"))
+        shop.refuses("sweep", options=(*named, "--resume"), says=says)

@@ -17,6 +17,7 @@ from PIL import Image
 
 from mtcon_ray.cli.main import program
 from mtcon_ray.lock import driver_lock
+from mtcon_ray.spec import dump_spec, load_spec
 from mtcon_ray.tracking.server import check_server
 
 SPEC = """
@@ -31,18 +32,11 @@ tracking: {offline: true}
 storage: {root: output}
 search: {space: {method.temperature: {grid: [0.1, 0.5]}}, sampler: grid}
 """
-NUM_ROWS = 40
-SPLITS = ["train"] * 24 + ["val"] * 8 + ["test"] * 8
 # What a refused command may leave in the root: a whole store, its locks and its index.
 WHOLE = r"output|output/store(/keys(/\w+)?|/\w{32}(\.lock|/images\.npy|/(bad|meta)\.json)?)?"
-WITH_RAY = pytest.mark.ray
-COMMANDS = [
-    "validate",
-    "train",
-    pytest.param("plan", marks=WITH_RAY),
-    pytest.param("sweep", marks=WITH_RAY),
-]
-DRIVERS = ["train", pytest.param("sweep", marks=WITH_RAY)]
+PLAN, SWEEP = (pytest.param(name, marks=pytest.mark.ray) for name in ("plan", "sweep"))
+COMMANDS = ["validate", "train", PLAN, SWEEP]
+DRIVERS = ["train", SWEEP]
 FOLDER = {"train": "runs", "sweep": "sweeps"}
 
 
@@ -70,10 +64,7 @@ class Shop:
         file: Path | None = None,
         code: int = 2,
     ) -> str:
-        """Runs a command that must end with a code and one message; returns the message.
-
-        Its file is the spec unless given; `settings` are `--set`.
-        """
+        """Runs a command, on the spec unless on a `file`, that must end with one message."""
         overrides = [word for setting in settings for word in ("--set", setting)]
         arguments = [command, str(file or self.folder / "shop.yaml"), *options, *overrides]
         kept = self.everything()
@@ -81,13 +72,13 @@ class Shop:
         assert result.exit_code == code, result.output
         assert re.match(r"error: \S", result.stderr), result.stderr
         assert result.stderr.count("error: ") == 1
-        assert "unexpected" not in result.stderr
-        assert "Traceback" not in result.output
+        assert not re.search("unexpected|Traceback", result.output)
         assert len(result.stderr) < 1500
         assert re.fullmatch(r"(\[ \d:\d\d\] (starting|decoded .*)\n)*", result.stdout)
         for part in says:
             assert part in result.stderr
         assert self.everything() == kept
+        assert not (self.folder.parent / "home" / "mtcon-ray").exists()
         return result.stderr
 
     def everything(self) -> dict[str, bytes]:
@@ -103,20 +94,18 @@ class Shop:
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """A spec, a table and its pictures, all valid."""
+    folder = tmp_path / "shop"
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)
-    folder = tmp_path / "shop"
     (folder / "images").mkdir(parents=True)
-    pixels = np.random.default_rng(0).integers(0, 255, (NUM_ROWS, 24, 24, 3), dtype=np.uint8)
-    names = [f"{i}.{'jpg' if i % 2 else 'png'}" for i in range(NUM_ROWS)]
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 24, 24, 3), dtype=np.uint8)
+    names = [f"{i}.{'jpg' if i % 2 else 'png'}" for i in range(40)]
     for name, image in zip(names, pixels, strict=True):
         Image.fromarray(image).save(folder / "images" / name)
-    columns = {"image": names, "split": list(SPLITS)}
-    for place, (column, classes) in enumerate(
-        {"colour": ("red", "blue"), "shape": ("disc", "bar"), "maker": ("a", "b")}.items()
-    ):
-        columns[column] = [classes[i >> place & 1] for i in range(NUM_ROWS)]
+    columns = {"image": names, "split": ["train"] * 24 + ["val"] * 8 + ["test"] * 8}
+    for place, column in enumerate(("colour", "shape", "maker")):
+        columns[column] = [f"{column}-{i >> place & 1}" for i in range(40)]
     found = Shop(folder, columns)
     found.write_csv(columns)
     (folder / "shop.yaml").write_text(SPEC)
@@ -133,20 +122,19 @@ def test_the_shop_itself_is_valid(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("train.learning_rte=1", ("train.learning_rte: unknown key", "known: ", "lr")),
         ("method.temperatur=1", ("method.temperatur: unknown key", "'temperature'?")),
         ("train.epochs=many", ("train.epochs", "integer", "'many'")),
         ("train.lr=-0.5", ("train.lr", "greater than 0", "-0.5")),
         (
-            "search.space.method.temprature={grid: [1.0]}",
-            ("search.space.method.temprature", "must be a field", "'method.temperature'?"),
+            "search.space.train.bach_size={grid: [8]}",
+            ("search.space.train.bach_size", "must be a field", "'train.batch_size'?"),
         ),
         (
             "search.space.train.momentum={grid: [0.5, 1.5]}",
             ("search.space.train.momentum", "refuses 1.5", "less than 1"),
         ),
     ],
-    ids=["unknown key", "near key", "type", "range", "search path", "bound"],
+    ids=["unknown key", "type", "range", "search path", "bound"],
 )
 def test_a_spec_that_breaks_a_rule_is_refused(
     shop: Shop, command: str, setting: str, says: tuple[str, ...]
@@ -169,10 +157,7 @@ def test_all_mistakes_of_a_spec_are_told_at_once(shop: Shop) -> None:
         ({"maker": [""] * 40}, ("'maker'", "must have labels", "only empty cells")),
         ({"image": ["0.png", "../labels.csv"] * 20}, ("inside", "'../labels.csv' in row 3")),
         ({"image": ["0.png", "away.png"] * 20}, ("inside", "'away.png' in row 3")),
-        (
-            {"split": ["train"] * 32 + ["test"] * 8},
-            ("each split must have images", "none in val", "train 32", "test 8"),
-        ),
+        ({"split": ["train", "test"] * 20}, ("none in val", "train 20", "test 20")),
         (
             {"split": ["train"] * 6 + ["val"] * 17 + ["test"] * 17},
             ("train.batch_size must be at most", "split's 6 items", "got 8"),
@@ -195,9 +180,7 @@ def test_a_searched_batch_larger_than_the_data_is_refused(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("command", DRIVERS)
-def test_truncated_images_above_the_tolerated_share_are_all_listed(
-    shop: Shop, command: str
-) -> None:
+def test_truncated_images_above_the_tolerated_share_are_listed(shop: Shop, command: str) -> None:
     for i in (3, 9):
         path = shop.folder / "images" / f"{i}.jpg"
         path.write_bytes(path.read_bytes()[:300])
@@ -207,10 +190,9 @@ def test_truncated_images_above_the_tolerated_share_are_all_listed(
     assert kept <= {".lock"}, "no store, whole or half"
 
 
-@pytest.mark.parametrize("command", [COMMANDS[2], *DRIVERS])
+@pytest.mark.parametrize("command", [PLAN, *DRIVERS])
 def test_more_gpus_than_any_node_has_are_refused(shop: Shop, command: str) -> None:
-    says = ("GPU", "got", "1000", "resources.")
-    shop.refuses(command, "resources.gpus=1000", says=says)
+    shop.refuses(command, "resources.gpus=1000", says=("GPU", "got", "1000", "resources."))
 
 
 @pytest.mark.parametrize("command", DRIVERS)
@@ -235,9 +217,8 @@ def test_a_tracking_server_that_nobody_answers_for_is_exit_1(shop: Shop, command
 @pytest.mark.mlflow
 def test_a_tracking_database_cut_while_it_was_made_is_made_anew(tmp_path: Path) -> None:
     """MLflow itself never gets over half a schema: `table ... already exists`."""
-    database = tmp_path / "mlflow.db"
     (tmp_path / "mlflow.db.building").write_bytes(b"cut")
-    check_server(f"sqlite:///{database}")
+    check_server(f"sqlite:///{tmp_path}/mlflow.db")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mlflow.db", "mlflow.db.lock"]
 
 
@@ -263,7 +244,7 @@ def test_a_checkpoint_of_another_architecture_is_refused(shop: Shop, trained: Pa
     state = torch.load(trained / "best.pt", weights_only=True)
     state["spec"] = state["spec"].replace('"width": 4', '"width": 8')
     torch.save(state, trained / "best.pt")
-    says = ("best.pt", "must fit the network of its own spec", "size mismatch")
+    says = ("best.pt must fit the network of its own spec", "size mismatch")
     shop.refuses("evaluate", file=trained / "best.pt", says=says)
 
 
@@ -272,17 +253,10 @@ def test_a_file_that_is_no_checkpoint_is_refused(shop: Shop) -> None:
         shop.refuses("evaluate", file=path, says=(f"checkpoint {path} must",))
 
 
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        ("model.encoder.width=8", ("model.encoder.width", "4", "8")),
-        ("train.lr=0.01", ("train.lr", "0.2", "0.01")),
-    ],
-)
-def test_a_training_is_not_resumed_with_a_changed_spec(
-    shop: Shop, trained: Path, setting: str, says: tuple[str, ...]
-) -> None:
-    shop.refuses("train", setting, options=("--name", "shop-1", "--resume"), says=says)
+def test_a_training_is_not_resumed_with_a_changed_spec(shop: Shop, trained: Path) -> None:
+    says = ("model.encoder.width: 4 then, 8 now", "train.lr: 0.2 then, 0.01 now")
+    settings = ("train", "model.encoder.width=8", "train.lr=0.01")
+    shop.refuses(*settings, options=("--name", trained.name, "--resume"), says=says)
 
 
 @pytest.mark.parametrize("command", DRIVERS)
@@ -300,10 +274,8 @@ def stored_sweep(shop: Shop) -> Path:
     """The folder of a sweep of this spec that was stopped."""
     folder = shop.root / "sweeps" / "mine"
     folder.mkdir(parents=True)
-    raw = yaml.safe_load(SPEC)
-    raw["data"] |= {key: str(shop.folder / raw["data"][key]) for key in ("csv", "images")}
-    raw["storage"]["root"] = str(shop.root)
-    (folder / "spec.yaml").write_text(yaml.safe_dump(raw))
+    stored = dump_spec(load_spec(shop.folder / "shop.yaml"))
+    (folder / "spec.yaml").write_text(yaml.safe_dump(stored))
     return folder
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 from ray._private.log import generate_logging_config
+from ray._private.state import state
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.errors import MtconError, ResourceError
@@ -49,7 +50,23 @@ def view_of(cluster: str | None) -> ClusterView:
 
 
 def connected_view() -> ClusterView:
-    """The nodes of the cluster that this process is connected to; kinds are told by their size."""
+    """The nodes of the cluster that this process is connected to, or may have after scaling up.
+
+    Where Ray's autoscaler has told the cluster's node types, those; else the nodes that are
+    there, told apart by their size.
+    """
+    config = state.get_cluster_config()
+    if config is not None and config.node_group_configs:
+        groups = tuple(
+            NodeKind(
+                group.name,
+                float(group.resources.get("CPU", 0)),
+                float(group.resources.get("GPU", 0)),
+                group.max_count if group.max_count >= 0 else None,
+            )
+            for group in config.node_group_configs
+        )
+        return ClusterView(cluster_address() or LOCAL, groups)
     sizes: dict[tuple[float, float], int] = {}
     for node in ray.nodes():
         if node["Alive"]:

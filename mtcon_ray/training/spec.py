@@ -21,7 +21,12 @@ class TrainSpec(Spec):
         0.001, ge=0, le=1, description="cosine ends at this share of the peak rate"
     )
     momentum: float = Field(0.9, ge=0, lt=1, description="of SGD")
-    weight_decay: float = Field(1e-4, ge=0, le=1, description="of weight matrices and kernels; biases, norms and log variances have none")
+    weight_decay: float = Field(
+        1e-4,
+        ge=0,
+        le=1,
+        description="of weight matrices and kernels; biases, norms and log variances have none",
+    )
     max_grad_norm: float | None = Field(None, gt=0, description="clip the gradient; null: no")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="auto: bfloat16 autocast where the device computes it fast"

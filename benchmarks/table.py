@@ -1,0 +1,15 @@
+"""Tables to paste into README.md."""
+
+from collections.abc import Sequence
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first column is text, the others are numbers.
+
+    >>> print(markdown(("what", "s"), [("sleep", "0.2")]))
+    | what | s |
+    | --- | ---: |
+    | sleep | 0.2 |
+    """
+    rule = ("---", *("---:" for _ in header[1:]))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *rows))

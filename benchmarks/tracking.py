@@ -1,0 +1,131 @@
+"""What tracking takes from the default job: experiments/temperature.yaml, spools, real MLflow."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+from unittest.mock import patch
+
+from benchmarks.table import markdown
+from mtcon_ray.observer import Observer
+from mtcon_ray.spec import RunSpec, load_spec
+from mtcon_ray.sweep import driver, trial
+from mtcon_ray.sweep.warm import WarmTrial
+from mtcon_ray.tracking.sender import Sender
+from mtcon_ray.tracking.spool import Spool
+
+DEFAULT_JOB = Path(__file__).parent.parent / "experiments" / "temperature.yaml"
+TARGET_SHARE = 0.02
+# Names under which a trial's process sends its two times along with its metrics.
+TRAINING, TRACKING = "benchmark/training_seconds", "benchmark/tracking_seconds"
+
+
+class TimedSpool(Spool):
+    """A spool that counts the seconds in which training waits for it, over all of a process."""
+
+    seconds = 0.0
+
+    def append_report(self, epoch: int, metrics: Mapping[str, float]) -> bool:
+        started = perf_counter()
+        try:
+            return super().append_report(epoch, metrics)
+        finally:
+            TimedSpool.seconds += perf_counter() - started
+
+
+class TimedTrial(WarmTrial):
+    """The project's trial, which also tells how long training and spooling took."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        patch.object(trial, "Spool", TimedSpool).start()
+        super().setup(config)
+
+    def step(self) -> dict[str, Any]:
+        started, before = perf_counter(), TimedSpool.seconds
+        result = super().step()
+        tracking = TimedSpool.seconds - before
+        result["metrics"] |= {
+            TRAINING: perf_counter() - started - tracking,
+            TRACKING: tracking,
+        }
+        return result
+
+
+class Totals(Observer):
+    """Adds up what the trials tell."""
+
+    def __init__(self) -> None:
+        self.num_reports = 0
+        self.training_seconds = 0.0
+        self.tracking_seconds = 0.0
+
+    def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
+        self.num_reports += 1
+        self.training_seconds += metrics[TRAINING]
+        self.tracking_seconds += metrics[TRACKING]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of one sweep, summed over its trials; of the sender, processor time."""
+
+    num_trials: int
+    num_reports: int
+    training: float
+    on_training_thread: float
+    sender: float
+
+    @property
+    def share(self) -> float:
+        """Tracking as a share of training."""
+        return (self.on_training_thread + self.sender) / self.training
+
+
+def measure_sweep(spec: RunSpec) -> Costs:
+    """Run a sweep to its end, everything sent."""
+    senders: list[Sender] = []
+
+    def make_sender(*arguments: Any) -> Sender:
+        senders.append(Sender(*arguments))
+        return senders[-1]
+
+    totals = Totals()
+    with (
+        TemporaryDirectory() as root,
+        patch.object(driver, "WarmTrial", TimedTrial),
+        patch.object(driver, "Sender", make_sender),
+    ):
+        results = driver.run_sweep(spec, root=Path(root), observer=totals)
+        (sender,) = senders
+        assert not sender.pending(), sender.last_error
+    return Costs(
+        num_trials=len(results.trials),
+        num_reports=totals.num_reports,
+        training=totals.training_seconds,
+        on_training_thread=totals.tracking_seconds,
+        sender=sender.cpu_seconds,
+    )
+
+
+def measure(overrides: tuple[str, ...] = ()) -> str:
+    """The table of the default job, changed by `a.b=value` overrides. Minutes."""
+    costs = measure_sweep(load_spec(DEFAULT_JOB, overrides))
+    changes = f" with {', '.join(overrides)}" if overrides else ""
+    header = (
+        f"{DEFAULT_JOB.name}{changes}: {costs.num_trials} trials, {costs.num_reports} reports",
+        "seconds",
+        "of training",
+    )
+    parts = (
+        ("training and probes", costs.training),
+        ("spooling on the training thread", costs.on_training_thread),
+        ("sender thread, processor time without importing mlflow", costs.sender),
+        (
+            f"tracking in all (target at most {TARGET_SHARE:.0%})",
+            costs.on_training_thread + costs.sender,
+        ),
+    )
+    rows = [(name, f"{s:.2f}", f"{s / costs.training:.2%}") for name, s in parts]
+    return markdown(header, rows)

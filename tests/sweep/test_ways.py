@@ -1,0 +1,128 @@
+"""The ways of starting a sweep: a script, the program, a submitted job."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtcon_ray.results import load_sweep
+
+pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
+
+REPOSITORY = Path(__file__).parents[2]
+SMALL = [
+    "data.num_items=300", "views.size=16", "model.encoder.width=8", "train.epochs=2",
+    "train.batch_size=32", "evaluate.bootstrap=50",
+    "search.space.method.temperature={grid: [0.1, 0.5]}",
+]  # fmt: skip
+
+
+def small() -> list[str]:
+    return [word for value in SMALL for word in ("--set", value)]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    """The environment of a user with an empty home folder, Ray's tokens as they come."""
+    quiet = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_"))}
+    path = f"{Path(sys.executable).parent}:{quiet['PATH']}"
+    return {**quiet, "HOME": str(tmp_path), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+@pytest.fixture
+def head(home: dict[str, str]) -> Iterator[str]:
+    """Address of the dashboard of a head with two CPUs; started after a local sweep was."""
+    with socket.socket() as free, socket.socket() as other:
+        free.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        port, dashboard = free.getsockname()[1], other.getsockname()[1]
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> str:
+        environment = {**home, "RAY_AUTH_MODE": "token"}
+        started.append(
+            subprocess.Popen(
+                ["ray", "start", "--head", "--block", "--num-cpus", "2", "--port", str(port),
+                 "--dashboard-port", str(dashboard), "--disable-usage-stats"],
+                env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        )  # fmt: skip
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", dashboard), 1).close()
+                return f"http://127.0.0.1:{dashboard}"
+            except OSError:
+                assert time.monotonic() < deadline, "the head did not come up"
+                time.sleep(0.5)
+
+    yield start  # type: ignore[misc]
+    for process in started:
+        os.killpg(process.pid, 15)
+        process.wait(60)
+
+
+def run(command: list[str], environment: dict[str, str], folder: Path) -> str:
+    done = subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=400
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def submit(job: list[str], environment: dict[str, str], folder: Path) -> str:
+    """What a job prints; a head that has just come up may not take jobs yet."""
+    for _ in range(30):
+        done = subprocess.run(
+            job, env=environment, cwd=folder, capture_output=True, text=True, timeout=400
+        )
+        if "No available agent" not in done.stderr:
+            break
+        time.sleep(2)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def plan_and_configurations(folder: Path) -> tuple[dict[str, Any], list[Any]]:
+    plan = json.loads((folder / "plan.json").read_text())
+    where = ("root", "cluster", "name")
+    return (
+        {k: v for k, v in plan.items() if k not in where},
+        [(t.name, t.params, t.status) for t in load_sweep(folder).trials],
+    )
+
+
+def test_script_program_and_job_give_the_same_plan_and_configurations(
+    tmp_path: Path, home: dict[str, str], head: Any
+) -> None:
+    """In this order under one home: the local sweeps leave a token that the head then asks for."""
+    copy = tmp_path / "checkout"
+    shutil.copytree(REPOSITORY / "experiments", copy / "experiments")
+    shutil.copytree(REPOSITORY / "mtcon_ray", copy / "mtcon_ray")
+    program = [sys.executable, "-m", "mtcon_ray", "sweep", "experiments/temperature.yaml"]
+    run([sys.executable, "experiments/sweep_temperature.py", "--name", "a", *small()],
+        {**home, "PYTHONPATH": str(copy)}, copy)  # fmt: skip
+    run([*program, "--name", "b", *small()], home, copy)
+    address = head()
+    job = ["ray", "job", "submit", "--address", address, "--working-dir", ".", "--",
+           "python", "experiments/sweep_temperature.py", "--name", "c", *small()]  # fmt: skip
+    refused = subprocess.run(job, env=home, cwd=copy, capture_output=True, text=True, timeout=120)
+    assert refused.returncode != 0
+    assert "token" in refused.stdout + refused.stderr
+    printed = submit(job, {**home, "RAY_AUTH_MODE": "token"}, copy)
+    assert "winner: trial-" in printed
+    sweeps = tmp_path / "mtcon-ray" / "sweeps"
+    assert (
+        plan_and_configurations(sweeps / "a")
+        == plan_and_configurations(sweeps / "b")
+        == plan_and_configurations(sweeps / "c")
+    )

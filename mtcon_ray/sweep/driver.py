@@ -255,6 +255,11 @@ class _Sweep:
 
     def _send_rest(self, sender: Sender) -> None:
         left = sender.close(DRAIN_SECONDS) if not self.spec.tracking.offline else 1
+        if sender.refused:
+            self.observer.on_note(
+                f"MLFLOW REFUSED {len(sender.refused)} records ({sender.refused[0]}); "
+                f"they stay in {self.folder / 'spool'}"
+            )
         if left:
             why = "tracking.offline is set" if self.spec.tracking.offline else sender.last_error
             self.observer.on_note(

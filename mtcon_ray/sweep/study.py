@@ -5,7 +5,6 @@ resumed sweep is asked the same questions with the same randomness as one that n
 """
 
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -65,8 +64,8 @@ class Suggester:
         self.search = search
         self.seed = seed
         self.distributions = {p: distribution(d) for p, d in search.space.items()}
+        self.known = _known_points(search)
         self.num_given = len(named_trials(study))
-        self._enqueue_known_points()
 
     @property
     def num_trials(self) -> int:
@@ -78,9 +77,11 @@ class Suggester:
         if self.num_given >= self.num_trials:
             return None
         configuration, repeat = divmod(self.num_given, self.search.repeats)
+        # One point at a time: Optuna hands out what is queued before anything else.
         if repeat:
-            first = self._first_of(configuration)
-            self.study.enqueue_trial(first.params)
+            self.study.enqueue_trial(self._first_of(configuration).params)
+        elif configuration < len(self.known):
+            self.study.enqueue_trial(self.known[configuration])
         trial = self._ask() if repeat else self._ask_new()
         if trial is None:
             return None
@@ -89,16 +90,6 @@ class Suggester:
         trial.set_user_attr(REPEAT, repeat)
         self.num_given += 1
         return self.study.get_trials(deepcopy=False)[trial.number]
-
-    def _enqueue_known_points(self) -> None:
-        known: Sequence[Point] = self.search.first_points
-        if self.search.sampler == "grid" and self.search.space:
-            known = [*known, *grid_points(self.search.space)]
-        with warnings.catch_warnings():
-            # A point may name some of the fields only; the sampler chooses the others.
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            for point in known:
-                self.study.enqueue_trial(point, skip_if_exists=True)
 
     def _ask(self, *, at_random: bool = False) -> optuna.Trial:
         number = len(self.study.get_trials(deepcopy=False))
@@ -125,6 +116,12 @@ class Suggester:
         if self.search.sampler == "tpe":
             return TPESampler(seed=seed, n_startup_trials=min(10, self.num_trials // 3))
         return RandomSampler(seed=seed)
+
+
+def _known_points(search: SearchSpec) -> list[Point]:
+    """The user's points, then the grid's, none twice."""
+    grid = grid_points(search.space) if search.sampler == "grid" and search.space else []
+    return [*search.first_points, *(p for p in grid if p not in search.first_points)]
 
 
 def named_trials(study: optuna.Study) -> list[FrozenTrial]:

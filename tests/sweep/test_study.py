@@ -97,6 +97,28 @@ def test_a_repetition_of_the_sampler_is_told_apart_from_trials() -> None:
         assert (TRIAL in trial.user_attrs) == (trial.state is TrialState.COMPLETE)
 
 
+def test_repeats_of_a_grid_come_before_its_next_point() -> None:
+    spec = search(
+        sampler="grid",
+        space={TEMPERATURE: {"grid": [0.5, 0.1]}},
+        first_points=[{TEMPERATURE: 0.1}],
+        repeats=2,
+    )
+    taken = run(Suggester(open_study(None, "s"), spec, 0))
+    assert [p[TEMPERATURE] for p in taken] == [0.1, 0.1, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_point_queued_by_a_killed_driver_is_not_given_twice(tmp_path: Path, repeats: int) -> None:
+    spec = search(sampler="grid", space={TEMPERATURE: {"grid": [0.5, 0.1, 0.2]}}, repeats=repeats)
+    journal = tmp_path / "study.journal"
+    before = run(Suggester(open_study(journal, "s"), spec, 0), 1)
+    open_study(journal, "s").enqueue_trial({TEMPERATURE: 0.5 if repeats > 1 else 0.1})
+    after = run(Suggester(open_study(journal, "s"), spec, 0))
+    expected = [t for t in (0.5, 0.1, 0.2) for _ in range(repeats)]
+    assert [p[TEMPERATURE] for p in before + after] == expected
+
+
 def test_repeats_share_a_configuration_and_count_their_seeds() -> None:
     study = open_study(None, "s")
     run(Suggester(study, search(num_trials=2, repeats=3), 0))

@@ -103,11 +103,7 @@ class IdleTrial(WarmTrial):
 
     def _train(self, work: Assignment, dataset: Dataset) -> Generator[dict[str, Any], None, None]:
         device = trial_device(work.spec.resources.gpus)
-        return reports(
-            work,
-            dataset,
-            device=device,
-        )
+        return reports(work, dataset, device=device, make_run=IdleRun)
 
 
 class Listener(Observer):
@@ -120,7 +116,6 @@ class Listener(Observer):
         self.clock.start()
 
     def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
-        assert status == "FINISHED", reason
         self.clock.end()
 
 

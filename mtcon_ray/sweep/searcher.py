@@ -80,10 +80,10 @@ class StudySearcher(Searcher):
         if result:
             self.on_trial_result(trial_id, result)
         trial = self._frozen(trial_id)
-        del self._live[trial_id]
         outcome, reason = self._outcome(trial, result, error)
         tell(self._study, trial, outcome, result.get(OBJECTIVE) if result else None, reason)
         self._on_end(trial, outcome, reason)
+        del self._live[trial_id]
 
     def _outcome(
         self, trial: FrozenTrial, result: dict[str, Any] | None, error: bool

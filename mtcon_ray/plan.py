@@ -11,12 +11,11 @@ from typing import Any
 import torch
 from pydantic import Field
 
-from mtcon_ray.data.dataset import read_table, store_bytes
-from mtcon_ray.data.store import check_disk
+from mtcon_ray.data.dataset import check_store_room, read_table, store_bytes
 from mtcon_ray.errors import DataError, ResourceError, SweepError
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
-from mtcon_ray.places import PLAN_FILE, SPEC_FILE
+from mtcon_ray.places import PLAN_FILE, SPEC_FILE, store_folder
 from mtcon_ray.registry import Spec
 from mtcon_ray.spec import RunSpec, dump_spec, with_values
 
@@ -110,7 +109,7 @@ def make_plan(
     table = read_table(spec.data, spec.data.seed)
     heaviest = _heaviest(spec)
     needed = store_bytes(len(table), spec.data, spec.views.size)
-    check_disk(needed, root)
+    check_store_room(spec.data, len(table), spec.views.size, store_folder(root))
     batch, epochs = heaviest.train.batch_size, heaviest.train.epochs
     num_train = len(table.rows("train"))
     _check_batches(spec, num_train)

@@ -32,11 +32,12 @@ from mtcon_ray.results import Status, TrialResult
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, load_spec
-from mtcon_ray.tracking.provenance import provenance
+from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import check_server, tracking_uri
 from mtcon_ray.tracking.spool import Spool
 
+RECORD = "parent.jsonl"
 # How long the end of a training waits for the tracking server to take what is left.
 DRAIN_SECONDS = 120.0
 STATUS_BY_END: dict[str, Status] = {
@@ -77,6 +78,7 @@ def train_run(
     )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with driver_lock(folder):
+        check_same_data(spool_folder(folder) / RECORD, dataset.fingerprint)
         write_beginnings(folder, spec, plan)
         sender = None if spec.tracking.offline else Sender(folder, uri, spec.tracking.experiment)
         training = _Training(spec, dataset, folder, device, observer, sender)
@@ -88,7 +90,7 @@ def train_run(
 
 def load_run(folder: Path) -> TrialResult:
     """The record of a single training. Raises SweepError where there is none."""
-    events = Spool.read(spool_folder(folder) / "parent.jsonl")
+    events = Spool.read(spool_folder(folder) / RECORD)
     if not events:
         raise SweepError(f"{folder} must hold a single training, got no record in its spool")
     spec = load_spec(folder / SPEC_FILE)
@@ -118,7 +120,7 @@ class _Training:
     may_finish_step: bool = True
 
     def __post_init__(self) -> None:
-        self.spool = Spool(spool_folder(self.folder) / "parent.jsonl")
+        self.spool = Spool(spool_folder(self.folder) / RECORD)
         self.name = self.folder.name
 
     @contextmanager
@@ -190,7 +192,7 @@ class _Training:
             "mtcon.run": self.name,
             "mtcon.epochs": str(self.spec.train.epochs),
             "mtcon.seed": str(self.spec.seed),
-            "mtcon.data_fingerprint": self.dataset.fingerprint,
+            FINGERPRINT: self.dataset.fingerprint,
         }
         self.spool.append("start", params={}, tags=tags)
         for file in (SPEC_FILE, PLAN_FILE):

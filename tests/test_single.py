@@ -86,6 +86,20 @@ def test_cut_training_goes_on_and_records_each_epoch_once(spec: RunSpec, tmp_pat
     assert whole.value == result.value
 
 
+def test_other_data_are_refused_before_the_record_is_touched(
+    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when an image was replaced under the same name."""
+    folder = tmp_path / "runs" / "tiny-1"
+    with pytest.raises(Interrupted):
+        train_run(spec, root=tmp_path, observer=Killer(1))
+    before = (folder / "spool" / "parent.jsonl").read_bytes()
+    monkeypatch.setattr("mtcon_ray.data.sources.drawn.VERSION", 0)
+    with pytest.raises(SweepError, match=r"must keep its data, .* tiny-1 was started with"):
+        train_run(spec, root=tmp_path, resume=True, observer=Observer())
+    assert (folder / "spool" / "parent.jsonl").read_bytes() == before
+
+
 def test_epoch_that_was_trained_but_not_recorded_is_recorded_at_resume(
     spec: RunSpec, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from mtcon_ray.data.noise import add_label_noise
 from mtcon_ray.data.sources import SOURCES, DataSource, DataSpec, LabelTable
 from mtcon_ray.data.sources.base import LEFT_OUT, MISSING, SPLITS
-from mtcon_ray.data.store import num_bytes, open_store
+from mtcon_ray.data.store import check_room, num_bytes, open_store
 from mtcon_ray.errors import DataError
 from mtcon_ray.metrics import slugs
 
@@ -73,6 +73,12 @@ def store_size(spec: DataSpec, view_size: int) -> int:
 def store_bytes(num_items: int, spec: DataSpec, view_size: int) -> int:
     """Bytes that the decoded images take on disk."""
     return num_bytes(num_items, store_size(spec, view_size))
+
+
+def check_store_room(spec: DataSpec, num_items: int, view_size: int, store: Path) -> None:
+    """Raises ResourceError where images are not decoded yet and the disk has no room for them."""
+    source = SOURCES[spec.kind](spec, spec.seed)
+    check_room(source, num_items, store_size(spec, view_size), store)
 
 
 def _read_table(source: DataSource) -> LabelTable:

@@ -56,7 +56,7 @@ def open_store(
     try:
         store.mkdir(parents=True, exist_ok=True, mode=0o700)
         content = _content_key(source, store / "keys")
-        folder = store / hashlib.sha256(f"{FORMAT} {size} {content}".encode()).hexdigest()[:32]
+        folder = _folder(store, size, content)
         if not folder.exists():
             with _locked(folder.with_suffix(".lock")):
                 if not folder.exists():
@@ -69,6 +69,22 @@ def open_store(
     stored = _load(folder, (num_items, size), content)
     _check_bad(stored.bad, num_items, source.max_bad_fraction, folder)
     return stored
+
+
+def check_room(source: DataSource, num_items: int, size: int, store: Path) -> None:
+    """Raises ResourceError unless the store is there already or the disk has room for it.
+
+    Whether it is there is known for sources with a signature; no image is read to find out.
+    """
+    signature = source.signature()
+    known = store / "keys" / signature if signature is not None else None
+    if known is not None and known.exists() and _folder(store, size, known.read_text()).exists():
+        return
+    check_disk(num_bytes(num_items, size), store)
+
+
+def _folder(store: Path, size: int, content: str) -> Path:
+    return store / hashlib.sha256(f"{FORMAT} {size} {content}".encode()).hexdigest()[:32]
 
 
 def _content_key(source: DataSource, keys: Path) -> str:

@@ -1,5 +1,6 @@
 """Ray itself: what a cluster has or may scale to, and this process's connection to it."""
 
+import json
 import logging
 import math
 import os
@@ -10,7 +11,9 @@ from typing import Any
 
 import ray
 from ray._private.log import generate_logging_config
-from ray._private.state import state
+from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
+from ray.autoscaler._private.util import format_readonly_node_type
+from ray.experimental.internal_kv import _internal_kv_get
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.errors import MtconError, ResourceError
@@ -18,6 +21,9 @@ from mtcon_ray.plan import ClusterView, NodeKind
 from mtcon_ray.tracking.server import quiet_environment
 
 LOCAL = "local"
+# What `ray up` leaves on the head that it makes.
+BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
+ANY_SIZE = 1e9
 
 
 def cluster_address() -> str | None:
@@ -52,21 +58,16 @@ def view_of(cluster: str | None) -> ClusterView:
 def connected_view() -> ClusterView:
     """The nodes of the cluster that this process is connected to, or may have after scaling up.
 
-    Where Ray's autoscaler has told the cluster's node types, those; else the nodes that are
-    there, told apart by their size.
+    A cluster that scales does not tell what it may grow to. On a head that `ray up` made, its
+    cluster YAML says so; elsewhere the view has a node of unknown size and number.
     """
-    config = state.get_cluster_config()
-    if config is not None and config.node_group_configs:
-        groups = tuple(
-            NodeKind(
-                group.name,
-                float(group.resources.get("CPU", 0)),
-                float(group.resources.get("GPU", 0)),
-                group.max_count if group.max_count >= 0 else None,
-            )
-            for group in config.node_group_configs
-        )
-        return ClusterView(cluster_address() or LOCAL, groups)
+    where = cluster_address() or LOCAL
+    if _scales():
+        config = BOOTSTRAP.expanduser()
+        if config.exists():
+            return ClusterView(where, _view_of_yaml(config).kinds)
+        anything = NodeKind("a node that the cluster may add", ANY_SIZE, ANY_SIZE, None)
+        return ClusterView(where, (anything,))
     sizes: dict[tuple[float, float], int] = {}
     for node in ray.nodes():
         if node["Alive"]:
@@ -74,7 +75,15 @@ def connected_view() -> ClusterView:
             size = (resources.get("CPU", 0.0), resources.get("GPU", 0.0))
             sizes[size] = sizes.get(size, 0) + 1
     kinds = [NodeKind(f"{c:g}-CPU node", c, g, n) for (c, g), n in sorted(sizes.items())]
-    return ClusterView(cluster_address() or LOCAL, tuple(kinds))
+    return ClusterView(where, tuple(kinds))
+
+
+def _scales() -> bool:
+    """Whether an autoscaler adds nodes; without one Ray's monitor names nodes by their id."""
+    status = _internal_kv_get(DEBUG_AUTOSCALING_STATUS)
+    report = json.loads(status).get("autoscaler_report") if status else None
+    fixed = format_readonly_node_type("")
+    return report is not None and any(not kind.startswith(fixed) for kind in report["active_nodes"])
 
 
 def check_shared(folder: Path) -> None:

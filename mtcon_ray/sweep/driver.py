@@ -45,7 +45,7 @@ from mtcon_ray.sweep.study import (
 from mtcon_ray.sweep.trial import Outcome
 from mtcon_ray.sweep.warm import WarmTrial
 from mtcon_ray.sweep.watch import Watch
-from mtcon_ray.tracking.provenance import provenance
+from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import check_server, tracking_uri, ui_command
 
@@ -96,6 +96,7 @@ def run_sweep(
             asked.answer()
         if not resume:
             stack.enter_context(claimed(folder))
+        check_same_data(SweepRecord(folder, spec).parent.path, dataset.fingerprint)
         write_beginnings(folder, spec, plan)
         environment = sweep_environment(spec.resources.cpus)
         stack.enter_context(connected(log_folder(folder) / "ray.log", environment))
@@ -137,7 +138,7 @@ class _Sweep:
         study = open_study(self.folder / "study.journal", self.folder.name)
         record = SweepRecord(self.folder, self.spec)
         settle(study, record)
-        record.begin({**provenance(Path.cwd()), "mtcon.data_fingerprint": fingerprint})
+        record.begin({**provenance(Path.cwd()), FINGERPRINT: fingerprint})
         sender = Sender(self.folder, self.uri, self.spec.tracking.experiment)
         if not self.spec.tracking.offline:
             sender.start()

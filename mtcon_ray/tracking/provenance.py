@@ -8,10 +8,13 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from mtcon_ray.errors import SweepError
 from mtcon_ray.tracking.server import masked
+from mtcon_ray.tracking.spool import Spool
 
 PACKAGES = ("mtcon-ray", "torch", "torchvision", "numpy", "pandas", "ray", "optuna", "mlflow")
 GIT_SECONDS = 10
+FINGERPRINT = "mtcon.data_fingerprint"
 
 
 def provenance(folder: Path) -> dict[str, str]:
@@ -20,6 +23,17 @@ def provenance(folder: Path) -> dict[str, str]:
     What cannot be found out (no git, no GPU) is left out.
     """
     return _git(folder) | _versions() | _hardware() | {"mtcon.command": command_line(sys.argv)}
+
+
+def check_same_data(record: Path, fingerprint: str) -> None:
+    """Raises SweepError if the run of this spool was started on other data; writes nothing."""
+    for event in Spool.read(record)[:1]:
+        if event["tags"][FINGERPRINT] != fingerprint:
+            raise SweepError(
+                f"what is resumed must keep its data, but the images, labels or splits are not "
+                f"those that {record.parent.parent.name} was started with; restore them, or start "
+                "anew with another --name"
+            )
 
 
 def command_line(arguments: list[str]) -> str:

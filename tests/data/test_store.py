@@ -15,7 +15,7 @@ import pytest
 
 from mtcon_ray.data.sources import SOURCES, DataSource, LabelTable
 from mtcon_ray.data.sources.base import BadImagesError
-from mtcon_ray.data.store import open_store
+from mtcon_ray.data.store import check_room, open_store
 from mtcon_ray.errors import DataError, ResourceError
 
 
@@ -188,6 +188,22 @@ def test_a_disk_too_small_is_refused_before_writing(
     assert source.decoded == []
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 19_200))
     assert len(open_store(source, 100, 8, tmp_path, None).images) == 100
+
+
+def test_room_is_asked_for_only_while_the_images_are_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk is no reason to refuse what is on it already; another size is not."""
+    source = CountingSource()
+    source.stamp = "stamp"
+    open_store(source, 3, 8, tmp_path, None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 0))
+    check_room(source, 3, 8, tmp_path)
+    with pytest.raises(ResourceError, match="GB free"):
+        check_room(source, 3, 16, tmp_path)
+    source.stamp = None
+    with pytest.raises(ResourceError, match="GB free"):
+        check_room(source, 3, 8, tmp_path)
 
 
 def test_a_store_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from optuna.trial import TrialState
 
+from mtcon_ray.errors import SweepError
 from mtcon_ray.observer import Observer
 from mtcon_ray.places import sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep
@@ -126,7 +127,7 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
 
 
 def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
-    tmp_path: Path, spec_file: Callable[..., Path]
+    tmp_path: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "root"
     path = spec_file(train={"epochs": 12, "batch_size": 32})
@@ -138,6 +139,10 @@ def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
     finished = {t.name: t for t in load_sweep(folder).trials if t.status == "FINISHED"}
     stamps = {n: (folder / "checkpoints" / n / "last.pt").stat().st_mtime_ns for n in finished}
     assert finished
+    with monkeypatch.context() as other_data:
+        other_data.setattr("mtcon_ray.data.sources.drawn.VERSION", 0)
+        with pytest.raises(SweepError, match=r"must keep its data, .* cut was started with"):
+            sweep(path, root, name="cut", resume=True)
 
     second = command(path, root, "--resume")
     printed = second.communicate(timeout=300)[0]

@@ -76,6 +76,9 @@ class DrawnSource(DataSource):
         scene = (spec.num_items, spec.seed, spec.clutter, spec.occlusion, spec.noise)
         return hashlib.sha256(f"drawn {VERSION} {scene}".encode()).hexdigest()
 
+    def signature(self) -> str:
+        return self.content_key()
+
     def decode(self, rows: Sequence[int], size: int) -> np.ndarray:
         spec = self.spec
         nuisances = Nuisances(spec.clutter, spec.occlusion, spec.noise)

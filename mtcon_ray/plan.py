@@ -64,11 +64,11 @@ class Plan(Spec):
     epochs: int
     steps_per_epoch: int
     views_per_step: int
-    images_per_trial: int = Field(description="items drawn, each seen in views.num_views views")
+    images_per_trial: int = Field(description="examples drawn: items, each in all its views")
     images_total: int = Field(description="before early stopping saves any")
     rung_epochs: tuple[int, ...] = Field(description="epochs after which a trial may be stopped")
     num_items: dict[str, int] = Field(description="by split")
-    classes: dict[str, int] = Field(description="by label column")
+    classes: dict[str, int] = Field(description="by label column; labels of a set, 1 for numbers")
     parameters: int = Field(description="of encoder and heads")
     store_bytes: int
     cluster: str
@@ -113,7 +113,7 @@ def make_plan(
     batch, epochs = heaviest.train.batch_size, heaviest.train.epochs
     num_train = len(table.rows("train"))
     _check_batches(spec, num_train)
-    steps = num_train // batch
+    steps = spec.method.num_examples(num_train) // batch
     per_trial = steps * batch * epochs
     total = spec.search.num_configurations * spec.search.repeats
     _, high = spec.resources.worker_range
@@ -126,13 +126,13 @@ def make_plan(
         repeats=spec.search.repeats,
         epochs=epochs,
         steps_per_epoch=steps,
-        views_per_step=batch * spec.views.num_views,
+        views_per_step=batch * spec.method.rows_per_example(spec.views.num_views),
         images_per_trial=per_trial,
         images_total=per_trial * total,
         rung_epochs=tuple(-int(-r * epochs // 1) for r in spec.search.scheduler.rungs),
         num_items={s: len(table.rows(s)) for s in ("train", "val", "test")},
-        classes={c: len(table.classes[c]) for c in (*spec.data.tasks, *spec.data.held_out)},
-        parameters=_count_parameters(spec),
+        classes={c: table.size_of(c) for c in (*spec.data.tasks, *spec.data.held_out)},
+        parameters=_count_parameters(spec, {t: table.size_of(t) for t in spec.data.tasks}),
         store_bytes=needed,
         cluster=cluster.where,
         concurrency=concurrency,
@@ -220,21 +220,22 @@ def _check_batches(spec: RunSpec, num_train: int) -> None:
     sizes = [spec.train.batch_size]
     if "train.batch_size" in spec.search.space:
         sizes += [int(v) for v in spec.search.space["train.batch_size"].extremes]  # type: ignore[arg-type]
+    num_examples = spec.method.num_examples(num_train)
     for size in sizes:
-        if size > num_train:
+        if size > num_examples:
             raise DataError(
-                f"train.batch_size must be at most the training split's {num_train} items, "
+                f"train.batch_size must be at most the training split's {num_examples} examples, "
                 f"got {size}; the last incomplete batch is dropped, so nothing would be trained"
             )
 
 
-def _count_parameters(spec: RunSpec) -> int:
-    heads = METHODS[spec.method.name](spec.method, spec.data.tasks).heads
+def _count_parameters(spec: RunSpec, sizes: dict[str, int]) -> int:
     model = spec.model.model_copy(
         update={"encoder": spec.model.encoder.model_copy(update=_without_weights(spec))}
     )
     with torch.device("meta"):
-        network = build_network(model, heads, spec.seed)
+        method = METHODS[spec.method.name](spec.method, spec.problem(sizes))
+        network = build_network(model, method.make_network, spec.seed)
     return sum(p.numel() for p in network.parameters())
 
 

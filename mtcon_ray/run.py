@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -14,7 +15,7 @@ from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import CheckpointError, ResourceError
 from mtcon_ray.evaluation import protocol
-from mtcon_ray.methods import METHODS
+from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.training import checkpoint
@@ -83,15 +84,18 @@ class Run:
         self.step = 0
         self._tally = Tally()
         with self._memory_check():
+            problem = spec.problem(_sizes(dataset))
+            method = METHODS[spec.method.name](spec.method, problem).to(device)
             self._batches = Batches(
                 dataset,
+                method.examples(dataset, spec.seed),
                 spec.views,
                 batch_size=spec.train.batch_size,
                 seed=spec.seed,
                 device=device,
                 ranks=ranks,
             )
-            self.learner = self._make_learner()
+            self.learner = self._make_learner(method)
         self.num_steps = spec.train.epochs * self._batches.steps_per_epoch
         self._resume()
 
@@ -120,10 +124,9 @@ class Run:
         assert self.done, f"report after the last step {self.num_steps}, not after {self.step}"
         return self._evaluate(protocol.report)
 
-    def _make_learner(self) -> Learner:
+    def _make_learner(self, method: Method) -> Learner:
         spec = self.spec
-        method = METHODS[spec.method.name](spec.method, self.dataset.tasks).to(self.device)
-        network = build_network(spec.model, method.heads, spec.seed).to(self.device)
+        network = build_network(spec.model, method.make_network, spec.seed).to(self.device)
         network = network.to(memory_format=torch.channels_last)
         network, forward = parallelise(network, self.ranks, batch_norm=spec.model.batch_norm)
         return Learner(
@@ -134,6 +137,7 @@ class Run:
             ranks=self.ranks,
             autocast_dtype=pick_autocast(spec.train.precision, self.device),
             max_grad_norm=spec.train.max_grad_norm,
+            teacher=None if method.momentum is None else deepcopy(network).requires_grad_(False),
         )
 
     def _train_to_epoch_end(self) -> Update | None:
@@ -157,7 +161,9 @@ class Run:
         with self._memory_check():
             x_NCHW, batch = self._batches(self.step)
             torch.manual_seed(self._batches.seed_of(self.step))
-            done = update(self.learner, x_NCHW, batch, lr=lr, step=self.step)
+            done = update(
+                self.learner, x_NCHW, batch, lr=lr, step=self.step, num_steps=self.num_steps
+            )
         self._tally.add(done)
         self.step += 1
         return done
@@ -191,7 +197,7 @@ class Run:
             values[metrics.weight(metrics.slug(head))] = weight.item()
         for task, sigma in last_update.sigma_by_task.items():
             values[metrics.sigma(metrics.slug(task))] = sigma.item()
-        return values
+        return values | {name: gauge.item() for name, gauge in last_update.gauges.items()}
 
     def _evaluate(self, measure: Callable[..., dict[str, float]]) -> dict[str, float]:
         with explain_out_of_memory(
@@ -216,20 +222,23 @@ class Run:
         )
 
     def _identity(self) -> dict[str, Any]:
-        return {"spec": json.dumps(dump_spec(self.spec)), "fingerprint": self.dataset.fingerprint}
+        return {
+            "spec": json.dumps(dump_spec(self.spec)),
+            "fingerprint": self.dataset.fingerprint,
+            "sizes": _sizes(self.dataset),
+        }
 
     def _keep_best(self, epoch: int, value: float) -> None:
         if self.best is not None and value <= self.best:
             return
         self.best = value
         table = self.dataset.table
-        labels = (*self.dataset.tasks, *self.dataset.held_out)
         checkpoint.save(
             self.folder / BEST,
             {
                 **self._identity(),
                 "network": self.network.state_dict(),
-                "classes": {label: list(table.classes[label]) for label in labels},
+                "classes": {label: list(names) for label, names in table.classes.items()},
                 "epoch": epoch,
                 "value": value,
             },
@@ -238,12 +247,14 @@ class Run:
     def _save_last(self) -> None:
         if self.ranks.rank != 0:
             return
+        teacher = self.learner.teacher
         checkpoint.save(
             self.folder / LAST,
             {
                 **self._identity(),
                 "network": self.network.state_dict(),
                 "method": self.learner.method.state_dict(),
+                "teacher": None if teacher is None else teacher.state_dict(),
                 "optimizer": self.learner.optimizer.state_dict(),
                 "step": self.step,
                 "tally": vars(self._tally),
@@ -271,6 +282,8 @@ class Run:
         checkpoint.check_same_training(path, saved, current)
         self.network.load_state_dict(state["network"])
         self.learner.method.load_state_dict(state["method"])
+        if self.learner.teacher is not None:
+            self.learner.teacher.load_state_dict(state["teacher"])
         self.learner.optimizer.load_state_dict(state["optimizer"])
         self.step = state["step"]
         self.best = state["best"]
@@ -280,6 +293,10 @@ class Run:
             self._tally.losses = self._tally.losses.to(self.device)
 
 
+def _sizes(dataset: Dataset) -> dict[str, int]:
+    return {task: dataset.table.size_of(task) for task in dataset.tasks}
+
+
 def load_network(path: Path) -> tuple[RunSpec, Network]:
     """The network in a best or last checkpoint, on the CPU, and the spec that it was trained by.
 
@@ -287,8 +304,8 @@ def load_network(path: Path) -> tuple[RunSpec, Network]:
     """
     state = checkpoint.load(path)
     spec = parse_spec(json.loads(state["spec"]), where=str(path))
-    heads = METHODS[spec.method.name](spec.method, spec.data.tasks).heads
-    network = build_network(spec.model, heads, spec.seed)
+    method = METHODS[spec.method.name](spec.method, spec.problem(state["sizes"]))
+    network = build_network(spec.model, method.make_network, spec.seed)
     try:
         network.load_state_dict(state["network"])
     except RuntimeError as error:

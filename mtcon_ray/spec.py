@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from mtcon_ray import metrics
+from mtcon_ray.data.batch import Problem
 from mtcon_ray.data.sources import SOURCES, DataSpec
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import SpecError, nearest
@@ -109,7 +110,7 @@ class RunSpec(Spec):
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
-        self.method.check_tasks(self.data.tasks)
+        self.method.check(self.problem({}))
         metrics.slugs((*self.data.tasks, *self.data.held_out))
         low, high = self.resources.worker_range
         for workers in range(low, high + 1):
@@ -131,6 +132,18 @@ class RunSpec(Spec):
                 "probe more often or set search.scheduler.name to none"
             )
         return self
+
+    def problem(self, sizes: Mapping[str, int]) -> Problem:
+        """What the method is built for; sizes by task, as `Problem` means them."""
+        return Problem(
+            kinds={task: self.data.kind_of(task) for task in self.data.tasks},
+            batch_size=self.train.batch_size,
+            num_views=self.views.num_views,
+            head_dim=self.model.head_dim,
+            head_hidden=self.model.head_hidden,
+            seed=self.seed,
+            sizes=sizes,
+        )
 
     def trial(self, values: Mapping[str, Any], repeat: int = 0) -> "RunSpec":
         """The spec of one trial: searched fields set, its seed, and no search left in it."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mtcon_ray.errors import DataError, ResourceError
-from mtcon_ray.models.network import build_network
+from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.plan import ClusterView, NodeKind, Plan, check_cluster, make_plan, prepare_root
 from mtcon_ray.spec import RunSpec, parse_spec
 
@@ -53,7 +53,9 @@ def test_counts_are_exact() -> None:
 
 def test_parameters_are_those_of_the_network() -> None:
     spec = spec_of()
-    network = build_network(spec.model, spec.data.tasks, 0)
+    network = build_network(
+        spec.model, projections(spec.data.tasks, dim=spec.model.head_dim, hidden=None), 0
+    )
     assert plan_of(spec).parameters == sum(p.numel() for p in network.parameters())
 
 

@@ -65,8 +65,8 @@ def refused(raw: dict[str, Any]) -> str:
         ({"resources": {"gpus": 1.5}}, "gpus must be whole above 1, got 1.5"),
         (
             {"method": {"name": "supcon", "task": "shap"}},
-            "task must be one of data.tasks ['shape', 'colour', 'texture'], got 'shap'; "
-            "did you mean 'shape'?",
+            "task must be a column of classes in data.tasks ['shape', 'colour', 'texture'], "
+            "got 'shap'; did you mean 'shape'?",
         ),
     ],
 )
@@ -164,7 +164,11 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
             "search.num_trials=null",
         ],
     )
-    assert (spec.train.lr, spec.method.name, spec.method.temperature) == (0.001, "mtcon", 0.3)
+    assert (spec.train.lr, spec.method.name, spec.method.model_dump()["temperature"]) == (
+        0.001,
+        "mtcon",
+        0.3,
+    )
     assert spec.data.tasks == ("shape", "colour")
     assert set(spec.search.space) == {"train.lr", "method.temperature"}
     for override, message in (

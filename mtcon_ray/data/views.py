@@ -24,7 +24,7 @@ class ViewsSpec(Spec):
     """How one image becomes `num_views` augmented views (METHODS: the SupContrast recipe)."""
 
     size: int = Field(64, ge=8, le=1024, description="side of a view, pixels")
-    num_views: int = Field(2, ge=2, le=16, description="augmented views of an image in a step")
+    num_views: int = Field(2, ge=1, le=16, description="augmented views of an image in a step")
     crop_scale: tuple[float, float] = Field(
         (0.2, 1.0), description="random crop: least and greatest share of the area"
     )

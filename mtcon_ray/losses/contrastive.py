@@ -1,8 +1,10 @@
-"""The one expression under every contrastive method here (METHODS 0).
+"""The one expression under every contrastive method here (METHODS 0, 10.1).
 
-    loss_i = -1/|P(i)| * sum over p in P(i) of [ z_i.z_p/t - log sum over a != i exp(z_i.z_a/t) ]
+    loss_i = -1/|P(i)| * sum over p in P(i) of
+             w_ip [ z_i.z_p/t - log sum over a != i exp(z_i.z_a/t) ]
 
-Anchors i run over all N = B * V rows, P(i) comes from a relation, t is the temperature.
+Anchors i run over all N = B * V rows, P(i) and the weights w come from a relation, t is the
+temperature.
 """
 
 import torch
@@ -15,7 +17,7 @@ def contrastive(
     z_BVD: Tensor,
     relation: Relation,
     *,
-    temperature: float,
+    temperature: float | Tensor,
     reduction: str = "mean",
     average_over: str = "valid",
 ) -> Tensor:
@@ -25,6 +27,8 @@ def contrastive(
     counts 0; it leaves the mean with average_over="valid" and stays in it with "all". If no
     anchor has a partner the loss is 0 and differentiable.
 
+    The temperature may be a scalar tensor and then has a gradient.
+
     Raises ValueError for a temperature that is not positive, another shape than [B, V, D],
     and a single row, which has nobody to be compared with.
     """
@@ -33,10 +37,10 @@ def contrastive(
     with torch.autocast(z_BVD.device.type, enabled=False):
         z_BVD = z_BVD if z_BVD.dtype == torch.float64 else z_BVD.float()
         log_sum_N = _log_sum_of_others(z_BVD.flatten(0, 1), temperature)
-        similarity_N, count_N = relation.partners(z_BVD)
+        similarity_N, weight_N, count_N = relation.partners(z_BVD)
         has_partner_N = count_N > 0
-        mean_similarity_N = similarity_N / count_N.clamp(min=1)
-        loss_N = torch.where(has_partner_N, log_sum_N - mean_similarity_N / temperature, 0.0)
+        loss_N = (weight_N * log_sum_N - similarity_N / temperature) / count_N.clamp(min=1)
+        loss_N = torch.where(has_partner_N, loss_N, 0.0)
     if reduction == "none":
         return loss_N.view(B, V)
     if reduction == "sum":
@@ -44,19 +48,20 @@ def contrastive(
     return loss_N.sum() / (has_partner_N.sum().clamp(min=1) if average_over == "valid" else B * V)
 
 
-def _log_sum_of_others(z_ND: Tensor, temperature: float) -> Tensor:
+def _log_sum_of_others(z_ND: Tensor, temperature: float | Tensor) -> Tensor:
     """For every row, the log of the sum over all other rows of exp(similarity / temperature)."""
     logits_NN = z_ND @ z_ND.T / temperature
     itself_NN = torch.eye(len(z_ND), dtype=torch.bool, device=z_ND.device)
     return logits_NN.masked_fill(itself_NN, -torch.inf).logsumexp(dim=1)
 
 
-def _check(z_BVD: Tensor, temperature: float, reduction: str, average_over: str) -> None:
+def _check(z_BVD: Tensor, temperature: float | Tensor, reduction: str, average_over: str) -> None:
     if z_BVD.ndim != 3:
         raise ValueError(f"z must have shape [B, V, D], got {list(z_BVD.shape)}")
     if z_BVD.shape[0] * z_BVD.shape[1] < 2:
         raise ValueError(f"z must hold at least two rows, got shape {list(z_BVD.shape)}")
-    if not temperature > 0:
+    # Of a tensor only the caller knows: looking would wait for the device.
+    if not isinstance(temperature, Tensor) and not 0 < temperature < float("inf"):
         raise ValueError(f"temperature must be positive, got {temperature}")
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")

@@ -1,7 +1,9 @@
-"""What a method is: for each head a pair relation, a temperature, and a weighting of the heads.
+"""What a method is: heads on the encoder, a loss for each, and a weighting of these.
 
-A method never sees ranks, devices or optimizers. It names its heads, and turns the unit rows
-of each head and the batch's labels into one loss per task.
+A contrastive method (`ContrastiveMethod`) is three choices and nothing else: who is a partner
+of whom, at which temperature, and how the heads are weighed against each other.
+
+A method never sees ranks, devices or optimizers: it gets every head's rows of the whole batch.
 """
 
 from abc import ABC, abstractmethod
@@ -11,10 +13,14 @@ from typing import ClassVar
 from pydantic import Field
 from torch import Tensor, nn
 
-from mtcon_ray.data.batch import Batch
+from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.data.sampling import Examples, items
 from mtcon_ray.losses.contrastive import contrastive
 from mtcon_ray.losses.relations import Relation
 from mtcon_ray.losses.weighting import EqualWeights, Weighting
+from mtcon_ray.models.encoders import Encoder
+from mtcon_ray.models.network import Network, projections
 from mtcon_ray.registry import Spec, Table
 
 
@@ -22,44 +28,103 @@ class MethodSpec(Spec):
     """What every method's section has; each method adds its own fields."""
 
     name: str
-    temperature: float = Field(0.1, gt=0, le=100, description="divides every similarity")
 
-    def check_tasks(self, tasks: tuple[str, ...]) -> None:
-        """Raises ValueError if the method cannot train on these tasks."""
+    def check(self, problem: Problem) -> None:
+        """Raises ValueError if the method cannot be trained on this; sizes are not known yet."""
+
+    def num_examples(self, num_items: int) -> int:
+        """Training examples in an epoch, from the number of training items."""
+        return num_items
+
+    def rows_per_example(self, num_views: int) -> int:
+        """Rows that an example has in a step: by default one for each view of its item."""
+        return num_views
 
 
 class Method(nn.Module, ABC):
     """Base of all methods. Registered in METHODS with a nested `Spec`.
 
-    `heads` names the projection heads, in order; `weighting` holds what is learned per task.
+    Parameters are learned beside the network's and never decayed; buffers are checkpointed.
+    `weighting` holds what is learned per task. `momentum` asks for a slowly following copy of
+    the network (a teacher), which keeps this share of itself in each step: every head's rows
+    are then [query | key], twice as wide, the keys from the copy and without gradient.
+
+    `progress` is the share of training that is done, in [0, 1), set before each step.
     """
 
     Spec: ClassVar[type[MethodSpec]]
     weighting: Weighting
+    momentum: float | None = None
+    progress: float = 0.0
 
-    def __init__(self, spec: MethodSpec, tasks: tuple[str, ...]) -> None:
+    def __init__(self, spec: MethodSpec, problem: Problem) -> None:
         super().__init__()
         self.spec = spec
-        self.tasks = tasks
+        self.problem = problem
+        self.tasks = problem.tasks
         self.heads = self.name_heads()
         self.weighting = self.make_weighting()
 
     def name_heads(self) -> tuple[str, ...]:
-        """One projection head per task, unless the method says otherwise."""
+        """One head per task, unless the method says otherwise."""
         return self.tasks
 
     def make_weighting(self) -> Weighting:
         """Equal weights, unless the method says otherwise."""
         return EqualWeights()
 
+    def make_network(self, encoder: Encoder) -> Network:
+        """The encoder with a projection head per name, unless the method says otherwise."""
+        problem = self.problem
+        return projections(self.heads, dim=problem.head_dim, hidden=problem.head_hidden)(encoder)
+
+    def examples(self, dataset: Dataset, seed: int) -> Examples:
+        """What an epoch is made of: by default each training item, seen in several views."""
+        return items(dataset.table.rows("train"), self.problem.num_views)
+
+    @abstractmethod
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """Each loss, a scalar; z_by_head[head] is z_BVD, the rows of the whole batch."""
+
+    def after_step(self) -> None:
+        """Called after each optimizer step: bounds, queues."""
+        self.weighting.clamp()
+
+    def gauges(self) -> dict[str, Tensor]:
+        """Further scalars of the last forward to be tracked, by metric name, detached."""
+        return {}
+
+
+class ContrastiveSpec(MethodSpec):
+    """What every contrastive method's section has."""
+
+    temperature: float = Field(0.1, gt=0, le=100, description="divides every similarity")
+
+    def check(self, problem: Problem) -> None:
+        if problem.num_views < 2:
+            raise ValueError(
+                f"views.num_views must be at least 2 for a contrastive method, "
+                f"got {problem.num_views}"
+            )
+
+
+class ContrastiveMethod(Method):
+    """A method made of a pair relation, a temperature and a weighting (METHODS 0 to 5, 10)."""
+
+    spec: ContrastiveSpec
+
     @abstractmethod
     def relation(self, head: str, batch: Batch) -> Relation:
         """Who is a partner of whom in the space of this head."""
 
+    def temperature(self, head: str) -> float | Tensor:
+        """What divides the similarities in the space of this head."""
+        return self.spec.temperature
+
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Each head's loss, a scalar in nats; z_by_head[head] is z_BVD with unit rows."""
+        """Each head's loss in nats per anchor; z_by_head[head] is z_BVD with unit rows."""
         return {
-            head: contrastive(z_BVD, self.relation(head, batch), temperature=self.spec.temperature)
+            head: contrastive(z_BVD, self.relation(head, batch), temperature=self.temperature(head))
             for head, z_BVD in z_by_head.items()
         }
 

@@ -8,17 +8,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from mtcon_ray.data.batch import Batch
+from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.losses.relations import EqualLabel, Relation
 from mtcon_ray.losses.weighting import EqualWeights, LearnedVariance, Weighting
-from mtcon_ray.methods.base import METHODS, Method, MethodSpec
+from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec
 
 
 @METHODS.register("mtcon")
-class MTCon(Method):
+class MTCon(ContrastiveMethod):
     """Sum over tasks of exp(-s) SupCon(head of the task) + s."""
 
-    class Spec(MethodSpec):
+    class Spec(ContrastiveSpec):
         """One supervised contrastive head per task."""
 
         name: Literal["mtcon"] = "mtcon"
@@ -31,6 +31,12 @@ class MTCon(Method):
         missing: Literal["skip", "self_only"] = Field(
             "skip", description="an item without label: no partner, or its own other views"
         )
+
+        def check(self, problem: Problem) -> None:
+            super().check(problem)
+            others = [t for t, kind in problem.kinds.items() if kind != "classes"]
+            if others:
+                raise ValueError(f"data.tasks must be columns of classes, got {others}")
 
     spec: Spec
 

@@ -4,14 +4,14 @@ from typing import Literal
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.relations import OwnView, Relation
-from mtcon_ray.methods.base import METHODS, Method, MethodSpec
+from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec
 
 
 @METHODS.register("simclr")
-class SimCLR(Method):
+class SimCLR(ContrastiveMethod):
     """NT-Xent; the tasks are only probed."""
 
-    class Spec(MethodSpec):
+    class Spec(ContrastiveSpec):
         """One self-supervised head."""
 
         name: Literal["simclr"] = "simclr"

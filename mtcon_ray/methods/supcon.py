@@ -4,17 +4,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from mtcon_ray.data.batch import Batch
+from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.errors import nearest
 from mtcon_ray.losses.relations import EqualLabel, Relation
-from mtcon_ray.methods.base import METHODS, Method, MethodSpec
+from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec
 
 
 @METHODS.register("supcon")
-class SupCon(Method):
+class SupCon(ContrastiveMethod):
     """Khosla 2020, arXiv:2004.11362, eq. 2, on the labels of one task."""
 
-    class Spec(MethodSpec):
+    class Spec(ContrastiveSpec):
         """One supervised contrastive head; the other tasks are only probed."""
 
         name: Literal["supcon"] = "supcon"
@@ -23,11 +23,13 @@ class SupCon(Method):
             "skip", description="an item without label: no partner, or its own other views"
         )
 
-        def check_tasks(self, tasks: tuple[str, ...]) -> None:
-            if self.task not in tasks:
+        def check(self, problem: Problem) -> None:
+            super().check(problem)
+            columns = problem.of_kind("classes")
+            if self.task not in columns:
                 raise ValueError(
-                    f"task must be one of data.tasks {list(tasks)}, got {self.task!r}"
-                    f"{nearest(self.task, tasks)}"
+                    f"task must be a column of classes in data.tasks {list(columns)}, got "
+                    f"{self.task!r}{nearest(self.task, columns)}"
                 )
 
     spec: Spec

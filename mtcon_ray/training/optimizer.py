@@ -3,13 +3,13 @@
 import math
 
 from torch import nn
-from torch.optim import SGD
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from mtcon_ray.training.spec import TrainSpec
 
 
-def make_optimizer(network: nn.Module, method: nn.Module, spec: TrainSpec) -> SGD:
-    """SGD with momentum in three groups; the rate is 0 until `set_lr` gives each step its own.
+def make_optimizer(network: nn.Module, method: nn.Module, spec: TrainSpec) -> Optimizer:
+    """The spec's optimizer in three groups; the rate is 0 until `set_lr` gives each step its own.
 
     Decayed: the network's matrices and kernels (two axes or more). Not decayed: its biases and
     normalisation parameters, and everything that the method learns (decay would pull sigma
@@ -23,10 +23,14 @@ def make_optimizer(network: nn.Module, method: nn.Module, spec: TrainSpec) -> SG
         {"params": kept, "weight_decay": 0.0},
         {"params": list(method.parameters()), "weight_decay": 0.0},
     ]
-    return SGD([g for g in groups if g["params"]], lr=0.0, momentum=spec.momentum)
+    filled = [g for g in groups if g["params"]]
+    if spec.optimizer == "sgd":
+        return SGD(filled, lr=0.0, momentum=spec.momentum)
+    kind: type[Adam] = {"adam": Adam, "adamw": AdamW}[spec.optimizer]
+    return kind(filled, lr=0.0, betas=(spec.momentum, 0.999))
 
 
-def set_lr(optimizer: SGD, lr: float) -> None:
+def set_lr(optimizer: Optimizer, lr: float) -> None:
     """Give every group the rate of the next step."""
     for group in optimizer.param_groups:
         group["lr"] = lr
@@ -42,9 +46,9 @@ def lr_at(step: int, spec: TrainSpec, *, steps_per_epoch: int) -> float:
     """The learning rate of one step, counted from 0.
 
     Rises along a line that would be 0 one step before the first and meets the peak after
-    warmup_epochs (they may end within a step), so that no step is lost to a rate of 0. Then a
-    cosine per step, which reaches peak * lr_final in the very last one (METHODS 0.3, per step
-    instead of per epoch).
+    warmup_epochs (they may end within a step), so that no step is lost to a rate of 0. Then it
+    falls to peak * lr_final in the very last step: along a cosine (METHODS 0.3, per step instead
+    of per epoch), or by the same factor in every step.
     """
     peak = peak_lr(spec)
     warmup = spec.warmup_epochs * steps_per_epoch
@@ -52,4 +56,6 @@ def lr_at(step: int, spec: TrainSpec, *, steps_per_epoch: int) -> float:
         return peak * (step + 1) / (warmup + 1)
     last = spec.epochs * steps_per_epoch - 1
     progress = (step - warmup) / (last - warmup) if last > warmup else 0.0
+    if spec.lr_schedule == "exponential":
+        return peak * math.pow(spec.lr_final, progress)
     return peak * (spec.lr_final + (1 - spec.lr_final) * (1 + math.cos(math.pi * progress)) / 2)

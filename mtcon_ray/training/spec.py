@@ -12,15 +12,19 @@ class TrainSpec(Spec):
 
     epochs: int = Field(20, ge=1, le=100_000, description="passes over the training split")
     warmup_epochs: float = Field(1, ge=0, description="linear rise of the rate from 0, in epochs")
-    batch_size: int = Field(64, ge=2, description="items per step, over all workers")
+    batch_size: int = Field(64, ge=2, description="examples per step, over all workers")
     lr: float = Field(0.2, gt=0, le=1000, description="peak learning rate, after warm-up")
     lr_scaling: Literal["none", "linear", "sqrt"] = Field(
         "none", description="scale lr with batch_size / 256: not, linearly, by the square root"
     )
-    lr_final: float = Field(
-        0.001, ge=0, le=1, description="cosine ends at this share of the peak rate"
+    lr_schedule: Literal["cosine", "exponential"] = Field(
+        "cosine", description="how the rate falls after warm-up; exponential: 1 is constant"
     )
-    momentum: float = Field(0.9, ge=0, lt=1, description="of SGD")
+    lr_final: float = Field(
+        0.001, ge=0, le=1, description="the schedule ends at this share of the peak rate"
+    )
+    optimizer: Literal["sgd", "adam", "adamw"] = Field("sgd", description="with momentum")
+    momentum: float = Field(0.9, ge=0, lt=1, description="of SGD; of Adam's first moment")
     weight_decay: float = Field(
         1e-4,
         ge=0,
@@ -39,4 +43,6 @@ class TrainSpec(Spec):
             raise ValueError(
                 f"warmup_epochs must be below epochs, got {self.warmup_epochs} and {self.epochs}"
             )
+        if self.lr_schedule == "exponential" and self.lr_final == 0:
+            raise ValueError("lr_final must be positive for an exponential schedule, got 0")
         return self

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
-from torch.optim import SGD
+from torch.optim import Optimizer
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.sampling import epoch_order, step_generator
+from mtcon_ray.data.sampling import Examples, epoch_order, step_generator
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.errors import DivergedError, SpecError
 from mtcon_ray.methods import Method
@@ -23,14 +23,15 @@ from mtcon_ray.training.optimizer import set_lr
 class Batches:
     """The global batches of a training by step; each rank makes the views of its own items.
 
-    A batch is a pure function of seed and step: items from the epoch's permutation of the
-    training split, whose last incomplete batch is dropped, views from the step's generator.
-    Raises SpecError if the training split holds no whole batch.
+    A batch is a pure function of seed and step: examples from the epoch's permutation, whose
+    last incomplete batch is dropped, views from the step's generator. Raises SpecError if there
+    is no whole batch.
     """
 
     def __init__(
         self,
         dataset: Dataset,
+        examples: Examples,
         views: ViewsSpec,
         *,
         batch_size: int,
@@ -42,55 +43,86 @@ class Batches:
         self.batch_size = batch_size
         self.seed = seed
         self.ranks = ranks
-        self._rows = dataset.table.rows("train")
-        self.steps_per_epoch = len(self._rows) // batch_size
+        self._examples = examples
+        self.steps_per_epoch = len(examples) // batch_size
         if self.steps_per_epoch == 0:
             raise SpecError(
-                f"train.batch_size must be at most the number of training items "
-                f"({len(self._rows)}), got {batch_size}"
+                f"train.batch_size must be at most the number of training examples "
+                f"({len(examples)}), got {batch_size}"
             )
         self._source_size = dataset.images.shape[1]
-        self._feed = ImageFeed(dataset.images, self._rows, device)
-        self._labels = {
-            task: torch.from_numpy(dataset.table.labels[task]).to(device) for task in dataset.tasks
-        }
-        self._order: tuple[int, np.ndarray] = (-1, self._rows)
+        self._feed = ImageFeed(dataset.images, np.unique(examples.rows_EP), device)
+        table = dataset.table
+        self._labels, self._sets, self._numbers = (
+            {
+                task: torch.from_numpy(column[task]).to(device)
+                for task in dataset.tasks
+                if task in column
+            }
+            for column in (table.labels, table.multi_hot, table.continuous)
+        )
+        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
 
     def __call__(self, step: int) -> tuple[Tensor, Batch]:
-        """This rank's views x_NCHW and the labels of the whole global batch."""
-        rows = self._rows_of(step)
-        share = self.ranks.share(len(rows))
-        V = self.views.num_views
+        """This rank's views x_NCHW and the labels of the whole global batch.
+
+        Labels are those of an example's first picture.
+        """
+        chosen = self._chosen(step)
+        rows_BP = self._examples.rows_EP[chosen]
+        share = self.ranks.share(len(rows_BP))
+        V = self._examples.views * rows_BP.shape[1]
         parameters = draw_parameters(
-            len(rows) * V, self._source_size, self.views, step_generator(self.seed, step)
+            len(rows_BP) * V, self._source_size, self.views, step_generator(self.seed, step)
         ).rows(slice(share.start * V, share.stop * V))
-        x_NCHW = make_views(self._feed(rows[share]), parameters, self.views)
-        rows_B = torch.from_numpy(rows).to(x_NCHW.device)
-        labels = {task: labels_N[rows_B] for task, labels_N in self._labels.items()}
-        return x_NCHW, Batch(labels, len(rows))
+        x_NCHW = make_views(self._feed(rows_BP[share].reshape(-1)), parameters, self.views)
+        return x_NCHW, self._batch(chosen, rows_BP[:, 0], x_NCHW.device)
+
+    def _batch(self, chosen: np.ndarray, rows: np.ndarray, device: torch.device) -> Batch:
+        rows_B = torch.from_numpy(rows).to(device)
+        labels, sets, numbers = (
+            {task: values_N[rows_B] for task, values_N in column.items()}
+            for column in (self._labels, self._sets, self._numbers)
+        )
+        condition_E = self._examples.condition_E
+        condition = None if condition_E is None else torch.from_numpy(condition_E[chosen])
+        return Batch(
+            labels,
+            len(rows),
+            sets,
+            {task: values_B.float() for task, values_B in numbers.items()},
+            condition if condition is None else condition.to(device),
+        )
 
     def seed_of(self, step: int) -> int:
         """A seed for what is random in the network, another one on each rank."""
         return (step_generator(self.seed, step).initial_seed() + self.ranks.rank) % 2**64
 
-    def _rows_of(self, step: int) -> np.ndarray:
+    def _chosen(self, step: int) -> np.ndarray:
+        """Indices of the step's examples."""
         epoch, i = divmod(step, self.steps_per_epoch)
         if self._order[0] != epoch:
-            self._order = (epoch, epoch_order(self._rows, self.seed, epoch))
+            every = np.arange(len(self._examples))
+            self._order = (epoch, epoch_order(every, self.seed, epoch))
         return self._order[1][i * self.batch_size : (i + 1) * self.batch_size]
 
 
 @dataclass(frozen=True)
 class Learner:
-    """What an update changes, and how it is computed. `forward` is the network or DDP around it."""
+    """What an update changes, and how it is computed.
+
+    `forward` is the network or DDP around it; `teacher` the copy that the method's momentum
+    asks for.
+    """
 
     network: Network
     forward: nn.Module
     method: Method
-    optimizer: SGD
+    optimizer: Optimizer
     ranks: Ranks
     autocast_dtype: torch.dtype | None = None
     max_grad_norm: float | None = None
+    teacher: Network | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +133,7 @@ class Update:
     loss_by_head: dict[str, Tensor]
     weight_by_head: dict[str, Tensor]
     sigma_by_task: dict[str, Tensor]
+    gauges: dict[str, Tensor]
 
 
 @dataclass
@@ -124,18 +157,22 @@ class Tally:
         return means
 
 
-def embed(learner: Learner, x_NCHW: Tensor, num_items: int) -> dict[str, Tensor]:
-    """Each head's unit rows z_BVD of the whole global batch, from this rank's views."""
-    with torch.autocast(
-        x_NCHW.device.type,
-        dtype=learner.autocast_dtype,
-        enabled=learner.autocast_dtype is not None,
-    ):
+def embed(learner: Learner, x_NCHW: Tensor, num_examples: int) -> dict[str, Tensor]:
+    """Each head's rows z_BVD of the whole global batch, from this rank's views.
+
+    With a teacher, z_BVD is [query | key] along its last axis.
+    """
+    device, dtype = x_NCHW.device.type, learner.autocast_dtype
+    with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
         z_by_head: dict[str, Tensor] = learner.forward(x_NCHW)
+        if learner.teacher is not None:
+            with torch.no_grad():
+                keys = learner.teacher(x_NCHW)
+            z_by_head = {h: torch.cat([z_ND, keys[h]], dim=1) for h, z_ND in z_by_head.items()}
     widths = [z_ND.shape[1] for z_ND in z_by_head.values()]
     # All heads in one exchange: its latency, not its bytes, is what counts.
     z_all = gather_rows(torch.cat(list(z_by_head.values()), dim=1), learner.ranks)
-    parts = z_all.unflatten(0, (num_items, -1)).split(widths, dim=2)
+    parts = z_all.unflatten(0, (num_examples, -1)).split(widths, dim=2)
     return dict(zip(z_by_head, parts, strict=True))
 
 
@@ -149,14 +186,18 @@ def compute_gradients(learner: Learner, x_NCHW: Tensor, batch: Batch) -> Update:
     objective.backward()
     average_gradients(learner.method, learner.ranks)
     losses = {head: loss.detach() for head, loss in loss_by_head.items()}
-    return Update(objective.detach(), losses, weight_by_head, sigma_by_task)
+    gauges = learner.method.gauges()
+    return Update(objective.detach(), losses, weight_by_head, sigma_by_task, gauges)
 
 
-def update(learner: Learner, x_NCHW: Tensor, batch: Batch, *, lr: float, step: int) -> Update:
-    """One optimizer step at this rate.
+def update(
+    learner: Learner, x_NCHW: Tensor, batch: Batch, *, lr: float, step: int, num_steps: int
+) -> Update:
+    """One optimizer step at this rate, the step'th of num_steps, counted from 0.
 
     Raises DivergedError before a parameter changes, so that the last checkpoint stays good.
     """
+    learner.network.progress = learner.method.progress = step / num_steps
     done = compute_gradients(learner, x_NCHW, batch)
     trained = [p for g in learner.optimizer.param_groups for p in g["params"] if p.grad is not None]
     norm = get_total_norm([p.grad for p in trained])
@@ -172,5 +213,16 @@ def update(learner: Learner, x_NCHW: Tensor, batch: Batch, *, lr: float, step: i
         clip_grads_with_norm_(trained, learner.max_grad_norm, norm)
     set_lr(learner.optimizer, lr)
     learner.optimizer.step()
-    learner.method.weighting.clamp()
+    learner.method.after_step()
+    if learner.teacher is not None:
+        _follow(learner.teacher, learner.network, learner.method.momentum)
     return done
+
+
+@torch.no_grad()
+def _follow(teacher: Network, network: Network, momentum: float | None) -> None:
+    """Move the teacher's parameters towards the network's; its batch-norm moments are its own."""
+    assert momentum is not None
+    pairs = zip(teacher.parameters(), network.parameters(), strict=True)
+    for slow, fast in pairs:
+        slow.lerp_(fast.detach(), 1 - momentum)

@@ -9,7 +9,7 @@ import torch
 from mtcon_ray.data.views import ViewsSpec, evaluation_views
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.models.encoders.small import Small
-from mtcon_ray.models.network import Network, build_network
+from mtcon_ray.models.network import Network, build_network, projections
 from mtcon_ray.models.spec import ModelSpec
 
 VIEWS = ViewsSpec(size=16)
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def network() -> Network:
     spec = ModelSpec(encoder=Small.Spec(width=4), head_dim=4)
-    network = build_network(spec, ("shape",), seed=0)
+    network = build_network(spec, projections(("shape",), dim=8, hidden=None), seed=0)
     # Batch-norm statistics of their own, so that eval mode shows.
     network(torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0)))
     return network

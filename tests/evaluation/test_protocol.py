@@ -17,7 +17,7 @@ from mtcon_ray.evaluation.probe import LabelledFeatures, train_probes
 from mtcon_ray.evaluation.protocol import check_labels, report, validate
 from mtcon_ray.evaluation.spec import EvaluateSpec, ProbeSpec, ShortProbeSpec
 from mtcon_ray.models.encoders.small import Small
-from mtcon_ray.models.network import Network, build_network
+from mtcon_ray.models.network import Network, build_network, projections
 from mtcon_ray.models.spec import ModelSpec
 
 VIEWS = ViewsSpec(size=16)
@@ -45,7 +45,9 @@ class RecordedImages(np.ndarray[Any, Any]):
 
 @pytest.fixture
 def network() -> Network:
-    return build_network(ModelSpec(encoder=Small.Spec(width=4)), TASKS, seed=0)
+    return build_network(
+        ModelSpec(encoder=Small.Spec(width=4)), projections(TASKS, dim=8, hidden=None), seed=0
+    )
 
 
 @pytest.fixture

@@ -1,62 +1,102 @@
 """What every registered method must do; a new file in methods/ is tested here by itself."""
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from pydantic import ValidationError
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.methods import METHODS, Method, MethodSpec
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.errors import SpecError
+from mtcon_ray.methods import METHODS, ContrastiveMethod
+from mtcon_ray.run import Run, load_network
+from mtcon_ray.spec import RunSpec, parse_spec
+from mtcon_ray.training.step import embed, update
 
-TASKS = ("type", "heel.height", "colour")
-# Values for the fields that a method requires beyond its name.
-REQUIRED = {"task": "heel.height"}
+CPU = torch.device("cpu")
+# The first that a method accepts is what it is tested on.
+TASKS: tuple[tuple[str, ...], ...] = (("shape", "colour"),)
+# Values for fields that a method requires beyond its name.
+REQUIRED = {"task": "shape"}
+STEPS = 20
 
 pytestmark = pytest.mark.parametrize("name", list(METHODS))
 
 
-def make_spec(name: str) -> MethodSpec:
+def make_spec(name: str, **method: Any) -> RunSpec:
+    """Two epochs of ten steps on drawn images of 16 pixels."""
     fields = METHODS[name].Spec.model_fields.items()
     required = {key: REQUIRED[key] for key, field in fields if field.is_required()}
-    return METHODS[name].Spec.model_validate({**required, "name": name})
+    refusals = []
+    for tasks in TASKS:
+        try:
+            return parse_spec(
+                {
+                    "name": "contract",
+                    "data": {"kind": "drawn", "num_items": 230, "tasks": tasks, "held_out": []},
+                    "views": {"size": 16},
+                    "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
+                    "method": {"name": name, **required, **method},
+                    "train": {"epochs": 2, "batch_size": 16, "lr": 0.05, "precision": "float32"},
+                    "evaluate": {"every": 2, "bootstrap": 20, "probe": {"epochs": 1}},
+                }
+            )
+        except SpecError as error:
+            refusals.append(str(error))
+    raise AssertionError(refusals)
 
 
-def make_method(name: str) -> Method:
-    return METHODS[name](make_spec(name), TASKS)
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images drawn once for all methods."""
+    return tmp_path_factory.mktemp("store")
 
 
-def make_rows(method: Method) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    rows = {head: torch.randn(6, 2, 4, generator=generator) for head in method.heads}
-    return {h: torch.nn.functional.normalize(z, dim=2).requires_grad_() for h, z in rows.items()}
+def make_data(spec: RunSpec, store: Path) -> Dataset:
+    return open_dataset(spec.data, seed=0, view_size=16, store=store)
 
 
-def make_batch(missing: str | None = None) -> Batch:
-    """Six items, labels here and there unknown, or those of one task all unknown."""
-    labels = {
-        "type": torch.tensor([0, 1, 0, 1, -1, 2]),
-        "heel.height": torch.tensor([1, 1, -1, 0, 0, 1]),
-        "colour": torch.tensor([2, -1, 2, 0, 0, 2]),
-    }
-    if missing is not None:
-        labels[missing] = torch.full((6,), -1)
-    return Batch(labels, num_items=6)
+def make_run(spec: RunSpec, store: Path, folder: Path, **options: Any) -> Run:
+    return Run(spec, make_data(spec, store), folder, device=CPU, threads=1, **options)
 
 
-def test_names_its_heads_once(name: str) -> None:
-    heads = make_method(name).heads
-    assert heads
-    assert len(set(heads)) == len(heads)
+@pytest.fixture
+def run(name: str, store: Path, tmp_path: Path) -> Run:
+    """A training that has not begun."""
+    return make_run(make_spec(name), store, tmp_path / "run")
+
+
+def rows_of(run: Run, step: int = 0) -> tuple[dict[str, Tensor], Batch]:
+    """Every head's rows of a batch as leaves with gradients, and the batch."""
+    x_NCHW, batch = run._batches(step)
+    torch.manual_seed(0)
+    z_by_head = embed(run.learner, x_NCHW, batch.num_items)
+    return {head: z.detach().requires_grad_() for head, z in z_by_head.items()}, batch
+
+
+def without(batch: Batch, task: str) -> Batch:
+    """The batch with every label of a task unknown."""
+    return replace(
+        batch,
+        labels={t: torch.full_like(y, -1) if t == task else y for t, y in batch.labels.items()},
+        label_sets={
+            t: torch.full_like(y, 255) if t == task else y for t, y in batch.label_sets.items()
+        },
+        numbers={t: y * torch.nan if t == task else y for t, y in batch.numbers.items()},
+    )
 
 
 def test_spec_survives_a_round_trip_and_is_closed(name: str) -> None:
-    spec = make_spec(name)
+    spec = make_spec(name).method
     assert spec.name == name
     assert METHODS[name].Spec.model_validate(spec.model_dump()) == spec
     assert METHODS[name].Spec.model_validate_json(spec.model_dump_json()) == spec
     with pytest.raises(ValidationError, match="tempertaure"):
         METHODS[name].Spec.model_validate({**spec.model_dump(), "tempertaure": 0.1})
-    spec.check_tasks(TASKS)
 
 
 def test_every_field_is_described(name: str) -> None:
@@ -64,53 +104,95 @@ def test_every_field_is_described(name: str) -> None:
     assert [k for k, field in fields.items() if not field.description] == []
 
 
-@pytest.mark.parametrize("missing", [None, *TASKS])
-def test_losses_and_gradients_are_finite(name: str, missing: str | None) -> None:
-    method = make_method(name)
-    z_by_head = make_rows(method)
-    loss_by_head = method(z_by_head, make_batch(missing))
-    assert tuple(loss_by_head) == method.heads
-    assert all(loss.shape == () for loss in loss_by_head.values())
-    objective, weight_by_task = method.weighting(loss_by_head)
-    objective.backward()
-    assert objective.isfinite()
-    assert tuple(weight_by_task) == method.heads
-    assert set(method.weighting.sigma_by_task()) <= set(method.heads)
-    learned = [*z_by_head.values(), *method.parameters()]
-    assert all(x.grad is not None and x.grad.isfinite().all() for x in learned)
-    assert any((z.grad != 0).any() for z in z_by_head.values() if z.grad is not None) or (
-        missing is not None and len(method.heads) == 1
+def test_every_head_has_a_name_and_rows(run: Run) -> None:
+    heads = run.learner.method.heads
+    assert heads
+    assert len(set(heads)) == len(heads)
+    z_by_head, batch = rows_of(run)
+    assert tuple(z_by_head) == heads
+    assert all(z.shape[0] == batch.num_items for z in z_by_head.values())
+
+
+def test_losses_and_gradients_are_finite_also_without_one_task_s_labels(run: Run) -> None:
+    method = run.learner.method
+    z_by_head, whole = rows_of(run)
+    for batch in (whole, *(without(whole, task) for task in run.spec.data.tasks)):
+        method.zero_grad()
+        losses = method(z_by_head, batch)
+        assert losses
+        assert all(loss.shape == () for loss in losses.values())
+        objective, weights = method.weighting(losses)
+        objective.backward()
+        assert objective.isfinite()
+        assert tuple(weights) == tuple(losses)
+        learned = [*z_by_head.values(), *method.parameters()]
+        assert all(x.grad is None or x.grad.isfinite().all() for x in learned)
+    assert any(z.grad is not None and (z.grad != 0).any() for z in z_by_head.values())
+
+
+def test_the_order_of_items_changes_nothing(name: str, run: Run) -> None:
+    z_by_head, batch = rows_of(run)
+    order = torch.randperm(batch.num_items, generator=torch.Generator().manual_seed(0))
+    moved = Batch(
+        {t: y[order] for t, y in batch.labels.items()},
+        batch.num_items,
+        {t: y[order] for t, y in batch.label_sets.items()},
+        {t: y[order] for t, y in batch.numbers.items()},
+        None if batch.condition is None else batch.condition[order],
     )
+    losses = run.learner.method(z_by_head, batch)
+    again = run.learner.method({h: z[order] for h, z in z_by_head.items()}, moved)
+    for head, loss in losses.items():
+        torch.testing.assert_close(again[head], loss, rtol=1e-5, atol=1e-5)
 
 
-def test_the_order_of_items_changes_nothing(name: str) -> None:
-    method, batch = make_method(name), make_batch()
-    z_by_head, order = make_rows(method), torch.tensor([3, 5, 0, 1, 4, 2])
-    moved = Batch({task: labels[order] for task, labels in batch.labels.items()}, 6)
-    losses = method(z_by_head, batch)
-    moved_losses = method({head: z[order] for head, z in z_by_head.items()}, moved)
-    for head in method.heads:
-        torch.testing.assert_close(moved_losses[head], losses[head])
-
-
-def test_temperature_divides_the_similarities(name: str) -> None:
+def test_temperature_divides_the_similarities(name: str, run: Run) -> None:
     """Halving it is as good as doubling every similarity."""
-    spec, batch = make_spec(name), make_batch()
-    halved = type(spec).model_validate({**spec.model_dump(), "temperature": spec.temperature / 2})
-    method, sharper = METHODS[name](spec, TASKS), METHODS[name](halved, TASKS)
-    z_by_head = make_rows(method)
+    method = run.learner.method
+    if not isinstance(method, ContrastiveMethod):
+        return
+    spec = make_spec(name, temperature=method.spec.temperature / 2).method
+    sharper = METHODS[name](spec, method.problem)
+    z_by_head, batch = rows_of(run)
     longer = {head: z * 2**0.5 for head, z in z_by_head.items()}
-    for head in method.heads:
-        expected = method(longer, batch)[head]
-        torch.testing.assert_close(sharper(z_by_head, batch)[head], expected)
+    for head, loss in method(longer, batch).items():
+        torch.testing.assert_close(sharper(z_by_head, batch)[head], loss)
 
 
-def test_state_is_restored(name: str) -> None:
-    method, other = make_method(name), make_method(name)
-    with torch.no_grad():
-        for parameter in method.parameters():
-            parameter.add_(0.5)
-    other.load_state_dict(method.state_dict())
-    batch = make_batch()
-    losses = method(make_rows(method), batch)
-    assert method.weighting(losses).objective.equal(other.weighting(losses).objective)
+def test_loss_falls_in_twenty_steps_on_one_batch(run: Run) -> None:
+    """The first steps are left out: a queue has to fill."""
+    x_NCHW, batch = run._batches(0)
+    losses = []
+    for step in range(STEPS):
+        torch.manual_seed(0)
+        done = update(run.learner, x_NCHW, batch, lr=0.05, step=step, num_steps=STEPS)
+        losses.append(done.objective.item())
+    assert losses[-1] < losses[4] or losses[-1] < losses[0], losses
+
+
+def test_a_cut_training_ends_bit_equal_to_an_uncut_one(
+    name: str, run: Run, store: Path, tmp_path: Path
+) -> None:
+    """Cut in the middle of its second epoch, gone on with in another process's memory."""
+    uncut = [progress.metrics for progress in run]
+    steps = iter(range(10**6))
+    first = make_run(run.spec, store, tmp_path / "cut", should_stop=lambda: next(steps) >= 13)
+    list(first)
+    assert first.interrupted
+    second = make_run(run.spec, store, tmp_path / "cut")
+    assert second.step == 13
+    cut = [progress.metrics for progress in second]
+    assert _timeless(cut[-1]) == _timeless(uncut[-1])
+    for one, other in (
+        (run.network, second.network),
+        (run.learner.method, second.learner.method),
+    ):
+        pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    spec, network = load_network(tmp_path / "cut" / "best.pt")
+    assert spec == run.spec
+    assert network.names == run.network.names
+
+
+def _timeless(metrics: dict[str, float]) -> dict[str, float]:
+    return {k: v for k, v in metrics.items() if k != "images_per_second"}

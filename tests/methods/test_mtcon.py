@@ -11,6 +11,7 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import nt_xent, supcon
 from mtcon_ray.losses.weighting import EqualWeights, LearnedVariance
 from mtcon_ray.methods.mtcon import MTCon
+from tests.problems import problem
 
 VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 TASKS = ("shape", "colour")
@@ -28,7 +29,7 @@ def case_a() -> tuple[dict[str, Tensor], Batch]:
 
 @pytest.mark.parametrize("tau", ["0.1", "0.5", "1.0"])
 def test_equal_weights_have_the_values_of_case_a(tau: str) -> None:
-    method = MTCon(MTCon.Spec(temperature=float(tau), weighting="equal"), TASKS)
+    method = MTCon(MTCon.Spec(temperature=float(tau), weighting="equal"), problem(*TASKS))
     known = VALUES[f"A_tau{tau}"]
     losses = method(*case_a())
     assert losses["shape"].item() == pytest.approx(known["supcon_t1_mean"], rel=1e-6)
@@ -38,7 +39,7 @@ def test_equal_weights_have_the_values_of_case_a(tau: str) -> None:
 
 
 def test_learned_weights_have_the_values_of_case_a() -> None:
-    method = MTCon(MTCon.Spec(temperature=0.1), TASKS).double()
+    method = MTCon(MTCon.Spec(temperature=0.1), problem(*TASKS)).double()
     assert isinstance(method.weighting, LearnedVariance)
     with torch.no_grad():
         method.weighting.log_variance.copy_(torch.tensor([0.5, -0.25]))
@@ -51,9 +52,9 @@ def test_learned_weights_have_the_values_of_case_a() -> None:
 
 
 def test_the_spec_chooses_the_weighting() -> None:
-    assert isinstance(MTCon(MTCon.Spec(weighting="equal"), TASKS).weighting, EqualWeights)
+    assert isinstance(MTCon(MTCon.Spec(weighting="equal"), problem(*TASKS)).weighting, EqualWeights)
     for normalise in (False, True):
-        weighting = MTCon(MTCon.Spec(normalise_weights=normalise), TASKS).weighting
+        weighting = MTCon(MTCon.Spec(normalise_weights=normalise), problem(*TASKS)).weighting
         assert isinstance(weighting, LearnedVariance)
         assert weighting.normalise is normalise
 
@@ -61,8 +62,10 @@ def test_the_spec_chooses_the_weighting() -> None:
 def test_the_spec_chooses_what_a_missing_label_means() -> None:
     z_by_head, batch = case_a()
     batch.labels["shape"][:] = -1
-    skipped = MTCon(MTCon.Spec(temperature=0.5), TASKS)(z_by_head, batch)
-    kept = MTCon(MTCon.Spec(temperature=0.5, missing="self_only"), TASKS)(z_by_head, batch)
+    skipped = MTCon(MTCon.Spec(temperature=0.5), problem(*TASKS))(z_by_head, batch)
+    kept = MTCon(MTCon.Spec(temperature=0.5, missing="self_only"), problem(*TASKS))(
+        z_by_head, batch
+    )
     assert skipped["shape"].item() == 0
     assert kept["shape"].item() == pytest.approx(
         nt_xent(z_by_head["shape"], temperature=0.5).item(), rel=1e-12

@@ -5,10 +5,11 @@ import torch
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import nt_xent
 from mtcon_ray.methods.simclr import SimCLR
+from tests.problems import problem
 
 
 def test_loss_is_nt_xent_whatever_the_labels() -> None:
-    method = SimCLR(SimCLR.Spec(temperature=0.3), ("shape", "colour"))
+    method = SimCLR(SimCLR.Spec(temperature=0.3), problem("shape", "colour"))
     z_BVD = torch.nn.functional.normalize(
         torch.randn(4, 2, 3, generator=torch.Generator().manual_seed(0)), dim=2
     )
@@ -19,4 +20,4 @@ def test_loss_is_nt_xent_whatever_the_labels() -> None:
 
 
 def test_nothing_is_learned_beside_the_network() -> None:
-    assert list(SimCLR(SimCLR.Spec(), ("shape",)).parameters()) == []
+    assert list(SimCLR(SimCLR.Spec(), problem("shape")).parameters()) == []

@@ -1,11 +1,14 @@
 """The network: features, unit rows per head, and parameters from the seed alone."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.encoders.small import Small
-from mtcon_ray.models.network import Network, build_network
+from mtcon_ray.models.network import Network, build_network, projections
 from mtcon_ray.models.spec import ModelSpec
 
 HEADS = ("category", "shoe.colour", "größe / €", "")
@@ -17,13 +20,18 @@ def images(num_items: int = 3) -> Tensor:
     return torch.randn(num_items, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
+def heads(*names: str) -> Callable[[Encoder], Network]:
+    """Makes a network with projection heads of width 6."""
+    return projections(names, dim=6, hidden=None)
+
+
 def layers(network: Network) -> list[nn.Linear]:
     """The linear layers of all heads, in order."""
     return [module for module in network.heads.modules() if isinstance(module, nn.Linear)]
 
 
 def test_each_head_gives_unit_rows_whatever_its_name() -> None:
-    network = build_network(SPEC, HEADS, seed=0)
+    network = build_network(SPEC, heads(*HEADS), seed=0)
     z = network(images())
     assert tuple(z) == HEADS
     for z_ND in z.values():
@@ -34,7 +42,7 @@ def test_each_head_gives_unit_rows_whatever_its_name() -> None:
 
 
 def test_a_head_is_linear_relu_linear_and_normalised() -> None:
-    network = build_network(SPEC, ("a",), seed=0).double().eval()
+    network = build_network(SPEC, heads("a"), seed=0).double().eval()
     first, last = layers(network)
     h_ND = network.features(images().double())
     p_ND = (h_ND @ first.weight.T + first.bias).clamp(min=0) @ last.weight.T + last.bias
@@ -47,7 +55,7 @@ def test_a_head_is_linear_relu_linear_and_normalised() -> None:
 def test_the_hidden_layer_is_as_wide_as_the_encoder_unless_said(
     head_hidden: int | None, expected: int
 ) -> None:
-    network = Network(Small(Small.Spec(width=4)), ("a",), head_dim=6, head_hidden=head_hidden)
+    network = projections(("a",), dim=6, hidden=head_hidden)(Small(Small.Spec(width=4)))
     first, last = layers(network)
     assert first.weight.shape == (expected, 32)
     assert last.weight.shape == (6, expected)
@@ -55,7 +63,7 @@ def test_the_hidden_layer_is_as_wide_as_the_encoder_unless_said(
 
 def test_heads_are_float32_under_autocast() -> None:
     """bfloat16 rows would be unit to 1e-2 only."""
-    network = build_network(SPEC, ("a",), seed=0)
+    network = build_network(SPEC, heads("a"), seed=0)
     with torch.autocast("cpu", torch.bfloat16):
         z_ND = network(images())["a"]
     assert z_ND.dtype == torch.float32
@@ -63,7 +71,7 @@ def test_heads_are_float32_under_autocast() -> None:
 
 
 def test_a_zero_row_has_a_finite_gradient() -> None:
-    network = build_network(SPEC, ("a",), seed=0)
+    network = build_network(SPEC, heads("a"), seed=0)
     for parameter in network.heads.parameters():
         torch.nn.init.zeros_(parameter)
     z_ND = network(images())["a"]
@@ -77,10 +85,16 @@ def test_a_zero_row_has_a_finite_gradient() -> None:
 def test_parameters_depend_on_the_seed_alone() -> None:
     torch.manual_seed(11)
     before = torch.get_rng_state()
-    first = build_network(SPEC, HEADS, seed=1).state_dict()
+    first = build_network(SPEC, heads(*HEADS), seed=1).state_dict()
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(12)
-    again, other = (build_network(SPEC, HEADS, seed=seed).state_dict() for seed in (1, 2))
+    again, other = (build_network(SPEC, heads(*HEADS), seed=seed).state_dict() for seed in (1, 2))
     assert all(torch.equal(first[key], again[key]) for key in first)
     assert not torch.equal(first["encoder.stem.0.weight"], other["encoder.stem.0.weight"])
     assert not torch.equal(first["heads.0.0.weight"], other["heads.0.0.weight"])
+
+
+def test_a_head_may_stand_for_the_image() -> None:
+    """What is probed is then that head's rows."""
+    network = Network(Small(Small.Spec(width=4)), {"a": nn.Linear(32, 5)}, probed="a").eval()
+    assert torch.equal(network.features(images()), network(images())["a"])

@@ -32,7 +32,7 @@ def test_winner_command_gives_back_its_values(sweep: MakeSweep, tmp_path: Path) 
     )
     spec = load_spec(file, [w for w in words[3:] if w != "--set"])
     assert spec.data.label_noise == {"heel height": 1e-05}
-    assert spec.method.temperature == 0.1
+    assert spec.method.model_dump()["temperature"] == 0.1
     assert spec.train.max_grad_norm is None
     assert spec.seed == 7
 

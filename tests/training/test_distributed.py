@@ -32,6 +32,7 @@ from mtcon_ray.training.distributed import (
 from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step import Learner, embed, update
+from tests.problems import problem
 
 NUM_ITEMS = 8
 NUM_VIEWS = 2
@@ -49,8 +50,8 @@ def make(ranks: Ranks, dtype: torch.dtype, batch_norm: str) -> tuple[Learner, Te
     """
     encoder = {"name": "resnet18", "stem": "small"}
     spec = ModelSpec.model_validate({"encoder": encoder, "head_dim": 8})
-    method = MTCon(MTCon.Spec(temperature=0.2), tuple(LABELS)).to(dtype)
-    network = build_network(spec, method.heads, seed=0).to(dtype)
+    method = MTCon(MTCon.Spec(temperature=0.2), problem(*LABELS, head_dim=8)).to(dtype)
+    network = build_network(spec, method.make_network, seed=0).to(dtype)
     network, forward = parallelise(network, ranks, batch_norm=batch_norm)
     learner = Learner(network, forward, method, make_optimizer(network, method, TrainSpec()), ranks)
     generator = torch.Generator().manual_seed(1)
@@ -62,7 +63,7 @@ def make(ranks: Ranks, dtype: torch.dtype, batch_norm: str) -> tuple[Learner, Te
 def one_update(ranks: Ranks, dtype: torch.dtype) -> dict[str, Any]:
     """Loss, gradients, and what the network holds after the update."""
     learner, x_NCHW, batch = make(ranks, dtype, "global")
-    done = update(learner, x_NCHW, batch, lr=0.1, step=0)
+    done = update(learner, x_NCHW, batch, lr=0.1, step=0, num_steps=9)
     named = [*learner.network.named_parameters(), *learner.method.named_parameters()]
     return {
         "loss": done.objective,

@@ -7,6 +7,7 @@ from torch import nn
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.training.optimizer import lr_at, make_optimizer, peak_lr, set_lr
 from mtcon_ray.training.spec import TrainSpec
+from tests.problems import problem
 
 
 def rates(spec: TrainSpec, steps_per_epoch: int) -> list[float]:
@@ -55,7 +56,7 @@ def test_peak_follows_the_batch(scaling: str, peak: float) -> None:
 def test_only_kernels_and_matrices_are_decayed() -> None:
     """Without a gradient a step of rate 1 shows the decay alone."""
     network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 2))
-    method = MTCon(MTCon.Spec(), ("a", "b"))
+    method = MTCon(MTCon.Spec(), problem("a", "b"))
     optimizer = make_optimizer(network, method, TrainSpec(weight_decay=0.5))
     parameters = dict(network.named_parameters()) | dict(method.named_parameters())
     for parameter in parameters.values():
@@ -72,6 +73,6 @@ def test_frozen_parameters_and_methods_without_any_are_left_out() -> None:
     """An empty group is none."""
     network = nn.Linear(2, 2).requires_grad_(False)
     network.bias.requires_grad_(True)
-    method = MTCon(MTCon.Spec(weighting="equal"), ("a",))
+    method = MTCon(MTCon.Spec(weighting="equal"), problem("a"))
     (group,) = make_optimizer(network, method, TrainSpec()).param_groups
     assert group["params"] == [network.bias]

@@ -1,12 +1,16 @@
 """One update: which items, which views, what is refused, what is clamped."""
 
 import math
+from copy import deepcopy
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.data.sampling import Examples, items
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import DivergedError
@@ -22,10 +26,12 @@ from mtcon_ray.training.step import (
     Learner,
     Tally,
     Update,
+    _follow,
     compute_gradients,
     embed,
     update,
 )
+from tests.problems import problem
 
 CPU = torch.device("cpu")
 VIEWS = ViewsSpec(size=16)
@@ -40,14 +46,21 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def batches(dataset: Dataset, ranks: Ranks = ALONE, batch_size: int = 8) -> Batches:
     """Batches on the CPU."""
-    return Batches(dataset, VIEWS, batch_size=batch_size, seed=0, device=CPU, ranks=ranks)
+    examples = items(dataset.table.rows("train"), VIEWS.num_views)
+    return Batches(dataset, examples, VIEWS, batch_size=batch_size, seed=0, device=CPU, ranks=ranks)
+
+
+def rows_of(make: Batches, step: int) -> np.ndarray:
+    """The items of a step, in order."""
+    rows: np.ndarray = make._examples.rows_EP[make._chosen(step), 0]
+    return rows
 
 
 def learner(*, max_grad_norm: float | None = None, autocast: torch.dtype | None = None) -> Learner:
     """A very small network with two heads and learned weights."""
     spec = ModelSpec.model_validate({"encoder": {"name": "small", "width": 4}, "head_dim": 8})
-    method = MTCon(MTCon.Spec(), ("shape", "colour"))
-    network = build_network(spec, method.heads, seed=0)
+    method = MTCon(MTCon.Spec(), problem("shape", "colour", head_dim=8))
+    network = build_network(spec, method.make_network, seed=0)
     optimizer = make_optimizer(network, method, TrainSpec(momentum=0, weight_decay=0))
     return Learner(network, network, method, optimizer, ALONE, autocast, max_grad_norm)
 
@@ -61,7 +74,7 @@ def test_an_epoch_takes_every_item_at_most_once(dataset: Dataset) -> None:
     """28 training items in batches of 8: three whole ones, in another order in each epoch."""
     make = batches(dataset)
     assert make.steps_per_epoch == 3
-    epochs = [[make._rows_of(step).tolist() for step in range(e, e + 3)] for e in (0, 3)]
+    epochs = [[rows_of(make, step).tolist() for step in range(e, e + 3)] for e in (0, 3)]
     train = set(dataset.table.rows("train").tolist())
     for epoch in epochs:
         rows = [row for batch in epoch for row in batch]
@@ -85,7 +98,7 @@ def test_the_same_items_have_other_views_in_another_step(dataset: Dataset) -> No
     both = []
     for step in (0, 1):
         x_NCHW, _ = make(step)
-        both.append(x_NCHW.unflatten(0, (28, 2))[make._rows_of(step).argsort()])
+        both.append(x_NCHW.unflatten(0, (28, 2))[rows_of(make, step).argsort()])
     assert (both[0] != both[1]).flatten(1).any(dim=1).all()
 
 
@@ -95,7 +108,7 @@ def test_labels_are_those_of_the_images(dataset: Dataset) -> None:
     _, batch = make(2)
     assert batch.labels.keys() == set(dataset.tasks)
     for task, labels in batch.labels.items():
-        assert labels.tolist() == dataset.table.labels[task][make._rows_of(2)].tolist()
+        assert labels.tolist() == dataset.table.labels[task][rows_of(make, 2)].tolist()
 
 
 def test_ranks_share_the_views_of_one(dataset: Dataset) -> None:
@@ -121,7 +134,7 @@ def test_an_update_is_plain_gradient_descent_on_the_objective(dataset: Dataset) 
     one, other = learner(), learner()
     compute_gradients(one, x_NCHW, batch)
     before = snapshot(one.network)
-    update(other, x_NCHW, batch, lr=0.3, step=0)
+    update(other, x_NCHW, batch, lr=0.3, step=0, num_steps=9)
     for name, parameter in other.network.named_parameters():
         gradient = one.network.get_parameter(name).grad
         assert gradient is not None
@@ -133,7 +146,7 @@ def test_clipping_scales_the_whole_gradient(dataset: Dataset) -> None:
     x_NCHW, batch = batches(dataset)(0)
     one = learner(max_grad_norm=1e-3)
     before = snapshot(one.network) | snapshot(one.method)
-    update(one, x_NCHW, batch, lr=2.0, step=0)
+    update(one, x_NCHW, batch, lr=2.0, step=0, num_steps=9)
     after = snapshot(one.network) | snapshot(one.method)
     moved = torch.stack([(after[n] - before[n]).norm() for n in before]).norm()
     assert moved.item() == pytest.approx(2e-3, rel=1e-2)
@@ -149,7 +162,7 @@ def test_divergence_changes_no_parameter(dataset: Dataset, where: str) -> None:
         next(poisoned.parameters()).fill_(math.nan)
     before = snapshot(one.network) | snapshot(one.method)
     with pytest.raises(DivergedError, match=r"got norm nan at step 12 with lr 0\.5"):
-        update(one, x_NCHW, batch, lr=0.5, step=11)
+        update(one, x_NCHW, batch, lr=0.5, step=11, num_steps=99)
     for name, value in (snapshot(one.network) | snapshot(one.method)).items():
         torch.testing.assert_close(value, before[name], rtol=0, atol=0, equal_nan=True)
 
@@ -158,7 +171,7 @@ def test_log_variances_stay_in_their_bounds(dataset: Dataset) -> None:
     """A rate of 1000 would send them far out."""
     x_NCHW, batch = batches(dataset)(0)
     one = learner()
-    update(one, x_NCHW, batch, lr=1000.0, step=0)
+    update(one, x_NCHW, batch, lr=1000.0, step=0, num_steps=9)
     (log_variance_T,) = one.method.parameters()
     assert log_variance_T.abs().tolist() == [LOG_VARIANCE_BOUND] * 2
 
@@ -166,7 +179,7 @@ def test_log_variances_stay_in_their_bounds(dataset: Dataset) -> None:
 def test_sigma_and_weight_are_those_that_were_applied(dataset: Dataset) -> None:
     """Of before the step: both 1 at first."""
     x_NCHW, batch = batches(dataset)(0)
-    done = update(learner(), x_NCHW, batch, lr=0.1, step=0)
+    done = update(learner(), x_NCHW, batch, lr=0.1, step=0, num_steps=9)
     assert [v.item() for v in done.weight_by_head.values()] == [1.0, 1.0]
     assert [v.item() for v in done.sigma_by_task.values()] == [1.0, 1.0]
     assert done.objective.item() == pytest.approx(sum(v.item() for v in done.loss_by_head.values()))
@@ -186,7 +199,7 @@ def test_a_tally_averages_over_steps() -> None:
     """Objective first, then every head."""
     tally = Tally()
     for value in (1.0, 2.0):
-        tally.add(Update(torch.tensor(value), {"a": torch.tensor(3 * value)}, {}, {}))
+        tally.add(Update(torch.tensor(value), {"a": torch.tensor(3 * value)}, {}, {}, {}))
     assert tally.means() == [1.5, 4.5]
 
 
@@ -195,3 +208,40 @@ def test_a_learner_reads_no_held_out_label(dataset: Dataset) -> None:
     _, batch = batches(dataset)(0)
     assert dataset.held_out[0] in dataset.table.labels
     assert batch.labels.keys().isdisjoint(dataset.held_out)
+
+
+def test_examples_of_several_pictures_become_rows_in_their_order(dataset: Dataset) -> None:
+    """As triplets do: one view of each, and the condition beside them."""
+    rows_EP = np.array([[3, 1, 2], [5, 9, 4], [7, 8, 6]])
+    examples = Examples(rows_EP, 1, condition_E=np.array([2, 0, 1]))
+    make = Batches(dataset, examples, VIEWS, batch_size=3, seed=0, device=CPU, ranks=ALONE)
+    x_NCHW, batch = make(0)
+    chosen = make._chosen(0)
+    assert x_NCHW.shape == (9, 3, 16, 16)
+    assert batch.condition is not None
+    assert batch.condition.tolist() == np.array([2, 0, 1])[chosen].tolist()
+    colour = dataset.table.labels["colour"]
+    assert batch.labels["colour"].tolist() == colour[rows_EP[chosen, 0]].tolist()
+
+
+def test_a_teacher_follows_and_its_rows_stand_behind_the_network_s(dataset: Dataset) -> None:
+    """p_teacher = m p_teacher + (1 - m) p_network, after the network's own step."""
+    x_NCHW, batch = batches(dataset)(0)
+    one = learner()
+    one.method.momentum = 0.75
+    teacher = deepcopy(one.network).requires_grad_(False)
+    both = replace(one, teacher=teacher)
+    for z_BVD in embed(both, x_NCHW, batch.num_items).values():
+        assert z_BVD.shape == (8, 2, 16)
+        assert torch.equal(z_BVD[..., :8], z_BVD[..., 8:])
+    before = snapshot(teacher)
+    z_by_head = embed(both, x_NCHW, batch.num_items)
+    (gradient,) = torch.autograd.grad(
+        sum(z[..., 8:].sum() for z in z_by_head.values()) + 0 * z_by_head["shape"].sum(),
+        [next(one.network.parameters())],
+    )
+    assert not gradient.any()
+    _follow(teacher, one.network, 0.75)
+    for name, parameter in one.network.named_parameters():
+        expected = 0.75 * before[name] + 0.25 * parameter
+        torch.testing.assert_close(teacher.get_parameter(name), expected)

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from mtcon_ray.data.batch import MISSING
+from mtcon_ray.data.batch import MISSING, Kind
 from mtcon_ray.data.csv_file import UNKNOWN_BIT
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS, Split
 from mtcon_ray.registry import Spec, Table
@@ -51,6 +51,10 @@ class DataSpec(Spec):
         None, ge=8, le=2048, description="side of stored images; null: 1.25 x views.size"
     )
 
+    def kind_of(self, name: str) -> Kind:
+        """What the labels of a task or held-out name are: classes, unless a kind says otherwise."""
+        return "classes"
+
     @model_validator(mode="after")
     def _labels_are_consistent(self) -> Self:
         columns = [*self.tasks, *self.held_out]
@@ -86,6 +90,12 @@ class LabelTable:
 
     def __len__(self) -> int:
         return len(self.split)
+
+    def size_of(self, name: str) -> int:
+        """Number of classes of a column, of labels in a set, or 1 for a column of numbers."""
+        if name in self.classes:
+            return len(self.classes[name])
+        return len(self.multi_hot_names[name]) if name in self.multi_hot_names else 1
 
     def rows(self, split: Split) -> np.ndarray:
         """Indices of the items of one split, ascending int64."""

@@ -15,11 +15,12 @@ from mtcon_ray.data.batch import MISSING
 
 
 class Partners(NamedTuple):
-    """What a loss needs to know about each anchor's partners, all float [N]."""
+    """What a loss needs to know about each anchor's partners, float [N]."""
 
     similarity_N: Tensor  # sum over partners p of w_ip z_i . z_p
     weight_N: Tensor  # sum over partners p of w_ip
     count_N: Tensor  # number of partners
+    num_groups: Tensor  # scalar: groups of rows that partnership tells apart
 
 
 class Relation(Protocol):
@@ -37,7 +38,7 @@ class OwnView:
         V = z_BVD.shape[1]
         similarity_N = (z_BVD * _own_sum(z_BVD)).sum(dim=2).flatten()
         count_N = torch.full_like(similarity_N, V - 1)
-        return Partners(similarity_N, count_N, count_N)
+        return Partners(similarity_N, count_N, count_N, count_N.new_tensor(len(z_BVD)))
 
 
 class EqualLabel:
@@ -62,7 +63,8 @@ class EqualLabel:
         size_G = item_sum_BD.new_zeros(B).index_add(0, class_B, known_B.to(item_sum_BD.dtype))
         partner_sum_BVD = class_sum_GD[class_B][:, None] - z_BVD
         count_B = size_G[class_B] * V - 1
-        return among_known(z_BVD, partner_sum_BVD, count_B, count_B, known_B, self.missing)
+        found = among_known(z_BVD, partner_sum_BVD, count_B, count_B, known_B, self.missing)
+        return found._replace(num_groups=(size_G > 0).sum())
 
 
 def among_known(
@@ -73,14 +75,19 @@ def among_known(
     known_B: Tensor,
     missing: str,
 ) -> Partners:
-    """Partners where an item's label is known; elsewhere none, or its own other views."""
-    V = z_BVD.shape[1]
+    """Partners where an item's label is known; elsewhere none, or its own other views.
+
+    Every item counts as a group of its own; whoever knows better replaces num_groups.
+    """
+    B, V = z_BVD.shape[:2]
+    num_groups = weight_B.new_tensor(B)
     unknown_BVD = _own_sum(z_BVD) if missing == "self_only" else torch.zeros_like(z_BVD)
     unknown_count = V - 1 if missing == "self_only" else 0
     partner_sum_BVD = torch.where(known_B[:, None, None], partner_sum_BVD, unknown_BVD)
     weight_B, count_B = (torch.where(known_B, x_B, unknown_count) for x_B in (weight_B, count_B))
     similarity_N = (z_BVD * partner_sum_BVD).sum(dim=2).flatten()
-    return Partners(similarity_N, weight_B.repeat_interleave(V), count_B.repeat_interleave(V))
+    weight_N, count_N = weight_B.repeat_interleave(V), count_B.repeat_interleave(V)
+    return Partners(similarity_N, weight_N, count_N, num_groups)
 
 
 def _own_sum(z_BVD: Tensor) -> Tensor:

@@ -2,13 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from mtcon_ray.losses.contrastive import Range
+
 # Beyond these a weight exp(-s) is below 0.0025 or above 400: nothing is learned any more.
 LOG_VARIANCE_BOUND = 6.0
+NO_RANGES: Mapping[str, Range] = MappingProxyType({})
 
 
 class Weighted(NamedTuple):
@@ -22,7 +26,9 @@ class Weighting(nn.Module, ABC):
     """Combines task losses into one objective. Its parameters are never decayed."""
 
     @abstractmethod
-    def forward(self, loss_by_task: Mapping[str, Tensor]) -> Weighted:
+    def forward(
+        self, loss_by_task: Mapping[str, Tensor], range_by_task: Mapping[str, Range] = NO_RANGES
+    ) -> Weighted:
         """The scalar to minimise, from each task's scalar loss in nats."""
 
     def sigma_by_task(self) -> dict[str, Tensor]:
@@ -36,7 +42,9 @@ class Weighting(nn.Module, ABC):
 class EqualWeights(Weighting):
     """The plain sum: CCN, MSCon-s, MTCon-s (METHODS 3, 4)."""
 
-    def forward(self, loss_by_task: Mapping[str, Tensor]) -> Weighted:
+    def forward(
+        self, loss_by_task: Mapping[str, Tensor], range_by_task: Mapping[str, Range] = NO_RANGES
+    ) -> Weighted:
         ones = {t: torch.ones_like(loss.detach()) for t, loss in loss_by_task.items()}
         return Weighted(torch.stack(list(loss_by_task.values())).sum(), ones)
 
@@ -61,13 +69,17 @@ class LearnedVariance(Weighting):
         # One vector, not a parameter per name: a task may be called "type" or "heel.height".
         self.log_variance = nn.Parameter(torch.zeros(len(tasks)))
 
-    def forward(self, loss_by_task: Mapping[str, Tensor]) -> Weighted:
+    def forward(
+        self, loss_by_task: Mapping[str, Tensor], range_by_task: Mapping[str, Range] = NO_RANGES
+    ) -> Weighted:
         s_T = self.log_variance
         loss_T = torch.stack([loss_by_task[t] for t in self.tasks])
         weight_T = torch.exp(-s_T)
         if self.normalise:
             applied_T = weight_T.detach() / weight_T.detach().mean()
-            objective = (applied_T * loss_T).sum() + (weight_T * loss_T.detach() + s_T).sum()
+            learn = (weight_T * loss_T.detach() + s_T).sum()
+            # `learn` has a gradient on s alone: the objective that is shown is the encoder's.
+            objective = (applied_T * loss_T).sum() + (learn - learn.detach())
         else:
             applied_T = weight_T.detach()
             objective = (weight_T * loss_T + s_T).sum()
@@ -80,3 +92,22 @@ class LearnedVariance(Weighting):
     @torch.no_grad()
     def clamp(self) -> None:
         self.log_variance.clamp_(-LOG_VARIANCE_BOUND, LOG_VARIANCE_BOUND)
+
+
+class LearnedTemperature(LearnedVariance):
+    """sum over tasks of L(t sigma^2) + s: the variance divides the logits instead of the loss.
+
+    Not the same function as LearnedVariance, and not what the papers optimise (METHODS 5.4). The
+    method must divide its similarities by t times `factor`.
+    """
+
+    def factor(self, task: str) -> Tensor:
+        """sigma^2 of a task, with gradient."""
+        return torch.exp(self.log_variance[self.tasks.index(task)])
+
+    def forward(
+        self, loss_by_task: Mapping[str, Tensor], range_by_task: Mapping[str, Range] = NO_RANGES
+    ) -> Weighted:
+        ones = {t: torch.ones_like(loss.detach()) for t, loss in loss_by_task.items()}
+        loss_T = torch.stack([loss_by_task[t] for t in self.tasks])
+        return Weighted((loss_T + self.log_variance).sum(), ones)

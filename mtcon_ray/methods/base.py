@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples, items
-from mtcon_ray.losses.contrastive import contrastive
+from mtcon_ray.losses.contrastive import Range, contrast
 from mtcon_ray.losses.relations import Relation
 from mtcon_ray.losses.weighting import EqualWeights, Weighting
 from mtcon_ray.models.encoders import Encoder
@@ -49,7 +49,8 @@ class Method(nn.Module, ABC):
     the network (a teacher), which keeps this share of itself in each step: every head's rows
     are then [query | key], twice as wide, the keys from the copy and without gradient.
 
-    `progress` is the share of training that is done, in [0, 1), set before each step.
+    `progress` is the share of training that is done, in [0, 1), set before each step. `ranges`
+    tells, where a method can, between what each loss of the last forward may lie.
     """
 
     Spec: ClassVar[type[MethodSpec]]
@@ -63,6 +64,7 @@ class Method(nn.Module, ABC):
         self.problem = problem
         self.tasks = problem.tasks
         self.heads = self.name_heads()
+        self.ranges: dict[str, Range] = {}
         self.weighting = self.make_weighting()
 
     def name_heads(self) -> tuple[str, ...]:
@@ -123,10 +125,12 @@ class ContrastiveMethod(Method):
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """Each head's loss in nats per anchor; z_by_head[head] is z_BVD with unit rows."""
-        return {
-            head: contrastive(z_BVD, self.relation(head, batch), temperature=self.temperature(head))
+        found = {
+            head: contrast(z_BVD, self.relation(head, batch), self.temperature(head))
             for head, z_BVD in z_by_head.items()
         }
+        self.ranges = {head: one.range() for head, one in found.items()}
+        return {head: one.mean() for head, one in found.items()}
 
 
 METHODS: Table[Method] = Table("method")

@@ -7,10 +7,17 @@ equal weights it is MTCon-s, and CCN by another name (METHODS 3).
 from typing import Literal
 
 from pydantic import Field
+from torch import Tensor
 
 from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.losses.calibrated import CalibratedVariance
 from mtcon_ray.losses.relations import EqualLabel, Relation
-from mtcon_ray.losses.weighting import EqualWeights, LearnedVariance, Weighting
+from mtcon_ray.losses.weighting import (
+    EqualWeights,
+    LearnedTemperature,
+    LearnedVariance,
+    Weighting,
+)
 from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec
 
 
@@ -22,11 +29,13 @@ class MTCon(ContrastiveMethod):
         """One supervised contrastive head per task."""
 
         name: Literal["mtcon"] = "mtcon"
-        weighting: Literal["learned", "equal"] = Field(
-            "learned", description="learned: 1/sigma^2 per task, as MTCon; equal: MTCon-s, CCN"
+        weighting: Literal["learned", "equal", "calibrated", "temperature"] = Field(
+            "learned",
+            description="learned: 1/sigma^2 per task, as MTCon; equal: MTCon-s, CCN; calibrated: "
+            "learned from a loss's excess over its floor; temperature: sigma^2 divides the logits",
         )
         normalise_weights: bool = Field(
-            False, description="scale learned weights to mean 1: keeps the encoder's step size"
+            False, description="scale learned weights to mean 1, as calibrated ones always are"
         )
         missing: Literal["skip", "self_only"] = Field(
             "skip", description="an item without label: no partner, or its own other views"
@@ -41,9 +50,21 @@ class MTCon(ContrastiveMethod):
     spec: Spec
 
     def make_weighting(self) -> Weighting:
-        if self.spec.weighting == "equal":
-            return EqualWeights()
-        return LearnedVariance(self.tasks, normalise=self.spec.normalise_weights)
+        match self.spec.weighting:
+            case "equal":
+                return EqualWeights()
+            case "calibrated":
+                return CalibratedVariance(self.tasks)
+            case "temperature":
+                return LearnedTemperature(self.tasks)
+            case "learned":
+                return LearnedVariance(self.tasks, normalise=self.spec.normalise_weights)
+
+    def temperature(self, head: str) -> float | Tensor:
+        fixed = super().temperature(head)
+        if isinstance(self.weighting, LearnedTemperature):
+            return fixed * self.weighting.factor(head)
+        return fixed
 
     def relation(self, head: str, batch: Batch) -> Relation:
         return EqualLabel(batch.labels[head], missing=self.spec.missing)

@@ -181,7 +181,7 @@ def compute_gradients(learner: Learner, x_NCHW: Tensor, batch: Batch) -> Update:
     loss_by_head = learner.method(embed(learner, x_NCHW, batch.num_items), batch)
     weighting = learner.method.weighting
     sigma_by_task = weighting.sigma_by_task()
-    objective, weight_by_head = weighting(loss_by_head)
+    objective, weight_by_head = weighting(loss_by_head, learner.method.ranges)
     learner.optimizer.zero_grad(set_to_none=True)
     objective.backward()
     average_gradients(learner.method, learner.ranks)

@@ -30,24 +30,26 @@ def test_equal_label_sums_over_all_other_rows_of_the_class(
     is_partner = (label_N[:, None] == label_N) & (label_N != -1)
     if missing == "self_only":
         is_partner |= (item_N[:, None] == item_N) & (label_N == -1)[:, None]
-    similarity_N, weight_N, count_N = EqualLabel(torch.tensor(labels), missing=missing).partners(
-        z_BVD
-    )
+    similarity_N, weight_N, count_N, num_groups = EqualLabel(
+        torch.tensor(labels), missing=missing
+    ).partners(z_BVD)
     expected_N, expected_count_N = pairwise(z_BVD, is_partner)
     torch.testing.assert_close(similarity_N, expected_N, rtol=1e-12, atol=1e-12)
     assert torch.equal(count_N, expected_count_N)
     assert torch.equal(weight_N, count_N)
+    assert num_groups.item() == len(set(labels) - {-1})
 
 
 @pytest.mark.parametrize("V", [1, 2, 3])
 def test_own_view_sums_over_the_other_views_of_the_item(V: int) -> None:
     z_BVD = torch.randn(4, V, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     item_N = torch.arange(4).repeat_interleave(V)
-    similarity_N, weight_N, count_N = OwnView().partners(z_BVD)
+    similarity_N, weight_N, count_N, num_groups = OwnView().partners(z_BVD)
     expected_N, expected_count_N = pairwise(z_BVD, item_N[:, None] == item_N)
     torch.testing.assert_close(similarity_N, expected_N, rtol=1e-12, atol=1e-12)
     assert torch.equal(count_N, expected_count_N)
     assert torch.equal(weight_N, count_N)
+    assert num_groups.item() == 4
 
 
 def test_rows_without_label_get_no_gradient_as_partners() -> None:

@@ -1,6 +1,7 @@
 """MTCon: one head per task, weighed by what it learns."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import nt_xent, supcon
-from mtcon_ray.losses.weighting import EqualWeights, LearnedVariance
+from mtcon_ray.losses.calibrated import CalibratedVariance
+from mtcon_ray.losses.weighting import EqualWeights, LearnedTemperature, LearnedVariance
 from mtcon_ray.methods.mtcon import MTCon
 from tests.problems import problem
 
@@ -53,10 +55,30 @@ def test_learned_weights_have_the_values_of_case_a() -> None:
 
 def test_the_spec_chooses_the_weighting() -> None:
     assert isinstance(MTCon(MTCon.Spec(weighting="equal"), problem(*TASKS)).weighting, EqualWeights)
+    calibrated = MTCon(MTCon.Spec(weighting="calibrated"), problem(*TASKS)).weighting
+    assert isinstance(calibrated, CalibratedVariance)
     for normalise in (False, True):
         weighting = MTCon(MTCon.Spec(normalise_weights=normalise), problem(*TASKS)).weighting
         assert isinstance(weighting, LearnedVariance)
         assert weighting.normalise is normalise
+
+
+def test_variance_in_the_temperature_has_the_values_of_case_a() -> None:
+    method = MTCon(MTCon.Spec(temperature=0.1, weighting="temperature"), problem(*TASKS)).double()
+    assert isinstance(method.weighting, LearnedTemperature)
+    with torch.no_grad():
+        method.weighting.log_variance.copy_(torch.tensor([1.5, 1.0]).double().log())
+    losses = method(*case_a())
+    known = VALUES["A_tempform_t1_sigma2=1.5"]["sup_tau_scaled"]
+    assert losses["shape"].item() == pytest.approx(known, rel=1e-6)
+    plain = VALUES["A_tau0.1"]["supcon_t2_mean"]
+    assert losses["colour"].item() == pytest.approx(plain, rel=1e-6)
+    objective = method.weighting(losses).objective
+    objective.backward()
+    assert objective.item() == pytest.approx(known + plain + math.log(1.5), rel=1e-6)
+    gradient = method.weighting.log_variance.grad
+    assert gradient is not None
+    assert gradient[0] != 1
 
 
 def test_the_spec_chooses_what_a_missing_label_means() -> None:

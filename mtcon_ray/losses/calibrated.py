@@ -1,0 +1,70 @@
+"""Task weights learned from what a loss can still gain, not from its size.
+
+MTCon learns sigma^2 = L, so a task weighs 1/L. But a supervised contrastive loss never comes near
+0: with every partner on its anchor it still is log|P|, and at worst, all embeddings equal, it is
+log(M - 1) for M rows (METHODS 0). With M = 128 and K balanced classes that leaves L between
+3.20 and 4.84 for K = 5, and between 4.14 and 4.84 for K = 2: a task of pure noise is weighed
+1.5 times less than a perfectly learned one at most, and a clean task of two classes is always
+weighed less than a clean one of many (METHODS 5.6). Class balance and batch size decide the
+weights, and how well a task is learned hardly does.
+
+So the excess over the floor is measured in units of its attainable range,
+
+    e = (L - F) / (C - F),    F = mean log(|P_i| + |N_i| exp(-K / (K - 1) / t)),  C = log(M - 1),
+
+where F is attained when classes are single points at the corners of a simplex (cosine
+-1/(K - 1) between two classes, temperature t), and C when nothing is told apart. e is 0 for a
+task that is solved and 1 for one of which nothing is learned, whatever its number of classes,
+their balance, the batch and the temperature. The likelihood argument behind MTCon is then made
+for e instead of L: sum over tasks of exp(-s) e + s, whose optimum is sigma^2 = e. A task of noise
+keeps e = 1; clean ones fall, and weigh more, by up to 1/LEAST_EXCESS.
+"""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from mtcon_ray.losses.contrastive import Range
+from mtcon_ray.losses.weighting import NO_RANGES, LearnedVariance, Weighted
+
+# Below this share of its range a loss is as good as solved; it bounds what weights may differ by.
+LEAST_EXCESS = 0.05
+# A range this narrow, in nats, means that a batch holds one class only: nothing to be told apart.
+LEAST_RANGE = 1e-4
+
+
+class CalibratedVariance(LearnedVariance):
+    """sum over tasks of exp(-s) e + s for s; weights on L of mean 1 for the encoder.
+
+    A task's loss L is weighed by exp(-s) / (C - F), its gradient on e, scaled over the tasks to
+    mean 1 so that learning s changes the balance but not the size of the encoder's step. A task
+    whose batch has nothing to be told apart weighs 0 and leaves its s alone.
+    """
+
+    def __init__(self, tasks: tuple[str, ...]) -> None:
+        super().__init__(tasks, normalise=True)
+
+    def forward(
+        self, loss_by_task: Mapping[str, Tensor], range_by_task: Mapping[str, Range] = NO_RANGES
+    ) -> Weighted:
+        s_T = self.log_variance
+        loss_T = torch.stack([loss_by_task[t] for t in self.tasks])
+        floor_T = torch.stack([range_by_task[t].floor for t in self.tasks]).to(loss_T.dtype)
+        ceiling_T = torch.stack([range_by_task[t].ceiling for t in self.tasks]).to(loss_T.dtype)
+        width_T = ceiling_T - floor_T
+        tells_T = width_T > LEAST_RANGE
+        width_T = width_T.clamp(min=LEAST_RANGE)
+        excess_T = (loss_T.detach() - floor_T) / width_T
+        learn = torch.where(tells_T, torch.exp(-s_T) * excess_T + s_T, 0.0).sum()
+        weight_T = torch.where(tells_T, torch.exp(-s_T.detach()) / width_T, 0.0)
+        applied_T = weight_T / weight_T.mean().clamp(min=torch.finfo(weight_T.dtype).tiny)
+        balanced = (applied_T * loss_T).sum()
+        # `learn` has a gradient on s alone: the objective that is shown is the encoder's.
+        objective = balanced + (learn - learn.detach())
+        return Weighted(objective, dict(zip(self.tasks, applied_T, strict=True)))
+
+    @torch.no_grad()
+    def clamp(self) -> None:
+        self.log_variance.clamp_(math.log(LEAST_EXCESS), -math.log(LEAST_EXCESS))

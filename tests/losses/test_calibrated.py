@@ -1,0 +1,141 @@
+"""Weights learned from the excess over the floor: what the floor is, and what changes nothing."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtcon_ray.losses.calibrated import LEAST_EXCESS, CalibratedVariance
+from mtcon_ray.losses.contrastive import Range, contrast
+from mtcon_ray.losses.relations import EqualLabel, OwnView, Relation
+from tests.losses.test_contrastive import random_rows
+
+# Balanced, unbalanced, and many classes; the last item's label is unknown.
+LABELS = ([0, 0, 1, 1, -1], [0, 0, 0, 0, 1, -1], [0, 1, 2, 3, 4, 4, 0, -1])
+
+
+def simplex(labels: list[int]) -> Tensor:
+    """Unit rows z_BVD, one point per class (unknown: a class of its own), all equally far apart."""
+    _, class_B = torch.unique(torch.tensor(labels), return_inverse=True)
+    K = int(class_B.max()) + 1
+    corners_KK = torch.eye(K, dtype=torch.float64) - 1 / K
+    z_BD = torch.nn.functional.normalize(corners_KK, dim=1)[class_B]
+    return z_BD[:, None].expand(-1, 2, -1)
+
+
+def ranged(floor: float, ceiling: float) -> Range:
+    return Range(torch.tensor(floor).double(), torch.tensor(ceiling).double())
+
+
+def learned(
+    losses: dict[str, float], ranges: dict[str, Range], steps: int = 400
+) -> tuple[CalibratedVariance, dict[str, float]]:
+    """The weighting after descent on s at fixed losses, and the weights it then applies."""
+    weighting = CalibratedVariance(tuple(losses)).double()
+    optimizer = torch.optim.SGD(weighting.parameters(), lr=0.05, momentum=0.9)
+    fixed = {task: torch.tensor(loss).double() for task, loss in losses.items()}
+    for _ in range(steps):
+        optimizer.zero_grad()
+        weighting(fixed, ranges).objective.backward()
+        optimizer.step()
+        weighting.clamp()
+    weights = weighting(fixed, ranges).weight_by_task
+    return weighting, {task: weight.item() for task, weight in weights.items()}
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("tau", [0.05, 0.5, 5.0])
+def test_the_floor_is_the_loss_of_classes_at_the_corners_of_a_simplex(
+    labels: list[int], tau: float
+) -> None:
+    known = [label for label in labels if label != -1]
+    found = contrast(simplex(known), EqualLabel(torch.tensor(known)), tau)
+    assert found.mean().item() == pytest.approx(found.range().floor.item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("tau", [0.05, 0.5, 5.0])
+def test_the_ceiling_is_the_loss_of_equal_embeddings(tau: float) -> None:
+    relations: list[Relation] = [EqualLabel(torch.tensor(LABELS[0])), OwnView()]
+    for relation in relations:
+        found = contrast(torch.ones(5, 2, 1, dtype=torch.float64), relation, tau)
+        assert found.range().ceiling.item() == pytest.approx(math.log(9), rel=1e-12)
+        assert found.mean().item() == pytest.approx(math.log(9), rel=1e-12)
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("seed", range(5))
+def test_random_embeddings_lie_above_the_floor(labels: list[int], seed: int) -> None:
+    z_BVD = random_rows(len(labels), 2, 8, seed)
+    for tau in (0.05, 1.0):
+        found = contrast(z_BVD, EqualLabel(torch.tensor(labels)), tau)
+        assert found.mean() > found.range().floor
+
+
+def test_a_range_has_no_gradient() -> None:
+    z_BVD = random_rows(5, 2, 4, seed=0).requires_grad_()
+    tau = torch.tensor(0.5, requires_grad=True)
+    found = contrast(z_BVD, EqualLabel(torch.tensor(LABELS[0])), tau).range()
+    assert not found.floor.requires_grad
+    assert not found.ceiling.requires_grad
+
+
+def test_classes_balance_and_temperature_leave_sigma_alone() -> None:
+    """Three tasks that have each lost 30 % of their own range, whatever that range is."""
+    relations = [EqualLabel(torch.tensor(labels)) for labels in LABELS]
+    ranges, losses = {}, {}
+    for i, (relation, tau) in enumerate(zip(relations, (0.05, 0.5, 5.0), strict=True)):
+        task = str(i)
+        rows = random_rows(len(LABELS[i]), 2, 4, seed=i)
+        ranges[task] = contrast(rows, relation, tau).range()
+        floor, ceiling = (bound.item() for bound in ranges[task])
+        losses[task] = floor + 0.3 * (ceiling - floor)
+    weighting, weights = learned(losses, ranges)
+    sigmas = [sigma.item() for sigma in weighting.sigma_by_task().values()]
+    assert sigmas == pytest.approx([math.sqrt(0.3)] * 3, rel=1e-4)
+    # On the scale of the excess they weigh the same.
+    widths = [(r.ceiling - r.floor).item() for r in ranges.values()]
+    on_excess = [w * width for w, width in zip(weights.values(), widths, strict=True)]
+    assert on_excess == pytest.approx([on_excess[0]] * 3, rel=1e-4)
+
+
+def test_noise_weighs_less_than_what_is_learned_up_to_a_bound() -> None:
+    """Where 1/L would differ by 1.5 at most (five classes, 128 rows)."""
+    ranges = dict.fromkeys(("noise", "half", "solved"), ranged(3.2027, 4.8442))
+    losses = {"noise": 4.8442, "half": 4.02345, "solved": 3.2027}
+    _, weights = learned(losses, ranges)
+    assert weights["half"] / weights["noise"] == pytest.approx(2, rel=1e-3)
+    assert weights["solved"] / weights["noise"] == pytest.approx(1 / LEAST_EXCESS, rel=1e-3)
+    assert sum(weights.values()) == pytest.approx(3, rel=1e-9)
+
+
+def test_a_batch_of_one_class_weighs_nothing_and_teaches_nothing() -> None:
+    labels = torch.zeros(4, dtype=torch.long)
+    z_BVD = random_rows(4, 2, 3, seed=0).requires_grad_()
+    one = contrast(z_BVD, EqualLabel(labels), 0.1)
+    two = contrast(z_BVD, EqualLabel(torch.tensor([0, 0, 1, 1])), 0.1)
+    weighting = CalibratedVariance(("one", "two")).double()
+    losses = {"one": one.mean(), "two": two.mean()}
+    objective, weights = weighting(losses, {"one": one.range(), "two": two.range()})
+    objective.backward()
+    assert weights["one"].item() == 0
+    assert weights["two"].item() == pytest.approx(2)
+    assert weighting.log_variance.grad is not None
+    assert weighting.log_variance.grad[0] == 0
+    assert weighting.log_variance.grad[1] != 0
+    _, none = weighting({"one": losses["one"], "two": losses["one"]}, dict.fromkeys(
+        ("one", "two"), one.range()
+    ))  # fmt: skip
+    assert [w.item() for w in none.values()] == [0, 0]
+
+
+def test_the_encoder_s_gradient_is_the_applied_weight() -> None:
+    losses = {t: torch.tensor(v).double().requires_grad_() for t, v in (("a", 3.5), ("b", 4.5))}
+    ranges = {"a": ranged(3.0, 4.8), "b": ranged(4.1, 4.8)}
+    objective, weights = CalibratedVariance(("a", "b")).double()(losses, ranges)
+    objective.backward()
+    for task, loss in losses.items():
+        assert loss.grad is not None
+        assert loss.grad.item() == pytest.approx(weights[task].item(), rel=1e-12)
+    expected = sum(weights[t].item() * losses[t].item() for t in losses)
+    assert objective.item() == pytest.approx(expected, rel=1e-12)

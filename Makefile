@@ -4,7 +4,8 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2>/dev/null \
 	&& echo $$p && break; done)
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest --durations=10
+# Most tests that take long wait for Ray to start processes: two at a time.
+PYTEST := $(BIN)/python -m pytest --durations=10 -n 2 --dist worksteal
 # Ray and MLflow take seconds to import, so that their folders' doctests wait for `make test`.
 FAST := -m "not ray and not mlflow and not soak" \
 	--ignore=mtcon_ray/sweep --ignore=mtcon_ray/tracking

@@ -1,6 +1,12 @@
 """The mathematics alone, for people who bring their own training loop.
 
 `z` is [B, V, D] with unit rows, labels are int64 [B] with -1 where unknown; losses are in nats.
+All take `reduction`: "mean" and "sum" over anchors give a scalar, "none" gives [B, V], 0 where
+an anchor has no partner. `average_over` says what a mean divides by: anchors that have a partner
+("valid") or all of them ("all").
+
+Every function raises ValueError naming the argument and its value for wrong shapes, embeddings
+that are not finite, labels out of range and temperatures that are not positive.
 """
 
 from collections.abc import Mapping
@@ -14,14 +20,19 @@ from mtcon_ray.losses.relations import EqualLabel, OwnView
 __all__ = ["mtcon", "nt_xent", "supcon"]
 
 
-def nt_xent(z: Tensor, *, temperature: float, reduction: str = "mean") -> Tensor:
+def nt_xent(
+    z: Tensor, *, temperature: float, reduction: str = "mean", average_over: str = "valid"
+) -> Tensor:
     """SimCLR's loss, averaged over the V - 1 other views of each anchor (METHODS 1).
 
     >>> z = torch.eye(2)[:, None].expand(2, 2, 2)  # two items, two equal views each
     >>> round(nt_xent(z, temperature=0.5).item(), 4)  # log(e^2 + 2) - 2
     0.2395
     """
-    return contrastive(z, OwnView(), temperature=temperature, reduction=reduction)
+    check_rows(z)
+    return contrastive(
+        z, OwnView(), temperature=temperature, reduction=reduction, average_over=average_over
+    )
 
 
 def supcon(
@@ -42,10 +53,9 @@ def supcon(
     >>> round(supcon(z, torch.tensor([0, 0]), temperature=0.5).item(), 4)
     1.5729
     """
-    if labels.shape != z.shape[:1]:
-        raise ValueError(f"labels must have shape {list(z.shape[:1])}, got {list(labels.shape)}")
-    if missing not in ("skip", "self_only"):
-        raise ValueError(f"missing must be 'skip' or 'self_only', got {missing!r}")
+    check_rows(z)
+    _check_labels(labels, len(z))
+    check_missing(missing)
     return contrastive(
         z,
         EqualLabel(labels, missing=missing),
@@ -59,21 +69,76 @@ def mtcon(
     z_by_task: Mapping[str, Tensor],
     labels_by_task: Mapping[str, Tensor],
     *,
-    temperature: float,
+    temperature: float | Mapping[str, float],
     log_variance: Mapping[str, Tensor] | None = None,
-) -> Tensor:
+    reduction: str = "mean",
+    average_over: str = "valid",
+    missing: str = "skip",
+) -> Tensor | dict[str, Tensor]:
     """Sum over tasks of exp(-s) L + s; without log variances s, the plain sum (METHODS 4, 5).
+
+    L is `supcon` of the task, at its own temperature where a mapping gives one for each. With
+    reduction="none" a dict of exp(-s) L by task, [B, V] each, and no s added.
 
     >>> z = torch.eye(2)[:, None].expand(2, 2, 2)
     >>> labels = {"shape": torch.tensor([0, 0]), "colour": torch.tensor([0, 1])}
     >>> round(mtcon({"shape": z, "colour": z}, labels, temperature=0.5).item(), 4)
     1.8124
     """
-    losses = {
-        t: supcon(z, labels_by_task[t], temperature=temperature) for t, z in z_by_task.items()
-    }
+    _check_tasks(z_by_task, labels_by_task, temperature, log_variance)
+    losses = {}
+    for task, z in z_by_task.items():
+        tau = temperature[task] if isinstance(temperature, Mapping) else temperature
+        loss = supcon(
+            z,
+            labels_by_task[task],
+            temperature=tau,
+            reduction=reduction,
+            average_over=average_over,
+            missing=missing,
+        )
+        losses[task] = loss if log_variance is None else torch.exp(-log_variance[task]) * loss
+    if reduction == "none":
+        return losses
+    total = torch.stack(list(losses.values())).sum()
     if log_variance is None:
-        return torch.stack(list(losses.values())).sum()
-    return torch.stack(
-        [torch.exp(-log_variance[t]) * v + log_variance[t] for t, v in losses.items()]
-    ).sum()
+        return total
+    return total + torch.stack([log_variance[task] for task in losses]).sum()
+
+
+def check_rows(z: Tensor, name: str = "z") -> None:
+    """Raises ValueError unless z is a floating-point tensor with finite entries."""
+    if not z.is_floating_point():
+        raise ValueError(f"{name} must be of a floating-point dtype, got {z.dtype}")
+    bad = int((~torch.isfinite(z)).sum())
+    if bad:
+        raise ValueError(f"{name} must be finite, got {bad} of {z.numel()} entries nan or inf")
+
+
+def check_missing(missing: str) -> None:
+    """Raises ValueError for an unknown word."""
+    if missing not in ("skip", "self_only"):
+        raise ValueError(f"missing must be 'skip' or 'self_only', got {missing!r}")
+
+
+def _check_labels(labels: Tensor, num_items: int) -> None:
+    if labels.shape != (num_items,):
+        raise ValueError(f"labels must have shape {[num_items]}, got {list(labels.shape)}")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ValueError(f"labels must be of an integer dtype, got {labels.dtype}")
+    if num_items and int(labels.min()) < -1:
+        raise ValueError(
+            f"labels must be at least -1 (-1 is unknown), got {int(labels.min())} at item "
+            f"{int(labels.argmin())}"
+        )
+
+
+def _check_tasks(z_by_task: Mapping[str, Tensor], *others: object) -> None:
+    if not z_by_task:
+        raise ValueError("z_by_task must hold at least one task, got none")
+    names = ("labels_by_task", "temperature", "log_variance")
+    for name, given in zip(names, others, strict=True):
+        if isinstance(given, Mapping) and set(given) != set(z_by_task):
+            raise ValueError(
+                f"{name} must have the tasks of z_by_task {sorted(z_by_task)}, got {sorted(given)}"
+            )

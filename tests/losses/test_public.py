@@ -1,7 +1,9 @@
 """The functions for people with their own training loop."""
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,12 +24,17 @@ def case_a() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return z_by_task, labels_by_task
 
 
+def value(loss: Tensor | dict[str, Tensor]) -> float:
+    assert isinstance(loss, Tensor)
+    return loss.item()
+
+
 @pytest.mark.parametrize("tau", ["0.1", "0.5", "1.0"])
 def test_values_of_case_a(tau: str) -> None:
     z_by_task, labels_by_task = case_a()
     known, temperature = VALUES[f"A_tau{tau}"], float(tau)
     total = mtcon(z_by_task, labels_by_task, temperature=temperature)
-    assert total.item() == pytest.approx(known["mtcon_s_mean"], rel=1e-6)
+    assert value(total) == pytest.approx(known["mtcon_s_mean"], rel=1e-6)
     sums = 0.0
     for task, z in z_by_task.items():
         loss = nt_xent(z, temperature=temperature)
@@ -43,7 +50,7 @@ def test_weighted_values_of_case_a(key: str) -> None:
     z_by_task, labels_by_task = case_a()
     s = [torch.tensor(float(x), dtype=torch.float64) for x in key.strip("()").split(",")]
     total = mtcon(z_by_task, labels_by_task, temperature=0.1, log_variance={"1": s[0], "2": s[1]})
-    assert total.item() == pytest.approx(VALUES[f"A_weighted_s={key}"]["mtcon"], rel=1e-6)
+    assert value(total) == pytest.approx(VALUES[f"A_weighted_s={key}"]["mtcon"], rel=1e-6)
 
 
 def test_values_of_case_b() -> None:
@@ -71,11 +78,85 @@ def test_missing_label_is_skipped_or_keeps_its_own_views() -> None:
     assert torch.equal(kept[1:], skipped[1:])
 
 
-def test_bad_arguments_raise() -> None:
-    z = torch.ones(2, 2, 2)
-    with pytest.raises(ValueError, match=r"labels must have shape \[2\], got \[4\]"):
-        supcon(z, torch.zeros(4, dtype=torch.long), temperature=0.1)
-    with pytest.raises(ValueError, match="missing must be 'skip' or 'self_only', got 'drop'"):
-        supcon(z, torch.zeros(2, dtype=torch.long), temperature=0.1, missing="drop")
-    with pytest.raises(ValueError, match="temperature must be positive, got 0"):
-        nt_xent(z, temperature=0)
+def test_none_gives_each_task_s_weighted_anchors_and_temperatures_may_differ() -> None:
+    z_by_task, labels_by_task = case_a()
+    s = {"1": torch.tensor(0.5), "2": torch.tensor(-0.25)}
+    each = mtcon(
+        z_by_task,
+        labels_by_task,
+        temperature={"1": 0.1, "2": 0.5},
+        log_variance=s,
+        reduction="none",
+    )
+    assert isinstance(each, dict)
+    for task, tau in (("1", "0.1"), ("2", "0.5")):
+        known = VALUES[f"A_tau{tau}"][f"per_anchor_t{task}"]
+        scaled = (each[task] * torch.exp(s[task])).T.flatten()
+        assert scaled.tolist() == pytest.approx(known, rel=1e-6)
+
+
+def test_sums_over_anchors_have_the_value_of_case_a() -> None:
+    z_by_task, labels_by_task = case_a()
+    s = {"1": torch.tensor(0.5).double(), "2": torch.tensor(-0.25).double()}
+    total = value(
+        mtcon(z_by_task, labels_by_task, temperature=0.1, log_variance=s, reduction="sum")
+    )
+    assert total == pytest.approx(VALUES["A_weighted_sumred_s0.5_-0.25"], rel=1e-6)
+
+
+@pytest.mark.parametrize(("B", "V"), [(1, 2), (6, 2), (5, 3)])
+@pytest.mark.parametrize("tau", [0.05, 0.5])
+def test_agrees_with_pytorch_metric_learning(B: int, V: int, tau: float) -> None:
+    """Its losses average over the pairs of each anchor, as ours do."""
+    from pytorch_metric_learning.losses import NTXentLoss, SupConLoss
+
+    generator = torch.Generator().manual_seed(B)
+    z = torch.nn.functional.normalize(
+        torch.randn(B, V, 5, generator=generator, dtype=torch.float64), dim=2
+    )
+    labels = torch.randint(0, 3, (B,), generator=generator)
+    item_N, label_N = (x.repeat_interleave(V) for x in (torch.arange(B), labels))
+    theirs = SupConLoss(temperature=tau)(z.flatten(0, 1), label_N)
+    ours = supcon(z, labels, temperature=tau)
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+    if V == 2:  # with more views it leaves an anchor's other partners out of the denominator
+        theirs = NTXentLoss(temperature=tau)(z.flatten(0, 1), item_N)
+        torch.testing.assert_close(nt_xent(z, temperature=tau), theirs, rtol=1e-6, atol=1e-6)
+
+
+def bad(z: Tensor | None = None, labels: Tensor | None = None, **options: Any) -> None:
+    """A call of supcon with one thing wrong."""
+    z = torch.ones(2, 2, 2) if z is None else z
+    labels = torch.zeros(2, dtype=torch.long) if labels is None else labels
+    supcon(z, labels, **{"temperature": 0.1, **options})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"labels": torch.zeros(4).long()}, r"labels must have shape \[2\], got \[4\]"),
+        ({"labels": torch.zeros(2)}, "labels must be of an integer dtype, got torch.float32"),
+        ({"labels": torch.tensor([0, -2])}, r"labels must be at least -1 .* got -2 at item 1"),
+        ({"missing": "drop"}, "missing must be 'skip' or 'self_only', got 'drop'"),
+        ({"temperature": 0}, "temperature must be positive, got 0"),
+        ({"temperature": -1.0}, r"temperature must be positive, got -1\.0"),
+        ({"temperature": math.inf}, "temperature must be positive, got inf"),
+        ({"z": torch.full((2, 2, 2), math.nan)}, "z must be finite, got 8 of 8 entries nan or inf"),
+        ({"z": torch.ones(2, 2, 2).long()}, "z must be of a floating-point dtype, got torch.int64"),
+        ({"z": torch.ones(2, 2)}, r"z must have shape \[B, V, D\], got \[2, 2\]"),
+        ({"z": torch.ones(1, 1, 2), "labels": torch.tensor([0])}, "z must hold at least two rows"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_value(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bad(**arguments)
+
+
+def test_tasks_must_agree() -> None:
+    z, labels = {"a": torch.ones(2, 2, 2)}, {"b": torch.zeros(2).long()}
+    with pytest.raises(ValueError, match=r"labels_by_task must have the tasks .*'a'.* got \['b'\]"):
+        mtcon(z, labels, temperature=0.1)
+    with pytest.raises(ValueError, match=r"temperature must have the tasks .* got \[\]"):
+        mtcon(z, {"a": labels["b"]}, temperature={})
+    with pytest.raises(ValueError, match="at least one task, got none"):
+        mtcon({}, {}, temperature=0.1)

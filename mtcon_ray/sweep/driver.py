@@ -5,7 +5,7 @@ so a killed driver is resumed from them alone, and no pickle is ever loaded.
 """
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -98,10 +98,13 @@ def run_sweep(
             stack.enter_context(claimed(folder))
         check_same_data(SweepRecord(folder, spec).parent.path, dataset.fingerprint)
         write_beginnings(folder, spec, plan)
+        tags = {**provenance(Path.cwd()), FINGERPRINT: dataset.fingerprint}
+        # A job's working directory is Ray's, which may replace it under a running driver.
+        stack.enter_context(chdir(folder))
         environment = sweep_environment(spec.resources.cpus)
         stack.enter_context(connected(log_folder(folder) / "ray.log", environment))
         check_shared(root)
-        return _Sweep(spec, root, folder, plan, uri, observer).run(dataset.fingerprint)
+        return _Sweep(spec, root, folder, plan, uri, observer).run(tags)
 
 
 class _Question:
@@ -133,12 +136,12 @@ class _Sweep:
     uri: str
     observer: Observer
 
-    def run(self, fingerprint: str) -> SweepResults:
+    def run(self, tags: dict[str, str]) -> SweepResults:
         """Train what is left to train, then report."""
         study = open_study(self.folder / "study.journal", self.folder.name)
         record = SweepRecord(self.folder, self.spec)
         settle(study, record)
-        record.begin({**provenance(Path.cwd()), FINGERPRINT: fingerprint})
+        record.begin(tags)
         sender = Sender(self.folder, self.uri, self.spec.tracking.experiment)
         if not self.spec.tracking.offline:
             sender.start()

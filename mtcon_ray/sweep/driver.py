@@ -161,7 +161,7 @@ class _Sweep:
             raise self._stopped(stop.reason)
         results = load_sweep(self.folder)
         report = build_report(results, importances(study), ui_command=ui_command(self.uri))
-        record.end("FINISHED" if results.winner else "FAILED", report)
+        record.end("FINISHED" if results.winner else "FAILED", report, **_winner_tags(results))
         self._send_rest(sender)
         return results
 
@@ -276,6 +276,14 @@ class _Sweep:
         if reason.startswith("SIG"):
             return Interrupted(f"stopped by {reason}; trials are checkpointed; to go on: {line}")
         return MtconError(f"{reason}; trials are checkpointed; to go on: {line}")
+
+
+def _winner_tags(results: SweepResults) -> dict[str, str]:
+    """What the table of sweeps in the MLflow UI says of each."""
+    winner = results.winner
+    if winner is None:
+        return {}
+    return {"mtcon.winner": winner.name, "mtcon.winner.value": f"{winner.value:.4f}"}
 
 
 def _name(trial: Any) -> str:

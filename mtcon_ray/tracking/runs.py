@@ -23,6 +23,9 @@ MAX_METRICS_PER_BATCH = 1000
 MAX_PER_BATCH = 100
 MAX_VALUE = 5000  # characters of a tag or parameter that every server takes
 
+# Without it the UI opens its view of language-model evaluations.
+TRAINS_MODELS = {"mlflow.experimentKind": "custom_model_development"}
+
 
 class Runs:
     """The parent run and its children by name ("parent", "trial-0003").
@@ -123,7 +126,8 @@ class Runs:
         experiment = self._client.get_experiment_by_name(name)
         if experiment is None:
             try:
-                return str(self._client.create_experiment(name, artifact_location=artifacts))
+                made = self._client.create_experiment(name, artifacts, TRAINS_MODELS)
+                return str(made)
             except MlflowException as error:
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise

@@ -120,6 +120,8 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
         assert finished == (trial.last_epoch == 4)
     assert seen["parent"].info.status == "FINISHED"
     assert seen["parent"].info.run_name == "tiny-1"
+    assert seen["parent"].data.tags["mtcon.winner"] == results.winner.name
+    assert seen["parent"].data.tags["mtcon.winner.value"] == f"{results.winner.value:.4f}"
     (winner,) = [r for r in seen["children"] if r.info.run_name == results.winner.name]
     assert winner.data.params == {
         "method.temperature": str(results.winner.params["method.temperature"])

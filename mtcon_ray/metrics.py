@@ -16,7 +16,7 @@ IMAGES_PER_SECOND = "images_per_second"
 OBJECTIVE = "val/accuracy"
 # By kind of label: accuracy of classes, mean average precision of a set, R^2 of a number.
 SCORES = {"classes": "accuracy", "set": "map", "number": "r2"}
-TITLES = {"accuracy": "accuracy", "map": "mAP", "r2": "R²"}
+TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}
 
 
 def loss(task: str) -> str:
@@ -64,21 +64,25 @@ def f1(split: str, mean: str, label: str) -> str:
     return f"{split}/f1_{mean}/{label}"
 
 
+def title(kind: str) -> str:
+    """What people call the score of a kind of label."""
+    return TITLES[kind]
+
+
 class Reading(NamedTuple):
-    """The score that was tracked for a label, None where none was; its deviation; its name."""
+    """The score that was tracked for a label and its deviation; None where there is none."""
 
     value: float | None
     std: float | None
-    name: str
 
 
 def reading(values: Mapping[str, float], split: str, label: str) -> Reading:
     """What metrics say of a label, whatever its kind; label is a slug."""
-    for kind, name in SCORES.items():
-        value = values.get(score(kind, split, label))
-        if value is not None:
-            return Reading(value, values.get(score_std(kind, split, label)), TITLES[name])
-    return Reading(None, None, TITLES["accuracy"])
+    for kind in SCORES:
+        value, std = (values.get(name(kind, split, label)) for name in (score, score_std))
+        if value is not None or std is not None:
+            return Reading(value, std)
+    return Reading(None, None)
 
 
 def slug(column: str) -> str:

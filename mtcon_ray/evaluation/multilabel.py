@@ -1,5 +1,6 @@
 """A linear probe of one label set on fixed features (METHODS 10.4)."""
 
+from collections import deque
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -57,8 +58,7 @@ def train_set_probe(
     """
     epochs = _epochs(label, train, recipe, sets, seed)
     if val is None:
-        *_, (last, _) = epochs
-        return last
+        return deque(epochs, maxlen=1).pop()[0]
     features_ND, bits_NL = val.features, val.labels[label]
     best, highest = None, -1.0
     for probes in epochs:

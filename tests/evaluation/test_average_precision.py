@@ -7,6 +7,7 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 from mtcon_ray.evaluation.average_precision import (
+    _weighted,
     map_std,
     mean_average_precision,
     tie_aware_average_precision,
@@ -90,10 +91,8 @@ def test_the_deviation_is_that_of_resampled_items() -> None:
 def test_a_resample_counts_copies_as_equal_ranks() -> None:
     """Weighted sums over items are what the resampled items themselves would give."""
     scores, bits = drawn(n=30, L=2, ties=True)
-    ((*_, counts),) = (list(resampled_counts(30, 1, seed=3)),)
+    (counts,) = resampled_counts(30, 1, seed=3)
     rows = torch.repeat_interleave(torch.arange(30), counts[:, 0].long())
-    from mtcon_ray.evaluation.average_precision import _weighted
-
     weighted = _weighted(scores, bits, counts.double())[:, 0]
     torch.testing.assert_close(weighted, tie_aware_average_precision(scores[rows], bits[rows]))
 

@@ -37,9 +37,7 @@ def test_what_is_unknown_counts_neither_way() -> None:
     partly[~known] = UNKNOWN
     zero = torch.zeros(1)
     assert f1_scores(scores, partly, zero) == f1_scores(scores[known], bits[known], zero)
-    assert torch.equal(
-        best_thresholds(scores, partly), best_thresholds(scores[known], bits[known])
-    )
+    assert torch.equal(best_thresholds(scores, partly), best_thresholds(scores[known], bits[known]))
 
 
 def test_thresholds_give_the_best_f1_that_a_cut_can_give() -> None:

@@ -40,7 +40,7 @@ def test_is_sklearn_s_ridge() -> None:
 
 def test_the_scale_of_features_does_not_matter() -> None:
     train = data()
-    larger = LabelledFeatures(train.features * 1000, train.labels)
+    larger = LabelledFeatures(train.features * 1024, train.labels)
     one = train_number_probe("price", train, (0.03,)).predictions(train.features)
     other = train_number_probe("price", larger, (0.03,)).predictions(larger.features)
     torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-8)

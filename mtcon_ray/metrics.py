@@ -5,6 +5,8 @@ The step of a metric is the epoch, counted from 1.
 """
 
 import re
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from mtcon_ray.errors import SpecError
 
@@ -12,6 +14,9 @@ LOSS = "loss"
 LEARNING_RATE = "lr"
 IMAGES_PER_SECOND = "images_per_second"
 OBJECTIVE = "val/accuracy"
+# By kind of label: accuracy of classes, mean average precision of a set, R^2 of a number.
+SCORES = {"classes": "accuracy", "set": "map", "number": "r2"}
+TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}
 
 
 def loss(task: str) -> str:
@@ -37,6 +42,47 @@ def accuracy(split: str, label: str) -> str:
 def accuracy_std(split: str, label: str) -> str:
     """Bootstrap standard deviation of that accuracy."""
     return f"{split}/accuracy_std/{label}"
+
+
+def score(kind: str, split: str, label: str) -> str:
+    """What stands for a label of a kind: accuracy of classes, map of a set, r2 of a number."""
+    return f"{split}/{SCORES[kind]}/{label}"
+
+
+def score_std(kind: str, split: str, label: str) -> str:
+    """Bootstrap standard deviation of that score."""
+    return f"{split}/{SCORES[kind]}_std/{label}"
+
+
+def average_precision(split: str, label: str) -> str:
+    """Mean over a set's labels of the tie-aware average precision, beside `map`."""
+    return f"{split}/map_tie_aware/{label}"
+
+
+def f1(split: str, mean: str, label: str) -> str:
+    """F1 of a label set; mean is `micro`, `macro` or `sample`."""
+    return f"{split}/f1_{mean}/{label}"
+
+
+def title(kind: str) -> str:
+    """What people call the score of a kind of label."""
+    return TITLES[kind]
+
+
+class Reading(NamedTuple):
+    """The score that was tracked for a label and its deviation; None where there is none."""
+
+    value: float | None
+    std: float | None
+
+
+def reading(values: Mapping[str, float], split: str, label: str) -> Reading:
+    """What metrics say of a label, whatever its kind; label is a slug."""
+    for kind in SCORES:
+        value, std = (values.get(name(kind, split, label)) for name in (score, score_std))
+        if value is not None or std is not None:
+            return Reading(value, std)
+    return Reading(None, None)
 
 
 def slug(column: str) -> str:

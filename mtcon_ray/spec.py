@@ -23,10 +23,16 @@ from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.training.spec import TrainSpec
 
 # Fields whose keys are the user's own, so that a dotted path ends in one key.
-OPEN_KEYS = ("search.space", "data.label_noise")
+OPEN_KEYS = ("search.space", "data.label_noise", "method.temperature_by_task")
 # Sections that say how a sweep is run, not what a trial is.
 # Paths given on a command line start where the command was given, not beside the spec.
-PATHS = ("data.csv", "data.images", "model.encoder.weights", "storage.root")
+PATHS = (
+    "data.csv",
+    "data.images",
+    "data.attributes",
+    "model.encoder.weights",
+    "storage.root",
+)
 NOT_SEARCHABLE = ("version", "name", "search", "resources", "tracking", "storage")
 MAX_SPEC_BYTES = 1_000_000
 

@@ -23,11 +23,11 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
 
 
 def data_lines(spec: RunSpec, plan: Plan) -> list[tuple[str, str]]:
-    """Items by split, and every label with its number of classes."""
+    """Items by split, and every label with its kind and number of classes."""
     items = ", ".join(f"{count:,} {split}" for split, count in plan.num_items.items())
-    lines = [("items", items), ("tasks", _labels(spec.data.tasks, plan))]
+    lines = [("items", items), ("tasks", _labels(spec.data.tasks, spec, plan))]
     if spec.data.held_out:
-        lines.append(("held out", _labels(spec.data.held_out, plan)))
+        lines.append(("held out", _labels(spec.data.held_out, spec, plan)))
     return lines
 
 
@@ -61,5 +61,14 @@ def _first_lines(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "first to run" if i == 0 else "", configuration(point)
 
 
-def _labels(columns: tuple[str, ...], plan: Plan) -> str:
-    return ", ".join(f"{column} ({plan.classes[column]} classes)" for column in columns)
+def _labels(columns: tuple[str, ...], spec: RunSpec, plan: Plan) -> str:
+    def extent(column: str) -> str:
+        match spec.data.kind_of(column):
+            case "classes":
+                return f"{plan.classes[column]} classes"
+            case "set":
+                return f"{plan.classes[column]} labels"
+            case "number":
+                return "a number"
+
+    return ", ".join(f"{column} ({extent(column)})" for column in columns)

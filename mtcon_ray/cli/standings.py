@@ -15,11 +15,13 @@ NUM_LEADERS = 10
 
 def leaderboard(results: SweepResults, limit: int | None = NUM_LEADERS) -> list[str]:
     """Trials from best to worst, with the accuracy of their last probe and of each task on test."""
-    tasks = [metrics.slug(task) for task in results.spec.data.tasks]
+    data = results.spec.data
+    tasks = {metrics.slug(task): metrics.title(data.kind_of(task)) for task in data.tasks}
     shown = results.ranked()[:limit]
     seeds = ["seed"] if results.spec.search.repeats > 1 else []
     header = ["#", "trial", "configuration", *seeds, "epochs", "val/accuracy"]
-    header += [f"test {task}" for task in tasks] + ["state"]
+    header += [f"test {t}" + (f" ({w})" if w != "accuracy" else "") for t, w in tasks.items()]
+    header += ["state"]
     rows = []
     for place, trial in enumerate(shown, 1):
         values = last_metrics(trial)
@@ -31,7 +33,7 @@ def leaderboard(results: SweepResults, limit: int | None = NUM_LEADERS) -> list[
                 *([str(trial.seed)] if seeds else []),
                 f"{trial.last_epoch}/{trial.epochs}",
                 accuracy(trial.value),
-                *(accuracy(values.get(metrics.accuracy("test", task))) for task in tasks),
+                *(accuracy(metrics.reading(values, "test", task).value) for task in tasks),
                 _state(trial),
             ]
         )
@@ -40,19 +42,30 @@ def leaderboard(results: SweepResults, limit: int | None = NUM_LEADERS) -> list[
 
 
 def accuracies(spec: RunSpec, classes: dict[str, int], values: dict[str, float]) -> list[str]:
-    """A line per label that was measured: classes, accuracy and its bootstrap deviation."""
+    """A line per label that was measured: classes, accuracy and its bootstrap deviation.
+
+    Of a label set the mean average precision, of a number R^2.
+    """
     rows = []
     for split, what, columns in (
         ("test", "test", spec.data.tasks),
         ("heldout", "held out", spec.data.held_out),
     ):
         for column in columns:
-            name = metrics.slug(column)
-            value = values.get(metrics.accuracy(split, name))
-            if value is not None:
-                deviation = values.get(metrics.accuracy_std(split, name))
-                count = str(classes.get(column, "?"))
-                rows.append([what, column, count, accuracy(value, deviation)])
+            found = metrics.reading(values, split, metrics.slug(column))
+            if found.value is not None:
+                kind = spec.data.kind_of(column)
+                title = metrics.title(kind)
+                count = f"{classes.get(column, '?')}{' labels' if kind == 'set' else ''}"
+                score = accuracy(found.value, found.std)
+                rows.append(
+                    [
+                        what,
+                        column,
+                        "-" if kind == "number" else count,
+                        score if kind == "classes" else f"{title} {score}",
+                    ]
+                )
     return table(["", "label", "classes", "accuracy"], rows, right=[2]) if rows else []
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 from torch import Tensor
 
 MISSING = -1
+UNKNOWN_BIT = 255  # in a label set, which is uint8
 
 # What a task's labels are: one of several classes, a set of labels, or a number.
 Kind = Literal["classes", "set", "number"]
@@ -22,8 +23,9 @@ class Batch:
     """Labels of the B items of one global step, on the training device.
 
     labels[task] is int64 [B], MISSING (-1) where unknown; label_sets[task] uint8 [B, L] of 0 and
-    1, UNKNOWN_BIT where unknown; numbers[task] float32 [B], NaN where unknown. In a batch of
-    triplets condition is int64 [B], the task by which each was drawn, as an index of the tasks.
+    1, UNKNOWN_BIT where unknown; numbers[task] float32 [B], NaN where unknown, standardised: in
+    deviations from the mean, both of the training split. In a batch of triplets condition is
+    int64 [B], the task by which each was drawn, as an index of the tasks.
     The views themselves stay with the rank that made them; labels are whole on every rank,
     because a contrastive loss needs all.
     """

@@ -1,16 +1,15 @@
 """A CSV of strings whose every cell can be pointed at: its row as a spreadsheet counts it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from mtcon_ray.data.batch import MISSING
+from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.errors import DataError, nearest
 
-UNKNOWN_BIT = 255
 BITS = {"": UNKNOWN_BIT, "0": 0, "1": 1, "-1": 0, "0.0": 0, "1.0": 1, "-1.0": 0}
 
 
@@ -56,6 +55,38 @@ def read_csv(path: Path) -> CsvFile:
     body = cells[1:][filled]
     columns = {name: body[:, place] for place, name in enumerate(header)}
     return CsvFile(path, columns, filled + 2)
+
+
+def join_attributes(table: CsvFile, images: np.ndarray, path: Path) -> CsvFile:
+    """The table with a column for each attribute of a file in CelebA's format.
+
+    Line 1 is the number of images, line 2 the attributes' names, every other line an image's
+    file name and its 1 or -1 for each (METHODS 13.4). Items are found by the file name in
+    `images`; one that the file lacks has empty cells. Raises DataError.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"data.attributes must be a readable text file: {error}") from None
+    if len(lines) < 2:
+        raise DataError(f"{path} must have a line of names below its first, got {len(lines)} lines")
+    names = lines[1].split()
+    values: dict[str, list[str]] = {}
+    for number, line in enumerate(lines[2:], 3):
+        image, *bits = line.split() or [""]
+        if image and len(bits) != len(names):
+            raise DataError(
+                f"line {number} of {path} must have a name and {len(names)} values, "
+                f"got {len(bits)} values"
+            )
+        values[image] = bits
+    twice = sorted({n for n in names if n in table.columns or names.count(n) > 1})
+    if twice:
+        raise DataError(f"attributes of {path} must have names of their own, got {twice[0]!r}")
+    unknown = [""] * len(names)
+    found = [values.get(str(image).rpartition("/")[2], unknown) for image in images]
+    cells = np.array(found, dtype=object).reshape(len(images), len(names))
+    return replace(table, columns=table.columns | dict(zip(names, cells.T, strict=True)))
 
 
 def _cells(path: Path) -> np.ndarray:

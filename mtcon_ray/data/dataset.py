@@ -87,7 +87,8 @@ def _read_table(source: DataSource) -> LabelTable:
     table = source.read_labels()
     if spec.held_out_top_k is not None:
         for column in spec.held_out:
-            table = _keep_most_frequent(table, column, spec.held_out_top_k)
+            if column in table.labels:
+                table = _keep_most_frequent(table, column, spec.held_out_top_k)
     _check(table, spec)
     table = replace(table, warnings=(*table.warnings, *_unseen_classes(table)))
     return add_label_noise(table, spec.label_noise, spec.label_noise_splits, source.seed)
@@ -113,36 +114,58 @@ def _check(table: LabelTable, spec: DataSpec) -> None:
         if len(table.rows(split)) == 0:
             counts = ", ".join(f"{name} {len(table.rows(name))}" for name in SPLITS)
             raise DataError(f"each split must have images, got none in {split} ({counts})")
-    for column in (*spec.tasks, *spec.held_out):
-        codes, classes = table.labels[column], table.classes[column]
-        if (codes == MISSING).all():
-            raise DataError(f"label column {column!r} must have labels, got only empty cells")
+    for name in (*spec.tasks, *spec.held_out):
+        what = f"{_WHAT[table.kind_of(name)]} {name!r}"
+        known = table.known(name)
+        if not known.any():
+            raise DataError(f"{what} must have labels, got only empty cells")
+        _check_varies(table, name, what)
         for split in SPLITS:
-            found = np.unique(codes[table.rows(split)])
-            found = found[found != MISSING]
-            if split == "train" and len(found) < 2:
-                got = f"only {classes[found[0]]!r}" if len(found) else "no label"
-                raise DataError(
-                    f"label column {column!r} must have at least two classes in the train split, "
-                    f"got {got}; take it out of data.tasks and data.held_out"
-                )
-            if len(found) == 0:
-                raise DataError(
-                    f"label column {column!r} must have labels in the {split} split, got none"
-                )
+            if not known[table.rows(split)].any():
+                raise DataError(f"{what} must have labels in the {split} split, got none")
+
+
+_WHAT = {"classes": "label column", "set": "label set", "number": "column of numbers"}
+
+
+def _check_varies(table: LabelTable, name: str, what: str) -> None:
+    """Raises DataError where the train split holds nothing to tell apart."""
+    train = table.rows("train")
+    values = train[table.known(name)[train]]
+    way_out = "take it out of data.tasks and data.held_out"
+    match table.kind_of(name):
+        case "classes":
+            rule, found = "at least two classes", np.unique(table.labels[name][values])
+            got = f"only {table.classes[name][found[0]]!r}" if len(found) else "no label"
+            varies = len(found) > 1
+        case "set":
+            rule, bits = "a label that varies", table.multi_hot[name][values]
+            varies = bool(((bits == 0).any(axis=0) & (bits == 1).any(axis=0)).any())
+            got = "the same in all items" if len(bits) else "no label"
+        case _:
+            rule, found = "two different numbers", np.unique(table.continuous[name][values])
+            varies = len(found) > 1
+            got = f"only {found[0]:g}" if len(found) else "no number"
+    if not varies:
+        raise DataError(f"{what} must have {rule} in the train split, got {got}; {way_out}")
 
 
 def _unseen_classes(table: LabelTable) -> list[str]:
-    """A warning for each label column with classes that no train item has."""
+    """A warning for each name with classes, or labels of a set, that no train item has."""
+    train = table.rows("train")
     warnings = []
-    for column, classes in table.classes.items():
-        seen = set(table.labels[column][table.rows("train")].tolist())
-        unseen = [name for code, name in enumerate(classes) if code not in seen]
+    for name, classes in (table.classes | table.multi_hot_names).items():
+        if name in table.labels:
+            seen = set(table.labels[name][train].tolist())
+        else:
+            seen = set(np.flatnonzero((table.multi_hot[name][train] == 1).any(axis=0)).tolist())
+        unseen = [label for code, label in enumerate(classes) if code not in seen]
         if unseen:
             shown = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
+            kind = "classes" if name in table.labels else "labels"
             warnings.append(
-                f"label column {column!r}: {len(unseen)} of {len(classes)} classes are not in the "
-                f"train split and cannot be predicted ({shown})"
+                f"{_WHAT[table.kind_of(name)]} {name!r}: {len(unseen)} of {len(classes)} {kind} "
+                f"are not in the train split and cannot be predicted ({shown})"
             )
     return warnings
 

@@ -21,6 +21,17 @@ FACTORS = {
     "tilt": ("0", "30", "60", "90"),
     "mark": ("bars", "disc", "plus", "ring"),
 }
+# Facts that follow from a factor's class; being large follows from the size.
+ATTRIBUTES = {
+    "angular": ("shape", ("cross", "hourglass", "rectangle", "triangle")),
+    "convex": ("shape", ("ellipse", "rectangle", "triangle")),
+    "warm": ("colour", ("magenta", "red", "yellow")),
+    "primary": ("colour", ("blue", "green", "red")),
+    "patterned": ("texture", ("checks", "dots", "stripes")),
+    "lined": ("texture", ("checks", "stripes")),
+    "steep": ("tilt", ("60", "90")),
+}
+LARGE = 0.4
 HUES = {"red": 0, "yellow": 1 / 6, "green": 2 / 6, "cyan": 3 / 6, "blue": 4 / 6, "magenta": 5 / 6}
 
 Colour = tuple[int, int, int]
@@ -40,11 +51,7 @@ def draw(factors: dict[str, str], size: int, nuisances: Nuisances, seed: list[in
     """One picture, uint8 [size, size, 3], the same for the same arguments."""
     rng = np.random.default_rng(seed)
     side = size * SUPERSAMPLING
-    canvas = _background(rng, side)
-    for _ in range(nuisances.clutter):
-        _blob(canvas, rng)
-    centre = rng.uniform(0.36, 0.64, 2)
-    length = rng.uniform(0.36, 0.44)
+    canvas, centre, length = _begin(rng, side, nuisances.clutter)
     turn = math.radians(float(factors["tilt"]) + rng.uniform(-6, 6)) * rng.choice([-1, 1])
     body = _body(factors["shape"], centre, length, turn, side)
     hue = HUES[factors["colour"]] + rng.uniform(-0.06, 0.06)
@@ -58,6 +65,21 @@ def draw(factors: dict[str, str], size: int, nuisances: Nuisances, seed: list[in
     pixels = np.asarray(canvas.reduce(SUPERSAMPLING), dtype=np.float32)
     pixels = pixels + rng.standard_normal(pixels.shape, dtype=np.float32) * (255 * nuisances.noise)
     return pixels.clip(0, 255).astype(np.uint8)
+
+
+def object_size(clutter: int, seed: list[int]) -> float:
+    """Half the length of a picture's object, a share of the picture's side: in [0.36, 0.44)."""
+    return _begin(np.random.default_rng(seed), SUPERSAMPLING, clutter)[2]
+
+
+def _begin(
+    rng: np.random.Generator, side: int, clutter: int
+) -> tuple[Image.Image, np.ndarray, float]:
+    """What lies behind the object, the object's centre and half its length."""
+    canvas = _background(rng, side)
+    for _ in range(clutter):
+        _blob(canvas, rng)
+    return canvas, rng.uniform(0.36, 0.64, 2), rng.uniform(0.36, 0.44)
 
 
 def _colour(hue: float, saturation: float, value: float) -> Colour:

@@ -1,7 +1,13 @@
 """How far an accuracy would move with another draw of the test items (METHODS 12.5)."""
 
+from collections.abc import Iterator
+
 import numpy as np
+import torch
 from torch import Tensor
+
+# Counts that are held at a time, 4 bytes each and 8 more while they are drawn.
+MOST_COUNTS = 2**23
 
 
 def bootstrap_std(correct: Tensor, resamples: int, seed: int) -> float:
@@ -17,3 +23,16 @@ def bootstrap_std(correct: Tensor, resamples: int, seed: int) -> float:
     draws_K2 = np.random.default_rng(seed).multinomial(n, [1 - right / n, right / n], resamples)
     accuracy_K = draws_K2 @ np.array([0.0, 1.0]) / n
     return float(accuracy_K.std(ddof=1))
+
+
+def resampled_counts(n: int, resamples: int, seed: int) -> Iterator[Tensor]:
+    """How often each of n items is drawn in each of K resamples, float32 [n, K] on the CPU.
+
+    All resamples at once, or in portions that fit into memory.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    portion = max(1, MOST_COUNTS // n)
+    for start in range(0, resamples, portion):
+        K = min(portion, resamples - start)
+        drawn_nK = torch.randint(n, (n, K), generator=generator)
+        yield torch.zeros(n, K).scatter_add_(0, drawn_nK, torch.ones(1, 1).expand(n, K))

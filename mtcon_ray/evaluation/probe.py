@@ -6,7 +6,7 @@ probe is, to rounding, what training it alone would give, whatever stands beside
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,13 +20,21 @@ from mtcon_ray.evaluation.spec import ProbeSpec
 
 @dataclass(frozen=True)
 class LabelledFeatures:
-    """Features [n, D] of n items, and their labels: int64 [n] by name, MISSING where unknown."""
+    """Features [n, D] of n items, and their labels by name.
+
+    Those are int64 [n], MISSING where unknown; of sets uint8 [n, L], UNKNOWN_BIT where unknown;
+    of numbers float64 [n], NaN where unknown.
+    """
 
     features: Tensor
     labels: dict[str, Tensor]
 
+    def of(self, labels: Iterable[str]) -> "LabelledFeatures":
+        """The same items with these labels alone."""
+        return LabelledFeatures(self.features, {label: self.labels[label] for label in labels})
+
     def known(self, label: str) -> "LabelledFeatures":
-        """The items whose value of this label is known, with that label alone."""
+        """The items whose class of this label is known, with that label alone."""
         is_known = self.labels[label] != MISSING
         return LabelledFeatures(self.features[is_known], {label: self.labels[label][is_known]})
 

@@ -1,8 +1,12 @@
 """The `evaluate` section."""
 
+from typing import Annotated, Literal
+
 from pydantic import Field
 
 from mtcon_ray.registry import Spec
+
+Penalty = Annotated[float, Field(gt=0, le=1e6)]
 
 
 class ShortProbeSpec(Spec):
@@ -17,7 +21,7 @@ class ShortProbeSpec(Spec):
 
 
 class ProbeSpec(Spec):
-    """The linear probe of the reported accuracies (METHODS 12)."""
+    """The linear probe of the reported accuracies (METHODS 12); numbers have a ridge regression."""
 
     epochs: int = Field(20, ge=1, description="passes over the training split")
     batch_size: int = Field(64, ge=1, description="items per step")
@@ -26,11 +30,39 @@ class ProbeSpec(Spec):
     weight_decay: float = Field(0.0, ge=0, description="of SGD")
 
 
+class LabelSetsSpec(Spec):
+    """What the probe of a label set has beyond the others' (METHODS 10.4)."""
+
+    loss: Literal["bce", "asymmetric"] = Field(
+        "bce", description="binary cross-entropy; asymmetric: gamma 4 and 0, clip 0.05"
+    )
+    ema: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="also average the weights so (MultiSupCon: 0.9997); the better on val counts",
+    )
+
+
+class NumbersSpec(Spec):
+    """The ridge regression that probes a number."""
+
+    penalties: tuple[Penalty, ...] = Field(
+        (1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
+        min_length=1,
+        max_length=20,
+        description="shares of the features' mean variance, chosen on val; during training the "
+        "middle one",
+    )
+
+
 class EvaluateSpec(Spec):
     """When and how the frozen encoder is probed."""
 
     every: int = Field(1, ge=1, description="epochs between validation probes; the last always")
     short_probe: ShortProbeSpec = ShortProbeSpec()
     probe: ProbeSpec = ProbeSpec()
+    label_sets: LabelSetsSpec = LabelSetsSpec()
+    numbers: NumbersSpec = NumbersSpec()
     bootstrap: int = Field(1000, ge=10, le=1_000_000, description="resamples behind a deviation")
     batch_size: int = Field(256, ge=1, description="images per forward pass of the encoder")

@@ -1,6 +1,7 @@
 """The mathematics alone, for people who bring their own training loop.
 
-`z` is [B, V, D] with unit rows, labels are int64 [B] with -1 where unknown; losses are in nats.
+`z` is [B, V, D] with unit rows, labels are int64 [B] with -1 where unknown, label sets [B, L];
+losses are in nats.
 All take `reduction`: "mean" and "sum" over anchors give a scalar, "none" gives [B, V], 0 where
 an anchor has no partner. `average_over` says what a mean divides by: anchors that have a partner
 ("valid") or all of them ("all").
@@ -16,8 +17,9 @@ from torch import Tensor
 
 from mtcon_ray.losses.contrastive import contrastive
 from mtcon_ray.losses.relations import EqualLabel, OwnView
+from mtcon_ray.losses.similarity import LabelSets, is_known
 
-__all__ = ["mtcon", "nt_xent", "supcon"]
+__all__ = ["mtcon", "multisupcon", "nt_xent", "supcon"]
 
 
 def nt_xent(
@@ -104,6 +106,50 @@ def mtcon(
     if log_variance is None:
         return total
     return total + torch.stack([log_variance[task] for task in losses]).sum()
+
+
+def multisupcon(
+    z: Tensor,
+    label_sets: Tensor,
+    *,
+    temperature: float,
+    threshold: float,
+    reduction: str = "mean",
+    average_over: str = "valid",
+    missing: str = "skip",
+) -> Tensor:
+    """MultiSupCon's loss: partners overlap by the threshold, weighed by the overlap (METHODS 10.1).
+
+    label_sets is [B, L] of 0 and 1, or of counts; what is unknown is 255 in uint8, -1 in any
+    other type. The overlap is Jaccard's (of counts the weighted one) on the labels known in
+    both; sets that are empty there are equal. An item without any known label is treated as
+    supcon treats one without label. The normaliser is the number of partners.
+
+    >>> z = torch.eye(2)[:, None].expand(2, 2, 2)
+    >>> sets = torch.tensor([[1, 1, 0], [1, 0, 0]])  # they overlap by a half
+    >>> round(multisupcon(z, sets, temperature=0.5, threshold=0.5).item(), 4)
+    0.8264
+    >>> round(multisupcon(z, sets, temperature=0.5, threshold=1.0).item(), 4)
+    0.2395
+    """
+    check_rows(z)
+    check_missing(missing)
+    if label_sets.ndim != 2 or label_sets.shape[0] != z.shape[0]:
+        shape = list(label_sets.shape)
+        raise ValueError(f"label_sets must have shape [{z.shape[0]}, L], got {shape}")
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"threshold must lie in [0, 1], got {threshold}")
+    known = label_sets[is_known(label_sets)]
+    bad = known[~(known >= 0) | known.isinf()]
+    if len(bad):
+        raise ValueError(f"label_sets must hold 0, 1, counts or what is unknown, got {bad[0]}")
+    return contrastive(
+        z,
+        LabelSets(label_sets, threshold=threshold, counts=bool((known > 1).any()), missing=missing),
+        temperature=temperature,
+        reduction=reduction,
+        average_over=average_over,
+    )
 
 
 def check_rows(z: Tensor, name: str = "z") -> None:

@@ -1,17 +1,20 @@
 """MTCon, which its first paper calls MSCon: one head per task, weighed by learned uncertainty.
 
 Equal label per head, one fixed temperature, 1/sigma^2 learned per task (METHODS 4, 5); with
-equal weights it is MTCon-s, and CCN by another name (METHODS 3).
+equal weights it is MTCon-s, and CCN by another name (METHODS 3). A head's relation follows from
+its task's kind, so that one run may hold classes, label sets (METHODS 10.1) and numbers.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.errors import nearest
 from mtcon_ray.losses.calibrated import CalibratedVariance
 from mtcon_ray.losses.relations import EqualLabel, Relation
+from mtcon_ray.losses.similarity import LabelSets, Near
 from mtcon_ray.losses.weighting import (
     EqualWeights,
     LearnedTemperature,
@@ -20,13 +23,15 @@ from mtcon_ray.losses.weighting import (
 )
 from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec
 
+Temperature = Annotated[float, Field(gt=0, le=100)]
+
 
 @METHODS.register("mtcon")
 class MTCon(ContrastiveMethod):
-    """Sum over tasks of exp(-s) SupCon(head of the task) + s."""
+    """Sum over tasks of exp(-s) L(head of the task) + s."""
 
     class Spec(ContrastiveSpec):
-        """One supervised contrastive head per task."""
+        """One contrastive head per task, supervised by its classes, label sets or numbers."""
 
         name: Literal["mtcon"] = "mtcon"
         weighting: Literal["learned", "equal", "calibrated", "temperature"] = Field(
@@ -41,11 +46,27 @@ class MTCon(ContrastiveMethod):
             "skip", description="an item without label: no partner, or its own other views"
         )
 
+        threshold: float = Field(
+            0.3, ge=0, le=1, description="of tasks that are label sets: partners' Jaccard overlap"
+        )
+        bandwidth: float = Field(
+            0.5,
+            gt=0,
+            le=100,
+            description="of tasks that are numbers: the kernel's, in deviations of the train split",
+        )
+        temperature_by_task: dict[str, Temperature] = Field(
+            {}, description="task to its own temperature; the others have `temperature`"
+        )
+
         def check(self, problem: Problem) -> None:
             super().check(problem)
-            others = [t for t, kind in problem.kinds.items() if kind != "classes"]
-            if others:
-                raise ValueError(f"data.tasks must be columns of classes, got {others}")
+            for task in self.temperature_by_task:
+                if task not in problem.tasks:
+                    raise ValueError(
+                        f"temperature_by_task must name tasks of data.tasks {list(problem.tasks)}, "
+                        f"got {task!r}{nearest(task, problem.tasks)}"
+                    )
 
     spec: Spec
 
@@ -61,10 +82,19 @@ class MTCon(ContrastiveMethod):
                 return LearnedVariance(self.tasks, normalise=self.spec.normalise_weights)
 
     def temperature(self, head: str) -> float | Tensor:
-        fixed = super().temperature(head)
+        fixed = self.spec.temperature_by_task.get(head, self.spec.temperature)
         if isinstance(self.weighting, LearnedTemperature):
             return fixed * self.weighting.factor(head)
         return fixed
 
     def relation(self, head: str, batch: Batch) -> Relation:
-        return EqualLabel(batch.labels[head], missing=self.spec.missing)
+        spec = self.spec
+        match self.problem.kinds[head]:
+            case "classes":
+                return EqualLabel(batch.labels[head], missing=spec.missing)
+            case "set":
+                sets_BL = batch.label_sets[head]
+                return LabelSets(sets_BL, threshold=spec.threshold, missing=spec.missing)
+            case "number":
+                numbers_B = batch.numbers[head]
+                return Near(numbers_B, bandwidth=spec.bandwidth, missing=spec.missing)

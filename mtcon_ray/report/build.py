@@ -16,7 +16,7 @@ from mtcon_ray.report import page
 from mtcon_ray.report.figures import course_figure, epochs_figure, importance_figure
 from mtcon_ray.report.parameters import parameter_figure
 from mtcon_ray.report.standing import probe_values
-from mtcon_ray.report.text import commands
+from mtcon_ray.report.text import commands, label_title, score_word
 from mtcon_ray.results import SweepResults
 from mtcon_ray.tracking.spool import Event, Spool
 
@@ -60,20 +60,21 @@ def build_report(
 
 def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn]:
     """The figures for which there is something to show, in the page's order."""
+    word = score_word(results.spec)
     if any(probe_values(t) and t.status != "FAILED" for t in results.trials):
         for i, path in enumerate(results.spec.search.space):
             yield Drawn(
                 f"parameter-{i}-{slug(path)}.png",
-                f"Accuracy against {path}",
-                "Validation accuracy at each trial's last epoch. Bars: ± one bootstrap deviation. "
+                f"{word.capitalize()} against {path}",
+                f"Validation {word} at each trial's last epoch. Bars: ± one bootstrap deviation. "
                 "Hollow points had less than their full budget and cannot win.",
                 parameter_figure(results, path),
             )
     if any(probe_values(t) for t in results.trials):
         yield Drawn(
             "epochs.png",
-            "Accuracy while training",
-            "Mean validation accuracy of every trial by epoch, the winner on top.",
+            f"{word.capitalize()} while training",
+            f"Mean validation {word} of every trial by epoch, the winner on top.",
             epochs_figure(results),
         )
     if results.winner is not None:
@@ -111,6 +112,8 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         figures=figures,
         leaderboard=page.leaderboard(results),
         accuracies=page.accuracies(results),
+        score=score_word(results.spec),
+        task_titles=[label_title(results.spec, task) for task in results.spec.data.tasks],
         repeats=page.repeats(results) if results.spec.search.repeats > 1 else [],
         failures=page.failures(results),
         commands=commands(results, results.folder / places.SPEC_FILE),

@@ -9,6 +9,7 @@ from matplotlib.lines import Line2D
 
 from mtcon_ray import metrics
 from mtcon_ray.report import drawing
+from mtcon_ray.report.text import score_word
 from mtcon_ray.results import SweepResults, TrialResult
 
 Points = list[tuple[int, float]]
@@ -24,7 +25,7 @@ ENDS = {"full budget": "o", "stopped early or unfinished": "o", "failed": "x", "
 
 
 def epochs_figure(results: SweepResults) -> bytes:
-    """Mean validation accuracy of every trial against its epochs, the winner on top."""
+    """Mean validation score of every trial against its epochs, the winner on top."""
     winner, present = results.winner, set()
     faint = 0.5 if len(results.trials) > CROWD else 1.0
     with drawing.styled():
@@ -41,7 +42,7 @@ def epochs_figure(results: SweepResults) -> bytes:
                     **_end(kind, len(points)),
                 )
         axes.set_xlabel("epoch")
-        axes.set_ylabel("mean validation accuracy (fraction)")
+        axes.set_ylabel(f"mean validation {score_word(results.spec)} (fraction)")
         drawing.count_axis(axes)
         handles = [
             Line2D([], [], label=kind, **look, **_end(kind, 1))
@@ -104,11 +105,16 @@ def _courses(
     def of_tasks(name: Callable[[str], str]) -> dict[str, Points]:
         return {task: series(trial, name(metrics.slug(task))) for task in tasks}
 
+    def of_kind(kind: str) -> dict[str, Points]:
+        return of_tasks(partial(metrics.score, kind, "val"))
+
     losses = of_tasks(metrics.loss)
     if not any(losses.values()):
         losses = {"all tasks": series(trial, metrics.LOSS)}
     courses = {
-        "validation accuracy": (of_tasks(partial(metrics.accuracy, "val")), "accuracy (fraction)"),
+        "validation accuracy": (of_kind("classes"), "accuracy (fraction)"),
+        "validation mAP": (of_kind("set"), "mAP (fraction)"),
+        "validation R²": (of_kind("number"), "R² (fraction)"),
         "loss": (losses, "loss (nats per anchor)"),
         "sigma": (of_tasks(metrics.sigma), "sigma (no unit)"),
         "weight": (of_tasks(metrics.weight), "weight (no unit)"),

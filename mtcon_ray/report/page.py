@@ -1,12 +1,11 @@
 """What stands on the page, as plain text for the template."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
 from mtcon_ray import metrics
 from mtcon_ray.report.standing import (
-    Configuration,
     configurations,
     deviation,
     final_values,
@@ -14,7 +13,14 @@ from mtcon_ray.report.standing import (
     probe_values,
     verdict,
 )
-from mtcon_ray.report.text import accuracy_text, duration_text, params_text, value_text
+from mtcon_ray.report.text import (
+    accuracy_text,
+    duration_text,
+    label_title,
+    params_text,
+    score_word,
+    value_text,
+)
 from mtcon_ray.results import SweepResults, TrialResult
 
 STATUS = {
@@ -42,7 +48,7 @@ def headline(results: SweepResults) -> tuple[str, str]:
         value = accuracy_text(winner.value, deviation(winner, results.spec.data.tasks))
     else:
         value = f"{accuracy_text(best.value, best.spread)} (mean and deviation over {seeds} seeds)"
-    start = f"{who} won with a mean validation accuracy of {value}"
+    start = f"{who} won with a mean validation {score_word(results.spec)} of {value}"
     lead = margin(results)
     if lead is None:
         start = start.replace(" won with ", " reached ", 1) if not winner.params else start
@@ -107,7 +113,10 @@ def leaderboard(results: SweepResults) -> list[dict[str, Any]]:
 
 
 def accuracies(results: SweepResults) -> list[dict[str, str]]:
-    """A row for each label of the winner: classes, chance, accuracy, mean over seeds."""
+    """A row for each label of the winner: classes, chance, accuracy, mean over seeds.
+
+    Of a label set the mean average precision stands for the accuracy, of a number R^2.
+    """
     winner = results.winner
     if winner is None:
         return []
@@ -116,16 +125,17 @@ def accuracies(results: SweepResults) -> list[dict[str, str]]:
     seeds = [final_values(t) for t in configurations(results)[0].trials]
     rows = []
     for role, split, label in labels:
-        name = metrics.accuracy(split, metrics.slug(label))
-        known = [values[name] for values in seeds if name in values]
-        classes = results.plan.get("classes", {}).get(label)
+        found = [_reading(values, split, label)[0] for values in seeds]
+        known = [value for value in found if value is not None]
+        kind = results.spec.data.kind_of(label)
+        classes = results.plan.get("classes", {}).get(label) if kind != "number" else None
         if known:
             rows.append(
                 {
-                    "label": label,
+                    "label": label_title(results.spec, label),
                     "role": role,
-                    "classes": str(classes or "—"),
-                    "chance": accuracy_text(1 / classes if classes else None),
+                    "classes": f"{classes or '—'}{' labels' if kind == 'set' else ''}",
+                    "chance": accuracy_text(1 / classes if classes and kind == "classes" else None),
                     "accuracy": accuracy_text(*_reading(final_values(winner), split, label)),
                     "seeds": _mean_text(known),
                 }
@@ -136,17 +146,19 @@ def accuracies(results: SweepResults) -> list[dict[str, str]]:
 def repeats(results: SweepResults) -> list[dict[str, Any]]:
     """A row for each configuration: mean and deviation over its seeds."""
 
-    def over_seeds(configuration: Configuration, name: str) -> str:
-        values = [probe_values(t).get(name) for t in configuration.trials]
+    def over_seeds(values: Iterable[float | None]) -> str:
         return _mean_text([v for v in values if v is not None])
 
-    names = [metrics.accuracy("val", metrics.slug(t)) for t in results.spec.data.tasks]
+    tasks = results.spec.data.tasks
     return [
         {
             "params": [value_text(v) for v in configuration.params.values()],
             "seeds": str(len(configuration.trials)),
-            "value": over_seeds(configuration, metrics.OBJECTIVE),
-            "tasks": [over_seeds(configuration, name) for name in names],
+            "value": over_seeds(_value(t) for t in configuration.trials),
+            "tasks": [
+                over_seeds(_reading(probe_values(t), "val", task)[0] for t in configuration.trials)
+                for task in tasks
+            ],
         }
         for configuration in configurations(results)
     ]
@@ -171,11 +183,8 @@ def _value(trial: TrialResult) -> float | None:
     return probe_values(trial).get(metrics.OBJECTIVE)
 
 
-def _reading(
-    values: Mapping[str, float], split: str, label: str
-) -> tuple[float | None, float | None]:
-    slug = metrics.slug(label)
-    return values.get(metrics.accuracy(split, slug)), values.get(metrics.accuracy_std(split, slug))
+def _reading(values: Mapping[str, float], split: str, label: str) -> metrics.Reading:
+    return metrics.reading(values, split, metrics.slug(label))
 
 
 def _mean_text(values: Sequence[float]) -> str:

@@ -12,9 +12,10 @@ from matplotlib.lines import Line2D
 from mtcon_ray import metrics
 from mtcon_ray.report import drawing
 from mtcon_ray.report.standing import deviation, probe_values
-from mtcon_ray.report.text import value_text
+from mtcon_ray.report.text import score_word, value_text
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.search.space import Dimension
+from mtcon_ray.spec import RunSpec
 
 Reading = Callable[[TrialResult], tuple[float, float]]  # accuracy and its deviation, NaN if none
 
@@ -42,7 +43,7 @@ class Point:
 
 
 def parameter_figure(results: SweepResults, path: str) -> bytes:
-    """Validation accuracy, mean and per task, against one searched parameter."""
+    """Validation score, mean and per task, against one searched parameter."""
     trials = [t for t in results.trials if probe_values(t) or t.status == "FAILED"]
     dimension = results.spec.search.space[path]
     values = [t.params[path] for t in trials]
@@ -51,12 +52,12 @@ def parameter_figure(results: SweepResults, path: str) -> bytes:
     xs = _abreast([names.index(value_text(v)) for v in values]) if names else [*map(float, values)]
     standings = _standings(results, trials)
     points = [Point(*point) for point in zip(xs, trials, standings, strict=True)]
-    readings = _readings(results.spec.data.tasks)
+    readings = _readings(results.spec)
     with drawing.styled():
         figure, grid = drawing.panels(len(readings), height=2.75)
         for axes, (title, reading) in zip(grid, readings.items(), strict=True):
             axes.set_title(drawing.shortened(title, 22), loc="left")
-            axes.set_ylabel("accuracy (fraction)")
+            axes.set_ylabel(_unit(results.spec, title))
             axes.margins(x=0.07)
             axes.set_xlabel(drawing.shortened(path, 40) + (", log scale" if scale == "log" else ""))
             _draw_points(axes, points, reading)
@@ -85,15 +86,26 @@ def axis_scale(dimension: Dimension, values: Sequence[Any]) -> str:
     return "log" if nearer_geometric else "linear"
 
 
-def _readings(tasks: tuple[str, ...]) -> dict[str, Reading]:
+def _unit(spec: RunSpec, title: str) -> str:
+    """What a panel's y axis shows."""
+    of_task = title in spec.data.tasks
+    word = metrics.title(spec.data.kind_of(title)) if of_task else score_word(spec)
+    return f"{word} (fraction)"
+
+
+def _readings(spec: RunSpec) -> dict[str, Reading]:
+    tasks = spec.data.tasks
+
     def mean(trial: TrialResult) -> tuple[float, float]:
         spread = deviation(trial, tasks)
         return probe_values(trial)[metrics.OBJECTIVE], math.nan if spread is None else spread
 
     def of(task: str) -> Reading:
-        slug = metrics.slug(task)
-        value, std = metrics.accuracy("val", slug), metrics.accuracy_std("val", slug)
-        return lambda t: (probe_values(t).get(value, math.nan), probe_values(t).get(std, math.nan))
+        def reading(trial: TrialResult) -> tuple[float, float]:
+            value, std = metrics.reading(probe_values(trial), "val", metrics.slug(task))
+            return math.nan if value is None else value, math.nan if std is None else std
+
+        return reading
 
     each = {task: of(task) for task in tasks}
     return {"mean over tasks": mean, **each} if len(tasks) > 1 else each

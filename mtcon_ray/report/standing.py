@@ -18,7 +18,7 @@ class Configuration:
 
     @property
     def value(self) -> float:
-        """Mean validation accuracy over the configuration's seeds."""
+        """Mean validation score over the configuration's seeds."""
         return fmean(t.value for t in self.trials if t.value is not None)
 
     @property
@@ -56,7 +56,8 @@ def deviation(trial: TrialResult, tasks: tuple[str, ...]) -> float | None:
     one lies between this and sqrt(num tasks) times this.
     """
     values = probe_values(trial)
-    each = [values.get(metrics.accuracy_std("val", metrics.slug(t)), math.nan) for t in tasks]
+    found = [metrics.reading(values, "val", metrics.slug(t)).std for t in tasks]
+    each = [math.nan if std is None else std for std in found]
     whole = math.hypot(*each) / len(each)
     return whole if math.isfinite(whole) else None
 

@@ -6,7 +6,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from mtcon_ray import metrics
 from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.spec import RunSpec
 
 # So many searched fields are named in a sentence; the tables name all.
 MAX_NAMED = 3
@@ -33,6 +35,18 @@ def accuracy_text(value: float | None, spread: float | None = None) -> str:
         return "—"
     known = spread is not None and math.isfinite(spread)
     return f"{value:.3f} ± {spread:.3f}" if known else f"{value:.3f}"
+
+
+def score_word(spec: RunSpec) -> str:
+    """What the mean over the tasks is a mean of: accuracies, or scores of several kinds."""
+    kinds = {spec.data.kind_of(task) for task in spec.data.tasks}
+    return "accuracy" if kinds == {"classes"} else "score"
+
+
+def label_title(spec: RunSpec, label: str) -> str:
+    """A label's name, and what it is scored by unless that is accuracy."""
+    title = metrics.title(spec.data.kind_of(label))
+    return label if title == "accuracy" else f"{label} ({title})"
 
 
 def duration_text(seconds: float) -> str:

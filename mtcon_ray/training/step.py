@@ -53,13 +53,16 @@ class Batches:
         self._source_size = dataset.images.shape[1]
         self._feed = ImageFeed(dataset.images, np.unique(examples.rows_EP), device)
         table = dataset.table
+        numbers = {
+            task: table.standardised(task) for task in dataset.tasks if task in table.continuous
+        }
         self._labels, self._sets, self._numbers = (
             {
                 task: torch.from_numpy(column[task]).to(device)
                 for task in dataset.tasks
                 if task in column
             }
-            for column in (table.labels, table.multi_hot, table.continuous)
+            for column in (table.labels, table.multi_hot, numbers)
         )
         self._order: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
 

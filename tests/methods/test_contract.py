@@ -1,5 +1,6 @@
 """What every registered method must do; a new file in methods/ is tested here by itself."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,26 @@ from mtcon_ray.training.step import embed, update
 
 CPU = torch.device("cpu")
 # The first that a method accepts is what it is tested on.
-TASKS: tuple[tuple[str, ...], ...] = (("shape", "colour"),)
+TASKS: tuple[tuple[str, ...], ...] = (("shape", "colour"), ("attributes",))
+# Labels of every kind in one training.
+MIXED = ("shape", "attributes", "size")
 # Values for fields that a method requires beyond its name.
 REQUIRED = {"task": "shape"}
 STEPS = 20
 
-pytestmark = pytest.mark.parametrize("name", list(METHODS))
+pytestmark = pytest.mark.parametrize(
+    ("name", "candidates"),
+    [
+        *(pytest.param(name, TASKS, id=name) for name in METHODS),
+        pytest.param("mtcon", (MIXED,), id="mtcon-mixed"),
+    ],
+)
+
+
+@pytest.fixture(autouse=True)
+def tasks_to_try(candidates: tuple[tuple[str, ...], ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets what `make_spec` tries."""
+    monkeypatch.setattr(sys.modules[__name__], "TASKS", candidates)
 
 
 def make_spec(name: str, **method: Any) -> RunSpec:

@@ -3,16 +3,22 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.losses import nt_xent, supcon
+from mtcon_ray.errors import SpecError
+from mtcon_ray.losses import multisupcon, nt_xent, supcon
 from mtcon_ray.losses.calibrated import CalibratedVariance
+from mtcon_ray.losses.contrastive import contrastive
+from mtcon_ray.losses.similarity import Near
 from mtcon_ray.losses.weighting import EqualWeights, LearnedTemperature, LearnedVariance
 from mtcon_ray.methods.mtcon import MTCon
+from mtcon_ray.spec import parse_spec
 from tests.problems import problem
 
 VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
@@ -94,3 +100,76 @@ def test_the_spec_chooses_what_a_missing_label_means() -> None:
     )
     expected = supcon(z_by_head["colour"], batch.labels["colour"], temperature=0.5)
     assert skipped["colour"] == kept["colour"] == expected
+
+
+def mixed() -> tuple[dict[str, Tensor], Batch]:
+    """Six items with two views in three spaces: classes, label sets, numbers."""
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(3, 6, 2, 4, generator=generator, dtype=torch.float64)
+    heads = dict(zip(("shape", "looks", "price"), F.normalize(z, dim=3), strict=True))
+    sets = torch.randint(0, 2, (6, 5), generator=generator, dtype=torch.uint8)
+    numbers = torch.tensor([0.1, -1.0, 0.2, math.nan, 1.5, -0.9])
+    labels = torch.tensor([0, 1, 0, 2, 1, -1])
+    return heads, Batch({"shape": labels}, 6, {"looks": sets}, {"price": numbers})
+
+
+KINDS = {"shape": "classes", "looks": "set", "price": "number"}
+
+
+def test_heads_of_different_kinds_have_their_own_relations() -> None:
+    z_by_head, batch = mixed()
+    spec = MTCon.Spec(temperature=0.2, threshold=0.4, bandwidth=0.7)
+    losses = MTCon(spec, problem(*KINDS, kinds=KINDS))(z_by_head, batch)
+    near = Near(batch.numbers["price"], bandwidth=0.7)
+    expected = {
+        "shape": supcon(z_by_head["shape"], batch.labels["shape"], temperature=0.2),
+        "looks": multisupcon(
+            z_by_head["looks"], batch.label_sets["looks"], temperature=0.2, threshold=0.4
+        ),
+        "price": contrastive(z_by_head["price"], near, temperature=0.2),
+    }
+    assert losses == expected
+    assert all(loss > 0.1 for loss in losses.values())
+
+
+def test_each_kind_may_keep_its_own_views_where_nothing_is_known() -> None:
+    z_by_head, batch = mixed()
+    batch.labels["shape"][:] = -1
+    batch.label_sets["looks"][:] = 255
+    batch.numbers["price"][:] = math.nan
+    of_kinds = problem(*KINDS, kinds=KINDS)
+    skipped = MTCon(MTCon.Spec(), of_kinds)(z_by_head, batch)
+    kept = MTCon(MTCon.Spec(missing="self_only"), of_kinds)(z_by_head, batch)
+    for head, z_BVD in z_by_head.items():
+        assert skipped[head].item() == 0
+        torch.testing.assert_close(kept[head], nt_xent(z_BVD, temperature=0.1))
+
+
+def test_a_task_may_have_its_own_temperature() -> None:
+    z_by_head, batch = case_a()
+    spec = MTCon.Spec(temperature=0.5, temperature_by_task={"colour": 1.0})
+    losses = MTCon(spec, problem(*TASKS))(z_by_head, batch)
+    assert losses["shape"].item() == pytest.approx(VALUES["A_tau0.5"]["supcon_t1_mean"], rel=1e-6)
+    assert losses["colour"].item() == pytest.approx(VALUES["A_tau1.0"]["supcon_t2_mean"], rel=1e-6)
+
+
+def test_a_temperature_belongs_to_a_task_and_is_positive() -> None:
+    with pytest.raises(ValueError, match=r"must name tasks .* did you mean 'co"):
+        MTCon.Spec(temperature_by_task={"color": 0.1}).check(problem(*TASKS))
+    with pytest.raises(ValueError, match="greater than 0"):
+        MTCon.Spec(temperature_by_task={"colour": 0.0})
+
+
+def test_a_task_s_temperature_can_be_searched() -> None:
+    path = "method.temperature_by_task.colour"
+    raw: dict[str, Any] = {
+        "name": "x",
+        "data": {"kind": "drawn", "tasks": list(TASKS)},
+        "search": {"space": {path: {"loguniform": [0.05, 1.0]}}},
+    }
+    spec = parse_spec(raw).trial({path: 0.3}).method
+    assert isinstance(spec, MTCon.Spec)
+    assert spec.temperature_by_task == {"colour": 0.3}
+    raw["search"] = {"space": {"method.temperature_by_task.size": {"grid": [0.1]}}}
+    with pytest.raises(SpecError, match="temperature_by_task must name tasks"):
+        parse_spec(raw)

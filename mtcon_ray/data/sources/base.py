@@ -8,8 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from mtcon_ray.data.batch import MISSING, Kind
-from mtcon_ray.data.csv_file import UNKNOWN_BIT
+from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT, Kind
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS, Split
 from mtcon_ray.registry import Spec, Table
 
@@ -31,9 +30,11 @@ class DataSpec(Spec):
     """What every kind of data has; each kind adds its own fields."""
 
     kind: str
-    tasks: tuple[str, ...] = Field(min_length=1, description="label columns to train on")
+    tasks: tuple[str, ...] = Field(
+        min_length=1, description="labels to train on: columns of classes, sets or numbers"
+    )
     held_out: tuple[str, ...] = Field(
-        (), description="label columns never trained on, read once at the end"
+        (), description="labels never trained on, read once at the end"
     )
     seed: int = Field(
         0, ge=0, lt=2**31, description="of splits, label noise and drawn images; repeats share it"
@@ -64,8 +65,19 @@ class DataSpec(Spec):
         for task, share in self.label_noise.items():
             if task not in self.tasks:
                 raise ValueError(f"label_noise must name tasks, got {task!r}; tasks: {self.tasks}")
+            if self.kind_of(task) != "classes":
+                raise ValueError(
+                    f"label_noise must name columns of classes, got {task!r}, whose labels are a "
+                    f"{self.kind_of(task)}"
+                )
             if not 0 <= share <= 1:
                 raise ValueError(f"label_noise must lie in [0, 1], got {task}: {share}")
+        kinds = {column: self.kind_of(column) for column in self.held_out}
+        if self.held_out_top_k is not None and kinds and "classes" not in kinds.values():
+            raise ValueError(
+                "held_out_top_k must go with a held-out column of classes, got "
+                f"{self.held_out_top_k} with {kinds}; leave it out"
+            )
         return self
 
 
@@ -90,6 +102,26 @@ class LabelTable:
 
     def __len__(self) -> int:
         return len(self.split)
+
+    def kind_of(self, name: str) -> Kind:
+        """What the labels of this name are."""
+        if name in self.labels:
+            return "classes"
+        return "set" if name in self.multi_hot else "number"
+
+    def known(self, name: str) -> np.ndarray:
+        """Where anything of a label is known, bool [N]: of a set, one bit at least."""
+        if name in self.labels:
+            return np.asarray(self.labels[name] != MISSING)
+        if name in self.multi_hot:
+            return np.asarray((self.multi_hot[name] != UNKNOWN_BIT).any(axis=1))
+        return np.asarray(~np.isnan(self.continuous[name]))
+
+    def standardised(self, name: str) -> np.ndarray:
+        """A column of numbers in deviations from the mean, both of the train split: float64 [N]."""
+        numbers = self.continuous[name]
+        train = numbers[self.rows("train")]
+        return np.asarray((numbers - np.nanmean(train)) / np.nanstd(train))
 
     def size_of(self, name: str) -> int:
         """Number of classes of a column, of labels in a set, or 1 for a column of numbers."""

@@ -8,20 +8,35 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from mtcon_ray.data.drawing import FACTORS, VERSION, Nuisances, draw
+from mtcon_ray.data.batch import Kind
+from mtcon_ray.data.drawing import (
+    ATTRIBUTES,
+    FACTORS,
+    LARGE,
+    VERSION,
+    Nuisances,
+    draw,
+    object_size,
+)
 from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec, LabelTable
 from mtcon_ray.data.splits import drawn_split
 from mtcon_ray.errors import nearest
 
 SPLIT_FRACTIONS = (0.7, 0.1, 0.2)
+# Names of the set and of the number beside the factors' classes.
+SET, NUMBER = "attributes", "size"
 
 
 @SOURCES.register("drawn")
 class DrawnSource(DataSource):
-    """Tilted, coloured, textured objects: five labels from independent factors."""
+    """Tilted, coloured, textured objects: five labels from independent factors.
+
+    Beside them `attributes` is a set of facts about the object, `size` a number: half its
+    length as a share of the picture's side.
+    """
 
     class Spec(DataSpec):
-        """Pictures drawn from a seed; labels are shape, colour, texture, tilt and mark."""
+        """Pictures from a seed; labels: shape, colour, texture, tilt, mark, attributes, size."""
 
         kind: Literal["drawn"] = "drawn"
         tasks: tuple[str, ...] = Field(
@@ -41,26 +56,51 @@ class DrawnSource(DataSource):
 
         @model_validator(mode="after")
         def _labels_are_factors(self) -> Self:
+            known = (*FACTORS, SET, NUMBER)
             for column in (*self.tasks, *self.held_out):
-                if column not in FACTORS:
+                if column not in known:
                     raise ValueError(
-                        f"labels of drawn data must be factors, got {column!r}"
-                        f"{nearest(column, FACTORS)}"
+                        f"labels of drawn data must be factors, {SET} or {NUMBER}, got {column!r}"
+                        f"{nearest(column, known)}"
                     )
             return self
+
+        def kind_of(self, name: str) -> Kind:
+            if name == SET:
+                return "set"
+            return "number" if name == NUMBER else "classes"
 
     spec: Spec
 
     def read_labels(self) -> LabelTable:
         spec = self.spec
         columns = (*spec.tasks, *spec.held_out)
-        num = spec.num_items
+        factors = [column for column in columns if column in FACTORS]
+        has_set = SET in columns
         return LabelTable(
-            names=tuple(f"drawn {row}" for row in range(num)),
-            labels={column: self._codes[column] for column in columns},
-            classes={column: FACTORS[column] for column in columns},
-            split=drawn_split(np.arange(num), SPLIT_FRACTIONS, spec.seed),
+            names=tuple(f"drawn {row}" for row in range(spec.num_items)),
+            labels={column: self._codes[column] for column in factors},
+            classes={column: FACTORS[column] for column in factors},
+            split=drawn_split(np.arange(spec.num_items), SPLIT_FRACTIONS, spec.seed),
+            multi_hot={SET: self._attributes()} if has_set else {},
+            multi_hot_names={SET: (*ATTRIBUTES, "large")} if has_set else {},
+            continuous={NUMBER: self._sizes} if NUMBER in columns else {},
         )
+
+    def _attributes(self) -> np.ndarray:
+        """Which facts hold of every item, uint8 [N, L]."""
+        facts = [
+            np.isin(np.array(FACTORS[factor])[self._codes[factor]], classes)
+            for factor, classes in ATTRIBUTES.values()
+        ]
+        return np.stack([*facts, self._sizes > LARGE], axis=1).astype(np.uint8)
+
+    @cached_property
+    def _sizes(self) -> np.ndarray:
+        """Size of every item's object, float64 [N], as its picture's own generator draws it."""
+        spec = self.spec
+        rows = range(spec.num_items)
+        return np.array([object_size(spec.clutter, [spec.seed, 0, row]) for row in rows])
 
     @cached_property
     def _codes(self) -> dict[str, np.ndarray]:

@@ -9,9 +9,11 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from mtcon_ray.data.batch import Kind
 from mtcon_ray.data.csv_file import (
     CsvFile,
     encode_classes,
+    join_attributes,
     read_bits,
     read_csv,
     read_lists,
@@ -48,8 +50,11 @@ class TableSource(DataSource):
         split_fractions: tuple[float, float, float] = Field(
             (0.7, 0.1, 0.2), description="shares of train, val and test in a drawn split"
         )
+        attributes: LocalPath | None = Field(
+            None, description="further columns of 1 and -1 in CelebA's format, by image file name"
+        )
         multi_hot: dict[str, tuple[str, ...] | str] = Field(
-            {}, description="name to its columns of 0 and 1, or to one column of lists"
+            {}, description="a set's name to its columns of 0 and 1, or to one column of lists"
         )
         multi_hot_separator: str = Field(
             "|", min_length=1, description="between the names in a cell of a column of lists"
@@ -66,6 +71,18 @@ class TableSource(DataSource):
                 raise ValueError(f"split_fractions must be positive and sum to 1, got {shares}")
             return self
 
+        @model_validator(mode="after")
+        def _kinds_are_clear(self) -> Self:
+            both = sorted(set(self.multi_hot) & set(self.continuous))
+            if both:
+                raise ValueError(f"multi_hot and continuous must not share a name, got {both[0]!r}")
+            return self
+
+        def kind_of(self, name: str) -> Kind:
+            if name in self.multi_hot:
+                return "set"
+            return "number" if name in self.continuous else "classes"
+
     spec: Spec
 
     @property
@@ -74,7 +91,11 @@ class TableSource(DataSource):
 
     @cached_property
     def _csv(self) -> CsvFile:
-        return read_csv(Path(self.spec.csv))
+        table = read_csv(Path(self.spec.csv))
+        if self.spec.attributes is None:
+            return table
+        images = table.column(self.spec.image_column, "image_column")
+        return join_attributes(table, images, Path(self.spec.attributes))
 
     @cached_property
     def _names(self) -> list[str]:
@@ -98,8 +119,9 @@ class TableSource(DataSource):
         labels, classes = {}, {}
         for field in ("tasks", "held_out"):
             for column in getattr(spec, field):
-                cells = table.column(column, field)
-                labels[column], classes[column] = encode_classes(cells)
+                if spec.kind_of(column) == "classes":
+                    cells = table.column(column, field)
+                    labels[column], classes[column] = encode_classes(cells)
         multi_hot, multi_hot_names = {}, {}
         for name, columns in spec.multi_hot.items():
             if isinstance(columns, str):

@@ -1,0 +1,77 @@
+"""How well scores rank the items that have a label above those without (METHODS 10.4).
+
+scores_NL are any real scores; bits_NL uint8 of 0 and 1, UNKNOWN_BIT where unknown. Each label is
+ranked among the items where it is known.
+"""
+
+import torch
+from torch import Tensor
+
+from mtcon_ray.data.batch import UNKNOWN_BIT
+from mtcon_ray.evaluation.bootstrap import resampled_counts
+
+EPSILON = 1e-8
+
+
+def mean_average_precision(scores_NL: Tensor, bits_NL: Tensor) -> float:
+    """Mean over labels of non-interpolated average precision, a fraction.
+
+    Precision at each item with the label, down the ranking, summed and divided by the number of
+    such items + 1e-8, so that a label that no item has scores 0. Equal scores are ranked in the
+    items' order.
+    """
+    is_known_NL = bits_NL != UNKNOWN_BIT
+    order_NL = scores_NL.masked_fill(~is_known_NL, -torch.inf).argsort(
+        dim=0, descending=True, stable=True
+    )
+    has_NL = (bits_NL == 1).gather(0, order_NL).double()
+    rank_NL = is_known_NL.gather(0, order_NL).double().cumsum(dim=0)
+    precision_NL = has_NL.cumsum(dim=0) / rank_NL.clamp(min=1)
+    precision_L = (precision_NL * has_NL).sum(dim=0) / (has_NL.sum(dim=0) + EPSILON)
+    return precision_L.mean().item()
+
+
+def tie_aware_average_precision(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
+    """Average precision of each label, float64 [L], where equal scores share one rank.
+
+    It is sklearn's average_precision_score; 0 for a label that no item has.
+    """
+    once_N1 = torch.ones(len(scores_NL), 1, dtype=torch.float64)
+    return _weighted(scores_NL.cpu(), bits_NL.cpu(), once_N1)[:, 0]
+
+
+def map_std(scores_NL: Tensor, bits_NL: Tensor, resamples: int, seed: int) -> float:
+    """Standard deviation of the mean average precision over draws of the items with replacement.
+
+    A draw is a weighting of the items by counts, so that copies of an item share one rank.
+    """
+    scores_NL, bits_NL = scores_NL.cpu(), bits_NL.cpu()
+    values = [
+        _weighted(scores_NL, bits_NL, counts_NK).mean(dim=0)
+        for counts_NK in resampled_counts(len(scores_NL), resamples, seed)
+    ]
+    return torch.cat(values).double().std().item()
+
+
+def _weighted(scores_NL: Tensor, bits_NL: Tensor, weight_NK: Tensor) -> Tensor:
+    """Tie-aware average precision [L, K] of items that count several times or never."""
+    columns = zip(scores_NL.unbind(1), bits_NL.unbind(1), strict=True)
+    return torch.stack(
+        [_weighted_label(scores_N, bits_N, weight_NK) for scores_N, bits_N in columns]
+    )
+
+
+def _weighted_label(scores_N: Tensor, bits_N: Tensor, weight_NK: Tensor) -> Tensor:
+    rows = (bits_N != UNKNOWN_BIT).nonzero()[:, 0]
+    descending = scores_N[rows].argsort(descending=True, stable=True)
+    rows = rows[descending]
+    # Scores falling strictly from block to block; the end of each item's block.
+    _, block_N = torch.unique_consecutive(scores_N[rows], return_inverse=True)
+    end_N = torch.searchsorted(block_N, block_N, right=True) - 1
+    place_P = (bits_N[rows] == 1).nonzero()[:, 0]
+    hit_PK = weight_NK[rows[place_P]]
+    hits_PK = hit_PK.cumsum(dim=0)
+    last_P = torch.searchsorted(block_N[place_P], block_N[place_P], right=True) - 1
+    total_PK = weight_NK[rows].cumsum(dim=0)[end_N[place_P]]
+    precision_PK = hits_PK[last_P] / total_PK.clamp(min=1)
+    return (precision_PK * hit_PK).sum(dim=0) / hit_PK.sum(dim=0).clamp(min=EPSILON)

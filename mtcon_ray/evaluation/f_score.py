@@ -1,0 +1,52 @@
+"""F1 of predicted label sets, and the thresholds that predict them.
+
+scores_NL are logits; bits_NL uint8 of 0 and 1, UNKNOWN_BIT where unknown: what is unknown
+counts neither for nor against.
+"""
+
+import torch
+from torch import Tensor
+
+from mtcon_ray.data.batch import UNKNOWN_BIT
+
+
+def best_thresholds(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
+    """For each label the score from which on predicting it gives the best F1, [L].
+
+    Half way between two items' scores; 0, a probability of one half, for a label that no item
+    has.
+    """
+    is_known_NL = bits_NL != UNKNOWN_BIT
+    sorted_NL, order_NL = scores_NL.masked_fill(~is_known_NL, -torch.inf).sort(0, True)
+    has_NL = (bits_NL == 1).gather(0, order_NL).double()
+    predicted_NL = is_known_NL.gather(0, order_NL).double().cumsum(dim=0)
+    f1_NL = 2 * has_NL.cumsum(dim=0) / (predicted_NL + has_NL.sum(dim=0))
+    next_NL = torch.cat([sorted_NL[1:], torch.full_like(sorted_NL[:1], -torch.inf)])
+    f1_NL = f1_NL.masked_fill(sorted_NL == next_NL, -1)  # no cut between equal scores
+    cut_1L = f1_NL.argmax(dim=0, keepdim=True)
+    above_L, below_L = sorted_NL.gather(0, cut_1L)[0], next_NL.gather(0, cut_1L)[0]
+    middle_L = torch.where(below_L.isinf(), above_L, (above_L + below_L) / 2)
+    return torch.where(has_NL.sum(dim=0) > 0, middle_L, 0)
+
+
+def f1_scores(scores_NL: Tensor, bits_NL: Tensor, threshold_L: Tensor) -> dict[str, float]:
+    """F1 over all decisions (micro), mean over labels (macro), mean over items (sample).
+
+    0 where nothing is there and nothing predicted, as sklearn has it. Items without any known
+    label are left out.
+    """
+    is_known_NL = bits_NL != UNKNOWN_BIT
+    predicted_NL = (scores_NL >= threshold_L) & is_known_NL
+    has_NL = bits_NL == 1
+    right_NL = predicted_NL & has_NL
+    either_NL = predicted_NL.double() + has_NL.double()
+    items = is_known_NL.any(dim=1)
+
+    def f1(dim: tuple[int, ...]) -> Tensor:
+        return 2 * right_NL[items].sum(dim) / either_NL[items].sum(dim).clamp(min=1)
+
+    return {
+        "micro": f1((0, 1)).item(),
+        "macro": f1((0,)).mean().item(),
+        "sample": f1((1,)).mean().item(),
+    }

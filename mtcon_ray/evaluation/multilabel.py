@@ -1,0 +1,117 @@
+"""A linear probe of one label set on fixed features (METHODS 10.4)."""
+
+from collections import deque
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtcon_ray.data.batch import UNKNOWN_BIT
+from mtcon_ray.errors import DivergedError
+from mtcon_ray.evaluation.average_precision import mean_average_precision
+from mtcon_ray.evaluation.probe import LabelledFeatures
+from mtcon_ray.evaluation.spec import LabelSetsSpec, ProbeSpec
+
+GAMMA_NEGATIVE, CLIP = 4, 0.05
+
+
+@dataclass(frozen=True)
+class SetProbe:
+    """One logit per label of a set: weight [D + 1, L], its last row the bias, after `epoch`."""
+
+    label: str
+    weight: Tensor
+    epoch: int
+
+    def scores(self, features_ND: Tensor) -> Tensor:
+        """Logits, [n, L]. Raises DivergedError where one is not finite."""
+        logits_NL = torch.addmm(self.weight[-1], features_ND, self.weight[:-1])
+        if not torch.isfinite(logits_NL).all():
+            raise DivergedError(
+                f"logits of the probe of {self.label!r} must be finite, got inf or nan after "
+                f"{self.epoch} epochs; lower the probe's lr, or look at the encoder's features"
+            )
+        return logits_NL
+
+
+def train_set_probe(
+    label: str,
+    train: LabelledFeatures,
+    recipe: ProbeSpec,
+    sets: LabelSetsSpec,
+    *,
+    seed: int,
+    val: LabelledFeatures | None = None,
+) -> SetProbe:
+    """The probe of the best epoch on `val` by mean average precision; without `val` of the last.
+
+    SGD with momentum at a constant rate, from zero weights, on the sum over labels of the mean
+    over a minibatch, so that each label's probe is what it would be alone; the published code
+    takes the mean over labels too, which ties the rate to their number. A bit that is unknown
+    gives no gradient, an item without any known bit is left out. With sets.ema each epoch offers
+    two probes to `val`, its weights and their moving average.
+
+    Raises DivergedError where a logit on `val` is not finite.
+    """
+    epochs = _epochs(label, train, recipe, sets, seed)
+    if val is None:
+        return deque(epochs, maxlen=1).pop()[0]
+    features_ND, bits_NL = val.features, val.labels[label]
+    best, highest = None, -1.0
+    for probes in epochs:
+        for probe in probes:
+            value = mean_average_precision(probe.scores(features_ND), bits_NL)
+            if value > highest:
+                best, highest = deepcopy(probe), value
+    assert best is not None
+    return best
+
+
+def _epochs(
+    label: str, train: LabelledFeatures, recipe: ProbeSpec, sets: LabelSetsSpec, seed: int
+) -> Iterator[tuple[SetProbe, ...]]:
+    """The probe after each epoch, then its average; views of weights that the next changes."""
+    is_known_N = (train.labels[label] != UNKNOWN_BIT).any(dim=1)
+    features_ND, bits_NL = train.features[is_known_N], train.labels[label][is_known_N]
+    x_ND = torch.cat([features_ND, torch.ones_like(features_ND[:, :1])], dim=1)
+    weight = x_ND.new_zeros(x_ND.shape[1], bits_NL.shape[1])
+    velocity, average = torch.zeros_like(weight), torch.zeros_like(weight)
+    generator = torch.Generator().manual_seed(seed)
+    for epoch in range(1, recipe.epochs + 1):
+        order_N = torch.randperm(len(x_ND), generator=generator).to(x_ND.device)
+        for rows in order_N.split(recipe.batch_size):
+            x_BD = x_ND[rows]
+            error_BL = _error(x_BD @ weight, bits_NL[rows], sets.loss)
+            velocity.addmm_(x_BD.T, error_BL, beta=recipe.momentum, alpha=1 / len(rows))
+            velocity.add_(weight, alpha=recipe.weight_decay)
+            weight.add_(velocity, alpha=-recipe.lr)
+            if sets.ema is not None:
+                average.lerp_(weight, 1 - sets.ema)
+        probes = (SetProbe(label, weight, epoch), SetProbe(label, average, epoch))
+        yield probes if sets.ema is not None else probes[:1]
+
+
+def _error(logits_BL: Tensor, bits_BL: Tensor, loss: str) -> Tensor:
+    """Gradient by the logits of the sum of losses, 0 where a bit is unknown."""
+    known_BL, y_BL = bits_BL != UNKNOWN_BIT, bits_BL == 1
+    if loss == "bce":
+        return (logits_BL.sigmoid() - y_BL.float()) * known_BL
+    with torch.enable_grad():
+        leaf_BL = logits_BL.detach().requires_grad_()
+        total = (asymmetric_loss(leaf_BL, y_BL) * known_BL).sum()
+        return torch.autograd.grad(total, leaf_BL)[0]
+
+
+def asymmetric_loss(logits: Tensor, is_positive: Tensor) -> Tensor:
+    """Loss of each decision: Ridnik 2021, arXiv:2009.14119, with gamma 4 and 0 and clip 0.05.
+
+    -log p where positive, else -q^4 log(1 - q) with q = max(p - 0.05, 0): easy negatives
+    hardly count. The weight q^4 has its gradient too.
+    """
+    p = logits.sigmoid()
+    q = (p - CLIP).clamp(min=0)
+    negative = -(q**GAMMA_NEGATIVE) * torch.log1p(-q)
+    return torch.where(is_positive, -F.logsigmoid(logits), negative)

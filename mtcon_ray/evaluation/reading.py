@@ -1,0 +1,100 @@
+"""Which items the probes read, and what of them: features of the frozen encoder, labels."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.data.sources.base import SPLITS, LabelTable, Split
+from mtcon_ray.data.views import ViewsSpec
+from mtcon_ray.errors import DataError
+from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.evaluation.probe import LabelledFeatures
+from mtcon_ray.evaluation.spec import EvaluateSpec
+from mtcon_ray.models.network import Network
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads features and labels of rows, with all that extracting them takes."""
+
+    network: Network
+    dataset: Dataset
+    batch_size: int
+    views: ViewsSpec
+    device: torch.device
+    autocast_dtype: torch.dtype | None
+
+    def read(self, rows: np.ndarray, labels: Iterable[str]) -> LabelledFeatures:
+        """Features and values of the labels of these rows; numbers standardised as in training."""
+        features_ND = extract_features(
+            self.network,
+            self.dataset.images,
+            rows,
+            self.views,
+            batch_size=self.batch_size,
+            device=self.device,
+            autocast_dtype=self.autocast_dtype,
+        )
+        values = {
+            label: torch.from_numpy(_values(self.dataset.table, label)[rows]).to(self.device)
+            for label in labels
+        }
+        return LabelledFeatures(features_ND.to(self.device), values)
+
+
+def _values(table: LabelTable, label: str) -> np.ndarray:
+    match table.kind_of(label):
+        case "classes":
+            return table.labels[label]
+        case "set":
+            return table.multi_hot[label]
+        case "number":
+            return table.standardised(label)
+
+
+def short_probe_rows(
+    table: LabelTable, tasks: tuple[str, ...], spec: EvaluateSpec, seed: int
+) -> dict[Split, np.ndarray]:
+    """Items of train and val that the short probe reads: which ones follows from `seed`."""
+    rows: dict[Split, np.ndarray] = {}
+    for split in SPLITS[:2]:
+        known = _rows_with_any(table, split, tasks)
+        generator = np.random.default_rng((seed, SPLITS.index(split)))
+        # Ascending again, so that the memory map is read in order.
+        rows[split] = np.sort(generator.permutation(known)[: spec.short_probe.max_items])
+        _check_known(table, tasks, rows[split], split, "; raise evaluate.short_probe.max_items or ")
+    return rows
+
+
+def full_probe_rows(table: LabelTable, labels: tuple[str, ...]) -> dict[Split, np.ndarray]:
+    """Items of each split of which any label is known."""
+    rows: dict[Split, np.ndarray] = {}
+    for split in SPLITS:
+        rows[split] = _rows_with_any(table, split, labels)
+        _check_known(table, labels, rows[split], split, "; ")
+    return rows
+
+
+def _rows_with_any(table: LabelTable, split: Split, labels: tuple[str, ...]) -> np.ndarray:
+    """Rows of the split where at least one of the labels is known, ascending."""
+    rows = table.rows(split)
+    return rows[np.any([table.known(label)[rows] for label in labels], axis=0)]
+
+
+def _check_known(
+    table: LabelTable,
+    labels: tuple[str, ...],
+    rows: np.ndarray,
+    split: Split,
+    way_out: str,
+) -> None:
+    for label in labels:
+        if not table.known(label)[rows].any():
+            raise DataError(
+                f"label {label!r} must be known for at least one of the items that its probe reads "
+                f"of split {split!r}, got none of {len(rows)}{way_out}label more items, split them "
+                "otherwise, or leave the column out"
+            )

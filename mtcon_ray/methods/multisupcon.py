@@ -1,0 +1,65 @@
+"""MultiSupCon: overlap of label sets in one head, one fixed temperature (METHODS 10)."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.errors import nearest
+from mtcon_ray.losses.relations import Relation
+from mtcon_ray.losses.similarity import LabelSets
+from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec
+
+
+@METHODS.register("multisupcon")
+class MultiSupCon(ContrastiveMethod):
+    """Partners are items whose label sets overlap by a threshold, weighed by the overlap.
+
+    At the threshold 1 partners are items of the very same set, as in SupCon.
+    """
+
+    class Spec(ContrastiveSpec):
+        """One head for a task that is a label set; the other tasks are only probed."""
+
+        name: Literal["multisupcon"] = "multisupcon"
+        task: str | None = Field(
+            None, description="the task whose label sets are used; null: the only one"
+        )
+        threshold: float = Field(
+            0.3, ge=0, le=1, description="Jaccard overlap of partners at least; 0: everybody"
+        )
+        pair_weights: Literal["similarity", "one"] = Field(
+            "similarity", description="what a partner counts: its overlap, or 1"
+        )
+        missing: Literal["skip", "self_only"] = Field(
+            "skip", description="an item without any known label: no partner, or its own views"
+        )
+
+        def check(self, problem: Problem) -> None:
+            super().check(problem)
+            sets = problem.of_kind("set")
+            if not sets:
+                raise ValueError(
+                    f"data.tasks must hold a label set for multisupcon, got {list(problem.tasks)}; "
+                    "name one of data.multi_hot there"
+                )
+            if self.task is None and len(sets) > 1:
+                raise ValueError(f"task must name one of the label sets {list(sets)}, got none")
+            if self.task is not None and self.task not in sets:
+                raise ValueError(
+                    f"task must be a label set in data.tasks {list(sets)}, got "
+                    f"{self.task!r}{nearest(self.task, sets)}"
+                )
+
+    spec: Spec
+
+    def name_heads(self) -> tuple[str, ...]:
+        return (self.spec.task or self.problem.of_kind("set")[0],)
+
+    def relation(self, head: str, batch: Batch) -> Relation:
+        return LabelSets(
+            batch.label_sets[head],
+            threshold=self.spec.threshold,
+            similarity_weights=self.spec.pair_weights == "similarity",
+            missing=self.spec.missing,
+        )

@@ -1,0 +1,138 @@
+"""The probe of a label set: convex, masked, chosen on validation, alone for each label."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from mtcon_ray.errors import DivergedError
+from mtcon_ray.evaluation.average_precision import mean_average_precision
+from mtcon_ray.evaluation.multilabel import asymmetric_loss, train_set_probe
+from mtcon_ray.evaluation.probe import LabelledFeatures
+from mtcon_ray.evaluation.spec import LabelSetsSpec, ProbeSpec
+
+RECIPE = ProbeSpec(epochs=4, batch_size=16, lr=0.1)
+BCE = LabelSetsSpec()
+
+
+def data(n: int = 200, seed: int = 0, L: int = 3) -> LabelledFeatures:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 4, generator=generator)
+    directions = torch.randn(4, L, generator=torch.Generator().manual_seed(9))
+    noisy = x @ directions + torch.randn(n, L, generator=generator)
+    return LabelledFeatures(x, {"looks": (noisy > 0.5).to(torch.uint8)})
+
+
+def with_bits(features: LabelledFeatures, bits: Tensor) -> LabelledFeatures:
+    return LabelledFeatures(features.features, {"looks": bits})
+
+
+def value(train: LabelledFeatures, val: LabelledFeatures, **changes: object) -> float:
+    sets = LabelSetsSpec.model_validate(changes)
+    probe = train_set_probe("looks", train, RECIPE, sets, seed=0)
+    return mean_average_precision(probe.scores(val.features), val.labels["looks"])
+
+
+def test_finds_the_logistic_regression() -> None:
+    train = data()
+    recipe = ProbeSpec(epochs=400, batch_size=200, lr=0.3)
+    probe = train_set_probe("looks", train, recipe, BCE, seed=0)
+    for j in range(3):
+        exact = LogisticRegression(C=1e9, tol=1e-9).fit(
+            train.features.numpy(), train.labels["looks"][:, j].numpy()
+        )
+        found = probe.weight[:, j].tolist()
+        assert found == pytest.approx([*exact.coef_[0], *exact.intercept_], rel=2e-2, abs=2e-3)
+
+
+@pytest.mark.parametrize("loss", ["bce", "asymmetric"])
+def test_steps_are_those_of_autograd_and_torch_sgd(loss: str) -> None:
+    train, recipe = data(48), RECIPE.model_copy(update={"weight_decay": 0.01, "epochs": 2})
+    bits = train.labels["looks"].clone()
+    bits[::5, 1] = 255
+    layer = torch.nn.Linear(4, 3)
+    torch.nn.init.zeros_(layer.weight)
+    torch.nn.init.zeros_(layer.bias)
+    sgd = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+    generator = torch.Generator().manual_seed(5)
+    for _ in range(2):
+        for rows in torch.randperm(48, generator=generator).split(16):
+            logits, y = layer(train.features[rows]), bits[rows] == 1
+            each = F.binary_cross_entropy_with_logits(logits, y.float(), reduction="none")
+            each = each if loss == "bce" else asymmetric_loss(logits, y)
+            sgd.zero_grad()
+            (each * (bits[rows] != 255)).sum(dim=1).mean().backward()
+            sgd.step()
+    sets = LabelSetsSpec.model_validate({"loss": loss})
+    probe = train_set_probe("looks", with_bits(train, bits), recipe, sets, seed=5)
+    expected = torch.cat([layer.weight.detach().T, layer.bias.detach()[None]])
+    torch.testing.assert_close(probe.weight, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_asymmetric_loss_is_its_formula() -> None:
+    logits = torch.tensor([2.0, -1.0, -4.0], dtype=torch.float64)
+    p = logits.sigmoid()
+    assert asymmetric_loss(logits, torch.tensor(True)).tolist() == pytest.approx(
+        (-p.log()).tolist()
+    )
+    negative = asymmetric_loss(logits, torch.tensor(False)).tolist()
+    q = p - 0.05
+    assert negative[:2] == pytest.approx((-(q**4) * (1 - q).log())[:2].tolist())
+    assert negative[2] == 0  # below the clip
+
+
+def test_an_unknown_bit_teaches_nothing_and_an_unknown_row_is_left_out() -> None:
+    train, alone = data(100), data(100).labels["looks"].clone()
+    alone[:, 1:] = 255
+    whole = train_set_probe("looks", train, RECIPE, BCE, seed=0)
+    masked = train_set_probe("looks", with_bits(train, alone), RECIPE, BCE, seed=0)
+    torch.testing.assert_close(masked.weight[:, 0], whole.weight[:, 0])
+    assert (masked.weight[:, 1:] == 0).all()
+    some = train.labels["looks"].clone()
+    some[50:] = 255
+    half = LabelledFeatures(train.features[:50], {"looks": some[:50]})
+    left_out = train_set_probe("looks", with_bits(train, some), RECIPE, BCE, seed=0)
+    assert torch.equal(left_out.weight, train_set_probe("looks", half, RECIPE, BCE, seed=0).weight)
+
+
+def test_the_best_epoch_on_val_is_kept() -> None:
+    train, val = data(24, seed=4), data(60, seed=3)
+    chosen = train_set_probe("looks", train, RECIPE, BCE, seed=0, val=val)
+    values = []
+    for epochs in range(1, 5):
+        recipe = RECIPE.model_copy(update={"epochs": epochs})
+        probe = train_set_probe("looks", train, recipe, BCE, seed=0)
+        values.append(mean_average_precision(probe.scores(val.features), val.labels["looks"]))
+        if epochs == chosen.epoch:
+            assert torch.equal(probe.weight, chosen.weight)
+    assert values.index(max(values)) + 1 == chosen.epoch
+    assert chosen.epoch < 4
+
+
+def test_the_better_of_weights_and_their_average_counts() -> None:
+    """A rate that is far too high leaves weights that only their average tames."""
+    train, val = data(64, seed=1), data(400, seed=3)
+    recipe = ProbeSpec(epochs=3, batch_size=4, lr=8.0)
+
+    def best(ema: float | None) -> float:
+        sets = LabelSetsSpec(ema=ema)
+        probe = train_set_probe("looks", train, recipe, sets, seed=0, val=val)
+        return mean_average_precision(probe.scores(val.features), val.labels["looks"])
+
+    assert best(0.98) > best(None) + 0.005
+    assert best(0.0) == best(None)
+
+
+def test_both_losses_learn() -> None:
+    train, val = data(), data(300, seed=1)
+    chance = val.labels["looks"].float().mean().item()
+    for loss in ("bce", "asymmetric"):
+        assert value(train, val, loss=loss) > chance + 0.3
+
+
+def test_features_that_are_not_finite_are_named() -> None:
+    train = data()
+    broken = LabelledFeatures(train.features * torch.inf, train.labels)
+    with pytest.raises(DivergedError, match="logits of the probe of 'looks' must be finite"):
+        train_set_probe("looks", train, RECIPE, BCE, seed=0, val=broken)

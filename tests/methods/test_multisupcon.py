@@ -1,0 +1,77 @@
+"""MultiSupCon trains on one label set."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.losses import nt_xent
+from mtcon_ray.methods.multisupcon import MultiSupCon
+from tests.problems import problem
+
+VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
+SETS = [[1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 1], [1, 1, 1, 0, 1, 0]]
+
+
+def sets_problem(*tasks: str) -> Problem:
+    """A task of classes beside these label sets."""
+    return problem("shape", *tasks, kinds={"shape": "classes"} | dict.fromkeys(tasks, "set"))
+
+
+def case_c() -> tuple[dict[str, Tensor], Batch]:
+    angle_VB = torch.tensor(VALUES["A"]["angles_by_head"][0], dtype=torch.float64).deg2rad()
+    z_BVD = torch.stack([angle_VB.cos(), angle_VB.sin()], dim=2).transpose(0, 1)
+    sets = {"looks": torch.tensor(SETS, dtype=torch.uint8)}
+    return {"looks": z_BVD}, Batch({}, num_items=4, label_sets=sets)
+
+
+@pytest.mark.parametrize("c", ["0.0", "0.1", "0.3", "0.5", "1.0"])
+@pytest.mark.parametrize("tau", ["0.1", "0.5", "0.07"])
+@pytest.mark.parametrize(("weights", "key"), [("similarity", "mean"), ("one", "ones_mean")])
+def test_has_the_values_of_case_c(tau: str, c: str, weights: Any, key: str) -> None:
+    spec = MultiSupCon.Spec(temperature=float(tau), threshold=float(c), pair_weights=weights)
+    losses = MultiSupCon(spec, sets_problem("looks"))(*case_c())
+    expected = VALUES[f"C_tau{tau}_c{c}"][key]
+    assert losses["looks"].item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_spec_chooses_what_a_missing_set_means() -> None:
+    z_by_head, batch = case_c()
+    batch.label_sets["looks"][:] = 255
+    for missing, expected in (
+        ("skip", 0.0),
+        ("self_only", nt_xent(z_by_head["looks"], temperature=0.1).item()),
+    ):
+        spec = MultiSupCon.Spec.model_validate({"missing": missing})
+        loss = MultiSupCon(spec, sets_problem("looks"))(z_by_head, batch)["looks"]
+        assert loss.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_its_head_is_the_only_set_or_the_one_it_names() -> None:
+    assert MultiSupCon(MultiSupCon.Spec(), sets_problem("looks")).heads == ("looks",)
+    both = sets_problem("looks", "tags")
+    assert MultiSupCon(MultiSupCon.Spec(task="tags"), both).heads == ("tags",)
+
+
+@pytest.mark.parametrize(
+    ("sets", "task", "message"),
+    [
+        ((), None, r"data.tasks must hold a label set for multisupcon, got \['shape'\]"),
+        (("looks", "tags"), None, "task must name one of the label sets .* got none"),
+        (("looks",), "look", r"task must be a label set .* got 'look'; did you mean 'looks'"),
+        (("looks",), "shape", "task must be a label set .* got 'shape'"),
+    ],
+)
+def test_its_task_must_be_a_set(sets: tuple[str, ...], task: str | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MultiSupCon.Spec(task=task).check(sets_problem(*sets))
+
+
+@pytest.mark.parametrize("threshold", [-0.01, 1.01])
+def test_the_threshold_is_a_share(threshold: float) -> None:
+    with pytest.raises(ValueError, match="threshold"):
+        MultiSupCon.Spec(threshold=threshold)

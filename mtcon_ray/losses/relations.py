@@ -63,8 +63,10 @@ class EqualLabel:
         size_G = item_sum_BD.new_zeros(B).index_add(0, class_B, known_B.to(item_sum_BD.dtype))
         partner_sum_BVD = class_sum_GD[class_B][:, None] - z_BVD
         count_B = size_G[class_B] * V - 1
-        found = among_known(z_BVD, partner_sum_BVD, count_B, count_B, known_B, self.missing)
-        return found._replace(num_groups=(size_G > 0).sum())
+        num_groups = (size_G > 0).sum().to(z_BVD.dtype)
+        return among_known(
+            z_BVD, partner_sum_BVD, count_B, count_B, num_groups, known_B, self.missing
+        )
 
 
 def among_known(
@@ -72,15 +74,12 @@ def among_known(
     partner_sum_BVD: Tensor,
     weight_B: Tensor,
     count_B: Tensor,
+    num_groups: Tensor,
     known_B: Tensor,
     missing: str,
 ) -> Partners:
-    """Partners where an item's label is known; elsewhere none, or its own other views.
-
-    Every item counts as a group of its own; whoever knows better replaces num_groups.
-    """
-    B, V = z_BVD.shape[:2]
-    num_groups = weight_B.new_tensor(B)
+    """Partners where an item's label is known; elsewhere none, or its own other views."""
+    V = z_BVD.shape[1]
     unknown_BVD = _own_sum(z_BVD) if missing == "self_only" else torch.zeros_like(z_BVD)
     unknown_count = V - 1 if missing == "self_only" else 0
     partner_sum_BVD = torch.where(known_B[:, None, None], partner_sum_BVD, unknown_BVD)

@@ -41,7 +41,10 @@ class Groups(NamedTuple):
         partner_sum_BVD = (self.weight_GG @ group_sum_GD)[self.group_B][:, None] - z_BVD
         weight_B = (self.weight_GG @ size_G)[self.group_B] - 1
         count_B = (self.is_partner_GG.to(z_BVD.dtype) @ size_G)[self.group_B] - 1
-        return among_known(z_BVD, partner_sum_BVD, weight_B, count_B, self.known_B, missing)
+        num_groups = (size_G > 0).sum().to(z_BVD.dtype)
+        return among_known(
+            z_BVD, partner_sum_BVD, weight_B, count_B, num_groups, self.known_B, missing
+        )
 
 
 class LabelSets:

@@ -16,15 +16,15 @@ from mtcon_ray.data.sources import SOURCES, DataSpec
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import SpecError, nearest
 from mtcon_ray.evaluation.spec import EvaluateSpec
+from mtcon_ray.execution import ResourcesSpec, StorageSpec, TrackingSpec
 from mtcon_ray.methods import METHODS, MethodSpec
 from mtcon_ray.models.spec import ModelSpec
-from mtcon_ray.registry import Choice, LocalPath, Spec
+from mtcon_ray.registry import Choice, Spec
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.training.spec import TrainSpec
 
 # Fields whose keys are the user's own, so that a dotted path ends in one key.
 OPEN_KEYS = ("search.space", "data.label_noise", "method.temperature_by_task")
-# Sections that say how a sweep is run, not what a trial is.
 # Paths given on a command line start where the command was given, not beside the spec.
 PATHS = (
     "data.csv",
@@ -33,60 +33,9 @@ PATHS = (
     "model.encoder.weights",
     "storage.root",
 )
+# Sections that say how a sweep is run, not what a trial is.
 NOT_SEARCHABLE = ("version", "name", "search", "resources", "tracking", "storage")
 MAX_SPEC_BYTES = 1_000_000
-
-
-class ResourcesSpec(Spec):
-    """What one trial asks of the cluster."""
-
-    workers: int | tuple[int, int] = Field(
-        1, description="processes of one trial, or [least, most] for an elastic trial"
-    )
-    cpus: int = Field(1, ge=1, le=4096, description="per worker; also torch's threads")
-    gpus: float = Field(0, ge=0, le=1024, description="per worker; below 1 shares a GPU")
-
-    @property
-    def worker_range(self) -> tuple[int, int]:
-        """Least and most workers of one trial."""
-        return (self.workers, self.workers) if isinstance(self.workers, int) else self.workers
-
-    @model_validator(mode="after")
-    def _counts(self) -> Self:
-        low, high = self.worker_range
-        if not 1 <= low <= high <= 4096:
-            raise ValueError(f"workers must satisfy 1 <= least <= most <= 4096, got {self.workers}")
-        if self.gpus > 1 and self.gpus != int(self.gpus):
-            raise ValueError(f"gpus must be whole above 1, got {self.gpus}")
-        if high > 1 and self.gpus not in (0, int(self.gpus)):
-            raise ValueError(f"gpus must be whole with several workers, got {self.gpus}")
-        return self
-
-
-class TrackingSpec(Spec):
-    """Where runs are recorded."""
-
-    uri: str | None = Field(
-        None, description="MLflow's; null: MLFLOW_TRACKING_URI, else SQLite under the root"
-    )
-    experiment: str = Field("mtcon-ray", min_length=1, max_length=250)
-    offline: bool = Field(False, description="spool everything; `track-sync` sends it later")
-
-    @model_validator(mode="after")
-    def _no_secrets(self) -> Self:
-        if self.uri and re.search(r"://[^/@\s]*:[^/@\s]+@", self.uri):
-            raise ValueError(
-                "tracking.uri must hold no password, for specs are logged; give it in "
-                "MLFLOW_TRACKING_PASSWORD (with MLFLOW_TRACKING_USERNAME), or the whole URI in "
-                "MLFLOW_TRACKING_URI"
-            )
-        return self
-
-
-class StorageSpec(Spec):
-    """Where everything is written."""
-
-    root: LocalPath | None = Field(None, description="absolute folder; null: ~/mtcon-ray")
 
 
 def _default_data() -> DataSpec:
@@ -161,6 +110,14 @@ def load_spec(path: Path, overrides: Iterable[str] = ()) -> RunSpec:
 
     Raises SpecError naming file, field, rule, value and the nearest valid key.
     """
+    raw = read_yaml(path)
+    for override in overrides:
+        apply_override(raw, override)
+    return parse_spec(raw, where=str(path), folder=path.resolve().parent)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises SpecError for a file that is too large, or none."""
     import yaml
 
     try:
@@ -178,9 +135,7 @@ def load_spec(path: Path, overrides: Iterable[str] = ()) -> RunSpec:
         raise SpecError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(raw, dict):
         raise SpecError(f"{path} must hold a mapping of sections, got {type(raw).__name__}")
-    for override in overrides:
-        _override(raw, override)
-    return parse_spec(raw, where=str(path), folder=path.resolve().parent)
+    return raw
 
 
 def parse_spec(
@@ -204,7 +159,7 @@ def with_values(spec: RunSpec, values: Mapping[str, Any]) -> RunSpec:
     """The spec with fields at dotted paths replaced, validated as a whole. Raises SpecError."""
     raw = dump_spec(spec)
     for path, value in values.items():
-        _set(raw, path, value)
+        set_value(raw, path, value)
     try:
         return RunSpec.model_validate(raw)
     except ValidationError as error:
@@ -266,7 +221,8 @@ def explain(error: ValidationError) -> str:
     return "\n  ".join(lines)
 
 
-def _override(raw: dict[str, Any], override: str) -> None:
+def apply_override(raw: dict[str, Any], override: str) -> None:
+    """Set the field of a `path=value`, its value read as YAML. Raises SpecError."""
     import yaml
 
     path, equals, text = override.partition("=")
@@ -281,10 +237,11 @@ def _override(raw: dict[str, Any], override: str) -> None:
     path = path.strip()
     if path in PATHS and isinstance(value, str) and value != "imagenet":
         value = str(Path(value).expanduser().absolute())
-    _set(raw, path, value)
+    set_value(raw, path, value)
 
 
-def _set(raw: dict[str, Any], path: str, value: Any) -> None:
+def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
+    """Set the field at a dotted path of plain data. Raises SpecError where that is no section."""
     open_key = next((o for o in OPEN_KEYS if path.startswith(f"{o}.")), None)
     keys = [*open_key.split("."), path[len(open_key) + 1 :]] if open_key else path.split(".")
     node = raw

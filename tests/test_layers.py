@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("models",),
     ("methods",),
     ("training", "evaluation"),
-    ("search",),
+    ("search", "execution"),
     ("spec",),
     ("places",),
     ("plan",),
@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("single",),
     ("report",),
     ("sweep",),
+    ("comparison",),
     ("cli",),
     ("__main__",),
 )

@@ -19,7 +19,7 @@ import click
 from mtcon_ray import __version__
 from mtcon_ray.cli.keep_commands import clean, completion, track_sync
 from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, status
-from mtcon_ray.cli.run_commands import sweep, train
+from mtcon_ray.cli.run_commands import compare, sweep, train
 from mtcon_ray.cli.session import Session, verbosity
 from mtcon_ray.cli.spec_commands import init, plan, schema, validate
 from mtcon_ray.errors import MtconError
@@ -81,7 +81,7 @@ def program() -> None:
 
 
 for command in (
-    init, validate, plan, train, sweep, evaluate, report, list_names, status, best,
+    init, validate, plan, train, sweep, compare, evaluate, report, list_names, status, best,
     clean, track_sync, schema, completion,
 ):  # fmt: skip
     program.add_command(verbosity(command))

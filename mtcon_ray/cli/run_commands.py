@@ -100,3 +100,40 @@ def sweep(
     lines.append(f"MLflow: {ui_command(tracking_uri(run_spec.tracking.uri, uri, where))}")
     terminal.write("\n".join(["", *lines, ""]))
     return 0 if results.winner else 1
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@overrides
+@click.option("--only", multiple=True, metavar="TITLE", help="One system; may be repeated.")
+@root
+@session
+def compare(
+    session: Session,
+    file: Path,
+    overrides: tuple[str, ...],
+    only: tuple[str, ...],
+    root: str | None,
+) -> int:
+    """Train the systems of a comparison's FILE under one budget; go on with what was begun."""
+    from mtcon_ray.cli.console import Console
+    from mtcon_ray.cli.terminal import Terminal
+    from mtcon_ray.comparison.run import run_comparison
+    from mtcon_ray.comparison.spec import load_comparison
+    from mtcon_ray.comparison.table import markdown
+
+    comparison = load_comparison(file, overrides, only)
+    first = next(iter(comparison.specs.values()))
+    where = choose_root(root or first.storage.root)
+    session.log_folder = log_folder(where)
+
+    def watch(title: str) -> Console:
+        if not session.quiet:
+            click.echo(f"\n{title}")
+        return Console(Terminal.of(), quiet=session.quiet)
+
+    rows, folder = run_comparison(
+        comparison, root=where, watch=watch, environ_uri=os.environ.get(MLFLOW_VARIABLE)
+    )
+    click.echo(f"\n{markdown(rows)}\ntable and picture: {folder}")
+    return 0 if all(row.finished for row in rows) else 1

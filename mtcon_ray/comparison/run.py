@@ -1,0 +1,71 @@
+"""Trains every system of a comparison, one sweep after the other; what is done stays done."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from mtcon_ray.comparison.spec import Comparison
+from mtcon_ray.comparison.table import Row, write_tables
+from mtcon_ray.errors import MtconError
+from mtcon_ray.observer import Observer
+from mtcon_ray.places import SPEC_FILE, sweep_folder
+from mtcon_ray.plan import make_plan
+from mtcon_ray.results import SweepResults, load_sweep
+from mtcon_ray.signals import Interrupted
+from mtcon_ray.spec import RunSpec
+from mtcon_ray.sweep.cluster import view_of
+from mtcon_ray.sweep.driver import run_sweep
+
+
+def run_comparison(
+    comparison: Comparison,
+    *,
+    root: Path,
+    watch: Callable[[str], AbstractContextManager[Observer]],
+    environ_uri: str | None = None,
+) -> tuple[list[Row], Path]:
+    """Rows in the order of the systems, and the folder of table.md, table.csv and table.png.
+
+    Started again it goes on: finished systems are read, an unfinished one is resumed. `watch`
+    gives the observer of a system's sweep. A system that fails has its reason in its row, and
+    the others are trained all the same. Raises SpecError, DataError or ResourceError before the
+    first training, for whatever can be known then; Interrupted as `run_sweep` does.
+    """
+    for spec in comparison.specs.values():
+        make_plan(spec, root, view_of(None))
+    rows = []
+    folder = root / "comparisons" / comparison.name
+    for title, spec in comparison.specs.items():
+        try:
+            rows.append(Row(title, _train(title, spec, root, watch, environ_uri)))
+        except Interrupted:
+            raise
+        except MtconError as error:
+            rows.append(Row(title, None, str(error)))
+        write_tables(folder, rows)
+    return rows, folder
+
+
+def _train(
+    title: str,
+    spec: RunSpec,
+    root: Path,
+    watch: Callable[[str], AbstractContextManager[Observer]],
+    environ_uri: str | None,
+) -> SweepResults:
+    folder = sweep_folder(root, spec.name)
+    started = (folder / SPEC_FILE).exists()
+    if started:
+        found = load_sweep(folder)
+        done = [t for t in found.trials if t.status == "FINISHED"]
+        if found.spec == spec and len(done) == spec.search.repeats:
+            return found
+    with watch(title) as observer:
+        return run_sweep(
+            spec,
+            root=root,
+            name=spec.name,
+            resume=started,
+            observer=observer,
+            environ_uri=environ_uri,
+        )

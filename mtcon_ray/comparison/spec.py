@@ -1,0 +1,84 @@
+"""A comparison's YAML: what all systems share, and each system's method."""
+
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from mtcon_ray.errors import SpecError
+from mtcon_ray.metrics import slug
+from mtcon_ray.registry import Spec
+from mtcon_ray.spec import RunSpec, apply_override, explain, parse_spec, read_yaml, set_value
+
+
+class SystemSpec(Spec):
+    """One system of a comparison."""
+
+    method: dict[str, Any] = Field(description="the spec's `method` section")
+    changes: dict[str, Any] = Field(
+        {}, description="dotted path to value, where a system's recipe must differ from the base"
+    )
+    seeds: int = Field(1, ge=1, le=100, description="trainings: seed, seed + 1, ...")
+
+
+class ComparisonSpec(Spec):
+    """What all systems share, and what each has of its own."""
+
+    version: Literal[1] = Field(1, description="of this format")
+    name: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,60}$", description="lower case letters, digits, . _ -"
+    )
+    base: dict[str, Any] = Field(description="a spec without name, method and search")
+    systems: dict[str, SystemSpec] = Field(min_length=1, description="title to system")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Validated specs by title, each a sweep over seeds alone."""
+
+    name: str
+    specs: dict[str, RunSpec]
+
+
+def load_comparison(
+    path: Path, overrides: Iterable[str] = (), only: Iterable[str] = ()
+) -> Comparison:
+    """The comparison in a YAML file; `a.b=value` overrides change the base of all systems.
+
+    `only` keeps the systems of these titles. Raises SpecError before anything is started, also
+    for systems that would share a folder.
+    """
+    try:
+        given = ComparisonSpec.model_validate(read_yaml(path))
+    except ValidationError as error:
+        raise SpecError(f"{path}: {explain(error)}") from None
+    base = deepcopy(given.base)
+    for override in overrides:
+        apply_override(base, override)
+    chosen = _chosen(given, tuple(only))
+    specs = {title: _run_spec(given, base, title, path) for title in chosen}
+    names = [spec.name for spec in specs.values()]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SpecError(f"{path}: titles must differ in letters and digits, got {twice} twice")
+    return Comparison(given.name, specs)
+
+
+def _chosen(given: ComparisonSpec, only: tuple[str, ...]) -> list[str]:
+    unknown = [title for title in only if title not in given.systems]
+    if unknown:
+        raise SpecError(f"no system {unknown[0]!r}; systems: {', '.join(given.systems)}")
+    return [title for title in given.systems if not only or title in only]
+
+
+def _run_spec(given: ComparisonSpec, base: dict[str, Any], title: str, path: Path) -> RunSpec:
+    system = given.systems[title]
+    search = {"sampler": "grid", "repeats": system.seeds, "scheduler": {"name": "none"}}
+    name = f"{given.name}-{slug(title)}"
+    raw = deepcopy({"version": 1, **base, "name": name, "method": system.method, "search": search})
+    for place, value in system.changes.items():
+        set_value(raw, place, value)
+    return parse_spec(raw, where=f"{path}: systems.{title}", folder=path.resolve().parent)

@@ -1,0 +1,60 @@
+"""The `resources`, `tracking` and `storage` sections: how a sweep is run, not what a trial is."""
+
+import re
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from mtcon_ray.registry import LocalPath, Spec
+
+
+class ResourcesSpec(Spec):
+    """What one trial asks of the cluster."""
+
+    workers: int | tuple[int, int] = Field(
+        1, description="processes of one trial, or [least, most] for an elastic trial"
+    )
+    cpus: int = Field(1, ge=1, le=4096, description="per worker; also torch's threads")
+    gpus: float = Field(0, ge=0, le=1024, description="per worker; below 1 shares a GPU")
+
+    @property
+    def worker_range(self) -> tuple[int, int]:
+        """Least and most workers of one trial."""
+        return (self.workers, self.workers) if isinstance(self.workers, int) else self.workers
+
+    @model_validator(mode="after")
+    def _counts(self) -> Self:
+        low, high = self.worker_range
+        if not 1 <= low <= high <= 4096:
+            raise ValueError(f"workers must satisfy 1 <= least <= most <= 4096, got {self.workers}")
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise ValueError(f"gpus must be whole above 1, got {self.gpus}")
+        if high > 1 and self.gpus not in (0, int(self.gpus)):
+            raise ValueError(f"gpus must be whole with several workers, got {self.gpus}")
+        return self
+
+
+class TrackingSpec(Spec):
+    """Where runs are recorded."""
+
+    uri: str | None = Field(
+        None, description="MLflow's; null: MLFLOW_TRACKING_URI, else SQLite under the root"
+    )
+    experiment: str = Field("mtcon-ray", min_length=1, max_length=250)
+    offline: bool = Field(False, description="spool everything; `track-sync` sends it later")
+
+    @model_validator(mode="after")
+    def _no_secrets(self) -> Self:
+        if self.uri and re.search(r"://[^/@\s]*:[^/@\s]+@", self.uri):
+            raise ValueError(
+                "tracking.uri must hold no password, for specs are logged; give it in "
+                "MLFLOW_TRACKING_PASSWORD (with MLFLOW_TRACKING_USERNAME), or the whole URI in "
+                "MLFLOW_TRACKING_URI"
+            )
+        return self
+
+
+class StorageSpec(Spec):
+    """Where everything is written."""
+
+    root: LocalPath | None = Field(None, description="absolute folder; null: ~/mtcon-ray")

@@ -1,0 +1,59 @@
+"""A comparison on a real Ray: each system trained once, whatever is repeated or fails."""
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mtcon_ray.comparison.run import run_comparison
+from mtcon_ray.comparison.spec import load_comparison
+from mtcon_ray.observer import Observer
+from mtcon_ray.tracking.spool import Spool
+
+pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
+
+
+def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "few.yaml"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "name": "few",
+                "base": {
+                    "data": {"kind": "drawn", "num_items": 120},
+                    "views": {"size": 16},
+                    "model": {"encoder": {"name": "small", "width": 4}},
+                    "train": {"epochs": 2, "batch_size": 16},
+                    "evaluate": {"bootstrap": 20},
+                    "tracking": {"offline": True},
+                },
+                "systems": {
+                    "good": {"method": {"name": "mtcon"}, "seeds": 2},
+                    "wild": {
+                        "method": {"name": "mtcon"},
+                        "changes": {"train.lr": 1000.0, "train.momentum": 0.99},
+                    },
+                },
+            }
+        )
+    )
+    comparison, watched = load_comparison(path), []
+
+    def watch(title: str) -> nullcontext[Observer]:
+        watched.append(title)
+        return nullcontext(Observer())
+
+    root = tmp_path / "root"
+    rows, folder = run_comparison(comparison, root=root, watch=watch)
+    good, wild = rows
+    assert [t.seed for t in good.finished] == [0, 1]
+    assert not wild.finished
+    assert "| good | 2 | 0." in (folder / "table.md").read_text()
+    assert "| wild | 0 | failed: " in (folder / "table.md").read_text()
+    spool = root / "sweeps" / "few-good" / "spool" / "trial-0000.jsonl"
+    events = Spool.read(spool)
+    again, _ = run_comparison(comparison, root=root, watch=watch)
+    assert watched == ["good", "wild", "wild"]
+    assert again[0].finished == good.finished
+    assert Spool.read(spool) == events

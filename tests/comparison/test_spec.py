@@ -1,0 +1,75 @@
+"""A comparison's YAML: one base, each system its method, all checked before anything starts."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mtcon_ray.comparison.spec import load_comparison
+from mtcon_ray.errors import SpecError
+
+BASE: dict[str, Any] = {
+    "version": 1,
+    "name": "few",
+    "base": {"data": {"kind": "drawn"}, "train": {"epochs": 4}},
+    "systems": {
+        "MTCon": {"method": {"name": "mtcon"}, "seeds": 3},
+        "SupCon, colour": {
+            "method": {"name": "supcon", "task": "colour"},
+            "changes": {"train.lr": 0.05},
+        },
+    },
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[..., Path]:
+    def write(**changes: Any) -> Path:
+        path = tmp_path / "few.yaml"
+        path.write_text(yaml.safe_dump({**BASE, **changes}))
+        return path
+
+    return write
+
+
+def test_every_system_is_a_sweep_over_its_seeds(file: Callable[..., Path]) -> None:
+    comparison = load_comparison(file(), ["train.epochs=6"])
+    first, second = comparison.specs.values()
+    assert list(comparison.specs) == ["MTCon", "SupCon, colour"]
+    assert (first.name, second.name) == ("few-mtcon", "few-supcon-colour")
+    assert (first.search.repeats, second.search.repeats) == (3, 1)
+    assert first.search.num_configurations == 1
+    assert first.search.scheduler.name == "none"
+    assert (first.train.epochs, second.train.epochs) == (6, 6)
+    assert (first.train.lr, second.train.lr) == (0.2, 0.05)
+    assert second.method.name == "supcon"
+    assert first.data == second.data
+
+
+def test_one_system_can_be_chosen(file: Callable[..., Path]) -> None:
+    assert list(load_comparison(file(), only=["MTCon"]).specs) == ["MTCon"]
+    with pytest.raises(SpecError, match="no system 'CSN'; systems: MTCon, SupCon, colour"):
+        load_comparison(file(), only=["CSN"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"systems": {}}, "systems: Dictionary should have at least 1 item"),
+        ({"colour": 1}, "colour: unknown key"),
+        ({"systems": {"A": {"method": {"name": "mtcom"}}}}, "systems.A: .*did you mean 'mtcon'"),
+        ({"systems": {"A": {"method": {"name": "mtcon"}, "seed": 2}}}, "systems.A.seed: unknown"),
+        ({"base": {"train": {"epoch": 2}}}, "systems.MTCon: train.epoch: .*did you mean 'epochs'"),
+        (
+            {"systems": {t: {"method": {"name": "mtcon"}} for t in ("A b", "a-B")}},
+            r"titles must differ .* \['few-a-b'\] twice",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_system(
+    file: Callable[..., Path], changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        load_comparison(file(**changes))

@@ -12,6 +12,8 @@ LOSS = "loss"
 LEARNING_RATE = "lr"
 IMAGES_PER_SECOND = "images_per_second"
 OBJECTIVE = "val/accuracy"
+# Share of a step's triplets whose far image is farther from the anchor than the close one.
+TRIPLET_ACCURACY = "triplet_accuracy"
 
 
 def loss(task: str) -> str:

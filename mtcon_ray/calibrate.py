@@ -20,7 +20,7 @@ NUM_WARMUP_STEPS = 5
 
 
 def measure_rate(spec: RunSpec, root: Path) -> float:
-    """Items per second of one trial with one worker here: the median over a few steps.
+    """Images per second of one trial with one worker here: the median over a few steps.
 
     Decodes the images into the store if they are not there. Raises MtconError as training does.
     """
@@ -44,4 +44,5 @@ def measure_rate(spec: RunSpec, root: Path) -> float:
     steps = [after - before for before, after in pairwise(times)]
     if len(steps) <= NUM_WARMUP_STEPS:
         raise DataError(f"--calibrate needs {NUM_WARMUP_STEPS + 1} steps, got {len(steps)} in all")
-    return base.train.batch_size / statistics.median(steps[NUM_WARMUP_STEPS:])
+    num_images = base.train.batch_size * base.method.images_per_example
+    return num_images / statistics.median(steps[NUM_WARMUP_STEPS:])

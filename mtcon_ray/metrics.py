@@ -17,6 +17,8 @@ OBJECTIVE = "val/accuracy"
 # By kind of label: accuracy of classes, mean average precision of a set, R^2 of a number.
 SCORES = {"classes": "accuracy", "set": "map", "number": "r2"}
 TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}
+# Share of a step's triplets whose far image is farther from the anchor than the close one.
+TRIPLET_ACCURACY = "triplet_accuracy"
 
 
 def loss(task: str) -> str:

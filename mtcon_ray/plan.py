@@ -64,7 +64,7 @@ class Plan(Spec):
     epochs: int
     steps_per_epoch: int
     views_per_step: int
-    images_per_trial: int = Field(description="examples drawn: items, each in all its views")
+    images_per_trial: int = Field(description="images drawn, each in all its views")
     images_total: int = Field(description="before early stopping saves any")
     rung_epochs: tuple[int, ...] = Field(description="epochs after which a trial may be stopped")
     num_items: dict[str, int] = Field(description="by split")
@@ -114,7 +114,7 @@ def make_plan(
     num_train = len(table.rows("train"))
     _check_batches(spec, num_train)
     steps = spec.method.num_examples(num_train) // batch
-    per_trial = steps * batch * epochs
+    per_trial = steps * batch * epochs * spec.method.images_per_example
     total = spec.search.num_configurations * spec.search.repeats
     _, high = spec.resources.worker_range
     concurrency = check_cluster(spec, cluster)

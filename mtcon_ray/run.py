@@ -184,7 +184,7 @@ class Run:
     def _training_metrics(self, last_update: Update) -> dict[str, float]:
         objective, *losses = self._tally.means()
         spec, steps = self.spec, self._tally.num_steps
-        num_images = steps * spec.train.batch_size
+        num_images = steps * spec.train.batch_size * spec.method.images_per_example
         lr = lr_at(self.step - 1, spec.train, steps_per_epoch=self._batches.steps_per_epoch)
         values = {
             metrics.LOSS: objective,

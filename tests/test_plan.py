@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mtcon_ray.errors import DataError, ResourceError
+from mtcon_ray.errors import DataError, ResourceError, SpecError
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.plan import ClusterView, NodeKind, Plan, check_cluster, make_plan, prepare_root
 from mtcon_ray.spec import RunSpec, parse_spec
@@ -49,6 +49,35 @@ def test_counts_are_exact() -> None:
     assert plan.rung_epochs == (1, 2)
     assert plan.concurrency == 2
     assert plan.device_hours is None
+
+
+@pytest.mark.parametrize("method", ["csn", "scenet"])
+def test_triplets_make_the_epochs_of_triplet_methods(method: str) -> None:
+    """Three images each, seen once, whatever the size of the training split."""
+    plan = plan_of(spec_of(method={"name": method, "num_triplets": 1000}))
+    assert plan.steps_per_epoch == 31
+    assert plan.views_per_step == 96
+    assert plan.images_per_trial == plan.images_total == 31 * 32 * 4 * 3
+    assert plan_of(spec_of(method={"name": method})).steps_per_epoch == 10_000 // 32
+    rated = make_plan(
+        spec_of(method={"name": method, "num_triplets": 1000}), Path("/r"), ONE, rate=100.0
+    )
+    assert rated.device_hours == pytest.approx(31 * 32 * 4 * 3 / 100 / 3600)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"method": {"name": "csn", "num_triplets": 31}},
+        {
+            "method": {"name": "csn", "num_triplets": 100},
+            "search": {"space": {"train.batch_size": {"choice": [32, 128]}}},
+        },
+    ],
+)
+def test_a_batch_larger_than_the_number_of_triplets_is_refused(sections: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=r"num_triplets must be at least train\.batch_size, got"):
+        spec_of(**sections)
 
 
 def test_parameters_are_those_of_the_network() -> None:

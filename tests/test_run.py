@@ -290,3 +290,33 @@ def test_a_batch_larger_than_the_data_is_refused(
     with pytest.raises(SpecError, match=r"batch_size must be at most .*\(70\), got 71"):
         start(tmp_path / "new", with_values(spec, {"train.batch_size": 71}))
     assert not (tmp_path / "new").exists()
+
+
+def test_a_cut_training_with_adam_ends_bit_equal(
+    spec: RunSpec, start: Callable[..., Run], tmp_path: Path
+) -> None:
+    """Both moments and the step count of the optimizer go on, under an exponential schedule."""
+    adam = with_values(
+        spec,
+        {
+            "train.optimizer": "adam",
+            "train.lr_schedule": "exponential",
+            "train.lr": 0.005,
+            "train.epochs": 2,
+            "evaluate.every": 2,
+        },
+    )
+    whole = start(tmp_path / "whole", adam)
+    list(whole)
+    list(start(tmp_path / "cut", adam, should_stop=stop_before(STEPS_PER_EPOCH + 1)))
+    again = start(tmp_path / "cut", adam)
+    assert again.step == STEPS_PER_EPOCH + 1
+    list(again)
+    runs = (whole, again)
+    one, other = ({**run.network.state_dict(), **run.learner.method.state_dict()} for run in runs)
+    assert all(torch.equal(one[key], other[key]) for key in one)
+    first, second = (run.learner.optimizer.state_dict()["state"] for run in runs)
+    assert first.keys() == second.keys() != set()
+    for key, state in first.items():
+        assert set(state) == {"step", "exp_avg", "exp_avg_sq"}
+        assert all(torch.equal(value, second[key][name]) for name, value in state.items())

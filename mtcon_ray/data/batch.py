@@ -25,7 +25,7 @@ class Batch:
     labels[task] is int64 [B], MISSING (-1) where unknown; label_sets[task] uint8 [B, L] of 0 and
     1, UNKNOWN_BIT where unknown; numbers[task] float32 [B], NaN where unknown, standardised: in
     deviations from the mean, both of the training split. In a batch of triplets condition is
-    int64 [B], the task by which each was drawn, as an index of the tasks.
+    int64 [B], the task by which each was drawn, as an index of those that have classes.
     The views themselves stay with the rank that made them; labels are whole on every rank,
     because a contrastive loss needs all.
     """

@@ -20,7 +20,8 @@ class Dataset:
     """Images and labels of N items; `fingerprint` tells any two data sets apart.
 
     images is uint8 [N, S, S, 3], a read-only memory map. Label noise and held_out_top_k are
-    applied; items whose image cannot be read belong to no split.
+    applied; items whose image cannot be read belong to no split. store is the image store, where
+    what is drawn once from the labels is kept too; None: it is drawn anew by each process.
     """
 
     images: np.ndarray
@@ -28,6 +29,7 @@ class Dataset:
     tasks: tuple[str, ...]
     held_out: tuple[str, ...]
     fingerprint: str
+    store: Path | None = None
 
 
 def read_table(spec: DataSpec, seed: int) -> LabelTable:
@@ -62,7 +64,7 @@ def open_dataset(
         table = replace(table, split=split, warnings=warnings)
         _check(table, spec)
     fingerprint = _fingerprint(table, stored.content_key, stored.images.shape[1])
-    return Dataset(stored.images, table, spec.tasks, spec.held_out, fingerprint)
+    return Dataset(stored.images, table, spec.tasks, spec.held_out, fingerprint, store)
 
 
 def store_size(spec: DataSpec, view_size: int) -> int:

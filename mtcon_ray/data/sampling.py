@@ -29,7 +29,7 @@ class Examples:
     """What an epoch is made of: E examples of P pictures each, int64 [E, P] rows of a data set.
 
     An example's pictures become `views` rows each. condition_E is the task by which a triplet was
-    drawn, as an index of the tasks.
+    drawn, as an index of the tasks that have classes.
     """
 
     rows_EP: np.ndarray

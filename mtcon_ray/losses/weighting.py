@@ -50,20 +50,24 @@ class EqualWeights(Weighting):
 
 
 class LearnedVariance(Weighting):
-    """sum over tasks of exp(-s) L + s, with s = log sigma^2 learned per task (METHODS 5.1).
+    """sum over tasks of exp(-s) L + penalty s, with s = log sigma^2 learned per task.
 
-    The mean-reduced L is required: with a sum over anchors s overshoots so far that the encoder
-    gets no gradient for hundreds of steps (METHODS 5.5). For a fixed L the optimum is
-    sigma^2 = L.
+    Penalty 1 is MTCon's objective (METHODS 5.1), 1/2 Kendall's for cross-entropy (METHODS 7). The
+    mean-reduced L is required: with a sum over anchors s overshoots so far that the encoder gets
+    no gradient for hundreds of steps (METHODS 5.5). For a fixed L the optimum is
+    sigma^2 = L / penalty; where L can reach 0 only `clamp` keeps exp(-s) finite.
 
     normalise=True divides the applied weights by their mean (detached), so that learning s
     changes the balance of the tasks but not the size of the encoder's step: the plain form
     divides that step by about five, and a comparison with equal weights would measure it. s
-    itself is then learned as in the plain form: its gradient stays 1 - exp(-s) L.
+    itself is then learned as in the plain form: its gradient stays penalty - exp(-s) L.
     """
 
-    def __init__(self, tasks: tuple[str, ...], *, normalise: bool = False) -> None:
+    def __init__(
+        self, tasks: tuple[str, ...], *, normalise: bool = False, penalty: float = 1.0
+    ) -> None:
         super().__init__()
+        self.penalty = penalty
         self.normalise = normalise
         self.tasks = tasks
         # One vector, not a parameter per name: a task may be called "type" or "heel.height".
@@ -75,14 +79,15 @@ class LearnedVariance(Weighting):
         s_T = self.log_variance
         loss_T = torch.stack([loss_by_task[t] for t in self.tasks])
         weight_T = torch.exp(-s_T)
+        penalty = self.penalty * s_T.sum()
         if self.normalise:
             applied_T = weight_T.detach() / weight_T.detach().mean()
-            learn = (weight_T * loss_T.detach() + s_T).sum()
+            learn = (weight_T * loss_T.detach()).sum() + penalty
             # `learn` has a gradient on s alone: the objective that is shown is the encoder's.
             objective = (applied_T * loss_T).sum() + (learn - learn.detach())
         else:
             applied_T = weight_T.detach()
-            objective = (weight_T * loss_T + s_T).sum()
+            objective = (weight_T * loss_T).sum() + penalty
         return Weighted(objective, dict(zip(self.tasks, applied_T, strict=True)))
 
     def sigma_by_task(self) -> dict[str, Tensor]:

@@ -27,6 +27,8 @@ from mtcon_ray.registry import Spec, Table
 class MethodSpec(Spec):
     """What every method's section has; each method adds its own fields."""
 
+    images_per_example: ClassVar[int] = 1
+
     name: str
 
     def check(self, problem: Problem) -> None:

@@ -19,3 +19,10 @@ class ProjectionHead(nn.Sequential):
     def forward(self, h_ND: Tensor) -> Tensor:
         """Unit rows, [N, dim]."""
         return F.normalize(super().forward(h_ND), dim=1, eps=SHORTEST)
+
+
+class LinearHead(nn.Linear):
+    """One linear layer, not normalised, [N, width] to [N, outputs]: logits, or CSN's embedding."""
+
+    def __init__(self, width: int, *, outputs: int) -> None:
+        super().__init__(width, outputs)

@@ -83,6 +83,40 @@ def test_descent_on_s_ends_at_the_log_of_the_loss() -> None:
     assert sigmas == pytest.approx([loss.sqrt().item() for loss in losses.values()], rel=1e-4)
 
 
+def test_half_the_penalty_is_kendalls_form() -> None:
+    """Case G: value, gradient 1/2 - exp(-s) CE, and optimum sigma^2 = 2 CE."""
+    known = VALUES["G"]
+    losses = {
+        t: torch.tensor(known[k], dtype=torch.float64)
+        for t, k in zip(TASKS, ("ce1", "ce2"), strict=True)
+    }
+
+    def objective(*log_variance: float, penalty: float = 0.5) -> tuple[float, list[float]]:
+        weighting = LearnedVariance(TASKS, penalty=penalty).double()
+        with torch.no_grad():
+            weighting.log_variance.copy_(torch.tensor(log_variance, dtype=torch.float64))
+        value = weighting(losses).objective
+        value.backward()
+        assert weighting.log_variance.grad is not None
+        return value.item(), weighting.log_variance.grad.tolist()
+
+    value, gradient = objective(0.5, -0.25)
+    assert value == pytest.approx(known["kendall_s"], rel=1e-6)
+    expected = [
+        0.5 - math.exp(-s) * loss.item()
+        for s, loss in zip((0.5, -0.25), losses.values(), strict=True)
+    ]
+    assert gradient == pytest.approx(expected, rel=1e-12)
+    assert objective(0.0, 0.0)[0] == pytest.approx(known["kendall_s0"], rel=1e-6)
+    assert objective(0.5, -0.25, penalty=1.0)[0] == pytest.approx(known["log2_form"], rel=1e-6)
+    best = objective(*known["opt_s_kendall"])
+    assert best[0] == pytest.approx(known["opt_val_kendall"], rel=1e-6)
+    assert best[1] == pytest.approx([0, 0], abs=1e-9)
+    assert known["opt_s_kendall"] == pytest.approx(
+        [math.log(2 * loss.item()) for loss in losses.values()], rel=1e-6
+    )
+
+
 def test_the_encoder_receives_the_applied_weights() -> None:
     for normalise in (False, True):
         losses = {t: loss.requires_grad_() for t, loss in losses_of_case_a().items()}

@@ -25,6 +25,8 @@ TASKS: tuple[tuple[str, ...], ...] = (("shape", "colour"), ("attributes",))
 MIXED = ("shape", "attributes", "size")
 # Values for fields that a method requires beyond its name.
 REQUIRED = {"task": "shape"}
+# Values that keep an epoch at ten steps.
+SMALL = {"num_triplets": 160}
 STEPS = 20
 
 pytestmark = pytest.mark.parametrize(
@@ -44,8 +46,11 @@ def tasks_to_try(candidates: tuple[tuple[str, ...], ...], monkeypatch: pytest.Mo
 
 def make_spec(name: str, **method: Any) -> RunSpec:
     """Two epochs of ten steps on drawn images of 16 pixels."""
-    fields = METHODS[name].Spec.model_fields.items()
-    required = {key: REQUIRED[key] for key, field in fields if field.is_required()}
+    fields = METHODS[name].Spec.model_fields
+    required: dict[str, Any] = {
+        key: REQUIRED[key] for key, field in fields.items() if field.is_required()
+    }
+    required |= {key: value for key, value in SMALL.items() if key in fields}
     refusals = []
     for tasks in TASKS:
         try:

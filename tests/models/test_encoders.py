@@ -64,6 +64,31 @@ def test_small_stem_keeps_the_resolution() -> None:
         assert sides == [side]
 
 
+def test_the_default_resnet18_keeps_the_names_of_its_parameters() -> None:
+    """Those of torchvision, less its classifier, so that old checkpoints fit."""
+    ours = ResNet18(ResNet18.Spec()).state_dict()
+    theirs = resnet18(weights=None).state_dict()
+    assert list(ours) == [f"net.{key}" for key in theirs if not key.startswith("fc.")]
+
+
+def test_three_stages_are_those_of_the_whole_network(tmp_path: Path) -> None:
+    """16 times smaller than the image, 256 channels, from a file with all four."""
+    theirs = resnet18(weights=None).eval()
+    torch.save(theirs.state_dict(), tmp_path / "weights.pt")
+    spec = ResNet18.Spec(stages=3, weights=str(tmp_path / "weights.pt"))
+    ours = ResNet18(spec).eval()
+    maps: list[Tensor] = []
+    theirs.layer3.register_forward_hook(lambda _, __, h: maps.append(h))
+    theirs(images(112))
+    assert maps[0].shape == (2, 256, 7, 7)
+    h_ND = ours(images(112))
+    assert h_ND.shape == (2, ours.width) == (2, 256)
+    torch.testing.assert_close(h_ND, maps[0].mean(dim=(2, 3)))
+    assert not any("layer4" in key for key in ours.state_dict())
+    with pytest.raises(ValidationError, match="stages"):
+        ResNet18.Spec.model_validate({"stages": 2})
+
+
 def test_weights_of_a_local_file_are_torchvisions(tmp_path: Path) -> None:
     """Its features, batch-norm moments included, are those before torchvision's classifier."""
     theirs = resnet18(weights=None)

@@ -1,8 +1,11 @@
 """The learning rate by hand, and who is decayed."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
+from torch.optim import Adam, AdamW
 
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.training.optimizer import lr_at, make_optimizer, peak_lr, set_lr
@@ -51,6 +54,43 @@ def test_peak_follows_the_batch(scaling: str, peak: float) -> None:
     """64 items are a quarter of 256."""
     spec = TrainSpec.model_validate({"lr": 0.2, "batch_size": 64, "lr_scaling": scaling})
     assert peak_lr(spec) == pytest.approx(peak)
+
+
+def test_exponential_schedule_gives_the_rates_of_csn() -> None:
+    """5e-5 * 0.985^epoch over 200 epochs: 0.985^200 is 0.0487; by one factor in every step."""
+    spec = TrainSpec.model_validate(
+        {"epochs": 200, "warmup_epochs": 0, "lr": 5e-5, "lr_final": 0.0487}
+        | {"lr_schedule": "exponential", "optimizer": "adam"}
+    )
+    values = rates(spec, 39)
+    of_epochs = [5e-5 * 0.985**epoch for epoch in range(200)]
+    assert values[::39] == pytest.approx(of_epochs, rel=2e-3)
+    assert values[-1] == pytest.approx(5e-5 * 0.0487)
+    factors = [after / before for before, after in pairwise(values)]
+    assert factors == pytest.approx([factors[0]] * len(factors))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("adam", Adam), ("adamw", AdamW)])
+def test_adam_has_the_groups_and_takes_the_rates(name: str, kind: type[Adam]) -> None:
+    """Matrices alone are decayed; momentum is the first moment's; a first step is the rate."""
+    network = nn.Linear(2, 2)
+    method = MTCon(MTCon.Spec(), problem("a", "b"))
+    spec = TrainSpec.model_validate({"optimizer": name, "momentum": 0.8, "weight_decay": 0.5})
+    optimizer = make_optimizer(network, method, spec)
+    assert type(optimizer) is kind
+    assert [g["params"] for g in optimizer.param_groups] == [
+        [network.weight],
+        [network.bias],
+        list(method.parameters()),
+    ]
+    assert [g["weight_decay"] for g in optimizer.param_groups] == [0.5, 0, 0]
+    assert {g["betas"] for g in optimizer.param_groups} == {(0.8, 0.999)}
+    before = network.bias.detach().clone()
+    network.bias.grad = torch.tensor([3.0, -0.01])
+    set_lr(optimizer, 1e-3)
+    optimizer.step()
+    moved = (network.bias.detach() - before).tolist()
+    assert moved == pytest.approx([-1e-3, 1e-3], rel=1e-3)
 
 
 def test_only_kernels_and_matrices_are_decayed() -> None:

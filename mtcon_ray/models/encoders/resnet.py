@@ -44,11 +44,16 @@ class _ResNet(Encoder):
         spec: ResNetSpec,
         make: Callable[..., ResNet],
         imagenet: ResNet18_Weights | ResNet50_Weights,
+        *,
+        stages: int = 4,
     ) -> None:
         super().__init__(spec)
         self.net = make(weights=None)
         self.width = self.net.fc.in_features
         self.net.fc = nn.Identity()
+        if stages == 3:
+            self.net.layer4 = nn.Identity()
+            self.width //= 2
         if spec.stem == "small":
             self.net.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
             nn.init.kaiming_normal_(self.net.conv1.weight, mode="fan_out", nonlinearity="relu")
@@ -64,15 +69,18 @@ class _ResNet(Encoder):
 
 @ENCODERS.register("resnet18")
 class ResNet18(_ResNet):
-    """ResNet-18, 512 features: He 2016, arXiv:1512.03385."""
+    """ResNet-18, 512 features, 256 after three stages: He 2016, arXiv:1512.03385."""
 
     class Spec(ResNetSpec):
         """torchvision's ResNet-18."""
 
         name: Literal["resnet18"] = "resnet18"
+        stages: Literal[3, 4] = Field(
+            4, description="3: end after the third stage with 256 features, as CSN does"
+        )
 
     def __init__(self, spec: Spec) -> None:
-        super().__init__(spec, resnet18, ResNet18_Weights.IMAGENET1K_V1)
+        super().__init__(spec, resnet18, ResNet18_Weights.IMAGENET1K_V1, stages=spec.stages)
 
 
 @ENCODERS.register("resnet50")
@@ -90,7 +98,8 @@ class ResNet50(_ResNet):
 
 def _load(net: ResNet, weights: str, imagenet: ResNet18_Weights | ResNet50_Weights) -> None:
     state = _download(imagenet) if weights == "imagenet" else _read(Path(weights))
-    state = {key: value for key, value in state.items() if not key.startswith("fc.")}
+    left_out = ("fc.", "layer4.") if isinstance(net.layer4, nn.Identity) else ("fc.",)
+    state = {key: value for key, value in state.items() if not key.startswith(left_out)}
     try:
         net.load_state_dict(state)
     except RuntimeError as error:

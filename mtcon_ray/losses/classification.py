@@ -1,0 +1,46 @@
+"""Softmax cross-entropy over rows of which some have no label (METHODS 6)."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtcon_ray.data.batch import MISSING
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean over labelled rows of -log softmax(logits)[label], a scalar in nats.
+
+    logits are [B, C], or [B, V, C] where an item has V views, each a row with the item's label;
+    labels int64 [B], -1 where unknown. Half precision is computed in float32. Without any label
+    the loss is 0 and differentiable.
+
+    Raises ValueError for other shapes and, on the CPU, for a label outside -1 .. C - 1.
+
+    >>> round(cross_entropy(torch.zeros(3, 4), torch.tensor([0, 3, -1])).item(), 4)  # log 4
+    1.3863
+    """
+    _check(logits, labels)
+    with torch.autocast(logits.device.type, enabled=False):
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        labels = labels.repeat_interleave(logits[0, ..., 0].numel())
+        total = F.cross_entropy(
+            logits.flatten(0, -2), labels, ignore_index=MISSING, reduction="sum"
+        )
+    return total / (labels != MISSING).sum().clamp(min=1)
+
+
+def _check(logits: Tensor, labels: Tensor) -> None:
+    if logits.ndim not in (2, 3) or 0 in logits.shape:
+        raise ValueError(f"logits must have shape [B, C] or [B, V, C], got {list(logits.shape)}")
+    if labels.shape != logits.shape[:1]:
+        raise ValueError(
+            f"labels must have shape {list(logits.shape[:1])}, got {list(labels.shape)}"
+        )
+    # Elsewhere looking would wait for the device.
+    if labels.device.type != "cpu":
+        return
+    outside = labels[(labels < MISSING) | (labels >= logits.shape[-1])]
+    if len(outside):
+        raise ValueError(
+            f"labels must lie in [0, {logits.shape[-1] - 1}] or be -1, got {outside[0].item()}"
+        )

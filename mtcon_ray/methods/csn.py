@@ -1,0 +1,61 @@
+"""CSN: triplets compared in the dimensions that their condition's mask leaves (METHODS 8)."""
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.losses.triplet import mask_size, masked_distances
+from mtcon_ray.methods.base import METHODS
+from mtcon_ray.methods.triplet import TripletMethod, TripletSpec, disjoint_masks, random_masks
+
+OUTSIDE = {"learned_disjoint": 0.1, "fixed_disjoint": 0.0}
+
+
+@METHODS.register("csn")
+class CSN(TripletMethod):
+    """Conditional similarity network: Veit 2017, arXiv:1603.07810; one mask per task."""
+
+    class Spec(TripletSpec):
+        """Masked triplets, on tasks that have classes."""
+
+        name: Literal["csn"] = "csn"
+        masks: Literal["learned", "learned_disjoint", "fixed_disjoint"] = Field(
+            "learned",
+            description="learned from N(0.9, 0.7), from disjoint runs of 1 and 0.1, or fixed "
+            "disjoint runs of 1",
+        )
+
+        def check(self, problem: Problem) -> None:
+            super().check(problem)
+            num_masks = len(problem.of_kind("classes"))
+            if self.masks != "learned" and problem.head_dim < num_masks:
+                raise ValueError(
+                    f"model.head_dim must give each of {num_masks} disjoint masks a dimension, "
+                    f"got {problem.head_dim}"
+                )
+
+    spec: Spec
+
+    def __init__(self, spec: Spec, problem: Problem) -> None:
+        super().__init__(spec, problem)
+        shape = len(self.conditions), problem.head_dim
+        if spec.masks == "learned":
+            self.beta = nn.Parameter(random_masks(*shape, problem.seed))
+        elif spec.masks == "learned_disjoint":
+            self.beta = nn.Parameter(disjoint_masks(*shape, outside=OUTSIDE[spec.masks]))
+        else:
+            self.register_buffer("beta", disjoint_masks(*shape, outside=OUTSIDE[spec.masks]))
+
+    def masks_of(self, batch: Batch) -> Tensor:
+        """ReLU(beta) of each triplet's condition, [B, D]."""
+        assert batch.condition is not None
+        masks_BD: Tensor = self.beta.relu()[batch.condition]
+        return masks_BD
+
+    def distances(self, z_B3D: Tensor, batch: Batch) -> Tensor:
+        return masked_distances(z_B3D, self.masks_of(batch))
+
+    def mask_size(self, batch: Batch) -> Tensor | None:
+        return None if self.spec.masks == "fixed_disjoint" else mask_size(self.masks_of(batch))

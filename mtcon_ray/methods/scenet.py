@@ -1,0 +1,69 @@
+"""SCE-Net: triplets compared under several masks, weighed by the images themselves (METHODS 9)."""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.losses.triplet import fused_distances, mask_size, unit_rows
+from mtcon_ray.methods.base import METHODS
+from mtcon_ray.methods.triplet import TripletMethod, TripletSpec, random_masks
+
+HIDDEN = 32
+
+
+@METHODS.register("scenet")
+class SCENet(TripletMethod):
+    """Similarity condition embedding network: Tan 2019, arXiv:1908.08589.
+
+    The triplets are CSN's; their conditions are not looked at.
+    """
+
+    class Spec(TripletSpec):
+        """Triplets under concepts that are found in training."""
+
+        name: Literal["scenet"] = "scenet"
+        num_concepts: int | None = Field(
+            None, ge=1, le=1024, description="masks; null: one for each task that has classes"
+        )
+        weights_from: Literal["triplet", "pair"] = Field(
+            "triplet",
+            description="what a comparison's weights are computed from: all three images, as the "
+            "authors' code, which shows it their order; or the two compared, as their text",
+        )
+
+    spec: Spec
+
+    def __init__(self, spec: Spec, problem: Problem) -> None:
+        super().__init__(spec, problem)
+        num_concepts = spec.num_concepts or len(self.conditions)
+        self.beta = nn.Parameter(random_masks(num_concepts, problem.head_dim, problem.seed))
+        num_images = 3 if spec.weights_from == "triplet" else 2
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(problem.seed)
+            self.branch = nn.Sequential(
+                nn.Linear(num_images * problem.head_dim, HIDDEN),
+                nn.ReLU(),
+                nn.Linear(HIDDEN, num_concepts),
+            )
+
+    def concept_weights(self, z_B3D: Tensor) -> Tensor:
+        """Softmax weights [B, 2, K] of anchor and far, and of anchor and close."""
+        with torch.autocast(z_B3D.device.type, enabled=False):
+            unit_B3D = unit_rows(z_B3D)
+            if self.spec.weights_from == "triplet":
+                input_B2D = unit_B3D.flatten(1)[:, None].expand(-1, 2, -1)
+            else:
+                anchor_B2D = unit_B3D[:, :1].expand(-1, 2, -1)
+                input_B2D = torch.cat([anchor_B2D, unit_B3D[:, 1:]], dim=2)
+            weight_B2K: Tensor = self.branch(input_B2D).softmax(dim=2)
+            return weight_B2K
+
+    def distances(self, z_B3D: Tensor, batch: Batch) -> Tensor:
+        return fused_distances(z_B3D, self.beta.relu(), self.concept_weights(z_B3D))
+
+    def mask_size(self, batch: Batch) -> Tensor | None:
+        """Of all concepts alike: the mean of their sums."""
+        return mask_size(self.beta.relu())

@@ -1,0 +1,130 @@
+"""What CSN and SCE-Net share: triplets, an embedding head, masks over its dimensions, a hinge.
+
+A triplet is a batch's item: its three images are its three rows, in the order anchor, far, close.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mtcon_ray import metrics
+from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.data.sampling import Examples
+from mtcon_ray.data.triplets import triplets
+from mtcon_ray.losses.triplet import embedding_size, triplet_hinge
+from mtcon_ray.methods.base import Method, MethodSpec
+from mtcon_ray.models.encoders import Encoder
+from mtcon_ray.models.heads import LinearHead
+from mtcon_ray.models.network import Network
+
+HEAD = "embedding"
+
+
+class TripletSpec(MethodSpec):
+    """What both methods have; views.num_views is not used, for an image is seen once."""
+
+    images_per_example: ClassVar[int] = 3
+
+    num_triplets: int = Field(
+        10_000, ge=1, le=10_000_000, description="drawn once from the training labels: an epoch"
+    )
+    margin: float = Field(0.2, gt=0, le=100, description="far must be farther than close by this")
+    embedding_penalty: float = Field(
+        5e-3, ge=0, le=100, description="weighs the root mean square length of embeddings"
+    )
+    mask_penalty: float = Field(
+        5e-4, ge=0, le=100, description="weighs the mean sum of a learned mask"
+    )
+    probed: Literal["embedding", "encoder"] = Field(
+        "embedding", description="what is probed: the embedding, or the encoder's features"
+    )
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        if not problem.of_kind("classes"):
+            raise ValueError(f"data.tasks must have a column of classes, got {dict(problem.kinds)}")
+        if problem.batch_size > self.num_triplets:
+            raise ValueError(
+                f"num_triplets must be at least train.batch_size, got {self.num_triplets} and "
+                f"{problem.batch_size}"
+            )
+
+    def num_examples(self, num_items: int) -> int:
+        return self.num_triplets
+
+    def rows_per_example(self, num_views: int) -> int:
+        return self.images_per_example
+
+
+class TripletMethod(Method):
+    """Hinge on distances under masks, and two regularisers (METHODS 8.1).
+
+    The embedding, model.head_dim wide, is not normalised; its losses are tracked as triplet,
+    embedding and, where masks are learned, mask, the latter two times their penalties.
+    """
+
+    spec: TripletSpec
+
+    def __init__(self, spec: TripletSpec, problem: Problem) -> None:
+        super().__init__(spec, problem)
+        self.conditions = problem.of_kind("classes")
+        self._right: Tensor | None = None
+
+    def name_heads(self) -> tuple[str, ...]:
+        return (HEAD,)
+
+    def make_network(self, encoder: Encoder) -> Network:
+        head = LinearHead(encoder.width, outputs=self.problem.head_dim)
+        return Network(encoder, {HEAD: head}, probed=HEAD if self.spec.probed == HEAD else None)
+
+    def examples(self, dataset: Dataset, seed: int) -> Examples:
+        return triplets(dataset, self.conditions, number=self.spec.num_triplets, seed=seed)
+
+    @abstractmethod
+    def distances(self, z_B3D: Tensor, batch: Batch) -> Tensor:
+        """Of each triplet's anchor to far and to close, [B, 2]."""
+
+    @abstractmethod
+    def mask_size(self, batch: Batch) -> Tensor | None:
+        """What the mask penalty weighs; None where no mask is learned."""
+
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """The hinge and the weighed regularisers; z_by_head["embedding"] is [B, 3, D]."""
+        z_B3D = z_by_head[HEAD]
+        distance_B2 = self.distances(z_B3D, batch)
+        self._right = (distance_B2[:, 0] > distance_B2[:, 1]).double().mean().detach()
+        losses = {
+            "triplet": triplet_hinge(distance_B2, margin=self.spec.margin),
+            "embedding": self.spec.embedding_penalty * embedding_size(z_B3D),
+        }
+        mask_size = self.mask_size(batch)
+        if mask_size is not None:
+            losses["mask"] = self.spec.mask_penalty * mask_size
+        return losses
+
+    def gauges(self) -> dict[str, Tensor]:
+        return {} if self._right is None else {metrics.TRIPLET_ACCURACY: self._right}
+
+
+def random_masks(num_masks: int, dim: int, seed: int) -> Tensor:
+    """CSN's start of learned masks, [num_masks, dim]: normal, mean 0.9, deviation 0.7."""
+    generator = torch.Generator().manual_seed(seed)
+    return 0.9 + 0.7 * torch.randn(num_masks, dim, generator=generator, device="cpu")
+
+
+def disjoint_masks(num_masks: int, dim: int, *, outside: float) -> Tensor:
+    """Masks of 1 on disjoint runs of dimensions that cover all, `outside` elsewhere.
+
+    Runs differ in length by one at most, [num_masks, dim].
+
+    >>> disjoint_masks(2, 5, outside=0.0)
+    tensor([[1., 1., 1., 0., 0.],
+            [0., 0., 0., 1., 1.]])
+    """
+    owner_D = torch.arange(dim, device="cpu") * num_masks // dim
+    return torch.where(owner_D == torch.arange(num_masks, device="cpu")[:, None], 1.0, outside)

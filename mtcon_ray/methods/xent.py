@@ -1,0 +1,71 @@
+"""Cross-entropy: a linear classifier per task, plain or weighed by learned uncertainty."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.errors import nearest
+from mtcon_ray.losses.classification import cross_entropy
+from mtcon_ray.losses.weighting import EqualWeights, LearnedVariance, Weighting
+from mtcon_ray.methods.base import METHODS, Method, MethodSpec
+from mtcon_ray.models.encoders import Encoder
+from mtcon_ray.models.heads import LinearHead
+from mtcon_ray.models.network import Network
+
+# exp(-s) CE + s/2: Kendall 2018, arXiv:1705.07115, eq. 10.
+KENDALL_PENALTY = 0.5
+
+
+@METHODS.register("xent")
+class XEnt(Method):
+    """Softmax cross-entropy on one task or on all, every view a row (METHODS 6, 7)."""
+
+    class Spec(MethodSpec):
+        """Linear classifiers on the shared encoder, discarded after training."""
+
+        name: Literal["xent"] = "xent"
+        task: str | None = Field(
+            None, description="the one task to classify; null: every task that has classes"
+        )
+        weighting: Literal["none", "kendall"] = Field(
+            "none", description="none: plain sum over tasks; kendall: exp(-s) CE + s/2, s learned"
+        )
+
+        def check(self, problem: Problem) -> None:
+            super().check(problem)
+            columns = problem.of_kind("classes")
+            if self.task is not None and self.task not in columns:
+                raise ValueError(
+                    f"task must be a column of classes in data.tasks {list(columns)}, got "
+                    f"{self.task!r}{nearest(self.task, columns)}"
+                )
+            if not columns:
+                raise ValueError(
+                    f"data.tasks must have a column of classes, got {dict(problem.kinds)}"
+                )
+
+    spec: Spec
+
+    def name_heads(self) -> tuple[str, ...]:
+        return self.problem.of_kind("classes") if self.spec.task is None else (self.spec.task,)
+
+    def make_network(self, encoder: Encoder) -> Network:
+        sizes = self.problem.sizes
+        return Network(
+            encoder, {task: LinearHead(encoder.width, outputs=sizes[task]) for task in self.heads}
+        )
+
+    def make_weighting(self) -> Weighting:
+        if self.spec.weighting == "none":
+            return EqualWeights()
+        return LearnedVariance(self.heads, penalty=KENDALL_PENALTY)
+
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """Each task's cross-entropy; z_by_head[task] is logits [B, V, C]."""
+        return {
+            task: cross_entropy(logits_BVC, batch.labels[task])
+            for task, logits_BVC in z_by_head.items()
+        }

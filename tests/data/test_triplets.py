@@ -1,0 +1,155 @@
+"""Triplets: who may stand where, how often, what repeats, what is stored, what is refused."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.data.triplets import draw_triplets, triplets
+from mtcon_ray.errors import DataError, ResourceError
+
+TASKS = ("shape", "colour")
+
+
+def table(**labels: list[int]) -> LabelTable:
+    """All items in the training split, but the last one."""
+    (size,) = {len(values) for values in labels.values()}
+    split = np.zeros(size, dtype=np.int8)
+    split[-1] = 1
+    return LabelTable(
+        names=tuple(map(str, range(size))),
+        labels={task: np.array(values) for task, values in labels.items()},
+        classes={task: tuple(map(str, range(max(v) + 1))) for task, v in labels.items()},
+        split=split,
+    )
+
+
+MIXED = table(
+    shape=[0, 2, 0, -1, 1, 0, 2, 2, 2, 2, 2, 0], colour=[0, 1, 1, 0, -1, -1, 0, 1, 0, 1, 0, 0]
+)
+
+
+def dataset(store: Path | None) -> Dataset:
+    images = np.zeros((len(MIXED), 8, 8, 3), dtype=np.uint8)
+    return Dataset(images, MIXED, TASKS, (), "0" * 64, store)
+
+
+def test_every_triplet_keeps_to_its_condition() -> None:
+    """The only item of shape 1 is far, never anchor; the last one is not in the train split."""
+    drawn = draw_triplets(MIXED, TASKS, number=2000, seed=0)
+    train = set(MIXED.rows("train").tolist())
+    for condition, anchor, far, close in drawn.tolist():
+        label = MIXED.labels[TASKS[condition]]
+        assert {anchor, far, close} <= train
+        assert label[anchor] == label[close] != -1
+        assert anchor != close
+        assert label[far] not in (-1, label[anchor])
+    lone = [drawn[drawn[:, 0] == 0][:, column] == 4 for column in (1, 2)]
+    assert not lone[0].any()
+    assert lone[1].any()
+
+
+def test_each_choice_is_uniform() -> None:
+    """Conditions, anchors of a class of two or more, and both others given the anchor."""
+    drawn = draw_triplets(MIXED, TASKS, number=40_000, seed=1)
+    assert np.bincount(drawn[:, 0]) / 40_000 == pytest.approx([0.5, 0.5], abs=0.01)
+    shape = drawn[drawn[:, 0] == 0]
+    anchors, counts = np.unique(shape[:, 1], return_counts=True)
+    assert anchors.tolist() == [0, 1, 2, 5, 6, 7, 8, 9, 10]
+    assert counts / len(shape) == pytest.approx([1 / 9] * 9, abs=0.01)
+    of_zero, of_one = shape[shape[:, 1] == 0], shape[shape[:, 1] == 1]
+    for rows, column, expected in (
+        (of_zero, 2, [1, 4, 6, 7, 8, 9, 10]),
+        (of_zero, 3, [2, 5]),
+        (of_one, 2, [0, 2, 4, 5]),
+        (of_one, 3, [6, 7, 8, 9, 10]),
+    ):
+        items, counts = np.unique(rows[:, column], return_counts=True)
+        assert items.tolist() == expected
+        assert counts / len(rows) == pytest.approx([1 / len(items)] * len(items), abs=0.04)
+
+
+def test_a_draw_follows_from_its_seed_alone() -> None:
+    state = np.random.get_state()[1].tolist()  # type: ignore[index]
+    one, again, other = (draw_triplets(MIXED, TASKS, number=50, seed=s) for s in (3, 3, 4))
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).any()
+    assert np.random.get_state()[1].tolist() == state  # type: ignore[index]
+
+
+def test_examples_hold_three_pictures_seen_once() -> None:
+    examples = triplets(dataset(None), TASKS, number=30, seed=0)
+    drawn = draw_triplets(MIXED, TASKS, number=30, seed=0)
+    assert len(examples) == 30
+    assert examples.views == 1
+    np.testing.assert_array_equal(examples.rows_EP, drawn[:, 1:])
+    np.testing.assert_array_equal(examples.condition_E, drawn[:, 0])
+
+
+def test_one_file_is_shared_by_all_who_ask_for_the_same(tmp_path: Path) -> None:
+    first = triplets(dataset(tmp_path), TASKS, number=30, seed=0)
+    (file,) = (tmp_path / "triplets").iterdir()
+    turned = np.load(file, allow_pickle=False)[::-1]
+    np.save(file, turned)
+    second = triplets(dataset(tmp_path), TASKS, number=30, seed=0)
+    np.testing.assert_array_equal(second.rows_EP, first.rows_EP[::-1])
+
+
+def test_everything_that_matters_makes_another_file(tmp_path: Path) -> None:
+    data = dataset(tmp_path)
+    triplets(data, TASKS, number=30, seed=0)
+    triplets(data, TASKS, number=31, seed=0)
+    triplets(data, TASKS, number=30, seed=1)
+    triplets(data, TASKS[:1], number=30, seed=0)
+    triplets(data, TASKS[::-1], number=30, seed=0)
+    triplets(replace(data, fingerprint="1" * 64), TASKS, number=30, seed=0)
+    files = sorted((tmp_path / "triplets").iterdir())
+    assert len(files) == 6
+    assert {file.suffix for file in files} == {".npy"}
+
+
+def test_an_opened_data_set_knows_its_store(tmp_path: Path) -> None:
+    spec = SOURCES["drawn"].Spec.model_validate({"kind": "drawn", "num_items": 40})
+    opened = open_dataset(spec, seed=0, view_size=16, store=tmp_path)
+    triplets(opened, spec.tasks, number=10, seed=0)
+    assert len(list((tmp_path / "triplets").iterdir())) == 1
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 0, 0, 1], [-1, 0, 0, 0, 1], [-1, -1, -1, -1, 1]])
+def test_one_class_in_the_train_split_is_refused(labels: list[int]) -> None:
+    rest = [0, 0, 1, 1, 1]
+    message = r"task 'heel' must have at least two classes .* got [01]; take it out of data.tasks"
+    with pytest.raises(DataError, match=message):
+        draw_triplets(table(shape=rest, heel=labels), ("shape", "heel"), number=4, seed=0)
+
+
+def test_classes_of_one_image_each_are_refused() -> None:
+    with pytest.raises(DataError, match=r"task 'heel' must have a class of two images .* got 4 cl"):
+        draw_triplets(table(heel=[0, 1, 2, 3, 3]), ("heel",), number=4, seed=0)
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    triplets(dataset(tmp_path), TASKS, number=30, seed=0)
+    (file,) = (tmp_path / "triplets").iterdir()
+    whole = file.read_bytes()
+    for content in (b"", whole[:100], whole[:-8], b"not an array"):
+        file.write_bytes(content)
+        with pytest.raises(DataError, match=rf"{file.name} must be whole, .* it is made anew"):
+            triplets(dataset(tmp_path), TASKS, number=30, seed=0)
+    for wrong in (np.zeros((29, 4), dtype=np.int64), np.zeros((30, 4))):
+        np.save(file, wrong)
+        with pytest.raises(DataError, match=r"must be int64 \[30, 4\], got .* delete the file"):
+            triplets(dataset(tmp_path), TASKS, number=30, seed=0)
+    np.save(file, np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match="must be whole, got Object arrays"):
+        triplets(dataset(tmp_path), TASKS, number=30, seed=0)
+
+
+def test_a_store_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "triplets").write_text("in the way")
+    with pytest.raises(ResourceError, match=r"image store must be writable, got .* storage\.root"):
+        triplets(dataset(tmp_path), TASKS, number=30, seed=0)

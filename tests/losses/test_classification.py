@@ -1,0 +1,92 @@
+"""Cross-entropy: known values, missing labels, views, bad input."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtcon_ray.losses.classification import cross_entropy
+
+VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
+# Case G, as printed beside its values.
+LOGITS = (
+    [[2, 0, -1], [0.5, 0.5, 0.5], [0, 3, 1], [1, 1, 2]],
+    [[1, -1], [0, 0], [-2, 1], [0.3, 0.1]],
+)
+LABELS = ([0, 1, 1, 2], [0, 1, 1, 1])
+
+
+def case_g(task: int) -> tuple[Tensor, Tensor]:
+    """Logits in float64 and labels of task 0 or 1."""
+    return torch.tensor(LOGITS[task], dtype=torch.float64), torch.tensor(LABELS[task])
+
+
+@pytest.mark.parametrize("task", [0, 1])
+def test_value_of_case_g(task: int) -> None:
+    loss = cross_entropy(*case_g(task))
+    assert loss.dtype == torch.float64
+    assert loss.item() == pytest.approx(VALUES["G"][f"ce{task + 1}"], rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_is_the_equation_written_as_loops(seed: int) -> None:
+    """Over rows of all views, those without label left out."""
+    draw = torch.Generator().manual_seed(seed)
+    B, V, C = (int(torch.randint(1, 6, (), generator=draw)) for _ in range(3))
+    logits = torch.randn(B, V, C, generator=draw, dtype=torch.float64)
+    labels = torch.randint(-1, C, (B,), generator=draw)
+    labels[0] = 0
+    terms = [
+        math.log(sum(math.exp(x) for x in row)) - row[label]
+        for rows, label in zip(logits.tolist(), labels.tolist(), strict=True)
+        for row in rows
+        if label != -1
+    ]
+    expected = sum(terms) / len(terms)
+    assert cross_entropy(logits, labels).item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_gradient_is_that_of_finite_differences() -> None:
+    logits = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    labels = torch.tensor([2, -1, 0])
+    assert torch.autograd.gradcheck(
+        lambda x: cross_entropy(x, labels), logits.requires_grad_(), raise_exception=True
+    )
+
+
+def test_without_any_label_it_is_a_differentiable_zero() -> None:
+    logits = torch.randn(3, 2, 4, requires_grad=True)
+    loss = cross_entropy(logits, torch.full((3,), -1))
+    loss.backward()
+    assert loss.item() == 0
+    assert logits.grad is not None
+    assert (logits.grad == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
+    """Logits of which the exponentials overflow float16."""
+    logits = torch.tensor([[30.0, 0.0], [0.0, 30.0]], dtype=dtype)
+    labels = torch.tensor([1, 1])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = cross_entropy(logits, labels)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(15.0, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "labels", "message"),
+    [
+        ((3,), [0, 0, 0], r"logits must have shape \[B, C\] or \[B, V, C\], got \[3\]"),
+        ((0, 3), [], r"logits must have shape .*, got \[0, 3\]"),
+        ((2, 3), [0], r"labels must have shape \[2\], got \[1\]"),
+        ((2, 3), [0, 3], r"labels must lie in \[0, 2\] or be -1, got 3"),
+        ((2, 3), [0, -2], r"labels must lie in \[0, 2\] or be -1, got -2"),
+    ],
+)
+def test_bad_input_is_named(shape: tuple[int, ...], labels: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        cross_entropy(torch.zeros(shape), torch.tensor(labels, dtype=torch.int64))

@@ -1,0 +1,198 @@
+"""Distances under masks, hinge and regularisers: known values, loops, gradients, bad input."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtcon_ray.losses.triplet import (
+    embedding_size,
+    fused_distances,
+    mask_size,
+    masked_distances,
+    triplet_hinge,
+    unit_rows,
+)
+
+VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
+# Case E, as printed beside its values: anchor, far, close.
+EMBEDDINGS = [[0.5, -1, 2, 0.3], [1, 0, 1, -0.5], [0.4, -0.8, 1.5, 2]]
+BETA = [[1, -0.2, 0.5, 0.1], [0.1, 1, 0, 1]]
+
+
+def case_e() -> tuple[Tensor, Tensor]:
+    """z [1, 3, 4] and masks [2, 4] in float64."""
+    z = torch.tensor([EMBEDDINGS], dtype=torch.float64)
+    return z, torch.tensor(BETA, dtype=torch.float64).relu()
+
+
+def drawn(seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """z [B, 3, D], masks [K, D] and weights [B, 2, K] of random sizes, in float64."""
+    draw = torch.Generator().manual_seed(seed)
+    B, D, K = (int(torch.randint(1, 6, (), generator=draw)) for _ in range(3))
+    z = torch.randn(B, 3, D, generator=draw, dtype=torch.float64)
+    masks = torch.randn(K, D, generator=draw, dtype=torch.float64).relu()
+    return z, masks, torch.rand(B, 2, K, generator=draw, dtype=torch.float64)
+
+
+def length(x: list[float]) -> float:
+    return math.sqrt(sum(value * value for value in x))
+
+
+@pytest.mark.parametrize("condition", [0, 1])
+def test_values_of_csn_in_case_e(condition: int) -> None:
+    known = VALUES[f"E_csn_c{condition}"]
+    z, masks = case_e()
+    mask = masks[[condition]]
+    distances = masked_distances(z, mask)
+    assert distances[0].tolist() == pytest.approx([known["d_far"], known["d_close"]], rel=1e-6)
+    hinge = triplet_hinge(distances, margin=0.2)
+    assert hinge.item() == pytest.approx(known["hinge"], rel=1e-6)
+    assert embedding_size(z).item() == pytest.approx(known["embed_term"], rel=1e-6)
+    assert mask_size(mask).item() == pytest.approx(known["mask_term"], rel=1e-6)
+    total = hinge + 5e-3 * embedding_size(z) + 5e-4 * mask_size(mask)
+    assert total.item() == pytest.approx(known["total"], rel=1e-6)
+
+
+def test_values_of_scenet_in_case_e() -> None:
+    known = VALUES["E_sce"]
+    z, masks = case_e()
+    weight = torch.tensor([[[0.7, 0.3]] * 2], dtype=torch.float64)
+    distances = fused_distances(z, masks, weight)
+    assert distances[0].tolist() == pytest.approx([known["d_far"], known["d_close"]], rel=1e-6)
+    assert triplet_hinge(distances, margin=0.2).item() == known["hinge"]
+
+
+def masked(row: list[float], mask: list[float]) -> list[float]:
+    return [x * m for x, m in zip(row, mask, strict=True)]
+
+
+def fused(row: list[float], masks: list[list[float]], weights: list[float]) -> list[float]:
+    """Sum over concepts of weight times unit masked row."""
+    total = [0.0] * len(row)
+    for mask, weight in zip(masks, weights, strict=True):
+        x = masked(row, mask)
+        total = [
+            t + weight * value / (length(x) + 1e-10) for t, value in zip(total, x, strict=True)
+        ]
+    return total
+
+
+def distance(one: list[float], other: list[float]) -> float:
+    return length([x - y + 1e-6 for x, y in zip(one, other, strict=True)])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_distances_are_the_equations_written_as_loops(seed: int) -> None:
+    z, masks, weight = drawn(seed)
+    mask = masks[torch.arange(len(z)) % len(masks)]
+    plain = masked_distances(z, mask).tolist()
+    together = fused_distances(z, masks, weight).tolist()
+    for b, rows in enumerate(z.tolist()):
+        for pair in (0, 1):
+            one, other = (masked(rows[p], mask[b].tolist()) for p in (0, 1 + pair))
+            assert plain[b][pair] == pytest.approx(distance(one, other), rel=1e-9)
+            weights = weight[b, pair].tolist()
+            one, other = (fused(rows[p], masks.tolist(), weights) for p in (0, 1 + pair))
+            assert together[b][pair] == pytest.approx(distance(one, other), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_hinge_and_regularisers_are_the_equations_written_as_loops(seed: int) -> None:
+    z, masks, _ = drawn(seed)
+    B = len(z)
+    distances = torch.rand(B, 2, generator=torch.Generator().manual_seed(seed)).double()
+    hinge = sum(max(0.0, 0.2 + close - far) for far, close in distances.tolist()) / B
+    assert triplet_hinge(distances, margin=0.2).item() == pytest.approx(hinge, rel=1e-12)
+    norms = [math.sqrt(sum(length(row) ** 2 for row in z[:, p].tolist())) for p in range(3)]
+    size = sum(norms) / (3 * math.sqrt(B))
+    assert embedding_size(z).item() == pytest.approx(size, rel=1e-12)
+    mean = sum(map(sum, masks.tolist())) / len(masks)
+    assert mask_size(masks).item() == pytest.approx(mean, rel=1e-12)
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    z, masks, weight = (x.requires_grad_() for x in drawn(3))
+    mask = (torch.rand(z[:, 0].shape, dtype=torch.float64) + 0.1).requires_grad_()
+
+    def csn(z: Tensor, mask: Tensor) -> Tensor:
+        hinge = triplet_hinge(masked_distances(z, mask), margin=5.0)
+        return hinge + embedding_size(z) + mask_size(mask)
+
+    assert torch.autograd.gradcheck(csn, (z, mask))
+    assert torch.autograd.gradcheck(fused_distances, (z, masks.detach() + 0.1, weight))
+
+
+def test_equal_and_zero_embeddings_have_finite_gradients() -> None:
+    """Two pictures of one file, and a mask that leaves nothing."""
+    for scale, masks in (
+        (1.0, torch.ones(2, 4)),
+        (0.0, torch.ones(2, 4)),
+        (1.0, torch.zeros(2, 4)),
+    ):
+        z = (torch.ones(2, 3, 4) * scale).requires_grad_()
+        beta = masks.clone().requires_grad_()
+        weight = torch.full((2, 2, 2), 0.5)
+        loss = triplet_hinge(masked_distances(z, beta), margin=0.2) + embedding_size(z)
+        loss = loss + triplet_hinge(fused_distances(z, beta, weight), margin=0.2)
+        loss.backward()
+        assert loss.isfinite()
+        for gradient in (z.grad, beta.grad):
+            assert gradient is not None
+            assert gradient.isfinite().all()
+
+
+def test_a_far_triplet_has_no_loss_and_no_gradient() -> None:
+    distances = torch.tensor([[2.0, 1.0], [1.0, 1.0]], requires_grad=True)
+    triplet_hinge(distances, margin=0.2).backward()
+    assert distances.grad is not None
+    assert distances.grad.tolist() == [[0.0, 0.0], [-0.5, 0.5]]
+
+
+def test_scaling_an_embedding_changes_masked_distances_only() -> None:
+    z, masks, weight = drawn(1)
+    mask = masks[:1].expand(len(z), -1)
+    torch.testing.assert_close(
+        masked_distances(3 * z, mask), 3 * masked_distances(z, mask), rtol=1e-4, atol=1e-5
+    )
+    torch.testing.assert_close(
+        fused_distances(3 * z, masks, weight), fused_distances(z, masks, weight)
+    )
+
+
+def test_half_precision_is_computed_in_float32() -> None:
+    """A length whose square overflows float16."""
+    z = torch.tensor([[[300.0, 0.0], [0.0, 0.0], [300.0, 0.0]]], dtype=torch.float16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        distances = masked_distances(z, torch.ones(1, 2))
+        fused = fused_distances(z, torch.ones(1, 2), torch.ones(1, 2, 1))
+        size = embedding_size(z)
+    assert distances.dtype == fused.dtype == size.dtype == torch.float32
+    assert distances[0].tolist() == pytest.approx([300.0, 0.0], abs=1e-4)
+    assert fused[0].tolist() == pytest.approx([1.0, 0.0], abs=1e-4)
+    assert size.item() == pytest.approx(200.0)
+
+
+def test_unit_rows_leave_a_zero_row() -> None:
+    rows = unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    assert rows.tolist() == [pytest.approx([0.6, 0.8]), [0.0, 0.0]]
+
+
+def test_bad_input_is_named() -> None:
+    z, mask = torch.zeros(2, 3, 4), torch.ones(2, 4)
+    with pytest.raises(ValueError, match=r"z must have shape \[B, 3, D\], got \[2, 2, 4\]"):
+        masked_distances(z[:, :2], mask)
+    with pytest.raises(ValueError, match=r"z must have shape \[B, 3, D\], got \[2, 4\]"):
+        embedding_size(z[:, 0])
+    with pytest.raises(ValueError, match=r"mask must have shape \[2, 4\], got \[1, 4\]"):
+        masked_distances(z, mask[:1])
+    with pytest.raises(ValueError, match=r"masks must have shape \[K, 4\], got \[2, 3\]"):
+        fused_distances(z, mask[:, :3], torch.ones(2, 2, 2))
+    with pytest.raises(ValueError, match=r"weight must have shape \[2, 2, 2\], got \[2, 2, 3\]"):
+        fused_distances(z, mask, torch.ones(2, 2, 3))
+    for margin in (0.0, -0.2, math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"margin must be positive, got {margin}"):
+            triplet_hinge(torch.ones(2, 2), margin=margin)

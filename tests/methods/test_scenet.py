@@ -1,0 +1,120 @@
+"""SCE-Net: concepts, what their weights see, the known distances."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mtcon_ray import metrics
+from mtcon_ray.data.batch import Batch
+from mtcon_ray.methods.scenet import SCENet
+from tests.losses.test_triplet import BETA, case_e
+from tests.problems import problem
+
+VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
+TASKS = ("shape", "colour")
+
+
+def method_of(**fields: Any) -> SCENet:
+    made = problem(*TASKS)
+    spec = SCENet.Spec.model_validate(fields)
+    spec.check(made)
+    return SCENet(spec, made)
+
+
+def batch_of(size: int) -> Batch:
+    labels = {task: torch.zeros(size, dtype=torch.int64) for task in TASKS}
+    return Batch(labels, size, condition=torch.zeros(size, dtype=torch.int64))
+
+
+def embeddings(size: int = 5) -> Tensor:
+    return torch.randn(size, 3, 4, generator=torch.Generator().manual_seed(0))
+
+
+def test_loss_of_case_e() -> None:
+    """With weights of 0.7 and 0.3, which the last layer's bias alone gives."""
+    known = VALUES["E_sce"]
+    method = method_of().double()
+    with torch.no_grad():
+        method.beta.copy_(torch.tensor(BETA, dtype=torch.float64))
+        last = method.branch[-1]
+        assert isinstance(last, nn.Linear)
+        last.weight.zero_()
+        last.bias.copy_(torch.tensor([0.7, 0.3], dtype=torch.float64).log())
+    z, _ = case_e()
+    distances = method.distances(z, batch_of(1))
+    assert distances[0].tolist() == pytest.approx([known["d_far"], known["d_close"]], rel=1e-6)
+    losses = method({"embedding": z}, batch_of(1))
+    assert losses["triplet"].item() == known["hinge"]
+    embed = VALUES["E_csn_c0"]["embed_term"]
+    assert losses["embedding"].item() == pytest.approx(5e-3 * embed, rel=1e-6)
+    assert losses["mask"].item() == pytest.approx(5e-4 * (1.6 + 2.1) / 2, rel=1e-6)
+    assert method.gauges()[metrics.TRIPLET_ACCURACY].item() == 1
+
+
+def test_weights_are_the_equation_written_out() -> None:
+    """softmax(W2 ReLU(W1 [x; y; z] + b1) + b2) of unit embeddings, one for both distances."""
+    method = method_of(num_concepts=3)
+    z = embeddings()
+    first, _, second = method.branch
+    assert isinstance(first, nn.Linear)
+    assert isinstance(second, nn.Linear)
+    assert (first.in_features, first.out_features, second.out_features) == (12, 32, 3)
+    for b, weight_2K in enumerate(method.concept_weights(z)):
+        given = torch.cat([row / row.norm() for row in z[b]])
+        hidden = (first.weight @ given + first.bias).clamp(min=0)
+        expected = (second.weight @ hidden + second.bias).softmax(dim=0)
+        torch.testing.assert_close(weight_2K, expected.expand(2, 3))
+
+
+def test_pairs_are_weighed_without_sight_of_the_third_image() -> None:
+    """Far and close change places, and so do the two distances; of a triplet they need not."""
+    z = embeddings()
+    turned = z[:, [0, 2, 1]]
+    pair, whole = method_of(weights_from="pair"), method_of()
+    torch.testing.assert_close(
+        pair.distances(turned, batch_of(5)), pair.distances(z, batch_of(5)).flip(1)
+    )
+    differs = whole.distances(turned, batch_of(5)) - whole.distances(z, batch_of(5)).flip(1)
+    assert (differs.abs() > 1e-4).any()
+    moved = z.clone()
+    moved[:, 2] += 1
+    torch.testing.assert_close(pair.concept_weights(moved)[:, 0], pair.concept_weights(z)[:, 0])
+
+
+def test_conditions_and_labels_are_not_looked_at() -> None:
+    method = method_of()
+    z, batch = embeddings(), batch_of(5)
+    other = Batch({}, 5, condition=torch.ones(5, dtype=torch.int64))
+    assert method({"embedding": z}, batch) == method({"embedding": z}, other)
+
+
+def test_there_is_one_concept_per_task_unless_told_otherwise() -> None:
+    assert method_of().beta.shape == (2, 4)
+    assert method_of(num_concepts=5).beta.shape == (5, 4)
+
+
+def test_a_start_follows_the_seed_alone() -> None:
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    one = method_of().state_dict()
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(2)
+    again = method_of().state_dict()
+    other = SCENet(SCENet.Spec(), problem(*TASKS, seed=1)).state_dict()
+    assert all(torch.equal(one[key], again[key]) for key in one)
+    assert not any(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_gradients_reach_masks_and_weights() -> None:
+    method = method_of(margin=50.0)
+    z = embeddings().requires_grad_()
+    losses = method({"embedding": z}, batch_of(5))
+    method.weighting(losses).objective.backward()
+    for value in (z, *method.parameters()):
+        assert value.grad is not None
+        assert value.grad.isfinite().all()
+        assert (value.grad != 0).any()

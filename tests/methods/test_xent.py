@@ -1,0 +1,100 @@
+"""Cross-entropy on one task or all, plain or in Kendall's form; its classifiers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtcon_ray.data.batch import Batch
+from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND, LearnedVariance
+from mtcon_ray.methods.xent import XEnt
+from mtcon_ray.models.encoders.small import Small
+from mtcon_ray.models.heads import LinearHead
+from tests.losses.test_classification import case_g
+from tests.problems import problem
+
+VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
+TASKS = ("shape", "colour")
+
+
+def method_of(**fields: Any) -> XEnt:
+    spec = XEnt.Spec.model_validate(fields)
+    made = problem(*TASKS, sizes={"shape": 3, "colour": 2})
+    spec.check(made)
+    return XEnt(spec, made)
+
+
+def case(num_views: int = 1) -> tuple[dict[str, Tensor], Batch]:
+    """Case G's logits, repeated in every view."""
+    parts = {task: case_g(i) for i, task in enumerate(TASKS)}
+    logits = {t: x[:, None].expand(-1, num_views, -1) for t, (x, _) in parts.items()}
+    return logits, Batch({t: y for t, (_, y) in parts.items()}, 4)
+
+
+@pytest.mark.parametrize("num_views", [1, 2])
+def test_values_of_case_g(num_views: int) -> None:
+    logits, batch = case(num_views)
+    plain, kendall = method_of(), method_of(weighting="kendall").double()
+    losses = plain(logits, batch)
+    assert {t: loss.item() for t, loss in losses.items()} == pytest.approx(
+        {"shape": VALUES["G"]["ce1"], "colour": VALUES["G"]["ce2"]}, rel=1e-6
+    )
+    objective = plain.weighting(losses).objective.item()
+    assert objective == pytest.approx(VALUES["G"]["unweighted"], rel=1e-6)
+    assert isinstance(kendall.weighting, LearnedVariance)
+    with torch.no_grad():
+        kendall.weighting.log_variance.copy_(torch.tensor([0.5, -0.25]))
+    objective = kendall.weighting(kendall(logits, batch)).objective.item()
+    assert objective == pytest.approx(VALUES["G"]["kendall_s"], rel=1e-6)
+
+
+def test_one_task_has_one_classifier() -> None:
+    logits, batch = case()
+    method = method_of(task="colour")
+    assert method.heads == ("colour",)
+    assert set(method({"colour": logits["colour"]}, batch)) == {"colour"}
+
+
+def test_classifiers_have_an_output_per_class_and_no_norm() -> None:
+    network = method_of().make_network(Small(Small.Spec(width=4)))
+    assert network.probed is None
+    assert all(type(head) is LinearHead for head in network.heads)
+    rows = network.apply_heads(torch.ones(2, 32))
+    assert {t: tuple(z.shape) for t, z in rows.items()} == {"shape": (2, 3), "colour": (2, 2)}
+
+
+def test_a_fitted_training_set_does_not_let_weights_diverge() -> None:
+    """Kendall's objective has no lower bound as the cross-entropy nears 0."""
+    method = method_of(weighting="kendall")
+    optimizer = torch.optim.SGD(method.parameters(), lr=1.0, momentum=0.9)
+    for _ in range(100):
+        optimizer.zero_grad()
+        losses = {task: torch.tensor(1e-9) for task in TASKS}
+        objective, weights = method.weighting(losses)
+        objective.backward()
+        optimizer.step()
+        method.after_step()
+    assert isinstance(method.weighting, LearnedVariance)
+    assert method.weighting.log_variance.tolist() == [-LOG_VARIANCE_BOUND] * 2
+    assert all(w.isfinite() for w in weights.values())
+
+
+def test_tasks_of_other_kinds_are_left_out() -> None:
+    mixed = problem("shape", "price", kinds={"price": "number", "shape": "classes"})
+    XEnt.Spec().check(mixed)
+    assert XEnt(XEnt.Spec(), mixed).heads == ("shape",)
+
+
+def test_tasks_that_it_cannot_train_on_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"task must be a column .* got 'color'; did you mean"):
+        XEnt.Spec(task="color").check(problem(*TASKS))
+    for spec, message in ((XEnt.Spec(task="price"), "got 'price'"), (XEnt.Spec(), "data.tasks")):
+        with pytest.raises(ValueError, match=message):
+            spec.check(problem("price", kinds={"price": "number"}))
+
+
+def test_one_view_is_enough_and_no_size_is_needed_for_a_check() -> None:
+    XEnt.Spec().check(problem(*TASKS, num_views=1, sizes={}))

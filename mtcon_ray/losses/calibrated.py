@@ -17,7 +17,11 @@ where F is attained when classes are single points at the corners of a simplex (
 task that is solved and 1 for one of which nothing is learned, whatever its number of classes,
 their balance, the batch and the temperature. The likelihood argument behind MTCon is then made
 for e instead of L: sum over tasks of exp(-s) e + s, whose optimum is sigma^2 = e. A task of noise
-keeps e = 1; clean ones fall, and weigh more, by up to 1/LEAST_EXCESS.
+keeps e = 1; clean ones fall, and weigh more, by 1/least_excess at most.
+
+The bound matters: an e near 1 says that a task is noise or that it is not learned yet, and the
+loss cannot tell which. Without a bound the task that is learned first takes the whole encoder;
+experiments/README.md has what was measured.
 """
 
 import math
@@ -27,10 +31,8 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.losses.contrastive import Range
-from mtcon_ray.losses.weighting import NO_RANGES, LearnedVariance, Weighted
+from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND, NO_RANGES, LearnedVariance, Weighted
 
-# Below this share of its range a loss is as good as solved; it bounds what weights may differ by.
-LEAST_EXCESS = 0.05
 # A range this narrow, in nats, means that a batch holds one class only: nothing to be told apart.
 LEAST_RANGE = 1e-4
 
@@ -40,11 +42,14 @@ class CalibratedVariance(LearnedVariance):
 
     A task's loss L is weighed by exp(-s) / (C - F), its gradient on e, scaled over the tasks to
     mean 1 so that learning s changes the balance but not the size of the encoder's step. A task
-    whose batch has nothing to be told apart weighs 0 and leaves its s alone.
+    whose batch has nothing to be told apart weighs 0 and leaves its s alone. An excess below
+    least_excess, in (0, 1], counts as that: 1 makes all tasks weigh the same on e.
     """
 
-    def __init__(self, tasks: tuple[str, ...]) -> None:
+    def __init__(self, tasks: tuple[str, ...], *, least_excess: float = 0.5) -> None:
         super().__init__(tasks, normalise=True)
+        assert 0 < least_excess <= 1, least_excess
+        self.least_excess = least_excess
 
     def forward(
         self, loss_by_task: Mapping[str, Tensor], range_by_task: Mapping[str, Range] = NO_RANGES
@@ -67,4 +72,4 @@ class CalibratedVariance(LearnedVariance):
 
     @torch.no_grad()
     def clamp(self) -> None:
-        self.log_variance.clamp_(math.log(LEAST_EXCESS), -math.log(LEAST_EXCESS))
+        self.log_variance.clamp_(min=math.log(self.least_excess), max=LOG_VARIANCE_BOUND)

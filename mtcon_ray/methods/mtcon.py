@@ -42,10 +42,15 @@ class MTCon(ContrastiveMethod):
         normalise_weights: bool = Field(
             False, description="scale learned weights to mean 1, as calibrated ones always are"
         )
+        least_excess: float = Field(
+            0.5,
+            gt=0,
+            le=1,
+            description="of calibrated weights: a task is weighed up to 1/least_excess above noise",
+        )
         missing: Literal["skip", "self_only"] = Field(
             "skip", description="an item without label: no partner, or its own other views"
         )
-
         threshold: float = Field(
             0.3, ge=0, le=1, description="of tasks that are label sets: partners' Jaccard overlap"
         )
@@ -75,7 +80,7 @@ class MTCon(ContrastiveMethod):
             case "equal":
                 return EqualWeights()
             case "calibrated":
-                return CalibratedVariance(self.tasks)
+                return CalibratedVariance(self.tasks, least_excess=self.spec.least_excess)
             case "temperature":
                 return LearnedTemperature(self.tasks)
             case "learned":

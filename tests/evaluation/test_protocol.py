@@ -292,7 +292,7 @@ def test_a_set_or_number_that_a_split_lacks_is_named(dataset: Dataset) -> None:
     bits[mixed.table.rows("val")] = 255
     price[mixed.table.rows("test")] = np.nan
     table = replace(mixed.table, multi_hot={"Looks": bits}, continuous={"price": price})
-    with pytest.raises(DataError, match="label 'Looks' must be known .* split 'val'"):
+    with pytest.raises(DataError, match=r"label 'Looks' must be known .* split 'val'"):
         check_labels(table, ("Looks",), (), SPEC, seed=7)
-    with pytest.raises(DataError, match="label 'price' must be known .* split 'test'"):
+    with pytest.raises(DataError, match=r"label 'price' must be known .* split 'test'"):
         check_labels(table, ("colour",), ("price",), SPEC, seed=7)

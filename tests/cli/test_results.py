@@ -9,7 +9,9 @@ import yaml
 from click.testing import CliRunner, Result
 
 from mtcon_ray.cli.main import program
+from mtcon_ray.cli.standings import accuracies
 from mtcon_ray.lock import driver_lock
+from mtcon_ray.spec import parse_spec
 from mtcon_ray.tracking.spool import Spool
 
 SPEC = {
@@ -154,3 +156,21 @@ def test_best_of_a_single_training_is_refused(invoke: Invoke, tmp_path: Path) ->
     folder.mkdir(parents=True)
     (folder / "spec.yaml").touch()
     assert "must be a sweep" in invoke("best", "tiny-1").stderr
+
+
+def test_a_set_and_a_number_stand_with_their_own_scores() -> None:
+    data = {"kind": "drawn", "tasks": ["attributes", "shape"], "held_out": ["size"]}
+    spec = parse_spec({"name": "mixed", "data": data})
+    values = {
+        "test/map/attributes": 0.61,
+        "test/map_std/attributes": 0.02,
+        "test/accuracy/shape": 0.7,
+        "heldout/r2/size": -0.25,
+    }
+    lines = accuracies(spec, {"attributes": 8, "shape": 5, "size": 1}, values)
+    words = [line.split() for line in lines[1:]]
+    assert words == [
+        ["test", "attributes", "8", "labels", "mAP", "0.610", "±0.020"],
+        ["test", "shape", "5", "0.700"],
+        ["held", "out", "size", "-", "R²", "-0.250"],
+    ]

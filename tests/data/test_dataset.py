@@ -185,3 +185,134 @@ def test_the_fingerprint_follows_images_labels_splits_and_size(files: Any, tmp_p
     (files.images / "0.jpg").write_bytes((files.images / "1.jpg").read_bytes())
     seen.append(fingerprint())
     assert len(set(seen)) == 7
+
+
+def of_every_kind(files: Any, **fields: Any) -> DataSpec:
+    """Classes, a set of two labels and a number, all known."""
+    files.frame["shiny"] = [str(row % 2) for row in range(20)]
+    files.frame["soft"] = [str(row % 3 % 2) for row in range(20)]
+    files.frame["price"] = [str(10 + row) for row in range(20)]
+    given = {
+        "tasks": ["kind", "looks", "price"],
+        "multi_hot": {"looks": ["shiny", "soft"]},
+        "continuous": ["price"],
+    }
+    spec: DataSpec = files.spec(**(given | fields))
+    return spec
+
+
+def rewritten(files: Any, spec: DataSpec) -> LabelTable:
+    """The labels after the frame was changed."""
+    files.frame.to_csv(files.csv, index=False)
+    return read_table(spec, 0)
+
+
+def test_tasks_may_be_classes_sets_and_numbers(files: Any) -> None:
+    spec = of_every_kind(files)
+    table = read_table(spec, 0)
+    kinds = {name: table.kind_of(name) for name in spec.tasks}
+    assert kinds == {"kind": "classes", "looks": "set", "price": "number"}
+    assert kinds == {name: spec.kind_of(name) for name in spec.tasks}
+    assert {name: table.size_of(name) for name in spec.tasks} == {"kind": 2, "looks": 2, "price": 1}
+    assert list(table.labels) == ["kind"]
+    assert all(table.known(name).all() for name in spec.tasks)
+
+
+def test_what_is_known_of_a_set_is_one_bit_at_least(files: Any) -> None:
+    spec = of_every_kind(files)
+    files.frame.loc[[0, 1], "shiny"] = ""
+    files.frame.loc[[1, 2], "soft"] = ""
+    files.frame.loc[3, "price"] = ""
+    files.frame.loc[4, "kind"] = ""
+    table = rewritten(files, spec)
+    for name, unknown in (("looks", 1), ("price", 3), ("kind", 4)):
+        assert np.flatnonzero(~table.known(name)).tolist() == [unknown]
+
+
+def test_numbers_are_standardised_by_the_train_split(files: Any) -> None:
+    spec = of_every_kind(files)
+    files.frame.loc[files.frame["split"] != "train", "price"] = "1000"
+    files.frame.loc[0, "price"] = ""
+    table = rewritten(files, spec)
+    train = table.standardised("price")[table.rows("train")]
+    assert np.isnan(train[0])
+    assert train[1:].mean() == pytest.approx(0, abs=1e-12)
+    assert train[1:].std() == pytest.approx(1)
+    assert (table.standardised("price")[table.rows("test")] > 100).all()
+
+
+@pytest.mark.parametrize(
+    ("columns", "name", "constant", "message"),
+    [
+        (
+            ["shiny", "soft"],
+            "looks",
+            "1",
+            "label set 'looks' must have a label that va.* same",
+        ),
+        (["shiny", "soft"], "looks", "", "label set 'looks' must have a label .* got no label"),
+        (["price"], "price", "7", "'price' must have two different numbers .* got only 7"),
+        (["price"], "price", "", "column of numbers 'price' must have two .* got no number"),
+    ],
+)
+@pytest.mark.parametrize("field", ["tasks", "held_out"])
+def test_a_set_and_a_number_must_vary_in_train(
+    files: Any, columns: list[str], name: str, constant: str, message: str, field: str
+) -> None:
+    fields = {"tasks": ["kind"], "held_out": []} | {field: [name]}
+    spec = of_every_kind(files, **fields)
+    files.frame.loc[files.frame["split"] == "train", columns] = constant
+    with pytest.raises(DataError, match=message):
+        rewritten(files, spec)
+    files.frame[columns] = ""
+    with pytest.raises(DataError, match=f"'{name}' must have labels, got only empty cells"):
+        rewritten(files, spec)
+
+
+def test_one_label_that_varies_is_enough_for_a_set(files: Any) -> None:
+    spec = of_every_kind(files)
+    files.frame["soft"] = "0"
+    table = rewritten(files, spec)
+    assert table.warnings == (
+        "label set 'looks': 1 of 2 labels are not in the train split and cannot be predicted "
+        "(soft)",
+    )
+
+
+@pytest.mark.parametrize(("name", "columns"), [("looks", ["shiny", "soft"]), ("price", ["price"])])
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_a_set_and_a_number_need_values_in_each_split(
+    files: Any, name: str, columns: list[str], split: str
+) -> None:
+    spec = of_every_kind(files)
+    files.frame.loc[files.frame["split"] == split, columns] = ""
+    with pytest.raises(DataError, match=f"'{name}' must have labels in the {split} split"):
+        rewritten(files, spec)
+
+
+def test_label_noise_and_top_k_are_for_classes(files: Any) -> None:
+    for task in ("looks", "price"):
+        with pytest.raises(ValueError, match=f"label_noise must name columns of classes, .*{task}"):
+            of_every_kind(files, label_noise={task: 0.5})
+    with pytest.raises(ValueError, match="held_out_top_k must go with a held-out column of cl"):
+        of_every_kind(files, tasks=["kind"], held_out=["price"], held_out_top_k=2)
+    files.frame["brand"] = ["a"] * 10 + ["b"] * 7 + ["c"] * 3
+    spec = of_every_kind(files, tasks=["looks"], held_out=["brand", "price"], held_out_top_k=2)
+    table = read_table(spec, 0)
+    assert table.classes["brand"] == ("a", "b")
+    assert table.known("price").all()
+
+
+def test_the_fingerprint_follows_sets_and_numbers(files: Any, tmp_path: Path) -> None:
+    spec = of_every_kind(files)
+
+    def fingerprint() -> str:
+        files.frame.to_csv(files.csv, index=False)
+        return open_dataset(spec, seed=0, view_size=16, store=tmp_path / "store").fingerprint
+
+    seen = [fingerprint()]
+    files.frame.loc[0, "shiny"] = "1"
+    seen.append(fingerprint())
+    files.frame.loc[0, "price"] = "10.5"
+    seen.append(fingerprint())
+    assert len(set(seen)) == 3

@@ -12,9 +12,12 @@ from mtcon_ray.data.sources import LabelTable
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.bootstrap import bootstrap_std
+from mtcon_ray.evaluation.f_score import best_thresholds, f1_scores
 from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.evaluation.multilabel import train_set_probe
 from mtcon_ray.evaluation.probe import LabelledFeatures, train_probes
 from mtcon_ray.evaluation.protocol import check_labels, report, validate
+from mtcon_ray.evaluation.reading import Reader
 from mtcon_ray.evaluation.spec import EvaluateSpec, ProbeSpec, ShortProbeSpec
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.network import Network, build_network, projections
@@ -213,3 +216,83 @@ def test_a_sparse_label_outside_the_short_probes_items_is_named(dataset: Dataset
     spec = EvaluateSpec(short_probe=ShortProbeSpec(max_items=2))
     with pytest.raises(DataError, match=r"'colour' .* none of 2; raise evaluate.short_probe.max_"):
         check_labels(table, TASKS, (), spec, seed=0)
+
+
+def of_every_kind(dataset: Dataset) -> Dataset:
+    """The same pictures with a set and a number that show in the colour, partly unknown."""
+    draw, table = np.random.default_rng(1), dataset.table
+    level = table.labels["Heel height"]
+    bits = np.stack([level > 0, level > 1, draw.random(NUM_ITEMS) < 0.5], axis=1).astype(np.uint8)
+    bits[draw.random(bits.shape) < 0.1] = 255
+    bits[:5] = 255
+    price = 50 + 10 * level + draw.normal(size=NUM_ITEMS)
+    price[draw.random(NUM_ITEMS) < 0.1] = np.nan
+    table = replace(
+        table,
+        multi_hot={"Looks": bits},
+        multi_hot_names={"Looks": ("a", "b", "c")},
+        continuous={"price": price},
+    )
+    return replace(dataset, table=table, tasks=("colour", "Looks"), held_out=("price", "brand"))
+
+
+def test_every_kind_is_measured_by_its_own_score(network: Network, dataset: Dataset) -> None:
+    mixed = of_every_kind(dataset)
+    assert set(run_validate(network, mixed)) == {
+        "val/accuracy",
+        *(f"val/{score}/colour" for score in ("accuracy", "accuracy_std")),
+        *(f"val/{score}/looks" for score in ("map", "map_std")),
+    }
+    scores = ("map", "map_std", "map_tie_aware", "f1_micro", "f1_macro", "f1_sample")
+    values = run_report(network, mixed)
+    assert set(values) == {
+        *(f"test/{score}/colour" for score in ("accuracy", "accuracy_std")),
+        *(f"test/{score}/looks" for score in scores),
+        *(f"heldout/{score}/price" for score in ("r2", "r2_std")),
+        *(f"heldout/{score}/brand" for score in ("accuracy", "accuracy_std")),
+    }
+    assert all(0 < values[f"test/{score}/looks"] < 1 for score in scores)
+    assert values["heldout/r2/price"] > 0.2
+    plain = run_report(network, replace(mixed, tasks=("colour",), held_out=("brand",)))
+    assert plain.items() <= values.items()
+
+
+def test_the_objective_is_the_mean_of_scores_none_below_zero(
+    network: Network, dataset: Dataset
+) -> None:
+    mixed = replace(of_every_kind(dataset), tasks=("colour", "Looks", "price"))
+    values = run_validate(network, mixed)
+    scores = [values[name] for name in ("val/accuracy/colour", "val/map/looks", "val/r2/price")]
+    assert values["val/accuracy"] == pytest.approx(sum(scores) / 3)
+    assert scores[2] > 0
+    noise = np.random.default_rng(2).normal(size=NUM_ITEMS)
+    hopeless = replace(mixed, table=replace(mixed.table, continuous={"price": noise}))
+    values = run_validate(network, hopeless, numbers={"penalties": [1e-9]})
+    assert values["val/r2/price"] < 0
+    assert values["val/accuracy"] == pytest.approx(sum(scores[:2]) / 3)
+
+
+def test_thresholds_of_f1_are_chosen_on_val(network: Network, dataset: Dataset) -> None:
+    mixed = of_every_kind(dataset)
+    train, val, test = (
+        Reader(network, mixed, 32, VIEWS, CPU, None).read(mixed.table.rows(split), ["Looks"])
+        for split in ("train", "val", "test")
+    )
+    probe = train_set_probe("Looks", train, SPEC.probe, SPEC.label_sets, seed=7, val=val)
+    thresholds = best_thresholds(probe.scores(val.features), val.labels["Looks"])
+    expected = f1_scores(probe.scores(test.features), test.labels["Looks"], thresholds)
+    values = run_report(network, mixed)
+    for mean, value in expected.items():
+        assert values[f"test/f1_{mean}/looks"] == pytest.approx(value)
+
+
+def test_a_set_or_number_that_a_split_lacks_is_named(dataset: Dataset) -> None:
+    mixed = of_every_kind(dataset)
+    bits, price = mixed.table.multi_hot["Looks"].copy(), mixed.table.continuous["price"].copy()
+    bits[mixed.table.rows("val")] = 255
+    price[mixed.table.rows("test")] = np.nan
+    table = replace(mixed.table, multi_hot={"Looks": bits}, continuous={"price": price})
+    with pytest.raises(DataError, match=r"label 'Looks' must be known .* split 'val'"):
+        check_labels(table, ("Looks",), (), SPEC, seed=7)
+    with pytest.raises(DataError, match=r"label 'price' must be known .* split 'test'"):
+        check_labels(table, ("colour",), ("price",), SPEC, seed=7)

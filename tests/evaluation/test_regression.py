@@ -106,3 +106,12 @@ def test_features_that_are_not_finite_are_named() -> None:
     probe = NumberProbe("price", torch.ones(6, dtype=torch.float64), torch.zeros(1))
     with pytest.raises(DivergedError, match="predictions of the probe of 'price' must be finite"):
         probe.predictions(broken.features)
+
+
+def test_each_resample_has_its_own_mean() -> None:
+    """Three items give ten different draws: their exact R^2, by how likely each is."""
+    y = torch.tensor([0.0, 1.0, 5.0], dtype=torch.float64)
+    predicted = torch.tensor([0.5, 0.5, 4.0], dtype=torch.float64)
+    draws = torch.cartesian_prod(*[torch.arange(3)] * 3)
+    values = [r_squared(predicted[rows], y[rows]) for rows in draws]
+    assert r_squared_std(predicted, y, 50_000, seed=0) == pytest.approx(np.std(values), rel=0.02)

@@ -15,7 +15,8 @@ import pytest
 
 from mtcon_ray import metrics
 from mtcon_ray.report.build import build_report
-from mtcon_ray.results import SweepResults
+from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.spec import parse_spec
 from mtcon_ray.tracking.spool import Spool
 from tests.report.conftest import MakeSweep
 
@@ -253,3 +254,32 @@ def test_accuracies_are_read_from_the_last_epoch_alone(sweep: MakeSweep) -> None
     first = (1, {**trial.reports[0][1], name: 0.123})
     early = dataclasses.replace(trial, reports=(first, *trial.reports[1:]))
     assert "0.123" not in built(dataclasses.replace(results, trials=(early,))).text
+
+
+def test_sets_and_numbers_stand_with_their_own_scores(tmp_path: Path) -> None:
+    """mAP and R² in tables and axes; the mean over tasks of several kinds is a score."""
+    data = {"kind": "drawn", "tasks": ["shape", "attributes"], "held_out": ["size"]}
+    space = {"method.temperature": {"grid": [0.1, 0.5]}}
+    spec = parse_spec({"name": "mixed", "data": data, "search": {"space": space}})
+    values = {
+        "val/accuracy": 0.6543, "val/accuracy/shape": 0.7012, "val/accuracy_std/shape": 0.01,
+        "val/map/attributes": 0.6123, "val/map_std/attributes": 0.02,
+        "test/accuracy/shape": 0.6912, "test/map/attributes": 0.6034,
+        "test/map_std/attributes": 0.02, "heldout/r2/size": 0.2345,
+    }  # fmt: skip
+    trials = tuple(
+        TrialResult(
+            name=f"trial-{i:04d}", number=i, params={"method.temperature": t}, status="FINISHED",
+            reason=None, epochs=1, seed=0, reports=((1, values),),
+        )
+        for i, t in enumerate((0.1, 0.5))
+    )  # fmt: skip
+    plan = {"classes": {"shape": 5, "attributes": 8, "size": 1}}
+    page = built(SweepResults("mixed-1", tmp_path / "mixed-1", spec, plan, trials))
+    assert "won with a mean validation score of 0.654 ± 0.011" in page.text
+    assert "attributes (mAP)" in page.text
+    assert "Mean score" in page.text
+    assert "attributes (mAP) task 8 labels — 0.603 ± 0.020" in page.text
+    assert "shape task 5 0.200 0.691" in page.text
+    assert "size (R²) held out — — 0.234" in page.text
+    assert "accuracy of" not in page.text

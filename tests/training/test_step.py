@@ -3,6 +3,7 @@
 import math
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -109,6 +110,25 @@ def test_labels_are_those_of_the_images(dataset: Dataset) -> None:
     assert batch.labels.keys() == set(dataset.tasks)
     for task, labels in batch.labels.items():
         assert labels.tolist() == dataset.table.labels[task][rows_of(make, 2)].tolist()
+
+
+def test_sets_and_numbers_are_those_of_the_items_and_numbers_standardised(
+    tmp_path: Path,
+) -> None:
+    spec = SOURCES["drawn"].Spec.model_validate(
+        {"num_items": 60, "tasks": ["attributes", "size"], "held_out": []}
+    )
+    data = open_dataset(spec, seed=0, view_size=16, store=tmp_path)
+    make = batches(data)
+    _, batch = make(1)
+    rows = rows_of(make, 1)
+    assert batch.labels == {}
+    assert np.array_equal(batch.label_sets["attributes"], data.table.multi_hot["attributes"][rows])
+    sizes = data.table.continuous["size"]
+    train = sizes[data.table.rows("train")]
+    expected = (sizes[rows] - train.mean()) / train.std()
+    assert batch.numbers["size"].tolist() == pytest.approx(expected.tolist(), rel=1e-5)
+    assert batch.numbers["size"].dtype == torch.float32
 
 
 def test_ranks_share_the_views_of_one(dataset: Dataset) -> None:

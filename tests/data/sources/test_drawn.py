@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from mtcon_ray.data.drawing import FACTORS, HUES, VERSION, Nuisances, draw
+from mtcon_ray.data.drawing import ATTRIBUTES, FACTORS, HUES, LARGE, VERSION, Nuisances, draw
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.base import DataSource
 
@@ -100,3 +100,44 @@ def test_every_knob_is_part_of_the_key_and_of_the_picture(knob: dict[str, int]) 
     """Else two data sets would share one store."""
     assert drawn(**knob).content_key() != drawn().content_key()
     assert (drawn(**knob).decode(range(60), 24) != drawn().decode(range(60), 24)).any()
+
+
+def test_attributes_follow_from_factors_and_size() -> None:
+    factors = ["shape", "colour", "texture", "tilt"]
+    spec = {"tasks": ["attributes", *factors], "held_out": ["size"], "num_items": 500}
+    table = drawn(**spec).read_labels()
+    assert table.kind_of("attributes") == "set"
+    assert table.kind_of("size") == "number"
+    named = dict(
+        zip(table.multi_hot_names["attributes"], table.multi_hot["attributes"].T, strict=True)
+    )
+    for fact, (factor, classes) in ATTRIBUTES.items():
+        codes = [table.classes[factor].index(name) for name in classes]
+        assert (named[fact] == np.isin(table.labels[factor], codes)).all()
+    assert (named["large"] == (table.continuous["size"] > LARGE)).all()
+    assert all(0.3 < column.mean() < 0.9 for column in named.values())
+
+
+def test_the_size_is_that_of_the_drawn_object() -> None:
+    """The longest distance between pixels of the object, in pictures of nothing else."""
+    quiet = {"clutter": 0, "occlusion": 0, "noise": 0, "num_items": 300}
+    source = drawn(tasks=["shape", "texture", "size"], held_out=["tilt"], **quiet)
+    table = source.read_labels()
+    is_plain = table.labels["texture"] == FACTORS["texture"].index("plain")
+    is_box = table.labels["shape"] == FACTORS["shape"].index("rectangle")
+    rows = np.flatnonzero(is_plain & is_box)
+    sizes, lengths = table.continuous["size"][rows], []
+    for picture in source.decode(rows.tolist(), 96):
+        y, x = np.nonzero(picture.max(axis=2) > 110)
+        spread = np.cov(np.stack([x, y]))
+        lengths.append(np.sqrt(np.linalg.eigvalsh(spread)[1]))
+    assert len(rows) > 10
+    assert np.corrcoef(sizes, lengths)[0, 1] > 0.7
+    assert sizes.min() >= 0.36
+    assert sizes.max() < 0.44
+
+
+def test_sizes_follow_the_clutter_whose_draws_come_first() -> None:
+    names = {"tasks": ["size"], "held_out": []}
+    one, other = (drawn(clutter=c, **names).read_labels().continuous["size"] for c in (0, 3))
+    assert (one != other).all()

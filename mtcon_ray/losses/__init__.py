@@ -8,10 +8,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from mtcon_ray.losses.adaptive import TemperatureNet
+from mtcon_ray.losses.amcl import amcl
 from mtcon_ray.losses.contrastive import contrastive
 from mtcon_ray.losses.relations import EqualLabel, OwnView
 
-__all__ = ["mtcon", "nt_xent", "supcon"]
+__all__ = ["TemperatureNet", "amcl", "mtcon", "nt_xent", "supcon"]
 
 
 def nt_xent(z: Tensor, *, temperature: float, reduction: str = "mean") -> Tensor:

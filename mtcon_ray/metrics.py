@@ -87,6 +87,16 @@ def reading(values: Mapping[str, float], split: str, label: str) -> Reading:
     return Reading(None, None)
 
 
+def temperature_at_min(head: str) -> str:
+    """Share of a head's learned pair temperatures that lie at their lower bound."""
+    return f"temperature_at_min/{head}"
+
+
+def temperature_at_max(head: str) -> str:
+    """Share of a head's learned pair temperatures that lie at their upper bound."""
+    return f"temperature_at_max/{head}"
+
+
 def slug(column: str) -> str:
     """A label column's name as it stands in metric names.
 

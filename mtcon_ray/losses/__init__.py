@@ -15,11 +15,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from mtcon_ray.losses.adaptive import TemperatureNet
+from mtcon_ray.losses.amcl import amcl
 from mtcon_ray.losses.contrastive import contrastive
 from mtcon_ray.losses.relations import EqualLabel, OwnView
 from mtcon_ray.losses.similarity import LabelSets, is_known
 
-__all__ = ["mtcon", "multisupcon", "nt_xent", "supcon"]
+__all__ = ["TemperatureNet", "amcl", "mtcon", "multisupcon", "nt_xent", "supcon"]
 
 
 def nt_xent(

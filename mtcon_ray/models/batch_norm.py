@@ -5,30 +5,32 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def make_global(module: nn.Module, group: dist.ProcessGroup | None = None) -> nn.Module:
-    """The module with every BatchNorm2d's training moments taken over all ranks of the group.
+    """The module with the training moments of its batch norms taken over all ranks of the group.
 
-    Parameters, buffers and their names stay. Call it where the parameters already lie on the
-    training device: on CUDA the layers are torch's SyncBatchNorm, which refuses other devices.
+    Meant are BatchNorm1d of rows and BatchNorm2d; parameters, buffers and their names stay. Call
+    it where the parameters already lie on the training device: on CUDA the layers are torch's
+    SyncBatchNorm, which refuses other devices.
     """
     parameter = next(module.parameters(), None)
     if parameter is not None and parameter.is_cuda:
         synced: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(module, group)
         return synced
-    if type(module) is nn.BatchNorm2d:
+    if isinstance(module, _BatchNorm) and type(module) in _GLOBAL:
         return _convert(module, group)
     for name, child in module.named_children():
         module.add_module(name, make_global(child, group))
     return module
 
 
-class GlobalBatchNorm2d(nn.BatchNorm2d):
-    """nn.BatchNorm2d whose training moments are those of all ranks' items, with gradients.
+class _GlobalBatchNorm(_BatchNorm):
+    """Batch norm whose training moments are those of all ranks' items, with gradients.
 
     Ranks may hold different numbers of items. The gradient is that of the sum of the ranks'
-    losses. Alone, or in eval mode, it is nn.BatchNorm2d itself.
+    losses. Alone, or in eval mode, it is torch's own.
     """
 
     group: dist.ProcessGroup | None = None
@@ -37,14 +39,16 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
         """Normalised input, in its dtype; in training every rank must call it in the same order."""
         if not self.training or not _is_shared(self.group):
             return super().forward(input)
-        x_NCHW = input if input.dtype == torch.float64 else input.float()
-        count, mean_C, var_C = _moments_over_ranks(x_NCHW, self.group)
+        x = input if input.dtype == torch.float64 else input.float()
+        count, mean_C, var_C = _moments_over_ranks(x, self.group)
         self._update_running(count.detach(), mean_C.detach(), var_C.detach())
-        scale_C = self.weight * (var_C + self.eps).rsqrt()
-        shift_C = self.bias - mean_C * scale_C
-        y_NCHW = x_NCHW * scale_C.to(x_NCHW.dtype).view(1, -1, 1, 1)
-        y_NCHW = y_NCHW + shift_C.to(x_NCHW.dtype).view(1, -1, 1, 1)
-        return y_NCHW.to(input.dtype)
+        scale_C = (var_C + self.eps).rsqrt()
+        scale_C = scale_C * self.weight if self.affine else scale_C
+        shift_C = -mean_C * scale_C
+        shift_C = shift_C + self.bias if self.affine else shift_C
+        by_channel = (1, -1) + (1,) * (x.ndim - 2)
+        y = x * scale_C.to(x.dtype).view(by_channel) + shift_C.to(x.dtype).view(by_channel)
+        return y.to(input.dtype)
 
     def _update_running(self, count: Tensor, mean_C: Tensor, var_C: Tensor) -> None:
         assert self.running_mean is not None
@@ -57,8 +61,22 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
         self.running_var.lerp_((var_C * count / (count - 1)).to(dtype), self.momentum)
 
 
-def _convert(norm: nn.BatchNorm2d, group: dist.ProcessGroup | None) -> GlobalBatchNorm2d:
-    new = GlobalBatchNorm2d(norm.num_features, norm.eps, norm.momentum)
+class GlobalBatchNorm1d(_GlobalBatchNorm, nn.BatchNorm1d):
+    """For rows [N, C]."""
+
+
+class GlobalBatchNorm2d(_GlobalBatchNorm, nn.BatchNorm2d):
+    """For images [N, C, H, W]."""
+
+
+_GLOBAL: dict[type[_BatchNorm], type[_GlobalBatchNorm]] = {
+    nn.BatchNorm1d: GlobalBatchNorm1d,
+    nn.BatchNorm2d: GlobalBatchNorm2d,
+}
+
+
+def _convert(norm: _BatchNorm, group: dist.ProcessGroup | None) -> _GlobalBatchNorm:
+    new = _GLOBAL[type(norm)](norm.num_features, norm.eps, norm.momentum, norm.affine)
     new.weight, new.bias = norm.weight, norm.bias
     new.running_mean, new.running_var = norm.running_mean, norm.running_var
     new.num_batches_tracked = norm.num_batches_tracked
@@ -71,13 +89,13 @@ def _is_shared(group: dist.ProcessGroup | None) -> bool:
 
 
 def _moments_over_ranks(
-    x_NCHW: Tensor, group: dist.ProcessGroup | None
+    x: Tensor, group: dist.ProcessGroup | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Count, mean and biased variance per channel in float64, by one all-reduce."""
-    var_C, mean_C = torch.var_mean(x_NCHW, dim=(0, 2, 3), correction=0)
+    var_C, mean_C = torch.var_mean(x, dim=(0, *range(2, x.ndim)), correction=0)
     var_C, mean_C = var_C.double(), mean_C.double()
     # Sums of squares would cancel in float32; from local moments, in float64, they do not.
-    count = mean_C.new_tensor([x_NCHW.numel() / x_NCHW.shape[1]])
+    count = mean_C.new_tensor([x.numel() / x.shape[1]])
     packed = torch.cat([count, count * mean_C, count * (var_C + mean_C.square())])
     total: Tensor = _SumOverRanks.apply(packed, group)
     count, sum_C, square_C = total.split([1, len(mean_C), len(mean_C)])

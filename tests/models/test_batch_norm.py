@@ -6,17 +6,19 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 
-from mtcon_ray.models.batch_norm import GlobalBatchNorm2d, make_global
+from mtcon_ray.models.batch_norm import GlobalBatchNorm1d, GlobalBatchNorm2d, make_global
 
 SPLITS = ([3, 5], [4, 4])
 OFFSET = 100.0
 
 
 def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
-    """Two norms in a nest, with parameters and moments that are not the defaults."""
+    """Norms of images in a nest and of rows, with parameters and moments not the defaults."""
     torch.manual_seed(0)
     inner = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4, momentum=0.3))
-    net = nn.Sequential(nn.BatchNorm2d(3, eps=1e-3), nn.Tanh(), inner).double()
+    rows = [nn.Flatten(), nn.BatchNorm1d(36), nn.Tanh(), nn.BatchNorm1d(36, affine=False)]
+    net = nn.Sequential(nn.BatchNorm2d(3, eps=1e-3), nn.Tanh(), inner, *rows)
+    net = net.append(nn.Unflatten(1, (4, 3, 3))).double()
     for parameter in net.parameters():
         nn.init.normal_(parameter)
     return net.to(dtype)
@@ -102,8 +104,14 @@ def test_parameters_names_and_mode_stay() -> None:
         (True, 1e-3, 0.1),
         (False, 1e-5, 0.3),
     ]
+    rows = [m for m in after.modules() if isinstance(m, nn.BatchNorm1d)]
+    assert [(type(m), m.affine) for m in rows] == [
+        (GlobalBatchNorm1d, True),
+        (GlobalBatchNorm1d, False),
+    ]
     after.load_state_dict(network().state_dict())
 
 
 def test_a_lone_norm_is_replaced_too() -> None:
     assert type(make_global(nn.BatchNorm2d(2))) is GlobalBatchNorm2d
+    assert type(make_global(nn.BatchNorm1d(2, affine=False))) is GlobalBatchNorm1d

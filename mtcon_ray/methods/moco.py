@@ -1,0 +1,65 @@
+"""MoCo: each view's own key from a slow teacher against a queue of earlier ones (METHODS 11.11)."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.losses.self_supervised import moco
+from mtcon_ray.methods.base import METHODS, Method
+from mtcon_ray.methods.self_supervised import KeyQueues, QueueSpec, number_heads
+
+
+@METHODS.register("moco")
+class MoCo(Method):
+    """He 2020, arXiv:1911.05722, with every view as a query of every other view's key."""
+
+    class Spec(QueueSpec):
+        """Momentum contrast; the tasks are only probed."""
+
+        name: Literal["moco"] = "moco"
+        temperature: float = Field(0.1, gt=0, le=100, description="divides every similarity")
+
+        def check(self, problem: Problem) -> None:
+            super().check(problem)
+            self.check_queue(problem)
+
+    spec: Spec
+
+    def __init__(self, spec: Spec, problem: Problem) -> None:
+        super().__init__(spec, problem)
+        self.momentum = spec.teacher_momentum
+        self.queues = KeyQueues(
+            len(self.heads), spec.queue_size, problem.head_dim, seed=problem.seed
+        )
+
+    def name_heads(self) -> tuple[str, ...]:
+        return number_heads(self.spec.num_heads)
+
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """Each head's loss in nats; z_by_head[head] is z_BVD with unit rows [query | key]."""
+        losses = {}
+        for (head, z_BVD), rows_KD in zip(z_by_head.items(), self.queues.rows, strict=True):
+            query_BVD, key_BVD = z_BVD.chunk(2, dim=2)
+            queue_KD = rows_KD.to(query_BVD.dtype)
+            query_ND = query_BVD.flatten(0, 1)
+            terms = [
+                moco(
+                    query_ND,
+                    key_BVD.roll(-shift, dims=1).flatten(0, 1),
+                    queue_KD,
+                    temperature=self.spec.temperature,
+                )
+                for shift in range(1, key_BVD.shape[1])
+            ]
+            losses[head] = torch.stack(terms).mean()
+        self.queues.hold(z_by_head)
+        return losses
+
+    def after_step(self) -> None:
+        """The step's keys join the queue now, so that none met itself in it."""
+        super().after_step()
+        self.queues.push()

@@ -1,0 +1,46 @@
+"""SimSiam: predict one view from the other, with neither negatives nor teacher (METHODS 11.11)."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from torch import Tensor
+
+from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.losses.self_supervised import simsiam
+from mtcon_ray.methods.base import METHODS, Method
+from mtcon_ray.methods.self_supervised import (
+    PredictorSpec,
+    attach,
+    check_several_items,
+    number_heads,
+)
+from mtcon_ray.models.batch_norm_heads import SimSiamHead
+from mtcon_ray.models.encoders import Encoder
+from mtcon_ray.models.network import Network
+
+
+@METHODS.register("simsiam")
+class SimSiam(Method):
+    """Chen 2021, arXiv:2011.10566."""
+
+    class Spec(PredictorSpec):
+        """A projector and a predictor per head; the tasks are only probed."""
+
+        name: Literal["simsiam"] = "simsiam"
+
+        def check(self, problem: Problem) -> None:
+            super().check(problem)
+            check_several_items(problem)
+
+    spec: Spec
+
+    def name_heads(self) -> tuple[str, ...]:
+        return number_heads(self.spec.num_heads)
+
+    def make_network(self, encoder: Encoder) -> Network:
+        dims = self.spec.model_dump(include={"dim", "hidden", "predictor_hidden"})
+        return attach(encoder, self.heads, lambda width: SimSiamHead(width, **dims))
+
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """Minus each head's mean cosine; z_by_head[head] is z_BVD, [prediction | projection]."""
+        return {head: simsiam(*z_BVD.chunk(2, dim=2)) for head, z_BVD in z_by_head.items()}

@@ -1,0 +1,38 @@
+"""Inputs and known values of the self-supervised losses, and random rows."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+VALUES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
+
+
+def raw(name: str) -> Tensor:
+    """One of case D's matrices, float64."""
+    return torch.tensor(VALUES["D"][name], dtype=torch.float64)
+
+
+def unit(name: str) -> Tensor:
+    """The same with unit rows."""
+    return F.normalize(raw(name), dim=1)
+
+
+def two_views() -> Tensor:
+    """Rows q and k of case D as [4, 2, 3]."""
+    return torch.stack([unit("H"), unit("G")], dim=1)
+
+
+def simsiam_views() -> tuple[Tensor, Tensor]:
+    """Predictions and projections [4, 2, 3] of case D: p1, z2 are H, G; p2, z1 their reverse."""
+    prediction = torch.stack([raw("H"), raw("G").flip(0)], dim=1)
+    return prediction, torch.stack([raw("H").flip(0), raw("G")], dim=1)
+
+
+def random_rows(*shape: int, seed: int) -> Tensor:
+    """Unit rows, float64."""
+    generator = torch.Generator().manual_seed(seed)
+    return F.normalize(torch.randn(*shape, generator=generator, dtype=torch.float64), dim=-1)

@@ -1,0 +1,236 @@
+"""AMCL: known values, the equations as loops, gradients, bounds, bad input."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mtcon_ray.losses import TemperatureNet, amcl
+from mtcon_ray.losses.adaptive import Adaptive, omega
+from mtcon_ray.losses.amcl import (
+    FORMS,
+    Form,
+    adapt,
+    adapt_barlow,
+    adapt_info_nce,
+    adapt_moco,
+)
+from tests.losses.cases import VALUES, random_rows, raw, simsiam_views, two_views, unit
+
+identity = nn.Identity()
+
+
+def rows_of(form: Form, seed: int = 0) -> Tensor:
+    """What a head of this form gives for four items in two views."""
+    z = random_rows(4, 2, 3, seed=seed)
+    if form in ("simsiam", "moco"):
+        return torch.cat([z, random_rows(4, 2, 3, seed=seed + 1)], dim=2)
+    return z * 3 if form == "barlow" else z
+
+
+def phi(form: Form, scale: float = 1.0) -> nn.Module:
+    """A temperature network of the width that the rows of `rows_of` have."""
+    torch.manual_seed(1)
+    net = TemperatureNet(4 if form == "barlow" else 3, hidden=5).double()
+    with torch.no_grad():
+        net.get_parameter("2.weight").mul_(scale)
+    return net
+
+
+def total(z: Tensor, form: Form, **options: Any) -> Tensor:
+    chosen: dict[str, Any] = {
+        "temperature_net": phi(form),
+        "beta": 1e-4,
+        "tau_min": 0.05,
+        **options,
+    }
+    return amcl({"head": z}, form=form, queue_by_head={"head": unit("queue")}, **chosen)
+
+
+@pytest.mark.parametrize("key", VALUES["F_amcl_nt"])
+def test_simclr_form_has_the_values_of_case_f(key: str) -> None:
+    beta, k, kind = key.removeprefix("beta").split("_")
+    regulariser = {"code": "released", "eq2.1": "printed"}[kind]
+    options: dict[str, Any] = {"top_k": int(k[1:]), "regulariser": regulariser}
+    for z_by_head in ({"a": two_views()}, {"a": two_views(), "b": two_views()}):
+        loss = amcl(z_by_head, form="simclr", temperature_net=identity, beta=float(beta), **options)
+        expected = VALUES["F_amcl_nt"][key] * len(z_by_head)
+        assert loss.item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_two_equal_heads_have_the_value_of_case_f() -> None:
+    z_by_head = {"a": two_views(), "b": two_views()}
+    loss = amcl(z_by_head, form="simclr", temperature_net=identity, beta=1e-4)
+    assert loss.item() == pytest.approx(VALUES["F_amcl_nt_2heads_same"], rel=1e-6)
+
+
+def test_other_forms_have_the_values_of_case_f() -> None:
+    def value(form: Form, z: Tensor, **options: Any) -> float:
+        net = nn.Identity()
+        return amcl({"a": z}, form=form, temperature_net=net, beta=1e-4, **options).item()
+
+    known = pytest.approx(VALUES["F_amcl_infonce_beta1e-4"], rel=1e-6)
+    assert value("infonce", two_views()) == known
+    known = pytest.approx(VALUES["F_amcl_simsiam_beta1e-4"], rel=1e-6)
+    assert value("simsiam", torch.cat(simsiam_views(), dim=2)) == known
+    known = pytest.approx(VALUES["F_amcl_moco_beta1e-4_k1_eq2.1"], rel=1e-6)
+    # The known value has the rows of H as its only anchors, each with its row of G as key.
+    query, key = unit("H")[:, None], unit("G")[:, None]
+    assert adapt_moco(query, key, unit("queue"), Adaptive(identity)).loss.item() == known
+    both = torch.cat([torch.cat([query, query], 1), torch.cat([key, key], 1)], 2)
+    assert value("moco", both, queue_by_head={"a": unit("queue")}) == known
+
+
+@pytest.mark.parametrize(("scale", "key"), [(1, ""), (0.1, "_scaled0.1")])
+def test_barlow_form_has_the_values_of_case_f(scale: float, key: str) -> None:
+    z = torch.stack([raw("H"), raw("G")], dim=1)
+    adaptive = Adaptive(lambda columns: columns * scale, beta=1e-6)
+    loss = adapt_barlow(z, adaptive, unbiased=True, eps=0).loss
+    assert loss.item() == pytest.approx(VALUES[f"F_amcl_barlow{key}_beta1e-6"], rel=1e-6)
+
+
+@pytest.mark.parametrize("score", VALUES["F_tau_examples"])
+def test_temperature_has_the_values_of_case_f(score: str) -> None:
+    tau = Adaptive(identity).temperature(torch.tensor(float(score), dtype=torch.float64))
+    assert tau.item() == pytest.approx(VALUES["F_tau_examples"][score], rel=1e-6)
+
+
+def test_omega_has_the_values_of_case_f() -> None:
+    known = VALUES["F_omega"]
+    tau = torch.tensor([2 / 128, 0.1, 1, 2, 1e-5], dtype=torch.float64)
+    expected = [known[f"d128_{key}"] for key in ("at_min", "tau0_1", "tau1", "tau2", "tau1e5")]
+    assert omega(tau, 128).tolist() == pytest.approx(expected, rel=1e-6)
+    assert known["argmin_128"] == 2 / 128
+    least = tau[:1].clone().requires_grad_()
+    omega(least, 128).backward()
+    assert least.grad is not None
+    assert least.grad.item() == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("regulariser", ["printed", "released"])
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_are_those_of_finite_differences(form: Form, regulariser: str) -> None:
+    """With respect to rows, but for those that are targets, and to the temperature network."""
+    net, (z, target) = phi(form), rows_of(form).tensor_split([3], dim=2)
+
+    def loss(z: Tensor, weight: Tensor) -> Tensor:
+        def replaced(x: Tensor) -> Tensor:
+            out: Tensor = torch.func.functional_call(net, {"2.weight": weight}, (x,))
+            return out
+
+        z = torch.cat([z, target], dim=2)
+        options: dict[str, Any] = {"regulariser": regulariser, "beta": 0.1, "top_k": 2}
+        return total(z, form, temperature_net=replaced, **options)
+
+    weight = net.get_parameter("2.weight").detach()
+    inputs = (z.clone().requires_grad_(), weight.clone().requires_grad_())
+    assert torch.autograd.gradcheck(loss, inputs)
+
+
+@pytest.mark.parametrize("form", ["simsiam", "moco"])
+def test_targets_get_no_gradient(form: Form) -> None:
+    z = rows_of(form).requires_grad_()
+    total(z, form).backward()
+    assert z.grad is not None
+    assert (z.grad[:, :, :3] != 0).any()
+    assert (z.grad[:, :, 3:] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e3, 1e18])
+@pytest.mark.parametrize("form", FORMS)
+def test_temperatures_stay_in_their_bounds(form: Form, scale: float, dtype: torch.dtype) -> None:
+    """Whatever the scores, nothing overflows in the loss or its gradient."""
+    net, z = phi(form, scale).to(dtype), rows_of(form).to(dtype).requires_grad_()
+    adaptive = Adaptive(net, beta=1.0)
+    loss, temperatures = adapt(z, adaptive, form=form, queue=unit("queue").to(dtype))
+    loss.backward()
+    assert temperatures.min() >= 1e-5 * (1 - 1e-6)
+    assert temperatures.max() <= 2 * (1 + 1e-6)
+    assert not temperatures.requires_grad
+    assert loss.isfinite()
+    learned = [z, *net.parameters()]
+    assert all(x.grad is not None and x.grad.isfinite().all() for x in learned)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_half_precision_is_computed_in_float32(form: Form) -> None:
+    z, net = rows_of(form).bfloat16(), phi(form)
+    exact = total(z.double(), form, temperature_net=net)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = amcl(
+            {"head": z},
+            form=form,
+            temperature_net=net.float(),
+            beta=1e-4,
+            tau_min=0.05,
+            queue_by_head={"head": unit("queue").float()},
+        )
+    assert low.dtype == torch.float32
+    assert low.item() == pytest.approx(exact.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("form", ["simclr", "moco", "simsiam", "infonce"])
+def test_order_of_items_and_views_and_rotations_change_nothing(form: Form) -> None:
+    """A rotation of the rows with phi the identity, which sees dot products alone."""
+    z = rows_of(form)
+    loss = total(z, form, temperature_net=identity)
+    moved = z[torch.tensor([2, 0, 3, 1])].flip(1)
+    torch.testing.assert_close(total(moved, form, temperature_net=identity), loss)
+    rotation = torch.linalg.qr(random_rows(3, 3, seed=5)).Q
+    turned = torch.cat([part @ rotation for part in z.split(3, dim=2)], dim=2)
+    queue_by_head = {"head": unit("queue") @ rotation}
+    options: dict[str, Any] = {"temperature_net": identity, "beta": 1e-4, "tau_min": 0.05}
+    again = amcl({"head": turned}, form=form, queue_by_head=queue_by_head, **options)
+    torch.testing.assert_close(again, loss)
+
+
+def test_top_k_is_one_as_printed_and_a_hundred_as_released() -> None:
+    z = random_rows(80, 2, 4, seed=0)
+    for regulariser, k in (("printed", 1), ("released", 100)):
+        options: dict[str, Any] = {"regulariser": regulariser, "temperature_net": identity}
+        loss = total(z, "simclr", **options)
+        assert loss == total(z, "simclr", **options, top_k=k)
+        assert loss != total(z, "simclr", **options, top_k=k + 1)
+
+
+def test_the_gaussian_likelihood_is_best_where_its_variance_is_the_distance() -> None:
+    """With beta 1 a positive's term is least at tau = 2 (1 - similarity) / d'."""
+    tau = torch.linspace(1e-4, 0.1, 100_000, dtype=torch.float64)
+    for similarity, best in ((0.9, 0.0015625), (0.5, 0.0078125)):
+        term = -similarity / tau + omega(tau, 128)
+        assert tau[term.argmin()].item() == pytest.approx(best, abs=2e-6)
+
+
+def test_bad_arguments_raise() -> None:
+    z = two_views()
+    with pytest.raises(ValueError, match=r"form must be one of .*'simclr'.* got 'byol'"):
+        total(z, "byol")  # type: ignore[arg-type]
+    for bounds in ((0, 2), (0.5, 0.5), (-1, 1), (0.1, math.inf), (math.nan, 1)):
+        with pytest.raises(ValueError, match="tau_min and tau_max must satisfy 0 < tau_min"):
+            total(z, "simclr", tau_min=bounds[0], tau_max=bounds[1])
+    for beta in (-1e-9, math.nan, math.inf):
+        with pytest.raises(ValueError, match="beta must be at least 0, got"):
+            total(z, "simclr", beta=beta)
+    with pytest.raises(ValueError, match="top_k must be at least 1, got 0"):
+        total(z, "simclr", top_k=0)
+    with pytest.raises(ValueError, match="regulariser must be 'printed' or 'released', got 'x'"):
+        total(z, "simclr", regulariser="x")
+    forms: tuple[Form, ...] = ("simclr", "infonce", "barlow")
+    for form in forms:
+        with pytest.raises(ValueError, match="z must hold at least 2"):
+            amcl({"a": z[:1]}, form=form, temperature_net=identity, beta=0)
+    with pytest.raises(ValueError, match=r"z must have shape \[B, V, 2D\] in this form, got .*3\]"):
+        total(z, "moco")
+    with pytest.raises(ValueError, match=r"z must have shape \[B, V, D\], got \[4, 3\]"):
+        total(unit("H"), "simsiam")
+    with pytest.raises(ValueError, match="queue_by_head must hold a queue"):
+        amcl({"a": rows_of("moco")}, form="moco", temperature_net=identity, beta=0)
+    with pytest.raises(ValueError, match=r"queue must have shape \[K, 3\], got \[2, 4\]"):
+        adapt(rows_of("moco"), Adaptive(identity), form="moco", queue=torch.ones(2, 4))
+    rows = F.normalize(raw("H"), dim=1)
+    with pytest.raises(ValueError, match="query and key must have the same shape"):
+        adapt_info_nce(rows, rows[1:], Adaptive(identity))

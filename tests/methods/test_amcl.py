@@ -1,0 +1,161 @@
+"""AMCL: heads that share a temperature network, in every form."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from mtcon_ray.data.batch import Batch
+from mtcon_ray.losses import amcl
+from mtcon_ray.losses.amcl import FORMS, Form
+from mtcon_ray.methods.amcl import AMCL
+from mtcon_ray.models.encoders.small import Small
+from tests.losses.cases import random_rows
+from tests.problems import problem
+
+B, D = 6, 4
+BATCH = Batch({}, B)
+HEADS = ("instance-1", "instance-2", "instance-3")
+
+
+def make(form: Form, **fields: Any) -> AMCL:
+    spec = {"form": form, "dim": D, "hidden": 5, "predictor_hidden": 3, "queue_size": 16}
+    return AMCL(AMCL.Spec.model_validate(spec | fields), problem("shape")).double()
+
+
+def rows(form: Form) -> dict[str, Tensor]:
+    """Every head's rows."""
+    width = 2 * D if form in ("moco", "simsiam") else D
+    z_by_head = {head: torch.rand(B, 2, width, dtype=torch.float64) for head in HEADS}
+    for i, head in enumerate(HEADS):
+        z = random_rows(B, 2, width // D, D, seed=i).flatten(2)
+        z_by_head[head] = 3 * z if form == "barlow" else z
+    return z_by_head
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_losses_are_the_public_function_s_with_the_spec_s_settings(form: Form) -> None:
+    settings: dict[str, Any] = {"beta": 0.3, "tau_min": 0.05, "tau_max": 1.5}
+    settings |= {"top_k": 2, "regulariser": "released", "off_diagonal": 0.2}
+    method, z_by_head = make(form, **settings), rows(form)
+    queues = None if method.queues is None else dict(zip(HEADS, method.queues.rows, strict=True))
+    losses = method(z_by_head, BATCH)
+    assert tuple(losses) == HEADS
+    for head, z in z_by_head.items():
+        net = method.temperature_net
+        expected = amcl({head: z}, form=form, temperature_net=net, queue_by_head=queues, **settings)
+        torch.testing.assert_close(losses[head], expected)
+    assert method.weighting(losses).objective == torch.stack(list(losses.values())).sum()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_settings_that_are_not_given_are_those_of_the_release(form: Form) -> None:
+    method, z_by_head = make(form), rows(form)
+    queues = None if method.queues is None else dict(zip(HEADS, method.queues.rows, strict=True))
+    beta = 1e-6 if form == "barlow" else 1e-4
+    net = method.temperature_net
+    expected = amcl(z_by_head, form=form, temperature_net=net, queue_by_head=queues, beta=beta)
+    losses = method(z_by_head, BATCH)
+    torch.testing.assert_close(torch.stack(list(losses.values())).sum(), expected)
+
+
+@pytest.mark.parametrize(
+    ("form", "width"),
+    [("simclr", D), ("moco", D), ("infonce", D), ("simsiam", 9), ("barlow", B)],
+)
+def test_one_network_of_128_hidden_units_serves_all_heads(form: Form, width: int) -> None:
+    """Its width is that of a head's rows; in barlow, the items of a batch."""
+    method = make(form, dim=9)
+    shapes = [tuple(p.shape) for p in method.parameters()]
+    assert shapes == [(128, width), (128,), (width, 128), (width,)]
+
+
+def test_the_network_is_a_function_of_the_seed_and_leaves_the_global_state_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    first, second = make("simclr"), make("simclr")
+    assert torch.equal(torch.rand(3), expected)
+    other = AMCL(AMCL.Spec(), problem("shape", seed=1)).double()
+    weights = [m.temperature_net.get_parameter("0.weight") for m in (first, second, other)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_heads_are_those_of_the_form(form: Form) -> None:
+    network = make(form).make_network(Small(Small.Spec(width=4)))
+    assert network.names == HEADS
+    linear = [m.out_features for m in network.heads[0].modules() if isinstance(m, nn.Linear)]
+    assert linear == {"simsiam": [5, 5, D, 3, D], "barlow": [5, 5, D]}.get(form, [32, D])
+
+
+def test_gauges_are_the_shares_of_temperatures_at_either_bound() -> None:
+    """Scores far above 0 give the lower bound, far below 0 the upper one."""
+    method, z_by_head = make("simclr", tau_min=0.05), rows("simclr")
+    bias = method.temperature_net.get_parameter("2.bias")
+    with torch.no_grad():
+        for parameter in method.parameters():
+            parameter.zero_()
+    method(z_by_head, BATCH)
+    names = {f"temperature_at_{end}/{head}" for end in ("min", "max") for head in HEADS}
+    assert {name: g.item() for name, g in method.gauges().items()} == dict.fromkeys(names, 0.0)
+    with torch.no_grad():
+        bias.fill_(10)
+    method(z_by_head, BATCH)
+    low = {name: float("min" in name) for name in names}
+    assert {name: g.item() for name, g in method.gauges().items()} == low
+
+
+def test_only_pairs_within_one_percent_of_a_bound_are_counted() -> None:
+    method = make("simclr", num_heads=1, tau_min=0.1, tau_max=1.0)
+    method._temperatures["instance"] = torch.tensor([0.1, 0.1009, 0.102, 0.5, 0.98, 0.991, 1, 1])
+    shares = {name: gauge.item() for name, gauge in method.gauges().items()}
+    assert shares == {"temperature_at_min/instance": 2 / 8, "temperature_at_max/instance": 3 / 8}
+
+
+def test_momentum_and_queue_belong_to_the_form_moco() -> None:
+    for form in FORMS:
+        method = make(form, teacher_momentum=0.9)
+        assert method.momentum == (0.9 if form == "moco" else None)
+        assert (method.queues is None) == (form != "moco")
+        method(rows(form), BATCH)
+        method.after_step()
+    method, z_by_head = make("moco"), rows("moco")
+    method(z_by_head, BATCH)
+    method.after_step()
+    assert method.queues is not None
+    keys = torch.stack([z[:, :, D:].flatten(0, 1) for z in z_by_head.values()])
+    assert torch.equal(method.queues.rows[:, : 2 * B], keys)
+
+
+def test_columns_may_have_unit_length_before_the_temperature_network() -> None:
+    method, z_by_head = make("barlow", unit_columns=True), rows("barlow")
+    unit = {head: F.normalize(z, dim=0) for head, z in z_by_head.items()}
+    net, column = method.temperature_net, torch.rand(3, B, dtype=torch.float64)
+    torch.testing.assert_close(method._phi(column), net(F.normalize(column, dim=1)))
+    first, second = (method(z, BATCH)["instance-1"] for z in (z_by_head, unit))
+    # Lengths still matter to the small constant beside the variance.
+    torch.testing.assert_close(first, second, rtol=1e-2, atol=0)
+    raw = make("barlow")
+    assert torch.equal(raw._phi(column), raw.temperature_net(column))
+
+
+def test_bad_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"tau_min must be below tau_max, got 2.0 and 2.0"):
+        AMCL.Spec(tau_min=2).check(problem("shape"))
+    with pytest.raises(ValueError, match=r"queue_size must be at least .* the 12 keys .* got 11"):
+        AMCL.Spec(form="moco", queue_size=11).check(problem("shape"))
+    AMCL.Spec(form="simclr", queue_size=11).check(problem("shape"))
+    for form in FORMS:
+        spec = AMCL.Spec(form=form)
+        if form == "moco":
+            spec.check(problem("shape", batch_size=1))
+            continue
+        with pytest.raises(ValueError, match=r"batch_size must be at least 2 .* got 1"):
+            spec.check(problem("shape", batch_size=1))
+    with pytest.raises(ValidationError, match="simclr"):
+        AMCL.Spec.model_validate({"form": "byol"})

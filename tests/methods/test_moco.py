@@ -1,0 +1,108 @@
+"""MoCo: keys of a teacher, negatives from a queue."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtcon_ray.data.batch import Batch
+from mtcon_ray.losses.self_supervised import moco
+from mtcon_ray.methods.moco import MoCo
+from tests.losses.cases import VALUES, random_rows, raw, unit
+from tests.problems import problem
+
+NOBODY = Batch({}, 3)
+
+
+def rows(seed: int, num_views: int = 2) -> Tensor:
+    """[query | key] of three items, each [3, V, 4]."""
+    return torch.cat(list(random_rows(2, 3, num_views, 4, seed=seed)), dim=2)
+
+
+def make(**fields: int | float) -> MoCo:
+    return MoCo(MoCo.Spec.model_validate({"queue_size": 8, **fields}), problem("shape"))
+
+
+def test_loss_is_that_of_every_query_with_the_other_view_s_key() -> None:
+    method = make(temperature=0.3)
+    z_BVD, queue = rows(0), method.queues.rows[0].double()
+    query, key = z_BVD.chunk(2, dim=2)
+    one, other = (moco(query[:, v], key[:, 1 - v], queue, temperature=0.3) for v in range(2))
+    losses = method({"instance": z_BVD}, NOBODY)
+    torch.testing.assert_close(losses, {"instance": (one + other) / 2})
+
+
+def test_more_views_are_averaged_over_all_other_views() -> None:
+    method, z_BVD = make(), rows(0, num_views=3)
+    query, key = z_BVD.chunk(2, dim=2)
+    queue = method.queues.rows[0].double()
+    terms = [
+        moco(query[:, v], key[:, w], queue, temperature=0.1)
+        for v in range(3)
+        for w in range(3)
+        if v != w
+    ]
+    expected = torch.stack(terms).mean()
+    torch.testing.assert_close(method({"instance": z_BVD}, NOBODY)["instance"], expected)
+
+
+def test_loss_has_the_value_of_case_d() -> None:
+    method = MoCo(MoCo.Spec(queue_size=5), problem("shape", head_dim=3)).double()
+    method.queues.rows[0] = F.normalize(raw("queue"), dim=1)
+    query, key = (torch.stack([unit(name)] * 2, dim=1) for name in "HG")
+    loss = method({"instance": torch.cat([query, key], dim=2)}, Batch({}, 4))["instance"]
+    assert loss.item() == pytest.approx(VALUES["D_moco_tau0.1"], rel=1e-6)
+
+
+def test_keys_and_queue_get_no_gradient() -> None:
+    method, z_BVD = make(), rows(0).requires_grad_()
+    method({"instance": z_BVD}, NOBODY)["instance"].backward()
+    assert z_BVD.grad is not None
+    assert z_BVD.grad[:, :, :4].any()
+    assert not z_BVD.grad[:, :, 4:].any()
+    assert list(method.parameters()) == []
+
+
+def test_the_queue_is_first_in_first_out_and_wraps_around() -> None:
+    """Six keys a step into eight places: the second step fills two and begins anew."""
+    method = make(num_heads=2)
+    heads = ("instance-1", "instance-2")
+    assert method.heads == heads
+    start = method.queues.rows.clone()
+    steps = [{head: rows(10 * step + i) for i, head in enumerate(heads)} for step in range(2)]
+    keys = [torch.stack([z[:, :, 4:].flatten(0, 1).float() for z in s.values()]) for s in steps]
+    method(steps[0], NOBODY)
+    assert torch.equal(method.queues.rows, start)
+    method.after_step()
+    assert torch.equal(method.queues.rows, torch.cat([keys[0], start[:, 6:]], dim=1))
+    assert method.queues.position == 6
+    method(steps[1], NOBODY)
+    method.after_step()
+    expected = torch.cat([keys[1][:, 2:], keys[0][:, 4:], keys[1][:, :2]], dim=1)
+    assert torch.equal(method.queues.rows, expected)
+    assert method.queues.position == 4
+
+
+def test_the_queue_starts_as_unit_rows_of_the_seed_and_is_saved() -> None:
+    ours, same = make(num_heads=2), make(num_heads=2)
+    other = MoCo(MoCo.Spec(queue_size=8, num_heads=2), problem("shape", seed=1))
+    first, second = ours.queues.rows
+    torch.testing.assert_close(ours.queues.rows.norm(dim=2), torch.ones(2, 8))
+    assert torch.equal(ours.queues.rows, same.queues.rows)
+    assert not torch.equal(ours.queues.rows, other.queues.rows)
+    assert not torch.equal(first, second)
+    assert set(ours.state_dict()) == {"queues.rows", "queues.position"}
+
+
+def test_the_teacher_keeps_what_the_spec_says() -> None:
+    assert make().momentum == 0.99
+    assert make(teacher_momentum=0.5).momentum == 0.5
+
+
+def test_bad_settings_are_refused() -> None:
+    fits = MoCo.Spec(queue_size=12)
+    fits.check(problem("shape"))
+    with pytest.raises(ValueError, match=r"queue_size must be at least .* the 12 keys .* got 11"):
+        MoCo.Spec(queue_size=11).check(problem("shape"))
+    with pytest.raises(ValueError, match=r"num_views must be at least 2 .* got 1"):
+        fits.check(problem("shape", num_views=1))

@@ -41,6 +41,22 @@ class EqualWeights(Weighting):
         return Weighted(torch.stack(list(loss_by_task.values())).sum(), ones)
 
 
+class FixedWeights(Weighting):
+    """The sum with a given positive weight for each loss."""
+
+    def __init__(self, weight_by_name: Mapping[str, float]) -> None:
+        super().__init__()
+        self.weight_by_name = dict(weight_by_name)
+
+    def forward(self, loss_by_task: Mapping[str, Tensor]) -> Weighted:
+        weights = {
+            name: torch.full_like(loss.detach(), self.weight_by_name[name])
+            for name, loss in loss_by_task.items()
+        }
+        terms = [weights[name] * loss for name, loss in loss_by_task.items()]
+        return Weighted(torch.stack(terms).sum(), weights)
+
+
 class LearnedVariance(Weighting):
     """sum over tasks of exp(-s) L + s, with s = log sigma^2 learned per task (METHODS 5.1).
 

@@ -42,7 +42,7 @@ class EqualWeights(Weighting):
 
 
 class FixedWeights(Weighting):
-    """The sum with a given positive weight for each loss."""
+    """The sum with a given weight for each loss, by name."""
 
     def __init__(self, weight_by_name: Mapping[str, float]) -> None:
         super().__init__()

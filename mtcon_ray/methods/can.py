@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.weighting import FixedWeights, Weighting
-from mtcon_ray.methods.autoencoding import INSTANCE, AutoencodingMethod, AutoencodingSpec
+from mtcon_ray.methods.autoencoding import AutoencodingMethod, AutoencodingSpec
 from mtcon_ray.methods.base import METHODS
 from mtcon_ray.models.encoders.vit import ViT
 from mtcon_ray.models.heads import ProjectionHead
@@ -42,12 +42,13 @@ class CAN(AutoencodingMethod):
     spec: Spec
 
     def name_heads(self) -> tuple[str, ...]:
-        return (INSTANCE, RECONSTRUCTION, NOISE)
+        return (*self.instance_heads, RECONSTRUCTION, NOISE)
 
     def make_weighting(self) -> Weighting:
         spec = self.spec
-        weights = (spec.contrast_weight, spec.reconstruction_weight, spec.noise_weight)
-        return FixedWeights(dict(zip(self.heads, weights, strict=True)))
+        contrast = dict.fromkeys(self.instance_heads, spec.contrast_weight)
+        errors = {RECONSTRUCTION: spec.reconstruction_weight, NOISE: spec.noise_weight}
+        return FixedWeights(contrast | errors)
 
     def mask(self, encoder: ViT, heads: Mapping[str, ProjectionHead]) -> MaskedNetwork:
         return MaskedNetwork(
@@ -59,9 +60,6 @@ class CAN(AutoencodingMethod):
         )
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """The contrastive loss in nats, and the mean squared errors."""
-        return {
-            INSTANCE: self.contrast(z_by_head[INSTANCE]),
-            RECONSTRUCTION: z_by_head[RECONSTRUCTION].mean(),
-            NOISE: z_by_head[NOISE].mean(),
-        }
+        """The contrastive terms, and the mean squared errors."""
+        errors = {head: z_by_head[head].mean() for head in (RECONSTRUCTION, NOISE)}
+        return self.contrast(z_by_head) | errors

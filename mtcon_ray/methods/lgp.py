@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch, Problem
-from mtcon_ray.methods.autoencoding import INSTANCE, AutoencodingMethod, AutoencodingSpec
+from mtcon_ray.methods.autoencoding import AutoencodingMethod, AutoencodingSpec
 from mtcon_ray.methods.base import METHODS
 from mtcon_ray.models.encoders.vit import ViT
 from mtcon_ray.models.heads import ProjectionHead
@@ -59,7 +60,7 @@ class LGP(AutoencodingMethod):
         return self.progress < self.spec.masked_share
 
     def name_heads(self) -> tuple[str, ...]:
-        return (INSTANCE, RECONSTRUCTION)
+        return (*self.instance_heads, RECONSTRUCTION)
 
     def mask(self, encoder: ViT, heads: Mapping[str, ProjectionHead]) -> GraftedNetwork:
         self._depth = len(encoder.blocks)
@@ -88,8 +89,10 @@ class LGP(AutoencodingMethod):
         return (last, first, middle)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """The phase's loss, in nats or a mean squared error; the other phase's is 0."""
+        """The phase's losses, contrastive terms or a mean squared error; the other's are 0."""
         error = z_by_head[RECONSTRUCTION].mean()
         if self.is_masked:
-            return {INSTANCE: error.new_zeros(()), RECONSTRUCTION: error}
-        return {INSTANCE: self.contrast(z_by_head[INSTANCE]), RECONSTRUCTION: error}
+            return dict.fromkeys(self.instance_heads, torch.zeros_like(error)) | {
+                RECONSTRUCTION: error
+            }
+        return self.contrast(z_by_head) | {RECONSTRUCTION: error}

@@ -1,0 +1,29 @@
+"""Losses are computed in float32 at least, whatever the caller's autocast."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+AnyLoss = TypeVar("AnyLoss", bound=Callable[..., Any])
+
+
+def in_full_precision(loss: AnyLoss) -> AnyLoss:
+    """Decorator of a loss: autocast is off inside, tensors are float32 or float64.
+
+    The first positional argument must be a tensor.
+    """
+
+    @wraps(loss)
+    def wrapped(z: Tensor, *args: Any, **options: Any) -> Any:
+        with torch.autocast(z.device.type, enabled=False):
+            named = {name: _full(x) for name, x in options.items()}
+            return loss(_full(z), *map(_full, args), **named)
+
+    return cast(AnyLoss, wrapped)
+
+
+def _full(x: Any) -> Any:
+    return x.float() if isinstance(x, Tensor) and x.dtype != torch.float64 else x

@@ -176,6 +176,5 @@ def standardise(patch_NPK: Tensor) -> Tensor:
 def patch_error(value_NPK: Tensor, target_NPK: Tensor, chosen_NP: Tensor) -> Tensor:
     """Mean squared error over the chosen patches of each row, of which there is one: [N]."""
     with torch.autocast(value_NPK.device.type, enabled=False):
-        value_NPK = value_NPK if value_NPK.dtype == torch.float64 else value_NPK.float()
         error_NP = (value_NPK - target_NPK).square().mean(dim=2)
         return (error_NP * chosen_NP).sum(dim=1) / chosen_NP.sum(dim=1)

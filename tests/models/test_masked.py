@@ -127,33 +127,55 @@ def test_standardised_patches_have_mean_0_and_deviation_1() -> None:
 
 
 class Oracle(nn.Module):
-    """Predicts given values whatever is seen."""
+    """Predicts given values at hidden places and others at those seen; keeps what was seen."""
 
-    def __init__(self, value_NPK: Tensor) -> None:
+    def __init__(self, hidden_NPK: Tensor, seen_NPK: Tensor) -> None:
         super().__init__()
-        self.value_NPK = value_NPK
+        self.hidden_NPK = hidden_NPK
+        self.seen_NPK = seen_NPK
+        self.seen: Seen | None = None
 
     def forward(self, seen: Seen, grid: tuple[int, int], level_N: Tensor | None) -> Tensor:
-        return self.value_NPK
+        self.seen = seen
+        return torch.where(seen.hidden_NP[:, :, None], self.hidden_NPK, self.seen_NPK)
 
 
-def test_hidden_patches_are_compared_with_clean_pixels_and_seen_ones_with_the_noise() -> None:
-    """An oracle of the clean pixels errs in the noise alone, and the other way round."""
+@pytest.mark.parametrize("swapped", [False, True])
+def test_hidden_patches_are_compared_with_clean_pixels_and_seen_ones_with_the_noise(
+    swapped: bool,
+) -> None:
     x_NCHW = images()
     network = can(noise_level=1.0)
-    network.decoder = Oracle(standardise(patches(x_NCHW, 4)))  # type: ignore[assignment]
-    rows = network(x_NCHW)
-    assert rows["reconstruction"].shape == rows["noise"].shape == (5, 1)
-    assert rows["reconstruction"].max() < 1e-9
-    assert rows["noise"].min() > 0.5
     torch.manual_seed(5)
     torch.rand(5)
-    noise_NCHW = torch.randn_like(x_NCHW)
-    network.decoder = Oracle(patches(noise_NCHW, 4))  # type: ignore[assignment]
+    pixels, noise = standardise(patches(x_NCHW, 4)), patches(torch.randn_like(x_NCHW), 4)
+    oracle = Oracle(noise, pixels) if swapped else Oracle(pixels, noise)
+    network.decoder = oracle  # type: ignore[assignment]
     torch.manual_seed(5)
     rows = network(x_NCHW)
-    assert rows["noise"].max() < 1e-9
-    assert rows["reconstruction"].min() > 0.5
+    assert rows["reconstruction"].shape == rows["noise"].shape == (5, 1)
+    for errors in (rows["reconstruction"], rows["noise"]):
+        assert errors.min() > 0.5 if swapped else errors.max() < 1e-9
+
+
+def test_the_encoder_sees_the_noise() -> None:
+    encoded = []
+    for noise_level in (1e-9, 1.0):
+        network = can(noise_level)
+        network.decoder = Oracle(torch.zeros(1), torch.zeros(1))  # type: ignore[assignment]
+        torch.manual_seed(5)
+        network(images())
+        seen = network.decoder.seen
+        assert isinstance(seen, Seen)
+        encoded.append(seen.encoded_NKD)
+    assert (encoded[0] - encoded[1]).abs().max() > 0.01
+
+
+def test_hidden_patches_are_told_apart_by_their_places() -> None:
+    vit, _, decoder = parts()
+    seen = see_some(vit, images(1), 0.5)
+    value_PK = decoder(seen, (4, 4), torch.rand(1))[0][seen.hidden_NP[0]]
+    assert len(torch.unique(value_PK, dim=0)) == 8
 
 
 def test_noise_reaches_the_encoder_and_its_level_is_drawn_for_each_row() -> None:

@@ -39,6 +39,16 @@ def accuracy_std(split: str, label: str) -> str:
     return f"{split}/accuracy_std/{label}"
 
 
+def temperature_at_min(head: str) -> str:
+    """Share of a head's learned pair temperatures that lie at their lower bound."""
+    return f"temperature_at_min/{head}"
+
+
+def temperature_at_max(head: str) -> str:
+    """Share of a head's learned pair temperatures that lie at their upper bound."""
+    return f"temperature_at_max/{head}"
+
+
 def slug(column: str) -> str:
     """A label column's name as it stands in metric names.
 

@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from mtcon_ray import metrics
 from mtcon_ray.data.batch import Problem
 from mtcon_ray.losses.adaptive import Adaptive, TemperatureNet
 from mtcon_ray.losses.amcl import adapt_views
@@ -18,6 +19,9 @@ from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.encoders.vit import ViT
 from mtcon_ray.models.heads import ProjectionHead
 from mtcon_ray.models.masked import DECODER_HEADS, Decoder, MaskedNetwork
+
+# A temperature counts as at a bound within this share of it.
+NEAR = 0.01
 
 
 class AutoencodingSpec(ContrastiveSpec):
@@ -33,7 +37,13 @@ class AutoencodingSpec(ContrastiveSpec):
     )
     num_heads: int = Field(1, ge=1, le=64, description="projection heads; AMCL has 3")
     beta: float = Field(1e-4, ge=0, le=1000, description="of AMCL: weight of its regulariser")
-    tau_min: float = Field(1e-5, gt=0, le=1, description="of AMCL: lowest temperature; 0.05: safer")
+    tau_min: float = Field(
+        1e-5,
+        gt=0,
+        le=1,
+        description="of AMCL: lowest temperature; most positives end there and count up to "
+        "1 / tau_min, so 0.05, or train.max_grad_norm 1, is safer",
+    )
     tau_max: float = Field(2.0, gt=1, le=100, description="of AMCL: highest temperature")
 
     def check(self, problem: Problem) -> None:
@@ -52,6 +62,7 @@ class AutoencodingMethod(Method):
 
     def __init__(self, spec: AutoencodingSpec, problem: Problem) -> None:
         super().__init__(spec, problem)
+        self._temperatures: dict[str, Tensor] = {}
         self.temperature_net = None
         if spec.contrast == "amcl":
             with torch.random.fork_rng(devices=[]):
@@ -62,7 +73,7 @@ class AutoencodingMethod(Method):
     def instance_heads(self) -> tuple[str, ...]:
         """Names of the projection heads."""
         count = self.spec.num_heads
-        return ("instance",) if count == 1 else tuple(f"instance {i + 1}" for i in range(count))
+        return ("instance",) if count == 1 else tuple(f"instance-{i + 1}" for i in range(count))
 
     def make_network(self, encoder: Encoder) -> MaskedNetwork:
         assert isinstance(encoder, ViT)
@@ -93,7 +104,18 @@ class AutoencodingMethod(Method):
             }
         spec = self.spec
         adaptive = Adaptive(self.temperature_net, spec.beta, spec.tau_min, spec.tau_max)
-        return {
-            head: adapt_views(z_BVD, adaptive, positive_is_candidate=True).loss
-            for head, z_BVD in z_by_instance.items()
-        }
+        losses = {}
+        for head, z_BVD in z_by_instance.items():
+            adapted = adapt_views(z_BVD, adaptive, positive_is_candidate=True)
+            losses[head], self._temperatures[head] = adapted
+        return losses
+
+    def gauges(self) -> dict[str, Tensor]:
+        """With AMCL, per head the shares of temperatures within 1 % of either bound."""
+        shares = {}
+        for head, tau_P in self._temperatures.items():
+            low = tau_P <= self.spec.tau_min * (1 + NEAR)
+            high = tau_P >= self.spec.tau_max * (1 - NEAR)
+            shares[metrics.temperature_at_min(head)] = low.float().mean()
+            shares[metrics.temperature_at_max(head)] = high.float().mean()
+        return shares

@@ -50,16 +50,16 @@ def test_objective_is_the_weighted_sum_of_three_losses() -> None:
 
 def test_weights_are_fields() -> None:
     method = make(contrast_weight=2.0, reconstruction_weight=0.0, noise_weight=0.5, num_heads=2)
-    z_by_head = rows("instance 1", "instance 2")
+    z_by_head = rows("instance-1", "instance-2")
     losses = method(z_by_head, BATCH)
-    expected = 2 * losses["instance 1"] + 2 * losses["instance 2"] + 0.5 * losses["noise"]
+    expected = 2 * losses["instance-1"] + 2 * losses["instance-2"] + 0.5 * losses["noise"]
     torch.testing.assert_close(method.weighting(losses).objective, expected)
 
 
 def test_amcl_s_term_takes_the_place_of_infonce() -> None:
     """Eq. 2.4 over all heads, with one temperature network; the errors stay."""
     method = make(contrast="amcl", num_heads=2, beta=0.3, tau_min=0.05, tau_max=1.5).double()
-    z_by_head = rows("instance 1", "instance 2")
+    z_by_head = rows("instance-1", "instance-2")
     losses = method(z_by_head, BATCH)
     assert method.temperature_net is not None
     expected = amcl(
@@ -70,7 +70,7 @@ def test_amcl_s_term_takes_the_place_of_infonce() -> None:
         tau_min=0.05,
         tau_max=1.5,
     )
-    torch.testing.assert_close(losses["instance 1"] + losses["instance 2"], expected)
+    torch.testing.assert_close(losses["instance-1"] + losses["instance-2"], expected)
     plain = make(num_heads=2)(z_by_head, BATCH)
     assert losses["noise"] == plain["noise"]
     assert losses["reconstruction"] == plain["reconstruction"]
@@ -91,6 +91,7 @@ def test_half_of_the_patches_of_every_view_are_hidden() -> None:
     network = method.make_network(ViT(ViT.Spec(patch=4, width=16, depth=1, heads=2)))
     assert network.mask_ratio == 0.5
     assert network.noise_level == 0.05
+    assert network.decoder.level is not None
     assert tuple(network(torch.zeros(2, 3, 16, 16))) == method.heads
 
 
@@ -99,8 +100,23 @@ def test_other_encoders_are_refused_with_the_spec() -> None:
         parse_spec({"name": "x", "method": {"name": "can"}})
 
 
-def test_amcl_trains_from_a_spec() -> None:
-    """Its own range of temperatures is checked with the spec."""
+def test_shares_of_temperatures_at_their_bounds_are_gauged() -> None:
+    """A network without output scores 0 for every pair: half-way between the bounds."""
+    method = make(contrast="amcl", tau_min=0.5, tau_max=1.5)
+    assert method.gauges() == {}
+    assert method.temperature_net is not None
+    for scale, at_min in ((0.0, 0.0), (1e4, 1.0)):
+        for parameter in method.temperature_net.parameters():
+            torch.nn.init.constant_(parameter, scale)
+        method({head: z.float() for head, z in rows("instance").items()}, BATCH)
+        assert {name: share.item() for name, share in method.gauges().items()} == {
+            "temperature_at_min/instance": at_min,
+            "temperature_at_max/instance": 0.0,
+        }
+
+
+def test_the_lowest_temperature_is_below_the_highest() -> None:
+    """Checked with the spec, by ranges that do not meet."""
     method = {"name": "can", "contrast": "amcl", "tau_min": 2.0}
     raw = {"name": "x", "model": {"encoder": {"name": "vit"}}, "method": method}
     with pytest.raises(SpecError, match=r"method.tau_min"):

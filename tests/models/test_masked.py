@@ -159,7 +159,7 @@ def test_hidden_patches_are_compared_with_clean_pixels_and_seen_ones_with_the_no
 
 
 def test_the_encoder_sees_the_noise() -> None:
-    encoded = []
+    encoded: list[Tensor] = []
     for noise_level in (1e-9, 1.0):
         network = can(noise_level)
         network.decoder = Oracle(torch.zeros(1), torch.zeros(1))  # type: ignore[assignment]

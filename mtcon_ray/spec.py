@@ -65,6 +65,7 @@ class RunSpec(Spec):
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
+        self.model.encoder.check(self.views.size)
         self.method.check(self.problem({}))
         metrics.slugs((*self.data.tasks, *self.data.held_out))
         low, high = self.resources.worker_range
@@ -96,6 +97,7 @@ class RunSpec(Spec):
             num_views=self.views.num_views,
             head_dim=self.model.head_dim,
             head_hidden=self.model.head_hidden,
+            encoder=self.model.encoder.name,
             seed=self.seed,
             sizes=sizes,
         )

@@ -13,6 +13,7 @@ def problem(*tasks: str, **changes: Any) -> Problem:
         "num_views": 2,
         "head_dim": 4,
         "head_hidden": None,
+        "encoder": "small",
         "sizes": dict.fromkeys(tasks, 3),
     }
     return Problem(**(fields | changes))

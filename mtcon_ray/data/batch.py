@@ -43,6 +43,7 @@ class Problem:
 
     kinds are those of the tasks, in order. sizes are a task's number of classes, of labels in a
     set, or 1 for a number; they are empty while only a spec is checked and no label is read.
+    encoder is the name of the encoder.
     """
 
     kinds: Mapping[str, Kind]
@@ -50,6 +51,7 @@ class Problem:
     num_views: int
     head_dim: int
     head_hidden: int | None
+    encoder: str
     seed: int = 0
     sizes: Mapping[str, int] = field(default_factory=dict)
 

@@ -49,6 +49,24 @@ class EqualWeights(Weighting):
         return Weighted(torch.stack(list(loss_by_task.values())).sum(), ones)
 
 
+class FixedWeights(Weighting):
+    """The sum with a given weight for each loss, by name."""
+
+    def __init__(self, weight_by_name: Mapping[str, float]) -> None:
+        super().__init__()
+        self.weight_by_name = dict(weight_by_name)
+
+    def forward(
+        self, loss_by_task: Mapping[str, Tensor], range_by_task: Mapping[str, Range] = NO_RANGES
+    ) -> Weighted:
+        weights = {
+            name: torch.full_like(loss.detach(), self.weight_by_name[name])
+            for name, loss in loss_by_task.items()
+        }
+        terms = [weights[name] * loss for name, loss in loss_by_task.items()]
+        return Weighted(torch.stack(terms).sum(), weights)
+
+
 class LearnedVariance(Weighting):
     """sum over tasks of exp(-s) L + penalty s, with s = log sigma^2 learned per task.
 

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from mtcon_ray import metrics
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.losses.adaptive import TAU_MAX, TAU_MIN, Adaptive, Regulariser, TemperatureNet
 from mtcon_ray.losses.amcl import Form, adapt
@@ -23,15 +22,13 @@ from mtcon_ray.methods.self_supervised import (
     QueueSpec,
     RedundancySpec,
     attach,
+    bound_shares,
     check_several_items,
     number_heads,
 )
 from mtcon_ray.models.batch_norm_heads import BatchNormProjector, SimSiamHead
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.network import Network
-
-# A temperature counts as at a bound within this share of it.
-NEAR = 0.01
 
 
 @METHODS.register("amcl")
@@ -153,14 +150,7 @@ class AMCL(Method):
 
     def gauges(self) -> dict[str, Tensor]:
         """Per head, the shares of temperatures within 1 % of either bound."""
-        shares = {}
-        for head, tau_P in self._temperatures.items():
-            low = tau_P <= self.spec.tau_min * (1 + NEAR)
-            high = tau_P >= self.spec.tau_max * (1 - NEAR)
-            slug = metrics.slug(head)
-            shares[metrics.temperature_at_min(slug)] = low.float().mean()
-            shares[metrics.temperature_at_max(slug)] = high.float().mean()
-        return shares
+        return bound_shares(self._temperatures, self.spec.tau_min, self.spec.tau_max)
 
     def _phi(self, x: Tensor) -> Tensor:
         if self.spec.form == "barlow" and self.spec.unit_columns:

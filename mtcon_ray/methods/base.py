@@ -52,13 +52,15 @@ class Method(nn.Module, ABC):
     are then [query | key], twice as wide, the keys from the copy and without gradient.
 
     `progress` is the share of training that is done, in [0, 1), set before each step. `ranges`
-    tells, where a method can, between what each loss of the last forward may lie.
+    tells, where a method can, between what each loss of the last forward may lie. `phases` are
+    the shares at which the objective becomes another one, if it does.
     """
 
     Spec: ClassVar[type[MethodSpec]]
     weighting: Weighting
     momentum: float | None = None
     progress: float = 0.0
+    phases: tuple[float, ...] = ()
 
     def __init__(self, spec: MethodSpec, problem: Problem) -> None:
         super().__init__()
@@ -85,6 +87,14 @@ class Method(nn.Module, ABC):
     def examples(self, dataset: Dataset, seed: int) -> Examples:
         """What an epoch is made of: by default each training item, seen in several views."""
         return items(dataset.table.rows("train"), self.problem.num_views)
+
+    def lr_group(self, parameter: str) -> int:
+        """Which of `lr_scales` the network's parameter of this name follows; fixed for a run."""
+        return 0
+
+    def lr_scales(self) -> tuple[float, ...]:
+        """Each group's share of the learning rate in this step; the first is the method's too."""
+        return (1.0,)
 
     @abstractmethod
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:

@@ -7,10 +7,14 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from mtcon_ray import metrics
 from mtcon_ray.data.batch import Problem
 from mtcon_ray.methods.base import MethodSpec
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.network import Network
+
+# A temperature counts as at a bound within this share of it.
+NEAR = 0.01
 
 
 class SelfSupervisedSpec(MethodSpec):
@@ -30,6 +34,19 @@ class SelfSupervisedSpec(MethodSpec):
 def number_heads(count: int) -> tuple[str, ...]:
     """`instance` for one head, else `instance-1` and so on."""
     return ("instance",) if count == 1 else tuple(f"instance-{i + 1}" for i in range(count))
+
+
+def bound_shares(
+    tau_by_head: Mapping[str, Tensor], tau_min: float, tau_max: float
+) -> dict[str, Tensor]:
+    """By metric name, the share of each head's temperatures within NEAR of either bound."""
+    shares = {}
+    for head, tau_P in tau_by_head.items():
+        slug = metrics.slug(head)
+        low, high = tau_P <= tau_min * (1 + NEAR), tau_P >= tau_max * (1 - NEAR)
+        shares[metrics.temperature_at_min(slug)] = low.float().mean()
+        shares[metrics.temperature_at_max(slug)] = high.float().mean()
+    return shares
 
 
 def attach(

@@ -18,9 +18,11 @@ class Network(nn.Module):
     the encoder's features do.
 
     `progress` is the share of training that is done, in [0, 1), set before each step.
+    `skips_parameters` tells that a step may leave some of them without a gradient.
     """
 
     progress: float = 0.0
+    skips_parameters: bool = False
 
     def __init__(
         self, encoder: Encoder, heads: Mapping[str, nn.Module], *, probed: str | None = None

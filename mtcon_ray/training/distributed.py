@@ -84,6 +84,7 @@ def parallelise(network: Network, ranks: Ranks, *, batch_norm: str) -> tuple[Net
         network,
         device_ids=[device.index] if device.type == "cuda" else None,
         gradient_as_bucket_view=True,
+        find_unused_parameters=network.skips_parameters,
         **_KEEP_BUFFERS,
     )
 

@@ -1,28 +1,35 @@
 """What is decayed, and the learning rate as a pure function of the step."""
 
 import math
+from typing import Any
 
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from mtcon_ray.methods import Method
 from mtcon_ray.training.spec import TrainSpec
 
 
-def make_optimizer(network: nn.Module, method: nn.Module, spec: TrainSpec) -> Optimizer:
-    """The spec's optimizer in three groups; the rate is 0 until `set_lr` gives each step its own.
+def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optimizer:
+    """The spec's optimizer; the rate is 0 until `set_lr` gives each step its own.
 
     Decayed: the network's matrices and kernels (two axes or more). Not decayed: its biases and
     normalisation parameters, and everything that the method learns (decay would pull sigma
-    towards 1, METHODS 5.5).
+    towards 1, METHODS 5.5). So there are two groups for each `lr_group` that the method names
+    for the network's parameters, which for most is one, and then the method's own.
     """
-    trained = [p for p in network.parameters() if p.requires_grad]
-    decayed = [p for p in trained if p.ndim >= 2]
-    kept = [p for p in trained if p.ndim < 2]
-    groups = [
-        {"params": decayed, "weight_decay": spec.weight_decay},
-        {"params": kept, "weight_decay": 0.0},
-        {"params": list(method.parameters()), "weight_decay": 0.0},
-    ]
+    split: dict[int, tuple[list[nn.Parameter], list[nn.Parameter]]] = {}
+    for name, parameter in network.named_parameters():
+        if parameter.requires_grad:
+            decayed, kept = split.setdefault(method.lr_group(name), ([], []))
+            (decayed if parameter.ndim >= 2 else kept).append(parameter)
+    groups: list[dict[str, Any]] = []
+    for index, (decayed, kept) in sorted(split.items()):
+        # The first carries no mark: optimizers saved before there were others can be read.
+        mark = {"lr_group": index} if index else {}
+        groups.append({"params": decayed, "weight_decay": spec.weight_decay, **mark})
+        groups.append({"params": kept, "weight_decay": 0.0, **mark})
+    groups.append({"params": list(method.parameters()), "weight_decay": 0.0})
     filled = [g for g in groups if g["params"]]
     if spec.optimizer == "sgd":
         return SGD(filled, lr=0.0, momentum=spec.momentum)
@@ -30,10 +37,10 @@ def make_optimizer(network: nn.Module, method: nn.Module, spec: TrainSpec) -> Op
     return kind(filled, lr=0.0, betas=(spec.momentum, 0.999))
 
 
-def set_lr(optimizer: Optimizer, lr: float) -> None:
-    """Give every group the rate of the next step."""
+def set_lr(optimizer: Optimizer, lr: float, scales: tuple[float, ...] = (1.0,)) -> None:
+    """Give every group the rate of the next step, times the scale of its `lr_group`."""
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * scales[group.get("lr_group", 0)]
 
 
 def peak_lr(spec: TrainSpec) -> float:

@@ -214,7 +214,7 @@ def update(
         )
     if learner.max_grad_norm is not None:
         clip_grads_with_norm_(trained, learner.max_grad_norm, norm)
-    set_lr(learner.optimizer, lr)
+    set_lr(learner.optimizer, lr, learner.method.lr_scales())
     learner.optimizer.step()
     learner.method.after_step()
     if learner.teacher is not None:

@@ -8,7 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND, EqualWeights, LearnedVariance
+from mtcon_ray.losses.weighting import (
+    LOG_VARIANCE_BOUND,
+    EqualWeights,
+    FixedWeights,
+    LearnedVariance,
+)
 
 VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 TASKS = ("shape", "colour")
@@ -165,3 +170,13 @@ def test_losses_are_matched_by_name_and_names_may_be_anything() -> None:
     assert [weight_by_task[name].item() for name in names] == pytest.approx(
         [math.exp(-i) for i in range(len(names))], rel=1e-6
     )
+
+
+def test_fixed_weights_go_by_name() -> None:
+    losses = {"b": torch.tensor(3.0, requires_grad=True), "a": torch.tensor(5.0)}
+    objective, weights = FixedWeights({"a": 0.5, "b": 2.0})(losses)
+    assert objective.item() == 8.5
+    assert {name: weight.item() for name, weight in weights.items()} == {"b": 2.0, "a": 0.5}
+    objective.backward()
+    assert losses["b"].grad == 2.0
+    assert not any(weight.requires_grad for weight in weights.values())

@@ -116,3 +116,40 @@ def test_frozen_parameters_and_methods_without_any_are_left_out() -> None:
     method = MTCon(MTCon.Spec(weighting="equal"), problem("a"))
     (group,) = make_optimizer(network, method, TrainSpec()).param_groups
     assert group["params"] == [network.bias]
+
+
+class ByLayer(MTCon):
+    """Gives each layer of a sequence its own group."""
+
+    def lr_group(self, parameter: str) -> int:
+        return int(parameter[0])
+
+
+def test_groups_of_rates_follow_their_scales() -> None:
+    """The method's own parameters follow the first; decay is as without groups."""
+    network = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1), nn.Linear(1, 1))
+    method = ByLayer(MTCon.Spec(), problem("a"))
+    optimizer = make_optimizer(network, method, TrainSpec(weight_decay=0.5))
+    set_lr(optimizer, 2.0, (1.0, 0.5, 0.1))
+    found = {
+        name: (group["lr"], group["weight_decay"])
+        for name, p in (*network.named_parameters(), *method.named_parameters())
+        for group in optimizer.param_groups
+        if any(p is other for other in group["params"])
+    }
+    assert found == {
+        "0.weight": (2.0, 0.5),
+        "0.bias": (2.0, 0.0),
+        "1.weight": (1.0, 0.0),
+        "1.bias": (1.0, 0.0),
+        "2.weight": (0.2, 0.5),
+        "2.bias": (0.2, 0.0),
+        "weighting.log_variance": (2.0, 0.0),
+    }
+
+
+def test_one_group_of_rates_is_not_marked() -> None:
+    """What was saved before there were several can be read."""
+    optimizer = make_optimizer(nn.Linear(1, 1), MTCon(MTCon.Spec(), problem("a")), TrainSpec())
+    assert [len(g["params"]) for g in optimizer.param_groups] == [1, 1, 1]
+    assert all("lr_group" not in g for g in optimizer.param_groups)

@@ -13,6 +13,9 @@ class EncoderSpec(Spec):
 
     name: str
 
+    def check(self, view_size: int) -> None:
+        """Raises ValueError if views of this many pixels a side cannot be encoded."""
+
 
 class Encoder(nn.Module, ABC):
     """Maps [N, 3, H, W] to [N, width] features. Registered in ENCODERS with a nested `Spec`."""

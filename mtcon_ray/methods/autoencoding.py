@@ -1,0 +1,111 @@
+"""What CAN and LGP share: a vision transformer, a decoder, and a contrastive term of two kinds."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mtcon_ray.data.batch import Problem
+from mtcon_ray.losses.adaptive import Adaptive, TemperatureNet
+from mtcon_ray.losses.amcl import adapt_views
+from mtcon_ray.losses.contrastive import contrastive
+from mtcon_ray.losses.relations import OwnView
+from mtcon_ray.methods.base import ContrastiveSpec, Method
+from mtcon_ray.methods.self_supervised import bound_shares, number_heads
+from mtcon_ray.models.encoders import Encoder
+from mtcon_ray.models.encoders.vit import ViT
+from mtcon_ray.models.heads import ProjectionHead
+from mtcon_ray.models.masked import DECODER_HEADS, Decoder, MaskedNetwork
+
+
+class AutoencodingSpec(ContrastiveSpec):
+    """What the section of every masked auto-encoding method has."""
+
+    mask_ratio: float = Field(0.5, gt=0, lt=1, description="share of patches that is hidden")
+    decoder_width: int = Field(
+        128, ge=16, le=4096, multiple_of=4 * DECODER_HEADS, description="features of a patch"
+    )
+    decoder_depth: int = Field(2, ge=1, le=32, description="transformer blocks of the decoder")
+    contrast: Literal["infonce", "amcl"] = Field(
+        "infonce", description="one temperature for all pairs, or AMCL's own for each"
+    )
+    num_heads: int = Field(1, ge=1, le=64, description="projection heads; AMCL has 3")
+    beta: float = Field(1e-4, ge=0, le=1000, description="of AMCL: weight of its regulariser")
+    tau_min: float = Field(
+        1e-5,
+        gt=0,
+        le=1,
+        description="of AMCL: lowest temperature; most positives end there and count up to "
+        "1 / tau_min, so 0.05, or train.max_grad_norm 1, is safer",
+    )
+    tau_max: float = Field(2.0, gt=1, le=100, description="of AMCL: highest temperature")
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        if problem.encoder != "vit":
+            raise ValueError(
+                f"model.encoder.name must be vit for a method that hides patches, "
+                f"got {problem.encoder}"
+            )
+
+
+class AutoencodingMethod(Method):
+    """Heads for images as such, beside a masked auto-encoder's errors; no label is used."""
+
+    spec: AutoencodingSpec
+
+    def __init__(self, spec: AutoencodingSpec, problem: Problem) -> None:
+        super().__init__(spec, problem)
+        self._temperatures: dict[str, Tensor] = {}
+        self.temperature_net = None
+        if spec.contrast == "amcl":
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(problem.seed)
+                self.temperature_net = TemperatureNet(problem.head_dim)
+
+    @property
+    def instance_heads(self) -> tuple[str, ...]:
+        """Names of the projection heads."""
+        return number_heads(self.spec.num_heads)
+
+    def make_network(self, encoder: Encoder) -> MaskedNetwork:
+        assert isinstance(encoder, ViT)
+        dim, hidden = self.problem.head_dim, self.problem.head_hidden
+        heads = {
+            name: ProjectionHead(encoder.width, dim=dim, hidden=hidden)
+            for name in self.instance_heads
+        }
+        return self.mask(encoder, heads)
+
+    @abstractmethod
+    def mask(self, encoder: ViT, heads: Mapping[str, ProjectionHead]) -> MaskedNetwork:
+        """The network that hides patches, with these projection heads."""
+
+    def make_decoder(self, encoder: ViT, *, levels: bool = False) -> Decoder:
+        """The spec's decoder; with levels it is told each image's noise level."""
+        spec = self.spec
+        return Decoder(encoder, width=spec.decoder_width, depth=spec.decoder_depth, levels=levels)
+
+    def contrast(self, z_by_head: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Each projection head's contrastive term: NT-Xent in nats, or AMCL's eq. 2.4."""
+        z_by_instance = {head: z_by_head[head] for head in self.instance_heads}
+        if self.temperature_net is None:
+            t = self.spec.temperature
+            return {
+                head: contrastive(z_BVD, OwnView(), temperature=t)
+                for head, z_BVD in z_by_instance.items()
+            }
+        spec = self.spec
+        adaptive = Adaptive(self.temperature_net, spec.beta, spec.tau_min, spec.tau_max)
+        losses = {}
+        for head, z_BVD in z_by_instance.items():
+            adapted = adapt_views(z_BVD, adaptive, positive_is_candidate=True)
+            losses[head], self._temperatures[head] = adapted
+        return losses
+
+    def gauges(self) -> dict[str, Tensor]:
+        """With AMCL, per head the shares of temperatures within 1 % of either bound."""
+        return bound_shares(self._temperatures, self.spec.tau_min, self.spec.tau_max)

@@ -1,0 +1,124 @@
+"""A small vision transformer whose patches can be encoded in part, as masking needs."""
+
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from mtcon_ray.errors import SpecError
+from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
+
+
+@ENCODERS.register("vit")
+class ViT(Encoder):
+    """Pre-norm transformer on image patches, mean-pooled: Dosovitskiy 2021, arXiv:2010.11929.
+
+    No class token, and fixed positions, so that it takes images of any size that the patch
+    divides, and any subset of an image's patches.
+    """
+
+    class Spec(EncoderSpec):
+        """A small vision transformer."""
+
+        name: Literal["vit"] = "vit"
+        patch: int = Field(8, ge=1, le=64, description="side of a patch in pixels")
+        width: int = Field(192, ge=8, le=4096, multiple_of=4, description="features of a patch")
+        depth: int = Field(6, ge=1, le=64, description="transformer blocks")
+        heads: int = Field(3, ge=1, le=64, description="attention heads of a block")
+
+        @model_validator(mode="after")
+        def _heads_share_the_width(self) -> Self:
+            if self.width % self.heads:
+                raise ValueError(
+                    f"width must be divisible by heads, got {self.width} and {self.heads}"
+                )
+            return self
+
+        def check(self, view_size: int) -> None:
+            if view_size % self.patch or view_size < 2 * self.patch:
+                raise ValueError(
+                    f"views.size must be a multiple of model.encoder.patch, at least two of it, "
+                    f"got {view_size} and {self.patch}"
+                )
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        self.patch = spec.patch
+        self.width = spec.width
+        self.embed = nn.Linear(3 * spec.patch**2, spec.width)
+        self.blocks = transformer_blocks(spec.width, spec.depth, spec.heads)
+        self.norm = nn.LayerNorm(spec.width)
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Features averaged over patches, [N, width]."""
+        return self.encode(self.tokens(x_NCHW)).mean(dim=1)
+
+    def tokens(self, x_NCHW: Tensor) -> Tensor:
+        """Each patch embedded, its position added, row by row: [N, P, width]."""
+        token_NPD: Tensor = self.embed(patches(x_NCHW, self.patch))
+        return token_NPD + positions(*self.grid(x_NCHW), token_NPD)
+
+    def encode(self, token_NPD: Tensor) -> Tensor:
+        """Features of the given patches, which may be any of an image's: [N, P, width]."""
+        for block in self.blocks:
+            token_NPD = block(token_NPD)
+        encoded_NPD: Tensor = self.norm(token_NPD)
+        return encoded_NPD
+
+    def grid(self, x_NCHW: Tensor) -> tuple[int, int]:
+        """Rows and columns of patches in these images."""
+        return x_NCHW.shape[2] // self.patch, x_NCHW.shape[3] // self.patch
+
+
+def transformer_blocks(width: int, depth: int, heads: int) -> nn.ModuleList:
+    """Pre-norm blocks on [N, P, width], hidden layers four times as wide, no dropout."""
+    return nn.ModuleList(
+        nn.TransformerEncoderLayer(
+            width,
+            heads,
+            4 * width,
+            dropout=0.0,
+            activation="gelu",
+            batch_first=True,
+            norm_first=True,
+        )
+        for _ in range(depth)
+    )
+
+
+def patches(x_NCHW: Tensor, patch: int) -> Tensor:
+    """The images' patches row by row, [N, P, C * patch * patch]. Raises SpecError on a rest."""
+    if x_NCHW.shape[2] % patch or x_NCHW.shape[3] % patch:
+        raise SpecError(
+            f"images must have sides divisible by model.encoder.patch {patch}, "
+            f"got {list(x_NCHW.shape[2:])}; choose another views.size"
+        )
+    parts_NCYXHW = x_NCHW.unfold(2, patch, patch).unfold(3, patch, patch)
+    return parts_NCYXHW.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
+
+
+def positions(rows: int, columns: int, like: Tensor) -> Tensor:
+    """Fixed codes of a grid's places, [rows * columns, D], with D, dtype, device of `like`.
+
+    The first half of D stands for the row, the second for the column, each as sines and cosines
+    of D/4 frequencies from 1 down to almost 1/10000: Vaswani 2017, arXiv:1706.03762, 3.5.
+    """
+    D = like.shape[-1]
+    row_Y, column_X = (waves(torch.arange(n, device=like.device), D // 2) for n in (rows, columns))
+    code_YXD = torch.cat(
+        [
+            row_Y[:, None].expand(rows, columns, D // 2),
+            column_X[None].expand(rows, columns, D // 2),
+        ],
+        dim=2,
+    )
+    return code_YXD.flatten(0, 1).to(like.dtype)
+
+
+def waves(value_K: Tensor, width: int) -> Tensor:
+    """Sines and cosines of each value at width/2 frequencies, [K, width], width even."""
+    half = width // 2
+    frequency_F = 10_000.0 ** -(torch.arange(half, device=value_K.device) / half)
+    angle_KF = value_K[:, None] * frequency_F
+    return torch.cat([angle_KF.sin(), angle_KF.cos()], dim=1)

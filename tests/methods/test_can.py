@@ -1,0 +1,123 @@
+"""CAN: three weighted losses of masked, noisy views, and AMCL's term in place of one."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from mtcon_ray.data.batch import Batch
+from mtcon_ray.errors import SpecError
+from mtcon_ray.losses import nt_xent
+from mtcon_ray.losses.amcl import amcl
+from mtcon_ray.methods.can import CAN
+from mtcon_ray.models.encoders.vit import ViT
+from mtcon_ray.spec import parse_spec
+from tests.problems import problem
+
+BATCH = Batch({}, 6)
+
+
+def make(**fields: Any) -> CAN:
+    return CAN(CAN.Spec(**fields), problem("a", encoder="vit"))
+
+
+def rows(*heads: str) -> dict[str, Tensor]:
+    """Unit rows [6, 2, 4] of each head, errors [6, 2, 1] of the last two."""
+    generator = torch.Generator().manual_seed(0)
+    z_by_head = {
+        head: normalize(torch.randn(6, 2, 4, generator=generator, dtype=torch.float64), dim=2)
+        for head in heads
+    }
+    errors = torch.rand(2, 6, 2, 1, generator=generator, dtype=torch.float64)
+    return z_by_head | {"reconstruction": errors[0], "noise": errors[1]}
+
+
+def test_objective_is_the_weighted_sum_of_three_losses() -> None:
+    method, z_by_head = make(temperature=0.2), rows("instance")
+    losses = method(z_by_head, BATCH)
+    objective, weights = method.weighting(losses)
+    contrast = nt_xent(z_by_head["instance"], temperature=0.2)
+    error, noise = z_by_head["reconstruction"].mean(), z_by_head["noise"].mean()
+    torch.testing.assert_close(objective, 0.03 * contrast + 0.67 * error + 0.3 * noise)
+    assert {n: w.item() for n, w in weights.items()} == {
+        "instance": 0.03,
+        "reconstruction": 0.67,
+        "noise": 0.3,
+    }
+
+
+def test_weights_are_fields() -> None:
+    method = make(contrast_weight=2.0, reconstruction_weight=0.0, noise_weight=0.5, num_heads=2)
+    z_by_head = rows("instance-1", "instance-2")
+    losses = method(z_by_head, BATCH)
+    expected = 2 * losses["instance-1"] + 2 * losses["instance-2"] + 0.5 * losses["noise"]
+    torch.testing.assert_close(method.weighting(losses).objective, expected)
+
+
+def test_amcl_s_term_takes_the_place_of_infonce() -> None:
+    """Eq. 2.4 over all heads, with one temperature network; the errors stay."""
+    method = make(contrast="amcl", num_heads=2, beta=0.3, tau_min=0.05, tau_max=1.5).double()
+    z_by_head = rows("instance-1", "instance-2")
+    losses = method(z_by_head, BATCH)
+    assert method.temperature_net is not None
+    expected = amcl(
+        {head: z_by_head[head] for head in method.instance_heads},
+        form="infonce",
+        temperature_net=method.temperature_net,
+        beta=0.3,
+        tau_min=0.05,
+        tau_max=1.5,
+    )
+    torch.testing.assert_close(losses["instance-1"] + losses["instance-2"], expected)
+    plain = make(num_heads=2)(z_by_head, BATCH)
+    assert losses["noise"] == plain["noise"]
+    assert losses["reconstruction"] == plain["reconstruction"]
+    expected.backward()
+    assert all(p.grad is not None for p in method.parameters())
+
+
+def test_the_temperature_network_depends_on_the_seed_alone() -> None:
+    first = [p.detach() for p in make(contrast="amcl").parameters()]
+    torch.manual_seed(5)
+    again = [p.detach() for p in make(contrast="amcl").parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert list(make().parameters()) == []
+
+
+def test_half_of_the_patches_of_every_view_are_hidden() -> None:
+    method = make()
+    network = method.make_network(ViT(ViT.Spec(patch=4, width=16, depth=1, heads=2)))
+    assert network.mask_ratio == 0.5
+    assert network.noise_level == 0.05
+    assert network.decoder.level is not None
+    assert tuple(network(torch.zeros(2, 3, 16, 16))) == method.heads
+
+
+def test_other_encoders_are_refused_with_the_spec() -> None:
+    with pytest.raises(SpecError, match=r"model.encoder.name must be vit .* got resnet18"):
+        parse_spec({"name": "x", "method": {"name": "can"}})
+
+
+def test_shares_of_temperatures_at_their_bounds_are_gauged() -> None:
+    """A network without output scores 0 for every pair: half-way between the bounds."""
+    method = make(contrast="amcl", tau_min=0.5, tau_max=1.5)
+    assert method.gauges() == {}
+    assert method.temperature_net is not None
+    for scale, at_min in ((0.0, 0.0), (1e4, 1.0)):
+        for parameter in method.temperature_net.parameters():
+            torch.nn.init.constant_(parameter, scale)
+        method({head: z.float() for head, z in rows("instance").items()}, BATCH)
+        assert {name: share.item() for name, share in method.gauges().items()} == {
+            "temperature_at_min/instance": at_min,
+            "temperature_at_max/instance": 0.0,
+        }
+
+
+def test_the_lowest_temperature_is_below_the_highest() -> None:
+    """Checked with the spec, by ranges that do not meet."""
+    method = {"name": "can", "contrast": "amcl", "tau_min": 2.0}
+    raw = {"name": "x", "model": {"encoder": {"name": "vit"}}, "method": method}
+    with pytest.raises(SpecError, match=r"method.tau_min"):
+        parse_spec(raw)

@@ -1,0 +1,142 @@
+"""LGP: two phases, each with its own loss, and layers that learn at their own rates."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from mtcon_ray.data.batch import Batch
+from mtcon_ray.losses import nt_xent
+from mtcon_ray.losses.amcl import amcl
+from mtcon_ray.methods.lgp import LGP
+from mtcon_ray.models.encoders.vit import ViT
+from mtcon_ray.models.network import Network
+from mtcon_ray.training.distributed import ALONE
+from mtcon_ray.training.optimizer import make_optimizer
+from mtcon_ray.training.spec import TrainSpec
+from mtcon_ray.training.step import Learner, update
+from tests.problems import problem
+
+BATCH = Batch({}, 6)
+
+
+def make(depth: int = 3, **fields: Any) -> tuple[LGP, Network]:
+    torch.manual_seed(0)
+    method = LGP(LGP.Spec(**fields), problem("a", encoder="vit"))
+    encoder = ViT(ViT.Spec(patch=4, width=16, depth=depth, heads=2))
+    return method, method.make_network(encoder)
+
+
+def rows() -> dict[str, Tensor]:
+    """Unit rows [6, 2, 4] and errors [6, 2, 1]."""
+    generator = torch.Generator().manual_seed(0)
+    z_BVD = torch.randn(6, 2, 4, generator=generator, dtype=torch.float64)
+    error_BV1 = torch.rand(6, 2, 1, generator=generator, dtype=torch.float64)
+    return {"instance": normalize(z_BVD, dim=2), "reconstruction": error_BV1}
+
+
+def images() -> Tensor:
+    """Two views of six items, [12, 3, 16, 16]."""
+    return torch.randn(12, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+
+
+def step(learner: Learner, progress: int, lr: float = 0.1) -> dict[str, float]:
+    """One update at this tenth of training; its losses."""
+    done = update(learner, images(), BATCH, lr=lr, step=progress, num_steps=10)
+    return {head: loss.item() for head, loss in done.loss_by_head.items()}
+
+
+def learner(method: LGP, network: Network, **train: Any) -> Learner:
+    spec = TrainSpec.model_validate({"momentum": 0, "weight_decay": 0, **train})
+    return Learner(network, network, method, make_optimizer(network, method, spec), ALONE)
+
+
+def moved(network: nn.Module, before: dict[str, Tensor]) -> set[str]:
+    """Names of parameters that are not as before."""
+    return {n for n, p in network.named_parameters() if not torch.equal(p, before[n])}
+
+
+def copies(network: nn.Module) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in network.named_parameters()}
+
+
+def test_each_phase_has_its_own_loss() -> None:
+    method, _ = make(masked_share=0.4, temperature=0.2)
+    z_by_head = rows()
+    method.progress = 0.39
+    losses = method(z_by_head, BATCH)
+    assert losses == {"instance": 0.0, "reconstruction": z_by_head["reconstruction"].mean()}
+    method.progress = 0.4
+    contrast = method({**z_by_head, "reconstruction": torch.zeros(6, 2, 1)}, BATCH)
+    assert contrast == {
+        "instance": nt_xent(z_by_head["instance"], temperature=0.2),
+        "reconstruction": 0.0,
+    }
+
+
+def test_amcl_s_term_takes_the_place_of_infonce() -> None:
+    """In the second phase; the first one knows no temperature."""
+    method, _ = make(contrast="amcl", beta=0.3)
+    method.double().progress = 0.9
+    z_by_head = rows()
+    assert method.temperature_net is not None
+    net = method.temperature_net
+    expected = amcl({"a": z_by_head["instance"]}, form="infonce", temperature_net=net, beta=0.3)
+    torch.testing.assert_close(method(z_by_head, BATCH)["instance"], expected)
+
+
+@pytest.mark.parametrize(
+    ("depth", "thirds"),
+    [(1, [0]), (2, [2, 0]), (3, [1, 2, 0]), (4, [1, 2, 0, 0]), (6, [1, 1, 2, 2, 0, 0])],
+)
+def test_blocks_are_grouped_by_thirds_of_their_depth(depth: int, thirds: list[int]) -> None:
+    method, network = make(depth)
+    groups = {name: method.lr_group(name) for name, _ in network.named_parameters()}
+    for i, group in enumerate(thirds):
+        of_block = {g for n, g in groups.items() if n.startswith(f"encoder.blocks.{i}.")}
+        assert of_block == {group}
+    assert groups["encoder.embed.weight"] == 1
+    others = {n: g for n, g in groups.items() if not n.startswith(("encoder.b", "encoder.e"))}
+    assert set(others.values()) == {0}
+    assert "encoder.norm.weight" in others
+
+
+def test_a_step_s_rates_follow_the_depth_in_the_second_phase_alone() -> None:
+    """Without momentum and decay a step is rate times gradient."""
+    for progress, scales in ((0, (1, 1, 1)), (9, (0.5, 0.1, 0.2))):
+        method, network = make(lr_by_depth=(0.1, 0.2, 0.5))
+        before = copies(network)
+        step(learner(method, network), progress)
+        for name, parameter in network.named_parameters():
+            if parameter.grad is not None:
+                rate = 0.1 * scales[method.lr_group(name)]
+                torch.testing.assert_close(parameter, before[name] - rate * parameter.grad)
+
+
+def test_a_phase_leaves_the_other_s_parameters_alone() -> None:
+    """Also the momentum and the decay that the other phase had."""
+    method, network = make()
+    learning = learner(method, network, momentum=0.9, weight_decay=0.1)
+    before = copies(network)
+    first = step(learning, 0)
+    assert first["instance"] == 0
+    assert first["reconstruction"] > 0
+    assert {name.split(".")[0] for name in moved(network, before)} == {"encoder", "decoder"}
+    before = copies(network)
+    second = step(learning, 5)
+    assert second["instance"] > 0
+    assert second["reconstruction"] == 0
+    assert {name.split(".")[0] for name in moved(network, before)} == {"encoder", "heads"}
+
+
+def test_rates_of_zero_keep_the_early_layers() -> None:
+    method, network = make(lr_by_depth=(0, 0, 1))
+    before = copies(network)
+    step(learner(method, network), 5)
+    names = moved(network, before)
+    assert {n for n in names if n.startswith("encoder.blocks.")} == {
+        n for n in before if n.startswith("encoder.blocks.2.")
+    }
+    assert "encoder.embed.weight" not in names

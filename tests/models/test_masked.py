@@ -1,0 +1,225 @@
+"""Masked auto-encoding: who is hidden, what is predicted, and what each row's error is."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mtcon_ray.models.encoders.vit import ViT, patches
+from mtcon_ray.models.heads import ProjectionHead
+from mtcon_ray.models.masked import (
+    Decoder,
+    GraftedNetwork,
+    MaskedNetwork,
+    Seen,
+    patch_error,
+    see_some,
+    standardise,
+)
+
+VIT = ViT.Spec(patch=4, width=16, depth=2, heads=2)
+
+
+def images(num_items: int = 5) -> Tensor:
+    """Random images [N, 3, 16, 16] of 16 patches."""
+    return torch.randn(num_items, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+def parts() -> tuple[ViT, dict[str, nn.Module], Decoder]:
+    """Encoder, one head and a decoder that knows noise levels."""
+    torch.manual_seed(0)
+    encoder = ViT(VIT)
+    heads: dict[str, nn.Module] = {"a": ProjectionHead(16, dim=6, hidden=None)}
+    return encoder, heads, Decoder(encoder, width=16, depth=1, levels=True)
+
+
+def can(noise_level: float = 0.5, mask_ratio: float = 0.5) -> MaskedNetwork:
+    return MaskedNetwork(*parts(), mask_ratio=mask_ratio, noise_level=noise_level)
+
+
+def lgp(progress: float) -> GraftedNetwork:
+    encoder, heads, _ = parts()
+    decoder = Decoder(encoder, width=16, depth=1)
+    network = GraftedNetwork(encoder, heads, decoder, mask_ratio=0.75, masked_share=0.5)
+    network.progress = progress
+    return network
+
+
+def graded(network: nn.Module, loss: Tensor) -> set[str]:
+    """Names of the parts whose parameters get a gradient."""
+    network.zero_grad()
+    loss.backward()
+    named = network.named_parameters()
+    return {name.split(".")[0] for name, p in named if p.grad is not None and p.grad.any()}
+
+
+@pytest.mark.parametrize(
+    ("ratio", "num_seen"), [(0.5, 8), (0.75, 4), (0.7, 5), (0.99, 1), (0.01, 15)]
+)
+def test_each_row_hides_its_own_share(ratio: float, num_seen: int) -> None:
+    seen = see_some(ViT(VIT), images(), ratio)
+    assert seen.encoded_NKD.shape == (5, num_seen, 16)
+    assert (~seen.hidden_NP).sum(dim=1).tolist() == [num_seen] * 5
+    for places, hidden in zip(seen.place_NK, seen.hidden_NP, strict=True):
+        assert sorted(places.tolist()) == (~hidden).nonzero().flatten().tolist()
+    assert len(torch.unique(seen.hidden_NP, dim=0)) > 1
+
+
+def test_hidden_patches_are_not_looked_at() -> None:
+    """Pixels of a hidden patch may be anything; those of a seen one matter."""
+    vit, x_NCHW = ViT(VIT), images(1)
+    torch.manual_seed(3)
+    first = see_some(vit, x_NCHW, 0.5)
+    for place in range(16):
+        row, column = divmod(place, 4)
+        other = x_NCHW.clone()
+        other[:, :, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4] += 1
+        torch.manual_seed(3)
+        second = see_some(vit, other, 0.5)
+        same = torch.equal(first.encoded_NKD, second.encoded_NKD)
+        assert same == bool(first.hidden_NP[0, place])
+
+
+def test_masks_follow_torchs_generator() -> None:
+    network = can()
+    rows = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        rows.append(network(images())["reconstruction"])
+    assert torch.equal(rows[0], rows[1])
+    assert not torch.equal(rows[0], rows[2])
+
+
+def test_the_decoder_puts_each_seen_patch_in_its_place() -> None:
+    """Seen patches in another order, with their places, give the same values."""
+    vit, _, decoder = parts()
+    seen = see_some(vit, images(), 0.5)
+    level_N = torch.rand(5)
+    order = torch.tensor([7, 2, 0, 1, 6, 5, 3, 4])
+    moved = Seen(seen.encoded_NKD[:, order], seen.place_NK[:, order], seen.hidden_NP)
+    expected = decoder(seen, (4, 4), level_N)
+    assert expected.shape == (5, 16, 48)
+    torch.testing.assert_close(decoder(moved, (4, 4), level_N), expected)
+    misplaced = Seen(seen.encoded_NKD[:, order], seen.place_NK, seen.hidden_NP)
+    assert not torch.allclose(decoder(misplaced, (4, 4), level_N), expected, atol=1e-4)
+    assert not torch.allclose(decoder(seen, (4, 4), level_N / 2), expected, atol=1e-4)
+
+
+def test_patch_error_is_the_loops_mean() -> None:
+    generator = torch.Generator().manual_seed(0)
+    value, target = torch.randn(2, 3, 4, 5, generator=generator, dtype=torch.float64)
+    chosen = torch.tensor([[1, 0, 1, 0], [1, 1, 1, 1], [0, 0, 0, 1]], dtype=torch.bool)
+    for n, found in enumerate(patch_error(value, target, chosen)):
+        terms = [
+            (value[n, p, k] - target[n, p, k]).item() ** 2
+            for p in range(4)
+            if chosen[n, p]
+            for k in range(5)
+        ]
+        assert found.item() == pytest.approx(sum(terms) / len(terms), rel=1e-12)
+
+
+def test_standardised_patches_have_mean_0_and_deviation_1() -> None:
+    cut = standardise(patches(images() * 3 + 2, 4))
+    torch.testing.assert_close(cut.mean(dim=2), torch.zeros(5, 16), atol=1e-6, rtol=0)
+    torch.testing.assert_close(cut.var(dim=2, correction=0), torch.ones(5, 16))
+    flat = standardise(torch.full((1, 2, 48), 0.3))
+    assert torch.equal(flat, torch.zeros(1, 2, 48))
+
+
+class Oracle(nn.Module):
+    """Predicts given values at hidden places and others at those seen; keeps what was seen."""
+
+    def __init__(self, hidden_NPK: Tensor, seen_NPK: Tensor) -> None:
+        super().__init__()
+        self.hidden_NPK = hidden_NPK
+        self.seen_NPK = seen_NPK
+        self.seen: Seen | None = None
+
+    def forward(self, seen: Seen, grid: tuple[int, int], level_N: Tensor | None) -> Tensor:
+        self.seen = seen
+        return torch.where(seen.hidden_NP[:, :, None], self.hidden_NPK, self.seen_NPK)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_hidden_patches_are_compared_with_clean_pixels_and_seen_ones_with_the_noise(
+    swapped: bool,
+) -> None:
+    x_NCHW = images()
+    network = can(noise_level=1.0)
+    torch.manual_seed(5)
+    torch.rand(5)
+    pixels, noise = standardise(patches(x_NCHW, 4)), patches(torch.randn_like(x_NCHW), 4)
+    oracle = Oracle(noise, pixels) if swapped else Oracle(pixels, noise)
+    network.decoder = oracle  # type: ignore[assignment]
+    torch.manual_seed(5)
+    rows = network(x_NCHW)
+    assert rows["reconstruction"].shape == rows["noise"].shape == (5, 1)
+    for errors in (rows["reconstruction"], rows["noise"]):
+        assert errors.min() > 0.5 if swapped else errors.max() < 1e-9
+
+
+def test_the_encoder_sees_the_noise() -> None:
+    encoded: list[Tensor] = []
+    for noise_level in (1e-9, 1.0):
+        network = can(noise_level)
+        network.decoder = Oracle(torch.zeros(1), torch.zeros(1))  # type: ignore[assignment]
+        torch.manual_seed(5)
+        network(images())
+        seen = network.decoder.seen
+        assert isinstance(seen, Seen)
+        encoded.append(seen.encoded_NKD)
+    assert (encoded[0] - encoded[1]).abs().max() > 0.01
+
+
+def test_hidden_patches_are_told_apart_by_their_places() -> None:
+    vit, _, decoder = parts()
+    seen = see_some(vit, images(1), 0.5)
+    value_PK = decoder(seen, (4, 4), torch.rand(1))[0][seen.hidden_NP[0]]
+    assert len(torch.unique(value_PK, dim=0)) == 8
+
+
+def test_noise_reaches_the_encoder_and_its_level_is_drawn_for_each_row() -> None:
+    network = can(noise_level=0.4)
+    x_NCHW = torch.zeros(500, 3, 16, 16)
+    noisy_NCHW, noise_NCHW, level_N = network._add_noise(x_NCHW)
+    assert noise_NCHW is not None
+    assert level_N is not None
+    assert 0 <= level_N.min() < 0.01
+    assert 0.39 < level_N.max() <= 0.4
+    torch.testing.assert_close(noisy_NCHW, level_N[:, None, None, None] * noise_NCHW)
+    assert noise_NCHW.std().item() == pytest.approx(1, abs=0.01)
+
+
+def test_features_of_all_patches_without_noise() -> None:
+    network = can().eval()
+    torch.testing.assert_close(network.features(images()), network.encoder(images()))
+    assert torch.equal(network.features(images()), network.features(images()))
+
+
+def test_errors_are_float32_under_autocast() -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        rows = can()(images())
+    assert {name: row.dtype for name, row in rows.items()} == dict.fromkeys(rows, torch.float32)
+
+
+def test_every_parameter_of_one_pass_is_trained() -> None:
+    network = can()
+    rows = network(images())
+    weights_ND = torch.randn(rows["a"].shape, generator=torch.Generator().manual_seed(1))
+    loss = (rows["a"] * weights_ND).sum() + rows["noise"].sum() + rows["reconstruction"].sum()
+    loss.backward()
+    assert [n for n, p in network.named_parameters() if p.grad is None] == []
+
+
+def test_a_graft_trains_the_auto_encoder_first_and_the_heads_then() -> None:
+    network = lgp(0.49)
+    rows = network(images())
+    assert list(rows) == ["a", "reconstruction"]
+    assert not rows["a"].requires_grad
+    assert graded(network, rows["reconstruction"].sum()) == {"encoder", "decoder"}
+    network.progress = 0.5
+    rows = network(images())
+    assert rows["reconstruction"].tolist() == [[0.0]] * 5
+    torch.testing.assert_close(rows["a"], network.apply_heads(network.encoder(images()))["a"])
+    weights_ND = torch.randn(rows["a"].shape, generator=torch.Generator().manual_seed(1))
+    assert graded(network, (rows["a"] * weights_ND).sum()) == {"encoder", "heads"}

@@ -10,10 +10,17 @@ from torch import Tensor
 
 VALUES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 
+# Case D: rows of the first view, of the second, and of the queue.
+MATRICES: dict[str, list[list[float]]] = {
+    "H": [[1, 0, 2], [0, 1, 1], [2, 1, 0], [1, 1, 1]],
+    "G": [[1, 0.5, 2], [0.2, 1, 0.8], [1.5, 1, 0.1], [1, 0, 1]],
+    "queue": [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, -1, 0], [-1, 0, 1]],
+}
+
 
 def raw(name: str) -> Tensor:
     """One of case D's matrices, float64."""
-    return torch.tensor(VALUES["D"][name], dtype=torch.float64)
+    return torch.tensor(MATRICES[name], dtype=torch.float64)
 
 
 def unit(name: str) -> Tensor:

@@ -160,7 +160,7 @@ def test_all_mistakes_of_a_spec_are_told_at_once(shop: Shop) -> None:
         ({"split": ["train", "test"] * 20}, ("none in val", "train 20", "test 20")),
         (
             {"split": ["train"] * 6 + ["val"] * 17 + ["test"] * 17},
-            ("train.batch_size must be at most", "split's 6 items", "got 8"),
+            ("train.batch_size must be at most", "split's 6 examples", "got 8"),
         ),
     ],
     ids=["column", "one class", "no labels", "outside", "link", "empty split", "batch"],
@@ -176,7 +176,7 @@ def test_labels_that_cannot_be_used_are_refused(
 
 def test_a_searched_batch_larger_than_the_data_is_refused(shop: Shop) -> None:
     search = "search.space={train.batch_size: {grid: [8, 32]}}"
-    shop.refuses("validate", search, says=("train.batch_size", "24 items", "got 32"))
+    shop.refuses("validate", search, says=("train.batch_size", "24 examples", "got 32"))
 
 
 @pytest.mark.parametrize("command", DRIVERS)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parent.parent
-OUTER = {"tracking", "single.py", "sweep", "cli", "__main__.py"}
+OUTER = {"tracking", "single.py", "sweep", "comparison", "cli", "__main__.py"}
 # The core, and what of the rest is pure.
 PURE = [
     path

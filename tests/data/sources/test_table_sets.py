@@ -1,0 +1,56 @@
+"""Label sets of the table source: attributes in a file of their own, and names that clash."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.errors import DataError
+
+ATTRIBUTES = """3
+ Shiny Soft
+2.jpg  1 -1
+0.jpg -1  1
+9.jpg  1  1
+"""
+
+
+def test_attributes_in_the_celeba_format_are_joined_by_file_name(files: Any) -> None:
+    """A header of two lines, any spaces, any order; an image that is not listed is unknown."""
+    path = files.images.parent / "list_attr.txt"
+    path.write_text(ATTRIBUTES)
+    files.frame["image"] = "./" + files.frame["image"]
+    spec = files.spec(
+        attributes=str(path), multi_hot={"looks": ["Shiny", "Soft"]}, tasks=["looks", "Soft"]
+    )
+    table = SOURCES["table"](spec, 0).read_labels()
+    assert table.multi_hot["looks"][:4].tolist() == [[0, 1], [255, 255], [1, 0], [255, 255]]
+    assert table.classes["Soft"] == ("-1", "1")
+    assert table.labels["Soft"][:4].tolist() == [1, -1, 0, -1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("3\n", "must have a line of names below its first, got 1 lines"),
+        ("1\nShiny Soft\n0.jpg 1\n", "line 3 of .* must have a name and 2 values, got 1 values"),
+        ("1\nShiny Shiny\n0.jpg 1 1\n", "must have names of their own, got 'Shiny'"),
+        ("1\nkind\n0.jpg 1\n", "must have names of their own, got 'kind'"),
+        ("1\nShiny Soft\n0.jpg 1 2\n", "column 'Soft' .* hold 0, 1, -1 or nothing, got '2'"),
+    ],
+)
+def test_a_broken_file_of_attributes_is_named(files: Any, text: str, message: str) -> None:
+    path = files.images.parent / "list_attr.txt"
+    path.write_text(text)
+    spec = files.spec(attributes=str(path), multi_hot={"looks": ["Shiny", "Soft"]})
+    with pytest.raises(DataError, match=message):
+        SOURCES["table"](spec, 0).read_labels()
+    path.unlink()
+    with pytest.raises(DataError, match=r"data\.attributes must be a readable text file"):
+        SOURCES["table"](spec, 0).read_labels()
+
+
+def test_a_name_is_a_set_or_a_number(files: Any) -> None:
+    with pytest.raises(ValidationError, match="must not share a name, got 'price'"):
+        files.spec(multi_hot={"price": ["a"]}, continuous=["price"])

@@ -27,6 +27,13 @@ class Row:
         trials = self.results.trials if self.results else ()
         return [t for t in trials if t.status == "FINISHED" and t.full_budget]
 
+    @property
+    def why(self) -> str:
+        """Why nothing has finished."""
+        trials = self.results.trials if self.results else ()
+        reasons = [trial.reason for trial in trials if trial.reason]
+        return self.reason or next(iter(reasons), "unfinished")
+
     def readings(self, split: str, label: str) -> list[metrics.Reading]:
         """A label's score and its bootstrap deviation, by seed."""
         name = metrics.slug(label)
@@ -60,7 +67,7 @@ def markdown(rows: list[Row]) -> str:
     for row in rows:
         cells = [row.title, str(len(row.finished))]
         if not row.finished:
-            reason = (row.reason or "unfinished").splitlines()[0].replace("|", "/")
+            reason = row.why.splitlines()[0].replace("|", "/")
             cells += [f"failed: {reason}", *("—" for _ in shown)]
         else:
             cells.append(accuracy_text(fmean(t.value for t in row.finished if t.value is not None)))

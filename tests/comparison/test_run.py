@@ -32,7 +32,12 @@ def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
                     "good": {"method": {"name": "mtcon"}, "seeds": 2},
                     "wild": {
                         "method": {"name": "mtcon"},
-                        "changes": {"train.lr": 1000.0, "train.momentum": 0.99},
+                        "changes": {
+                            "train.lr": 1000.0,
+                            "train.weight_decay": 1.0,
+                            "train.warmup_epochs": 0,
+                            "train.epochs": 8,
+                        },
                     },
                 },
             }
@@ -50,7 +55,7 @@ def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
     assert [t.seed for t in good.finished] == [0, 1]
     assert not wild.finished
     assert "| good | 2 | 0." in (folder / "table.md").read_text()
-    assert "| wild | 0 | failed: " in (folder / "table.md").read_text()
+    assert "| wild | 0 | failed: DivergedError: " in (folder / "table.md").read_text()
     spool = root / "sweeps" / "few-good" / "spool" / "trial-0000.jsonl"
     events = Spool.read(spool)
     again, _ = run_comparison(comparison, root=root, watch=watch)

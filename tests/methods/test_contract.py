@@ -1,5 +1,6 @@
 """What every registered method must do; a new file in methods/ is tested here by itself."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise, product
 from math import ceil
@@ -48,6 +49,7 @@ TASKS_OF = {"mtcon-mixed": (("shape", "attributes", "size"),)}
 # In this form a column of the batch is what the temperature network reads, so order tells.
 ORDERED = "amcl-barlow"
 STEPS = 20
+GOLDEN = Path(__file__).with_name("golden")
 
 pytestmark = pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
 
@@ -202,6 +204,29 @@ def test_loss_falls_in_twenty_steps_on_one_batch(run: Run) -> None:
     for start, end in pairwise([0, *starts, STEPS]):
         phase = losses[start:end]
         assert phase[-1] < phase[4] or phase[-1] < phase[0], phase
+
+
+def test_losses_follow_the_golden_curve(
+    name: str, run: Run, request: pytest.FixtureRequest
+) -> None:
+    """Ten steps on noise in float64, where rounding decides nothing; a change must be meant."""
+    learner, curve = run.learner, []
+    for module in (learner.network, learner.method, learner.teacher):
+        if module is not None:
+            module.double()
+    for step in range(10):
+        x_NCHW, batch = run._batches(step)
+        generator = torch.Generator().manual_seed(step)
+        x_NCHW = torch.randn(x_NCHW.shape, generator=generator, dtype=torch.float64)
+        torch.manual_seed(run._batches.seed_of(step))
+        done = update(learner, x_NCHW, batch, lr=0.02, step=step, num_steps=10)
+        curve.append(done.objective.item())
+    file = GOLDEN / f"{name}.json"
+    if request.config.getoption("--write-golden"):
+        file.write_text(json.dumps([float(f"{value:.7g}") for value in curve]) + "\n")
+    assert file.exists(), f"write it by `python -m pytest tests/methods --write-golden -k {name}`"
+    known = json.loads(file.read_text())
+    assert curve == pytest.approx(known, rel=1e-4, abs=1e-5)
 
 
 def test_a_cut_training_ends_bit_equal_to_an_uncut_one(

@@ -9,10 +9,13 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from mtcon_ray.comparison.spec import load_comparison
+from mtcon_ray.methods import METHODS
 from mtcon_ray.spec import load_spec
 
 REPOSITORY = Path(__file__).parent.parent
-EXPERIMENTS = sorted((REPOSITORY / "experiments").glob("*.yaml"))
+COMPARISONS = sorted((REPOSITORY / "experiments").glob("compare_*.yaml"))
+EXPERIMENTS = sorted(set((REPOSITORY / "experiments").glob("*.yaml")) - set(COMPARISONS))
 MAX_LINES = 350
 VAGUE = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 # Absolute paths of somebody's machine, and package indexes.
@@ -124,6 +127,16 @@ def test_every_experiment_is_a_valid_spec(path: Path) -> None:
     photographs = ("data.csv=labels.csv", "data.images=images.tar")
     needs_them = "kind: table" in path.read_text(encoding="utf-8")
     assert load_spec(path, photographs if needs_them else ()).search.space
+
+
+@pytest.mark.parametrize("path", COMPARISONS, ids=lambda p: p.name)
+def test_every_comparison_is_valid(path: Path) -> None:
+    assert len(load_comparison(path).specs) > 2
+
+
+def test_every_method_is_documented() -> None:
+    text = (REPOSITORY / "docs" / "methods.md").read_text(encoding="utf-8")
+    assert [name for name in METHODS if f"name: {name}" not in text] == []
 
 
 def test_the_main_job_is_there() -> None:

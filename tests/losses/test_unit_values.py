@@ -1,0 +1,62 @@
+"""Every known value is tested somewhere, or kept for comparison only, with the reason."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parents[1]
+VALUES: dict[str, Any] = json.loads((TESTS / "unit_values.json").read_text())
+
+# Values (dotted keys) to the test file that compares with them; the first pattern that fits counts.
+TESTED = {
+    r"A\..*|B\.(angles|labels)": "losses/test_contrastive.py",  # inputs
+    r"A_tau.*\.(supcon_t\d_(mean|sum)|per_anchor_t\d|ntxent.*)": "losses/test_contrastive.py",
+    r"A_tau.*\.mtcon_s_(mean|sum)": "losses/test_public.py",
+    r"A_weighted_s=.*\.(mtcon|dL_ds)": "losses/test_weighting.py",
+    r"A_weighted_sumred.*": "losses/test_weighting.py",
+    r"A_tempform.*\.sup_tau_scaled": "methods/test_mtcon.py",
+    r"B\.(per_anchor|mean_.*|sum)": "losses/test_contrastive.py",
+    r"C_tau.*\.(mean|sum|ones_mean|nsize)": "losses/test_similarity.py",
+    r"C_jaccard|C_counts_jaccard": "losses/test_similarity.py",
+    r"D_.*": "losses/test_self_supervised.py",
+    r"E_.*": "losses/test_triplet.py",
+    r"F_.*": "losses/test_amcl.py",
+    r"G\.(ce1|ce2|unweighted|kendall_s0|kendall_s|opt_.*)": "methods/test_xent.py",
+}
+# Values of forms that are not offered.
+COMPARISON_ONLY = {
+    r"A_tau.*\.supcontrast_code_t1|C_tau.*\.code_scaled": "a factor tau/0.07 of the authors' code",
+    r"A_weighted_s=.*\.(kendall_cls|half_both)": "Kendall's penalty on contrastive losses",
+    r"A_tempform.*\.(loss_scaled|with_penalty)": "what the temperature form is not",
+    r"A_supcon_in.*": "the loss with the logarithm outside of the mean",
+    r"B_batch1_two_views": "zero, which test_one_item_with_two_views_gives_zero tests",
+    r"G\.log2_form": "MTCon's penalty on cross-entropy",
+}
+
+
+def leaves(values: dict[str, Any], prefix: str = "") -> list[str]:
+    """Dotted keys of everything that is not a mapping."""
+    found = []
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        found += leaves(value, f"{path}.") if isinstance(value, dict) else [path]
+    return found
+
+
+def test_every_value_is_tested_or_says_why_not() -> None:
+    patterns = [*TESTED, *COMPARISON_ONLY]
+    unmatched = set(patterns)
+    for leaf in leaves(VALUES):
+        fitting = [pattern for pattern in patterns if re.fullmatch(pattern, leaf)]
+        assert fitting, f"{leaf} is neither tested nor listed"
+        unmatched -= set(fitting)
+    assert not unmatched, "patterns without a value"
+
+
+def test_the_files_named_read_the_values() -> None:
+    for pattern, file in TESTED.items():
+        text = (TESTS / file).read_text(encoding="utf-8")
+        case = pattern.removeprefix("(")[0]
+        assert "VALUES" in text, file
+        assert re.search(rf"[\"']{case}(_|[\"'])", text), (pattern, file)

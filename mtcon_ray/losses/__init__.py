@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mtcon_ray.losses.adaptive import TemperatureNet
 from mtcon_ray.losses.amcl import amcl
+from mtcon_ray.losses.checks import check_missing, check_rows
 from mtcon_ray.losses.contrastive import contrastive
 from mtcon_ray.losses.relations import EqualLabel, OwnView
 from mtcon_ray.losses.similarity import LabelSets, is_known
@@ -152,21 +153,6 @@ def multisupcon(
         reduction=reduction,
         average_over=average_over,
     )
-
-
-def check_rows(z: Tensor, name: str = "z") -> None:
-    """Raises ValueError unless z is a floating-point tensor with finite entries."""
-    if not z.is_floating_point():
-        raise ValueError(f"{name} must be of a floating-point dtype, got {z.dtype}")
-    bad = int((~torch.isfinite(z)).sum())
-    if bad:
-        raise ValueError(f"{name} must be finite, got {bad} of {z.numel()} entries nan or inf")
-
-
-def check_missing(missing: str) -> None:
-    """Raises ValueError for an unknown word."""
-    if missing not in ("skip", "self_only"):
-        raise ValueError(f"missing must be 'skip' or 'self_only', got {missing!r}")
 
 
 def _check_labels(labels: Tensor, num_items: int) -> None:

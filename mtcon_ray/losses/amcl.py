@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcon_ray.losses.adaptive import TAU_MAX, TAU_MIN, Adaptive, Pairs, Regulariser, omega
+from mtcon_ray.losses.checks import check_rows
 from mtcon_ray.losses.precision import in_full_precision
 from mtcon_ray.losses.self_supervised import (
     check_pairs,
@@ -63,11 +64,14 @@ def amcl(
     """
     if form not in FORMS:
         raise ValueError(f"form must be one of {list(FORMS)}, got {form!r}")
+    if not z_by_head:
+        raise ValueError("z_by_head must hold at least one head, got none")
     if form == "moco" and (queue_by_head is None or not set(z_by_head) <= set(queue_by_head)):
         raise ValueError("queue_by_head must hold a queue [K, D] for each head in the form 'moco'")
     adaptive = Adaptive(temperature_net, beta, tau_min, tau_max, top_k, regulariser)
     losses = []
     for head, z in z_by_head.items():
+        check_rows(z, f"z_by_head[{head!r}]")
         queue = None if queue_by_head is None else queue_by_head.get(head)
         losses.append(adapt(z, adaptive, form=form, queue=queue, off_diagonal=off_diagonal).loss)
     return torch.stack(losses).sum()

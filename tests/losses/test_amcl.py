@@ -234,3 +234,12 @@ def test_bad_arguments_raise() -> None:
     rows = F.normalize(raw("H"), dim=1)
     with pytest.raises(ValueError, match="query and key must have the same shape"):
         adapt_info_nce(rows, rows[1:], Adaptive(identity))
+
+
+def test_embeddings_that_are_not_finite_are_named_with_their_head() -> None:
+    z = two_views()
+    z[1, 0, 2] = torch.nan
+    with pytest.raises(ValueError, match=r"z_by_head\['b'\] must be finite, got 1 of 24 entries"):
+        amcl({"a": two_views(), "b": z}, form="simclr", temperature_net=identity, beta=1e-4)
+    with pytest.raises(ValueError, match="z_by_head must hold at least one head, got none"):
+        amcl({}, form="simclr", temperature_net=identity, beta=1e-4)

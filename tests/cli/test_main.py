@@ -167,6 +167,23 @@ def test_calibration_gives_device_hours(invoke: Invoke, spec: Path) -> None:
     assert 0 < json.loads(result.stdout)["device_hours"] < 1
 
 
+def test_a_comparison_is_checked_before_anything_starts(invoke: Invoke, tmp_path: Path) -> None:
+    path = tmp_path / "few.yaml"
+    path.write_text(
+        "name: few\nbase: {data: {kind: drawn}}\nsystems: {A: {method: {name: simclr}}}\n"
+    )
+    wrong = invoke("compare", str(path), "--set", "train.epoch=3")
+    assert wrong.exit_code == 2
+    assert "systems.A: train.epoch: unknown key; did you mean 'epochs'" in wrong.stderr
+    other = invoke("compare", str(path), "--only", "B")
+    assert other.exit_code == 2
+    assert "no system 'B'; systems: A" in other.stderr
+    large = invoke("compare", str(path), "--set", "resources.cpus=4000")
+    assert large.exit_code == 2
+    assert "resources must fit some node" in large.stderr
+    assert not (tmp_path / "mtcon-ray" / "sweeps").exists()
+
+
 def test_nothing_there_is_said_once(invoke: Invoke, tmp_path: Path) -> None:
     assert f"nothing under {tmp_path / 'mtcon-ray'} yet" in invoke("list").stdout
     assert json.loads(invoke("list", "--json").stdout) == []

@@ -46,6 +46,8 @@ class CalibratedVariance(LearnedVariance):
     least_excess, in (0, 1], counts as that: 1 makes all tasks weigh the same on e.
     """
 
+    needs_ranges = True
+
     def __init__(self, tasks: tuple[str, ...], *, least_excess: float = 0.5) -> None:
         super().__init__(tasks, normalise=True)
         assert 0 < least_excess <= 1, least_excess

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,12 @@ class Weighted(NamedTuple):
 
 
 class Weighting(nn.Module, ABC):
-    """Combines task losses into one objective. Its parameters are never decayed."""
+    """Combines task losses into one objective. Its parameters are never decayed.
+
+    With `needs_ranges` it is called with the range of each loss.
+    """
+
+    needs_ranges: ClassVar[bool] = False
 
     @abstractmethod
     def forward(

@@ -52,7 +52,7 @@ class Method(nn.Module, ABC):
     are then [query | key], twice as wide, the keys from the copy and without gradient.
 
     `progress` is the share of training that is done, in [0, 1), set before each step. `ranges`
-    tells, where a method can, between what each loss of the last forward may lie. `phases` are
+    tells a weighting that needs it between what each loss of the last forward may lie. `phases` are
     the shares at which the objective becomes another one, if it does.
     """
 
@@ -141,7 +141,8 @@ class ContrastiveMethod(Method):
             head: contrast(z_BVD, self.relation(head, batch), self.temperature(head))
             for head, z_BVD in z_by_head.items()
         }
-        self.ranges = {head: one.range() for head, one in found.items()}
+        if self.weighting.needs_ranges:
+            self.ranges = {head: one.range() for head, one in found.items()}
         return {head: one.mean() for head, one in found.items()}
 
 

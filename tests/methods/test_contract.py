@@ -42,7 +42,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
         f"{name}-amcl": {"name": name, "contrast": "amcl", "tau_min": 0.05, "num_heads": 2}
         for name in ("can", "lgp")
     },
-    "mtcon-mixed": {"name": "mtcon"},
+    "mtcon-calibrated": {"name": "mtcon", "weighting": "calibrated"},
+    "mtcon-equal": {"name": "mtcon", "weighting": "equal"},
+    "mtcon-temperature": {"name": "mtcon", "weighting": "temperature"},
+    "mtcon-mixed": {"name": "mtcon", "weighting": "calibrated"},
+    "xent-kendall": {"name": "xent", "weighting": "kendall"},
+    "csn-fixed": {"name": "csn", "masks": "fixed_disjoint"},
+    "scenet-pair": {"name": "scenet", "weights_from": "pair"},
 }
 # Labels of every kind in one training.
 TASKS_OF = {"mtcon-mixed": (("shape", "attributes", "size"),)}
@@ -152,7 +158,7 @@ def test_losses_and_gradients_are_finite_also_without_one_task_s_labels(run: Run
         losses = method(z_by_head, batch)
         assert losses
         assert all(loss.shape == () for loss in losses.values())
-        objective, weights = method.weighting(losses)
+        objective, weights = method.weighting(losses, method.ranges)
         objective.backward()
         assert objective.isfinite()
         assert tuple(weights) == tuple(losses)

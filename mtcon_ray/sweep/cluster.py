@@ -12,6 +12,7 @@ from typing import Any
 import ray
 from ray._private.log import generate_logging_config
 from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
+from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
 from ray.autoscaler._private.util import format_readonly_node_type
 from ray.experimental.internal_kv import _internal_kv_get
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -121,6 +122,8 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
 
     Ray's own messages go to the `log` file. Raises MtconError where no cluster answers.
     """
+    given = _job_variables()
+    environment = {name: value for name, value in environment.items() if name not in given}
     for name, value in environment.items():
         os.environ[name] = value  # read by Ray and Tune in this process and in those they start
     handler = _log_to(log)
@@ -162,6 +165,12 @@ def sweep_environment(threads: int) -> dict[str, str]:
         "RAY_AIR_NEW_OUTPUT": "0",
         "OMP_NUM_THREADS": str(threads),
     }
+
+
+def _job_variables() -> set[str]:
+    """The variables that a job was submitted with: they hold, and Ray refuses another value."""
+    config = json.loads(os.environ.get(RAY_JOB_CONFIG_JSON_ENV_VAR, "{}"))
+    return set((config.get("runtime_env") or {}).get("env_vars") or {})
 
 
 def _usable_cpus() -> int:

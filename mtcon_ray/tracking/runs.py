@@ -126,12 +126,11 @@ class Runs:
         experiment = self._client.get_experiment_by_name(name)
         if experiment is None:
             try:
-                made = self._client.create_experiment(name, artifacts, TRAINS_MODELS)
-                return str(made)
+                return str(self._client.create_experiment(name, artifacts, TRAINS_MODELS))
             except MlflowException as error:
-                if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                experiment = self._client.get_experiment_by_name(name)  # of another sweep's making
+                if error.error_code != "RESOURCE_ALREADY_EXISTS" or experiment is None:
                     raise
-                return self._experiment(name, artifacts)
         if experiment.lifecycle_stage != "active":
             raise TrackingError(
                 f"experiment {name!r} must not be deleted; restore it with `mlflow experiments "

@@ -1,13 +1,10 @@
 """The ways of starting a sweep: a script, the program, a submitted job."""
 
 import json
-import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,48 +24,6 @@ SMALL = [
 
 def small() -> list[str]:
     return [word for value in SMALL for word in ("--set", value)]
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> dict[str, str]:
-    """The environment of a user with an empty home folder, Ray's tokens as they come."""
-    quiet = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_"))}
-    path = f"{Path(sys.executable).parent}:{quiet['PATH']}"
-    return {**quiet, "HOME": str(tmp_path), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
-
-
-@pytest.fixture
-def head(home: dict[str, str]) -> Iterator[str]:
-    """Address of the dashboard of a head with two CPUs; started after a local sweep was."""
-    with socket.socket() as free, socket.socket() as other:
-        free.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        port, dashboard = free.getsockname()[1], other.getsockname()[1]
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start() -> str:
-        environment = {**home, "RAY_AUTH_MODE": "token"}
-        started.append(
-            subprocess.Popen(
-                ["ray", "start", "--head", "--block", "--num-cpus", "2", "--port", str(port),
-                 "--dashboard-port", str(dashboard), "--disable-usage-stats"],
-                env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        )  # fmt: skip
-        deadline = time.monotonic() + 120
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", dashboard), 1).close()
-                return f"http://127.0.0.1:{dashboard}"
-            except OSError:
-                assert time.monotonic() < deadline, "the head did not come up"
-                time.sleep(0.5)
-
-    yield start  # type: ignore[misc]
-    for process in started:
-        os.killpg(process.pid, 15)
-        process.wait(60)
 
 
 def run(command: list[str], environment: dict[str, str], folder: Path) -> str:

@@ -93,7 +93,8 @@ def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: "Sweep") -> N
         assert sender.drain(SECONDS)
         old = sender.run_ids()
         with closing(sqlite3.connect(sweep.uri.removeprefix("sqlite:///"))) as database:
-            for table in ("metrics", "latest_metrics", "params", "tags", "runs"):
+            tables = ("metrics", "latest_metrics", "params", "tags", "runs", "experiment_tags")
+            for table in tables:
                 database.execute(f"DELETE FROM {table}")
             database.execute("DELETE FROM experiments WHERE name = ?", [sweep.experiment])
             database.commit()

@@ -1,0 +1,62 @@
+"""A user with an empty home folder, and a cluster of their own to submit jobs to."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    """The environment of a user with an empty home folder, Ray's tokens as they come."""
+    quiet = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_"))}
+    path = f"{Path(sys.executable).parent}:{quiet['PATH']}"
+    return {**quiet, "HOME": str(tmp_path), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@pytest.fixture
+def head(home: dict[str, str]) -> Iterator[str]:
+    """Address of the dashboard of a head with two CPUs; started after a local sweep was."""
+    # The agent, too, which takes the jobs: another Ray of this machine has its usual port.
+    port, dashboard, agent = free_ports(3)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> str:
+        environment = {**home, "RAY_AUTH_MODE": "token"}
+        started.append(
+            subprocess.Popen(
+                ["ray", "start", "--head", "--block", "--num-cpus", "2", "--port", str(port),
+                 "--dashboard-port", str(dashboard), "--dashboard-agent-listen-port", str(agent),
+                 "--disable-usage-stats"],
+                env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        )  # fmt: skip
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", dashboard), 1).close()
+                return f"http://127.0.0.1:{dashboard}"
+            except OSError:
+                assert time.monotonic() < deadline, "the head did not come up"
+                time.sleep(0.5)
+
+    yield start  # type: ignore[misc]
+    for process in started:
+        os.killpg(process.pid, 15)
+        process.wait(60)

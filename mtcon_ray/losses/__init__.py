@@ -18,7 +18,7 @@ from torch import Tensor
 from mtcon_ray.losses.adaptive import TemperatureNet
 from mtcon_ray.losses.amcl import amcl
 from mtcon_ray.losses.checks import check_missing, check_rows
-from mtcon_ray.losses.contrastive import contrastive
+from mtcon_ray.losses.contrastive import check_reduction, contrast_by_head, contrastive
 from mtcon_ray.losses.relations import EqualLabel, OwnView
 from mtcon_ray.losses.similarity import LabelSets, is_known
 
@@ -91,20 +91,25 @@ def mtcon(
     1.8124
     """
     _check_tasks(z_by_task, labels_by_task, temperature, log_variance)
-    losses = {}
+    check_missing(missing)
+    check_reduction(reduction, average_over)
     for task, z in z_by_task.items():
-        tau = temperature[task] if isinstance(temperature, Mapping) else temperature
-        loss = supcon(
-            z,
-            labels_by_task[task],
-            temperature=tau,
-            reduction=reduction,
-            average_over=average_over,
-            missing=missing,
-        )
-        losses[task] = loss if log_variance is None else torch.exp(-log_variance[task]) * loss
+        check_rows(z)
+        _check_labels(labels_by_task[task], len(z))
+    relations = {t: EqualLabel(y, missing=missing) for t, y in labels_by_task.items()}
+    temperatures: Mapping[str, float]
+    if isinstance(temperature, Mapping):
+        temperatures = temperature
+    else:
+        temperatures = dict.fromkeys(z_by_task, temperature)
+    losses: dict[str, Tensor] = {}
+    for tasks, found in contrast_by_head(z_by_task, relations, temperatures):
+        for task, loss in zip(tasks, found.reduced(reduction, average_over), strict=True):
+            losses[task] = loss.view(z_by_task[task].shape[:2]) if reduction == "none" else loss
+    if log_variance is not None:
+        losses = {task: torch.exp(-log_variance[task]) * loss for task, loss in losses.items()}
     if reduction == "none":
-        return losses
+        return {task: losses[task] for task in z_by_task}
     total = torch.stack(list(losses.values())).sum()
     if log_variance is None:
         return total

@@ -7,16 +7,19 @@ Anchors i run over all N = B * V rows, P(i) and the weights w come from a relati
 temperature.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from mtcon_ray.losses.relations import Partners, Relation
+from mtcon_ray.losses.log_sum import log_sums, rows_gradient
+from mtcon_ray.losses.relations import Degrees, Relation, stacked
 
 
 class Range(NamedTuple):
-    """Least and greatest value that a loss sensibly takes, detached scalars in nats.
+    """Least and greatest value that a loss sensibly takes, detached, in nats.
 
     ceiling: all embeddings equal. floor: every partner on its anchor and the groups at equal
     distances from each other, the corners of a simplex. Both average over the anchors that the
@@ -28,44 +31,124 @@ class Range(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """The loss of every anchor, and what is known of it without looking at embeddings; [N]."""
+    """The loss of every anchor in H spaces, and what is known of it without the embeddings."""
 
-    loss_N: Tensor  # nats, 0 where an anchor has no partner
-    partners: Partners
-    temperature: float | Tensor
+    loss_HN: Tensor  # nats, 0 where an anchor has no partner
+    degrees: Degrees
+    rate_H: Tensor  # 1 / temperature
 
     def mean(self) -> Tensor:
-        """Over anchors with a partner; 0 and differentiable if there is none."""
-        return self.loss_N.sum() / (self.partners.count_N > 0).sum().clamp(min=1)
+        """[H], over anchors with a partner; 0 and differentiable if there is none."""
+        return self.loss_HN.sum(dim=1) / (self.degrees.count_HN > 0).sum(dim=1).clamp(min=1)
+
+    def reduced(self, reduction: str, average_over: str) -> Tensor:
+        """[H] or, with reduction="none", [H, N]."""
+        if reduction == "none":
+            return self.loss_HN
+        if reduction == "sum":
+            return self.loss_HN.sum(dim=1)
+        return self.mean() if average_over == "valid" else self.loss_HN.mean(dim=1)
 
     @torch.no_grad()
     def range(self) -> Range:
-        """What `mean` attains: floor and ceiling of this batch."""
-        _, weight_N, count_N, num_groups = self.partners
-        share_N = weight_N / count_N.clamp(min=1)
-        others_N = (len(count_N) - 1) - count_N
-        K = num_groups.clamp(min=2).to(weight_N.dtype)
-        far = torch.exp(-K / (K - 1) / self.temperature)
-        num_valid = (count_N > 0).sum().clamp(min=1)
-        floor_N = torch.where(count_N > 0, share_N * (count_N + others_N * far).log(), 0.0)
-        ceiling_N = torch.where(count_N > 0, share_N, 0.0) * torch.log(count_N + others_N)
-        return Range(floor_N.sum() / num_valid, ceiling_N.sum() / num_valid)
+        """What `mean` attains: floor and ceiling of this batch, each [H]."""
+        weight_HN, count_HN, num_groups_H = self.degrees
+        share_HN = weight_HN / count_HN.clamp(min=1)
+        others_HN = (count_HN.shape[1] - 1) - count_HN
+        K_H = num_groups_H.clamp(min=2)
+        far_H1 = torch.exp(-K_H / (K_H - 1) * self.rate_H)[:, None]
+        num_valid_H = (count_HN > 0).sum(dim=1).clamp(min=1)
+        share_HN = torch.where(count_HN > 0, share_HN, 0.0)
+        floor_HN = share_HN * (count_HN + others_HN * far_H1).clamp(min=1).log()
+        ceiling_HN = share_HN * torch.log(count_HN + others_HN)
+        return Range(floor_HN.sum(dim=1) / num_valid_H, ceiling_HN.sum(dim=1) / num_valid_H)
 
 
-def contrast(z_BVD: Tensor, relation: Relation, temperature: float | Tensor) -> Contrast:
-    """Every anchor's loss; half precision is computed in float32, autocast is off.
+def contrast(z_HBVD: Tensor, relation: Relation, temperature: float | Tensor) -> Contrast:
+    """Every anchor's loss in each of H spaces; half precision is computed in float32.
 
-    Raises ValueError for a temperature that is not positive, another shape than [B, V, D],
+    The temperature may be a tensor, a scalar or [H], and then has a gradient.
+
+    Raises ValueError for a temperature that is not positive, another shape than [H, B, V, D],
     and a single row, which has nobody to be compared with.
     """
-    _check(z_BVD, temperature)
-    with torch.autocast(z_BVD.device.type, enabled=False):
-        z_BVD = z_BVD if z_BVD.dtype == torch.float64 else z_BVD.float()
-        log_sum_N = _log_sum_of_others(z_BVD.flatten(0, 1), temperature)
-        partners = relation.partners(z_BVD)
-        similarity_N, weight_N, count_N, _ = partners
-        loss_N = (weight_N * log_sum_N - similarity_N / temperature) / count_N.clamp(min=1)
-        return Contrast(torch.where(count_N > 0, loss_N, 0.0), partners, temperature)
+    _check(z_HBVD, temperature)
+    with torch.autocast(z_HBVD.device.type, enabled=False):
+        z_HBVD = z_HBVD if z_HBVD.dtype == torch.float64 else z_HBVD.float()
+        if isinstance(temperature, Tensor):
+            rate_H = (1 / temperature.to(z_HBVD.dtype)).expand(len(z_HBVD))
+        else:
+            rate_H = z_HBVD.new_full((len(z_HBVD),), 1 / temperature)
+        degrees = relation.degrees(z_HBVD)
+        loss_HN: Tensor = _AnchorLoss.apply(z_HBVD, rate_H, relation, degrees)
+        return Contrast(loss_HN, degrees, rate_H.detach())
+
+
+def contrast_by_head(
+    z_by_head: Mapping[str, Tensor],
+    relation_by_head: Mapping[str, Relation],
+    temperature_by_head: Mapping[str, float | Tensor],
+) -> Iterator[tuple[tuple[str, ...], Contrast]]:
+    """The heads, z_BVD each, in groups that one computation serves: those of a kind and width.
+
+    Raises ValueError as `contrast` does.
+    """
+    for heads, relation in stacked(relation_by_head, z_by_head):
+        z_HBVD = torch.stack([z_by_head[head] for head in heads])
+        temperatures = [temperature_by_head[head] for head in heads]
+        yield heads, contrast(z_HBVD, relation, _together(temperatures, z_HBVD))
+
+
+def _together(temperatures: list[float | Tensor], z_HBVD: Tensor) -> float | Tensor:
+    """One temperature for all, or a tensor of each space's own."""
+    for t in temperatures:
+        _check(z_HBVD, t)
+    if not any(isinstance(t, Tensor) for t in temperatures) and len(set(temperatures)) == 1:
+        return temperatures[0]
+    dtype = torch.promote_types(z_HBVD.dtype, torch.float32)
+    like = z_HBVD.new_empty((), dtype=dtype)
+    # Made on the device: to copy a number there would wait for it.
+    return torch.stack([t if isinstance(t, Tensor) else like.new_full((), t) for t in temperatures])
+
+
+class _AnchorLoss(torch.autograd.Function):
+    """(weight log_sum - rate similarity) / count of every anchor, with its gradient in closed form.
+
+    Autograd would keep several [N, N] tensors; here the log sum drops them, and the relation
+    being symmetric, its gradient is the relation's sums once more.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, z_HBVD: Tensor, rate_H: Tensor, relation: Relation, degrees: Degrees
+    ) -> Tensor:
+        z_HND = z_HBVD.flatten(1, 2)
+        found = log_sums(z_HND, rate_H)
+        partner_sum_HND = relation.sums(z_HBVD).flatten(1, 2)
+        similarity_HN = (z_HND * partner_sum_HND).sum(dim=2)
+        ctx.save_for_backward(z_HBVD, rate_H, partner_sum_HND, similarity_HN)
+        ctx.found, ctx.relation, ctx.degrees = found, relation, degrees
+        weight_HN, count_HN, _ = degrees
+        loss_HN = weight_HN * found.log_sum_HN - rate_H[:, None] * similarity_HN
+        return torch.where(count_HN > 0, loss_HN / count_HN.clamp(min=1), 0.0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_HN: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+        z_HBVD, rate_H, partner_sum_HND, similarity_HN = ctx.saved_tensors
+        weight_HN, count_HN, _ = ctx.degrees
+        z_HND = z_HBVD.flatten(1, 2)
+        share_HN = torch.where(count_HN > 0, gradient_HN / count_HN.clamp(min=1), 0.0)
+        push_HND = rows_gradient(z_HND, rate_H, ctx.found, share_HN * weight_HN)
+        pull_HN1 = (share_HN * rate_H[:, None])[:, :, None]
+        partners_HBVD = ctx.relation.sums((pull_HN1 * z_HND).view_as(z_HBVD))
+        on_z_HND = push_HND - pull_HN1 * partner_sum_HND - partners_HBVD.flatten(1, 2)
+        on_rate_H = None
+        if ctx.needs_input_grad[1]:
+            # push is rate W z, and z W z counts every pair twice.
+            on_rate_H = (push_HND * z_HND).sum(dim=(1, 2)) / (2 * rate_H)
+            on_rate_H = on_rate_H - (share_HN * similarity_HN).sum(dim=1)
+        return on_z_HND.view_as(z_HBVD), on_rate_H, None, None
 
 
 def contrastive(
@@ -84,30 +167,26 @@ def contrastive(
 
     Raises ValueError as `contrast` does, and for unknown words.
     """
+    check_reduction(reduction, average_over)
+    found = contrast(z_BVD[None], relation, temperature)
+    loss_1 = found.reduced(reduction, average_over)
+    return loss_1.view(z_BVD.shape[:2]) if reduction == "none" else loss_1[0]
+
+
+def check_reduction(reduction: str, average_over: str) -> None:
+    """Raises ValueError for an unknown word."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
     if average_over not in ("valid", "all"):
         raise ValueError(f"average_over must be 'valid' or 'all', got {average_over!r}")
-    found = contrast(z_BVD, relation, temperature)
-    if reduction == "none":
-        return found.loss_N.view(z_BVD.shape[:2])
-    if reduction == "sum":
-        return found.loss_N.sum()
-    return found.mean() if average_over == "valid" else found.loss_N.mean()
 
 
-def _log_sum_of_others(z_ND: Tensor, temperature: float | Tensor) -> Tensor:
-    """For every row, the log of the sum over all other rows of exp(similarity / temperature)."""
-    logits_NN = z_ND @ z_ND.T / temperature
-    itself_NN = torch.eye(len(z_ND), dtype=torch.bool, device=z_ND.device)
-    return logits_NN.masked_fill(itself_NN, -torch.inf).logsumexp(dim=1)
-
-
-def _check(z_BVD: Tensor, temperature: float | Tensor) -> None:
-    if z_BVD.ndim != 3:
-        raise ValueError(f"z must have shape [B, V, D], got {list(z_BVD.shape)}")
-    if z_BVD.shape[0] * z_BVD.shape[1] < 2:
-        raise ValueError(f"z must hold at least two rows, got shape {list(z_BVD.shape)}")
+def _check(z_HBVD: Tensor, temperature: float | Tensor) -> None:
+    shape = list(z_HBVD.shape[1:])
+    if z_HBVD.ndim != 4:
+        raise ValueError(f"z must have shape [B, V, D], got {shape}")
+    if shape[0] * shape[1] < 2:
+        raise ValueError(f"z must hold at least two rows, got shape {shape}")
     # Of a tensor only the caller knows: looking would wait for the device.
     if not isinstance(temperature, Tensor) and not 0 < temperature < float("inf"):
         raise ValueError(f"temperature must be positive, got {temperature}")

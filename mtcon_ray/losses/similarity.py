@@ -4,13 +4,14 @@ A pair's weight depends on two labels alone, so that G distinct labels give [G, 
 sums over each label's rows give the partners' sums: no mask over the N rows is built.
 """
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
-from mtcon_ray.losses.relations import Partners, among_known
+from mtcon_ray.losses.relations import Degrees
 
 # METHODS 10.1: a pair exactly at the threshold belongs to it, whatever rounding does.
 TOLERANCE = 1e-6
@@ -27,27 +28,63 @@ class Groups(NamedTuple):
     group_B: Tensor
     weight_GG: Tensor
     is_partner_GG: Tensor
-    known_B: Tensor
+    is_known_B: Tensor
 
-    def partners(self, z_BVD: Tensor, missing: str) -> Partners:
-        """Sums over the partners of every row; items that are not known are nobody's."""
-        _, V, D = z_BVD.shape
-        G = len(self.weight_GG)
-        known_B = self.known_B.to(z_BVD.dtype)
-        item_sum_BD = z_BVD.sum(dim=1) * known_B[:, None]
-        group_sum_GD = item_sum_BD.new_zeros(G, D).index_add(0, self.group_B, item_sum_BD)
-        size_G = known_B.new_zeros(G).index_add(0, self.group_B, known_B) * V
-        # An item's own weight is 1, so that a row leaves its own sum as in EqualLabel.
-        partner_sum_BVD = (self.weight_GG @ group_sum_GD)[self.group_B][:, None] - z_BVD
-        weight_B = (self.weight_GG @ size_G)[self.group_B] - 1
-        count_B = (self.is_partner_GG.to(z_BVD.dtype) @ size_G)[self.group_B] - 1
-        num_groups = (size_G > 0).sum().to(z_BVD.dtype)
-        return among_known(
-            z_BVD, partner_sum_BVD, weight_B, count_B, num_groups, self.known_B, missing
+    def degrees(self, z_HBVD: Tensor, missing: str) -> Degrees:
+        """Of rows in H spaces that all have this relation."""
+        H, _, V, _ = z_HBVD.shape
+        known_B = self.is_known_B.to(z_HBVD.dtype)
+        size_G = known_B.new_zeros(len(self.weight_GG)).index_add(0, self.group_B, known_B) * V
+        alone = V - 1 if missing == "self_only" else 0
+
+        def of_rows(amount_G: Tensor) -> Tensor:
+            # An item's own weight is 1: a row is not its own partner.
+            amount_B = torch.where(self.is_known_B, amount_G[self.group_B] - 1, alone)
+            return amount_B.repeat_interleave(V).expand(H, -1)
+
+        count_GG = self.is_partner_GG.to(z_HBVD.dtype)
+        num_groups = (size_G > 0).sum().to(z_HBVD.dtype)
+        return Degrees(
+            of_rows(self.weight_GG @ size_G), of_rows(count_GG @ size_G), num_groups.expand(H)
         )
 
+    def sums(self, x_HBVD: Tensor) -> Tensor:
+        """For every row the weighted sum of its partners; of unknown items their other views."""
+        H, _, _, D = x_HBVD.shape
+        item_sum_HBD = x_HBVD.sum(dim=2)
+        known_sum_HBD = item_sum_HBD * self.is_known_B.to(x_HBVD.dtype)[:, None]
+        empty_HGD = x_HBVD.new_zeros(H, len(self.weight_GG), D)
+        group_sum_HGD = empty_HGD.index_add_(1, self.group_B, known_sum_HBD)
+        partner_sum_HBD = (self.weight_GG @ group_sum_HGD)[:, self.group_B]
+        sum_HBD = torch.where(self.is_known_B[:, None], partner_sum_HBD, item_sum_HBD)
+        return sum_HBD[:, :, None] - x_HBVD
 
-class LabelSets:
+
+class ByDegree(ABC):
+    """A relation whose groups are found once, when the dtype of the rows is known."""
+
+    def __init__(self, missing: str) -> None:
+        assert missing in ("skip", "self_only"), missing
+        self.missing = missing
+        self._found: Groups | None = None
+
+    @abstractmethod
+    def groups(self, dtype: torch.dtype) -> Groups:
+        """The items' groups, with weights of this dtype."""
+
+    def degrees(self, z_HBVD: Tensor) -> Degrees:
+        return self._groups(z_HBVD).degrees(z_HBVD, self.missing)
+
+    def sums(self, x_HBVD: Tensor) -> Tensor:
+        return self._groups(x_HBVD).sums(x_HBVD)
+
+    def _groups(self, x_HBVD: Tensor) -> Groups:
+        if self._found is None:
+            self._found = self.groups(x_HBVD.dtype)
+        return self._found
+
+
+class LabelSets(ByDegree):
     """Partners overlap by `threshold` at least; the weight is the overlap: MultiSupCon.
 
     The overlap is Jaccard's, of counts the weighted one: sum of minima over sum of maxima
@@ -67,32 +104,30 @@ class LabelSets:
         similarity_weights: bool = True,
         missing: str = "skip",
     ) -> None:
-        assert missing in ("skip", "self_only"), missing
+        super().__init__(missing)
         assert 0 <= threshold <= 1, threshold
         self.sets_BL = sets_BL
         self.threshold = threshold
         self.counts = counts
         self.similarity_weights = similarity_weights
-        self.missing = missing
 
-    def partners(self, z_BVD: Tensor) -> Partners:
+    def groups(self, dtype: torch.dtype) -> Groups:
         sets_GL, group_B = torch.unique(self.sets_BL, dim=0, return_inverse=True)
         is_known_GL = is_known(sets_GL)
-        y_GL = torch.where(is_known_GL, sets_GL, 0).to(z_BVD.dtype)
-        known_GL = is_known_GL.to(z_BVD.dtype)
+        y_GL = torch.where(is_known_GL, sets_GL, 0).to(dtype)
+        known_GL = is_known_GL.to(dtype)
         inter_GG, union_GG = (_overlap_of_counts if self.counts else _overlap)(y_GL, known_GL)
         similarity_GG = torch.where(union_GG > 0, inter_GG / union_GG.where(union_GG > 0, 1), 1.0)
         # Both are whole numbers and exact; times the threshold they need float64.
         is_partner_GG = inter_GG.double() >= self.threshold * union_GG.double() - TOLERANCE
         is_partner_GG &= known_GL @ known_GL.T > 0
         weight_GG = similarity_GG if self.similarity_weights else torch.ones_like(similarity_GG)
-        groups = Groups(
+        return Groups(
             group_B, weight_GG * is_partner_GG, is_partner_GG, is_known_GL.any(dim=1)[group_B]
         )
-        return groups.partners(z_BVD, self.missing)
 
 
-class Near:
+class Near(ByDegree):
     """Partners have numbers near the anchor's; the weight falls with their distance.
 
     The weight of a pair at distance d is exp(-d^2 / (2 h^2)) with the bandwidth h in units of
@@ -101,22 +136,20 @@ class Near:
     """
 
     def __init__(self, numbers_B: Tensor, *, bandwidth: float, missing: str = "skip") -> None:
-        assert missing in ("skip", "self_only"), missing
+        super().__init__(missing)
         assert bandwidth > 0, bandwidth
         self.numbers_B = numbers_B
         self.bandwidth = bandwidth
-        self.missing = missing
 
-    def partners(self, z_BVD: Tensor) -> Partners:
+    def groups(self, dtype: torch.dtype) -> Groups:
         known_B = ~self.numbers_B.isnan()
         numbers_G, group_B = torch.unique(
-            self.numbers_B.nan_to_num().to(z_BVD.dtype), return_inverse=True
+            self.numbers_B.nan_to_num().to(dtype), return_inverse=True
         )
         distance_GG = (numbers_G[:, None] - numbers_G) / self.bandwidth
         weight_GG = torch.exp(-0.5 * distance_GG.square())
         is_partner_GG = weight_GG >= LEAST_WEIGHT
-        groups = Groups(group_B, weight_GG * is_partner_GG, is_partner_GG, known_B)
-        return groups.partners(z_BVD, self.missing)
+        return Groups(group_B, weight_GG * is_partner_GG, is_partner_GG, known_B)
 
 
 def is_known(sets_BL: Tensor) -> Tensor:

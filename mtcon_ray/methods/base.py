@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples, items
-from mtcon_ray.losses.contrastive import Range, contrast
+from mtcon_ray.losses.contrastive import Range, contrast_by_head
 from mtcon_ray.losses.relations import Relation
 from mtcon_ray.losses.weighting import EqualWeights, Weighting
 from mtcon_ray.models.encoders import Encoder
@@ -136,14 +136,22 @@ class ContrastiveMethod(Method):
         return self.spec.temperature
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Each head's loss in nats per anchor; z_by_head[head] is z_BVD with unit rows."""
-        found = {
-            head: contrast(z_BVD, self.relation(head, batch), self.temperature(head))
-            for head, z_BVD in z_by_head.items()
-        }
-        if self.weighting.needs_ranges:
-            self.ranges = {head: one.range() for head, one in found.items()}
-        return {head: one.mean() for head, one in found.items()}
+        """Each head's loss in nats per anchor; z_by_head[head] is z_BVD with unit rows.
+
+        Heads whose relations are of a kind are computed at once.
+        """
+        losses: dict[str, Tensor] = {}
+        for heads, found in contrast_by_head(
+            z_by_head,
+            {head: self.relation(head, batch) for head in z_by_head},
+            {head: self.temperature(head) for head in z_by_head},
+        ):
+            losses |= dict(zip(heads, found.mean().unbind(), strict=True))
+            if self.weighting.needs_ranges:
+                floor_H, ceiling_H = found.range()
+                ranges = map(Range, floor_H.unbind(), ceiling_H.unbind())
+                self.ranges |= dict(zip(heads, ranges, strict=True))
+        return {head: losses[head] for head in z_by_head}
 
 
 METHODS: Table[Method] = Table("method")

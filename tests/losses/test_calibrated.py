@@ -24,6 +24,13 @@ def simplex(labels: list[int]) -> Tensor:
     return z_BD[:, None].expand(-1, 2, -1)
 
 
+def measured(z_BVD: Tensor, relation: Relation, tau: float | Tensor) -> tuple[Tensor, Range]:
+    """The loss of one space and between what it lies."""
+    found = contrast(z_BVD[None], relation, tau)
+    floor_H, ceiling_H = found.range()
+    return found.mean()[0], Range(floor_H[0], ceiling_H[0])
+
+
 def ranged(floor: float, ceiling: float) -> Range:
     return Range(torch.tensor(floor).double(), torch.tensor(ceiling).double())
 
@@ -50,17 +57,17 @@ def test_the_floor_is_the_loss_of_classes_at_the_corners_of_a_simplex(
     labels: list[int], tau: float
 ) -> None:
     known = [label for label in labels if label != -1]
-    found = contrast(simplex(known), EqualLabel(torch.tensor(known)), tau)
-    assert found.mean().item() == pytest.approx(found.range().floor.item(), rel=1e-9)
+    loss, bounds = measured(simplex(known), EqualLabel(torch.tensor(known)), tau)
+    assert loss.item() == pytest.approx(bounds.floor.item(), rel=1e-9)
 
 
 @pytest.mark.parametrize("tau", [0.05, 0.5, 5.0])
 def test_the_ceiling_is_the_loss_of_equal_embeddings(tau: float) -> None:
     relations: list[Relation] = [EqualLabel(torch.tensor(LABELS[0])), OwnView()]
     for relation in relations:
-        found = contrast(torch.ones(5, 2, 1, dtype=torch.float64), relation, tau)
-        assert found.range().ceiling.item() == pytest.approx(math.log(9), rel=1e-12)
-        assert found.mean().item() == pytest.approx(math.log(9), rel=1e-12)
+        loss, bounds = measured(torch.ones(5, 2, 1, dtype=torch.float64), relation, tau)
+        assert bounds.ceiling.item() == pytest.approx(math.log(9), rel=1e-12)
+        assert loss.item() == pytest.approx(math.log(9), rel=1e-12)
 
 
 @pytest.mark.parametrize("labels", LABELS)
@@ -68,16 +75,17 @@ def test_the_ceiling_is_the_loss_of_equal_embeddings(tau: float) -> None:
 def test_random_embeddings_lie_above_the_floor(labels: list[int], seed: int) -> None:
     z_BVD = random_rows(len(labels), 2, 8, seed)
     for tau in (0.05, 1.0):
-        found = contrast(z_BVD, EqualLabel(torch.tensor(labels)), tau)
-        assert found.mean() > found.range().floor
+        loss, bounds = measured(z_BVD, EqualLabel(torch.tensor(labels)), tau)
+        assert loss > bounds.floor
 
 
 def test_a_range_has_no_gradient() -> None:
     z_BVD = random_rows(5, 2, 4, seed=0).requires_grad_()
     tau = torch.tensor(0.5, requires_grad=True)
-    found = contrast(z_BVD, EqualLabel(torch.tensor(LABELS[0])), tau).range()
-    assert not found.floor.requires_grad
-    assert not found.ceiling.requires_grad
+    loss, bounds = measured(z_BVD, EqualLabel(torch.tensor(LABELS[0])), tau)
+    assert loss.requires_grad
+    assert not bounds.floor.requires_grad
+    assert not bounds.ceiling.requires_grad
 
 
 def test_classes_balance_and_temperature_leave_sigma_alone() -> None:
@@ -87,7 +95,7 @@ def test_classes_balance_and_temperature_leave_sigma_alone() -> None:
     for i, (relation, tau) in enumerate(zip(relations, (0.05, 0.5, 5.0), strict=True)):
         task = str(i)
         rows = random_rows(len(LABELS[i]), 2, 4, seed=i)
-        ranges[task] = contrast(rows, relation, tau).range()
+        _, ranges[task] = measured(rows, relation, tau)
         floor, ceiling = (bound.item() for bound in ranges[task])
         losses[task] = floor + 0.3 * (ceiling - floor)
     weighting, weights = learned(losses, ranges)
@@ -112,20 +120,18 @@ def test_noise_weighs_less_than_what_is_learned_up_to_a_bound() -> None:
 def test_a_batch_of_one_class_weighs_nothing_and_teaches_nothing() -> None:
     labels = torch.zeros(4, dtype=torch.long)
     z_BVD = random_rows(4, 2, 3, seed=0).requires_grad_()
-    one = contrast(z_BVD, EqualLabel(labels), 0.1)
-    two = contrast(z_BVD, EqualLabel(torch.tensor([0, 0, 1, 1])), 0.1)
+    one, range_of_one = measured(z_BVD, EqualLabel(labels), 0.1)
+    two, range_of_two = measured(z_BVD, EqualLabel(torch.tensor([0, 0, 1, 1])), 0.1)
     weighting = CalibratedVariance(("one", "two")).double()
-    losses = {"one": one.mean(), "two": two.mean()}
-    objective, weights = weighting(losses, {"one": one.range(), "two": two.range()})
+    ranges = {"one": range_of_one, "two": range_of_two}
+    objective, weights = weighting({"one": one, "two": two}, ranges)
     objective.backward()
     assert weights["one"].item() == 0
     assert weights["two"].item() == pytest.approx(2)
     assert weighting.log_variance.grad is not None
     assert weighting.log_variance.grad[0] == 0
     assert weighting.log_variance.grad[1] != 0
-    _, none = weighting({"one": losses["one"], "two": losses["one"]}, dict.fromkeys(
-        ("one", "two"), one.range()
-    ))  # fmt: skip
+    _, none = weighting({"one": one, "two": one}, dict.fromkeys(("one", "two"), range_of_one))
     assert [w.item() for w in none.values()] == [0, 0]
 
 

@@ -5,17 +5,27 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtcon_ray.losses.relations import EqualLabel, OwnView
+from mtcon_ray.losses.relations import EqualLabel, OwnView, Relation, stacked
+from mtcon_ray.losses.similarity import Near
 
 exhaustively = settings(deadline=None, derandomize=True, max_examples=60)
 labels_lists = st.lists(st.sampled_from([-1, 0, 3, 500]), min_size=1, max_size=7)
 
 
-def pairwise(z: torch.Tensor, is_partner: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sum of similarities and count per row, from a full [N, N] mask."""
-    z_ND = z.flatten(0, 1)
-    mask_NN = is_partner & ~torch.eye(len(z_ND), dtype=torch.bool)
-    return ((z_ND @ z_ND.T) * mask_NN).sum(dim=1), mask_NN.sum(dim=1).double()
+def assert_sums(relation: Relation, x_BVD: torch.Tensor, is_partner: torch.Tensor) -> None:
+    """The same partners as the full [N, N] mask has, in two spaces at once."""
+    x_HBVD = torch.stack([x_BVD, -2 * x_BVD]) if isinstance(relation, OwnView) else x_BVD[None]
+    mask_NN = (is_partner & ~torch.eye(x_BVD[:, :, 0].numel(), dtype=torch.bool)).double()
+    count_N = mask_NN.sum(dim=1)
+    weight_HN, count_HN, _ = relation.degrees(x_HBVD)
+    assert torch.equal(count_HN, count_N.expand(len(x_HBVD), -1))
+    assert torch.equal(weight_HN, count_HN)
+    got_HND = relation.sums(x_HBVD).flatten(1, 2)
+    expected_HND = mask_NN @ x_HBVD.flatten(1, 2)
+    has_partners = count_N > 0
+    torch.testing.assert_close(
+        got_HND[:, has_partners], expected_HND[:, has_partners], rtol=1e-12, atol=1e-12
+    )
 
 
 @exhaustively
@@ -30,31 +40,43 @@ def test_equal_label_sums_over_all_other_rows_of_the_class(
     is_partner = (label_N[:, None] == label_N) & (label_N != -1)
     if missing == "self_only":
         is_partner |= (item_N[:, None] == item_N) & (label_N == -1)[:, None]
-    similarity_N, weight_N, count_N, num_groups = EqualLabel(
-        torch.tensor(labels), missing=missing
-    ).partners(z_BVD)
-    expected_N, expected_count_N = pairwise(z_BVD, is_partner)
-    torch.testing.assert_close(similarity_N, expected_N, rtol=1e-12, atol=1e-12)
-    assert torch.equal(count_N, expected_count_N)
-    assert torch.equal(weight_N, count_N)
-    assert num_groups.item() == len(set(labels) - {-1})
+    relation = EqualLabel(torch.tensor(labels), missing=missing)
+    assert_sums(relation, z_BVD, is_partner)
+    assert relation.degrees(z_BVD[None]).num_groups_H.tolist() == [len(set(labels) - {-1})]
 
 
 @pytest.mark.parametrize("V", [1, 2, 3])
 def test_own_view_sums_over_the_other_views_of_the_item(V: int) -> None:
     z_BVD = torch.randn(4, V, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     item_N = torch.arange(4).repeat_interleave(V)
-    similarity_N, weight_N, count_N, num_groups = OwnView().partners(z_BVD)
-    expected_N, expected_count_N = pairwise(z_BVD, item_N[:, None] == item_N)
-    torch.testing.assert_close(similarity_N, expected_N, rtol=1e-12, atol=1e-12)
-    assert torch.equal(count_N, expected_count_N)
-    assert torch.equal(weight_N, count_N)
-    assert num_groups.item() == 4
+    assert_sums(OwnView(), z_BVD, item_N[:, None] == item_N)
+    assert OwnView().degrees(z_BVD[None]).num_groups_H.tolist() == [4]
 
 
-def test_rows_without_label_get_no_gradient_as_partners() -> None:
-    z_BVD = torch.ones(3, 2, 2, requires_grad=True)
-    EqualLabel(torch.tensor([0, -1, 0])).partners(z_BVD).similarity_N.sum().backward()
-    assert z_BVD.grad is not None
-    assert torch.equal(z_BVD.grad[1], torch.zeros(2, 2))
-    assert (z_BVD.grad[[0, 2]] > 0).all()
+def test_rows_without_label_are_nobody_s_partner() -> None:
+    x_HBVD = torch.zeros(1, 3, 2, 2)
+    x_HBVD[:, 1] = 1
+    assert not EqualLabel(torch.tensor([0, -1, 0])).sums(x_HBVD)[:, [0, 2]].any()
+
+
+def test_spaces_of_a_kind_and_width_are_stacked() -> None:
+    """Each with its own labels; what is of another kind, width or treatment stays alone."""
+    z_by_head = {name: torch.randn(4, 2, 5 if name == "wide" else 3) for name in "abcdefg"}
+    z_by_head |= {"wide": torch.randn(4, 2, 5)}
+    labels = {"a": [0, 0, 1, -1], "b": [5, 4, 4, 5], "wide": [0, 0, 0, 0]}
+    relations: dict[str, Relation] = {h: EqualLabel(torch.tensor(y)) for h, y in labels.items()}
+    relations |= {"c": EqualLabel(torch.tensor([0, -1, 0, 1]), missing="self_only")}
+    relations |= {"d": OwnView(), "e": OwnView()}
+    near = Near(torch.tensor([0.0, 1.0, 2.0, 3.0]), bandwidth=1.0)
+    relations |= {"f": near, "g": near}
+    groups = dict(stacked(relations, z_by_head))
+    assert list(groups) == [("a", "b"), ("wide",), ("c",), ("d", "e"), ("f",), ("g",)]
+    both = groups["a", "b"]
+    x_HBVD = torch.stack([z_by_head["a"], z_by_head["b"]])
+    for h, head in enumerate("ab"):
+        alone = relations[head]
+        assert torch.equal(both.sums(x_HBVD)[h], alone.sums(x_HBVD[h : h + 1])[0])
+        for together, single in zip(
+            both.degrees(x_HBVD), alone.degrees(x_HBVD[h : h + 1]), strict=True
+        ):
+            assert torch.equal(together[h], single[0])

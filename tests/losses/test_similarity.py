@@ -106,9 +106,9 @@ def test_case_c(tau: str, c: str) -> None:
     [(0, [7, 7, 7, 7]), (0.1, [5, 5, 3, 7]), (0.3, [5, 5, 1, 5]), (0.5, [5, 3, 1, 3])],
 )
 def test_numbers_of_partners_of_case_c(c: float, sizes: list[int]) -> None:
-    partners = LabelSets(SETS, threshold=c).partners(case_a_head_1())
-    assert partners.count_N.view(4, 2)[:, 0].tolist() == sizes
-    assert partners.count_N.view(4, 2)[:, 1].tolist() == sizes
+    partners = LabelSets(SETS, threshold=c).degrees(case_a_head_1()[None])
+    assert partners.count_HN.view(4, 2)[:, 0].tolist() == sizes
+    assert partners.count_HN.view(4, 2)[:, 1].tolist() == sizes
 
 
 @exhaustively
@@ -171,8 +171,8 @@ def test_numbers_lose_what_the_kernel_says(
 
 def test_numbers_far_apart_are_no_partners_and_equal_ones_are_classes() -> None:
     z_BVD = unit_rows(4, 2)
-    near = Near(torch.tensor([1.0, 50.0, 1.0, 50.0]), bandwidth=0.5).partners(z_BVD)
-    equal = EqualLabel(torch.tensor([0, 1, 0, 1])).partners(z_BVD)
+    near = Near(torch.tensor([1.0, 50.0, 1.0, 50.0]), bandwidth=0.5).degrees(z_BVD[None])
+    equal = EqualLabel(torch.tensor([0, 1, 0, 1])).degrees(z_BVD[None])
     for one, other in zip(near, equal, strict=True):
         torch.testing.assert_close(one, other)
 
@@ -181,7 +181,7 @@ def test_a_pair_exactly_at_the_threshold_is_one() -> None:
     """7 of 10 is below 0.7 in float32 quotients (METHODS 10.1)."""
     sets = torch.tensor([[1] * 10, [1] * 7 + [0] * 3])
     for threshold, partners in ((0.7, 3), (0.7001, 1)):
-        counts = LabelSets(sets, threshold=threshold).partners(unit_rows(2, 2)).count_N
+        counts = LabelSets(sets, threshold=threshold).degrees(unit_rows(2, 2)[None]).count_HN[0]
         assert counts.tolist() == [partners] * 4
 
 
@@ -191,14 +191,14 @@ def test_every_fraction_of_a_union_is_compared_as_whole_numbers(L: int) -> None:
     for size in {1, L // 3, 2 * L // 3, L - 1}:
         part = (torch.arange(L) < size).to(torch.uint8)[None]
         relation = LabelSets(torch.cat([whole, part]), threshold=size / L)
-        assert relation.partners(unit_rows(2, 1)).count_N.tolist() == [1, 1]
+        assert relation.degrees(unit_rows(2, 1)[None]).count_HN.tolist() == [[1, 1]]
 
 
 def test_counts_overlap_as_weighted_jaccard() -> None:
     """[2, 0, 1] and [1, 1, 1]: 2 over 4."""
     sets, z_BVD = torch.tensor([[2, 0, 1], [1, 1, 1]]), unit_rows(2, 2)
-    partners = LabelSets(sets, threshold=0.5, counts=True).partners(z_BVD)
-    assert partners.weight_N.tolist() == [2.0] * 4  # the own view 1, two rows at a half
+    partners = LabelSets(sets, threshold=0.5, counts=True).degrees(z_BVD[None])
+    assert partners.weight_HN.tolist() == [[2.0] * 4]  # the own view 1, two rows at a half
 
 
 def test_empty_sets_are_equal_and_give_no_nan() -> None:
@@ -207,7 +207,7 @@ def test_empty_sets_are_equal_and_give_no_nan() -> None:
     for c in (0.0, 0.3, 1.0):
         assert multisupcon(case_a_head_1(), sets, temperature=0.1, threshold=c).isfinite()
     sets[0] = 0
-    count_N = LabelSets(sets, threshold=0.3).partners(case_a_head_1()).count_N
+    count_N = LabelSets(sets, threshold=0.3).degrees(case_a_head_1()[None]).count_HN[0]
     assert count_N.view(4, 2)[:, 0].tolist() == [3, 3, 3, 3]
 
 

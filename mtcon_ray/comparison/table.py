@@ -96,8 +96,9 @@ def picture(rows: list[Row]) -> bytes:
     """One panel per label: every system's score with its bootstrap deviation, seeds as dots."""
     shown = columns(rows)
     with drawing.styled():
+        across = min(4, len(shown))
         height = 0.9 + 0.24 * len(rows)
-        figure, panels = drawing.panels(len(shown), height=height, columns=min(3, len(shown)))
+        figure, panels = drawing.panels(len(shown), height=height, columns=across)
         for i, ((split, label), axes) in enumerate(zip(shown, panels, strict=True)):
             axes.set_title(drawing.shortened(shown[split, label]), loc="left")
             for place, row in enumerate(rows):
@@ -110,9 +111,9 @@ def picture(rows: list[Row]) -> bytes:
                 if len(seeds) > 1:
                     axes.plot(seeds, [place] * len(seeds), ".", color=drawing.GREY, zorder=3)
             axes.set_yticks(range(len(rows)), [drawing.shortened(row.title) for row in rows])
-            axes.tick_params(labelleft=i % 3 == 0)
+            axes.tick_params(labelleft=i % across == 0)
             axes.set_ylim(len(rows) - 0.5, -0.5)
-            axes.set_xlabel("fraction ± bootstrap deviation")
+        figure.supxlabel("fraction ± bootstrap deviation; dots are seeds", fontsize="medium")
         return drawing.png(figure)
 
 

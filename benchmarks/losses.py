@@ -1,0 +1,177 @@
+"""Three tasks' supervised contrastive losses, forward and backward, on the CPU.
+
+Peers: SupContrast's loss as published (the whole [N, N] mask and log-probabilities, one task at a
+time), pytorch-metric-learning's SupConLoss, lightly's NTXentLoss. The limit is the matrix products
+alone: every row with every other, and what a gradient takes to send that back.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.table import markdown
+from benchmarks.timing import interleaved, peak_bytes, ratio
+from mtcon_ray.losses import mtcon, nt_xent
+
+TASKS = {"category": 8, "gender": 4, "colour": 15}
+TEMPERATURE = 0.1
+WIDTH = 128
+HEADER = ("forward and backward, 2 views, width 128", "ms", "ours is faster by", "peak memory, MiB")
+
+
+def supcontrast_loss(z_BVD: Tensor, labels_B: Tensor) -> Tensor:
+    """SupCon as its authors compute it: anchors of all views, masks of all pairs."""
+    V = z_BVD.shape[1]
+    rows_ND = torch.cat(z_BVD.unbind(1))
+    logits_NN = rows_ND @ rows_ND.T / TEMPERATURE
+    logits_NN = logits_NN - logits_NN.max(dim=1, keepdim=True).values.detach()
+    equal_NN = (labels_B[:, None] == labels_B).float().repeat(V, V)
+    others_NN = torch.ones_like(equal_NN).fill_diagonal_(0)
+    equal_NN = equal_NN * others_NN
+    sum_N1 = (logits_NN.exp() * others_NN).sum(dim=1, keepdim=True)
+    log_probability_NN = logits_NN - sum_N1.log()
+    return -((equal_NN * log_probability_NN).sum(dim=1) / equal_NN.sum(dim=1)).mean()
+
+
+def matrix_products(z_ND: Tensor) -> None:
+    """What no implementation can leave out: similarities, and their gradient sent to both sides."""
+    similarity_NN = z_ND @ z_ND.T
+    similarity_NN @ z_ND
+
+
+def measure(small: int = 64, large: int = 2048, rounds: int = 15) -> str:
+    """The table; the values are compared before anything is timed."""
+    rows: list[tuple[str, ...]] = []
+    for num_items, turns, repeats in ((small, rounds, 30), (large, max(1, rounds // 3), 1)):
+        rows += _three_tasks(num_items, turns, repeats)
+        rows += _one_space(num_items, turns, repeats)
+    return markdown(HEADER, rows)
+
+
+def _three_tasks(num_items: int, rounds: int, repeats: int) -> list[tuple[str, ...]]:
+    from pytorch_metric_learning.losses import SupConLoss
+
+    generator = torch.Generator().manual_seed(0)
+    z_by_task, labels = {}, {}
+    for task, num_classes in TASKS.items():
+        z_BVD = torch.randn(num_items, 2, WIDTH, generator=generator)
+        z_by_task[task] = F.normalize(z_BVD, dim=2).requires_grad_()
+        labels[task] = torch.randint(0, num_classes, (num_items,), generator=generator)
+    published = SupConLoss(temperature=TEMPERATURE)
+
+    def ours() -> Tensor:
+        loss = mtcon(z_by_task, labels, temperature=TEMPERATURE)
+        assert isinstance(loss, Tensor)
+        return loss
+
+    def supcontrast() -> Tensor:
+        return torch.stack([supcontrast_loss(z_by_task[t], labels[t]) for t in TASKS]).sum()
+
+    def metric_learning() -> Tensor:
+        losses = [published(_rows(z_by_task[t]), labels[t].repeat(2)) for t in TASKS]
+        return torch.stack(losses).sum()
+
+    def products() -> None:
+        for z_BVD in z_by_task.values():
+            matrix_products(z_BVD.detach().flatten(0, 1))
+
+    ways = {"SupContrast": supcontrast, "pytorch-metric-learning": metric_learning}
+    leaves = list(z_by_task.values())
+    title = f"3 tasks, {num_items:,} images"
+    return _rows_of(title, "mtcon", ours, ways, leaves, rounds, repeats, products)
+
+
+def _one_space(num_items: int, rounds: int, repeats: int) -> list[tuple[str, ...]]:
+    from pytorch_metric_learning.losses import NTXentLoss, SelfSupervisedLoss
+
+    z_BVD = torch.randn(num_items, 2, WIDTH, generator=torch.Generator().manual_seed(0))
+    z_BVD = F.normalize(z_BVD, dim=2).requires_grad_()
+    metric_learning = SelfSupervisedLoss(NTXentLoss(temperature=TEMPERATURE))
+    ways: dict[str, Callable[[], Tensor]] = {
+        "pytorch-metric-learning": lambda: metric_learning(z_BVD[:, 0], z_BVD[:, 1])
+    }
+    try:
+        from lightly.loss import (  # type: ignore[import-untyped]
+            NTXentLoss as LightlyLoss,
+        )
+    except ImportError:
+        print("lightly is not installed: its rows are left out", flush=True)
+    else:
+        lightly = LightlyLoss(temperature=TEMPERATURE)
+        ways["lightly"] = lambda: lightly(z_BVD[:, 0], z_BVD[:, 1])
+    return _rows_of(
+        f"SimCLR, {num_items:,} images",
+        "nt_xent",
+        lambda: nt_xent(z_BVD, temperature=TEMPERATURE),
+        ways,
+        [z_BVD],
+        rounds,
+        repeats,
+        lambda: matrix_products(z_BVD.detach().flatten(0, 1)),
+    )
+
+
+def _rows_of(
+    title: str,
+    name: str,
+    ours: Callable[[], Tensor],
+    peers: dict[str, Callable[[], Tensor]],
+    leaves: list[Tensor],
+    rounds: int,
+    repeats: int,
+    products: Callable[[], None],
+) -> list[tuple[str, ...]]:
+    for peer in peers.values():
+        _check_equal(ours, peer, leaves)
+    ways = {name: _trained(ours, leaves, repeats)}
+    ways |= {peer: _trained(loss, leaves, repeats) for peer, loss in peers.items()}
+    ways["limit: matrix products"] = _repeated(products, repeats)
+    memory = {way: peak_bytes(run) for way, run in ways.items()}
+    times = interleaved(ways, rounds)
+    return [
+        (
+            f"{title}: {way}",
+            f"{1e3 * each.median / repeats:.2f}",
+            "1" if way == name else str(ratio(each, times[name])),
+            f"{memory[way] / 2**20:.0f}" if repeats == 1 else "",
+        )
+        for way, each in times.items()
+    ]
+
+
+def _trained(
+    loss: Callable[[], Tensor], leaves: list[Tensor], repeats: int
+) -> Callable[[], object]:
+    return lambda: [torch.autograd.grad(loss(), leaves) for _ in range(repeats)]
+
+
+def _repeated(way: Callable[[], None], repeats: int) -> Callable[[], object]:
+    def run() -> None:
+        for _ in range(repeats):
+            way()
+
+    return run
+
+
+def _check_equal(ours: Callable[[], Tensor], peer: Callable[[], Tensor], at: list[Tensor]) -> None:
+    """Raises AssertionError where the peer computes another loss or other gradients.
+
+    Gradients along the sphere: some peers scale the rows to unit length once more.
+    """
+    one, other = ours(), peer()
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    pairs = zip(torch.autograd.grad(one, at), torch.autograd.grad(other, at), at, strict=True)
+    for mine, theirs, z_BVD in pairs:
+        torch.testing.assert_close(
+            _along_sphere(mine, z_BVD), _along_sphere(theirs, z_BVD), rtol=1e-3, atol=1e-6
+        )
+
+
+def _along_sphere(gradient_BVD: Tensor, z_BVD: Tensor) -> Tensor:
+    return gradient_BVD - (gradient_BVD * z_BVD).sum(dim=2, keepdim=True) * z_BVD
+
+
+def _rows(z_BVD: Tensor) -> Tensor:
+    return torch.cat(z_BVD.unbind(1))

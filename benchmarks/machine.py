@@ -21,11 +21,15 @@ def describe_machine() -> str:
     lines = (
         f"{datetime.now(UTC):%Y-%m-%d}, `python -m benchmarks {' '.join(sys.argv[1:])}`".rstrip(),
         f"commit {commit}{dirty}",
-        f"{processor()}, {len(os.sched_getaffinity(0))} usable cores, "
-        f"load {os.getloadavg()[0]:.1f} before",
+        f"{processor()}, {usable_cores()} usable cores, load {os.getloadavg()[0]:.1f} before",
         f"Python {platform.python_version()}, {versions}",
     )
     return "\n".join(f"- {line}" for line in lines)
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0))
 
 
 def processor() -> str:

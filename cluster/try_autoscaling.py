@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -145,7 +147,6 @@ class Cluster:
 
         config = yaml.safe_load((REPOSITORY / "cluster" / "local.yaml").read_text())
         config["idle_timeout_minutes"] = IDLE_MINUTES
-        config["provider"] |= {"head_node_id": HEAD_ID, "launch_multiple": True}
         config["provider"]["gcs_address"] = f"{ray.util.get_node_ip_address()}:{self._gcs}"
         path = self.folder / "cluster.yaml"
         path.write_text(yaml.safe_dump(config))
@@ -170,9 +171,14 @@ def free_ports(count: int) -> list[int]:
 
 
 def answers(port: int) -> bool:
-    """Whether somebody listens."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+    """Whether a dashboard answers, be it that it wants a token."""
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/api/version", timeout=5).close()
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def show_all(cluster: Cluster, overrides: list[str], lose: bool) -> None:

@@ -113,7 +113,7 @@ def test_the_first_autoscaler_has_the_same_order(name: str) -> None:
         {},
         "head",
         8,
-        [TRIAL] * 3,
-        utilization_scorer=score,  # type: ignore[list-item]
+        [TRIAL] * 3,  # type: ignore[list-item]
+        utilization_scorer=score,
     )
     assert (dict(nodes), left) == ({"gpu-spot": 3}, [])

@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.errors import MtconError, ResourceError
 from mtcon_ray.plan import ClusterView, NodeKind
+from mtcon_ray.sweep.share import marked_job
 from mtcon_ray.tracking.server import quiet_environment
 
 LOCAL = "local"
@@ -139,6 +140,7 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
         "log_to_driver": False,
         "configure_logging": False,
         "runtime_env": {"env_vars": dict(environment)},
+        "job_config": marked_job(),
     }
     if address is None:
         options |= {

@@ -35,7 +35,7 @@ def closed(required: list[str], **fields: Any) -> dict[str, Any]:
 
 AUTOSCALER = closed(
     ["version", "idleTimeoutSeconds"], version={"enum": ["v1", "v2"]}, idleTimeoutSeconds=COUNT,
-    securityContext={"type": "object"}, resources={"type": "object"},
+    env={"type": "array"}, securityContext={"type": "object"}, resources={"type": "object"},
 )  # fmt: skip
 HEAD_GROUP = closed(["template", "rayStartParams"], rayStartParams=WORDS, template=POD)
 WORKER_GROUP = closed(

@@ -30,8 +30,8 @@ SMALL = (
     "search.space.method.temperature={grid: [0.1, 0.3, 0.5, 1.0]}", "train.epochs=40",
 )  # fmt: skip
 NAME = "autoscaling"
-IDLE_MINUTES = 0.1
-WAIT_SECONDS = 300
+IDLE_MINUTES = 0.25
+WAIT_SECONDS = 600
 # The id that Ray's provider of make-believe nodes gives its head.
 HEAD_ID = "f" * 51 + "00000"
 AUTOSCALER = {

@@ -2,7 +2,7 @@
 
 import time
 
-from ray._private.worker import global_worker
+from ray.experimental.internal_kv import internal_kv_get_gcs_client
 from ray.job_config import JobConfig
 
 # Ray keeps it with the driver's entry in its table of jobs, and marks that dead with the driver.
@@ -17,7 +17,7 @@ def marked_job() -> JobConfig:
 
 def running_sweeps() -> int:
     """Drivers of sweeps that are connected to this cluster now, this one included."""
-    jobs = global_worker.gcs_client.get_all_job_info().values()
+    jobs = internal_kv_get_gcs_client().get_all_job_info().values()
     return sum(not job.is_dead and MARK in job.config.metadata for job in jobs)
 
 

@@ -41,16 +41,11 @@ class NodeKind:
 
 @dataclass(frozen=True)
 class ClusterView:
-    """The nodes that a sweep may use, now or after scaling up."""
+    """The nodes that a sweep may use, now or after scaling up; at most `most` of them at once."""
 
     where: str
     kinds: tuple[NodeKind, ...]
-
-    @property
-    def num_nodes(self) -> int | None:
-        """Nodes in all, None if unknown."""
-        counts = [k.count for k in self.kinds if k.count is not None]
-        return sum(counts) if len(counts) == len(self.kinds) else None
+    most: int | None = None
 
 
 class Plan(Spec):
@@ -198,7 +193,8 @@ def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
         )
     if any(kind.count is None for kind, n in per_kind.items() if n):
         return spec.search.max_concurrent
-    total = sum((kind.count or 0) * n for kind, n in per_kind.items())
+    nodes = [n for kind, n in per_kind.items() for _ in range(kind.count or 0)]
+    total = sum(sorted(nodes, reverse=True)[: cluster.most])
     if total < low:
         raise ResourceError(
             f"resources.workers must fit {cluster.where}, got {low} workers of {cpus} CPUs and "

@@ -1,6 +1,12 @@
-"""Cluster files, against Ray's own schema and preparation."""
+"""Cluster files, against Ray's own schema, preparation and demand schedulers.
+
+A provider's own preparation (images, networks, keys) asks the cloud and needs its credentials, so
+that aws.yaml and gcp.yaml are checked up to there.
+"""
 
 import json
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +14,21 @@ import jsonschema
 import pytest
 import yaml
 
+from mtcon_ray.errors import ResourceError
+from mtcon_ray.plan import check_cluster
 from mtcon_ray.spec import parse_spec
 
 pytestmark = pytest.mark.ray
-CLUSTER = Path(__file__).parent.parent / "cluster"
+REPOSITORY = Path(__file__).parent.parent
+CLUSTER = REPOSITORY / "cluster"
 FILES = sorted(CLUSTER.glob("*.yaml"))
+CLOUDS = [CLUSTER / "aws.yaml", CLUSTER / "gcp.yaml"]
+REMOTE = [*CLOUDS, CLUSTER / "on-prem.yaml"]
+GPU_TRIAL = {"name": "trial", "resources": {"gpus": 1, "cpus": 4}}
+
+
+def name(path: Path) -> str:
+    return path.name
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -20,6 +36,14 @@ def read(path: Path) -> dict[str, Any]:
     raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert isinstance(raw, dict)
     return raw
+
+
+def prepared(path: Path) -> dict[str, Any]:
+    """The file as `ray up` completes it before it asks the provider."""
+    from ray.autoscaler._private.util import prepare_config
+
+    config: dict[str, Any] = prepare_config(read(path))
+    return config
 
 
 def schema() -> dict[str, Any]:
@@ -32,25 +56,33 @@ def schema() -> dict[str, Any]:
 
 
 def test_there_are_cluster_files() -> None:
-    assert CLUSTER / "local.yaml" in FILES
+    assert [path.name for path in FILES] == ["aws.yaml", "gcp.yaml", "local.yaml", "on-prem.yaml"]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+@pytest.mark.parametrize("path", FILES, ids=name)
 def test_cluster_file_fits_rays_schema(path: Path) -> None:
     jsonschema.validate(read(path), schema())
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
-def test_rays_autoscaler_accepts_the_cluster_file(path: Path) -> None:
-    """What a head does with `--autoscaling-config`: checks it, then bounds each node type."""
-    from ray.autoscaler._private.util import fill_node_type_min_max_workers, validate_config
+@pytest.mark.parametrize("path", REMOTE, ids=name)
+def test_ray_up_prepares_and_accepts_the_cluster_file(path: Path) -> None:
+    from ray.autoscaler._private.util import validate_config
 
-    config = read(path)
+    config = prepared(path)
     validate_config(config)
-    fill_node_type_min_max_workers(config)
     kinds = config["available_node_types"]
     assert config["head_node_type"] in kinds
     assert sum(kind["max_workers"] for kind in kinds.values()) >= 1
+
+
+def test_a_head_accepts_the_local_file() -> None:
+    """What `ray start --autoscaling-config` does: nothing is completed."""
+    from ray.autoscaler._private.util import fill_node_type_min_max_workers, validate_config
+
+    config = read(CLUSTER / "local.yaml")
+    validate_config(config)
+    fill_node_type_min_max_workers(config)
+    assert config["available_node_types"]["worker"]["max_workers"] == config["max_workers"]
 
 
 def test_an_unknown_key_breaks_rays_schema() -> None:
@@ -60,9 +92,84 @@ def test_an_unknown_key_breaks_rays_schema() -> None:
 
 
 def test_local_cluster_holds_the_default_trial_and_no_trial_on_its_head() -> None:
-    from mtcon_ray.plan import check_cluster
     from mtcon_ray.sweep.cluster import view_of
 
     view = view_of(str(CLUSTER / "local.yaml"))
     assert [k.cpus for k in view.kinds if k.name == "ray.head.default"] == [0]
     assert check_cluster(parse_spec({"name": "default"}), view) == 2
+
+
+@pytest.mark.parametrize(("path", "most"), [(CLOUDS[0], 8), (CLOUDS[1], 8), (REMOTE[2], 3)])
+def test_plan_reads_the_cluster_file(path: Path, most: int) -> None:
+    from mtcon_ray.sweep.cluster import view_of
+
+    view = view_of(str(path))
+    assert check_cluster(parse_spec(GPU_TRIAL), view) == most
+    with pytest.raises(ResourceError, match="must fit some node"):
+        check_cluster(parse_spec({"name": "huge", "resources": {"gpus": 4}}), view)
+
+
+def test_machines_of_unknown_size_are_not_refused(tmp_path: Path) -> None:
+    """As on a head that `ray up` made of a file without our metadata."""
+    from mtcon_ray.sweep.cluster import view_of
+
+    config = {k: v for k, v in prepared(CLUSTER / "on-prem.yaml").items() if k != "metadata"}
+    path = tmp_path / "bootstrap.yaml"
+    path.write_text(yaml.safe_dump(config))
+    assert check_cluster(parse_spec(GPU_TRIAL), view_of(str(path))) is None
+
+
+@pytest.mark.parametrize("path", CLOUDS, ids=name)
+def test_workers_scale_from_none_and_leave_when_idle(path: Path) -> None:
+    config = read(path)
+    workers = {k: v for k, v in config["available_node_types"].items() if k != "head"}
+    assert {kind["min_workers"] for kind in workers.values()} == {0}
+    assert all(kind["resources"]["GPU"] for kind in workers.values())
+    assert 0 < config["idle_timeout_minutes"] <= 10
+    # Ray's own is an hour, longer than a sweep waits for its first trial.
+    assert (
+        "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S=600"
+        in (config["head_start_ray_commands"][1])
+    )
+    assert config["available_node_types"]["head"]["resources"] == {"CPU": 0}
+
+
+@pytest.mark.parametrize("path", REMOTE, ids=name)
+def test_nothing_is_open_without_the_token(path: Path) -> None:
+    config = read(path)
+    starts = config["head_start_ray_commands"] + config["worker_start_ray_commands"]
+    for command in (c for c in starts if "ray start" in c):
+        assert "RAY_AUTH_MODE=token" in command
+        assert "--disable-usage-stats" in command
+    (head,) = (c for c in config["head_start_ray_commands"] if "ray start" in c)
+    assert "--dashboard-host=127.0.0.1" in head
+    assert "--num-cpus=0" in head
+    assert "RAY_JOB_STOP_WAIT_TIME_S=60" in head
+    assert config["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
+    assert config["setup_commands"][0] == "chmod 600 ~/.ray/auth_token"
+
+
+def test_ray_makes_no_open_security_group_on_aws() -> None:
+    """Ray adds ssh from everywhere to a group that it makes, which it does where none is named."""
+    for kind in read(CLUSTER / "aws.yaml")["available_node_types"].values():
+        assert kind["node_config"]["SecurityGroupIds"]
+        assert kind["node_config"]["MetadataOptions"] == {"HttpTokens": "required"}
+
+
+def test_no_gcp_node_is_in_the_open_default_network() -> None:
+    for kind in read(CLUSTER / "gcp.yaml")["available_node_types"].values():
+        (interface,) = kind["node_config"]["networkInterfaces"]
+        assert interface["subnetwork"].endswith("/mtcon-ray")
+
+
+@pytest.mark.parametrize("path", REMOTE, ids=name)
+def test_versions_come_from_the_checkout_alone(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert "pip install" not in text
+    assert "cluster/node_setup.sh" in text
+    setup = (CLUSTER / "node_setup.sh").read_text(encoding="utf-8")
+    assert setup.count("-c constraints.txt") == 2
+    (python,) = re.findall(r"python(3\.\d+)", setup)
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert f"Programming Language :: Python :: {python}" in project["classifiers"]
+    assert f"ARG PYTHON={python}." in (REPOSITORY / "docker" / "Dockerfile").read_text()

@@ -2,10 +2,10 @@
 
 import json
 import logging
-import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ from ray._private.log import generate_logging_config
 from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
 from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
 from ray.autoscaler._private.util import format_readonly_node_type
+from ray.autoscaler.v2.utils import is_autoscaler_v2
 from ray.experimental.internal_kv import _internal_kv_get
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.errors import MtconError, ResourceError
 from mtcon_ray.plan import ClusterView, NodeKind
+from mtcon_ray.sweep.share import marked_job
 from mtcon_ray.tracking.server import quiet_environment
 
 LOCAL = "local"
@@ -66,7 +68,7 @@ def connected_view() -> ClusterView:
     if _scales():
         config = BOOTSTRAP.expanduser()
         if config.exists():
-            return ClusterView(where, _view_of_yaml(config).kinds)
+            return replace(_view_of_yaml(config), where=where)
         anything = NodeKind("a node that the cluster may add", ANY_SIZE, ANY_SIZE, None)
         return ClusterView(where, (anything,))
     sizes: dict[tuple[float, float], int] = {}
@@ -80,7 +82,13 @@ def connected_view() -> ClusterView:
 
 
 def _scales() -> bool:
-    """Whether an autoscaler adds nodes; without one Ray's monitor names nodes by their id."""
+    """Whether an autoscaler adds nodes.
+
+    The second version says that it is there, and no more. With the first, Ray's monitor names
+    nodes by their id where none are added.
+    """
+    if is_autoscaler_v2(fetch_from_server=True):
+        return True
     status = _internal_kv_get(DEBUG_AUTOSCALING_STATUS)
     report = json.loads(status).get("autoscaler_report") if status else None
     fixed = format_readonly_node_type("")
@@ -132,6 +140,7 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
         "log_to_driver": False,
         "configure_logging": False,
         "runtime_env": {"env_vars": dict(environment)},
+        "job_config": marked_job(),
     }
     if address is None:
         options |= {
@@ -190,27 +199,35 @@ def _view_of_yaml(path: Path) -> ClusterView:
 
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-        types = raw["available_node_types"]
-        most = raw.get("max_workers", math.inf)
-        kinds = []
-        for name, kind in types.items():
+        if raw.get("provider", {}).get("type") == "local":
+            return ClusterView(str(path), (_fixed_kind(raw),))
+        most, kinds, heads = raw.get("max_workers"), [], 0
+        for name, kind in raw["available_node_types"].items():
             resources = kind.get("resources", {})
             head = name == raw.get("head_node_type")
-            count = 1 if head else min(kind.get("max_workers", most), most)
-            kinds.append(
-                NodeKind(
-                    name,
-                    float(resources.get("CPU", 0)),
-                    float(resources.get("GPU", 0)),
-                    None if count == math.inf else int(count),
-                )
-            )
+            limits = [n for n in (kind.get("max_workers"), most) if n is not None]
+            count = 1 if head else min(limits, default=None)
+            cpus, gpus = float(resources.get("CPU", 0)), float(resources.get("GPU", 0))
+            kinds.append(NodeKind(name, cpus, gpus, count))
+            heads += bool(head and cpus)
     except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise ResourceError(
             f"--cluster must be a Ray cluster YAML with available_node_types, got {path} "
             f"({error!r})"
         ) from None
-    return ClusterView(str(path), tuple(kinds))
+    return ClusterView(str(path), tuple(kinds), None if most is None else most + heads)
+
+
+def _fixed_kind(raw: dict[str, Any]) -> NodeKind:
+    """The workers of Ray's `local` provider, whose YAML gives addresses and no sizes.
+
+    Ray keeps the section `metadata` as it is; `metadata.worker` says what one worker has.
+    """
+    size = raw.get("metadata", {}).get("worker")
+    if size is None:
+        return NodeKind("a machine of worker_ips", ANY_SIZE, ANY_SIZE, None)
+    count = len(raw["provider"]["worker_ips"])
+    return NodeKind("worker", float(size.get("CPU", 0)), float(size.get("GPU", 0)), count)
 
 
 def _log_to(log: Path) -> logging.Handler:

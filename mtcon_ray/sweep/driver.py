@@ -20,11 +20,11 @@ from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import MtconError
 from mtcon_ray.observer import Observer
 from mtcon_ray.places import log_folder, store_folder
-from mtcon_ray.plan import Plan, make_plan, prepare_root, write_beginnings
+from mtcon_ray.plan import Plan, check_cluster, make_plan, prepare_root, write_beginnings
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.signals import Interrupted, on_signals
-from mtcon_ray.spec import RunSpec, dump_spec
+from mtcon_ray.spec import RunSpec, dump_spec, with_values
 from mtcon_ray.sweep.cluster import check_shared, connected, sweep_environment, view_of
 from mtcon_ray.sweep.folder import choose_folder, claimed
 from mtcon_ray.sweep.gang import Reaper, driver_resources, gang_trial
@@ -32,6 +32,7 @@ from mtcon_ray.sweep.past import ENDS, continued_trials, history, settle
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.scheduler import make_scheduler
 from mtcon_ray.sweep.searcher import StudySearcher
+from mtcon_ray.sweep.share import FairShare
 from mtcon_ray.sweep.stopping import Stop
 from mtcon_ray.sweep.study import (
     REASON,
@@ -176,7 +177,7 @@ class _Sweep:
         searcher = StudySearcher(
             suggester,
             continued,
-            max_concurrent=self.plan.concurrency or 1000,
+            max_concurrent=self._share(),
             stopping=lambda: stop.asked,
             on_start=partial(self._started, record),
             on_end=partial(self._ended, record),
@@ -209,6 +210,10 @@ class _Sweep:
                 verbose=0,
             ),
         ).fit()
+
+    def _share(self) -> FairShare:
+        freely = with_values(self.spec, {"search.max_concurrent": None})
+        return FairShare(check_cluster(freely, view_of(None)), self.plan.concurrency or 1000)
 
     def _trainable(self) -> Any:
         resources = self.spec.resources

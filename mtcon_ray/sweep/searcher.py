@@ -30,7 +30,7 @@ class StudySearcher(Searcher):
         suggester: Suggester,
         continued: list[FrozenTrial],
         *,
-        max_concurrent: int,
+        max_concurrent: Callable[[], int],
         stopping: Callable[[], bool],
         on_start: OnStart,
         on_end: OnEnd,
@@ -51,7 +51,7 @@ class StudySearcher(Searcher):
         """The next trial's configuration, None while enough are running, or FINISHED."""
         if self._stopping():
             return str(Searcher.FINISHED)
-        if len(self._live) >= self._max_concurrent:
+        if len(self._live) >= self._max_concurrent():
             return None
         again = bool(self._continued)
         trial = self._continued.pop(0) if again else self._suggester.next()

@@ -27,7 +27,7 @@ class Sweep:
         self.searcher = StudySearcher(
             Suggester(self.study, spec, 0),
             [],
-            max_concurrent=max_concurrent,
+            max_concurrent=lambda: max_concurrent,
             stopping=lambda: self.stopping,
             on_start=self._start,
             on_end=self._end,

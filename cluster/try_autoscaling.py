@@ -1,0 +1,241 @@
+"""Watch a sweep make a cluster grow from no worker, outlive the loss of one, and shrink again.
+
+Everything runs on this machine, in a folder and on ports of its own; other Rays stay untouched.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import yaml
+
+from mtcon_ray.places import sweep_folder
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SPEC = "experiments/temperature.yaml"
+SMALL = (
+    "data.num_items=600", "views.size=16", "model.encoder.width=8", "train.batch_size=32",
+    "evaluate.bootstrap=20", "search.scheduler={name: none}", "tracking.offline=true",
+    "search.space.method.temperature={grid: [0.1, 0.3, 0.5, 1.0]}", "train.epochs=40",
+)  # fmt: skip
+NAME = "autoscaling"
+IDLE_MINUTES = 0.25
+WAIT_SECONDS = 600
+# The id that Ray's provider of make-believe nodes gives its head.
+HEAD_ID = "f" * 51 + "00000"
+AUTOSCALER = {
+    "RAY_FAKE_CLUSTER": "1",
+    "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+    "RAY_enable_autoscaler_v2": "1",
+    "RAY_CLOUD_INSTANCE_ID": HEAD_ID,
+}
+
+
+class Cluster:
+    """A head that runs no trial, and worker nodes that its autoscaler starts as processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.seen: set[str] = set()
+        self._begin = time.monotonic()
+        self._shown = ""
+        self._gcs, self._dashboard, self._agent = free_ports(3)
+        self._head: subprocess.Popen[bytes] | None = None
+        own = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_"))}
+        self.environment = {
+            **own,
+            "HOME": str(folder),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(REPOSITORY),
+            "RAY_AUTH_MODE": "token",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{self._dashboard}",
+        }
+
+    def start(self) -> None:
+        """Start the head; returns when its dashboard answers."""
+        self._run("ray", "get-auth-token", "--generate")
+        (self.folder / ".ray" / "auth_token").chmod(0o600)
+        with (self.folder / "head.log").open("w") as log:
+            self._head = subprocess.Popen(
+                ["ray", "start", "--head", "--block", "--num-cpus=0", f"--port={self._gcs}",
+                 f"--dashboard-port={self._dashboard}", f"--temp-dir={self.folder}/r",
+                 f"--dashboard-agent-listen-port={self._agent}", "--disable-usage-stats",
+                 f"--autoscaling-config={self._config()}"],
+                env={**self.environment, **AUTOSCALER},
+                stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        self.wait("the head is up", lambda: answers(self._dashboard))
+
+    def submit(self, overrides: list[str]) -> None:
+        """Start the sweep as a job, from this checkout."""
+        words = [word for value in overrides for word in ("--set", value)]
+        self._run(sys.executable, "-m", "mtcon_ray", "submit", SPEC, "--name", NAME,
+                  "--no-follow", *words)  # fmt: skip
+
+    def status(self) -> str:
+        """The sweep's job: running, succeeded, ..."""
+        listed = self._run(sys.executable, "-m", "mtcon_ray", "jobs").splitlines()
+        return next(line.split()[3] for line in listed if line.startswith(NAME))
+
+    def logs(self) -> str:
+        """What the sweep has printed."""
+        return self._run(sys.executable, "-m", "mtcon_ray", "logs", NAME)
+
+    def workers(self) -> dict[str, int]:
+        """Process ids of the worker nodes by a short name of each."""
+        found = {}
+        for pid, words in self._processes():
+            node = next((w for w in words if w.startswith("--node_id=")), HEAD_ID)
+            if Path(words[0]).name == "raylet" and not node.endswith(HEAD_ID):
+                found[f"worker-{int(node[-5:])}"] = pid
+        return found
+
+    def wait(self, text: str, ready: Callable[[], bool]) -> None:
+        """Show the nodes as they come and go until `ready`; then say so."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not ready():
+            self.show()
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{WAIT_SECONDS} s were not enough for: {text}")
+            time.sleep(0.5)
+        self.say(text)
+
+    def show(self) -> None:
+        """The worker nodes, where they changed."""
+        workers = self.workers()
+        self.seen |= set(workers)
+        text = f"{len(workers)} workers {' '.join(sorted(workers))}"
+        if text != self._shown and self._head:
+            self._shown = text
+            self.say(text)
+
+    def say(self, text: str) -> None:
+        """One line, after the seconds since the start."""
+        print(f"{time.monotonic() - self._begin:5.0f} s  {text}", flush=True)
+
+    def stop(self) -> None:
+        """End the head's process group, and whatever else still runs in our folder."""
+        if self._head:
+            os.killpg(self._head.pid, signal.SIGTERM)
+            self._head.wait(60)
+        for pid, _ in self._processes():
+            os.kill(pid, signal.SIGKILL)
+
+    def _processes(self) -> list[tuple[int, list[str]]]:
+        """Processes whose command names the cluster's folder, which nobody else has."""
+        listed = subprocess.run(
+            ["ps", "-axww", "-o", "pid=,args="], capture_output=True, text=True, check=True
+        )
+        lines = [line.split() for line in listed.stdout.splitlines() if f"{self.folder}/r/" in line]
+        return [(int(pid), words) for pid, *words in lines]
+
+    def _config(self) -> Path:
+        """`local.yaml` with our port, and workers that leave sooner."""
+        import ray.util
+
+        config = yaml.safe_load((REPOSITORY / "cluster" / "local.yaml").read_text())
+        config["idle_timeout_minutes"] = IDLE_MINUTES
+        config["provider"]["gcs_address"] = f"{ray.util.get_node_ip_address()}:{self._gcs}"
+        path = self.folder / "cluster.yaml"
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    def _run(self, *command: str) -> str:
+        done = subprocess.run(
+            command, env=self.environment, cwd=REPOSITORY, capture_output=True, text=True
+        )
+        if done.returncode:
+            raise SystemExit(f"{' '.join(command[:4])} failed: {done.stdout}{done.stderr}")
+        return done.stdout
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def answers(port: int) -> bool:
+    """Whether a dashboard answers, be it that it wants a token."""
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/api/version", timeout=5).close()
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def show_all(cluster: Cluster, overrides: list[str], lose: bool) -> None:
+    """From no worker to as many as the trials ask for, less one, and back to none."""
+    cluster.start()
+    cluster.submit(overrides)
+    cluster.say("the sweep is submitted; no worker is there")
+    checkpoints = sweep_folder(cluster.folder / "mtcon-ray", NAME) / "checkpoints"
+    cluster.wait(
+        "two trials train, one on each worker",
+        lambda: len(cluster.workers()) == 2 and len(list(checkpoints.glob("*/last.pt"))) >= 2,
+    )
+    if lose:
+        name, pid = sorted(cluster.workers().items())[0]
+        os.kill(pid, signal.SIGKILL)
+        cluster.say(f"{name} is lost, as a reclaimed spot machine is")
+    ended = Ended(cluster)
+    cluster.wait("the sweep has ended", ended)
+    print(cluster.logs()[-1500:])
+    cluster.wait("no worker is left", lambda: not cluster.workers())
+    cluster.say(f"used in all: {', '.join(sorted(cluster.seen))}; the job {ended.status}")
+    if ended.status != "succeeded":
+        raise SystemExit(1)
+
+
+class Ended:
+    """Whether the sweep's job is over, asked every five seconds."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.status = "running"
+        self._cluster = cluster
+        self._next = 0.0
+
+    def __call__(self) -> bool:
+        if time.monotonic() > self._next:
+            self.status = self._cluster.status()
+            self._next = time.monotonic() + 5
+        return self.status not in ("pending", "running")
+
+
+def main() -> None:
+    """Run it, and remove everything afterwards."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--no-loss", action="store_true", help="lose no worker on the way")
+    parser.add_argument("--keep", action="store_true", help="leave the folder with all results")
+    parser.add_argument("--set", action="append", default=[], help="as `mtcon-ray sweep --set`")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="mtcon-", dir="/tmp"))
+    cluster = Cluster(folder)
+    cluster.say(f"folder {folder}")
+    try:
+        show_all(cluster, [*SMALL, *options.set], not options.no_loss)
+    finally:
+        cluster.stop()
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

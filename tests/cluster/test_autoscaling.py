@@ -1,0 +1,51 @@
+"""A cluster that scales, for real: nodes that come when trials wait, are lost, and go."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.results import load_sweep
+from mtcon_ray.tracking.spool import Spool
+
+pytestmark = [pytest.mark.ray, pytest.mark.soak]
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def tried() -> Iterator[tuple[str, Path]]:
+    """What the command of cluster/README.md shows, and the folder of the sweep that it ran."""
+    done = subprocess.run(
+        ["sh", "cluster/try_autoscaling.sh", "--keep"],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    (folder,) = re.findall(r"folder (/\S+)", done.stdout)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    yield done.stdout, Path(folder)
+    shutil.rmtree(folder)
+
+
+def test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none(
+    tried: tuple[str, Path],
+) -> None:
+    """On a busy machine Ray may give up further workers, which changes nothing of what counts."""
+    shown, folder = tried
+    order = ["no worker is there", "2 workers", "two trials train", "is lost", "1 workers",
+             "2 workers", "the sweep has ended", "no worker is left", "job succeeded"]  # fmt: skip
+    place = 0
+    for text in order:
+        place = shown.find(text, place)
+        assert place >= 0, f"{text!r} is missing in {shown}"
+    sweep = load_sweep(folder / "mtcon-ray" / "sweeps" / "autoscaling")
+    assert [t.status for t in sweep.trials] == ["FINISHED"] * 4
+    for trial in sweep.trials:
+        events = Spool.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
+        epochs = [e["epoch"] for e in events if e["kind"] == "report"]
+        assert epochs == list(range(1, 41)), "an epoch is lost or there twice"
+    lost = list(sweep.folder.glob("tune/attempt-0/*/error.txt"))
+    assert lost, "no trial was on the lost node, to go on elsewhere"
+    left = subprocess.run(["pgrep", "-f", f"{folder}/"], capture_output=True, check=False)
+    assert left.stdout == b"", "processes were left behind"

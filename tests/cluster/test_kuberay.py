@@ -1,0 +1,202 @@
+"""The Kubernetes files: rendered by kustomize, against Kubernetes' schemas and Ray's own reading.
+
+KubeRay's CRDs are in no package registry; what stands around the pods of a RayCluster or RayJob is
+held to the closed list of fields below, whose names are those of KubeRay's API reference.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+FOLDER = Path(__file__).parents[2] / "cluster" / "kuberay"
+REPOSITORY = FOLDER.parents[1]
+KUBERNETES = "1.33"
+WORDS = {"type": "object", "additionalProperties": {"type": "string"}}
+POD = {"type": "object", "required": ["spec"]}
+COUNT = {"type": "integer", "minimum": 0}
+
+
+def closed(required: list[str], **fields: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+AUTOSCALER = closed(
+    ["version", "idleTimeoutSeconds"], version={"enum": ["v1", "v2"]}, idleTimeoutSeconds=COUNT,
+    env={"type": "array"}, securityContext={"type": "object"}, resources={"type": "object"},
+)  # fmt: skip
+HEAD_GROUP = closed(["template", "rayStartParams"], rayStartParams=WORDS, template=POD)
+WORKER_GROUP = closed(
+    ["groupName", "minReplicas", "maxReplicas", "template", "rayStartParams"],
+    groupName={"type": "string"}, priority={"type": "integer"}, replicas=COUNT, minReplicas=COUNT,
+    maxReplicas=COUNT, rayStartParams=WORDS, template=POD,
+)  # fmt: skip
+RAY_CLUSTER = closed(
+    ["headGroupSpec"], rayVersion={"type": "string"}, enableInTreeAutoscaling={"type": "boolean"},
+    authOptions=closed(["mode"], mode={"enum": ["disabled", "token"]}),
+    autoscalerOptions=AUTOSCALER, headGroupSpec=HEAD_GROUP,
+    workerGroupSpecs={"type": "array", "items": WORKER_GROUP},
+)  # fmt: skip
+RAY_JOB = closed(
+    ["entrypoint", "clusterSelector"], entrypoint={"type": "string"}, clusterSelector=WORDS,
+    submissionMode={"enum": ["K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"]},
+    entrypointResources={"type": "string"}, runtimeEnvYAML={"type": "string"},
+)  # fmt: skip
+
+
+@cache
+def rendered() -> tuple[dict[str, Any], ...]:
+    """What `kubectl apply -k` would send."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("needs kubectl, for kustomize; no cluster")
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, check=True
+    )
+    return tuple(yaml.safe_load_all(done.stdout))
+
+
+def only(kind: str, name: str) -> dict[str, Any]:
+    (found,) = (d for d in rendered() if d["kind"] == kind and d["metadata"]["name"] == name)
+    return found
+
+
+def pods() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every pod template, by the name of what holds it."""
+    for document in rendered():
+        spec = document.get("spec", {})
+        if document["kind"] == "RayCluster":
+            yield "head", spec["headGroupSpec"]["template"]
+            for group in spec["workerGroupSpecs"]:
+                yield group["groupName"], group["template"]
+        elif "template" in spec:
+            yield document["metadata"]["name"], spec["template"]
+
+
+def test_kubernetes_own_kinds_fit_its_schemas() -> None:
+    kinds = []
+    for document in rendered():
+        assert document["kind"] == "Namespace" or document["metadata"]["namespace"] == "mtcon-ray"
+        if not document["apiVersion"].startswith("ray.io/"):
+            kubernetes_validate.validate(document, KUBERNETES, strict=True)
+            kinds.append(document["kind"])
+    assert {"StatefulSet", "Deployment", "NetworkPolicy", "PersistentVolumeClaim"} <= set(kinds)
+
+
+def test_pods_of_the_ray_cluster_fit_kubernetes_schema() -> None:
+    """As the template of a Deployment, whose schema has no place for an unknown field."""
+    for name, template in pods():
+        labelled = {**template, "metadata": {"labels": {"app": name}}}
+        labelled["spec"] = {**template["spec"], "restartPolicy": "Always"}
+        document = {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name},
+            "spec": {"selector": {"matchLabels": {"app": name}}, "template": labelled},
+        }
+        kubernetes_validate.validate(document, KUBERNETES, strict=True)
+        broken = {**template["spec"], "restartpolicy": "Never"}
+        document["spec"] = {**document["spec"], "template": {**labelled, "spec": broken}}  # type: ignore[dict-item]
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+def test_ray_kinds_hold_known_fields_alone() -> None:
+    cluster = only("RayCluster", "mtcon-ray")
+    job = yaml.safe_load((FOLDER / "sweep.yaml").read_text(encoding="utf-8"))
+    assert cluster["apiVersion"] == job["apiVersion"] == "ray.io/v1"
+    jsonschema.validate(cluster["spec"], RAY_CLUSTER)
+    jsonschema.validate(job["spec"], RAY_JOB)
+    assert job["spec"]["clusterSelector"] == {"ray.io/cluster": cluster["metadata"]["name"]}
+
+
+@pytest.mark.ray
+def test_ray_reads_its_node_types_from_the_cluster() -> None:
+    """The autoscaler's own translation: a head without CPUs, and spot before on-demand."""
+    from ray.autoscaler._private.kuberay.autoscaling_config import (
+        _generate_available_node_types_from_ray_cr_spec,
+    )
+
+    kinds = _generate_available_node_types_from_ray_cr_spec(only("RayCluster", "mtcon-ray")["spec"])
+    assert kinds["headgroup"]["resources"]["CPU"] == 0
+    for name, priority, most in (("gpu-spot", 10, 8), ("gpu-on-demand", 0, 4)):
+        kind = kinds[name]
+        assert (kind["resources"]["CPU"], kind["resources"]["GPU"]) == (8, 1)
+        assert (kind["min_workers"], kind["max_workers"]) == (0, most)
+        assert kind["priority"] == priority
+
+
+def test_versions_and_images_come_from_one_place() -> None:
+    pins = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    (ray,) = (line.removeprefix("ray==") for line in pins if line.startswith("ray=="))
+    assert only("RayCluster", "mtcon-ray")["spec"]["rayVersion"] == ray
+    images = {c["image"] for _, pod in pods() for c in pod["spec"]["containers"]}
+    assert images == {"REGISTRY-EDIT/mtcon-ray-node:0.1.0", "postgres:16"}
+    import mtcon_ray
+
+    assert mtcon_ray.__version__ in next(i for i in images if "mtcon" in i)
+
+
+def test_no_pod_runs_as_root_or_gains_rights() -> None:
+    names = []
+    for name, template in pods():
+        spec = template["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["runAsUser"] > 0
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert container["resources"]["limits"]["memory"]
+        if name != "head":  # whose autoscaler asks Kubernetes for pods
+            assert spec["automountServiceAccountToken"] is False
+        names.append(name)
+    assert sorted(names) == ["gpu-on-demand", "gpu-spot", "head", "mlflow", "postgres"]
+
+
+def test_secrets_are_referred_to_and_never_written() -> None:
+    assert not [d for d in rendered() if d["kind"] == "Secret"]
+    assert only("RayCluster", "mtcon-ray")["spec"]["authOptions"] == {"mode": "token"}
+    for _, template in pods():
+        for container in template["spec"]["containers"]:
+            for variable in container.get("env", []):
+                secret = variable["name"].endswith(("PASSWORD", "TOKEN", "KEY"))
+                assert ("value" not in variable) or not secret
+
+
+def test_nothing_enters_from_other_namespaces_but_the_operator() -> None:
+    policies = [d["spec"] for d in rendered() if d["kind"] == "NetworkPolicy"]
+    assert any(p["podSelector"] == {} and p["policyTypes"] == ["Ingress"] for p in policies)
+    for policy in policies:
+        for rule in policy["ingress"]:
+            for source in rule["from"]:
+                if "namespaceSelector" in source:
+                    assert source["podSelector"]["matchLabels"] == {
+                        "app.kubernetes.io/name": "kuberay-operator"
+                    }
+    assert not [
+        d for d in rendered() if d["kind"] == "Service" and d["spec"].get("type", "ClusterIP")
+        != "ClusterIP"
+    ] + [d for d in rendered() if d["kind"] == "Ingress"]  # fmt: skip
+
+
+def test_all_pods_of_the_cluster_share_the_root() -> None:
+    assert only("PersistentVolumeClaim", "root")["spec"]["accessModes"] == ["ReadWriteMany"]
+    for name, template in pods():
+        if name in ("head", "gpu-spot", "gpu-on-demand"):
+            (container,) = template["spec"]["containers"]
+            assert {"name": "root", "mountPath": "/data"} in container["volumeMounts"]
+            assert {"name": "HOME", "value": "/data"} in container["env"]

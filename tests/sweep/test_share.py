@@ -1,0 +1,64 @@
+"""Several sweeps on one cluster: a small one is not starved by a large one."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mtcon_ray.results import load_sweep
+from mtcon_ray.sweep.share import share_of
+from tests.sweep.test_jobs import REPOSITORY, SPEC
+
+
+@pytest.mark.parametrize(
+    ("fitting", "sweeps", "most", "share"),
+    [(8, 1, 8, 8), (8, 2, 8, 4), (8, 3, 8, 2), (2, 5, 2, 1), (8, 2, 3, 3), (8, 0, 8, 8)],
+)
+def test_each_sweep_has_its_part_and_at_least_one(
+    fitting: int, sweeps: int, most: int, share: int
+) -> None:
+    assert share_of(fitting, sweeps, most) == share
+
+
+@pytest.mark.ray
+@pytest.mark.soak
+def test_a_small_sweep_runs_beside_a_large_one(
+    tmp_path: Path, home: dict[str, str], head: Callable[[], str]
+) -> None:
+    """The large one has both CPUs when the small one comes, and work for long after it."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "mtcon_ray").symlink_to(REPOSITORY / "mtcon_ray")
+    temperatures = [round(0.1 + i / 20, 2) for i in range(12)]
+    large = {"method.temperature": {"grid": temperatures}}
+    for name, space, epochs in (("large", large, 40), ("small", SPEC["search"]["space"], 2)):  # type: ignore[index]
+        spec = {**SPEC, "name": name, "train": {"epochs": epochs, "batch_size": 32}}
+        spec["search"] = {**SPEC["search"], "space": space}  # type: ignore[dict-item]
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(spec))
+    subprocess.run(
+        ["ray", "get-auth-token", "--generate"], env=home, check=True, capture_output=True
+    )
+    environment = {**home, "RAY_AUTH_MODE": "token", "RAY_API_SERVER_ADDRESS": head()}
+
+    def submit(*arguments: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "mtcon_ray", "submit", *arguments],
+            env={**environment, "PYTHONPATH": str(REPOSITORY)},
+            cwd=folder, capture_output=True, text=True, timeout=400,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+    sweeps = tmp_path / "mtcon-ray" / "sweeps"
+    submit("large.yaml", "--no-follow")
+    deadline = time.monotonic() + 200
+    while len(list(sweeps.glob("large-1/checkpoints/*/last.pt"))) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    submit("small.yaml")
+    assert [t.status for t in load_sweep(sweeps / "small-1").trials] == ["FINISHED"] * 2
+    left = [t for t in load_sweep(sweeps / "large-1").trials if t.status == "FINISHED"]
+    assert len(left) < len(temperatures), "the small sweep had to wait for the large one's end"

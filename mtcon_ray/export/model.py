@@ -59,6 +59,10 @@ def _rounded(sums: Tensor) -> Tensor:
 class EvaluationView(nn.Module):
     """Stored pictures [N, S, S, 3] as the encoder was evaluated on them: [N, 3, size, size]."""
 
+    weight_VS: Tensor
+    mean_C11: Tensor
+    std_C11: Tensor
+
     def __init__(self, stored_size: int, views: ViewsSpec) -> None:
         super().__init__()
         whole = torch.tensor([0]), torch.tensor([stored_size]), torch.tensor([False])
@@ -75,6 +79,9 @@ class EvaluationView(nn.Module):
 
 class Head(nn.Module):
     """A fitted probe: features [N, D] to probabilities, or to a number in the column's own unit."""
+
+    weight_DC: Tensor
+    bias_C: Tensor
 
     def __init__(self, weight_DC: Tensor, bias_C: Tensor, activation: Activation) -> None:
         super().__init__()

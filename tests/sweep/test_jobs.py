@@ -94,7 +94,11 @@ class User:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    output, _ = process.communicate(timeout=200)
+    try:
+        output, _ = process.communicate(timeout=150)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(f"no end: {process.args}: {process.communicate()}") from None
     return process.returncode, output
 
 

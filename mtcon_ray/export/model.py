@@ -22,8 +22,8 @@ ONE = 2**22
 class StoredResize(nn.Module):
     """Pictures of any size, uint8 [N, H, W, 3], as the image store keeps them: [N, S, S, 3].
 
-    Pillow's bilinear `resize` to the bit: columns first, then rows, each rounded to 8 bits, in
-    its fixed point, of which float64 holds every sum exactly.
+    `data.image_files.decode_image` to the bit: Pillow's bilinear `resize` of columns, then of
+    rows, each rounded to 8 bits, in its fixed point, of which float64 holds every sum exactly.
     """
 
     def __init__(self, size: int) -> None:
@@ -47,7 +47,8 @@ def _fixed_weights(source_size: int, size: int, device: torch.device) -> Tensor:
     widest = scale.clamp(min=1.0)
     centre_S1 = (torch.arange(size, dtype=torch.float64, device=device)[:, None] + 0.5) * scale
     pixel_W = torch.arange(source_size, dtype=torch.float64, device=device)
-    weight_SW = (1 - ((pixel_W + 0.5 - centre_S1) / widest).abs()).clamp(min=0)
+    # In Pillow's order of operations: a weight that rounds otherwise changes a pixel.
+    weight_SW = (1 - ((pixel_W - centre_S1 + 0.5) * (1 / widest)).abs()).clamp(min=0)
     weight_SW = weight_SW / weight_SW.sum(dim=1, keepdim=True)
     return (weight_SW * ONE + 0.5).floor()
 

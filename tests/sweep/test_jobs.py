@@ -95,7 +95,7 @@ class User:
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     try:
-        output, _ = process.communicate(timeout=150)
+        output, _ = process.communicate(timeout=300)
     except subprocess.TimeoutExpired:
         process.kill()
         raise AssertionError(f"no end: {process.args}: {process.communicate()}") from None
@@ -103,7 +103,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def wait_for(there: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
-    deadline = time.monotonic() + 150
+    deadline = time.monotonic() + 300
     while not there():
         assert process is None or process.poll() is None, ended(process)
         assert time.monotonic() < deadline

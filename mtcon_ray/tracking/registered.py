@@ -4,8 +4,8 @@ Its files are registered as they are: MLflow's flavour for torch would trace the
 with shapes of its own choosing, and its general one would pickle it.
 """
 
-import time
 from pathlib import Path
+from uuid import uuid4
 
 from mtcon_ray.errors import TrackingError
 from mtcon_ray.tracking.server import open_client
@@ -30,7 +30,7 @@ def register_model(
                 f"the tracking server must hold the run of {sweep}/{trial} to register its model, "
                 f"got none in experiment {experiment!r}; `mtcon-ray track-sync {sweep}` sends it"
             )
-        run_id, place = runs[0].info.run_id, time.strftime("export/%Y%m%d-%H%M%S")
+        run_id, place = runs[0].info.run_id, f"export/{uuid4().hex[:8]}"
         client.log_artifacts(run_id, str(files), place)
         try:
             client.create_registered_model(name)

@@ -98,7 +98,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
         output, _ = process.communicate(timeout=300)
     except subprocess.TimeoutExpired:
         process.kill()
-        raise AssertionError(f"no end: {process.args}: {process.communicate()}") from None
+        raise AssertionError(f"no end of {process.args!r}") from None
     return process.returncode, output
 
 

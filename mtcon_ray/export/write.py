@@ -82,9 +82,10 @@ def export_checkpoint(
 
 def build_model(opened: Opened, probes: dict[str, LabelProbe]) -> ExportedModel:
     """The module, on the CPU, without gradients."""
-    table = opened.dataset.table
-    heads = {label: _head(probe, table) for label, probe in probes.items()}
-    stored_size = opened.dataset.images.shape[1]
+    dataset = opened.dataset
+    labels = (*dataset.tasks, *dataset.held_out)
+    heads = {label: _head(probes[label], dataset.table) for label in labels}
+    stored_size = dataset.images.shape[1]
     model = ExportedModel(opened.network.cpu(), heads, opened.spec.views, stored_size)
     return model.eval().requires_grad_(False)
 
@@ -105,7 +106,7 @@ def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format
     try:
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
-        _save(model, building / facts["model"]["file"], list(facts["labels"]), format)
+        _save(model, building / facts["model"]["file"], format)
         tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
         save_file(tensors, building / "weights.safetensors", {"format": "pt"})
         text = json.dumps(facts, indent=1, ensure_ascii=False)
@@ -118,7 +119,7 @@ def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _save(model: ExportedModel, path: Path, labels: list[str], format: Format) -> None:
+def _save(model: ExportedModel, path: Path, format: Format) -> None:
     size = model.resize.size
     # Sides that differ from each other and from the store's, so that none is taken for another.
     example = torch.zeros(2, size + 3, size + 5, 3, dtype=torch.uint8)
@@ -127,7 +128,7 @@ def _save(model: ExportedModel, path: Path, labels: list[str], format: Format) -
     if format == "pt2":
         torch.export.save(torch.export.export(model, (example,), dynamic_shapes=free), path)
         return
-    names = ["embedding", *(f"labels/{label}" for label in labels)]
+    names = ["embedding", *(f"labels/{name}" for name in model.names)]
     program = torch.onnx.export(
         model, (example,), dynamo=True, dynamic_shapes=free,
         input_names=["images"], output_names=names, verbose=False,

@@ -136,7 +136,8 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
     # A script is a job too; here one that ends, beside the first.
     script = user.begin(
         "submit", "script.py", "--set", "train.epochs=1", "--set", "evaluate.every=1",
-        "--set", "search.space={}", "--set", "search.sampler=random", "--set", "search.num_trials=1",
+        "--set", "search.space={}", "--set", "search.sampler=random",
+        "--set", "search.num_trials=1",
     )  # fmt: skip
 
     # Whoever comes second is refused, by the jobs' list, by the lock, or by the token.

@@ -93,9 +93,7 @@ def _one_space(num_items: int, rounds: int, repeats: int) -> list[tuple[str, ...
         "pytorch-metric-learning": lambda: metric_learning(z_BVD[:, 0], z_BVD[:, 1])
     }
     try:
-        from lightly.loss import (  # type: ignore[import-untyped]
-            NTXentLoss as LightlyLoss,
-        )
+        from lightly.loss import NTXentLoss as LightlyLoss
     except ImportError:
         print("lightly is not installed: its rows are left out", flush=True)
     else:

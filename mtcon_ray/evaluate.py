@@ -2,28 +2,38 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import SpecError
 from mtcon_ray.evaluation import protocol
 from mtcon_ray.local import pick_device
+from mtcon_ray.models.network import Network
 from mtcon_ray.observer import Observer
 from mtcon_ray.places import store_folder
 from mtcon_ray.plan import prepare_root
 from mtcon_ray.run import load_network
-from mtcon_ray.spec import with_values
+from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.training.device import pick_autocast
 
 
-def evaluate_checkpoint(
-    path: Path, *, root: Path, overrides: Iterable[str] = (), observer: Observer
-) -> dict[str, float]:
-    """Test and held-out accuracies of a checkpoint's encoder, by the names of `metrics`.
+class Opened(NamedTuple):
+    """A checkpoint's network on its device, and the data that it is to be measured on."""
 
-    The data are those of the checkpoint's own spec, changed by `a.b=value` overrides; probes
-    are trained anew, so the labels may be others. Raises CheckpointError, SpecError, DataError.
+    spec: RunSpec
+    network: Network
+    dataset: Dataset
+    device: torch.device
+
+
+def open_checkpoint(
+    path: Path, *, root: Path, overrides: Iterable[str] = (), observer: Observer
+) -> Opened:
+    """The network of a checkpoint and its spec's data, changed by `a.b=value` overrides.
+
+    Raises CheckpointError, SpecError, DataError.
     """
     spec, network = load_network(path)
     spec = with_values(spec, dict(map(_parsed, overrides)))
@@ -37,8 +47,22 @@ def evaluate_checkpoint(
         progress=observer.on_store,
     )
     torch.set_num_threads(spec.resources.cpus)
+    return Opened(spec, network.to(device), dataset, device)
+
+
+def evaluate_checkpoint(
+    path: Path, *, root: Path, overrides: Iterable[str] = (), observer: Observer
+) -> dict[str, float]:
+    """Test and held-out accuracies of a checkpoint's encoder, by the names of `metrics`.
+
+    The data are those of the checkpoint's own spec, changed by overrides; probes are trained
+    anew, so the labels may be others. Raises as `open_checkpoint`.
+    """
+    spec, network, dataset, device = open_checkpoint(
+        path, root=root, overrides=overrides, observer=observer
+    )
     return protocol.report(
-        network.to(device),
+        network,
         dataset,
         spec.evaluate,
         spec.views,

@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("plan",),
     ("local", "run"),
     ("calibrate", "evaluate"),
+    ("export",),
     # Above this line: not the core any more.
     ("tracking",),
     ("results",),
@@ -34,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
 )
 LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
-TOP_OF_CORE = LEVEL["evaluate"]
+TOP_OF_CORE = LEVEL["export"]
 HOME_OF = {"ray": "sweep", "optuna": "sweep", "mlflow": "tracking"}
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv"}
 

@@ -1,5 +1,6 @@
-"""Commands for a cluster: submit, jobs, logs, stop."""
+"""Commands for a cluster: submit, resume, jobs, logs, stop."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -8,26 +9,32 @@ from typing import Any
 import click
 
 from mtcon_ray.cli.run_commands import MLFLOW_VARIABLE, name_option
-from mtcon_ray.cli.session import Session, overrides, root, session, spec_file
-from mtcon_ray.errors import SpecError
+from mtcon_ray.cli.session import Session, as_json, overrides, root, session
+from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.places import choose_root
 
+INTERRUPTED = 130
 address_option = click.option(
-    "--address", metavar="URL", help="The cluster's dashboard.  [default: http://127.0.0.1:8265]"
+    "--address", metavar="URL",
+    help="The cluster's dashboard.  [default: RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265]",
+)  # fmt: skip
+follow_option = click.option(
+    "--no-follow", is_flag=True, help="Return at once; `logs -f` shows the rest."
 )
+job_argument = click.argument("job")
 
 
 @click.command()
-@spec_file
+@click.argument("target", metavar="SPEC|SCRIPT", type=click.Path(path_type=Path))
 @overrides
 @name_option
 @root
 @address_option
-@click.option("--no-follow", is_flag=True, help="Return at once; `logs -f` shows the rest.")
+@follow_option
 @session
 def submit(
     session: Session,
-    spec: Path,
+    target: Path,
     overrides: tuple[str, ...],
     name: str | None,
     root: str | None,
@@ -37,53 +44,77 @@ def submit(
     """Run a sweep as a job of a Ray cluster, and follow it; one that was stopped goes on.
 
     Uploads the current folder, which must hold SPEC, less what .gitignore and .rayignore name.
+    A SCRIPT is one that hands its arguments to mtcon_ray, as experiments/*.py do.
     """
-    from mtcon_ray.spec import load_spec
-    from mtcon_ray.sweep.jobs import Jobs, check_upload, check_variables, cluster_dashboard
+    inside = _inside(target)
+    stem, spec_uri, storage = _beginnings(target, overrides)
+    options = [word for override in overrides for word in ("--set", override)]
+    command = [*_program(inside), *options, *(["--root", root] if root else [])]
+    environ = dict(os.environ)
+    return _start(
+        session, address, stem, command, environ,
+        name=name, root=choose_root(root or storage),
+        uri=spec_uri or environ.get(MLFLOW_VARIABLE), follow=not no_follow,
+    )  # fmt: skip
 
-    run_spec = load_spec(spec, overrides)
-    here = Path.cwd()
-    if here not in spec.resolve().parents:
-        raise SpecError(f"{spec} must lie in the folder that is uploaded, got {here}; cd there")
-    where = choose_root(root or run_spec.storage.root)
-    upload = check_upload(here)
-    variables = check_variables(os.environ.get(MLFLOW_VARIABLE))
-    jobs = Jobs(cluster_dashboard(address))
-    command = ["python", "-m", "mtcon_ray", "sweep", str(spec.resolve().relative_to(here))]
-    for override in overrides:
-        command += ["--set", override]
-    job = jobs.submit(
-        run_spec.name,
-        [*command, *(["--root", str(where)] if root else [])],
-        working_dir=here,
-        root=where,
-        name=name,
-        variables=variables,
-    )
-    if not session.quiet:
-        click.echo(f"job {job.id}: {upload.num_files:,} files, {upload.num_bytes / 1e6:.1f} MB")
-        click.echo(f"dashboard: {jobs.address}/#/jobs/{job.id}")
-    return 0 if no_follow else _follow(jobs, job.id)
+
+@click.command()
+@job_argument
+@overrides
+@address_option
+@follow_option
+@session
+def resume(
+    session: Session, job: str, overrides: tuple[str, ...], address: str | None, no_follow: bool
+) -> int:
+    """Go on with the sweep of a JOB that has ended, or with a sweep by its name.
+
+    Spec, changes and tracking are those of its last job; --set search.num_trials=N adds trials.
+    Uploads the current folder, which must hold the spec as `submit` found it.
+    """
+    from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
+
+    last = Jobs(cluster_dashboard(address)).find(job)
+    if not last.command:
+        raise SweepError(
+            f"{job!r} must be a job of `mtcon-ray submit` to be resumed, got one that is none; "
+            "repeat its command with --name NAME --resume"
+        )
+    _inside(Path(last.command[2] if last.command[1] != "-m" else last.command[4]))
+    options = [word for override in overrides for word in ("--set", override)]
+    environ = dict(last.variables) | os.environ
+    return _start(
+        session, address, last.sweep, [*last.command, *options], environ,
+        name=last.sweep, root=choose_root(None),
+        uri=environ.get(MLFLOW_VARIABLE), follow=not no_follow,
+    )  # fmt: skip
 
 
 @click.command()
 @address_option
-def jobs(address: str | None) -> None:
-    """List a cluster's sweeps that were submitted, oldest first."""
+@as_json
+def jobs(address: str | None, as_json: bool) -> None:
+    """List the jobs of a cluster, oldest first."""
     from mtcon_ray.cli.text import duration, table
     from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
 
+    found = Jobs(cluster_dashboard(address)).known()
+    if as_json:
+        keys = ("id", "sweep", "attempt", "status", "start_ms", "end_ms")
+        click.echo(json.dumps([{key: getattr(j, key) for key in keys} for j in found], indent=1))
+        return
     rows = []
-    for job in Jobs(cluster_dashboard(address)).known():
+    for job in found:
         end_ms = job.end_ms or int(time.time() * 1000)
         seconds = (end_ms - job.start_ms) / 1000 if job.start_ms else 0
-        rows.append([job.id, job.sweep, str(job.attempt), job.status.lower(), duration(seconds)])
+        attempt = str(job.attempt or "-")
+        rows.append([job.id, job.sweep or "-", attempt, job.status.lower(), duration(seconds)])
     header = ["job", "sweep", "attempt", "status", "time"]
     click.echo("\n".join(table(header, rows, right=[2, 4])) if rows else "no jobs")
 
 
 @click.command()
-@click.argument("job")
+@job_argument
 @address_option
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
 def logs(job: str, address: str | None, follow: bool) -> int:
@@ -99,24 +130,87 @@ def logs(job: str, address: str | None, follow: bool) -> int:
 
 
 @click.command()
-@click.argument("job")
+@job_argument
 @address_option
 def stop(job: str, address: str | None) -> None:
-    """Stop a JOB, or a sweep's newest, as Ctrl-C does; submit it again to go on."""
+    """Stop a JOB, or a sweep's newest, as Ctrl-C does; `resume` goes on with it."""
     from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
 
     known = Jobs(cluster_dashboard(address))
     found = known.find(job)
-    known.stop(found.id)
-    click.echo(
-        f"stopping {found.id}; to go on: repeat `mtcon-ray submit` with --name {found.sweep}"
-    )
+    if not found.running or not known.stop(found.id):
+        click.echo(f"{found.id} has ended already: {found.status.lower()}")
+        return
+    click.echo(f"stopping {found.id}; to go on: `mtcon-ray resume {found.sweep or found.id}`")
+
+
+def _inside(target: Path) -> Path:
+    """The target's path in the folder that is uploaded."""
+    here = Path.cwd()
+    if not target.is_file():
+        raise SpecError(f"{target} must be a spec or a script, got no such file in {here}")
+    if here not in target.resolve().parents:
+        raise SpecError(f"{target} must lie in the folder that is uploaded, got {here}; cd there")
+    return target.resolve().relative_to(here)
+
+
+def _program(inside: Path) -> list[str]:
+    if inside.suffix == ".py":
+        return ["python", "-u", str(inside)]
+    return ["python", "-m", "mtcon_ray", "sweep", str(inside)]
+
+
+def _beginnings(target: Path, overrides: tuple[str, ...]) -> tuple[str, str | None, str | None]:
+    """Name, tracking URI and root of a spec, which is checked; of a script only its file's name."""
+    from mtcon_ray.spec import load_spec
+
+    if target.suffix == ".py":
+        return target.stem.lower(), None, None
+    spec = load_spec(target, overrides)
+    return spec.name, spec.tracking.uri, spec.storage.root
+
+
+def _start(
+    session: Session,
+    address: str | None,
+    stem: str,
+    command: list[str],
+    environ: dict[str, str],
+    *,
+    name: str | None,
+    root: Path,
+    uri: str | None,
+    follow: bool,
+) -> int:
+    """Submit the command, say where it can be watched, and follow it."""
+    from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
+    from mtcon_ray.sweep.upload import check_upload, job_variables
+    from mtcon_ray.tracking.server import ui_command
+
+    here = Path.cwd()
+    upload, variables = check_upload(here), job_variables(environ, command)
+    known = Jobs(cluster_dashboard(address))
+    job = known.submit(
+        stem, command, working_dir=here, root=root, name=name, variables=variables
+    )  # fmt: skip
+    if session.quiet:
+        click.echo(job.id)
+    else:
+        click.echo(f"job {job.id}: {upload.num_files:,} files, {upload.num_bytes / 1e6:.1f} MB")
+        click.echo(f"dashboard: {known.address}/#/jobs/{job.id}")
+        there = "the head's own; the sweep's last line says how to open it"
+        click.echo(f"MLflow: {ui_command(uri) if uri else there}")
+    return _follow(known, job.id) if follow else 0
 
 
 def _follow(known: Any, job_id: str) -> int:
     try:
         code: int = known.follow(job_id, lambda text: click.echo(text, nl=False))
     except KeyboardInterrupt:
-        click.echo(f"\nthe job goes on; `mtcon-ray stop {job_id}` ends it", err=True)
-        return 0
+        click.echo(
+            f"\n{job_id} goes on; `mtcon-ray logs {job_id} -f` follows it again, "
+            f"`mtcon-ray stop {job_id}` ends it",
+            err=True,
+        )
+        return INTERRUPTED
     return code

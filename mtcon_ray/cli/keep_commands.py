@@ -1,14 +1,78 @@
-"""Commands that keep house: clean, track-sync, completion."""
+"""Commands that keep results and the house: export, clean, track-sync, completion."""
 
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from mtcon_ray.cli.session import Session, name, root, session
-from mtcon_ray.errors import SweepError, TrackingError
-from mtcon_ray.places import SPEC_FILE, choose_root, find_folder, log_folder, store_folder
+from mtcon_ray.cli.session import Session, name, overrides, root, session
+from mtcon_ray.errors import MtconError, SweepError, TrackingError
+from mtcon_ray.places import (
+    SPEC_FILE,
+    checkpoint_folder,
+    choose_root,
+    find_folder,
+    log_folder,
+    store_folder,
+    sweeps_folder,
+)
+
+if TYPE_CHECKING:
+    from mtcon_ray.results import SweepResults
+
+
+@click.command()
+@click.argument("model", metavar="CHECKPOINT|NAME")
+@click.option("--to", required=True, type=click.Path(path_type=Path), help="A new folder.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["pt2", "onnx"]),
+    default="pt2",
+    show_default=True,
+    help="torch.export's, or ONNX (extra `onnx`).",
+)
+@click.option("--register", metavar="NAME", help="Also a version of this model in MLflow.")
+@overrides
+@root
+@session
+def export(
+    session: Session,
+    model: str,
+    to: Path,
+    kind: str,
+    register: str | None,
+    overrides: tuple[str, ...],
+    root: str | None,
+) -> None:
+    """Write a checkpoint's encoder, or a sweep's best, as files that need nothing of this package.
+
+    With it a linear probe of each label, fitted again on the data, resizing and normalisation.
+    """
+    from mtcon_ray.cli.console import Console
+    from mtcon_ray.cli.terminal import Terminal
+    from mtcon_ray.export.write import export_checkpoint
+
+    where = choose_root(root)
+    path, title, sweep = _checkpoint(where, model)
+    if register and sweep is None:
+        raise SweepError(f"--register must go with a sweep's name, got {model!r}")
+    with Console(Terminal.of(), quiet=session.quiet) as console:
+        export_checkpoint(
+            path,
+            to,
+            root=where,
+            format="onnx" if kind == "onnx" else "pt2",
+            title=title,
+            overrides=overrides,
+            observer=console,
+        )
+    click.echo(f"{to}: {', '.join(sorted(entry.name for entry in to.iterdir()))}")
+    if register and sweep is not None:
+        version = _register(to, register, where, sweep)
+        click.echo(f"registered: models:/{register}/{version}")
 
 
 @click.command()
@@ -77,6 +141,34 @@ def completion(context: click.Context, shell: str) -> None:
     assert complete is not None, f"click knows {shell}"
     program = context.find_root().command
     click.echo(complete(program, {}, "mtcon-ray", "_MTCON_RAY_COMPLETE").source())
+
+
+def _checkpoint(root: Path, model: str) -> tuple[Path, str, "SweepResults | None"]:
+    """A checkpoint's path, what to call it, and the sweep whose winner it is."""
+    from mtcon_ray.results import load_sweep
+
+    if Path(model).is_file():
+        return Path(model), Path(model).resolve().parent.name, None
+    folder = find_folder(root, model)
+    if folder.parent != sweeps_folder(root):
+        return folder / "best.pt", folder.name, None
+    results = load_sweep(folder)
+    if results.winner is None:
+        raise MtconError(f"no trial of {model!r} has trained for its full budget yet")
+    return checkpoint_folder(folder, results.winner.name) / "best.pt", folder.name, results
+
+
+def _register(files: Path, name: str, root: Path, sweep: "SweepResults") -> str:
+    from mtcon_ray.tracking.registered import register_model
+    from mtcon_ray.tracking.server import tracking_uri
+
+    assert sweep.winner is not None
+    tracking = sweep.spec.tracking
+    uri = tracking_uri(tracking.uri, os.environ.get("MLFLOW_TRACKING_URI"), root)
+    return register_model(
+        files, name, uri=uri, experiment=tracking.experiment, sweep=sweep.name,
+        trial=sweep.winner.name,
+    )  # fmt: skip
 
 
 def _bytes(path: Path) -> int:

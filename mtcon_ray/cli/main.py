@@ -17,8 +17,8 @@ from typing import Any
 import click
 
 from mtcon_ray import __version__
-from mtcon_ray.cli.job_commands import jobs, logs, stop, submit
-from mtcon_ray.cli.keep_commands import clean, completion, track_sync
+from mtcon_ray.cli.job_commands import jobs, logs, resume, stop, submit
+from mtcon_ray.cli.keep_commands import clean, completion, export, track_sync
 from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, status
 from mtcon_ray.cli.run_commands import compare, sweep, train
 from mtcon_ray.cli.session import Session, verbosity
@@ -83,7 +83,7 @@ def program() -> None:
 
 for command in (
     init, validate, plan, train, sweep, compare, evaluate, report, list_names, status, best,
-    clean, track_sync, submit, jobs, logs, stop, schema, completion,
+    export, clean, track_sync, submit, jobs, logs, stop, resume, schema, completion,
 ):  # fmt: skip
     program.add_command(verbosity(command))
 

@@ -6,13 +6,18 @@ from pathlib import Path
 import click
 
 from mtcon_ray.cli.session import Session, overrides, root, session, spec_file
-from mtcon_ray.places import choose_root, log_folder, run_folder
+from mtcon_ray.errors import SweepError
+from mtcon_ray.places import SPEC_FILE, choose_root, log_folder, run_folder, sweep_folder
 
 MLFLOW_VARIABLE = "MLFLOW_TRACKING_URI"
 name_option = click.option("--name", help="A name of your own.  [default: <spec.name>-<n>]")
 resume_option = click.option(
     "--resume", is_flag=True, help="Go on with --name, or with the newest of this spec."
 )
+continue_option = click.option(
+    "--continue", "goes_on", is_flag=True,
+    help="Start --name, or go on with it where it is there: for whatever starts a sweep again.",
+)  # fmt: skip
 
 
 @click.command()
@@ -63,6 +68,7 @@ def train(
 @overrides
 @name_option
 @resume_option
+@continue_option
 @root
 @session
 def sweep(
@@ -71,6 +77,7 @@ def sweep(
     overrides: tuple[str, ...],
     name: str | None,
     resume: bool,
+    goes_on: bool,
     root: str | None,
 ) -> int:
     """Run a sweep to its end, or go on with one; show the leaderboard."""
@@ -85,11 +92,14 @@ def sweep(
         run_spec = load_spec(spec, overrides)
         where = choose_root(root or run_spec.storage.root)
         session.log_folder = log_folder(where)
+        resume = _is_there(where, name) if goes_on else resume
 
         from mtcon_ray.cli.standings import leaderboard, winner_lines
         from mtcon_ray.sweep.driver import run_sweep
+        from mtcon_ray.sweep.upload import VERSIONS_VARIABLE, check_versions
         from mtcon_ray.tracking.server import tracking_uri, ui_command
 
+        check_versions(os.environ.get(VERSIONS_VARIABLE))
         results = run_sweep(
             run_spec, root=where, name=name, resume=resume, observer=console, environ_uri=uri
         )
@@ -137,3 +147,9 @@ def compare(
     )
     click.echo(f"\n{markdown(rows)}\ntable and picture: {folder}")
     return 0 if all(row.finished for row in rows) else 1
+
+
+def _is_there(root: Path, name: str | None) -> bool:
+    if not name:
+        raise SweepError("--continue must have a --name to start or to go on with, got none")
+    return (sweep_folder(root, name) / SPEC_FILE).exists()

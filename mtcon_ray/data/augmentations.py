@@ -22,15 +22,15 @@ def crop(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int) -> Tensor:
     assert R % B == 0, (R, B)
     top_R, left_R, height_R, width_R = box_R4.to(images.device).unbind(1)
     flip_R = flip_R.to(images.device)
-    rows_RHS = _resampling(top_R, height_R, torch.zeros_like(flip_R), size, S).div_(255)
-    columns_RWS = _resampling(left_R, width_R, flip_R, size, S)
+    rows_RHS = resampling(top_R, height_R, torch.zeros_like(flip_R), size, S).div_(255)
+    columns_RWS = resampling(left_R, width_R, flip_R, size, S)
     image_BSCS = images.transpose(2, 3).contiguous().float()
     x_RHCS = rows_RHS.view(B, -1, S) @ image_BSCS.view(B, S, 3 * S)
     x_RHCW = x_RHCS.view(R, size * 3, S) @ columns_RWS.transpose(1, 2)
     return x_RHCW.view(R, size, 3, size)
 
 
-def _resampling(
+def resampling(
     start_R: Tensor, length_R: Tensor, flip_R: Tensor, size: int, source_size: int
 ) -> Tensor:
     """Weights [R, size, S] of source pixels in each output pixel: antialiased bilinear.

@@ -207,7 +207,10 @@ def decode_image(data: bytes, size: int) -> np.ndarray:
             if image.mode not in EIGHT_BIT:
                 raise UnreadableImageError(f"mode {image.mode} must be 8 bits a channel")
             image.draft("RGB", (2 * size, 2 * size))
-            return np.asarray(_on_white(image).resize((size, size), Image.Resampling.BILINEAR))
+            whole = _on_white(image)
+            # In two calls: which way comes first, and so some rounding, is Pillow's to change.
+            wide = whole.resize((size, whole.height), Image.Resampling.BILINEAR)
+            return np.asarray(wide.resize((size, size), Image.Resampling.BILINEAR))
     except UnreadableImageError:
         raise
     except UnidentifiedImageError:

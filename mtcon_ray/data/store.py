@@ -23,7 +23,7 @@ import numpy as np
 from mtcon_ray.data.sources.base import BadImagesError, DataSource
 from mtcon_ray.errors import DataError, ResourceError
 
-FORMAT = 1
+FORMAT = 2
 ROWS_PER_TASK = 64
 MAX_THREADS = 8
 MAX_SHOWN = 20

@@ -8,6 +8,7 @@ from torch import Tensor
 from mtcon_ray import metrics
 from mtcon_ray.data.batch import UNKNOWN_BIT
 from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.evaluation.average_precision import (
     map_std,
     mean_average_precision,
@@ -15,10 +16,17 @@ from mtcon_ray.evaluation.average_precision import (
 )
 from mtcon_ray.evaluation.bootstrap import bootstrap_std
 from mtcon_ray.evaluation.f_score import best_thresholds, f1_scores
-from mtcon_ray.evaluation.multilabel import train_set_probe
-from mtcon_ray.evaluation.probe import LabelledFeatures, train_probes
-from mtcon_ray.evaluation.regression import r_squared, r_squared_std, train_number_probe
+from mtcon_ray.evaluation.multilabel import SetProbe, train_set_probe
+from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, train_probes
+from mtcon_ray.evaluation.regression import (
+    NumberProbe,
+    r_squared,
+    r_squared_std,
+    train_number_probe,
+)
 from mtcon_ray.evaluation.spec import EvaluateSpec, ProbeSpec
+
+LabelProbe = Probe | SetProbe | NumberProbe
 
 
 @dataclass(frozen=True)
@@ -38,41 +46,52 @@ class Measurement:
 
     def scores(self, dataset: Dataset) -> dict[str, float]:
         """Every label's scores with their deviations, by the names of `metrics`."""
-        table = dataset.table
-        labels = {
+        return self.scores_of(self.probes(dataset.table))
+
+    def probes(self, table: LabelTable) -> dict[str, LabelProbe]:
+        """Every label's probe: softmax (METHODS 12), sigmoids of a set, ridge of a number."""
+        of_kind = {
             kind: [label for label in self.split_of if table.kind_of(label) == kind]
             for kind in metrics.SCORES
         }
-        values: dict[str, float] = {}
-        if labels["classes"]:
-            num_classes = {label: len(table.classes[label]) for label in labels["classes"]}
-            values |= self._of_classes(num_classes)
-        for label in labels["set"]:
-            values |= self._of_set(label)
-        for label in labels["number"]:
-            values |= self._of_number(label)
-        return values
-
-    def _of_classes(self, num_classes: dict[str, int]) -> dict[str, float]:
-        """Top-1 accuracy of softmax probes (METHODS 12)."""
-        train = self.train.of(num_classes)
-        val = None if self.val is None else self.val.of(num_classes)
-        values: dict[str, float] = {}
-        probes = train_probes(train, num_classes, self.recipe, seed=self.seed, val=val)
-        for label, probe in probes.items():
-            correct_N = probe.correct(self.measured.known(label))
-            values |= self._scored(
-                "classes",
-                label,
-                correct_N.double().mean().item(),
-                bootstrap_std(correct_N, self.spec.bootstrap, self.seed),
+        probes: dict[str, LabelProbe] = {}
+        if of_kind["classes"]:
+            num_classes = {label: len(table.classes[label]) for label in of_kind["classes"]}
+            train = self.train.of(num_classes)
+            val = None if self.val is None else self.val.of(num_classes)
+            probes |= train_probes(train, num_classes, self.recipe, seed=self.seed, val=val)
+        for label in of_kind["set"]:
+            recipe, sets = self.recipe, self.spec.label_sets
+            probes[label] = train_set_probe(
+                label, self.train, recipe, sets, seed=self.seed, val=self.val
             )
+        for label in of_kind["number"]:
+            penalties = self.spec.numbers.penalties
+            probes[label] = train_number_probe(label, self.train, penalties, val=self.val)
+        return probes
+
+    def scores_of(self, probes: Mapping[str, LabelProbe]) -> dict[str, float]:
+        """These probes' scores with their deviations, by the names of `metrics`."""
+        values: dict[str, float] = {}
+        for probe in probes.values():
+            match probe:
+                case Probe():
+                    values |= self._of_classes(probe)
+                case SetProbe():
+                    values |= self._of_set(probe)
+                case NumberProbe():
+                    values |= self._of_number(probe)
         return values
 
-    def _of_set(self, label: str) -> dict[str, float]:
-        """Mean average precision of a linear probe; with `val` to choose thresholds by, F1 too."""
-        recipe, sets = self.recipe, self.spec.label_sets
-        probe = train_set_probe(label, self.train, recipe, sets, seed=self.seed, val=self.val)
+    def _of_classes(self, probe: Probe) -> dict[str, float]:
+        """Top-1 accuracy."""
+        correct_N = probe.correct(self.measured.known(probe.label))
+        std = bootstrap_std(correct_N, self.spec.bootstrap, self.seed)
+        return self._scored("classes", probe.label, correct_N.double().mean().item(), std)
+
+    def _of_set(self, probe: SetProbe) -> dict[str, float]:
+        """Mean average precision; with `val` to choose thresholds by, F1 too."""
+        label = probe.label
         bits_NL = self.measured.labels[label]
         is_known_N = (bits_NL != UNKNOWN_BIT).any(dim=1)
         bits_NL = bits_NL[is_known_N]
@@ -95,13 +114,12 @@ class Measurement:
             **{metrics.f1(split, mean, slug): value for mean, value in f1.items()},
         }
 
-    def _of_number(self, label: str) -> dict[str, float]:
-        """R^2 of a ridge regression."""
-        penalties = self.spec.numbers.penalties
-        probe = train_number_probe(label, self.train, penalties, val=self.val)
-        predicted_N, y_N = probe.predictions(self.measured.features), self.measured.labels[label]
+    def _of_number(self, probe: NumberProbe) -> dict[str, float]:
+        """R^2."""
+        predicted_N = probe.predictions(self.measured.features)
+        y_N = self.measured.labels[probe.label]
         std = r_squared_std(predicted_N, y_N, self.spec.bootstrap, self.seed)
-        return self._scored("number", label, r_squared(predicted_N, y_N), std)
+        return self._scored("number", probe.label, r_squared(predicted_N, y_N), std)
 
     def _scored(self, kind: str, label: str, value: float, std: float) -> dict[str, float]:
         split, slug = self.split_of[label], metrics.slug(label)

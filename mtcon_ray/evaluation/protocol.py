@@ -71,12 +71,28 @@ def report(
 
     Raises DataError as `check_labels` does, and DivergedError.
     """
+    return full_measurement(
+        network, dataset, spec, views, device=device, seed=seed, autocast_dtype=autocast_dtype
+    ).scores(dataset)
+
+
+def full_measurement(
+    network: Network,
+    dataset: Dataset,
+    spec: EvaluateSpec,
+    views: ViewsSpec,
+    *,
+    device: torch.device,
+    seed: int,
+    autocast_dtype: torch.dtype | None = None,
+) -> Measurement:
+    """What `report` measures: features of all splits, and how tasks and held-out are probed."""
     labels = (*dataset.tasks, *dataset.held_out)
     rows = full_probe_rows(dataset.table, labels)
     reader = Reader(network, dataset, spec.batch_size, views, device, autocast_dtype)
     train, val, test = (reader.read(rows[split], labels) for split in SPLITS)
     split_of = dict.fromkeys(dataset.tasks, "test") | dict.fromkeys(dataset.held_out, "heldout")
-    return Measurement(train, val, test, split_of, spec.probe, spec, seed).scores(dataset)
+    return Measurement(train, val, test, split_of, spec.probe, spec, seed)
 
 
 def check_labels(

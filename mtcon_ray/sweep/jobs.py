@@ -1,4 +1,4 @@
-"""Sweeps as jobs of a Ray cluster: what is uploaded, how a job is named, followed and stopped.
+"""Sweeps as jobs of a Ray cluster: how a job is named, started, followed and stopped.
 
 Everything goes through Ray's Jobs API; there is no server of ours.
 """
@@ -13,22 +13,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ray._private.runtime_env.packaging import GCS_STORAGE_MAX_SIZE, _dir_travel
+import aiohttp
+import ray
+import requests
+from ray._private.authentication.authentication_token_setup import (
+    maybe_enable_token_auth_if_token_available,
+)
+from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
-from mtcon_ray.errors import MtconError, ResourceError, SweepError
-from mtcon_ray.places import new_name, sweeps_folder
-from mtcon_ray.tracking.server import masked
+from mtcon_ray.errors import MtconError, SweepError, UserError
+from mtcon_ray.places import new_name, sweep_folder, sweeps_folder
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
+ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
 # Ray's own 3 s would cut a checkpoint off.
 STOP_SECONDS = 60
 AGENT_SECONDS = 60
-NUM_LARGEST = 5
+INTERRUPTED = 130
 RUNNING = (JobStatus.PENDING, JobStatus.RUNNING)
 
-
-log = logging.getLogger(__name__)
 # They tell of every step, and of every file that is ignored.
 for chatty in (
     "ray.dashboard.modules.dashboard_sdk",
@@ -36,18 +40,12 @@ for chatty in (
     "ray._private.runtime_env",
 ):
     logging.getLogger(chatty).setLevel(logging.WARNING)
-
-
-class Upload(NamedTuple):
-    """What Ray would send to the cluster of a working directory, before it is packed."""
-
-    num_bytes: int
-    num_files: int
-    largest: tuple[tuple[str, int], ...]
+# It warns of what we ask of it.
+logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
 
 
 class Job(NamedTuple):
-    """One submission of a sweep."""
+    """One submission; `sweep` is empty and `attempt` 0 where `ray job submit` made it."""
 
     id: str
     sweep: str
@@ -55,45 +53,35 @@ class Job(NamedTuple):
     status: str
     start_ms: int | None
     end_ms: int | None
+    command: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
 
-
-def measure_upload(folder: Path) -> Upload:
-    """The folder's files less what .gitignore and .rayignore name, as Ray reads these."""
-    sizes: dict[str, int] = {}
-
-    def see(path: Path) -> None:
-        if path.is_file():
-            sizes[str(path.relative_to(folder))] = path.stat().st_size
-
-    _dir_travel(folder, [], see, include_gitignore=True, logger=log)
-    largest = sorted(sizes.items(), key=lambda item: -item[1])[:NUM_LARGEST]
-    return Upload(sum(sizes.values()), len(sizes), tuple(largest))
-
-
-def check_upload(folder: Path, limit: int = GCS_STORAGE_MAX_SIZE) -> Upload:
-    """Raises ResourceError naming the largest files where Ray would not take them."""
-    upload = measure_upload(folder)
-    if upload.num_bytes > limit:
-        shown = "\n  ".join(f"{size / 1e6:8.1f} MB  {path}" for path, size in upload.largest)
-        raise ResourceError(
-            f"what is uploaded must be at most {limit / 1e6:.3g} MB, got "
-            f"{upload.num_bytes / 1e6:.3g} MB in {upload.num_files:,} files of {folder}:\n"
-            f"  {shown}\n"
-            "name what the job does not need in .rayignore, and data by absolute paths"
-        )
-    return upload
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self.status in RUNNING
 
 
 class Jobs:
-    """The sweeps' jobs of one cluster, by the address of its dashboard.
+    """The jobs of one cluster, by the address of its dashboard.
 
-    Raises MtconError where nobody answers or the token is wrong.
+    Raises MtconError where nobody answers, the token is wrong or Ray is of another version.
     """
 
     def __init__(self, address: str) -> None:
-        self.address = address
+        self.address = checked_address(address)
+        # Ray puts its variables above the argument.
+        os.environ[ADDRESS_VARIABLE] = self.address
+        # A token that is there is sent, unless RAY_AUTH_MODE says otherwise.
+        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
         with self._answered():
-            self._client = JobSubmissionClient(address)
+            self._client = JobSubmissionClient(self.address)
+        there = self._client._server_ray_version
+        if there != ray.__version__:
+            raise UserError(
+                f"the cluster at {self.address} must run Ray {ray.__version__} as this environment "
+                f"does, got {there}; install one constraints.txt on both"
+            )
 
     def submit(
         self,
@@ -105,26 +93,28 @@ class Jobs:
         name: str | None = None,
         variables: dict[str, str] | None = None,
     ) -> Job:
-        """Starts a sweep's next attempt: `command` with its name, resumed if it was there.
+        """Starts a sweep's next attempt: `command` with its name; goes on with one that is there.
 
-        Without a name a new `<stem>-<n>` is taken, which neither the cluster nor the root has.
-        The driver runs on the cluster's head. Raises SweepError while the sweep is running.
+        Without a name a new `<stem>-<n>` is taken, which neither the cluster's jobs nor the root
+        here have; it must be new where it runs, too. The driver runs on the cluster's head.
+        Raises SweepError while the sweep is running.
         """
         known = self.known()
-        name = name or self._new_name(stem, root, known)
+        goes_on = ["--continue"] if name else []
+        name = sweep_folder(root, name or self._new_name(stem, root, known)).name
         before = [job for job in known if job.sweep == name]
-        if any(job.status in RUNNING for job in before):
+        running = next((job.id for job in before if job.running), None)
+        if running:
             raise SweepError(
-                f"sweep {name!r} must not be running to be submitted, got job {before[-1].id} that "
-                f"is; follow it with `mtcon-ray logs {before[-1].id} -f`, or stop it first"
+                f"sweep {name!r} must not be running to be submitted, got job {running} that "
+                f"is; follow it with `mtcon-ray logs {running} -f`, or stop it first"
             )
         attempt = max((job.attempt for job in before), default=0) + 1
-        resume = ["--resume"] if before or (sweeps_folder(root) / name).exists() else []
         with self._answered():
             job_id = self._submit_when_ready(
-                entrypoint=shlex.join([*command, "--name", name, *resume]),
+                entrypoint=shlex.join([*command, "--name", name, *goes_on]),
                 submission_id=f"{name}-{attempt}",
-                metadata={"sweep": name, "attempt": str(attempt)},
+                metadata={"sweep": name, "attempt": str(attempt), "command": shlex.join(command)},
                 runtime_env={
                     "working_dir": str(working_dir),
                     "env_vars": {
@@ -137,10 +127,10 @@ class Jobs:
         return Job(job_id, name, attempt, JobStatus.PENDING, None, None)
 
     def known(self) -> list[Job]:
-        """The cluster's jobs that are sweeps of ours, oldest first."""
+        """The jobs that were submitted to the cluster, oldest first."""
         with self._answered():
             found = self._client.list_jobs()
-        jobs = [job for details in found if (job := _job(details)) is not None]
+        jobs = [_job(details) for details in found if details.submission_id is not None]
         return sorted(jobs, key=lambda job: (job.start_ms or 0, job.attempt))
 
     def find(self, name: str) -> Job:
@@ -158,23 +148,41 @@ class Jobs:
             return self._client.get_job_logs(job_id)
 
     def follow(self, job_id: str, write: Callable[[str], None]) -> int:
-        """Passes on what the job prints until it ends; its exit code."""
+        """Passes on what the job prints until it ends; its exit code, 130 of a stopped one.
+
+        A connection that breaks in between is made anew.
+        """
+        seen = 0
 
         async def tail() -> None:
+            nonlocal seen
+            place = 0
             async for text in self._client.tail_job_logs(job_id):
-                write(text)
+                write(text[max(0, seen - place) :])
+                place += len(text)
+                seen = max(seen, place)
 
-        with self._answered():
-            asyncio.run(tail())
-            details = self._client.get_job_info(job_id)
+        while True:
+            try:
+                asyncio.run(tail())
+            except (RuntimeError, aiohttp.ClientError):
+                time.sleep(1)  # the next question tells whether the cluster is still there
+            with self._answered():
+                details = self._client.get_job_info(job_id)
+            if details.status.is_terminal():
+                write(self.logs(job_id)[seen:])
+                break
         if details.status == JobStatus.SUCCEEDED:
             return 0
-        return details.driver_exit_code or 1
+        return INTERRUPTED if details.status == JobStatus.STOPPED else details.driver_exit_code or 1
 
-    def stop(self, job_id: str) -> None:
-        """Asks the job to end as Ctrl-C would; it has STOP_SECONDS to save its checkpoints."""
+    def stop(self, job_id: str) -> bool:
+        """Asks the job to end as Ctrl-C would; it has STOP_SECONDS to save its checkpoints.
+
+        False where it has ended already.
+        """
         with self._answered():
-            self._client.stop_job(job_id)
+            return self._client.stop_job(job_id)
 
     def _submit_when_ready(self, **request: Any) -> str:
         """The id; a head that has just come up answers before its agent takes jobs."""
@@ -189,8 +197,7 @@ class Jobs:
 
     def _new_name(self, stem: str, root: Path, known: list[Job]) -> str:
         taken = {job.sweep for job in known}
-        name = new_name(sweeps_folder(root), stem)
-        number = int(name.rpartition("-")[2])
+        number = int(new_name(sweeps_folder(root), stem).rpartition("-")[2])
         while f"{stem}-{number}" in taken:
             number += 1
         return f"{stem}-{number}"
@@ -199,46 +206,50 @@ class Jobs:
     def _answered(self) -> Iterator[None]:
         try:
             yield
-        except ConnectionError as error:
+        except AuthenticationError as error:
+            raise UserError(
+                f"the Ray cluster at {self.address} must be given its token, got "
+                f"{str(error).partition(chr(10))[0]}; set RAY_AUTH_MODE=token and put the head's "
+                "token into ~/.ray/auth_token or RAY_AUTH_TOKEN; cluster/README.md says how"
+            ) from None
+        except (ConnectionError, requests.ConnectionError, requests.Timeout):
             raise MtconError(
                 f"no Ray cluster answers at {self.address}; start one as cluster/README.md says, "
-                f"or name its dashboard with --address ({error})"
+                "or name its dashboard with --address"
             ) from None
-        except RuntimeError as error:
-            text = str(error)
-            if "401" in text or "403" in text or "oken" in text:
-                raise MtconError(
-                    f"the Ray cluster at {self.address} wants its token: set RAY_AUTH_MODE=token "
-                    "and give the head's token in RAY_AUTH_TOKEN or ~/.ray/auth_token; "
-                    "cluster/README.md says how"
-                ) from None
-            raise MtconError(f"the Ray cluster at {self.address} refused: {text}") from error
-
-
-def check_variables(uri: str | None) -> dict[str, str]:
-    """What a job is told of the tracking server.
-
-    Raises MtconError for a URI with a password: a job's environment is shown in the dashboard.
-    """
-    if uri is None:
-        return {}
-    if masked(uri) != uri:
-        raise MtconError(
-            "MLFLOW_TRACKING_URI must hold no password to be passed to a job, whose environment "
-            "the dashboard shows; set it where the cluster's head is started"
-        )
-    return {"MLFLOW_TRACKING_URI": uri}
+        except (RuntimeError, requests.RequestException) as error:
+            raise MtconError(f"the Ray cluster at {self.address} refused: {error}") from error
 
 
 def cluster_dashboard(address: str | None) -> str:
     """The dashboard's address: the one given, Ray's variable for it, or this machine's."""
-    return address or os.environ.get("RAY_API_SERVER_ADDRESS") or DEFAULT_ADDRESS
+    return address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
 
 
-def _job(details: JobDetails) -> Job | None:
-    sweep = (details.metadata or {}).get("sweep")
-    if sweep is None or details.submission_id is None:
-        return None
-    attempt = int((details.metadata or {})["attempt"])
-    start, end = details.start_time, details.end_time
-    return Job(details.submission_id, sweep, attempt, details.status, start, end)
+def checked_address(address: str) -> str:
+    """The dashboard's URL; http:// where no scheme is given.
+
+    Raises UserError for any other kind of address, as Ray's client port or GCS.
+    """
+    url = (address if "://" in address else f"http://{address}").rstrip("/")
+    if not url.startswith(("http://", "https://")) or address == "auto":
+        raise UserError(
+            f"--address must be the dashboard's, as http://head:8265, got {address!r}; jobs go "
+            "neither through Ray's client port nor through its GCS"
+        )
+    return url
+
+
+def _job(details: JobDetails) -> Job:
+    metadata = details.metadata or {}
+    variables = (details.runtime_env or {}).get("env_vars", {})
+    return Job(
+        id=str(details.submission_id),
+        sweep=metadata.get("sweep", ""),
+        attempt=int(metadata.get("attempt", 0)),
+        status=details.status,
+        start_ms=details.start_time,
+        end_ms=details.end_time,
+        command=tuple(shlex.split(metadata.get("command", ""))),
+        variables=tuple(variables.items()),
+    )

@@ -1,6 +1,7 @@
 """A user with an empty home folder, and a cluster of their own to submit jobs to."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -58,5 +59,6 @@ def head(home: dict[str, str]) -> Iterator[str]:
 
     yield start  # type: ignore[misc]
     for process in started:
-        os.killpg(process.pid, 15)
+        # Asked kindly it takes half a minute, waiting for agents that wait for it.
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait(60)

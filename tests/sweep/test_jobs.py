@@ -1,117 +1,181 @@
-"""Sweeps as jobs: what is uploaded; a cluster that takes, shows, stops and resumes them."""
+"""Sweeps as jobs: a cluster that takes, shows, stops and resumes them."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from mtcon_ray.errors import MtconError, ResourceError
+from mtcon_ray.errors import MtconError, UserError
 from mtcon_ray.results import load_sweep
-from mtcon_ray.sweep.jobs import Jobs, check_upload, check_variables, measure_upload
+from mtcon_ray.sweep.jobs import Jobs, checked_address
 
 REPOSITORY = Path(__file__).parents[2]
-SPEC = {
+SPEC: dict[str, Any] = {
     "name": "small",
     "data": {"kind": "drawn", "num_items": 300},
     "views": {"size": 16},
     "model": {"encoder": {"name": "small", "width": 8}},
-    "train": {"epochs": 2, "batch_size": 32},
-    "evaluate": {"bootstrap": 20},
+    "train": {"epochs": 5000, "warmup_epochs": 0, "batch_size": 32},
+    "evaluate": {"every": 100, "bootstrap": 20},
     "tracking": {"offline": True},
     "search": {
-        "space": {"method.temperature": {"grid": [0.1, 0.5]}},
+        "space": {"method.temperature": {"grid": [0.1]}},
         "sampler": "grid",
         "scheduler": {"name": "none"},
     },
 }
+SCRIPT = """
+import sys
+from mtcon_ray.cli.main import main
 
-
-def test_what_is_ignored_is_not_uploaded(tmp_path: Path) -> None:
-    for name, size in (("a.py", 10), ("data/big.bin", 1000), ("notes.txt", 20), ("b/c.py", 5)):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"x" * size)
-    (tmp_path / ".gitignore").write_text("data/\n")
-    (tmp_path / ".rayignore").write_text("notes.txt\n")
-    upload = measure_upload(tmp_path)
-    kept = {".gitignore", ".rayignore", "a.py", "b/c.py"}
-    assert {path for path, _ in upload.largest} == kept
-    assert upload.num_files == 4
-    assert upload.num_bytes == 10 + 5 + 6 + 10
-    assert check_upload(tmp_path, limit=31) == upload
-    with pytest.raises(
-        ResourceError, match=r"at most 3e-05 MB, got 3\.1e-05 MB in 4 files"
-    ) as told:
-        check_upload(tmp_path, limit=30)
-    assert "a.py" in str(told.value)
-
-
-def test_a_password_is_not_passed_to_a_job() -> None:
-    assert check_variables(None) == {}
-    plain = "http://mlflow:5000"
-    assert check_variables(plain) == {"MLFLOW_TRACKING_URI": plain}
-    with pytest.raises(MtconError, match="must hold no password") as told:
-        check_variables("postgresql://me:hunter2@host/db")
-    assert "hunter2" not in str(told.value)
+if __name__ == "__main__":
+    main(["sweep", "spec.yaml", *sys.argv[1:]])
+"""
 
 
 @pytest.mark.ray
-def test_nobody_there_is_said() -> None:
-    with pytest.raises(MtconError, match=r"no Ray cluster answers at http://127\.0\.0\.1:9"):
-        Jobs("http://127.0.0.1:9")
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("head:8265", "http://head:8265"),
+        ("http://head:8265/", "http://head:8265"),
+        ("https://ray.example", "https://ray.example"),
+    ],
+)
+def test_an_address_is_a_dashboard(given: str, url: str) -> None:
+    assert checked_address(given) == url
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("given", ["ray://head:10001", "auto", "anyscale://x"])
+def test_other_addresses_are_refused(given: str) -> None:
+    with pytest.raises(UserError, match=r"must be the dashboard's, as http://head:8265"):
+        Jobs(given)
+
+
+@pytest.mark.ray
+def test_nobody_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where Ray's own variable, which it puts above an argument, names another address."""
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:8")
+    with pytest.raises(MtconError, match=r"no Ray cluster answers at http://127\.0\.0\.1:9;"):
+        Jobs("127.0.0.1:9")
+
+
+class User:
+    """Runs the program in a folder with a spec and a script, as a user of a cluster does."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        folder.mkdir()
+        (folder / "mtcon_ray").symlink_to(REPOSITORY / "mtcon_ray")
+        (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
+        (folder / "script.py").write_text(SCRIPT)
+        self.folder = folder
+        self.environment = {**environment, "PYTHONPATH": str(REPOSITORY)}
+
+    def begin(self, *command: str, **variables: str) -> subprocess.Popen[str]:
+        """A command of mtcon-ray that runs beside the test."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "mtcon_ray", *command],
+            env={**self.environment, **variables}, cwd=self.folder, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def run(self, *command: str) -> tuple[int, str]:
+        """Exit code and output."""
+        return ended(self.begin(*command))
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    try:
+        output, _ = process.communicate(timeout=300)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(f"no end of {process.args!r}") from None
+    return process.returncode, output
+
+
+def wait_for(there: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    deadline = time.monotonic() + 300
+    while not there():
+        assert process is None or process.poll() is None, ended(process)
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 @pytest.mark.ray
 def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
     tmp_path: Path, home: dict[str, str], head: Callable[[], str]
 ) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    (folder / "mtcon_ray").symlink_to(REPOSITORY / "mtcon_ray")
-    spec = {**SPEC, "train": {"epochs": 100, "batch_size": 32}}
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
     subprocess.run(
         ["ray", "get-auth-token", "--generate"], env=home, check=True, capture_output=True
     )
     address = head()
-    environment = {**home, "RAY_AUTH_MODE": "token", "RAY_API_SERVER_ADDRESS": address}
+    environment = {**home, "RAY_API_SERVER_ADDRESS": address, "AWS_SECRET_ACCESS_KEY": "canary"}
+    user = User(tmp_path / "work", environment)
     sweep = tmp_path / "mtcon-ray" / "sweeps" / "small-1"
+    last = sweep / "checkpoints" / "trial-0000" / "last.pt"
 
-    def program(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "mtcon_ray", *arguments],
-            env={**environment, "PYTHONPATH": str(REPOSITORY)},
-            cwd=folder, capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
+    # Ctrl-C ends the following alone.
+    following = user.begin("submit", "spec.yaml")
+    wait_for(last.exists, following)
+    following.send_signal(signal.SIGINT)
+    code, printed = ended(following)
+    assert code == 130
+    assert printed.startswith("job small-1-1: ")
+    assert f"dashboard: {address}/#/jobs/small-1-1\nMLflow: " in printed
+    assert "small-1-1 goes on; `mtcon-ray logs small-1-1 -f` follows it again" in printed
 
-    started = program("submit", "spec.yaml", "--no-follow")
-    assert started.returncode == 0, started.stderr
-    assert "job small-1-1: " in started.stdout
-    assert started.stderr == ""
-    deadline = time.monotonic() + 200
-    while not (sweep / "checkpoints" / "trial-0000" / "last.pt").exists():
-        logs = program("logs", "small-1").stdout
-        assert time.monotonic() < deadline, logs
-        assert "error" not in logs, logs
-        time.sleep(1)
-    again = program("submit", "spec.yaml", "--name", "small-1", "--no-follow")
-    assert again.returncode == 2
-    assert "got job small-1-1 that is; follow it with" in again.stderr
-    assert "small-1-1  small-1        1  running" in program("jobs").stdout
+    # A script is a job too; here one that ends, beside the first.
+    script = user.begin(
+        "submit", "script.py", "--set", "train.epochs=1", "--set", "evaluate.every=1",
+        "--set", "search.space={}", "--set", "search.sampler=random",
+        "--set", "search.num_trials=1",
+    )  # fmt: skip
 
-    assert "stopping small-1-1" in program("stop", "small-1").stdout
-    program("logs", "small-1", "-f")
-    (stored,) = {t.status for t in load_sweep(sweep).trials} - {"FINISHED"}
-    assert stored == "INTERRUPTED"
-    assert "stopped by SIGTERM" in program("logs", "small-1").stdout
+    # Whoever comes second is refused, by the jobs' list, by the lock, or by the token.
+    raw = [
+        "ray", "job", "submit", "--address", address, "--working-dir", ".", "--",
+        "python", "-m", "mtcon_ray", "sweep", "spec.yaml", "--name", "small-1", "--continue",
+    ]  # fmt: skip
+    others = [
+        user.begin("submit", "spec.yaml", "--name", "small-1"),
+        subprocess.Popen(
+            raw, env={**environment, "RAY_AUTH_MODE": "token"}, cwd=user.folder, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ),
+        user.begin("jobs", RAY_AUTH_TOKEN="0" * 64),
+    ]  # fmt: skip
+    (code, again), (_, locked), (wrong_code, wrong) = map(ended, others)
+    assert (code, wrong_code) == (2, 2)
+    assert "got job small-1-1 that is; follow it with" in again
+    assert "'small-1' must have one driver at a time" in locked
+    assert "must be given its token, got Authentication failed" in wrong
 
-    done = program("submit", "spec.yaml", "--name", "small-1")
-    assert "job small-1-2: " in done.stdout
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert "winner: trial-" in done.stdout
-    assert {t.status for t in load_sweep(sweep).trials} == {"FINISHED"}
+    both = [user.begin("logs", "small-1", "-f"), user.begin("stop", "small-1")]
+    (code, printed), (_, stopping) = map(ended, both)
+    assert "stopping small-1-1; to go on: `mtcon-ray resume small-1`" in stopping
+    assert code == 130
+    assert "stopped by SIGTERM" in printed
+    assert [t.status for t in load_sweep(sweep).trials] == ["INTERRUPTED"]
+    stopped_at = load_sweep(sweep).trials[0].last_epoch
+
+    assert user.run("resume", "small-1", "--no-follow")[0] == 0
+    wait_for(lambda: load_sweep(sweep).trials[0].last_epoch > stopped_at)
+    code, printed = ended(script)
+    assert code == 0, printed
+    assert printed.startswith("job script-1-1: ")
+    assert "winner: trial-0000" in printed
+    code, printed = user.run("jobs", "--json")
+    found = {job["id"]: job["status"] for job in json.loads(printed) if job["sweep"]}
+    assert found == {"small-1-1": "STOPPED", "script-1-1": "SUCCEEDED", "small-1-2": "RUNNING"}
     assert os.stat(sweep).st_mode & 0o077 == 0
+    written = "".join(p.read_text(errors="replace") for p in sweep.rglob("*") if p.is_file())
+    assert "canary" not in written

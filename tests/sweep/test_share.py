@@ -35,9 +35,9 @@ def test_a_small_sweep_runs_beside_a_large_one(
     (folder / "mtcon_ray").symlink_to(REPOSITORY / "mtcon_ray")
     temperatures = [round(0.1 + i / 20, 2) for i in range(12)]
     large = {"method.temperature": {"grid": temperatures}}
-    for name, space, epochs in (("large", large, 40), ("small", SPEC["search"]["space"], 2)):  # type: ignore[index]
+    for name, space, epochs in (("large", large, 40), ("small", SPEC["search"]["space"], 2)):
         spec = {**SPEC, "name": name, "train": {"epochs": epochs, "batch_size": 32}}
-        spec["search"] = {**SPEC["search"], "space": space}  # type: ignore[dict-item]
+        spec["search"] = {**SPEC["search"], "space": space}
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(spec))
     subprocess.run(
         ["ray", "get-auth-token", "--generate"], env=home, check=True, capture_output=True

@@ -119,9 +119,13 @@ class LabelTable:
 
     def standardised(self, name: str) -> np.ndarray:
         """A column of numbers in deviations from the mean, both of the train split: float64 [N]."""
-        numbers = self.continuous[name]
-        train = numbers[self.rows("train")]
-        return np.asarray((numbers - np.nanmean(train)) / np.nanstd(train))
+        mean, deviation = self.moments(name)
+        return np.asarray((self.continuous[name] - mean) / deviation)
+
+    def moments(self, name: str) -> tuple[float, float]:
+        """Mean and deviation of a column of numbers over the train split."""
+        train = self.continuous[name][self.rows("train")]
+        return float(np.nanmean(train)), float(np.nanstd(train))
 
     def size_of(self, name: str) -> int:
         """Number of classes of a column, of labels in a set, or 1 for a column of numbers."""

@@ -1,0 +1,157 @@
+"""What an exported model is: for programs as plain data, for people as a page of text."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mtcon_ray import metrics
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.spec import PATHS, RunSpec, dump_spec
+
+FORMAT = 1
+# How the training was run, and where on whose machine, is nobody else's concern.
+PRIVATE = ("search", "resources", "tracking", "storage")
+USE = {
+    "model.pt2": """import torch
+model = torch.export.load("model.pt2").module()
+found = model(images)  # found["embedding"], found["labels"][name]""",
+    "model.onnx": """import onnxruntime
+session = onnxruntime.InferenceSession("model.onnx")
+embedding, *labels = session.run(None, {"images": images})""",
+}
+NOTE = {
+    "model.pt2": "Open a `.pt2` only from somebody whom you would let run code: torch's reader may "
+    "run what is in it. `weights.safetensors` runs nothing.",
+    "model.onnx": "Outputs are named `embedding`, then `labels/NAME` in the order of the table.",
+}
+MEANING = {
+    "classes": "probability of each class",
+    "set": "probability of each label",
+    "number": "the number, in the column's own unit",
+}
+
+
+def card(
+    spec: RunSpec,
+    dataset: Dataset,
+    scores: Mapping[str, float],
+    *,
+    title: str,
+    file: str,
+    trained: Mapping[str, Any],
+    versions: Mapping[str, str],
+    program: str,
+) -> dict[str, Any]:
+    """The content of model.json. Paths in the spec are reduced to the files' names."""
+    views = spec.views
+    return {
+        "format": FORMAT,
+        "title": title,
+        "model": {
+            "file": file,
+            "input": "uint8 [N, height, width, 3], RGB, any height and width",
+            "precision": "float32",
+            "encoder": spec.model.encoder.name,
+            "method": spec.method.name,
+            "checkpoint": {"epoch": trained.get("epoch"), "val/accuracy": trained.get("value")},
+        },
+        "preprocessing": {
+            "resize": "bilinear, antialiased, aspect squashed, 8 bits as Pillow; then to `size`",
+            "stored_size": dataset.images.shape[1],
+            "size": views.size,
+            "mean": list(views.mean),
+            "std": list(views.std),
+        },
+        "labels": {name: _label(name, dataset, scores) for name in _names(dataset)},
+        "data": {"fingerprint": dataset.fingerprint, "trained_on": trained["fingerprint"]},
+        "spec": _public(spec),
+        "versions": {"mtcon-ray": program, **versions},
+    }
+
+
+def _names(dataset: Dataset) -> tuple[str, ...]:
+    return (*dataset.tasks, *dataset.held_out)
+
+
+def _label(name: str, dataset: Dataset, scores: Mapping[str, float]) -> dict[str, Any]:
+    table = dataset.table
+    kind = table.kind_of(name)
+    split = "test" if name in dataset.tasks else "heldout"
+    found = metrics.reading(scores, split, metrics.slug(name))
+    return {
+        "kind": kind,
+        "trained": name in dataset.tasks,
+        "output": MEANING[kind],
+        "classes": _classes(table, name),
+        "score": {"name": metrics.SCORES[kind], "test": found.value, "deviation": found.std},
+    }
+
+
+def _classes(table: LabelTable, name: str) -> list[str] | None:
+    classes = (table.classes | table.multi_hot_names).get(name)
+    return None if classes is None else list(classes)
+
+
+def _public(spec: RunSpec) -> dict[str, Any]:
+    sections = {key: value for key, value in dump_spec(spec).items() if key not in PRIVATE}
+    for path in PATHS:
+        *keys, last = path.split(".")
+        section: Any = sections
+        for key in keys:
+            section = section.get(key, {}) if isinstance(section, dict) else {}
+        if isinstance(section, dict) and section.get(last):
+            section[last] = Path(section[last]).name
+    return sections
+
+
+def card_text(facts: Mapping[str, Any]) -> str:
+    """README.md of an exported model."""
+    model, size = facts["model"], facts["preprocessing"]["stored_size"]
+    rows = [_row(name, label) for name, label in facts["labels"].items()]
+    weights = facts["spec"]["model"]["encoder"].get("weights")
+    start = (
+        f" It started from the weights `{weights}`, which have a licence too." if weights else ""
+    )
+    lines = [
+        f"# {facts['title']}",
+        "",
+        f"An image encoder ({model['encoder']}, trained by {model['method']}) with a linear probe "
+        "for each label, exported by mtcon-ray " + facts["versions"]["mtcon-ray"] + ".",
+        "",
+        "```python",
+        USE[model["file"]],
+        "```",
+        "",
+        "`images` is uint8 `[N, height, width, 3]`, RGB, of any size; resizing and normalisation "
+        f"are inside. {NOTE[model['file']]}",
+        "",
+        "| label | trained on | output | classes | score on the test split |",
+        "| --- | --- | --- | --- | --- |",
+        *rows,
+        "",
+        "Names of the classes, in the order of the outputs, stand in `model.json`, with the spec "
+        f"and the data's fingerprint. Scores are of this file's own probes, in float32. A JPEG "
+        f"more than {4 * size} pixels wide and high was decoded at reduced size when it was "
+        f'evaluated; Pillow\'s `image.draft("RGB", ({2 * size}, {2 * size}))` does the same.',
+        "",
+        "The weights were learned from images. Pass them on only as the licences of these images "
+        f"allow.{start}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _row(name: str, label: Mapping[str, Any]) -> str:
+    score = label["score"]
+    shown = "-" if score["test"] is None else f"{score['test']:.3f} ±{score['deviation']:.3f}"
+    count = "-" if label["classes"] is None else str(len(label["classes"]))
+    cells = [
+        json.dumps(name, ensure_ascii=False)[1:-1].replace("|", "\\|"),
+        "yes" if label["trained"] else "no",
+        label["output"],
+        count,
+        f"{score['name']} {shown}",
+    ]
+    return f"| {' | '.join(cells)} |"

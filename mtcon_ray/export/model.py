@@ -1,0 +1,123 @@
+"""An encoder and its probes as one module: pictures in, embedding and what it shows out.
+
+Written in operations that torch.export and ONNX both have, with free numbers of images, rows
+and columns.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from mtcon_ray.data.augmentations import resampling
+from mtcon_ray.data.views import ViewsSpec
+from mtcon_ray.models.network import Network
+
+Activation = Literal["softmax", "sigmoid", "none"]
+# Pillow's fixed point of resampling weights.
+ONE = 2**22
+
+
+class StoredResize(nn.Module):
+    """Pictures of any size, uint8 [N, H, W, 3], as the image store keeps them: [N, S, S, 3].
+
+    `data.image_files.decode_image` to the bit: Pillow's bilinear `resize` of columns, then of
+    rows, each rounded to 8 bits, in its fixed point, of which float64 holds every sum exactly.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Float32 of whole numbers from 0 to 255."""
+        N, H, W, _ = images.shape
+        x_NHWC = images.double()
+        columns_SW = _fixed_weights(W, self.size, images.device)
+        x_NHSC = _rounded(columns_SW @ x_NHWC)
+        rows_SH = _fixed_weights(H, self.size, images.device)
+        x_NSP = _rounded(rows_SH @ x_NHSC.reshape(N, H, self.size * 3))
+        return x_NSP.reshape(N, self.size, self.size, 3).float()
+
+
+def _fixed_weights(source_size: int, size: int, device: torch.device) -> Tensor:
+    """Weights [size, source_size] in units of 1 / ONE, whole numbers in float64."""
+    scale = torch.scalar_tensor(source_size, dtype=torch.float64, device=device) / size
+    widest = scale.clamp(min=1.0)
+    centre_S1 = (torch.arange(size, dtype=torch.float64, device=device)[:, None] + 0.5) * scale
+    pixel_W = torch.arange(source_size, dtype=torch.float64, device=device)
+    # In Pillow's order of operations: a weight that rounds otherwise changes a pixel.
+    weight_SW = (1 - ((pixel_W - centre_S1 + 0.5) * (1 / widest)).abs()).clamp(min=0)
+    weight_SW = weight_SW / weight_SW.sum(dim=1, keepdim=True)
+    return (weight_SW * ONE + 0.5).floor()
+
+
+def _rounded(sums: Tensor) -> Tensor:
+    return ((sums + ONE // 2) / ONE).floor().clamp(0, 255)
+
+
+class EvaluationView(nn.Module):
+    """Stored pictures [N, S, S, 3] as the encoder was evaluated on them: [N, 3, size, size]."""
+
+    weight_VS: Tensor
+    mean_C11: Tensor
+    std_C11: Tensor
+
+    def __init__(self, stored_size: int, views: ViewsSpec) -> None:
+        super().__init__()
+        whole = torch.tensor([0]), torch.tensor([stored_size]), torch.tensor([False])
+        self.register_buffer("weight_VS", resampling(*whole, views.size, stored_size)[0])
+        self.register_buffer("mean_C11", torch.tensor(views.mean)[:, None, None])
+        self.register_buffer("std_C11", torch.tensor(views.std)[:, None, None])
+
+    def forward(self, x_NSSC: Tensor) -> Tensor:
+        """Resized with antialiasing and normalised, float32."""
+        x_NCSS = x_NSSC.permute(0, 3, 1, 2) / 255
+        x_NCVV = self.weight_VS @ x_NCSS @ self.weight_VS.T
+        return (x_NCVV - self.mean_C11) / self.std_C11
+
+
+class Head(nn.Module):
+    """A fitted probe: features [N, D] to probabilities, or to a number in the column's own unit."""
+
+    weight_DC: Tensor
+    bias_C: Tensor
+
+    def __init__(self, weight_DC: Tensor, bias_C: Tensor, activation: Activation) -> None:
+        super().__init__()
+        self.register_buffer("weight_DC", weight_DC.clone())
+        self.register_buffer("bias_C", bias_C.clone())
+        self.activation = activation
+
+    def forward(self, h_ND: Tensor) -> Tensor:
+        """[N, C], in float32."""
+        y_NC = torch.addmm(self.bias_C, h_ND.to(self.weight_DC.dtype), self.weight_DC)
+        if self.activation == "softmax":
+            return y_NC.softmax(dim=1)
+        return y_NC.sigmoid() if self.activation == "sigmoid" else y_NC.float()
+
+
+class ExportedModel(nn.Module):
+    """uint8 [N, H, W, 3] to {"embedding": [N, width], "labels": {name: [N, its size]}}."""
+
+    def __init__(
+        self, network: Network, heads: Mapping[str, Head], views: ViewsSpec, stored_size: int
+    ) -> None:
+        super().__init__()
+        self.resize = StoredResize(stored_size)
+        self.view = EvaluationView(stored_size, views)
+        self.encoder = network.encoder
+        self.projection = None
+        if network.probed is not None:
+            self.projection = network.heads[network.names.index(network.probed)]
+        self.names = tuple(heads)
+        self.heads = nn.ModuleList(heads.values())
+
+    def forward(self, images: Tensor) -> dict[str, Tensor | dict[str, Tensor]]:
+        """What is probed, and each label's probe of it."""
+        h_ND: Tensor = self.encoder(self.view(self.resize(images)))
+        if self.projection is not None:
+            h_ND = self.projection(h_ND)
+        labels = {name: head(h_ND) for name, head in zip(self.names, self.heads, strict=True)}
+        return {"embedding": h_ND, "labels": labels}

@@ -1,0 +1,148 @@
+"""A trained encoder as a folder of files that need nothing of this package.
+
+model.pt2 or model.onnx   pictures in, embedding and every label's probabilities out
+weights.safetensors       the same parameters by name, for any other framework
+model.json                classes, preprocessing, scores, spec, data fingerprint
+README.md                 the same for people, and how to load it
+"""
+
+import json
+import os
+import platform
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors.torch import save_file
+from torch.export import Dim
+
+from mtcon_ray import __version__
+from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.errors import ResourceError, UserError
+from mtcon_ray.evaluate import Opened, open_checkpoint
+from mtcon_ray.evaluation import protocol
+from mtcon_ray.evaluation.measures import LabelProbe
+from mtcon_ray.evaluation.regression import NumberProbe
+from mtcon_ray.export.card import card, card_text
+from mtcon_ray.export.model import ExportedModel, Head
+from mtcon_ray.observer import Observer
+from mtcon_ray.training import checkpoint
+
+Format = Literal["pt2", "onnx"]
+MAX_IMAGES, MAX_SIDE = 2**20, 2**16
+
+
+def export_checkpoint(
+    path: Path,
+    to: Path,
+    *,
+    root: Path,
+    format: Format = "pt2",
+    title: str | None = None,
+    overrides: Iterable[str] = (),
+    observer: Observer,
+) -> dict[str, Any]:
+    """Writes the folder `to`, whole or not at all; returns what its model.json holds.
+
+    Probes of all tasks and held-out labels are fitted as for the reported scores, but in
+    float32, as the exported model computes. Raises UserError where the folder is there, as
+    `evaluate.open_checkpoint` does, and where the extra `onnx` is missing.
+    """
+    if to.exists():
+        raise UserError(f"--to must name a folder that is not there yet, got {to}")
+    if format == "onnx":
+        _check_onnx()
+    opened = open_checkpoint(path, root=root, overrides=overrides, observer=observer)
+    observer.on_note("fitting a probe for each label")
+    measurement = protocol.full_measurement(
+        opened.network,
+        opened.dataset,
+        opened.spec.evaluate,
+        opened.spec.views,
+        device=opened.device,
+        seed=opened.spec.seed,
+    )
+    probes = measurement.probes(opened.dataset.table)
+    saved = checkpoint.load(path)
+    facts = card(
+        opened.spec,
+        opened.dataset,
+        measurement.scores_of(probes),
+        title=title or path.stem,
+        file=f"model.{format}",
+        trained={key: saved[key] for key in ("fingerprint", "epoch", "value") if key in saved},
+        versions={"python": platform.python_version(), "torch": torch.__version__},
+        program=__version__,
+    )
+    _write(build_model(opened, probes), facts, to, format)
+    return facts
+
+
+def build_model(opened: Opened, probes: dict[str, LabelProbe]) -> ExportedModel:
+    """The module, on the CPU, without gradients."""
+    dataset = opened.dataset
+    labels = (*dataset.tasks, *dataset.held_out)
+    heads = {label: _head(probes[label], dataset.table) for label in labels}
+    stored_size = dataset.images.shape[1]
+    model = ExportedModel(opened.network.cpu(), heads, opened.spec.views, stored_size)
+    return model.eval().requires_grad_(False)
+
+
+def _head(probe: LabelProbe, table: LabelTable) -> Head:
+    if isinstance(probe, NumberProbe):
+        mean, deviation = table.moments(probe.label)
+        weight_D1 = (probe.weight * deviation)[:, None]
+        return Head(weight_D1.cpu(), (probe.offset * deviation + mean).cpu(), "none")
+    activation: Literal["softmax", "sigmoid"] = (
+        "softmax" if table.kind_of(probe.label) == "classes" else "sigmoid"
+    )
+    return Head(probe.weight[:-1].cpu(), probe.weight[-1].cpu(), activation)
+
+
+def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format) -> None:
+    building = to.with_name(f".{to.name}.partial")
+    try:
+        shutil.rmtree(building, ignore_errors=True)
+        building.mkdir(parents=True)
+        _save(model, building / facts["model"]["file"], format)
+        tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+        save_file(tensors, building / "weights.safetensors", {"format": "pt"})
+        text = json.dumps(facts, indent=1, ensure_ascii=False)
+        (building / "model.json").write_text(text + "\n", encoding="utf-8")
+        (building / "README.md").write_text(card_text(facts), encoding="utf-8")
+        os.rename(building, to)
+    except OSError as error:
+        raise ResourceError(f"{to} must be writable, got {error}; choose another --to") from None
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _save(model: ExportedModel, path: Path, format: Format) -> None:
+    size = model.resize.size
+    # Sides that differ from each other and from the store's, so that none is taken for another.
+    example = torch.zeros(2, size + 3, size + 5, 3, dtype=torch.uint8)
+    sides = {1: Dim("H", min=1, max=MAX_SIDE), 2: Dim("W", min=1, max=MAX_SIDE)}
+    free = ({0: Dim("N", min=1, max=MAX_IMAGES), **sides},)
+    if format == "pt2":
+        torch.export.save(torch.export.export(model, (example,), dynamic_shapes=free), path)
+        return
+    names = ["embedding", *(f"labels/{name}" for name in model.names)]
+    program = torch.onnx.export(
+        model, (example,), dynamo=True, dynamic_shapes=free,
+        input_names=["images"], output_names=names, verbose=False,
+    )  # fmt: skip
+    assert program is not None
+    program.save(path)
+
+
+def _check_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            f"--format onnx must have the package {error.name}, got none; install "
+            "'mtcon-ray[onnx]', or take --format pt2"
+        ) from None

@@ -1,0 +1,86 @@
+"""The exported module computes what our own evaluation does, on pictures of any size."""
+
+import tarfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mtcon_ray.data.image_files import decode_image
+from mtcon_ray.data.views import ViewsSpec, evaluation_views
+from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.export.model import EvaluationView, ExportedModel, Head, StoredResize
+from mtcon_ray.methods import METHODS
+from mtcon_ray.models.network import build_network
+from mtcon_ray.spec import parse_spec
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "size"),
+    [(50, 40, 50), (37, 61, 40), (500, 333, 80), (20, 13, 80), (1, 1, 16), (301, 203, 37)],
+)
+def test_resizing_is_pillows_to_the_bit(height: int, width: int, size: int) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    wide = Image.fromarray(pixels).resize((size, height), Image.Resampling.BILINEAR)
+    resized = wide.resize((size, size), Image.Resampling.BILINEAR)
+    ours = StoredResize(size)(torch.from_numpy(pixels)[None])[0]
+    assert np.array_equal(ours.numpy(), np.asarray(resized))
+
+
+def test_photographs_are_resized_as_they_were_stored(photos: Path) -> None:
+    with tarfile.open(photos / "fashion_shoes" / "images.tar.gz") as tar:
+        members = [m for _, m in zip(range(9), tar, strict=False) if m.isreg()]
+        files = [tar.extractfile(member) for member in members]
+        contents = [file.read() for file in files if file]
+    assert contents
+    for data in contents:
+        image = Image.open(BytesIO(data))
+        image.draft("RGB", (100, 100))
+        pixels = torch.from_numpy(np.array(image.convert("RGB")))
+        ours = StoredResize(50)(pixels[None])[0].numpy()
+        assert np.array_equal(ours, decode_image(data, 50))
+
+
+def test_the_view_is_that_of_the_evaluation() -> None:
+    views = ViewsSpec(size=24)
+    images = torch.randint(0, 256, (5, 30, 30, 3), dtype=torch.uint8)
+    torch.testing.assert_close(
+        EvaluationView(30, views)(images.float()), evaluation_views(images, views),
+        rtol=0, atol=1e-5,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("encoder", "method"),
+    [
+        ({"name": "small", "width": 4}, {"name": "mtcon"}),
+        ({"name": "resnet18"}, {"name": "moco"}),
+        ({"name": "vit"}, {"name": "can"}),
+        ({"name": "small", "width": 4}, {"name": "csn", "probed": "embedding"}),
+    ],
+    ids=str,
+)
+def test_the_embedding_is_what_is_probed(
+    encoder: dict[str, object], method: dict[str, object]
+) -> None:
+    spec = parse_spec(
+        {"name": "a", "views": {"size": 32}, "model": {"encoder": encoder}, "method": method}
+    )
+    sizes = dict.fromkeys(spec.data.tasks, 3)
+    made = METHODS[spec.method.name](spec.method, spec.problem(sizes))
+    network = build_network(spec.model, made.make_network, 0)
+    images = np.random.default_rng(0).integers(0, 256, (6, 40, 40, 3), dtype=np.uint8)
+    expected = extract_features(
+        network, images, np.arange(6), spec.views, batch_size=4, device=torch.device("cpu")
+    )
+    width = expected.shape[1]
+    heads = {"a label": Head(torch.randn(width, 3), torch.randn(3), "softmax")}
+    model = ExportedModel(network, heads, spec.views, 40).eval()
+    with torch.inference_mode():
+        found = model(torch.from_numpy(images))
+    torch.testing.assert_close(found["embedding"], expected, rtol=1e-5, atol=1e-5)
+    total = found["labels"]["a label"].sum(dim=1)
+    torch.testing.assert_close(total, torch.ones(6))

@@ -1,0 +1,154 @@
+"""An exported folder: whole, loadable without this package, equal to our own evaluation."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mtcon_ray.errors import CheckpointError, UserError
+from mtcon_ray.evaluate import Opened, open_checkpoint
+from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.evaluation.multilabel import SetProbe
+from mtcon_ray.evaluation.probe import Probe
+from mtcon_ray.evaluation.protocol import full_measurement
+from mtcon_ray.evaluation.regression import NumberProbe
+from mtcon_ray.export.write import export_checkpoint
+from mtcon_ray.observer import Observer
+from mtcon_ray.single import train_run
+from mtcon_ray.spec import parse_spec
+
+Found = dict[str, np.ndarray]
+
+READ_PT2 = """
+import sys, numpy, torch
+model = torch.export.load(sys.argv[1] + "/model.pt2").module()
+found = model(torch.from_numpy(numpy.load(sys.argv[2])))
+assert not [name for name in sys.modules if name.startswith("mtcon_ray")]
+numpy.savez(sys.argv[3], embedding=found["embedding"], **found["labels"])
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds one short training on classes, a set and a number."""
+    root = tmp_path_factory.mktemp("root")
+    data = {"kind": "drawn", "num_items": 150, "tasks": ["shape", "attributes", "size"]}
+    spec = {
+        "name": "mine",
+        "data": data,
+        "views": {"size": 16},
+        "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
+        "train": {"epochs": 2, "batch_size": 16},
+        "evaluate": {"bootstrap": 20, "every": 2},
+        "tracking": {"offline": True, "uri": "http://canary:5000"},
+    }
+    train_run(parse_spec(spec), root=root, observer=Observer())
+    return root
+
+
+def export(root: Path, to: Path, **options: Any) -> dict[str, Any]:
+    best = root / "runs" / "mine-1" / "best.pt"
+    return export_checkpoint(best, to, root=root, observer=Observer(), **options)
+
+
+def read_pt2(folder: Path, images: np.ndarray, tmp_path: Path) -> Found:
+    """By a process that has torch and numpy, and warnings as errors."""
+    np.save(tmp_path / "images.npy", images)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", READ_PT2,
+         str(folder), str(tmp_path / "images.npy"), str(tmp_path / "found.npz")],
+        cwd=tmp_path, env={"PATH": "", "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return dict(np.load(tmp_path / "found.npz"))
+
+
+def read_onnx(folder: Path, images: np.ndarray, tmp_path: Path) -> Found:
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(folder / "model.onnx")
+    names = [output.name.removeprefix("labels/") for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, {"images": images}), strict=True))
+
+
+def own_values(opened: Opened, features_ND: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What our own evaluation's probes make of features."""
+    table = opened.dataset.table
+    probes = full_measurement(
+        opened.network, opened.dataset, opened.spec.evaluate, opened.spec.views,
+        device=opened.device, seed=opened.spec.seed,
+    ).probes(table)  # fmt: skip
+    values: dict[str, torch.Tensor] = {}
+    for label, probe in probes.items():
+        match probe:
+            case NumberProbe():
+                mean, deviation = table.moments(label)
+                values[label] = probe.predictions(features_ND)[:, None] * deviation + mean
+            case SetProbe():
+                values[label] = probe.scores(features_ND).sigmoid()
+            case Probe(weight=weight):
+                logits_NC = torch.addmm(weight[-1], features_ND, weight[:-1])
+                values[label] = logits_NC.softmax(dim=1)
+    return values
+
+
+@pytest.mark.parametrize(("kind", "read"), [("pt2", read_pt2), ("onnx", read_onnx)])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:onnxscript.*")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.onnx.*")
+def test_what_is_exported_is_what_was_evaluated(
+    root: Path, tmp_path: Path, kind: Any, read: Callable[[Path, np.ndarray, Path], Found]
+) -> None:
+    facts = export(root, tmp_path / "out", format=kind, title="mine-1")
+    opened = open_checkpoint(root / "runs" / "mine-1" / "best.pt", root=root, observer=Observer())
+    rows = opened.dataset.table.rows("test")
+    images = np.array(opened.dataset.images[rows])
+    found = read(tmp_path / "out", images, tmp_path)
+    expected = extract_features(
+        opened.network, images, np.arange(len(rows)), opened.spec.views,
+        batch_size=64, device=opened.device,
+    )  # fmt: skip
+    largest = expected.abs().max().item()
+    np.testing.assert_allclose(found["embedding"], expected, rtol=0, atol=1e-5 * largest)
+    for label, values in own_values(opened, expected).items():
+        np.testing.assert_allclose(found[label], values, rtol=0, atol=1e-5, err_msg=label)
+    right = found["tilt"].argmax(1) == opened.dataset.table.labels["tilt"][rows]
+    assert right.mean() == pytest.approx(facts["labels"]["tilt"]["score"]["test"])
+    assert list(facts["labels"]) == ["shape", "attributes", "size", "tilt"]
+    assert facts["data"]["fingerprint"] == facts["data"]["trained_on"]
+
+
+def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(root: Path, tmp_path: Path) -> None:
+    export(root, tmp_path / "out", title="mine-1")
+    names = ["README.md", "model.json", "model.pt2", "weights.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
+    text = (tmp_path / "out" / "model.json").read_text()
+    facts = json.loads(text)
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert str(root) not in text + page
+    assert "canary" not in text + page
+    assert facts["labels"]["shape"]["classes"] == list(opened_classes(root))
+    assert "| size | yes | the number, in the column's own unit | - | r2 " in page
+    weights = load_file(tmp_path / "out" / "weights.safetensors")
+    assert weights["heads.0.weight_DC"].shape == (32, len(facts["labels"]["shape"]["classes"]))
+    with pytest.raises(UserError, match="must name a folder that is not there yet"):
+        export(root, tmp_path / "out")
+
+
+def opened_classes(root: Path) -> tuple[str, ...]:
+    best = root / "runs" / "mine-1" / "best.pt"
+    return open_checkpoint(best, root=root, observer=Observer()).dataset.table.classes["shape"]
+
+
+def test_nothing_is_left_of_an_export_that_fails(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="must exist"):
+        export_checkpoint(tmp_path / "none.pt", tmp_path / "out", root=root, observer=Observer())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="must be writable"):
+        export(root, tmp_path / "file" / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -1,0 +1,64 @@
+"""What a job takes along: files, variables, versions; and what must stay here."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.errors import ResourceError, UserError
+from mtcon_ray.sweep.upload import (
+    VERSIONS_VARIABLE,
+    check_upload,
+    check_versions,
+    job_variables,
+    measure_upload,
+    versions,
+)
+
+
+def test_what_is_ignored_is_not_uploaded(tmp_path: Path) -> None:
+    files = {"a.py": 10, "data/big.bin": 1000, "notes.txt": 20, "b/c.py": 5, ".venv/x": 900}
+    for name, size in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x" * size)
+    (tmp_path / ".gitignore").write_text("data/\n")
+    (tmp_path / ".rayignore").write_text("notes.txt\n")
+    upload = measure_upload(tmp_path)
+    kept = {".gitignore", ".rayignore", "a.py", "b/c.py"}
+    assert {path for path, _ in upload.largest} == kept
+    assert upload.num_files == 4
+    assert upload.num_bytes == 10 + 5 + 6 + 10
+    assert check_upload(tmp_path, limit=31) == upload
+    with pytest.raises(
+        ResourceError, match=r"at most 3e-05 MB, got 3\.1e-05 MB in 4 files"
+    ) as told:
+        check_upload(tmp_path, limit=30)
+    assert "a.py" in str(told.value)
+
+
+def test_tracking_is_passed_to_a_job_and_no_key() -> None:
+    environ = {"MLFLOW_TRACKING_URI": "http://mlflow:5000", "AWS_SECRET_ACCESS_KEY": "canary"}
+    found = job_variables(environ, ["python", "a.py"])
+    assert found.pop(VERSIONS_VARIABLE) == json.dumps(versions())
+    assert found == {"MLFLOW_TRACKING_URI": "http://mlflow:5000"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "command"),
+    [
+        ({"MLFLOW_TRACKING_URI": "postgresql://me:hunter2@host/db"}, []),
+        ({}, ["python", "a.py", "--set", "tracking.uri=http://me:hunter2@host"]),
+    ],
+)
+def test_a_password_is_refused(environ: dict[str, str], command: list[str]) -> None:
+    with pytest.raises(UserError, match="must hold no password") as told:
+        job_variables(environ, command)
+    assert "hunter2" not in str(told.value)
+
+
+def test_a_job_finds_the_versions_of_whoever_submitted_it() -> None:
+    check_versions(None)
+    check_versions(json.dumps(versions()))
+    asked = versions() | {"torch": "1.0.0"}
+    with pytest.raises(UserError, match=rf"got torch {versions()['torch']}, not 1\.0\.0; install"):
+        check_versions(json.dumps(asked))

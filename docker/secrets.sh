@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Makes the secrets of compose.yaml in a folder (docker/secrets by default); keeps what is there.
+set -euo pipefail
+
+folder=${1:-$(dirname "$0")/secrets}
+# Nobody else enters the folder; in it the files stay readable, since a container's user is not you.
+mkdir -p "$folder"
+chmod 700 "$folder"
+umask 022
+
+random() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }
+make() { # NAME: the content comes from standard input
+    [[ -e $folder/$1 ]] || {
+        cat >"$folder/.new" && mv "$folder/.new" "$folder/$1"
+    }
+}
+
+random | make ray_token
+random | make postgres_password
+# The same keys twice: as the server reads them, and as its client does.
+if [[ ! -e $folder/s3_server.json || ! -e $folder/s3_client ]]; then
+    access=$(random) secret=$(random)
+    rm -f "$folder/s3_server.json" "$folder/s3_client"
+    printf '{"identities": [{"name": "mlflow", "credentials": [{"accessKey": "%s", "secretKey": "%s"}], "actions": ["Admin"]}]}\n' \
+        "$access" "$secret" | make s3_server.json
+    printf '[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n' \
+        "$access" "$secret" | make s3_client
+fi

@@ -67,7 +67,7 @@ class Sweep:
         client = MlflowClient(self.uri)
         experiment = client.get_experiment_by_name(self.experiment)
         assert experiment is not None
-        runs = client.search_runs([experiment.experiment_id])
+        runs = list(client.search_runs([experiment.experiment_id]))
         title = self.folder.name if name == "parent" else name
         if sweep:
             runs = [r for r in runs if r.data.tags["mtcon.sweep"] == sweep]

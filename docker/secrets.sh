@@ -9,20 +9,22 @@ chmod 700 "$folder"
 umask 022
 
 random() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }
-make() { # NAME: the content comes from standard input
+make() { # NAME CONTENT: in one step, and never over a secret that is in use
     [[ -e $folder/$1 ]] || {
-        cat >"$folder/.new" && mv "$folder/.new" "$folder/$1"
+        printf '%s' "$2" >"$folder/.new" && mv "$folder/.new" "$folder/$1"
     }
 }
 
-random | make ray_token
-random | make postgres_password
+make ray_token "$(random)"
+make postgres_password "$(random)"
 # The same keys twice: as the server reads them, and as its client does.
 if [[ ! -e $folder/s3_server.json || ! -e $folder/s3_client ]]; then
     access=$(random) secret=$(random)
     rm -f "$folder/s3_server.json" "$folder/s3_client"
-    printf '{"identities": [{"name": "mlflow", "credentials": [{"accessKey": "%s", "secretKey": "%s"}], "actions": ["Admin"]}]}\n' \
-        "$access" "$secret" | make s3_server.json
-    printf '[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n' \
-        "$access" "$secret" | make s3_client
+    make s3_server.json "{\"identities\": [{\"name\": \"mlflow\", \"actions\": [\"Admin\"], \
+        \"credentials\": [{\"accessKey\": \"$access\", \"secretKey\": \"$secret\"}]}]}"
+    make s3_client "[default]
+aws_access_key_id = $access
+aws_secret_access_key = $secret
+"
 fi

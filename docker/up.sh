@@ -4,4 +4,6 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 "$here/secrets.sh"
-exec docker compose -f "$here/compose.yaml" up --build --detach --wait "$@"
+# COMPOSE_FILE adds files, such as compose.gpu.yaml.
+export COMPOSE_FILE=${COMPOSE_FILE:-$here/compose.yaml}
+exec docker compose up --build --detach --wait "$@"

@@ -40,7 +40,7 @@ def test_docker_compose_itself_takes_the_files() -> None:
     """Where its command is there; no engine is asked."""
     if not shutil.which("docker") or run("docker", "compose", "version").returncode:
         pytest.skip("no `docker compose` here")
-    files = ["-f", DOCKER / "compose.yaml", "-f", DOCKER / "compose.gpu.yaml"]
+    files = ["-f", str(DOCKER / "compose.yaml"), "-f", str(DOCKER / "compose.gpu.yaml")]
     done = run("docker", "compose", *files, "config", "--quiet")
     assert done.returncode == 0, done.stderr
 
@@ -135,7 +135,7 @@ def test_a_node_starts_with_the_token(tmp_path: Path, role: str, expected: str) 
     (tmp_path / "ray").chmod(0o755)
     (tmp_path / "token").write_text("t")
     base = {"PATH": f"{tmp_path}:/usr/bin:/bin", "RAY_HEAD": "there:6379"}
-    command = [DOCKER / "ray.sh", role, "--num-gpus=0"]
+    command = [str(DOCKER / "ray.sh"), role, "--num-gpus=0"]
     with_token = {**base, "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
     done = subprocess.run(command, env=with_token, capture_output=True, text=True, check=True)
     assert done.stdout == f"{expected} token\n"

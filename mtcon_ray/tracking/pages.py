@@ -32,11 +32,12 @@ def column_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 def layout(sweep: str, params: Sequence[str], tasks: Sequence[str]) -> str:
     """The view that compares a sweep's trials, as JSON: Runs fills in what it alone knows."""
+    names = [metrics.slug(task) for task in tasks]
     charts = [
         _lines("objective", "Validation accuracy", [metrics.OBJECTIVE]),
         _parallel(params),
-        _lines("loss", "Loss by task", [metrics.loss(task) for task in tasks]),
-        _lines("sigma", "Uncertainty (sigma) by task", [metrics.sigma(task) for task in tasks]),
+        _lines("loss", "Loss by task", [metrics.loss(name) for name in names]),
+        _lines("sigma", "Uncertainty (sigma) by task", [metrics.sigma(name) for name in names]),
     ]
     objective = [f"metrics.`{metrics.OBJECTIVE}`"]
     state = {

@@ -12,7 +12,7 @@ from mtcon_ray.tracking import pages
 if TYPE_CHECKING:
     from tests.tracking.conftest import Sweep
 
-LAYOUT = pages.layout("shoes-1", ["method.temperature"], ["category", "colour"])
+LAYOUT = pages.layout("shoes-1", ["method.temperature"], ["category", "Heel height"])
 
 
 def test_the_view_shows_the_searched_settings_and_every_tasks_sigma() -> None:
@@ -22,7 +22,7 @@ def test_the_view_shows_the_searched_settings_and_every_tasks_sigma() -> None:
     sections = {section["uuid"] for section in state["compareRunSections"]}
     assert {chart["metricSectionId"] for chart in state["compareRunCharts"]} == sections
     drawn = [chart.get("selectedMetricKeys") for chart in state["compareRunCharts"]]
-    assert ["sigma/category", "sigma/colour"] in drawn
+    assert ["sigma/category", "sigma/heel-height"] in drawn
 
 
 def test_mlflows_default_columns_are_filled_from_our_tags() -> None:

@@ -31,7 +31,10 @@ def column_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def layout(sweep: str, params: Sequence[str], tasks: Sequence[str]) -> str:
-    """The view that compares a sweep's trials, as JSON: Runs fills in what it alone knows."""
+    """The view that compares a sweep's trials, the best first, as JSON.
+
+    Without their parent, which would fold them away.
+    """
     names = [metrics.slug(task) for task in tasks]
     charts = [
         _lines("objective", "Validation accuracy", [metrics.OBJECTIVE]),
@@ -39,19 +42,17 @@ def layout(sweep: str, params: Sequence[str], tasks: Sequence[str]) -> str:
         _lines("loss", "Loss by task", [metrics.loss(name) for name in names]),
         _lines("sigma", "Uncertainty (sigma) by task", [metrics.sigma(name) for name in names]),
     ]
-    objective = [f"metrics.`{metrics.OBJECTIVE}`"]
+    objective = f"metrics.`{metrics.OBJECTIVE}`"
     state = {
-        "searchFilter": f"tags.`mtcon.sweep` = '{sweep}'",
-        "orderByKey": "attributes.start_time",  # any other order would take the nesting apart
+        "searchFilter": f"tags.`mtcon.sweep` = '{sweep}' AND tags.`mtcon.trial` LIKE 'trial-%'",
+        "orderByKey": objective,
         "orderByAsc": False,
         "startTime": "ALL",
         "lifecycleFilter": "Active",
         "selectedColumns": [
-            *objective,
+            objective,
             *(f"params.`{name}`" for name in params),
             "tags.`mtcon.pruned`",
-            "tags.`mtcon.winner`",
-            "tags.`mtcon.winner.value`",
         ],
         "runsHiddenMode": "FIRST_20_RUNS",
         "compareRunCharts": charts,
@@ -65,16 +66,15 @@ def layout(sweep: str, params: Sequence[str], tasks: Sequence[str]) -> str:
     return json.dumps(state)
 
 
-def packed(state: str, expanded: Mapping[str, bool]) -> str:
-    """A layout as the tag holds it, the runs named in `expanded` open."""
-    text = json.dumps(json.loads(state) | {"runsExpanded": dict(expanded)})
-    return "deflate;" + base64.b64encode(zlib.compress(text.encode())).decode()
+def packed(state: str) -> str:
+    """A layout as the tag holds it."""
+    return "deflate;" + base64.b64encode(zlib.compress(state.encode())).decode()
 
 
 def parent_note(note: str, experiment: str, key: str) -> str:
-    """A description with the link to the saved view behind it."""
-    address = f"#/experiments/{experiment}/runs?viewStateShareKey={key}"
-    return f"{note[:MAX_NOTE]}\n\n[**Compare the trials**]({address})"
+    """A description, before it the link to the saved view: the page folds what is long."""
+    address = f"#/experiments/{experiment}/runs?viewStateShareKey={key}&compareRunsMode=CHART"
+    return f"[**Compare the trials**]({address})\n\n{note[:MAX_NOTE]}"
 
 
 def trial_note(note: str, experiment: str, run: str) -> str:

@@ -187,7 +187,7 @@ class Runs:
         """The run's description, and the view that compares it with its children."""
         run_id = self.ids[name]
         if view := event.get("view"):
-            tag = pages.packed(view, {run_id: True})
+            tag = pages.packed(view)
             self._client.set_experiment_tag(
                 self.experiment_id, f"{pages.VIEW}{self._identity}", tag
             )

@@ -5,9 +5,13 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
+from mtcon_ray.places import log_folder
+from mtcon_ray.results import load_sweep
 from mtcon_ray.spec import RunSpec
+from mtcon_ray.sweep.description import describe_sweep, describe_trial
 from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL
 from mtcon_ray.sweep.trial import Outcome
+from mtcon_ray.tracking.pages import layout
 from mtcon_ray.tracking.spool import Spool
 
 STATUS = {
@@ -31,7 +35,15 @@ class SweepRecord:
         if self.parent.events():
             self.parent.append("reopen")
             return
-        self.parent.append("start", params={}, tags={"mtcon.sweep": self.folder.name, **tags})
+        self.parent.append(
+            "start",
+            params={},
+            tags={"mtcon.sweep": self.folder.name, **tags},
+            note=describe_sweep(load_sweep(self.folder), ended=False),
+            view=layout(
+                self.folder.name, tuple(self.spec.search.space), tuple(self.spec.data.tasks)
+            ),
+        )
         for name in ("spec.yaml", "plan.json"):
             self.parent.append("artifact", path=str(self.folder / name), to="")
 
@@ -39,7 +51,8 @@ class SweepRecord:
         """Close the parent's record, its report's files beside it."""
         for file in sorted(report.parent.iterdir()) if report else ():
             self.parent.append("artifact", path=str(file), to="report")
-        self.parent.append("end", status=status, tags=tags)
+        note = describe_sweep(load_sweep(self.folder), ended=report is not None)
+        self.parent.append("end", status=status, tags=tags, note=note)
 
     def trial_started(self, trial: FrozenTrial) -> None:
         """Open a trial's record with what it is, or open it again."""
@@ -51,6 +64,7 @@ class SweepRecord:
         spool.append(
             "start",
             params=trial.params,
+            note=describe_trial(self.checkpoints(trial), log_folder(self.folder)),
             tags={
                 "mtcon.trial": trial.user_attrs[TRIAL],
                 "mtcon.sweep": self.folder.name,

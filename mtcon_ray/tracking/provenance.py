@@ -1,5 +1,6 @@
 """What produced a run, as tags: code, versions, machine, command. Without secrets."""
 
+import getpass
 import os
 import platform
 import shlex
@@ -22,7 +23,7 @@ def provenance(folder: Path) -> dict[str, str]:
 
     What cannot be found out (no git, no GPU) is left out.
     """
-    return _git(folder) | _versions() | _hardware() | {"mtcon.command": command_line(sys.argv)}
+    return _git(folder) | _versions() | _hardware() | _origin()
 
 
 def check_same_data(record: Path, fingerprint: str) -> None:
@@ -39,6 +40,16 @@ def check_same_data(record: Path, fingerprint: str) -> None:
 def command_line(arguments: list[str]) -> str:
     """A command line as one would type it, its secrets replaced by ***."""
     return masked(shlex.join(arguments))
+
+
+def _origin() -> dict[str, str]:
+    program = Path(sys.argv[0])
+    script = program.parent.name if program.name == "__main__.py" else program.name
+    tags = {"mtcon.command": command_line(sys.argv), "mtcon.script": script}
+    try:
+        return tags | {"mtcon.user": getpass.getuser()}
+    except (KeyError, OSError):  # a container's user may have no name
+        return tags
 
 
 def _git(folder: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from mlflow.entities import Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
 from mtcon_ray.errors import TrackingError
+from mtcon_ray.tracking import pages
 from mtcon_ray.tracking.server import LostError, RefusedError, artifact_location, open_client
 from mtcon_ray.tracking.spool import Event
 
@@ -74,6 +75,7 @@ class Runs:
             match events[0]["kind"]:
                 case "start":
                     self._params(name, events[0])
+                    self._describe(name, events[0])
                 case "report":
                     self._reports(name, events)
                 case "artifact":
@@ -156,6 +158,7 @@ class Runs:
 
     def _create(self, name: str, event: Event) -> None:
         tags = {k: str(v)[:MAX_VALUE] for k, v in event.get("tags", {}).items()}
+        tags |= pages.column_tags(tags)
         tags[IDENTITY] = self._identity
         if name != PARENT:
             tags |= {"mtcon.trial": name, "mlflow.parentRunId": self.ids[PARENT]}
@@ -179,6 +182,22 @@ class Runs:
             self._client.log_batch(
                 self.ids[name], params=params[i : i + MAX_PER_BATCH], synchronous=True
             )
+
+    def _describe(self, name: str, event: Event) -> None:
+        """The run's description, and the view that compares it with its children."""
+        run_id = self.ids[name]
+        if view := event.get("view"):
+            tag = pages.packed(view)
+            self._client.set_experiment_tag(
+                self.experiment_id, f"{pages.VIEW}{self._identity}", tag
+            )
+        if note := event.get("note"):
+            linked = (
+                pages.parent_note(note, self.experiment_id, self._identity)
+                if name == PARENT
+                else pages.trial_note(note, self.experiment_id, run_id)
+            )
+            self._client.set_tag(run_id, pages.NOTE, linked)
 
     def _reports(self, name: str, events: list[Event]) -> None:
         metrics = [
@@ -214,6 +233,7 @@ class Runs:
     def _end(self, name: str, event: Event) -> None:
         tags = [RunTag(k, str(v)[:MAX_VALUE]) for k, v in event.get("tags", {}).items()]
         self._client.log_batch(self.ids[name], tags=tags, synchronous=True)
+        self._describe(name, event)
         self._client.set_terminated(self.ids[name], event["status"], event["time_ms"])
         self.open.pop(name, None)
         if name == PARENT and self._doubtful:

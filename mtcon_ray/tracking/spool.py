@@ -2,10 +2,10 @@
 
 Events have `seq` (from 0), `kind` and `time_ms`, one strict JSON object a line:
 
-    start     params, tags: the first line, written once
+    start     params, tags, and perhaps note, view: the first line, written once
     report    epoch, metrics: epochs strictly increase
     artifact  path, to
-    end       status, tags
+    end       status, tags, and perhaps note
     reopen    after an end, when the run goes on
 """
 

@@ -60,15 +60,17 @@ class Sweep:
         finally:
             assert sender.close(timeout=60) == 0, sender.last_error
 
-    def run(self, name: str = "parent") -> "Run":
+    def run(self, name: str = "parent", sweep: str | None = None) -> "Run":
         """The one run of that name, as MLflow has it; fails if there are several."""
         from mlflow import MlflowClient
 
         client = MlflowClient(self.uri)
         experiment = client.get_experiment_by_name(self.experiment)
         assert experiment is not None
-        runs = client.search_runs([experiment.experiment_id])
+        runs = list(client.search_runs([experiment.experiment_id]))
         title = self.folder.name if name == "parent" else name
+        if sweep:
+            runs = [r for r in runs if r.data.tags["mtcon.sweep"] == sweep]
         [run] = [r for r in runs if r.info.run_name == title]
         return run
 

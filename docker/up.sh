@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# The whole workplace with one command; further arguments go to `docker compose up`.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+"$here/secrets.sh"
+# COMPOSE_FILE adds files, such as compose.gpu.yaml.
+export COMPOSE_FILE=${COMPOSE_FILE:-$here/compose.yaml}
+exec docker compose up --build --detach --wait "$@"

@@ -1,0 +1,39 @@
+"""What the runs of a sweep and of its trials say of themselves in MLflow, in Markdown."""
+
+import shlex
+from pathlib import Path
+
+from mtcon_ray.places import SPEC_FILE, log_folder
+from mtcon_ray.report.page import headline, setup
+from mtcon_ray.report.text import commands
+from mtcon_ray.results import SweepResults
+
+
+def describe_sweep(results: SweepResults, ended: bool) -> str:
+    """What is searched, who won, how to do it again and go on, where everything lies."""
+    folder = results.folder
+    spec_path = folder / SPEC_FILE
+    root = shlex.quote(str(folder.parents[1]))
+    resume = f"mtcon-ray sweep {shlex.quote(str(spec_path))} --name {folder.name} --root {root}"
+    places = [
+        ("Report", folder / "report" / "index.html"),
+        ("Checkpoints", folder / "checkpoints"),
+        ("Logs", log_folder(folder)),
+    ]
+    parts = [
+        " ".join(headline(results)) if ended else "No result yet.",
+        "\n".join(f"- {name}: {text}" for name, text in setup(results)),
+        *(f"{what}:\n{_code(line)}" for what, line in commands(results, spec_path)),
+        f"To go on after a stop:\n{_code(f'{resume} --resume')}",
+        "\n".join(f"- {name}: `{path}`" for name, path in places),
+    ]
+    return "\n\n".join(parts)
+
+
+def describe_trial(checkpoints: Path, log: Path) -> str:
+    """Where a trial's files are, while it runs and afterwards."""
+    return f"- Checkpoints: `{checkpoints}`\n- Logs: `{log}`"
+
+
+def _code(line: str) -> str:
+    return f"\n```sh\n{line}\n```"

@@ -1,0 +1,113 @@
+"""What MLflow's pages show of our runs: its own tags, a description, a saved view.
+
+A view is a set of columns and charts under an experiment's tag, opened by an address that names
+it; MLflow's UI writes the same tag for "share". Names and fields are those of its page's state.
+"""
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mtcon_ray import metrics
+
+NOTE = "mlflow.note.content"
+VIEW = "mlflow.sharedViewState."
+# Ours, and what MLflow's columns "User", "Source" and "Version" read.
+COLUMNS = {
+    "mtcon.user": "mlflow.user",
+    "mtcon.script": "mlflow.source.name",
+    "mtcon.git.commit": "mlflow.source.git.commit",
+}
+MAX_NOTE = 4500  # characters; with the link it stays below what every server takes
+CHART_RUNS = 20  # shown in a chart at a time
+
+
+def column_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """MLflow's own tags for what ours say, so that its default columns are filled."""
+    shown = {theirs: tags[ours] for ours, theirs in COLUMNS.items() if ours in tags}
+    return shown | ({"mlflow.source.type": "LOCAL"} if "mlflow.source.name" in shown else {})
+
+
+def layout(sweep: str, params: Sequence[str], tasks: Sequence[str]) -> str:
+    """The view that compares a sweep's trials, the best first, as JSON.
+
+    Without their parent, which would fold them away.
+    """
+    names = [metrics.slug(task) for task in tasks]
+    charts = [
+        _lines("objective", "Validation accuracy", [metrics.OBJECTIVE]),
+        _parallel(params),
+        _lines("loss", "Loss by task", [metrics.loss(name) for name in names]),
+        _lines("sigma", "Uncertainty (sigma) by task", [metrics.sigma(name) for name in names]),
+    ]
+    objective = f"metrics.`{metrics.OBJECTIVE}`"
+    state = {
+        "searchFilter": f"tags.`mtcon.sweep` = '{sweep}' AND tags.`mtcon.trial` LIKE 'trial-%'",
+        "orderByKey": objective,
+        "orderByAsc": False,
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "selectedColumns": [
+            objective,
+            *(f"params.`{name}`" for name in params),
+            "tags.`mtcon.pruned`",
+        ],
+        "runsHiddenMode": "FIRST_20_RUNS",
+        "compareRunCharts": charts,
+        "compareRunSections": [
+            {"uuid": "mtcon", "name": "The sweep", "display": True, "isReordered": True}
+        ],
+        "isAccordionReordered": True,
+        "hideEmptyCharts": True,
+        "autoRefreshEnabled": True,
+    }
+    return json.dumps(state)
+
+
+def packed(state: str) -> str:
+    """A layout as the tag holds it."""
+    return "deflate;" + base64.b64encode(zlib.compress(state.encode())).decode()
+
+
+def parent_note(note: str, experiment: str, key: str) -> str:
+    """A description, before it the link to the saved view: the page folds what is long."""
+    address = f"#/experiments/{experiment}/runs?viewStateShareKey={key}&compareRunsMode=CHART"
+    return f"[**Compare the trials**]({address})\n\n{note[:MAX_NOTE]}"
+
+
+def trial_note(note: str, experiment: str, run: str) -> str:
+    """A description with the link to the run's files behind it."""
+    return f"{note}\n\n[Artifacts](#/experiments/{experiment}/runs/{run}/artifacts)"
+
+
+def _lines(name: str, title: str, keys: Sequence[str]) -> dict[str, Any]:
+    return {
+        **_chart("LINE", name, title),
+        "metricKey": keys[0],
+        "selectedMetricKeys": list(keys),
+        "xAxisKey": "step",
+        "xAxisScaleType": "linear",
+        "scaleType": "linear",
+        "lineSmoothness": 0,
+        "yAxisKey": "metric",
+        "range": {},
+    }
+
+
+def _parallel(params: Sequence[str]) -> dict[str, Any]:
+    chosen = {"selectedParams": list(params), "selectedMetrics": [metrics.OBJECTIVE]}
+    return {**_chart("PARALLEL", "parallel", "Settings and accuracy"), **chosen}
+
+
+def _chart(kind: str, name: str, title: str) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "uuid": f"mtcon-{name}",
+        "displayName": title,
+        "metricSectionId": "mtcon",
+        "runsCountToCompare": CHART_RUNS,
+        "deleted": False,
+        "isGenerated": False,
+    }

@@ -1,0 +1,94 @@
+"""A team's tracking server as plain processes: PostgreSQL, an S3 store, MLflow between them."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from moto.server import ThreadedMotoServer
+
+from mtcon_ray.errors import TrackingError
+from mtcon_ray.tracking.server import check_server
+from tests.tracking.postgres import SECONDS, Postgres
+
+DOCKER = Path(__file__).parents[2] / "docker"
+BUCKET = "mlflow"
+
+
+class Team:
+    """What compose.yaml starts, without containers: the same scripts, secrets from files.
+
+    The S3 store is moto's, in memory: it takes any key, so that refusals are not tested.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.postgres = Postgres()
+        self.s3 = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.secrets = folder / "secrets"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Make the secrets, start all three, wait until MLflow answers."""
+        subprocess.run([DOCKER / "secrets.sh", self.secrets], check=True)
+        # Characters that libpq's file escapes.
+        self.postgres.password = r"s3cret:of\postgres"
+        (self.secrets / "postgres_password").write_text(self.postgres.password)
+        self.postgres.start()
+        self.s3.start()
+        self.process = self.run_script()
+        deadline = time.monotonic() + SECONDS
+        while True:
+            try:
+                return check_server(self.uri)
+            except TrackingError:
+                assert self.process.poll() is None, self.log()
+                assert time.monotonic() < deadline, self.log()
+                time.sleep(0.2)
+
+    def run_script(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """mlflow.sh with the settings of compose.yaml, its output in the log."""
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [DOCKER / "mlflow.sh", *arguments],
+                env=self.environment(), cwd=self.folder, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def environment(self) -> dict[str, str]:
+        """Names of places and of files; no secret is in it."""
+        host, port = self.s3.get_host_and_port()
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        quiet = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "AWS_"))}
+        return {
+            **quiet,
+            "PATH": path,
+            "POSTGRES_PASSWORD_FILE": str(self.secrets / "postgres_password"),
+            "POSTGRES_ADDRESS": f"127.0.0.1:{self.postgres.port}",
+            "AWS_SHARED_CREDENTIALS_FILE": str(self.secrets / "s3_client"),
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "MLFLOW_S3_ENDPOINT_URL": f"http://{host}:{port}",
+            "BUCKET": BUCKET,
+            "HOST": "127.0.0.1",
+            "PORT": str(self.port),
+            "WORKERS": "1",
+        }
+
+    def log(self) -> str:
+        """What the server has printed."""
+        return (self.folder / "log").read_text()
+
+    def stop(self) -> None:
+        """End all three."""
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.s3.stop()
+        self.postgres.stop()

@@ -1,0 +1,145 @@
+"""The Dockerfile, compose.yaml and the start scripts, as far as no Docker engine is needed."""
+
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+DOCKER = Path(__file__).parents[2] / "docker"
+TOOLS = Path(sys.executable).parent
+SCRIPTS = sorted(DOCKER.glob("*.sh"))
+COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_dockerfile_keeps_the_linters_rules() -> None:
+    done = run(TOOLS / "hadolint", DOCKER / "Dockerfile")
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_scripts_keep_the_linters_rules() -> None:
+    done = run(TOOLS / "shellcheck", *SCRIPTS)
+    assert done.returncode == 0, done.stdout
+    for script in SCRIPTS:
+        assert "\nset -euo pipefail\n" in script.read_text(encoding="utf-8")
+        assert script.stat().st_mode & stat.S_IXUSR
+
+
+def test_docker_compose_itself_takes_the_files() -> None:
+    """Where its command is there; no engine is asked."""
+    if not shutil.which("docker") or run("docker", "compose", "version").returncode:
+        pytest.skip("no `docker compose` here")
+    files = ["-f", str(DOCKER / "compose.yaml"), "-f", str(DOCKER / "compose.gpu.yaml")]
+    done = run("docker", "compose", *files, "config", "--quiet")
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_image_that_runs_is_an_ordinary_user_and_has_a_health_check() -> None:
+    stages = re.split(r"(?m)^FROM ", DOCKERFILE)[1:]
+    by_name = {stage.split("\n", 1)[0].rsplit(" ", 1)[-1]: stage for stage in stages}
+    assert "\nUSER 10001\n" in by_name["runtime"]
+    for name, base in (("cli", "runtime"), ("node", "runtime"), ("mlflow", "base")):
+        assert by_name[name].startswith(f"{base} AS ")
+        assert "\nHEALTHCHECK " in by_name[name]
+        assert "USER root" not in by_name[name]
+    assert "\nUSER 10001\n" in by_name["mlflow"]
+    assert {"cpu", "cuda"} <= by_name.keys()
+    assert set(re.findall(r"ARG PACKAGE_INDEX=(.*)", DOCKERFILE)) == {'""'}
+
+
+def test_everything_is_pinned() -> None:
+    images = [s["image"] for s in SERVICES.values() if "build" not in s]
+    images += re.findall(r"ARG PYTHON=(.*)", DOCKERFILE)
+    assert len(images) == 3
+    assert [image for image in images if not re.search(r"\d+\.\d+", image)] == []
+    installs = re.findall(r"pip install (?:[^\n]|\\\n)*", DOCKERFILE)
+    assert len(installs) == 6
+    assert all("-c constraints.txt" in text or "--no-index" in text for text in installs)
+
+
+def test_ports_are_this_machines_alone() -> None:
+    ports = {name: s["ports"] for name, s in SERVICES.items() if "ports" in s}
+    assert ports.keys() == {"head", "mlflow"}
+    assert all(port.startswith("127.0.0.1:") for group in ports.values() for port in group)
+    assert COMPOSE["networks"]["store"] == {"internal": True}
+    assert SERVICES["worker"]["networks"] == ["work"]
+
+
+def test_secrets_are_files_and_nothing_else(tmp_path: Path) -> None:
+    """Each service has those that it needs, and an environment of places."""
+    made = {Path(secret["file"]).name for secret in COMPOSE["secrets"].values()}
+    run(DOCKER / "secrets.sh", tmp_path / "s")
+    assert {p.name for p in (tmp_path / "s").iterdir()} == made
+    assert {name: s["secrets"] for name, s in SERVICES.items()} == {
+        "head": ["ray_token"],
+        "worker": ["ray_token"],
+        "mlflow": ["postgres_password", "s3_client"],
+        "postgres": ["postgres_password"],
+        "s3": ["s3_server"],
+    }
+    for service in SERVICES.values():
+        for name, value in service.get("environment", {}).items():
+            if re.search("PASSWORD|TOKEN|SECRET|CREDENTIAL|KEY", name):
+                assert value.startswith("/run/secrets/"), name
+
+
+def test_services_wait_until_what_they_need_is_healthy() -> None:
+    needed = {name: s.get("depends_on", {}) for name, s in SERVICES.items()}
+    assert {name: set(n) for name, n in needed.items()} == {
+        "head": {"mlflow"},
+        "worker": {"head"},
+        "mlflow": {"postgres", "s3"},
+        "postgres": set(),
+        "s3": set(),
+    }
+    conditions = [n["condition"] for group in needed.values() for n in group.values()]
+    assert set(conditions) == {"service_healthy"}
+    for name in ("postgres", "s3"):
+        assert SERVICES[name]["healthcheck"]["test"][0] == "CMD"
+
+
+def test_secrets_are_made_once_and_closed_to_others(tmp_path: Path) -> None:
+    folder = tmp_path / "secrets"
+    assert run(DOCKER / "secrets.sh", folder).returncode == 0
+    first = {p.name: p.read_text() for p in folder.iterdir()}
+    assert run(DOCKER / "secrets.sh", folder).returncode == 0
+    assert {p.name: p.read_text() for p in folder.iterdir()} == first
+    assert len(set(first.values())) == 4
+    assert re.fullmatch("[0-9a-f]{48}", first["ray_token"])
+    key = first["s3_client"].split("aws_secret_access_key = ")[1].strip()
+    assert f'"secretKey": "{key}"' in first["s3_server.json"]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("role", "expected"),
+    [
+        ("head", "start --head --block --num-cpus=0 --dashboard-host=0.0.0.0 --num-gpus=0"),
+        ("worker", "start --block --address=there:6379 --num-gpus=0"),
+    ],
+)
+def test_a_node_starts_with_the_token(tmp_path: Path, role: str, expected: str) -> None:
+    """`ray` here is a script that prints; tests/sweep starts real clusters with a token."""
+    (tmp_path / "ray").write_text('#!/bin/sh\necho "$@" $RAY_AUTH_MODE\n')
+    (tmp_path / "ray").chmod(0o755)
+    (tmp_path / "token").write_text("t")
+    base = {"PATH": f"{tmp_path}:/usr/bin:/bin", "RAY_HEAD": "there:6379"}
+    command = [str(DOCKER / "ray.sh"), role, "--num-gpus=0"]
+    with_token = {**base, "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
+    done = subprocess.run(command, env=with_token, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{expected} token\n"
+    for environment in (base, {**base, "RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")}):
+        refused = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert refused.returncode == 1
+        assert "token" in refused.stderr

@@ -1,0 +1,123 @@
+"""The server that compose.yaml starts, under a team's load, on a real PostgreSQL."""
+
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.tracking.server import check_server
+from tests.docker.team import BUCKET, Team
+from tests.tracking.conftest import Sweep
+from tests.tracking.postgres import SECONDS
+from tests.tracking.writers import EPOCHS, METRICS, TRIALS, all_at_once, lost_or_doubled
+
+pytestmark = [
+    pytest.mark.mlflow,
+    # MLflow's own use of SQLAlchemy, and the S3 stand-in's of the clock.
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
+]
+
+WRITERS = 16
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
+    """The server, started by docker/mlflow.sh."""
+    team = Team(tmp_path_factory.mktemp("team"))
+    try:
+        team.start()
+        yield team
+    finally:
+        team.stop()
+
+
+def test_sixteen_writers_lose_nothing(team: Team, tmp_path: Path) -> None:
+    """Every metric of every epoch arrives once, counted by the client and in the database."""
+    folders = [tmp_path / "sweeps" / f"sweep-{number}" for number in range(WRITERS)]
+    assert all_at_once(folders, team.uri) == [(0, None)] * WRITERS
+    assert lost_or_doubled(folders, team.uri) == []
+    rows = team.postgres.query("SELECT count(*) FROM metrics")
+    assert int(rows) == WRITERS * TRIALS * EPOCHS * METRICS
+    assert team.postgres.query("SELECT DISTINCT status FROM runs") == "FINISHED"
+
+
+def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:
+    """Into the bucket and back, by a client that knows neither the store nor its keys."""
+    from mlflow import MlflowClient
+    from mlflow.artifacts import download_artifacts
+
+    (tmp_path / "best.pt").write_bytes(b"weights" * 1000)
+    sweep = Sweep(tmp_path / "sweeps" / "artifacts", team.uri)
+    parent = sweep.begin()
+    parent.append("artifact", path=str(tmp_path / "best.pt"), to="checkpoints")
+    with sweep.sending() as sender:
+        pass
+    assert not sender.refused
+    run = MlflowClient(team.uri).get_run(sender.run_ids()["parent"])
+    assert run.info.artifact_uri.startswith("mlflow-artifacts:/")
+    back = download_artifacts(
+        run_id=run.info.run_id,
+        artifact_path="checkpoints/best.pt",
+        dst_path=str(tmp_path / "back"),
+        tracking_uri=team.uri,
+    )
+    assert Path(back).read_bytes() == b"weights" * 1000
+    host, port = team.s3.get_host_and_port()
+    listed = urllib.request.urlopen(f"http://{host}:{port}/{BUCKET}").read().decode()
+    assert "/artifacts/checkpoints/best.pt</Key>" in listed
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("localhost:5000", 200), ("mlflow:5000", 200), ("evil.example", 403)]
+)
+def test_only_its_own_hosts_are_answered(team: Team, host: str, status: int) -> None:
+    request = urllib.request.Request(f"{team.uri}/version", headers={"Host": host})
+    assert urllib.request.urlopen(request).status == 200  # the health check's, for anybody
+    request = urllib.request.Request(f"{team.uri}/", headers={"Host": host})
+    try:
+        answer = urllib.request.urlopen(request).status
+    except urllib.error.HTTPError as error:
+        answer = error.code
+    assert answer == status
+
+
+def test_no_secret_is_in_an_environment_a_command_line_or_the_log(team: Team) -> None:
+    """Of the server and of every process that it has started."""
+    values = [team.postgres.password.encode()]
+    values += [
+        line.split(" = ")[1].encode()
+        for line in (team.secrets / "s3_client").read_text().splitlines()
+        if " = " in line
+    ]
+    assert len(values) == 3
+    assert team.process
+    processes = [
+        p for p in Path("/proc").iterdir() if p.name.isdigit() and _group(p) == team.process.pid
+    ]
+    assert len(processes) > 1  # the server and its worker
+    shown = b"".join((p / name).read_bytes() for p in processes for name in ("environ", "cmdline"))
+    shown += team.log().encode()
+    assert b"PGPASSFILE=" in shown
+    assert [value for value in values if value in shown] == []
+
+
+@pytest.mark.soak
+def test_the_schema_is_upgraded_with_the_same_access(team: Team) -> None:
+    """As docker/README.md says, beside a server that is at work."""
+    process = team.run_script("bash", "-c", 'mlflow db upgrade "$STORE"')
+    assert process.wait(SECONDS) == 0, team.log()
+
+
+def test_a_driver_may_write_to_the_database_itself(team: Team) -> None:
+    """Without a server, with the password in the address: the extra `postgres`."""
+    check_server(team.postgres.uri(), timeout=SECONDS)
+
+
+def _group(process: Path) -> int | None:
+    try:
+        return os.getpgid(int(process.name))
+    except ProcessLookupError:
+        return None

@@ -1,0 +1,31 @@
+"""What a sweep says of itself in MLflow."""
+
+from pathlib import Path
+
+from mtcon_ray.sweep.description import describe_sweep, describe_trial
+from tests.report.conftest import make_sweep
+
+
+def test_an_ended_sweep_names_its_winner_its_commands_and_its_places(tmp_path: Path) -> None:
+    results = make_sweep(tmp_path)
+    assert results.winner
+    text = describe_sweep(results, ended=True)
+    assert f"{results.winner.params['method.temperature']:.4g} won with" in text
+    assert "- Searched: method.temperature" in text
+    spec = results.folder / "spec.yaml"
+    assert f"\nmtcon-ray sweep {spec}\n" in text
+    root = results.folder.parents[1]
+    assert f"mtcon-ray sweep {spec} --name {results.folder.name} --root {root} --resume" in text
+    for place in ("report/index.html", "checkpoints", "log"):
+        assert f"`{results.folder / place}`" in text
+
+
+def test_a_sweep_under_way_claims_no_winner(tmp_path: Path) -> None:
+    text = describe_sweep(make_sweep(tmp_path), ended=False)
+    assert text.startswith("No result yet.")
+    assert "won with" not in text
+
+
+def test_a_trial_names_its_files() -> None:
+    text = describe_trial(Path("/r/checkpoints/trial-0000"), Path("/r/log"))
+    assert text == "- Checkpoints: `/r/checkpoints/trial-0000`\n- Logs: `/r/log`"

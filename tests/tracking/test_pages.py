@@ -1,0 +1,69 @@
+"""What MLflow's pages find of a sweep, in the real store."""
+
+import base64
+import json
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mtcon_ray.tracking import pages
+
+if TYPE_CHECKING:
+    from tests.tracking.conftest import Sweep
+
+LAYOUT = pages.layout("shoes-1", ["method.temperature"], ["category", "Heel height"])
+
+
+def test_the_view_shows_the_searched_settings_and_every_tasks_sigma() -> None:
+    state = json.loads(LAYOUT)
+    assert "params.`method.temperature`" in state["selectedColumns"]
+    assert state["searchFilter"].startswith("tags.`mtcon.sweep` = 'shoes-1' AND ")
+    sections = {section["uuid"] for section in state["compareRunSections"]}
+    assert {chart["metricSectionId"] for chart in state["compareRunCharts"]} == sections
+    drawn = [chart.get("selectedMetricKeys") for chart in state["compareRunCharts"]]
+    assert ["sigma/category", "sigma/heel-height"] in drawn
+
+
+def test_mlflows_default_columns_are_filled_from_our_tags() -> None:
+    ours = {"mtcon.user": "anna", "mtcon.script": "sweep.py", "mtcon.git.commit": "abc", "x": "y"}
+    assert pages.column_tags(ours) == {
+        "mlflow.user": "anna",
+        "mlflow.source.name": "sweep.py",
+        "mlflow.source.git.commit": "abc",
+        "mlflow.source.type": "LOCAL",
+    }
+    assert pages.column_tags({"mtcon.epochs": "3"}) == {}
+
+
+@pytest.mark.mlflow
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
+def test_descriptions_and_the_view_are_in_the_store(sweep: "Sweep") -> None:
+    """The description of the end takes the first one's place; its links lead to what is there."""
+    from mlflow import MlflowClient
+
+    parent = sweep.spool()
+    parent.append("start", params={}, tags={"mtcon.user": "anna"}, note="begun", view=LAYOUT)
+    trial = sweep.spool("trial-0000")
+    trial.append("start", params={}, tags={}, note="- Logs: `/log`")
+    trial.append("end", status="FINISHED", tags={})
+    parent.append("end", status="FINISHED", tags={}, note="won " * 5000)
+    with sweep.sending() as sender:
+        pass
+    assert not sender.refused
+    run, child = sweep.run(), sweep.run("trial-0000")
+    note = run.data.tags[pages.NOTE]
+    assert note.endswith("won won ")
+    assert len(note) <= 5000
+    link = (
+        f"[**Compare the trials**](#/experiments/{run.info.experiment_id}/runs?viewStateShareKey="
+    )
+    assert note.startswith(link)
+    key = note.removeprefix(link).split("&")[0]
+    experiment = MlflowClient(sweep.uri).get_experiment(run.info.experiment_id)
+    kind, _, text = experiment.tags[f"mlflow.sharedViewState.{key}"].partition(";")
+    assert kind == "deflate"
+    assert zlib.decompress(base64.b64decode(text)).decode() == LAYOUT
+    files = f"#/experiments/{run.info.experiment_id}/runs/{child.info.run_id}/artifacts"
+    assert child.data.tags[pages.NOTE] == f"- Logs: `/log`\n\n[Artifacts]({files})"
+    assert run.data.tags["mlflow.user"] == "anna"

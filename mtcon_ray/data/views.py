@@ -14,7 +14,15 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from mtcon_ray.data.augmentations import apply_, blur, crop, grayscale, jitter_, normalise_
+from mtcon_ray.data.augmentations import (
+    apply_,
+    blur,
+    crop,
+    crop_by_products,
+    grayscale,
+    jitter_,
+    normalise_,
+)
 from mtcon_ray.registry import Spec
 
 CROP_TRIES = 10
@@ -143,11 +151,11 @@ def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> T
     images is uint8 [B, S, S, 3]; row b * V + v of the parameters makes view v of item b.
     """
     with torch.autocast(images.device.type, enabled=False):
-        x_RHCW = crop(images, parameters.box_R4, parameters.flip_R, spec.size)
-        jitter_(x_RHCW, parameters.order_R4, parameters.factor_R4)
-        apply_(x_RHCW, parameters.grayscale_R, grayscale)
-        apply_(x_RHCW, parameters.blur_R, blur)
-        return normalise_(x_RHCW, spec.mean, spec.std)
+        x_RCHW = crop(images, parameters.box_R4, parameters.flip_R, spec.size)
+        jitter_(x_RCHW, parameters.order_R4, parameters.factor_R4)
+        apply_(x_RCHW, parameters.grayscale_R, grayscale)
+        apply_(x_RCHW, parameters.blur_R, blur)
+        return normalise_(x_RCHW, spec.mean, spec.std)
 
 
 @torch.no_grad()
@@ -159,5 +167,5 @@ def evaluation_views(images: Tensor, spec: ViewsSpec) -> Tensor:
     B, S = images.shape[:2]
     whole_B4 = torch.tensor([0, 0, S, S]).expand(B, 4)
     with torch.autocast(images.device.type, enabled=False):
-        x_RHCW = crop(images, whole_B4, torch.zeros(B, dtype=torch.bool), spec.size)
-        return normalise_(x_RHCW, spec.mean, spec.std)
+        x_RCHW = crop_by_products(images, whole_B4, torch.zeros(B, dtype=torch.bool), spec.size)
+        return normalise_(x_RCHW, spec.mean, spec.std)

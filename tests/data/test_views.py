@@ -11,6 +11,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
+from mtcon_ray.data.augmentations import crop_by_products, crop_in_bytes
 from mtcon_ray.data.views import (
     ViewParameters,
     ViewsSpec,
@@ -52,10 +53,12 @@ def none_drawn(num_rows: int) -> ViewParameters:
 
 def by_torchvision(image: Tensor, parameters: ViewParameters, row: int, size: int) -> Tensor:
     """One view [3, size, size] made with torchvision's functions, before normalisation."""
-    x: Tensor = tv.to_dtype(image.permute(2, 0, 1), torch.float32, scale=True)
     top, left, height, width = parameters.box_R4[row].tolist()
-    x = tv.resized_crop(x, top, left, height, width, [size, size], antialias=True)
-    x = tv.horizontal_flip(x) if parameters.flip_R[row] else x
+    cut: Tensor = tv.resized_crop(
+        image.permute(2, 0, 1), top, left, height, width, [size, size], antialias=True
+    )
+    cut = tv.horizontal_flip(cut) if parameters.flip_R[row] else cut
+    x: Tensor = tv.to_dtype(cut, torch.float32, scale=True)
     factors = parameters.factor_R4[row].tolist()
     for operation in parameters.order_R4[row].tolist():
         x = COLOUR[operation](x, factors[operation])
@@ -87,6 +90,23 @@ def test_crop_and_flip(box: tuple[int, int, int, int], flip: bool) -> None:
         none_drawn(2), box_R4=torch.tensor([box, box]), flip_R=torch.tensor([flip, not flip])
     )
     assert_as_torchvision(photographs(2), parameters, PLAIN)
+
+
+def test_a_crop_by_products_is_the_same_but_for_the_bytes_rounding() -> None:
+    """What a GPU does, here on the CPU."""
+    images = photographs(6)
+    parameters = draw_parameters(12, SOURCE, RECIPE, torch.Generator().manual_seed(3))
+    for size in (16, 24, 64):
+        boxes, flips = parameters.box_R4, parameters.flip_R
+        by_bytes_RCHW = crop_in_bytes(images, boxes, flips, size)
+        by_products_RCHW = crop_by_products(images, boxes, flips, size)
+        torch.testing.assert_close(by_bytes_RCHW, by_products_RCHW, atol=1.1 / 255, rtol=0)
+        for row in range(12):
+            top, left, height, width = boxes[row].tolist()
+            cut = tv.to_dtype(images[row // 2].permute(2, 0, 1), torch.float32, scale=True)
+            cut = tv.resized_crop(cut, top, left, height, width, [size, size], antialias=True)
+            cut = tv.horizontal_flip(cut) if flips[row] else cut
+            torch.testing.assert_close(by_products_RCHW[row], cut, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("operation", range(4), ids=["brightness", "contrast", "saturation", "hue"])

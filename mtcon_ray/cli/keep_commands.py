@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from mtcon_ray.cli.session import Session, name, root, session
+from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import SweepError, TrackingError
 from mtcon_ray.places import SPEC_FILE, choose_root, find_folder, log_folder, store_folder
 
@@ -25,17 +26,17 @@ def clean(name: str, root: str | None, yes: bool) -> None:
     if is_driven(folder):
         raise SweepError(f"{folder.name!r} is running; stop it before it is removed")
     for entry in sorted(folder.iterdir()):
-        click.echo(f"{size(_bytes(entry)):>10}  {entry}")
-    click.echo(f"{size(_bytes(folder)):>10}  {folder}, in all")
-    click.echo(f"not touched: its runs in MLflow, and decoded images in {store_folder(where)}")
+        say(f"{size(_bytes(entry)):>10}  {entry}")
+    say(f"{size(_bytes(folder)):>10}  {folder}, in all")
+    say(f"not touched: its runs in MLflow, and decoded images in {store_folder(where)}")
     if not yes:
-        click.echo("nothing removed; --yes removes it")
+        say("nothing removed; --yes removes it")
         return
     # Renamed first: a removal that is cut leaves no half sweep under its name.
     doomed = folder.with_name(f".removing-{folder.name}")
     folder.rename(doomed)
     shutil.rmtree(doomed)
-    click.echo(f"removed {folder}")
+    say(f"removed {folder}")
 
 
 @click.command("track-sync")
@@ -58,7 +59,7 @@ def track_sync(session: Session, name: str, root: str | None) -> None:
         check_server(uri)
         sent, left = sender.track_sync(folder, uri, tracking.experiment)
     if not session.quiet:
-        click.echo(f"{sent} events sent to {masked(uri)}, {left} left")
+        say(f"{sent} events sent to {masked(uri)}, {left} left")
     if left:
         raise TrackingError(f"{left} events of {folder.name!r} are not sent yet; try again later")
 

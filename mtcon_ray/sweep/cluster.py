@@ -139,10 +139,15 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
             "num_cpus": _usable_cpus(),
             "include_dashboard": False,
         }
+    # Ray's logs and token lie outside the root: what a Ray of ours writes is the user's alone.
+    umask = os.umask(0o077) if address is None else None
     try:
         ray.init(**options)
     except Exception as error:
         raise _unreachable(address, error) from error
+    finally:
+        if umask is not None:
+            os.umask(umask)
     try:
         yield
     finally:

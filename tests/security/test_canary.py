@@ -96,7 +96,8 @@ def test_no_secret_is_written_or_shown(
     temporary = Path(f"/tmp/mt{os.getpid()}")
     uri = f"http://me:{CANARY.decode()}@{address}"
     environment = {
-        **home, **SECRETS, **PROXIES, "MLFLOW_TRACKING_USERNAME": "me", "MLFLOW_TRACKING_URI": uri,
+        **home, **SECRETS, **PROXIES, "NO_PROXY": "127.0.0.1", "MLFLOW_TRACKING_USERNAME": "me",
+        "MLFLOW_TRACKING_URI": uri,
         "PYTHONPATH": str(REPOSITORY), "RAY_TMPDIR": str(temporary), "OMP_NUM_THREADS": "1",
     }  # fmt: skip
     temporary.mkdir()

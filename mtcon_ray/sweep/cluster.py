@@ -15,6 +15,7 @@ from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
 from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
 from ray.autoscaler._private.util import format_readonly_node_type
 from ray.experimental.internal_kv import _internal_kv_get
+from ray.tune.execution import class_cache
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.errors import MtconError, ResourceError
@@ -25,6 +26,11 @@ LOCAL = "local"
 # What `ray up` leaves on the head that it makes.
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
 ANY_SIZE = 1e9
+# Tune would write these into the command line of every trial's process, which all users of a
+# machine can read, and into Ray's logs. No trial needs them.
+class_cache.ENV_VARS_TO_PROPAGATE.difference_update(
+    [name for name in class_cache.ENV_VARS_TO_PROPAGATE if name.startswith("AWS_")]
+)
 
 
 def cluster_address() -> str | None:

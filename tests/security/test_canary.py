@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.request import urlopen
 
 import pytest
@@ -72,6 +73,13 @@ def wait_until_healthy(url: str, log: Path) -> None:
             time.sleep(0.3)
 
 
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """For Ray's sessions, whose sockets need a short path."""
+    with TemporaryDirectory(prefix="mt", dir="/tmp") as folder:
+        yield Path(folder)
+
+
 def command_lines() -> set[bytes]:
     """Of every process of this machine."""
     found = set()
@@ -88,19 +96,17 @@ def files_with_canary(folder: Path) -> list[Path]:
 
 
 def test_no_secret_is_written_or_shown(
-    tmp_path: Path, home: dict[str, str], server: tuple[str, Path]
+    tmp_path: Path, home: dict[str, str], server: tuple[str, Path], temporary: Path
 ) -> None:
     """Nor left in a log, a record or a command line; the dashboard's files are no exception."""
     address, kept = server
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump({**SPEC, "tracking": {"offline": False}}))
-    temporary = Path(f"/tmp/mt{os.getpid()}")
     uri = f"http://me:{CANARY.decode()}@{address}"
     environment = {
         **home, **SECRETS, **PROXIES, "NO_PROXY": "127.0.0.1", "MLFLOW_TRACKING_USERNAME": "me",
         "MLFLOW_TRACKING_URI": uri,
         "PYTHONPATH": str(REPOSITORY), "RAY_TMPDIR": str(temporary), "OMP_NUM_THREADS": "1",
     }  # fmt: skip
-    temporary.mkdir()
     with (tmp_path / "output").open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "mtcon_ray", "sweep", "spec.yaml"],

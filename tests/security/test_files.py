@@ -241,3 +241,18 @@ def test_a_trace_is_written_through_no_link_and_without_secrets(
     trace.symlink_to(victim)
     CliRunner().invoke(program, ["list"])
     assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://me:a/b@host",
+        "https://me:a@b@host",
+        "postgresql://host/db?user=me&password=x",
+        "https://host?access=1&token=x",
+    ],
+)
+def test_a_spec_holds_no_password_however_it_is_written(tmp_path: Path, uri: str) -> None:
+    (tmp_path / "s.yaml").write_text(f'{BASE}tracking: {{uri: "{uri}"}}')
+    with pytest.raises(SpecError, match=r"tracking\.uri|tracking: tracking\.uri"):
+        load_spec(tmp_path / "s.yaml")

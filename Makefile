@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest --durations=10 -n 2 --dist worksteal
 FAST := -m "not ray and not mlflow and not soak" \
 	--ignore=mtcon_ray/sweep --ignore=mtcon_ray/tracking
 
-.PHONY: demo check test soak lint clean
+.PHONY: demo check test soak lint docs clean
 
 demo: .venv/ready  ## the main job: a temperature sweep on drawn images
 	$(BIN)/python experiments/sweep_temperature.py
@@ -29,8 +29,13 @@ lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+docs: .venv/ready  ## the pages, in docs/_build
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[docs]'
+	$(BIN)/python docs/reference.py
+	$(BIN)/sphinx-build --fail-on-warning --nitpicky --keep-going --quiet docs docs/_build
+
 clean:  ## the environment and caches; results under ~/mtcon-ray stay
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/ready: pyproject.toml constraints.txt

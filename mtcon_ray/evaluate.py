@@ -13,6 +13,7 @@ from mtcon_ray.local import pick_device
 from mtcon_ray.models.network import Network
 from mtcon_ray.observer import Observer
 from mtcon_ray.places import store_folder
+from mtcon_ray.plain_yaml import parse_yaml
 from mtcon_ray.plan import prepare_root
 from mtcon_ray.run import load_network
 from mtcon_ray.spec import RunSpec, with_values
@@ -73,15 +74,10 @@ def evaluate_checkpoint(
 
 
 def _parsed(override: str) -> tuple[str, object]:
-    import yaml
-
     path, equals, text = override.partition("=")
     if not equals or path.split(".")[0] not in ("data", "evaluate", "resources"):
         raise SpecError(
             f"--set must change a field of data, evaluate or resources here, got {override!r}: "
             "the rest of the spec belongs to the checkpoint"
         )
-    try:
-        return path, yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise SpecError(f"--set {path} must have a YAML value, got {text!r}") from None
+    return path, parse_yaml(text, f"--set {path}")

@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 
 from mtcon_ray.registry import LocalPath, Spec
 
+SECRET_IN_URI = r"(?i)://[^/\s]*:[^\s]+@|[?&](password|passwd|pwd|token|secret)\w*="
+
 
 class ResourcesSpec(Spec):
     """What one trial asks of the cluster."""
@@ -45,7 +47,7 @@ class TrackingSpec(Spec):
 
     @model_validator(mode="after")
     def _no_secrets(self) -> Self:
-        if self.uri and re.search(r"://[^/@\s]*:[^/@\s]+@", self.uri):
+        if self.uri and re.search(SECRET_IN_URI, self.uri):
             raise ValueError(
                 "tracking.uri must hold no password, for specs are logged; give it in "
                 "MLFLOW_TRACKING_PASSWORD (with MLFLOW_TRACKING_USERNAME), or the whole URI in "

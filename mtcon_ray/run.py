@@ -303,11 +303,18 @@ def load_network(path: Path) -> tuple[RunSpec, Network]:
     Raises CheckpointError if the file cannot be read or its network does not fit its spec.
     """
     state = checkpoint.load(path)
-    spec = parse_spec(json.loads(state["spec"]), where=str(path))
-    method = METHODS[spec.method.name](spec.method, spec.problem(state["sizes"]))
+    try:
+        raw, sizes, tensors = json.loads(state["spec"]), dict(state["sizes"]), state["network"]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"checkpoint {path} must hold a spec, sizes and a network as this program writes "
+            f"them, got {type(error).__name__}: {error}"
+        ) from None
+    spec = parse_spec(raw, where=str(path))
+    method = METHODS[spec.method.name](spec.method, spec.problem(sizes))
     network = build_network(spec.model, method.make_network, spec.seed)
     try:
-        network.load_state_dict(state["network"])
+        network.load_state_dict(tensors)
     except RuntimeError as error:
         _, first, *rest = (line.strip() for line in str(error).splitlines())
         more = f" and {len(rest)} more misfits" if rest else ""

@@ -19,6 +19,7 @@ from mtcon_ray.evaluation.spec import EvaluateSpec
 from mtcon_ray.execution import ResourcesSpec, StorageSpec, TrackingSpec
 from mtcon_ray.methods import METHODS, MethodSpec
 from mtcon_ray.models.spec import ModelSpec
+from mtcon_ray.plain_yaml import parse_yaml
 from mtcon_ray.registry import Choice, Spec
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.training.spec import TrainSpec
@@ -120,21 +121,15 @@ def load_spec(path: Path, overrides: Iterable[str] = ()) -> RunSpec:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises SpecError for a file that is too large, or none."""
-    import yaml
-
     try:
         if path.stat().st_size > MAX_SPEC_BYTES:
             raise SpecError(f"{path} must be a spec of at most {MAX_SPEC_BYTES:,} bytes")
         text = path.read_text(encoding="utf-8")
-        if re.search(r"(^|[\s\[{,:-])[&*][A-Za-z0-9_]", text):
-            raise SpecError(f"{path} must not use YAML anchors (& or *); write the values out")
-        raw = yaml.safe_load(text)
     except OSError as error:
         raise SpecError(f"{path} must be a readable YAML file: {error.strerror}") from None
     except UnicodeDecodeError:
         raise SpecError(f"{path} must be a YAML text in UTF-8") from None
-    except yaml.YAMLError as error:
-        raise SpecError(f"{path} is not valid YAML: {error}") from None
+    raw = parse_yaml(text, str(path))
     if not isinstance(raw, dict):
         raise SpecError(f"{path} must hold a mapping of sections, got {type(raw).__name__}")
     return raw
@@ -225,15 +220,10 @@ def explain(error: ValidationError) -> str:
 
 def apply_override(raw: dict[str, Any], override: str) -> None:
     """Set the field of a `path=value`, its value read as YAML. Raises SpecError."""
-    import yaml
-
     path, equals, text = override.partition("=")
     if not equals or not path:
         raise SpecError(f"--set must read path=value, got {override!r}")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise SpecError(f"--set {path} must have a YAML value, got {text!r}") from None
+    value = parse_yaml(text, f"--set {path}")
     if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
         value = float(value)  # YAML 1.1 reads 1e-3 as text
     path = path.strip()

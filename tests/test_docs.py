@@ -1,18 +1,34 @@
-"""What the documents show works: their Python runs, their methods are valid."""
+"""What the documents show works: their Python runs, their methods and commands are valid."""
 
+import os
 import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 import yaml
+from PIL import Image
 
+from mtcon_ray.cli.main import program
 from mtcon_ray.methods import METHODS
 from mtcon_ray.spec import parse_spec
 
-METHODS_TEXT = (Path(__file__).parents[1] / "docs" / "methods.md").read_text(encoding="utf-8")
+REPOSITORY = Path(__file__).parents[1]
+DOCS = REPOSITORY / "docs"
+RUN_PAGES = sorted([REPOSITORY / "README.md", *DOCS.glob("*.md")])
+PAGES = [*RUN_PAGES, REPOSITORY / "cluster" / "README.md"]
+METHODS_TEXT = (DOCS / "methods.md").read_text(encoding="utf-8")
+NOT_RUN = "# not run by our tests"
 SNIPPETS = sorted(
     set(re.findall(r"`(\{name: (?:" + "|".join(METHODS) + r")\b[^`]*\})`", METHODS_TEXT))
 )
@@ -56,3 +72,142 @@ def test_the_losses_shown_run() -> None:
     }
     exec(code, names)
     assert names["loss"].isfinite()
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.M)
+
+
+# As a command: of other programs it is a name of networks, namespaces and images.
+COMMAND = re.compile(r"(?:^|&&|;|\s--\s|^\w+=\S+\s)\s*(mtcon-ray [^#|]*)")
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Page and command line of every mtcon-ray in the documents' shell blocks."""
+    for page in PAGES:
+        for block in blocks(page, "sh"):
+            for line in block.replace("\\\n", " ").splitlines():
+                if found := COMMAND.search(line.partition(" #")[0]):
+                    yield page.name, found[1].strip().removesuffix("&").strip()
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(set(commands())))
+def test_every_command_shown_exists_with_its_options(page: str, line: str) -> None:
+    name, *arguments = shlex.split(line.partition(" > ")[0])[1:]
+    assert name in program.commands, page
+    command = program.commands[name]
+    with click.Context(program, info_name="mtcon-ray") as parent:
+        command.make_context(name, arguments, parent=parent)
+
+
+@pytest.mark.parametrize("page", ["spec", "commands"])
+def test_reference_is_current(page: str) -> None:
+    """`python docs/reference.py` writes it anew."""
+    made = runpy.run_path(str(DOCS / "reference.py"))[f"{page}_page"]()
+    assert (DOCS / f"{page}.md").read_text(encoding="utf-8") == made
+
+
+def test_reference_names_every_method_and_encoder() -> None:
+    text = (DOCS / "spec.md").read_text(encoding="utf-8")
+    for name in (*METHODS, "resnet18", "small", "vit", "timm", "table", "drawn", "asha"):
+        assert f": {name}`\n" in text
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)", page.read_text("utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if target.startswith(("http://", "https://")):
+            continue
+        place, _, anchor = target.partition("#")
+        file = (page.parent / place).resolve() if place else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+def test_every_page_is_listed() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    for page in DOCS.glob("*.md"):
+        assert page.name == "index.md" or f"({page.name})" in index
+
+
+@pytest.mark.mlflow
+def test_the_three_files_of_ones_own_train_together(tmp_path: Path) -> None:
+    """A method, an encoder and a kind of data, as shown, in a copy of the package."""
+    shutil.copytree(REPOSITORY / "mtcon_ray", tmp_path / "mtcon_ray")
+    page = DOCS / "extending.md"
+    files = re.findall(r"^`(mtcon_ray/\S+\.py)`:", page.read_text("utf-8"), re.M)
+    for file, code in zip(files, blocks(page, "python"), strict=True):
+        (tmp_path / file).write_text(code)
+    shapes = np.array(["disc", "ring"] * 60)
+    images = np.random.default_rng(0).integers(0, 255, (120, 16, 16, 3), dtype=np.uint8)
+    np.savez(tmp_path / "toy.npz", images=images, shape=shapes)
+    spec = {
+        "name": "own",
+        "data": {"kind": "arrays", "file": "toy.npz", "tasks": ["shape"]},
+        "views": {"size": 12},
+        "model": {"encoder": {"name": "flat", "width": 8}, "head_dim": 8},
+        "method": {"name": "blend"},
+        "train": {"epochs": 1, "warmup_epochs": 0, "batch_size": 16},
+        "evaluate": {"bootstrap": 10},
+        "tracking": {"offline": True},
+        "storage": {"root": "root"},
+    }
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    done = subprocess.run(
+        [sys.executable, "-m", "mtcon_ray", "train", "spec.yaml"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "shape" in done.stdout
+
+
+def user_folder(folder: Path) -> None:
+    """labels.csv, images/ and what else the pages take for granted."""
+    shutil.copytree(REPOSITORY / "experiments", folder / "experiments")
+    (folder / "cluster").symlink_to(REPOSITORY / "cluster")
+    (folder / "images").mkdir()
+    rng = np.random.default_rng(0)
+    rows = ["image,category,gender,colour,brand,split"]
+    for i in range(120):
+        pixels = rng.integers(0, 255, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / "images" / f"{i}.png")
+        labels = (f"c{i % 3}", f"g{i % 2}", f"k{i % 4}", f"b{i % 5}")
+        rows.append(
+            ",".join([f"{i}.png", *labels, ("train", "train", "train", "val", "test")[i % 5]])
+        )
+    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
+
+
+@pytest.mark.soak
+@pytest.mark.ray
+@pytest.mark.mlflow
+@pytest.mark.parametrize("page", RUN_PAGES, ids=lambda page: page.name)
+def test_every_block_of_commands_runs(page: Path, tmp_path: Path) -> None:
+    """From top to bottom, as a user would; NAME is the newest sweep. Some say that they don't."""
+    user_folder(tmp_path)
+    shim = tmp_path / "bin" / "mtcon-ray"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m mtcon_ray "$@"\n')
+    shim.chmod(0o700)
+    environment = {
+        **os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(REPOSITORY),
+        "PATH": f"{shim.parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    found = blocks(page, "sh")
+    if not any("init labels.csv" in block for block in found):
+        found.insert(0, "mtcon-ray init labels.csv images/ -o spec.yaml")
+    for block in found:
+        if block.startswith(NOT_RUN):
+            continue
+        code = re.sub(r"\bNAME\b", '"$(ls -t ~/mtcon-ray/sweeps | head -1)"', block)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", code],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"

@@ -175,7 +175,7 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
         ("train.lr", "--set must read path=value"),
         ("train.lrr=1", "did you mean 'lr'?"),
         ("name.x=1", "'name' is no section|but name is no section"),
-        ("train.lr=[", "must have a YAML value"),
+        ("train.lr=[", "--set train.lr is not valid YAML"),
     ):
         with pytest.raises(SpecError, match=message):
             load_spec(path, [override])

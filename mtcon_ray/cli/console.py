@@ -10,7 +10,7 @@ from typing import Any
 
 from mtcon_ray.cli.board import Board, Row
 from mtcon_ray.cli.drawing import STATES, bar, frame, leader, time_line
-from mtcon_ray.cli.terminal import Terminal, clip, visible
+from mtcon_ray.cli.terminal import Terminal, clip, printable, visible
 from mtcon_ray.cli.text import accuracy, configuration, duration
 from mtcon_ray.metrics import LOSS, OBJECTIVE
 from mtcon_ray.observer import Observer
@@ -129,6 +129,7 @@ class Console(Observer):
         return f"{row.name} {STATES.get(row.state, row.state)}{why}{value}; {standing}"
 
     def _say(self, text: str, *, always: bool = False) -> None:
+        text = printable(text)
         with self._lock:
             if self._live:
                 self._live.draw(self._frame(), above=text)

@@ -1,7 +1,7 @@
 """A board as lines of text: one frame of the live table."""
 
 from mtcon_ray.cli.board import Board, Row
-from mtcon_ray.cli.terminal import Terminal, clip
+from mtcon_ray.cli.terminal import Terminal, clip, printable
 from mtcon_ray.cli.text import accuracy, configuration, duration, table
 
 MAX_ROWS = 15
@@ -71,5 +71,5 @@ def _cells(row: Row, terminal: Terminal, best: bool) -> list[str]:
     names = [name for name in names if name]
     text = [row.name, configuration(row.params), bar(row.epoch, row.epochs), accuracy(row.value)]
     state = STATES.get(row.state, row.state.lower())
-    text.append(f"{state}: {row.reason}".splitlines()[0] if row.reason else state)
+    text.append(printable(f"{state}: {row.reason}".splitlines()[0]) if row.reason else state)
     return [terminal.style(cell, *names) for cell in text]

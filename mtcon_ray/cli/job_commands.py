@@ -10,6 +10,7 @@ import click
 
 from mtcon_ray.cli.run_commands import MLFLOW_VARIABLE, name_option
 from mtcon_ray.cli.session import Session, as_json, overrides, root, session
+from mtcon_ray.cli.terminal import printable, say
 from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.places import choose_root
 
@@ -101,7 +102,7 @@ def jobs(address: str | None, as_json: bool) -> None:
     found = Jobs(cluster_dashboard(address)).known()
     if as_json:
         keys = ("id", "sweep", "attempt", "status", "start_ms", "end_ms")
-        click.echo(json.dumps([{key: getattr(j, key) for key in keys} for j in found], indent=1))
+        say(json.dumps([{key: getattr(j, key) for key in keys} for j in found], indent=1))
         return
     rows = []
     for job in found:
@@ -110,7 +111,7 @@ def jobs(address: str | None, as_json: bool) -> None:
         attempt = str(job.attempt or "-")
         rows.append([job.id, job.sweep or "-", attempt, job.status.lower(), duration(seconds)])
     header = ["job", "sweep", "attempt", "status", "time"]
-    click.echo("\n".join(table(header, rows, right=[2, 4])) if rows else "no jobs")
+    say("\n".join(table(header, rows, right=[2, 4])) if rows else "no jobs")
 
 
 @click.command()
@@ -125,7 +126,7 @@ def logs(job: str, address: str | None, follow: bool) -> int:
     found = known.find(job)
     if follow:
         return _follow(known, found.id)
-    click.echo(known.logs(found.id), nl=False)
+    click.echo(printable(known.logs(found.id)), nl=False)
     return 0
 
 
@@ -139,9 +140,9 @@ def stop(job: str, address: str | None) -> None:
     known = Jobs(cluster_dashboard(address))
     found = known.find(job)
     if not found.running or not known.stop(found.id):
-        click.echo(f"{found.id} has ended already: {found.status.lower()}")
+        say(f"{found.id} has ended already: {found.status.lower()}")
         return
-    click.echo(f"stopping {found.id}; to go on: `mtcon-ray resume {found.sweep or found.id}`")
+    say(f"stopping {found.id}; to go on: `mtcon-ray resume {found.sweep or found.id}`")
 
 
 def _inside(target: Path) -> Path:
@@ -194,20 +195,20 @@ def _start(
         stem, command, working_dir=here, root=root, name=name, variables=variables
     )  # fmt: skip
     if session.quiet:
-        click.echo(job.id)
+        say(job.id)
     else:
-        click.echo(f"job {job.id}: {upload.num_files:,} files, {upload.num_bytes / 1e6:.1f} MB")
-        click.echo(f"dashboard: {known.address}/#/jobs/{job.id}")
+        say(f"job {job.id}: {upload.num_files:,} files, {upload.num_bytes / 1e6:.1f} MB")
+        say(f"dashboard: {known.address}/#/jobs/{job.id}")
         there = "the head's own; the sweep's last line says how to open it"
-        click.echo(f"MLflow: {ui_command(uri) if uri else there}")
+        say(f"MLflow: {ui_command(uri) if uri else there}")
     return _follow(known, job.id) if follow else 0
 
 
 def _follow(known: Any, job_id: str) -> int:
     try:
-        code: int = known.follow(job_id, lambda text: click.echo(text, nl=False))
+        code: int = known.follow(job_id, lambda text: click.echo(printable(text), nl=False))
     except KeyboardInterrupt:
-        click.echo(
+        say(
             f"\n{job_id} goes on; `mtcon-ray logs {job_id} -f` follows it again, "
             f"`mtcon-ray stop {job_id}` ends it",
             err=True,

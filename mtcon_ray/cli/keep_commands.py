@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mtcon_ray.cli.session import Session, name, overrides, root, session
+from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import MtconError, SweepError, TrackingError
 from mtcon_ray.places import (
     SPEC_FILE,
@@ -69,10 +70,10 @@ def export(
             overrides=overrides,
             observer=console,
         )
-    click.echo(f"{to}: {', '.join(sorted(entry.name for entry in to.iterdir()))}")
+    say(f"{to}: {', '.join(sorted(entry.name for entry in to.iterdir()))}")
     if register and sweep is not None:
         version = _register(to, register, where, sweep)
-        click.echo(f"registered: models:/{register}/{version}")
+        say(f"registered: models:/{register}/{version}")
 
 
 @click.command()
@@ -89,17 +90,17 @@ def clean(name: str, root: str | None, yes: bool) -> None:
     if is_driven(folder):
         raise SweepError(f"{folder.name!r} is running; stop it before it is removed")
     for entry in sorted(folder.iterdir()):
-        click.echo(f"{size(_bytes(entry)):>10}  {entry}")
-    click.echo(f"{size(_bytes(folder)):>10}  {folder}, in all")
-    click.echo(f"not touched: its runs in MLflow, and decoded images in {store_folder(where)}")
+        say(f"{size(_bytes(entry)):>10}  {entry}")
+    say(f"{size(_bytes(folder)):>10}  {folder}, in all")
+    say(f"not touched: its runs in MLflow, and decoded images in {store_folder(where)}")
     if not yes:
-        click.echo("nothing removed; --yes removes it")
+        say("nothing removed; --yes removes it")
         return
     # Renamed first: a removal that is cut leaves no half sweep under its name.
     doomed = folder.with_name(f".removing-{folder.name}")
     folder.rename(doomed)
     shutil.rmtree(doomed)
-    click.echo(f"removed {folder}")
+    say(f"removed {folder}")
 
 
 @click.command("track-sync")
@@ -122,7 +123,7 @@ def track_sync(session: Session, name: str, root: str | None) -> None:
         check_server(uri)
         sent, left = sender.track_sync(folder, uri, tracking.experiment)
     if not session.quiet:
-        click.echo(f"{sent} events sent to {masked(uri)}, {left} left")
+        say(f"{sent} events sent to {masked(uri)}, {left} left")
     if left:
         raise TrackingError(f"{left} events of {folder.name!r} are not sent yet; try again later")
 
@@ -140,7 +141,7 @@ def completion(context: click.Context, shell: str) -> None:
     complete = get_completion_class(shell)
     assert complete is not None, f"click knows {shell}"
     program = context.find_root().command
-    click.echo(complete(program, {}, "mtcon-ray", "_MTCON_RAY_COMPLETE").source())
+    say(complete(program, {}, "mtcon-ray", "_MTCON_RAY_COMPLETE").source())
 
 
 def _checkpoint(root: Path, model: str) -> tuple[Path, str, "SweepResults | None"]:

@@ -4,13 +4,13 @@ Exit codes: 0 done · 1 not the user's fault · 2 the user's input · 130 SIGINT
 Commands import what they need when they run, so that `--help` answers at once.
 """
 
+import os
 import signal
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Sequence
-from os import getpid
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,10 @@ from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, st
 from mtcon_ray.cli.run_commands import compare, sweep, train
 from mtcon_ray.cli.session import Session, verbosity
 from mtcon_ray.cli.spec_commands import init, plan, schema, validate
+from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import MtconError
 from mtcon_ray.places import choose_root, log_folder
+from mtcon_ray.tracking.server import masked
 
 PROGRAM = "mtcon-ray"
 COMPLETE = "_MTCON_RAY_COMPLETE"
@@ -58,7 +60,7 @@ class Program(click.Group):
         except MtconError as error:
             code = _explain(error, session)
         except (click.Abort, KeyboardInterrupt):
-            click.echo("stopped", err=True)
+            say("stopped", err=True)
             code = INTERRUPTED
         except BrokenPipeError:
             sys.stdout = None  # whoever read it has gone
@@ -90,28 +92,32 @@ for command in (
 
 def _explain(error: MtconError, session: Session) -> int:
     if session.verbose:
-        traceback.print_exception(error)
-    click.echo(f"error: {error}", err=True)
+        say(masked("".join(traceback.format_exception(error))), err=True)
+    say(f"error: {error}", err=True)
     return error.exit_code
 
 
 def _record(error: Exception, session: Session) -> int:
     """A bug of ours: keep its trace for a report, say where it is."""
     folder = session.log_folder or log_folder(choose_root(None))
-    name = f"error-{time.strftime('%Y%m%d-%H%M%S')}-{getpid()}.txt"
+    name = f"error-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     text = "".join(traceback.format_exception(error))
+    text = masked(text)
     path = _write(folder, name, text) or _write(Path(tempfile.gettempdir()), name, text)
     if session.verbose:
-        click.echo(text, err=True)
-    summary = f"{type(error).__name__}: {error}".splitlines()[0]
-    click.echo(f"error: unexpected {summary} (trace: {path})", err=True)
+        say(text, err=True)
+    summary = masked(f"{type(error).__name__}: {error}".splitlines()[0])
+    say(f"error: unexpected {summary} (trace: {path})", err=True)
     return 1
 
 
 def _write(folder: Path, name: str, text: str) -> Path | None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+        # Others may write in the temporary folder too: never through a link of theirs.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with open(os.open(folder / name, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
     except OSError:
         return None
     return folder / name

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from mtcon_ray.cli.session import Session, as_json, name, overrides, root, session
+from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import MtconError, SweepError
 from mtcon_ray.places import choose_root, find_folder, sweep_folder, sweeps_folder
 
@@ -35,10 +36,10 @@ def evaluate(
             checkpoint, root=choose_root(root), overrides=overrides, observer=console
         )
     if as_json:
-        click.echo(json.dumps(values, indent=1))
+        say(json.dumps(values, indent=1))
         return
     for key in sorted(values):
-        click.echo(f"{key:<40} {values[key]:.4f}")
+        say(f"{key:<40} {values[key]:.4f}")
 
 
 @click.command()
@@ -57,7 +58,7 @@ def report(session: Session, name: str, root: str | None) -> None:
     results = load_sweep(folder)
     uri = tracking_uri(results.spec.tracking.uri, os.environ.get("MLFLOW_TRACKING_URI"), where)
     shares = importances(open_study(folder / "study.journal", folder.name))
-    click.echo(build_report(results, shares, ui_command=ui_command(uri)))
+    say(build_report(results, shares, ui_command=ui_command(uri)))
 
 
 @click.command("list")
@@ -71,10 +72,10 @@ def list_names(root: str | None, as_json: bool) -> None:
     where = choose_root(root)
     found = overviews(where)
     if as_json:
-        click.echo(json.dumps([asdict(overview) for overview in found], indent=1))
+        say(json.dumps([asdict(overview) for overview in found], indent=1))
         return
     if not found:
-        click.echo(f"nothing under {where} yet")
+        say(f"nothing under {where} yet")
         return
     rows = [
         [
@@ -88,7 +89,7 @@ def list_names(root: str | None, as_json: bool) -> None:
         for o in found
     ]
     for line in table(["name", "kind", "state", "done", "val/accuracy", "best"], rows):
-        click.echo(line)
+        say(line)
 
 
 @click.command()
@@ -115,13 +116,13 @@ def status(name: str, root: str | None, as_json: bool) -> None:
     if as_json:
         trials = [trial_record(results, trial) for trial in results.trials]
         record = {"name": folder.name, "state": state, "num_trials": total, "trials": trials}
-        click.echo(json.dumps(record, indent=1))
+        say(json.dumps(record, indent=1))
         return
-    click.echo(f"{folder.name}: {state}, {len(results.trials)} of {total} trials started")
+    say(f"{folder.name}: {state}, {len(results.trials)} of {total} trials started")
     for line in leaderboard(results, limit=None):
-        click.echo(f"  {line}")
+        say(f"  {line}")
     if state in ("interrupted", "stopped"):
-        click.echo(f"to go on: repeat the command with --name {folder.name} --resume")
+        say(f"to go on: repeat the command with --name {folder.name} --resume")
 
 
 @click.command()
@@ -137,10 +138,10 @@ def best(name: str, root: str | None, as_json: bool) -> None:
     if results.winner is None:
         raise MtconError(f"no trial of {name!r} has trained for its full budget yet")
     if as_json:
-        click.echo(json.dumps(trial_record(results, results.winner), indent=1))
+        say(json.dumps(trial_record(results, results.winner), indent=1))
         return
     for line in winner_lines(results):
-        click.echo(line)
+        say(line)
 
 
 def _sweep_folder(root: Path, name: str) -> Path:

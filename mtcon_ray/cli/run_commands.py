@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from mtcon_ray.cli.session import Session, overrides, root, session, spec_file
+from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import SweepError
 from mtcon_ray.places import SPEC_FILE, choose_root, log_folder, run_folder, sweep_folder
 
@@ -59,8 +60,8 @@ def train(
     folder = run_folder(where, result.name)
     classes = load_sweep(folder).plan["classes"]
     for line in accuracies(run_spec, classes, last_metrics(result)):
-        click.echo(line)
-    click.echo(f"checkpoint: {folder / 'best.pt'}")
+        say(line)
+    say(f"checkpoint: {folder / 'best.pt'}")
 
 
 @click.command()
@@ -82,7 +83,7 @@ def sweep(
 ) -> int:
     """Run a sweep to its end, or go on with one; show the leaderboard."""
     from mtcon_ray.cli.console import Console
-    from mtcon_ray.cli.terminal import Terminal, clip
+    from mtcon_ray.cli.terminal import Terminal, clip, printable
 
     uri = os.environ.get(MLFLOW_VARIABLE)
     terminal = Terminal.of()
@@ -104,8 +105,8 @@ def sweep(
             run_spec, root=where, name=name, resume=resume, observer=console, environ_uri=uri
         )
     columns = terminal.size[0] if terminal.live else 200
-    leaders = [clip(line, columns) for line in leaderboard(results)]
-    lines = [*leaders, "", *winner_lines(results)]
+    leaders = [clip(printable(line), columns) for line in leaderboard(results)]
+    lines = [*leaders, "", *map(printable, winner_lines(results))]
     lines.append(f"report: {results.folder / 'report' / 'index.html'}")
     lines.append(f"MLflow: {ui_command(tracking_uri(run_spec.tracking.uri, uri, where))}")
     terminal.write("\n".join(["", *lines, ""]))
@@ -139,13 +140,13 @@ def compare(
 
     def watch(title: str) -> Console:
         if not session.quiet:
-            click.echo(f"\n{title}")
+            say(f"\n{title}")
         return Console(Terminal.of(), quiet=session.quiet)
 
     rows, folder = run_comparison(
         comparison, root=where, watch=watch, environ_uri=os.environ.get(MLFLOW_VARIABLE)
     )
-    click.echo(f"\n{markdown(rows)}\ntable and picture: {folder}")
+    say(f"\n{markdown(rows)}\ntable and picture: {folder}")
     return 0 if all(row.finished for row in rows) else 1
 
 

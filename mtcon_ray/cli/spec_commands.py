@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from mtcon_ray.cli.session import Session, as_json, overrides, root, session, spec_file
+from mtcon_ray.cli.terminal import say
 from mtcon_ray.places import choose_root, log_folder
 
 NUM_PREVIEWED = 5
@@ -28,12 +29,12 @@ def init(session: Session, csv: Path, images: Path, output: Path | None) -> None
     write_new(path, spec_text(found))
     if session.quiet:
         return
-    click.echo(f"wrote {path}")
+    say(f"wrote {path}")
     for line in found.describe():
-        click.echo(f"  {line}")
-    click.echo("next:")
+        say(f"  {line}")
+    say("next:")
     for command in ("validate", "plan", "sweep"):
-        click.echo(f"  mtcon-ray {command} {path}")
+        say(f"  mtcon-ray {command} {path}")
 
 
 @click.command()
@@ -50,11 +51,11 @@ def validate(session: Session, spec: Path, overrides: tuple[str, ...]) -> None:
     anywhere = ClusterView("any cluster", (NodeKind("any node", 1e9, 1e9, None),))
     plan = make_plan(run_spec, choose_root(run_spec.storage.root), anywhere)
     for warning in plan.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}", err=True)
     if not session.quiet:
-        click.echo(f"{spec} is valid: {plan.num_trials} trial(s) of {plan.epochs} epochs")
+        say(f"{spec} is valid: {plan.num_trials} trial(s) of {plan.epochs} epochs")
         for label, text in data_lines(run_spec, plan):
-            click.echo(f"  {label:<10}{text}")
+            say(f"  {label:<10}{text}")
 
 
 @click.command()
@@ -102,10 +103,10 @@ def plan(
         rate=rate,
     )
     if as_json:
-        click.echo(resolved.model_dump_json(indent=1))
+        say(resolved.model_dump_json(indent=1))
         return
     for line in plan_lines(run_spec, resolved):
-        click.echo(line)
+        say(line)
 
 
 @click.command()
@@ -113,4 +114,4 @@ def schema() -> None:
     """Print the JSON Schema of a spec, for editors."""
     from mtcon_ray.spec import RunSpec
 
-    click.echo(json.dumps(RunSpec.model_json_schema(), indent=1))
+    say(json.dumps(RunSpec.model_json_schema(), indent=1))

@@ -8,6 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TextIO
 
+import click
+
+# What commands a terminal, reorders text or is no character: never from a file of the user's.
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 FANCY = "█░·…±─│"
@@ -63,6 +67,20 @@ class Terminal:
         with suppress(OSError):
             self.stream.write(self.encode(text))
             self.stream.flush()
+
+
+def printable(text: str) -> str:
+    """The text with control characters written out; line ends and tabs stay.
+
+    >>> printable("name\x1b[2J")
+    'name\\\\x1b[2J'
+    """
+    return UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode(), text)
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print a line, as `click.echo` does, in which names from files are harmless."""
+    click.echo(printable(str(text)), err=err)
 
 
 def visible(text: str) -> int:

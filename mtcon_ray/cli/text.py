@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mtcon_ray.cli.terminal import visible
+from mtcon_ray.cli.terminal import printable, visible
 
 
 def number(value: Any) -> str:
@@ -14,7 +14,7 @@ def number(value: Any) -> str:
     """
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else printable(str(value))
 
 
 def accuracy(value: float | None, deviation: float | None = None) -> str:

@@ -5,9 +5,11 @@ import gzip
 import hashlib
 import os
 import shutil
+import stat
 import tarfile
 import tempfile
 import time
+import warnings
 import weakref
 import zlib
 from abc import ABC, abstractmethod
@@ -15,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
-from io import BytesIO
+from io import BufferedReader, BytesIO
 from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import IO
@@ -27,6 +29,10 @@ from mtcon_ray.errors import DataError, ResourceError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 EIGHT_BIT = {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV"}
+# Others are rare as photographs, and one of Pillow's readers starts a program (Ghostscript).
+FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", "JPEG2000")
+# A small file can hold an image that fills the memory: above 89 million pixels it is refused.
+warnings.simplefilter("error", Image.DecompressionBombWarning)
 SETTLED_SECONDS = 2  # a file changed again within one clock tick would keep its time stamp
 
 
@@ -103,18 +109,27 @@ class ImageFolder(ImageFiles):
 
     def _digest_one(self, name: str) -> str:
         try:
-            with open(self.root / name, "rb") as file:
+            with self._open(name) as file:
                 return hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError:
+        except (OSError, UnreadableImageError):
             return "absent"
 
     def read(self, name: str) -> bytes:
         try:
-            return (self.root / name).read_bytes()
+            with self._open(name) as file:
+                return file.read()
         except FileNotFoundError:
             raise UnreadableImageError("no such file") from None
         except OSError as error:
             raise UnreadableImageError(error.strerror or str(error)) from None
+
+    @contextmanager
+    def _open(self, name: str) -> Iterator[BufferedReader]:
+        """The file, if it is a plain one: a pipe would be waited for, a device never ends."""
+        with open(os.open(self.root / name, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UnreadableImageError("no plain file")
+            yield file
 
 
 class ImageArchive(ImageFiles):
@@ -157,7 +172,7 @@ class ImageArchive(ImageFiles):
         try:
             with self._unzipped() as file:
                 with tarfile.open(fileobj=file, mode="r:") as tar:
-                    plain = [member for member in tar if member.isreg()]
+                    plain = [m for m in tar if m.isreg() and not m.issparse() and m.size >= 0]
                 descriptor = os.dup(file.fileno())
         except OSError as error:
             if error.errno != errno.ENOSPC:
@@ -166,7 +181,8 @@ class ImageArchive(ImageFiles):
                 f"{tempfile.gettempdir()} must have room for the unzipped {self.root}, got a full "
                 "disk; set TMPDIR to a larger one, or give a .tar or a folder"
             ) from None
-        except (tarfile.TarError, EOFError, zlib.error) as error:
+        # tarfile raises the last two on headers made to deceive it.
+        except (tarfile.TarError, EOFError, zlib.error, ValueError, RecursionError) as error:
             raise DataError(f"data.images must be a whole tar, got {self.root}: {error}") from None
         weakref.finalize(self, os.close, descriptor)
         places = {str(PurePosixPath(m.name)): (m.offset_data, m.size) for m in plain}
@@ -203,7 +219,7 @@ def decode_image(data: bytes, size: int) -> np.ndarray:
     Raises UnreadableImageError, also for more than 8 bits a channel, which Pillow would clip.
     """
     try:
-        with Image.open(BytesIO(data)) as image:
+        with Image.open(BytesIO(data), formats=FORMATS) as image:
             if image.mode not in EIGHT_BIT:
                 raise UnreadableImageError(f"mode {image.mode} must be 8 bits a channel")
             image.draft("RGB", (2 * size, 2 * size))

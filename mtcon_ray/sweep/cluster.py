@@ -16,6 +16,7 @@ from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
 from ray.autoscaler._private.util import format_readonly_node_type
 from ray.autoscaler.v2.utils import is_autoscaler_v2
 from ray.experimental.internal_kv import _internal_kv_get
+from ray.tune.execution import class_cache
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.errors import MtconError, ResourceError
@@ -27,6 +28,11 @@ LOCAL = "local"
 # What `ray up` leaves on the head that it makes.
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
 ANY_SIZE = 1e9
+# Tune would write these into the command line of every trial's process, which all users of a
+# machine can read, and into Ray's logs. No trial needs them.
+class_cache.ENV_VARS_TO_PROPAGATE.difference_update(
+    [name for name in class_cache.ENV_VARS_TO_PROPAGATE if name.startswith("AWS_")]
+)
 
 
 def cluster_address() -> str | None:
@@ -148,10 +154,15 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
             "num_cpus": _usable_cpus(),
             "include_dashboard": False,
         }
+    # Ray's logs and token lie outside the root: what a Ray of ours writes is the user's alone.
+    umask = os.umask(0o077) if address is None else None
     try:
         ray.init(**options)
     except Exception as error:
         raise _unreachable(address, error) from error
+    finally:
+        if umask is not None:
+            os.umask(umask)
     try:
         yield
     finally:

@@ -227,6 +227,8 @@ class Runs:
         path = Path(event["path"])
         if not path.exists():
             raise RefusedError(f"{path} is not there any more")
+        if not path.resolve().is_relative_to(self._folder.resolve()):
+            raise RefusedError(f"{path} is no file of {self._folder}")
         log = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
         log(self.ids[name], str(path), event.get("to") or None)
 

@@ -172,6 +172,7 @@ def _create(database: Path) -> None:
         building = database.with_name(f"{database.name}.building")
         for left in database.parent.glob(f"{building.name}*"):
             left.unlink()  # by a process that was killed, with its journal
+        building.touch(mode=0o600)  # SQLite gives its journals the same mode
         MlflowClient(f"sqlite:///{building}")
         building.rename(database)
 

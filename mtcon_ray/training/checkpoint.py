@@ -5,7 +5,7 @@ import pickle
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import torch
 
@@ -46,14 +46,16 @@ def load(path: Path) -> dict[str, Any]:
     """
     try:
         with ZipFile(path) as file:
+            if any(part.compress_type != ZIP_STORED for part in file.infolist()):
+                raise BadZipFile("compressed parts, which may unpack without end")
             damaged = file.testzip()  # torch.load does not look at the checksums
         if damaged is not None:
             raise BadZipFile(f"a wrong checksum of {damaged}")
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"checkpoint {path} must exist") from None
-    except (OSError, RuntimeError, BadZipFile, pickle.UnpicklingError) as error:
-        reason = str(error).partition("\n")[0]
+    except Exception as error:  # torch's reader raises almost anything on a file that is not ours
+        reason = load_problem(error)
         raise CheckpointError(
             f"checkpoint {path} must be a whole file written by this program, got {reason}; "
             "delete it to start again"
@@ -62,6 +64,13 @@ def load(path: Path) -> dict[str, Any]:
         found = state.get("format") if isinstance(state, dict) else type(state).__name__
         raise CheckpointError(f"checkpoint {path} must have format {FORMAT}, got {found!r}")
     return state
+
+
+def load_problem(error: Exception) -> str:
+    """Why torch refused a file, in a line, without its advice to run what the file says."""
+    if isinstance(error, pickle.UnpicklingError):
+        return "something else than tensors and plain values"
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def check_same_training(path: Path, saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:

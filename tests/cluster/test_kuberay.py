@@ -142,7 +142,8 @@ def test_versions_and_images_come_from_one_place() -> None:
     (ray,) = (line.removeprefix("ray==") for line in pins if line.startswith("ray=="))
     assert only("RayCluster", "mtcon-ray")["spec"]["rayVersion"] == ray
     images = {c["image"] for _, pod in pods() for c in pod["spec"]["containers"]}
-    assert images == {"REGISTRY-EDIT/mtcon-ray-node:0.1.0", "postgres:16"}
+    ours = {f"REGISTRY-EDIT/mtcon-ray-{name}:0.1.0" for name in ("node", "mlflow")}
+    assert images == {*ours, "postgres:18"}
     import mtcon_ray
 
     assert mtcon_ray.__version__ in next(i for i in images if "mtcon" in i)

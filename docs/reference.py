@@ -1,0 +1,151 @@
+"""Writes docs/spec.md and docs/commands.md from the code: `python docs/reference.py`."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mtcon_ray.cli.main import program
+from mtcon_ray.spec import RunSpec
+
+DOCS = Path(__file__).parent
+SCHEMA: dict[str, Any] = RunSpec.model_json_schema()
+BOUNDS = {
+    "minimum": "≥ {}",
+    "exclusiveMinimum": "> {}",
+    "maximum": "≤ {}",
+    "exclusiveMaximum": "< {}",
+    "minLength": "at least {} characters",
+    "minItems": "at least {}",
+    "pattern": "`{}`",
+}
+SPEC_HEAD = """# Every field of a spec
+
+This page is made from the code, by `python docs/reference.py`; `mtcon-ray schema` prints the same
+for editors. **Required** fields have no default. A field in `search.space` is named by its path,
+such as `method.temperature`.
+"""
+COMMANDS_HEAD = """# Every command
+
+This page is made from the code, by `python docs/reference.py`. `-h` prints the same.
+
+Exit codes: **0** done (of a sweep: there is a winner) · **1** none, or the fault is not yours ·
+**2** something in your input, with the way out · **130** interrupted, and resumable.
+`-v` (traces) and `-q` (results only) go before or after the name of any command. With
+`NO_COLOR` set nothing is coloured.
+"""
+
+
+def spec_page() -> str:
+    """The reference of the spec as Markdown."""
+    parts = [SPEC_HEAD, "## The whole\n", *fields(SCHEMA)]
+    for name, field in SCHEMA["properties"].items():
+        parts += section(name, resolved(field))
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def commands_page() -> str:
+    """The reference of the commands as Markdown."""
+    parts = [COMMANDS_HEAD]
+    for name, command in program.commands.items():
+        context = click.Context(command, info_name=name, parent=click.Context(program))
+        usage = " ".join(["mtcon-ray", name, *command.collect_usage_pieces(context)])
+        parts += [f"## {name}\n", f"{command.help}\n", f"```text\n{usage}\n```\n"]
+        rows = [p.get_help_record(context) for p in command.params if isinstance(p, click.Option)]
+        shown = [row for row in rows if row and not row[0].startswith(("-v,", "-q,"))]
+        if shown:
+            parts += ["| option | |", "| --- | --- |"]
+            parts += [f"| `{cell(flag)}` | {cell(text)} |" for flag, text in shown]
+            parts.append("")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def section(path: str, schema: dict[str, Any]) -> Iterator[str]:
+    """A section's heading and table, then those of the sections in it or of its kinds."""
+    kinds = schema.get("oneOf")
+    if kinds:
+        yield f"## `{path}`\n"
+        yield f"One of {', '.join(f'`{constant(resolved(kind))[1]}`' for kind in kinds)}.\n"
+        for kind in map(resolved, kinds):
+            key, value = constant(kind)
+            yield f"### `{path}` with `{key}: {value}`\n"
+            yield f"{text_of(kind)}\n"
+            yield from fields(kind)
+    elif "properties" in schema:
+        yield f"## `{path}`\n"
+        yield f"{text_of(schema)}\n"
+        yield from fields(schema)
+        for name, field in schema["properties"].items():
+            yield from section(f"{path}.{name}", resolved(field))
+
+
+def fields(schema: dict[str, Any]) -> Iterator[str]:
+    """The table of a section's fields."""
+    required = schema.get("required", [])
+    yield "| field | type | default | |"
+    yield "| --- | --- | --- | --- |"
+    for name, field in schema["properties"].items():
+        inner = resolved(field)
+        more = "section below" if "oneOf" in inner or "properties" in inner else kind_of(field)
+        default = "**required**" if name in required else default_of(field)
+        yield f"| `{name}` | {cell(more)} | {default} | {cell(text_of(field))} |"
+    yield ""
+
+
+def kind_of(schema: dict[str, Any]) -> str:
+    """A field's type and bounds in words."""
+    schema = resolved(schema)
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(map(kind_of, schema["anyOf"])))
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "enum" in schema:
+        return ", ".join(f"`{json.dumps(v).strip(chr(34))}`" for v in schema["enum"])
+    bounds = ", ".join(text.format(schema[key]) for key, text in BOUNDS.items() if key in schema)
+    name = {"null": "null", "object": "mapping", "array": "list"}.get(
+        schema.get("type", ""), schema.get("type", "any value")
+    )
+    if isinstance(schema.get("items"), dict):
+        name += f" of {kind_of(schema['items'])}"
+    if isinstance(schema.get("additionalProperties"), dict):
+        name += f" to {kind_of(schema['additionalProperties'])}"
+    if "properties" in schema:
+        name = "one of " + ", ".join(f"`{{{key}: ...}}`" for key in schema["properties"])
+    return f"{name}, {bounds}" if bounds else name
+
+
+def default_of(field: dict[str, Any]) -> str:
+    """A field's default as YAML would have it; a dash where it is a section of defaults."""
+    if "default" not in field or "properties" in resolved(field) or "oneOf" in resolved(field):
+        return "—"
+    return f"`{json.dumps(field['default'], ensure_ascii=False)}`"
+
+
+def resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema itself, or the one that it refers to."""
+    if "$ref" in schema:
+        found: dict[str, Any] = SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]]
+        return found
+    return schema
+
+
+def constant(schema: dict[str, Any]) -> tuple[str, str]:
+    """The field that tells one kind of section from the others, and its value."""
+    return next((n, f["const"]) for n, f in schema["properties"].items() if "const" in f)
+
+
+def text_of(schema: dict[str, Any]) -> str:
+    """The description, on one line."""
+    return " ".join(schema.get("description", "").split())
+
+
+def cell(text: str) -> str:
+    """Text that a table's cell can hold."""
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    (DOCS / "spec.md").write_text(spec_page(), encoding="utf-8")
+    (DOCS / "commands.md").write_text(commands_page(), encoding="utf-8")

@@ -1,0 +1,132 @@
+"""Secrets, wherever a user may keep them, are in nothing that a sweep writes or starts."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.request import urlopen
+
+import pytest
+import yaml
+
+from tests.sweep.conftest import free_ports
+from tests.sweep.test_jobs import SPEC
+
+pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
+
+REPOSITORY = Path(__file__).parents[2]
+CANARY = b"canary-in-the-mine"
+SECRETS = {
+    name: f"{CANARY.decode()}-{number}"
+    for number, name in enumerate(
+        (
+            "MLFLOW_TRACKING_PASSWORD",
+            "MLFLOW_TRACKING_TOKEN",
+            "AWS_SECRET_ACCESS_KEY",
+            "AWS_SESSION_TOKEN",
+            "RAY_AUTH_TOKEN",
+            "WANDB_API_KEY",
+        )
+    )
+}
+PROXIES = {
+    name: f"http://me:{CANARY.decode()}@127.0.0.1:9"
+    for name in ("HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY")
+}
+
+
+@pytest.fixture
+def server(tmp_path: Path, home: dict[str, str]) -> Iterator[tuple[str, Path]]:
+    """Address of a real MLflow server, and the folder of all that it keeps."""
+    folder = tmp_path / "mlflow"
+    folder.mkdir()
+    (port,) = free_ports(1)
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1",
+             "--backend-store-uri", f"sqlite:///{folder}/mlflow.db",
+             "--artifacts-destination", str(folder / "artifacts")],
+            env=home, cwd=folder, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    try:
+        wait_until_healthy(f"http://127.0.0.1:{port}/health", folder / "log")
+        yield f"127.0.0.1:{port}", folder
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(60)
+
+
+def wait_until_healthy(url: str, log: Path) -> None:
+    deadline = time.monotonic() + 240
+    while True:
+        try:
+            urlopen(url, timeout=1).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.3)
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """For Ray's sessions, whose sockets need a short path."""
+    with TemporaryDirectory(prefix="mt", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def command_lines() -> set[bytes]:
+    """Of every process of this machine."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.add(path.read_bytes())
+    return found
+
+
+def files_with_canary(folder: Path) -> list[Path]:
+    files = [p for p in folder.rglob("*") if p.is_file() and not p.is_symlink()]
+    assert files, folder
+    return [path for path in files if CANARY in path.read_bytes()]
+
+
+def test_no_secret_is_written_or_shown(
+    tmp_path: Path, home: dict[str, str], server: tuple[str, Path], temporary: Path
+) -> None:
+    """Nor left in a log, a record or a command line; the dashboard's files are no exception."""
+    address, kept = server
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump({**SPEC, "tracking": {"offline": False}}))
+    uri = f"http://me:{CANARY.decode()}@{address}"
+    environment = {
+        **home, **SECRETS, **PROXIES, "NO_PROXY": "127.0.0.1", "MLFLOW_TRACKING_USERNAME": "me",
+        "MLFLOW_TRACKING_URI": uri,
+        "PYTHONPATH": str(REPOSITORY), "RAY_TMPDIR": str(temporary), "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    with (tmp_path / "output").open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mtcon_ray", "sweep", "spec.yaml"],
+            cwd=tmp_path, env=environment, stdout=file, stderr=file, start_new_session=True,
+        )  # fmt: skip
+        seen: set[bytes] = set()
+        while process.poll() is None:
+            seen |= command_lines()
+            time.sleep(0.2)
+    output = (tmp_path / "output").read_bytes()
+    assert process.returncode == 0, output.decode()
+    assert f"http://me:***@{address}".encode() in output
+    assert CANARY not in output
+    assert any(b"raylet" in line for line in seen)
+    assert not [line for line in seen if CANARY in line]
+    assert files_with_canary(tmp_path / "mtcon-ray") == []
+    assert files_with_canary(kept) == []
+    sessions = list(temporary.glob("ray/session_2*"))
+    assert sessions
+    assert [p for s in sessions for p in files_with_canary(s)] == []
+    readable = [p for s in sessions for p in (s / "logs").glob("*.*") if p.stat().st_mode & 0o077]
+    assert readable == []
+    assert re.search(rb"winner: trial-", output)

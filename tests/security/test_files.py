@@ -1,0 +1,258 @@
+"""Files made to harm whoever reads them: each is refused by one clear error, and runs nothing."""
+
+import io
+import os
+import pickle
+import struct
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+from mtcon_ray.cli.main import program
+from mtcon_ray.data.image_files import UnreadableImageError, decode_image, open_files
+from mtcon_ray.errors import CheckpointError, DataError, SpecError
+from mtcon_ray.evaluate import evaluate_checkpoint
+from mtcon_ray.models.encoders import ENCODERS
+from mtcon_ray.observer import Observer
+from mtcon_ray.run import load_network
+from mtcon_ray.spec import apply_override, load_spec
+from mtcon_ray.training import checkpoint
+
+BASE = "name: a\ndata: {kind: drawn, tasks: [shape]}\n"
+
+
+class Payload:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return os.mkdir, (str(self.file),)
+
+
+def within(seconds: float, act: Callable[[], Any]) -> Any:
+    """What `act` returns, or the error that it raises; fails if it hangs."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(act())
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert found, "it hangs"
+    return found[0]
+
+
+@pytest.mark.parametrize("kind", ["zip", "raw", "legacy"])
+@pytest.mark.parametrize("reader", ["checkpoint", "evaluate", "weights"])
+def test_code_in_a_checkpoint_never_runs(tmp_path: Path, kind: str, reader: str) -> None:
+    path, ran = tmp_path / "evil.pt", tmp_path / "ran"
+    state = {"format": 1, "spec": "{}", "network": Payload(ran)}
+    if kind == "raw":
+        path.write_bytes(pickle.dumps(state))
+    else:
+        torch.save(state, path, _use_new_zipfile_serialization=kind == "zip")
+    readers = {
+        "checkpoint": lambda: checkpoint.load(path),
+        "evaluate": lambda: evaluate_checkpoint(path, root=tmp_path, observer=Observer()),
+        "weights": lambda: ENCODERS["resnet18"](
+            ENCODERS["resnet18"].Spec.model_validate({"name": "resnet18", "weights": str(path)})
+        ),
+    }
+    with pytest.raises(CheckpointError) as told:
+        readers[reader]()
+    assert not ran.exists()
+    assert "weights_only=False" not in str(told.value)
+
+
+def test_a_checkpoint_that_unpacks_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("archive/data/0", b"\0" * 100_000)
+    with pytest.raises(CheckpointError, match="compressed parts"):
+        checkpoint.load(path)
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"spec": 5}, {"spec": "[" * 5000}, {"spec": "{}", "sizes": 1}]
+)
+def test_a_checkpoint_without_its_parts_is_refused(tmp_path: Path, state: dict[str, Any]) -> None:
+    torch.save({"format": 1, **state}, tmp_path / "odd.pt")
+    with pytest.raises(CheckpointError, match=r"odd\.pt must hold a spec, sizes and a network"):
+        load_network(tmp_path / "odd.pt")
+
+
+@pytest.mark.parametrize("anchor", ["&a", "&-", "&_x"])
+def test_aliases_are_refused_before_they_grow(tmp_path: Path, anchor: str) -> None:
+    """Fifty doublings, which nobody could print, and which safe_load takes."""
+    lines = [f"x0: {anchor}0 [x, x]"]
+    star = anchor.replace("&", "*")
+    lines += [f"x{i}: {anchor}{i} [{star}{i - 1} , {star}{i - 1} ]" for i in range(1, 50)]
+    (tmp_path / "s.yaml").write_text(BASE + "\n".join(lines))
+    told = within(5, lambda: load_spec(tmp_path / "s.yaml"))
+    assert isinstance(told, SpecError)
+    assert "must not use YAML anchors (& or *), got one in line 3" in str(told)
+    with pytest.raises(SpecError, match="--set seed must not use YAML anchors"):
+        apply_override({}, f"seed=[{anchor}0 [1], {star}0 ]")
+
+
+def test_ampersands_and_stars_in_text_are_no_anchors(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(f'{BASE}tracking: {{experiment: "R&D *x &y"}}')
+    assert load_spec(tmp_path / "s.yaml").tracking.experiment == "R&D *x &y"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("x: " + "[" * 5000 + "]" * 5000, "at most 50 levels"),
+        ("x: " + "{a: " * 5000 + "1" + "}" * 5000, "at most 50 levels"),
+        ("seed: " + "9" * 5000, "4300 digits"),
+        ("seed: 2020-99-99", "month"),
+        ("x: !!python/object/apply:os.mkdir [ran]", "constructor"),
+    ],
+    ids=["lists", "mappings", "number", "date", "object"],
+)
+def test_yaml_made_to_harm_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "s.yaml").write_text(BASE + line)
+    with pytest.raises(SpecError, match=message) as told:
+        load_spec(tmp_path / "s.yaml")
+    assert len(str(told.value)) < 1000
+
+
+def header(name: str, size: int = 512, kind: bytes = tarfile.REGTYPE, **raw: bytes) -> bytes:
+    """A tar header of 512 bytes, bytes at the offsets `at<n>` replaced and the sum put right."""
+    member = tarfile.TarInfo(name)
+    member.size, member.type = size, kind
+    content = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+    for place, value in raw.items():
+        start = int(place.removeprefix("at"))
+        content[start : start + len(value)] = value
+    content[148:156] = b" " * 8
+    content[148:156] = b"%06o\0 " % sum(content)
+    return bytes(content)
+
+
+BLOCK, END = b"x" * 512, b"\0" * 1024
+TERABYTE = b"\x80" + (1 << 40).to_bytes(11, "big")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        header("a.png", 512, tarfile.GNUTYPE_SPARSE, at386=b"0" * 11 + b"\0" + b"0" * 8 + b"1000",
+               at483=TERABYTE) + BLOCK,
+        header("a.png", at124=b"\xff" * 12) + BLOCK,
+        header("a.png", 1 << 40) + BLOCK,
+        header("x", 0, tarfile.XHDTYPE) * 3000 + header("a.png", 0),
+        header("a.png", 0, tarfile.SYMTYPE, at157=b"/etc/passwd"),
+        header("a.png", 0, tarfile.LNKTYPE, at157=b"/etc/passwd"),
+        header("a.png", 0, tarfile.CHRTYPE, at329=b"0000001\x000000005\0"),
+        header("a.png", 0, tarfile.FIFOTYPE),
+        header("b.png", 512)[:100],
+    ],
+    ids=["sparse", "negative", "huge", "chain", "link", "hard", "device", "pipe", "cut"],
+)  # fmt: skip
+def test_a_tar_made_to_harm_yields_nothing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "images.tar").write_bytes(content + END)
+    files = open_files(tmp_path / "images.tar")
+    told = within(10, lambda: files.read("a.png"))
+    assert isinstance(told, DataError | UnreadableImageError), told
+
+
+def test_a_sparse_member_by_pax_headers_is_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "images.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("a.png")
+        member.size, member.pax_headers = 3, {"GNU.sparse.map": "0,a", "GNU.sparse.size": "x"}
+        tar.addfile(member, io.BytesIO(b"abc"))
+    with pytest.raises(DataError, match="must be a whole tar"):
+        open_files(tmp_path / "images.tar").read("a.png")
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../a.png", "a/../../a.png", "a\0.png"])
+def test_names_that_lead_out_are_found_in_tars_too(tmp_path: Path, name: str) -> None:
+    (tmp_path / "images.tar").write_bytes(header("a.png") + BLOCK + END)
+    assert open_files(tmp_path / "images.tar").find_outside(["a.png", name]) == 1
+
+
+def test_a_pipe_among_the_images_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    files = open_files(tmp_path)
+    told = within(5, lambda: files.read("a.png"))
+    assert isinstance(told, UnreadableImageError)
+    assert isinstance(within(5, lambda: files.digest(["a.png"])), str)
+
+
+def encoded(kind: str, side: int, mode: str) -> bytes:
+    buffer = io.BytesIO()
+    Image.new(mode, (side, side)).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def test_an_image_that_would_fill_the_memory_is_refused() -> None:
+    """25 kB that stand for 100 million pixels."""
+    with pytest.raises(UnreadableImageError, match="100000000 pixels"):
+        decode_image(encoded("PNG", 10_000, "1"), 32)
+
+
+def test_only_formats_of_photographs_are_tried() -> None:
+    """PostScript would be handed to Ghostscript."""
+    page = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
+    for data in (page, encoded("PCX", 8, "L"), struct.pack("<IHH", 0x100, 1, 1)):
+        with pytest.raises(UnreadableImageError, match="not an image"):
+            decode_image(data, 32)
+    for kind in ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000"):
+        assert decode_image(encoded(kind, 8, "RGB"), 4).shape == (4, 4, 3)
+
+
+def test_a_trace_is_written_through_no_link_and_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the temporary folder, where other people may write, when the root cannot be written."""
+    monkeypatch.setenv("HOME", "/dev/null")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("time.strftime", lambda form: "now")
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    trace = tmp_path / f"error-now-{os.getpid()}.txt"
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("cannot reach postgresql://me:hunter2@host/db")
+
+    monkeypatch.setattr("mtcon_ray.cli.overview.overviews", fail)
+    result = CliRunner().invoke(program, ["list"])
+    assert result.exit_code == 1
+    assert "me:***@host" in result.stderr
+    assert "hunter2" not in result.output + trace.read_text()
+    assert trace.stat().st_mode & 0o077 == 0
+    trace.unlink()
+    trace.symlink_to(victim)
+    CliRunner().invoke(program, ["list"])
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://me:a/b@host",
+        "https://me:a@b@host",
+        "postgresql://host/db?user=me&password=x",
+        "https://host?access=1&token=x",
+    ],
+)
+def test_a_spec_holds_no_password_however_it_is_written(tmp_path: Path, uri: str) -> None:
+    (tmp_path / "s.yaml").write_text(f'{BASE}tracking: {{uri: "{uri}"}}')
+    with pytest.raises(SpecError, match=r"tracking\.uri|tracking: tracking\.uri"):
+        load_spec(tmp_path / "s.yaml")

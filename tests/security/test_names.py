@@ -1,0 +1,76 @@
+"""Names from files that people we do not know have written reach a terminal as plain text."""
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from mtcon_ray.cli.console import Console
+from mtcon_ray.cli.main import program
+from mtcon_ray.cli.terminal import Terminal, printable
+from mtcon_ray.cli.text import configuration
+from mtcon_ray.tracking.spool import Spool
+
+EVIL = "\x1b]52;c;cm0gLXJm\x07\x9b2J\x1b[2J\u202e"
+PLAN = SimpleNamespace(num_trials=3, epochs=4, concurrency=2)
+
+
+@pytest.mark.parametrize("character", ["\x1b", "\x07", "\r", "\x9b", "\x7f", "\u202e", "\u2066"])
+def test_characters_that_command_a_terminal_are_written_out(character: str) -> None:
+    assert character not in printable(f"a{character}b")
+    assert printable("Größe\t→ 日本\n") == "Größe\t→ 日本\n"
+    assert printable("\udcff").encode() == b"\\udcff"
+
+
+def test_a_key_of_a_spec_commands_no_terminal(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(
+        f'name: a\ndata: {{kind: drawn}}\n"{EVIL.encode("unicode_escape").decode()}": 1'
+    )
+    result = CliRunner().invoke(program, ["validate", str(tmp_path / "s.yaml")])
+    assert result.exit_code == 2
+    assert "\x1b" not in result.output
+    assert r"\x1b[2J" in result.output
+
+
+def test_a_column_commands_no_terminal(tmp_path: Path) -> None:
+    rows = "\n".join(f"{i}.png,{'ab'[i % 2]}" for i in range(20))
+    (tmp_path / "l.csv").write_text(f"image,shape{EVIL}\n{rows}\n")
+    (tmp_path / "images").mkdir()
+    options = ["init", str(tmp_path / "l.csv"), str(tmp_path / "images")]
+    result = CliRunner().invoke(program, [*options, "-o", str(tmp_path / "s.yaml")])
+    assert not set(EVIL) & set(result.output) & set("\x1b\x07\x9b\u202e")
+    assert r"\x1b" in result.output
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_values_and_reasons_command_no_terminal(tty: bool) -> None:
+    stream = io.StringIO()
+    console = Console(Terminal(stream, live=tty, colour=False, unicode=True))
+    with console:
+        console.on_start("a-1", Path("/a"), PLAN)
+        console.on_suggest("trial-0000", {"method.task": EVIL})
+        console.on_end("trial-0000", "FAILED", None, f"row 2, {EVIL}.png: not an image")
+        console.on_note(EVIL)
+    assert not {"\x07", "\x9b", "\u202e"} & set(stream.getvalue())
+    assert "\x1b]" not in stream.getvalue()
+    assert "\x1b" not in configuration({"method.task": EVIL})
+
+
+@pytest.mark.mlflow
+def test_a_record_sends_no_file_from_elsewhere(tmp_path: Path) -> None:
+    """A sweep's folder from somebody else, whose record names a file of ours."""
+    from mtcon_ray.tracking.sender import track_sync
+
+    secret = tmp_path / "id_rsa"
+    secret.write_text("secret")
+    folder = tmp_path / "sweeps" / "theirs"
+    spool = Spool(folder / "spool" / "parent.jsonl")
+    spool.append("start", params={}, tags={})
+    for path in (secret, folder / ".." / ".." / "id_rsa"):
+        spool.append("artifact", path=str(path), to="")
+    spool.append("end", status="FINISHED", tags={})
+    track_sync(folder, f"sqlite:///{tmp_path}/mlflow.db", "tests")
+    assert [p for p in tmp_path.rglob("id_rsa") if p != secret] == []
+    assert (tmp_path / "mlflow.db").stat().st_mode & 0o077 == 0

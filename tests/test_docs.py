@@ -28,7 +28,8 @@ DOCS = REPOSITORY / "docs"
 RUN_PAGES = sorted([REPOSITORY / "README.md", *DOCS.glob("*.md")])
 PAGES = [*RUN_PAGES, REPOSITORY / "cluster" / "README.md"]
 METHODS_TEXT = (DOCS / "methods.md").read_text(encoding="utf-8")
-NOT_RUN = "# not run by our tests"
+# In the line above a block of commands, with the reason.
+NOT_RUN = "<!-- not run by our tests"
 SNIPPETS = sorted(
     set(re.findall(r"`(\{name: (?:" + "|".join(METHODS) + r")\b[^`]*\})`", METHODS_TEXT))
 )
@@ -74,8 +75,8 @@ def test_the_losses_shown_run() -> None:
     assert names["loss"].isfinite()
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.M)
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.M)
 
 
 # As a command: of other programs it is a name of networks, namespaces and images.
@@ -85,7 +86,7 @@ COMMAND = re.compile(r"(?:^|&&|;|\s--\s|^\w+=\S+\s)\s*(mtcon-ray [^#|]*)")
 def commands() -> Iterator[tuple[str, str]]:
     """Page and command line of every mtcon-ray in the documents' shell blocks."""
     for page in PAGES:
-        for block in blocks(page, "sh"):
+        for block in blocks(page.read_text("utf-8"), "sh"):
             for line in block.replace("\\\n", " ").splitlines():
                 if found := COMMAND.search(line.partition(" #")[0]):
                     yield page.name, found[1].strip().removesuffix("&").strip()
@@ -141,7 +142,7 @@ def test_the_three_files_of_ones_own_train_together(tmp_path: Path) -> None:
     shutil.copytree(REPOSITORY / "mtcon_ray", tmp_path / "mtcon_ray")
     page = DOCS / "extending.md"
     files = re.findall(r"^`(mtcon_ray/\S+\.py)`:", page.read_text("utf-8"), re.M)
-    for file, code in zip(files, blocks(page, "python"), strict=True):
+    for file, code in zip(files, blocks(page.read_text("utf-8"), "python"), strict=True):
         (tmp_path / file).write_text(code)
     shapes = np.array(["disc", "ring"] * 60)
     images = np.random.default_rng(0).integers(0, 255, (120, 16, 16, 3), dtype=np.uint8)
@@ -199,12 +200,11 @@ def test_every_block_of_commands_runs(page: Path, tmp_path: Path) -> None:
         **os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(REPOSITORY),
         "PATH": f"{shim.parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
     }  # fmt: skip
-    found = blocks(page, "sh")
+    skipped = re.compile(rf"^{NOT_RUN}[^\n]*\n```sh\n.*?^```", re.DOTALL | re.M)
+    found = blocks(skipped.sub("", page.read_text("utf-8")), "sh")
     if not any("init labels.csv" in block for block in found):
         found.insert(0, "mtcon-ray init labels.csv images/ -o spec.yaml")
     for block in found:
-        if block.startswith(NOT_RUN):
-            continue
         code = re.sub(r"\bNAME\b", '"$(ls -t ~/mtcon-ray/sweeps | head -1)"', block)
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", code],

@@ -2,10 +2,17 @@
 
 import argparse
 
-from benchmarks import idle_trial, tracking
+from benchmarks import idle_trial, losses, probes, tracking, training, views
 from benchmarks.machine import describe_machine
 
-STAGES = {"idle_trial": idle_trial, "tracking": tracking}
+STAGES = {
+    "views": views,
+    "losses": losses,
+    "training": training,
+    "probes": probes,
+    "idle_trial": idle_trial,
+    "tracking": tracking,
+}
 
 
 def main() -> None:

@@ -1,9 +1,11 @@
 """Each benchmark once, as small as it goes: that it measures, not what."""
 
 import pytest
+import torch
 
-from benchmarks import idle_trial, tracking
+from benchmarks import idle_trial, losses, probes, timing, tracking, training, views
 from benchmarks.machine import describe_machine
+from mtcon_ray.losses import nt_xent
 from mtcon_ray.spec import load_spec
 
 TINY_JOB = (
@@ -38,6 +40,52 @@ def test_tracking_is_timed() -> None:
     assert 0 < costs.on_training_thread < costs.training
     assert costs.sender > 0
     assert costs.share == (costs.on_training_thread + costs.sender) / costs.training
+
+
+def test_losses_are_compared_and_timed() -> None:
+    table = losses.measure(small=8, large=16, rounds=1)
+    for way in ("mtcon", "SupContrast", "pytorch-metric-learning", "limit: matrix products"):
+        assert f"3 tasks, 8 images: {way}" in table
+        assert f"3 tasks, 16 images: {way}" in table
+
+
+def test_a_peer_that_computes_something_else_is_not_timed() -> None:
+    z_BVD = torch.nn.functional.normalize(torch.randn(4, 2, 3), dim=2).requires_grad_()
+
+    def ours() -> torch.Tensor:
+        return nt_xent(z_BVD, temperature=0.1)
+
+    def other() -> torch.Tensor:
+        return nt_xent(z_BVD, temperature=0.11)
+
+    with pytest.raises(AssertionError):
+        losses._check_equal(ours, other, [z_BVD])
+
+
+def test_views_are_timed() -> None:
+    table = views.measure(num_images=8, rounds=1)
+    assert "| mtcon-ray |" in table
+    assert "torchvision, decoding JPEG, half of them blurred" in table
+
+
+def test_training_is_timed() -> None:
+    table = training.measure(num_images=64, rounds=1, encoder="small")
+    for way in ("mtcon-ray", "mtcon-ray, bfloat16", "as SupContrast", "limit in bfloat16"):
+        assert f"| {way} |" in table
+
+
+def test_probes_are_timed() -> None:
+    assert "as SupContrast: 60 epochs" in probes.measure(num_images=200, encoder="small")
+
+
+def test_ratios_are_of_the_same_round() -> None:
+    slow, fast = timing.Times((2.0, 9.0, 4.0)), timing.Times((1.0, 3.0, 1.0))
+    assert str(timing.ratio(slow, fast)) == "3.00 (2.00 to 4.00)"
+
+
+def test_peak_memory_is_what_a_way_takes_beyond_what_is_there() -> None:
+    size = 64 * 2**20
+    assert 0.9 * size < timing.peak_bytes(lambda: bytearray(b"x") * size) < 1.5 * size
 
 
 def test_a_number_comes_with_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:

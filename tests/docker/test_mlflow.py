@@ -49,10 +49,10 @@ def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:
     from mlflow import MlflowClient
     from mlflow.artifacts import download_artifacts
 
-    (tmp_path / "best.pt").write_bytes(b"weights" * 1000)
     sweep = Sweep(tmp_path / "sweeps" / "artifacts", team.uri)
     parent = sweep.begin()
-    parent.append("artifact", path=str(tmp_path / "best.pt"), to="checkpoints")
+    (sweep.folder / "best.pt").write_bytes(b"weights" * 1000)
+    parent.append("artifact", path=str(sweep.folder / "best.pt"), to="checkpoints")
     with sweep.sending() as sender:
         pass
     assert not sender.refused

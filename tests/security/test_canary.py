@@ -35,6 +35,7 @@ SECRETS = {
         )
     )
 }
+BRIEF = {"train": {"epochs": 2, "batch_size": 32}, "evaluate": {"bootstrap": 20}}
 PROXIES = {
     name: f"http://me:{CANARY.decode()}@127.0.0.1:9"
     for name in ("HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY")
@@ -100,7 +101,9 @@ def test_no_secret_is_written_or_shown(
 ) -> None:
     """Nor left in a log, a record or a command line; the dashboard's files are no exception."""
     address, kept = server
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump({**SPEC, "tracking": {"offline": False}}))
+    (tmp_path / "spec.yaml").write_text(
+        yaml.safe_dump({**SPEC, **BRIEF, "tracking": {"offline": False}})
+    )
     uri = f"http://me:{CANARY.decode()}@{address}"
     environment = {
         **home, **SECRETS, **PROXIES, "NO_PROXY": "127.0.0.1", "MLFLOW_TRACKING_USERNAME": "me",

@@ -48,6 +48,6 @@ def test_a_stranger_starts_nothing(
     told = subprocess.run(
         submit, env={**environment, "PYTHONPATH": os.getcwd()}, capture_output=True
     )
-    assert told.returncode == 1
+    assert told.returncode == 2
     assert b"oken" in told.stderr
     assert not ran.exists()

@@ -78,14 +78,12 @@ def server(root: Path) -> Iterator[Server]:
     server.kill()
 
 
-def test_server_killed_and_restarted_in_mid_sweep(
-    server: Server, sweep: "Sweep", tmp_path: Path
-) -> None:
+def test_server_killed_and_restarted_in_mid_sweep(server: Server, sweep: "Sweep") -> None:
     """Training is never held up; nothing is lost, no step is there twice, statuses are true."""
-    report = tmp_path / "report.html"
-    report.write_text("report")
     server.start()
     parent = sweep.begin()
+    report = sweep.folder / "report.html"
+    report.write_text("report")
     first = sweep.begin("trial-0000")
     sender = Sender(sweep.folder, server.uri, sweep.experiment)
     sender.start()

@@ -151,10 +151,10 @@ def test_another_experiment_on_resume_gets_everything(sweep: "Sweep") -> None:
 
 def test_an_artifact_store_that_is_away_holds_nothing_up(sweep: "Sweep", root: Path) -> None:
     """The artifact is kept for later; metrics and the status go out; later it arrives."""
-    (root / "report.html").write_text("report")
     (root / "mlartifacts").write_text("a file where the folder should be")
     parent = sweep.begin()
-    parent.append("artifact", path=str(root / "report.html"), to="report")
+    (sweep.folder / "report.html").write_text("report")
+    parent.append("artifact", path=str(sweep.folder / "report.html"), to="report")
     parent.append_report(1, {"loss": 1.0})
     parent.append("end", status="FINISHED", tags={})
     sender = Sender(sweep.folder, sweep.uri, sweep.experiment)

@@ -21,12 +21,12 @@ pytestmark = [
 SECONDS = 60  # to drain on a busy machine
 
 
-def test_parent_and_child_are_nested_and_complete(sweep: "Sweep", tmp_path: Path) -> None:
+def test_parent_and_child_are_nested_and_complete(sweep: "Sweep") -> None:
     sweep.begin(**{"mlflow.note.content": "A sweep of temperatures."})
     trial = sweep.begin("trial-0000", **{"mtcon.version.torch": "2.15"})
     trial.append_report(1, {"loss": 2.0, "val/accuracy": 0.5, "sigma/heel-height": math.nan})
     trial.append_report(2, {"loss": math.inf, "val/accuracy": 0.75})
-    checkpoint = tmp_path / "best.pt"
+    checkpoint = sweep.folder / "best.pt"
     checkpoint.write_bytes(b"weights")
     trial.append("artifact", path=str(checkpoint), to="checkpoints")
     trial.append("end", status="FINISHED", tags={"mtcon.value": "0.75"})

@@ -1,0 +1,143 @@
+"""An epoch of MTCon with a ResNet-18 at 64 pixels on the CPU, and what no epoch can do without.
+
+Peer: a loop as SupContrast's: PIL augmentations in a DataLoader with a worker per core, the same
+network in torch's default memory format, one loss per task, SGD, float32. The limit is the
+encoder and its heads forward and backward on views that lie in memory.
+"""
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from benchmarks.losses import supcontrast_loss
+from benchmarks.machine import usable_cores
+from benchmarks.table import markdown
+from benchmarks.timing import interleaved, ratio
+from benchmarks.views import Photographs, recipe
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.run import Run
+from mtcon_ray.spec import RunSpec, parse_spec
+
+HEADER = ("an epoch, ResNet-18, 64 px, batch 64", "views per second", "ours is faster by")
+ALWAYS_LATER = 1000
+
+
+def measure(num_images: int = 768, rounds: int = 3, encoder: str = "resnet18") -> str:
+    """The table: float32, and bfloat16 where the processor computes in it."""
+    rows: list[tuple[str, ...]] = []
+    with TemporaryDirectory() as folder:
+        dataset = drawn(spec_of(num_images, encoder, "float32"), Path(folder))
+        ours = {
+            precision: _run(num_images, encoder, precision, dataset, Path(folder) / precision)
+            for precision in ("float32", "bfloat16")
+        }
+        single, half = ours["float32"], ours["bfloat16"]
+        num_views = 2 * 64 * (len(dataset.table.rows("train")) // 64)
+        ways: dict[str, Callable[[], object]] = {
+            "mtcon-ray": partial(next, iter(single)),
+            "mtcon-ray, bfloat16": partial(next, iter(half)),
+            "as SupContrast": partial(next, supcontrast(single, dataset)),
+            "limit: the network alone": partial(network_alone, single, num_views),
+            "limit in bfloat16": partial(network_alone, half, num_views),
+        }
+        times = interleaved(ways, rounds)
+    for name, each in times.items():
+        base = "mtcon-ray, bfloat16" if name == "limit in bfloat16" else "mtcon-ray"
+        shown = "1" if name == base else str(ratio(each, times[base]))
+        rows.append((name, f"{num_views / each.median:,.0f}", shown))
+    return markdown(HEADER, rows)
+
+
+def spec_of(num_images: int, encoder: str, precision: str) -> RunSpec:
+    """No evaluation and no checkpoint before an epoch that is never reached."""
+    return parse_spec(
+        {
+            "name": "benchmark",
+            "data": {
+                "kind": "drawn",
+                "num_items": round(num_images / 0.7) + 1,
+                "tasks": ["shape", "colour", "texture"],
+            },
+            "views": {"size": 64},
+            "model": {"encoder": {"name": encoder}},
+            "method": {"name": "mtcon"},
+            "train": {
+                "epochs": ALWAYS_LATER,
+                "batch_size": 64,
+                "lr": 0.01,
+                "precision": precision,
+                "checkpoint_every": ALWAYS_LATER,
+            },
+            "evaluate": {"every": ALWAYS_LATER},
+        }
+    )
+
+
+def drawn(spec: RunSpec, folder: Path) -> Dataset:
+    """The embedded data set, decoded."""
+    return open_dataset(spec.data, seed=0, view_size=spec.views.size, store=folder / "store")
+
+
+def _run(num_images: int, encoder: str, precision: str, dataset: Dataset, folder: Path) -> Run:
+    folder.mkdir()
+    spec = spec_of(num_images, encoder, precision)
+    return Run(spec, dataset, folder, device=torch.device("cpu"))
+
+
+class Numbered(TorchDataset[tuple[Tensor, int]]):
+    """Photographs with their places, by which their labels are found."""
+
+    def __init__(self, photographs: Photographs) -> None:
+        self.photographs = photographs
+
+    def __len__(self) -> int:
+        return len(self.photographs)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.photographs[index], index
+
+
+def supcontrast(like: Run, dataset: Dataset) -> Iterator[None]:
+    """One epoch per `next`, of a network that starts as the given run's."""
+    network = deepcopy(like.network).to(memory_format=torch.contiguous_format)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+    rows = dataset.table.rows("train")
+    labels = {t: torch.from_numpy(dataset.table.labels[t][rows]) for t in dataset.tasks}
+    photographs = Photographs(dataset.images[rows], recipe(like.spec.views))
+    loader = DataLoader(
+        Numbered(photographs),
+        64,
+        shuffle=True,
+        drop_last=True,
+        num_workers=usable_cores(),
+        persistent_workers=True,
+    )
+    while True:
+        for views_BVCHW, index_B in loader:
+            z_by_task = network(views_BVCHW.flatten(0, 1))
+            losses = [
+                supcontrast_loss(z_by_task[t].unflatten(0, (-1, 2)), labels[t][index_B])
+                for t in dataset.tasks
+            ]
+            optimizer.zero_grad()
+            torch.stack(losses).sum().backward()
+            optimizer.step()
+        yield
+
+
+def network_alone(like: Run, num_views: int) -> None:
+    """Forward and backward of everything with parameters, on one batch again and again."""
+    x_NCHW = torch.randn(128, 3, 64, 64).contiguous(memory_format=torch.channels_last)
+    dtype = like.learner.autocast_dtype
+    for _ in range(num_views // 128):
+        with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
+            z_by_head = like.network(x_NCHW)
+        torch.stack([z_ND.float().sum() for z_ND in z_by_head.values()]).sum().backward()
+        like.network.zero_grad()

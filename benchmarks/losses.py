@@ -128,7 +128,7 @@ def _rows_of(
     ways["limit: matrix products"] = _repeated(products, repeats)
     memory = {way: peak_bytes(run) for way, run in ways.items()}
     times = interleaved(ways, rounds)
-    return [
+    rows: list[tuple[str, ...]] = [
         (
             f"{title}: {way}",
             f"{1e3 * each.median / repeats:.2f}",
@@ -136,7 +136,8 @@ def _rows_of(
             f"{memory[way] / 2**20:.0f}" if repeats == 1 else "",
         )
         for way, each in times.items()
-    ] + [(f"{title}: {peer}", "out of memory", "", "") for peer in sorted(too_large)]
+    ]
+    return rows + [(f"{title}: {peer}", "out of memory", "", "") for peer in sorted(too_large)]
 
 
 def _fits_and_is_equal(

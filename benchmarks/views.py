@@ -21,6 +21,7 @@ from benchmarks.machine import usable_cores
 from benchmarks.table import markdown
 from benchmarks.timing import interleaved, ratio
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
+from mtcon_ray.training.device import keep_freed_memory
 
 BATCH = 64
 STORED = 80  # side of the stored images, a quarter more than a view's
@@ -71,6 +72,7 @@ def recipe(spec: ViewsSpec) -> Callable[[Image.Image], Tensor]:
 
 def measure(num_images: int = 2048, rounds: int = 5) -> str:
     """The table, without blur and with it."""
+    keep_freed_memory()  # as a training does
     decoded = drawn_photographs(num_images)
     encoded = [_jpeg(image) for image in decoded]
     rows = []

@@ -1,5 +1,8 @@
 """Precision by device, images by row, and memory errors explained."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -43,3 +46,24 @@ def test_out_of_memory_is_a_trial_error_with_a_way_out() -> None:
         explain_out_of_memory("batch 64", "lower it"),
     ):
         raise torch.OutOfMemoryError("tried 2 GiB. GPU 0 has 1 GiB free")
+
+
+def test_memory_that_is_freed_is_not_faulted_in_again() -> None:
+    """In a process of its own: the allocator's setting is the process's."""
+    code = """
+import resource, torch
+from mtcon_ray.training.device import keep_freed_memory
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(50):
+        torch.ones(2**21)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+torch.set_num_threads(1)
+usual = faults()
+keep_freed_memory()
+faults()
+print(usual, faults())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    usual, kept = map(int, done.stdout.split())
+    assert kept < 0.1 * usual

@@ -136,8 +136,7 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
 
     Ray's own messages go to the `log` file. Raises MtconError where no cluster answers.
     """
-    given = _job_variables()
-    environment = {name: value for name, value in environment.items() if name not in given}
+    environment = beside_the_job(environment)
     for name, value in environment.items():
         os.environ[name] = value  # read by Ray and Tune in this process and in those they start
     handler = _log_to(log)
@@ -187,10 +186,11 @@ def sweep_environment(threads: int) -> dict[str, str]:
     }
 
 
-def _job_variables() -> set[str]:
-    """The variables that a job was submitted with: they hold, and Ray refuses another value."""
+def beside_the_job(environment: Mapping[str, str]) -> dict[str, str]:
+    """Less what the job was submitted with: that holds, and Ray refuses it another value."""
     config = json.loads(os.environ.get(RAY_JOB_CONFIG_JSON_ENV_VAR, "{}"))
-    return set((config.get("runtime_env") or {}).get("env_vars") or {})
+    given = (config.get("runtime_env") or {}).get("env_vars") or {}
+    return {name: value for name, value in environment.items() if name not in given}
 
 
 def _usable_cpus() -> int:

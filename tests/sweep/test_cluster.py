@@ -1,12 +1,13 @@
 """What a cluster has or may scale to."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from mtcon_ray.errors import ResourceError
 from mtcon_ray.plan import NodeKind
-from mtcon_ray.sweep.cluster import local_view, sweep_environment, view_of
+from mtcon_ray.sweep.cluster import beside_the_job, local_view, sweep_environment, view_of
 
 AUTOSCALING = """
 cluster_name: c
@@ -49,3 +50,13 @@ def test_nothing_is_sent_home() -> None:
     assert environment["RAY_USAGE_STATS_ENABLED"] == "0"
     assert environment["MLFLOW_DISABLE_TELEMETRY"] == "true"
     assert environment["OMP_NUM_THREADS"] == "2"
+
+
+def test_what_a_job_was_submitted_with_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray refuses a driver that sets a variable of its job again, to whatever value."""
+    environment = {"OMP_NUM_THREADS": "1", "RAY_AIR_NEW_OUTPUT": "0"}
+    monkeypatch.delenv("RAY_JOB_CONFIG_JSON_ENV_VAR", raising=False)
+    assert beside_the_job(environment) == environment
+    job = {"runtime_env": {"env_vars": {"OMP_NUM_THREADS": "7"}}}
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps(job))
+    assert beside_the_job(environment) == {"RAY_AIR_NEW_OUTPUT": "0"}

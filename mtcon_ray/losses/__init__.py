@@ -10,7 +10,7 @@ Every function raises ValueError naming the argument and its value for wrong sha
 that are not finite, labels out of range and temperatures that are not positive.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -59,7 +59,7 @@ def supcon(
     1.5729
     """
     check_rows(z)
-    _check_labels(labels, len(z))
+    _check_labels([labels], [len(z)])
     check_missing(missing)
     return contrastive(
         z,
@@ -93,27 +93,31 @@ def mtcon(
     _check_tasks(z_by_task, labels_by_task, temperature, log_variance)
     check_missing(missing)
     check_reduction(reduction, average_over)
-    for task, z in z_by_task.items():
-        check_rows(z)
-        _check_labels(labels_by_task[task], len(z))
+    _check_labels(
+        [labels_by_task[task] for task in z_by_task], [len(z) for z in z_by_task.values()]
+    )
     relations = {t: EqualLabel(y, missing=missing) for t, y in labels_by_task.items()}
     temperatures: Mapping[str, float]
     if isinstance(temperature, Mapping):
         temperatures = temperature
     else:
         temperatures = dict.fromkeys(z_by_task, temperature)
-    losses: dict[str, Tensor] = {}
-    for tasks, found in contrast_by_head(z_by_task, relations, temperatures):
-        for task, loss in zip(tasks, found.reduced(reduction, average_over), strict=True):
-            losses[task] = loss.view(z_by_task[task].shape[:2]) if reduction == "none" else loss
-    if log_variance is not None:
-        losses = {task: torch.exp(-log_variance[task]) * loss for task, loss in losses.items()}
+    by_task: dict[str, Tensor] = {}
+    total: list[Tensor] = []
+    for tasks, found in contrast_by_head(z_by_task, relations, temperatures, check=check_rows):
+        loss_T = found.reduced(reduction, average_over)
+        penalty_T = None
+        if log_variance is not None:
+            penalty_T = torch.stack([log_variance[task] for task in tasks])
+            weight_T = torch.exp(-penalty_T)
+            loss_T = weight_T[:, None, None] * loss_T if reduction == "none" else weight_T * loss_T
+        if reduction == "none":
+            by_task |= dict(zip(tasks, loss_T.unbind(), strict=True))
+        else:
+            total.append((loss_T if penalty_T is None else loss_T + penalty_T).sum())
     if reduction == "none":
-        return {task: losses[task] for task in z_by_task}
-    total = torch.stack(list(losses.values())).sum()
-    if log_variance is None:
-        return total
-    return total + torch.stack([log_variance[task] for task in losses]).sum()
+        return {task: by_task[task] for task in z_by_task}
+    return total[0] if len(total) == 1 else torch.stack(total).sum()
 
 
 def multisupcon(
@@ -160,12 +164,15 @@ def multisupcon(
     )
 
 
-def _check_labels(labels: Tensor, num_items: int) -> None:
-    if labels.shape != (num_items,):
-        raise ValueError(f"labels must have shape {[num_items]}, got {list(labels.shape)}")
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise ValueError(f"labels must be of an integer dtype, got {labels.dtype}")
-    if num_items and int(labels.min()) < -1:
+def _check_labels(columns: Sequence[Tensor], num_items: Sequence[int]) -> None:
+    for labels, B in zip(columns, num_items, strict=True):
+        if labels.shape != (B,):
+            raise ValueError(f"labels must have shape {[B]}, got {list(labels.shape)}")
+        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+            raise ValueError(f"labels must be of an integer dtype, got {labels.dtype}")
+    together = torch.cat(list(columns)) if len(columns) > 1 else columns[0]
+    if len(together) and together.min().item() < -1:
+        labels = next(each for each in columns if int(each.min()) < -1)
         raise ValueError(
             f"labels must be at least -1 (-1 is unknown), got {int(labels.min())} at item "
             f"{int(labels.argmin())}"

@@ -7,15 +7,17 @@ Anchors i run over all N = B * V rows, P(i) and the weights w come from a relati
 temperature.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from mtcon_ray.losses.dense import DenseLoss
 from mtcon_ray.losses.log_sum import log_sums, rows_gradient
-from mtcon_ray.losses.relations import Degrees, Relation, stacked
+from mtcon_ray.losses.relations import Degrees, Relation, are_few, stacked
 
 
 class Range(NamedTuple):
@@ -33,35 +35,37 @@ class Range(NamedTuple):
 class Contrast(NamedTuple):
     """The loss of every anchor in H spaces, and what is known of it without the embeddings."""
 
-    loss_HN: Tensor  # nats, 0 where an anchor has no partner
+    loss_HBV: Tensor  # nats, 0 where an anchor has no partner
     degrees: Degrees
-    rate_H: Tensor  # 1 / temperature
+    rate: float | Tensor  # 1 / temperature, one for all or [H]
+    num_groups: Callable[[], Tensor]  # [H]
 
     def mean(self) -> Tensor:
         """[H], over anchors with a partner; 0 and differentiable if there is none."""
-        return self.loss_HN.sum(dim=1) / (self.degrees.count_HN > 0).sum(dim=1).clamp(min=1)
+        num_valid_H = (self.degrees.count_HB > 0).sum(dim=1).clamp_(min=1)
+        return self.loss_HBV.sum(dim=(1, 2)) / (num_valid_H * self.loss_HBV.shape[2])
 
     def reduced(self, reduction: str, average_over: str) -> Tensor:
-        """[H] or, with reduction="none", [H, N]."""
+        """[H] or, with reduction="none", [H, B, V]."""
         if reduction == "none":
-            return self.loss_HN
+            return self.loss_HBV
         if reduction == "sum":
-            return self.loss_HN.sum(dim=1)
-        return self.mean() if average_over == "valid" else self.loss_HN.mean(dim=1)
+            return self.loss_HBV.sum(dim=(1, 2))
+        return self.mean() if average_over == "valid" else self.loss_HBV.mean(dim=(1, 2))
 
     @torch.no_grad()
     def range(self) -> Range:
         """What `mean` attains: floor and ceiling of this batch, each [H]."""
-        weight_HN, count_HN, num_groups_H = self.degrees
-        share_HN = weight_HN / count_HN.clamp(min=1)
-        others_HN = (count_HN.shape[1] - 1) - count_HN
-        K_H = num_groups_H.clamp(min=2)
-        far_H1 = torch.exp(-K_H / (K_H - 1) * self.rate_H)[:, None]
-        num_valid_H = (count_HN > 0).sum(dim=1).clamp(min=1)
-        share_HN = torch.where(count_HN > 0, share_HN, 0.0)
-        floor_HN = share_HN * (count_HN + others_HN * far_H1).clamp(min=1).log()
-        ceiling_HN = share_HN * torch.log(count_HN + others_HN)
-        return Range(floor_HN.sum(dim=1) / num_valid_H, ceiling_HN.sum(dim=1) / num_valid_H)
+        weight_HB, count_HB = self.degrees
+        _, B, V = self.loss_HBV.shape
+        share_HB = weight_HB * self.degrees.share_HB()
+        others_HB = (B * V - 1) - count_HB
+        K_H = self.num_groups().clamp(min=2)
+        far_H1 = torch.exp(-K_H / (K_H - 1) * self.rate)[:, None]
+        num_valid_H = (count_HB > 0).sum(dim=1).clamp(min=1)
+        floor_HB = share_HB * (count_HB + others_HB * far_H1).clamp(min=1).log()
+        ceiling_HB = share_HB * torch.log(count_HB + others_HB)
+        return Range(floor_HB.sum(dim=1) / num_valid_H, ceiling_HB.sum(dim=1) / num_valid_H)
 
 
 def contrast(z_HBVD: Tensor, relation: Relation, temperature: float | Tensor) -> Contrast:
@@ -75,26 +79,37 @@ def contrast(z_HBVD: Tensor, relation: Relation, temperature: float | Tensor) ->
     _check(z_HBVD, temperature)
     with torch.autocast(z_HBVD.device.type, enabled=False):
         z_HBVD = z_HBVD if z_HBVD.dtype == torch.float64 else z_HBVD.float()
+        H, B, V, _ = z_HBVD.shape
+        rate: float | Tensor
         if isinstance(temperature, Tensor):
-            rate_H = (1 / temperature.to(z_HBVD.dtype)).expand(len(z_HBVD))
+            rate = (1 / temperature.to(z_HBVD.dtype)).expand(H)
         else:
-            rate_H = z_HBVD.new_full((len(z_HBVD),), 1 / temperature)
+            rate = 1 / temperature
         degrees = relation.degrees(z_HBVD)
-        loss_HN: Tensor = _AnchorLoss.apply(z_HBVD, rate_H, relation, degrees)
-        return Contrast(loss_HN, degrees, rate_H.detach())
+        if are_few(H, B * V):
+            loss_HBV = DenseLoss.apply(z_HBVD, rate, relation.weights(z_HBVD), degrees)
+        else:
+            rate_H = rate if isinstance(rate, Tensor) else z_HBVD.new_full((H,), rate)
+            loss_HBV = _AnchorLoss.apply(z_HBVD, rate_H, relation, degrees)
+        known_rate = rate.detach() if isinstance(rate, Tensor) else rate
+        return Contrast(
+            loss_HBV, degrees, known_rate, partial(relation.num_groups, z_HBVD.detach())
+        )
 
 
 def contrast_by_head(
     z_by_head: Mapping[str, Tensor],
     relation_by_head: Mapping[str, Relation],
     temperature_by_head: Mapping[str, float | Tensor],
+    check: Callable[[Tensor], None] = lambda z_HBVD: None,
 ) -> Iterator[tuple[tuple[str, ...], Contrast]]:
     """The heads, z_BVD each, in groups that one computation serves: those of a kind and width.
 
-    Raises ValueError as `contrast` does.
+    Raises ValueError as `contrast` does; `check` may look at a group's rows before.
     """
     for heads, relation in stacked(relation_by_head, z_by_head):
         z_HBVD = torch.stack([z_by_head[head] for head in heads])
+        check(z_HBVD)
         temperatures = [temperature_by_head[head] for head in heads]
         yield heads, contrast(z_HBVD, relation, _together(temperatures, z_HBVD))
 
@@ -127,19 +142,20 @@ class _AnchorLoss(torch.autograd.Function):
         partner_sum_HND = relation.sums(z_HBVD).flatten(1, 2)
         similarity_HN = (z_HND * partner_sum_HND).sum(dim=2)
         ctx.save_for_backward(z_HBVD, rate_H, partner_sum_HND, similarity_HN)
-        ctx.found, ctx.relation, ctx.degrees = found, relation, degrees
-        weight_HN, count_HN, _ = degrees
+        V = z_HBVD.shape[2]
+        weight_HN = degrees.weight_HB.repeat_interleave(V, dim=1)
+        share_HN = degrees.share_HB().repeat_interleave(V, dim=1)
+        ctx.found, ctx.relation, ctx.weight_HN, ctx.share_HN = found, relation, weight_HN, share_HN
         loss_HN = weight_HN * found.log_sum_HN - rate_H[:, None] * similarity_HN
-        return torch.where(count_HN > 0, loss_HN / count_HN.clamp(min=1), 0.0)
+        return (share_HN * loss_HN).view(z_HBVD.shape[:3])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_HN: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+    def backward(ctx: Any, gradient_HBV: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         z_HBVD, rate_H, partner_sum_HND, similarity_HN = ctx.saved_tensors
-        weight_HN, count_HN, _ = ctx.degrees
         z_HND = z_HBVD.flatten(1, 2)
-        share_HN = torch.where(count_HN > 0, gradient_HN / count_HN.clamp(min=1), 0.0)
-        push_HND = rows_gradient(z_HND, rate_H, ctx.found, share_HN * weight_HN)
+        share_HN = ctx.share_HN * gradient_HBV.flatten(1, 2)
+        push_HND = rows_gradient(z_HND, rate_H, ctx.found, share_HN * ctx.weight_HN)
         pull_HN1 = (share_HN * rate_H[:, None])[:, :, None]
         partners_HBVD = ctx.relation.sums((pull_HN1 * z_HND).view_as(z_HBVD))
         on_z_HND = push_HND - pull_HN1 * partner_sum_HND - partners_HBVD.flatten(1, 2)
@@ -169,8 +185,7 @@ def contrastive(
     """
     check_reduction(reduction, average_over)
     found = contrast(z_BVD[None], relation, temperature)
-    loss_1 = found.reduced(reduction, average_over)
-    return loss_1.view(z_BVD.shape[:2]) if reduction == "none" else loss_1[0]
+    return found.reduced(reduction, average_over)[0]
 
 
 def check_reduction(reduction: str, average_over: str) -> None:

@@ -2,16 +2,15 @@
 
     log_sum_i = log sum over a != i of exp(rate z_i.z_a)
 
-for H spaces of N rows each. Where N is large the [N, N] exponentials are made in square tiles,
-used and dropped, and made again for the gradient. They are symmetric, so that only tiles on and
-above the diagonal are made. What a gradient u on log_sum sends to the rows is
+for H spaces of N rows each. The [N, N] exponentials are made in square tiles, used and dropped,
+and made again for the gradient. They are symmetric, so that only tiles on and above the diagonal
+are made. What a gradient u on log_sum sends to the rows is
 
     rate * W z,   W_ij = u_i P_ij + u_j P_ji,   P_ij = exp(rate z_i.z_j - log_sum_i),  P_ii = 0.
 
-With one shift c for all rows, P_ij = E_ij exp(c - log_sum_i) of one symmetric E. That needs
-exponents which no shift by c can push out of the number's range. On a CPU it is looked up whether
-they can; on another device looking would wait for it, so there, and at very small temperatures,
-every row is shifted by its own maximum.
+P_ij = E_ij exp(-log_sum_i) of one symmetric E, if all exponents fit into the number's range. On a
+CPU it is looked up whether they do; on another device looking would wait for it, so there, and at
+very small temperatures, every row is shifted by its own maximum.
 """
 
 from collections.abc import Iterator
@@ -21,88 +20,57 @@ import torch
 from torch import Tensor
 
 TILE = 512
-# All spaces at once up to so many exponentials, which are then kept for the gradient.
-MOST_KEPT = 2**20
-# exp(-ROOM) is still a normal number.
-ROOM = {torch.float32: 80.0, torch.float64: 700.0}
+# Exponents up to here, of either sign, leave room for sums of them and for gradients times them.
+ROOM = {torch.float32: 65.0, torch.float64: 600.0}
 
 
 class LogSums(NamedTuple):
-    """log_sum_HN, and what its gradient takes; all detached."""
+    """log_sum_HN, detached, and whether the exponents fit as they are."""
 
     log_sum_HN: Tensor
-    shift_H: Tensor | None  # c, where one serves all rows
-    kept_HNN: Tensor | None  # E, or P without a shift
+    fits: bool
 
 
 def log_sums(z_HND: Tensor, rate_H: Tensor) -> LogSums:
     """Of every row; float32 or float64, N at least 2, rates positive."""
     x_HND = z_HND * rate_H.sqrt()[:, None, None]
-    shift_H = _shift(x_HND)
-    H, N, _ = x_HND.shape
-    if H * N * N <= MOST_KEPT:
-        return _at_once(x_HND, shift_H)
-    shifts = [None] * H if shift_H is None else shift_H
-    rows = [
-        _row_maxima(x_ND) if shift is None else _symmetric(x_ND, shift)
-        for x_ND, shift in zip(x_HND, shifts, strict=True)
-    ]
-    return LogSums(torch.stack(rows), shift_H, None)
+    fits = exponents_fit(x_HND)
+    rows = [_symmetric(x_ND) if fits else _row_maxima(x_ND) for x_ND in x_HND]
+    return LogSums(torch.stack(rows), fits)
 
 
 def rows_gradient(z_HND: Tensor, rate_H: Tensor, found: LogSums, u_HN: Tensor) -> Tensor:
     """rate * W z as above: what u_HN, a gradient on log_sum_HN, is on z_HND."""
     root_H11 = rate_H.sqrt()[:, None, None]
-    x_HND = z_HND * root_H11
-    log_sum_HN, shift_H, kept_HNN = found
-    a_HN = u_HN if shift_H is None else u_HN * torch.exp(shift_H[:, None] - log_sum_HN)
-    if kept_HNN is not None:
-        w_HNN = kept_HNN * a_HN[:, :, None]
-        # In one turn: E is symmetric, P is not.
-        w_HNN = w_HNN + (w_HNN.transpose(1, 2) if shift_H is None else kept_HNN * a_HN[:, None, :])
-        return torch.bmm(w_HNN, x_HND) * root_H11
-    gradients = []
-    for h, x_ND in enumerate(x_HND):
-        if shift_H is None:
-            gradients.append(_gradient_by_rows(x_ND, log_sum_HN[h], a_HN[h]))
-        else:
-            gradients.append(_gradient_by_tiles(x_ND, shift_H[h], a_HN[h]))
+    gradients = [
+        _gradient_by_tiles(x_ND, u_N * torch.exp(-log_sum_N))
+        if found.fits
+        else _gradient_by_rows(x_ND, log_sum_N, u_N)
+        for x_ND, log_sum_N, u_N in zip(z_HND * root_H11, found.log_sum_HN, u_HN, strict=True)
+    ]
     return torch.stack(gradients) * root_H11
 
 
-def _shift(x_HND: Tensor) -> Tensor | None:
-    """The greatest exponent of each space, if all others fit into the number's range below it."""
+def exponents_fit(x_HND: Tensor) -> bool:
+    """Whether all x_i.x_j are known to have room in the number's range; False where in doubt."""
     if x_HND.device.type != "cpu":
-        return None
-    shift_H = x_HND.square().sum(dim=2).amax(dim=1)
-    # By Cauchy and Schwarz the exponents lie between -c and c.
-    return shift_H if 2 * shift_H.max().item() <= ROOM[x_HND.dtype] else None
+        return False
+    # By Cauchy and Schwarz none is beyond the longest row's square.
+    return bool(torch.linalg.vector_norm(x_HND, dim=2).max().item() ** 2 <= ROOM[x_HND.dtype])
 
 
-def _at_once(x_HND: Tensor, shift_H: Tensor | None) -> LogSums:
-    columns_HDN = x_HND.transpose(1, 2)
-    if shift_H is None:
-        logits_HNN = torch.bmm(x_HND, columns_HDN)
-        logits_HNN.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
-        log_sum_HN = logits_HNN.logsumexp(dim=2)
-        return LogSums(log_sum_HN, None, torch.exp(logits_HNN - log_sum_HN[:, :, None]))
-    e_HNN = torch.baddbmm(-shift_H[:, None, None], x_HND, columns_HDN).exp_()
-    e_HNN.diagonal(dim1=1, dim2=2).zero_()
-    return LogSums(e_HNN.sum(dim=2).log_() + shift_H[:, None], shift_H, e_HNN)
-
-
-def _symmetric(x_ND: Tensor, shift: Tensor) -> Tensor:
+def _symmetric(x_ND: Tensor) -> Tensor:
     sum_N = x_ND.new_zeros(len(x_ND))
-    for i, j, e_IJ in _tiles(x_ND, shift):
+    for i, j, e_IJ in _tiles(x_ND):
         sum_N[i] += e_IJ.sum(dim=1)
         if i != j:
             sum_N[j] += e_IJ.sum(dim=0)
-    return sum_N.log() + shift
+    return sum_N.log_()
 
 
-def _gradient_by_tiles(x_ND: Tensor, shift: Tensor, a_N: Tensor) -> Tensor:
+def _gradient_by_tiles(x_ND: Tensor, a_N: Tensor) -> Tensor:
     gradient_ND = torch.zeros_like(x_ND)
-    for i, j, e_IJ in _tiles(x_ND, shift):
+    for i, j, e_IJ in _tiles(x_ND):
         w_IJ = e_IJ.mul_(a_N[i, None] + a_N[j])
         gradient_ND[i].addmm_(w_IJ, x_ND[j])
         if i != j:
@@ -110,12 +78,12 @@ def _gradient_by_tiles(x_ND: Tensor, shift: Tensor, a_N: Tensor) -> Tensor:
     return gradient_ND
 
 
-def _tiles(x_ND: Tensor, shift: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
+def _tiles(x_ND: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
     """E's tiles on and above its diagonal, with the rows and columns that they are."""
     slices = [slice(i, i + TILE) for i in range(0, len(x_ND), TILE)]
     for n, i in enumerate(slices):
         for j in slices[n:]:
-            e_IJ = torch.addmm(-shift, x_ND[i], x_ND[j].T).exp_()
+            e_IJ = torch.mm(x_ND[i], x_ND[j].T).exp_()
             if i == j:
                 e_IJ.fill_diagonal_(0)
             yield i, j, e_IJ

@@ -1,12 +1,14 @@
 """Who is a partner of whom: the first of the three choices that make a contrastive method.
 
-A relation over the N = B * V rows of a batch is a symmetric [N, N] matrix of weights that is
-never formed: it keeps its structure to the end (labels stay labels, label sets stay sets) and
+A relation over the N = B * V rows of a batch is a symmetric [N, N] matrix of weights. In a large
+batch it is never formed: labels stay labels and label sets stay sets to the end, and a relation
 answers what a loss asks, in H spaces at once: the weighted sums of every row's partners, and how
-many these are. Being symmetric, it answers what the gradient asks too.
+many these are. Being symmetric, it answers what the gradient asks too. Where the pairs are few,
+the matrix of the B items is the faster answer.
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import torch
@@ -14,20 +16,31 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import MISSING
 
+# All pairs of rows are in memory at once up to so many of them, in all spaces.
+MOST_PAIRS = 2**20
+
+
+def are_few(num_spaces: int, num_rows: int) -> bool:
+    """Whether all pairs of rows may be in memory at once."""
+    return num_spaces * num_rows**2 <= MOST_PAIRS
+
 
 class Degrees(NamedTuple):
-    """What is known of each row's partners without looking at embeddings; float [H, N], [H]."""
+    """What is known of partners without embeddings, float [H, B]: the same for an item's views."""
 
-    weight_HN: Tensor  # sum of their weights
-    count_HN: Tensor  # their number
-    num_groups_H: Tensor  # groups of rows that partnership tells apart
+    weight_HB: Tensor  # sum of their weights
+    count_HB: Tensor  # their number
+
+    def share_HB(self) -> Tensor:
+        """1 / count, and 0 where there is none."""
+        return self.count_HB.clamp(min=1).reciprocal_().mul_(self.count_HB > 0)
 
 
 class Relation(Protocol):
     """A pair relation over the B items of a batch, each with V views."""
 
     def degrees(self, z_HBVD: Tensor) -> Degrees:
-        """Of every row of z_HBVD.flatten(1, 2)."""
+        """Of every row of an item."""
         ...
 
     def sums(self, x_HBVD: Tensor) -> Tensor:
@@ -37,17 +50,36 @@ class Relation(Protocol):
         """
         ...
 
+    def weights(self, z_HBVD: Tensor) -> Tensor:
+        """[H, B, B] or [1, B, B], what a view of one item weighs for a view of another.
+
+        An item weighs 1 for itself, though a row is not its own partner; what else stands for an
+        item without partners is not defined. Only for few pairs.
+        """
+        ...
+
+    def num_groups(self, z_HBVD: Tensor) -> Tensor:
+        """[H], groups of rows that partnership tells apart."""
+        ...
+
 
 class OwnView:
     """Partners are the other views of the same item: SimCLR (METHODS 1)."""
 
     def degrees(self, z_HBVD: Tensor) -> Degrees:
         H, B, V, _ = z_HBVD.shape
-        count_HN = z_HBVD.new_full((H, B * V), V - 1)
-        return Degrees(count_HN, count_HN, z_HBVD.new_full((H,), B))
+        count_HB = z_HBVD.new_full((H, B), V - 1)
+        return Degrees(count_HB, count_HB)
 
     def sums(self, x_HBVD: Tensor) -> Tensor:
         return x_HBVD.sum(dim=2, keepdim=True) - x_HBVD
+
+    def weights(self, z_HBVD: Tensor) -> Tensor:
+        B = z_HBVD.shape[1]
+        return torch.eye(B, dtype=z_HBVD.dtype, device=z_HBVD.device)[None]
+
+    def num_groups(self, z_HBVD: Tensor) -> Tensor:
+        return z_HBVD.new_full((len(z_HBVD),), z_HBVD.shape[1])
 
 
 class EqualLabel:
@@ -62,24 +94,43 @@ class EqualLabel:
         assert missing in ("skip", "self_only"), missing
         self.labels_HB = torch.atleast_2d(labels_HB)
         self.missing = missing
+
+    @cached_property
+    def _is_known_HB(self) -> Tensor:
+        is_known_HB: Tensor = self.labels_HB != MISSING
+        return is_known_HB
+
+    @cached_property
+    def _class_HB(self) -> Tensor:
+        """Of an item without label, a class of its own."""
+        item_B = torch.arange(self.labels_HB.shape[1], device=self.labels_HB.device)
+        return torch.where(self._is_known_HB, self.labels_HB, MISSING - 1 - item_B)
+
+    @cached_property
+    def _group_HB(self) -> Tensor:
+        """The class as one of H * B places."""
         H, B = self.labels_HB.shape
-        item_B = torch.arange(B, device=labels_HB.device)
-        self._is_known_HB = self.labels_HB != MISSING
-        # An item without label is a class of its own.
-        class_HB = torch.where(self._is_known_HB, self.labels_HB, MISSING - 1 - item_B)
-        space_H1 = torch.arange(H, device=labels_HB.device)[:, None]
-        self._group_HB = _ranks(class_HB) + B * space_H1
+        space_H1 = torch.arange(H, device=self.labels_HB.device)[:, None]
+        group_HB: Tensor = _ranks(self._class_HB) + B * space_H1
+        return group_HB
+
+    @cached_property
+    def _is_equal_HBB(self) -> Tensor:
+        # Items without label that have no partners may as well be equal.
+        class_HB = self.labels_HB if self.missing == "skip" else self._class_HB
+        is_equal_HBB: Tensor = class_HB[:, :, None] == class_HB[:, None, :]
+        return is_equal_HBB
 
     def degrees(self, z_HBVD: Tensor) -> Degrees:
         H, B, V, _ = z_HBVD.shape
-        known_HB = self._is_known_HB.to(z_HBVD.dtype)
-        group_F = self._group_HB.flatten()
-        size_F = known_HB.new_zeros(H * B).index_add(0, group_F, known_HB.flatten())
-        alone = V - 1 if self.missing == "self_only" else 0
-        count_HB = torch.where(self._is_known_HB, size_F[self._group_HB] * V - 1, alone)
-        count_HN = count_HB.repeat_interleave(V, dim=1)
-        num_groups_H = (size_F.view(H, B) > 0).sum(dim=1).to(z_HBVD.dtype)
-        return Degrees(count_HN, count_HN, num_groups_H)
+        if are_few(H, B * V):
+            size_HB = self._is_equal_HBB.sum(dim=2, dtype=z_HBVD.dtype)
+        else:
+            size_HB = self._sizes(z_HBVD)[self._group_HB]
+        count_HB = size_HB.mul_(V).sub_(1).mul_(self._is_known_HB)
+        if self.missing == "self_only":
+            count_HB.masked_fill_(~self._is_known_HB, V - 1)
+        return Degrees(count_HB, count_HB)
 
     def sums(self, x_HBVD: Tensor) -> Tensor:
         H, B, _, D = x_HBVD.shape
@@ -87,6 +138,18 @@ class EqualLabel:
         group_F = self._group_HB.flatten()
         class_sum_FD = torch.zeros_like(item_sum_FD).index_add_(0, group_F, item_sum_FD)
         return class_sum_FD[group_F].view(H, B, 1, D) - x_HBVD
+
+    def weights(self, z_HBVD: Tensor) -> Tensor:
+        return self._is_equal_HBB.to(z_HBVD.dtype)
+
+    def num_groups(self, z_HBVD: Tensor) -> Tensor:
+        size_F = self._sizes(z_HBVD)
+        return (size_F.view(self.labels_HB.shape) > 0).sum(dim=1).to(z_HBVD.dtype)
+
+    def _sizes(self, z_HBVD: Tensor) -> Tensor:
+        """Known items in each of the H * B places."""
+        known_F = self._is_known_HB.to(z_HBVD.dtype).flatten()
+        return torch.zeros_like(known_F).index_add_(0, self._group_HB.flatten(), known_F)
 
 
 def stacked(

@@ -31,22 +31,31 @@ class Groups(NamedTuple):
     is_known_B: Tensor
 
     def degrees(self, z_HBVD: Tensor, missing: str) -> Degrees:
-        """Of rows in H spaces that all have this relation."""
+        """Of items in H spaces that all have this relation."""
         H, _, V, _ = z_HBVD.shape
-        known_B = self.is_known_B.to(z_HBVD.dtype)
-        size_G = known_B.new_zeros(len(self.weight_GG)).index_add(0, self.group_B, known_B) * V
+        size_G = self.sizes(z_HBVD)
         alone = V - 1 if missing == "self_only" else 0
 
-        def of_rows(amount_G: Tensor) -> Tensor:
+        def of_items(amount_G: Tensor) -> Tensor:
             # An item's own weight is 1: a row is not its own partner.
             amount_B = torch.where(self.is_known_B, amount_G[self.group_B] - 1, alone)
-            return amount_B.repeat_interleave(V).expand(H, -1)
+            return amount_B.expand(H, -1)
 
         count_GG = self.is_partner_GG.to(z_HBVD.dtype)
-        num_groups = (size_G > 0).sum().to(z_HBVD.dtype)
-        return Degrees(
-            of_rows(self.weight_GG @ size_G), of_rows(count_GG @ size_G), num_groups.expand(H)
-        )
+        return Degrees(of_items(self.weight_GG @ size_G), of_items(count_GG @ size_G))
+
+    def sizes(self, z_HBVD: Tensor) -> Tensor:
+        """Rows of known items in each group, [G]."""
+        known_B = self.is_known_B.to(z_HBVD.dtype)
+        empty_G = known_B.new_zeros(len(self.weight_GG))
+        return empty_G.index_add_(0, self.group_B, known_B) * z_HBVD.shape[2]
+
+    def weights(self) -> Tensor:
+        """[1, B, B]; of unknown items 1 with themselves."""
+        known_B = self.is_known_B
+        weight_BB = self.weight_GG[self.group_B[:, None], self.group_B]
+        itself_BB = torch.eye(len(known_B), dtype=weight_BB.dtype, device=weight_BB.device)
+        return torch.where(known_B[:, None] & known_B, weight_BB, itself_BB)[None]
 
     def sums(self, x_HBVD: Tensor) -> Tensor:
         """For every row the weighted sum of its partners; of unknown items their other views."""
@@ -77,6 +86,13 @@ class ByDegree(ABC):
 
     def sums(self, x_HBVD: Tensor) -> Tensor:
         return self._groups(x_HBVD).sums(x_HBVD)
+
+    def weights(self, z_HBVD: Tensor) -> Tensor:
+        return self._groups(z_HBVD).weights()
+
+    def num_groups(self, z_HBVD: Tensor) -> Tensor:
+        num_groups = (self._groups(z_HBVD).sizes(z_HBVD) > 0).sum()
+        return num_groups.to(z_HBVD.dtype).expand(len(z_HBVD))
 
     def _groups(self, x_HBVD: Tensor) -> Groups:
         if self._found is None:

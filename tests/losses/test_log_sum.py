@@ -1,4 +1,4 @@
-"""The log of a sum over all others, at once, by tiles and by rows: the same, with its gradient."""
+"""The log of a sum over all others, by tiles and by rows: the same, with its gradient."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mtcon_ray.losses import log_sum, mtcon
+from mtcon_ray.losses import log_sum, mtcon, relations
 from mtcon_ray.losses.contrastive import contrastive
 from mtcon_ray.losses.log_sum import log_sums, rows_gradient
 from mtcon_ray.losses.relations import EqualLabel
@@ -38,21 +38,18 @@ class Largest(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("num_rows", [2, 7, 8, 9, 21])
-@pytest.mark.parametrize("way", ["at once", "tiles", "at once by rows", "rows"])
+@pytest.mark.parametrize("way", ["tiles", "rows"])
 def test_every_way_gives_the_plain_values_and_gradients(
     way: str, num_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_sum, "TILE", 4)
-    if "at once" not in way:
-        monkeypatch.setattr(log_sum, "MOST_KEPT", 0)
-    if "rows" in way:
+    if way == "rows":
         monkeypatch.setattr(log_sum, "ROOM", NO_ROOM)
     z_HND = random_rows(3, num_rows, 5, seed=num_rows).requires_grad_()
     rate_H = torch.tensor([0.1, 3.0, 20.0], dtype=torch.float64)
     u_HN = random_rows(3, num_rows, seed=1)
     found = log_sums(z_HND.detach(), rate_H)
-    assert (found.shift_H is None) == ("rows" in way)
-    assert (found.kept_HNN is None) == ("at once" not in way)
+    assert found.fits == (way == "tiles")
     expected_HN = plainly(z_HND, rate_H)
     torch.testing.assert_close(found.log_sum_HN, expected_HN, rtol=1e-12, atol=1e-12)
     (gradient,) = torch.autograd.grad((u_HN * expected_HN).sum(), z_HND)
@@ -62,10 +59,10 @@ def test_every_way_gives_the_plain_values_and_gradients(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_exponents_without_room_are_shifted_row_by_row(dtype: torch.dtype) -> None:
-    """At a rate of 1000 exp(-2 rate) is 0: one shift would give log 0 for the lonely row."""
+    """At a rate of 1000 exp(-rate) is 0: as they are they would give log 0 for the lonely row."""
     z_1ND = torch.tensor([[[1.0, 0], [1, 0], [-1, 0]]], dtype=dtype)
     found = log_sums(z_1ND, torch.tensor([1000.0], dtype=dtype))
-    assert found.shift_H is None
+    assert not found.fits
     assert found.log_sum_HN[0].tolist() == pytest.approx([1000, 1000, -1000 + 0.6931472], rel=1e-6)
     gradient = rows_gradient(z_1ND, torch.tensor([1000.0], dtype=dtype), found, torch.ones(1, 3))
     assert torch.isfinite(gradient).all()
@@ -76,7 +73,7 @@ def test_rows_that_are_longer_than_units_have_room_or_are_shifted_row_by_row() -
     rate_H = torch.ones(1)
     found = log_sums(z_HND, rate_H)
     torch.testing.assert_close(found.log_sum_HN, plainly(z_HND, rate_H))
-    assert found.shift_H is None
+    assert not found.fits
 
 
 def test_a_learned_temperature_gets_its_gradient_in_every_way(
@@ -85,8 +82,8 @@ def test_a_learned_temperature_gets_its_gradient_in_every_way(
     z_BVD = random_rows(5, 2, 3, seed=0).requires_grad_()
     tau = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
     relation = EqualLabel(torch.tensor([0, 0, 1, 1, -1]))
-    for most_kept, room in ((2**20, log_sum.ROOM), (0, log_sum.ROOM), (0, NO_ROOM)):
-        monkeypatch.setattr(log_sum, "MOST_KEPT", most_kept)
+    for most_pairs, room in ((2**20, log_sum.ROOM), (0, log_sum.ROOM), (0, NO_ROOM)):
+        monkeypatch.setattr(relations, "MOST_PAIRS", most_pairs)
         monkeypatch.setattr(log_sum, "ROOM", room)
         assert torch.autograd.gradcheck(
             lambda z, t: contrastive(z, relation, temperature=t), (z_BVD, tau)

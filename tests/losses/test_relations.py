@@ -12,14 +12,27 @@ exhaustively = settings(deadline=None, derandomize=True, max_examples=60)
 labels_lists = st.lists(st.sampled_from([-1, 0, 3, 500]), min_size=1, max_size=7)
 
 
+def rows_of(weight_HBB: torch.Tensor, V: int) -> torch.Tensor:
+    """Weights of pairs of rows, [H, N, N], where items weigh 1 for themselves."""
+    assert (weight_HBB.diagonal(dim1=1, dim2=2) == 1).all()
+    weight_HNN = weight_HBB.repeat_interleave(V, dim=1).repeat_interleave(V, dim=2)
+    weight_HNN.diagonal(dim1=1, dim2=2).zero_()
+    return weight_HNN
+
+
 def assert_sums(relation: Relation, x_BVD: torch.Tensor, is_partner: torch.Tensor) -> None:
     """The same partners as the full [N, N] mask has, in two spaces at once."""
     x_HBVD = torch.stack([x_BVD, -2 * x_BVD]) if isinstance(relation, OwnView) else x_BVD[None]
     mask_NN = (is_partner & ~torch.eye(x_BVD[:, :, 0].numel(), dtype=torch.bool)).double()
     count_N = mask_NN.sum(dim=1)
-    weight_HN, count_HN, _ = relation.degrees(x_HBVD)
-    assert torch.equal(count_HN, count_N.expand(len(x_HBVD), -1))
-    assert torch.equal(weight_HN, count_HN)
+    V = x_BVD.shape[1]
+    weight_HB, count_HB = relation.degrees(x_HBVD)
+    assert torch.equal(count_HB.repeat_interleave(V, dim=1), count_N.expand(len(x_HBVD), -1))
+    assert torch.equal(weight_HB, count_HB)
+    weight_HNN = rows_of(relation.weights(x_HBVD), V)
+    assert torch.equal(
+        weight_HNN[:, count_N > 0], mask_NN.expand(len(weight_HNN), -1, -1)[:, count_N > 0]
+    )
     got_HND = relation.sums(x_HBVD).flatten(1, 2)
     expected_HND = mask_NN @ x_HBVD.flatten(1, 2)
     has_partners = count_N > 0
@@ -42,7 +55,7 @@ def test_equal_label_sums_over_all_other_rows_of_the_class(
         is_partner |= (item_N[:, None] == item_N) & (label_N == -1)[:, None]
     relation = EqualLabel(torch.tensor(labels), missing=missing)
     assert_sums(relation, z_BVD, is_partner)
-    assert relation.degrees(z_BVD[None]).num_groups_H.tolist() == [len(set(labels) - {-1})]
+    assert relation.num_groups(z_BVD[None]).tolist() == [len(set(labels) - {-1})]
 
 
 @pytest.mark.parametrize("V", [1, 2, 3])
@@ -50,7 +63,7 @@ def test_own_view_sums_over_the_other_views_of_the_item(V: int) -> None:
     z_BVD = torch.randn(4, V, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     item_N = torch.arange(4).repeat_interleave(V)
     assert_sums(OwnView(), z_BVD, item_N[:, None] == item_N)
-    assert OwnView().degrees(z_BVD[None]).num_groups_H.tolist() == [4]
+    assert OwnView().num_groups(z_BVD[None]).tolist() == [4]
 
 
 def test_rows_without_label_are_nobody_s_partner() -> None:

@@ -107,8 +107,7 @@ def test_case_c(tau: str, c: str) -> None:
 )
 def test_numbers_of_partners_of_case_c(c: float, sizes: list[int]) -> None:
     partners = LabelSets(SETS, threshold=c).degrees(case_a_head_1()[None])
-    assert partners.count_HN.view(4, 2)[:, 0].tolist() == sizes
-    assert partners.count_HN.view(4, 2)[:, 1].tolist() == sizes
+    assert partners.count_HB.tolist() == [sizes]
 
 
 @exhaustively
@@ -181,8 +180,8 @@ def test_a_pair_exactly_at_the_threshold_is_one() -> None:
     """7 of 10 is below 0.7 in float32 quotients (METHODS 10.1)."""
     sets = torch.tensor([[1] * 10, [1] * 7 + [0] * 3])
     for threshold, partners in ((0.7, 3), (0.7001, 1)):
-        counts = LabelSets(sets, threshold=threshold).degrees(unit_rows(2, 2)[None]).count_HN[0]
-        assert counts.tolist() == [partners] * 4
+        counts = LabelSets(sets, threshold=threshold).degrees(unit_rows(2, 2)[None]).count_HB[0]
+        assert counts.tolist() == [partners] * 2
 
 
 @pytest.mark.parametrize("L", [3, 50, 1000])
@@ -191,14 +190,14 @@ def test_every_fraction_of_a_union_is_compared_as_whole_numbers(L: int) -> None:
     for size in {1, L // 3, 2 * L // 3, L - 1}:
         part = (torch.arange(L) < size).to(torch.uint8)[None]
         relation = LabelSets(torch.cat([whole, part]), threshold=size / L)
-        assert relation.degrees(unit_rows(2, 1)[None]).count_HN.tolist() == [[1, 1]]
+        assert relation.degrees(unit_rows(2, 1)[None]).count_HB.tolist() == [[1, 1]]
 
 
 def test_counts_overlap_as_weighted_jaccard() -> None:
     """[2, 0, 1] and [1, 1, 1]: 2 over 4."""
     sets, z_BVD = torch.tensor([[2, 0, 1], [1, 1, 1]]), unit_rows(2, 2)
     partners = LabelSets(sets, threshold=0.5, counts=True).degrees(z_BVD[None])
-    assert partners.weight_HN.tolist() == [[2.0] * 4]  # the own view 1, two rows at a half
+    assert partners.weight_HB.tolist() == [[2.0] * 2]  # the own view 1, two rows at a half
 
 
 def test_empty_sets_are_equal_and_give_no_nan() -> None:
@@ -207,8 +206,8 @@ def test_empty_sets_are_equal_and_give_no_nan() -> None:
     for c in (0.0, 0.3, 1.0):
         assert multisupcon(case_a_head_1(), sets, temperature=0.1, threshold=c).isfinite()
     sets[0] = 0
-    count_N = LabelSets(sets, threshold=0.3).degrees(case_a_head_1()[None]).count_HN[0]
-    assert count_N.view(4, 2)[:, 0].tolist() == [3, 3, 3, 3]
+    count_B = LabelSets(sets, threshold=0.3).degrees(case_a_head_1()[None]).count_HB[0]
+    assert count_B.tolist() == [3, 3, 3, 3]
 
 
 def test_threshold_one_is_supcon_on_equal_sets_and_nt_xent_on_different_ones() -> None:

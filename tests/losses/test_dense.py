@@ -1,0 +1,77 @@
+"""All pairs at once give what the computation in linear memory gives, values and gradients."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtcon_ray.losses import log_sum, relations
+from mtcon_ray.losses.contrastive import contrast
+from mtcon_ray.losses.relations import EqualLabel, OwnView, Relation
+from mtcon_ray.losses.similarity import LabelSets, Near
+from tests.losses.cases import random_rows
+
+LABELS = torch.tensor([[0, 0, 7, -1, 7, -1], [3, 2, 2, 2, -1, 1]])
+SETS = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0], [-1, -1, -1], [1, 1, -1], [0, 0, 0]])
+NUMBERS = torch.tensor([0.0, 0.2, 0.2, torch.nan, 5.0, torch.nan])
+
+RELATIONS: dict[str, Callable[[], Relation]] = {
+    "own view": OwnView,
+    "equal label": lambda: EqualLabel(LABELS),
+    "equal label, missing alone": lambda: EqualLabel(LABELS, missing="self_only"),
+    "sets": lambda: LabelSets(SETS, threshold=0.3),
+    "sets, missing alone": lambda: LabelSets(SETS, threshold=0.0, missing="self_only"),
+    "numbers": lambda: Near(NUMBERS, bandwidth=0.5),
+}
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+@pytest.mark.parametrize("V", [1, 2, 3])
+@pytest.mark.parametrize("has_room", [True, False])
+def test_few_pairs_and_many_agree(
+    name: str, V: int, has_room: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_room:
+        monkeypatch.setattr(log_sum, "ROOM", {torch.float64: 0.0})
+    z_HBVD = random_rows(2, 6, V, 4, seed=V).requires_grad_()
+    tau_H = torch.tensor([0.3, 0.7], dtype=torch.float64, requires_grad=True)
+    u_HBV = random_rows(2, 6, V, seed=9)
+
+    def found() -> tuple[Tensor, ...]:
+        loss_HBV = contrast(z_HBVD, RELATIONS[name](), tau_H).loss_HBV
+        return loss_HBV, *torch.autograd.grad((u_HBV * loss_HBV).sum(), (z_HBVD, tau_H))
+
+    at_once = found()
+    monkeypatch.setattr(relations, "MOST_PAIRS", 0)
+    for one, other in zip(at_once, found(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
+
+
+def test_a_number_as_temperature_is_the_same_as_a_tensor() -> None:
+    z_HBVD = random_rows(2, 6, 2, 4, seed=0)
+    number = contrast(z_HBVD, OwnView(), 0.3).loss_HBV
+    tensor = contrast(z_HBVD, OwnView(), torch.tensor(0.3)).loss_HBV
+    torch.testing.assert_close(number, tensor)
+
+
+def test_a_gradient_of_any_layout_is_taken() -> None:
+    """Whoever asks for each anchor's loss may weigh them as they like."""
+    z_HBVD = random_rows(2, 6, 2, 4, seed=0).requires_grad_()
+    loss_HBV = contrast(z_HBVD, OwnView(), 0.3).loss_HBV
+    u_VBH = random_rows(2, 6, 2, seed=1)
+    (strided,) = torch.autograd.grad(loss_HBV, z_HBVD, u_VBH.permute(2, 1, 0), retain_graph=True)
+    (plain,) = torch.autograd.grad(loss_HBV, z_HBVD, u_VBH.permute(2, 1, 0).contiguous())
+    assert torch.equal(strided, plain)
+
+
+def test_few_operations_serve_all_heads() -> None:
+    """The reason for this path: a small batch costs its operations' starts."""
+    counts = []
+    for num_heads in (1, 3):
+        z_HBVD = random_rows(num_heads, 8, 2, 4, seed=0).float().requires_grad_()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            labels_HB = torch.arange(8).expand(num_heads, -1) % 3
+            contrast(z_HBVD, EqualLabel(labels_HB), 0.1).mean().sum().backward()
+        counts.append(sum(event.count for event in profile.key_averages()))
+    assert counts[0] == counts[1] < 250

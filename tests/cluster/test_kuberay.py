@@ -139,8 +139,8 @@ def test_ray_kinds_fit_kuberays_own_schema(kind: str, request: pytest.FixtureReq
     folder = request.config.getoption("--crds")
     if folder is None:
         pytest.skip(
-            "needs KubeRay's CRDs, their folder named by --crds: what `kubectl get crd -o yaml` says "
-            "of rayclusters.ray.io and rayjobs.ray.io, or crds/ of the chart kuberay-operator"
+            "needs KubeRay's CRDs, in a folder that --crds names: `kubectl get crd -o yaml` of "
+            "rayclusters.ray.io and rayjobs.ray.io, or crds/ of the chart kuberay-operator"
         )
     crds = (yaml.safe_load(file.read_text("utf-8")) for file in folder.glob("*.yaml"))
     (crd,) = (crd for crd in crds if crd["spec"]["names"]["kind"] == kind)

@@ -62,6 +62,13 @@ def test_a_url_with_anything_but_a_place_is_refused(url: str, files: Any) -> Non
     assert "canary" not in told.value.errors()[0]["msg"]
 
 
+def test_another_scheme_is_told_what_there_is(files: Any) -> None:
+    with pytest.raises(
+        ValidationError, match="must be a path or begin with s3:// or gs://, got http"
+    ):
+        files.spec(csv="https://example.org/labels.csv")
+
+
 @pytest.mark.parametrize("images", ["s3://bucket/photos.zip", "s3://bucket/photos"])
 def test_images_are_an_archive_or_a_folder(images: str, files: Any) -> None:
     with pytest.raises(ValidationError, match=r"must end in \.tar"):

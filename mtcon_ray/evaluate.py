@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.data.dataset import Dataset, fetch_places, open_dataset
 from mtcon_ray.errors import SpecError
 from mtcon_ray.evaluation import protocol
 from mtcon_ray.local import pick_device
@@ -40,12 +40,14 @@ def open_checkpoint(
     spec = with_values(spec, dict(map(_parsed, overrides)))
     device = pick_device(spec)
     prepare_root(root)
+    store = store_folder(root)
     dataset = open_dataset(
         spec.data,
         seed=spec.data.seed,
         view_size=spec.views.size,
-        store=store_folder(root),
+        store=store,
         progress=observer.on_store,
+        places=fetch_places(spec.data, store, observer.on_download),
     )
     torch.set_num_threads(spec.resources.cpus)
     return Opened(spec, network.to(device), dataset, device)

@@ -14,6 +14,9 @@ class Observer:
     def on_note(self, text: str) -> None:
         """One line of news, as "the tracking server is away; spooling"."""
 
+    def on_download(self, done: int, total: int) -> None:
+        """Bytes of data downloaded from an object store so far, of how many."""
+
     def on_store(self, done: int, total: int) -> None:
         """Images decoded so far, of how many."""
 

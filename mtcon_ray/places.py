@@ -41,7 +41,7 @@ def run_folder(root: Path, name: str) -> Path:
 
 
 def store_folder(root: Path) -> Path:
-    """Decoded images, shared by all sweeps and keyed by content."""
+    """Decoded images and downloaded data, shared by all sweeps and keyed by content."""
     return root / "store"
 
 

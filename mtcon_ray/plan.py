@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from pydantic import Field
 
-from mtcon_ray.data.dataset import check_store_room, read_table, store_bytes
+from mtcon_ray.data.dataset import check_store_room, fetch_places, read_table, store_bytes
 from mtcon_ray.errors import DataError, ResourceError, SweepError
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
@@ -66,6 +66,7 @@ class Plan(Spec):
     classes: dict[str, int] = Field(description="by label column; labels of a set, 1 for numbers")
     parameters: int = Field(description="of encoder and heads")
     store_bytes: int
+    downloads: dict[str, int] = Field({}, description="URL to bytes that are not here yet")
     cluster: str
     concurrency: int | None = Field(description="trials at a time; null: unknown")
     cpus_per_trial: int
@@ -99,12 +100,17 @@ def make_plan(
 ) -> Plan:
     """The plan of a spec; `rate` is measured images per second of one trial.
 
-    Raises DataError, ResourceError or SpecError for what could never run.
+    Labels in an object store are downloaded below the root, images are not. Raises DataError,
+    ResourceError or SpecError for what could never run.
     """
-    table = read_table(spec.data, spec.data.seed)
+    store = store_folder(root)
+    if spec.data.urls():
+        prepare_root(root)
+    places = fetch_places(spec.data, store, images=False)
+    table = read_table(spec.data, spec.data.seed, places)
     heaviest = _heaviest(spec)
     needed = store_bytes(len(table), spec.data, spec.views.size)
-    check_store_room(spec.data, len(table), spec.views.size, store_folder(root))
+    missing = check_store_room(spec.data, len(table), spec.views.size, store, places)
     batch, epochs = heaviest.train.batch_size, heaviest.train.epochs
     num_train = len(table.rows("train"))
     _check_batches(spec, num_train)
@@ -129,6 +135,7 @@ def make_plan(
         classes={c: table.size_of(c) for c in (*spec.data.tasks, *spec.data.held_out)},
         parameters=_count_parameters(spec, {t: table.size_of(t) for t in spec.data.tasks}),
         store_bytes=needed,
+        downloads=missing,
         cluster=cluster.where,
         concurrency=concurrency,
         cpus_per_trial=spec.resources.cpus * high,

@@ -5,6 +5,7 @@ the whole spec that selects it is annotated with `Choice(TABLE, "name")`, which 
 as a discriminated union over whatever the table holds when the schema is built.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -33,6 +34,33 @@ def _beside_the_spec(value: str, info: ValidationInfo) -> str:
 
 LocalPath = Annotated[str, AfterValidator(_beside_the_spec)]
 """A path; where a spec is read from a file, a relative one starts at that file's folder."""
+
+OBJECT_STORES = ("s3://", "gs://")
+# A bucket's name alone before the first slash, so no login; no query, which may hold a signature.
+_URL = re.compile(r"(?:s3|gs)://[A-Za-z0-9][\w.-]*/[^?#\\\x00-\x1f]*")
+
+
+def is_url(place: str) -> bool:
+    """Whether a `PathOrUrl` lies in an object store."""
+    return place.startswith(OBJECT_STORES)
+
+
+def _path_or_url(value: str, info: ValidationInfo) -> str:
+    scheme, separator, _ = value.partition("://")
+    if not separator or "/" in scheme:
+        return _beside_the_spec(value, info)
+    if not is_url(value):
+        raise ValueError(f"must be a path or begin with s3:// or gs://, got {scheme}://")
+    if not _URL.fullmatch(value) or {"..", "."} & set(value.split("/")):
+        raise ValueError(
+            f"must read {scheme}://bucket/name, without a login, a query or '..', for specs are "
+            "logged; keys come from the environment or the machine's role"
+        )
+    return value
+
+
+PathOrUrl = Annotated[str, AfterValidator(_path_or_url)]
+"""A `LocalPath`, or a URL of an object store."""
 
 T = TypeVar("T")
 

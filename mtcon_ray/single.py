@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.data.dataset import Dataset, fetch_places, open_dataset
 from mtcon_ray.errors import SweepError, nearest
 from mtcon_ray.local import pick_device, this_machine
 from mtcon_ray.lock import driver_lock
@@ -69,12 +69,14 @@ def train_run(
     uri = tracking_uri(spec.tracking.uri, environ_uri, root)
     if not spec.tracking.offline:
         check_server(uri)
+    store = store_folder(root)
     dataset = open_dataset(
         spec.data,
         seed=spec.data.seed,
         view_size=spec.views.size,
-        store=store_folder(root),
+        store=store,
         progress=observer.on_store,
+        places=fetch_places(spec.data, store, observer.on_download),
     )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with driver_lock(folder):

@@ -20,7 +20,7 @@ from mtcon_ray.execution import ResourcesSpec, StorageSpec, TrackingSpec
 from mtcon_ray.methods import METHODS, MethodSpec
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.plain_yaml import parse_yaml
-from mtcon_ray.registry import Choice, Spec
+from mtcon_ray.registry import Choice, Spec, is_url
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.training.spec import TrainSpec
 
@@ -227,7 +227,7 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
     if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
         value = float(value)  # YAML 1.1 reads 1e-3 as text
     path = path.strip()
-    if path in PATHS and isinstance(value, str) and value != "imagenet":
+    if path in PATHS and isinstance(value, str) and value != "imagenet" and not is_url(value):
         value = str(Path(value).expanduser().absolute())
     set_value(raw, path, value)
 

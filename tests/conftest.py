@@ -20,9 +20,12 @@ REPOSITORY = Path(__file__).parent.parent
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--photos DIR`: the folder that holds fashion_shoes and fashion_products.
 
+    `--crds DIR`: the folder that holds KubeRay's CRDs.
+
     `--write-golden`: write the methods' loss curves down anew instead of comparing them.
     """
     parser.addoption("--write-golden", action="store_true")
+    parser.addoption("--crds", type=Path)
     parser.addoption("--photos", type=Path, default=REPOSITORY.parent / "shared" / "data")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from mtcon_ray.cli.board import Board, Row
 from mtcon_ray.cli.drawing import STATES, bar, frame, leader, time_line
 from mtcon_ray.cli.terminal import Terminal, clip, printable, visible
-from mtcon_ray.cli.text import accuracy, configuration, duration
+from mtcon_ray.cli.text import accuracy, configuration, duration, size
 from mtcon_ray.metrics import LOSS, OBJECTIVE
 from mtcon_ray.observer import Observer
 
@@ -71,6 +71,13 @@ class Console(Observer):
     def on_note(self, text: str) -> None:
         """News, also shown when quiet."""
         self._say(text, always=True)
+
+    def on_download(self, done: int, total: int) -> None:
+        """Bytes downloaded so far."""
+        if self._live:
+            self._preparing = f"downloading data {bar(done, total, 30)}"
+        elif done == total or self._is_time(STORE_SECONDS):
+            self._say(f"downloaded {size(done)} of {size(total)}")
 
     def on_store(self, done: int, total: int) -> None:
         """Images decoded so far."""

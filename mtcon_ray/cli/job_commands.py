@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from mtcon_ray.cli.run_commands import MLFLOW_VARIABLE, name_option
 from mtcon_ray.cli.session import Session, as_json, overrides, root, session
 from mtcon_ray.cli.terminal import printable, say
 from mtcon_ray.errors import SpecError, SweepError
-from mtcon_ray.places import choose_root
+from mtcon_ray.places import DEFAULT_ROOT, choose_root
 
 INTERRUPTED = 130
 address_option = click.option(
@@ -45,6 +46,7 @@ def submit(
     """Run a sweep as a job of a Ray cluster, and follow it; one that was stopped goes on.
 
     Uploads the current folder, which must hold SPEC, less what .gitignore and .rayignore name.
+    Everything is written on the cluster: below --root, else storage.root, else ~/mtcon-ray there.
     A SCRIPT is one that hands its arguments to mtcon_ray, as experiments/*.py do.
     """
     inside = _inside(target)
@@ -54,7 +56,7 @@ def submit(
     environ = dict(os.environ)
     return _start(
         session, address, stem, command, environ,
-        name=name, root=choose_root(root or storage),
+        name=name, root=_absolute(root or storage),
         uri=spec_uri or environ.get(MLFLOW_VARIABLE), follow=not no_follow,
     )  # fmt: skip
 
@@ -86,7 +88,7 @@ def resume(
     environ = dict(last.variables) | os.environ
     return _start(
         session, address, last.sweep, [*last.command, *options], environ,
-        name=last.sweep, root=choose_root(None),
+        name=last.sweep, root=_named_root(last.command),
         uri=environ.get(MLFLOW_VARIABLE), follow=not no_follow,
     )  # fmt: skip
 
@@ -155,6 +157,18 @@ def _inside(target: Path) -> Path:
     return target.resolve().relative_to(here)
 
 
+def _absolute(root: str | None) -> str | None:
+    """The root that the job is told. Raises SpecError for one that means another place there."""
+    if root and not root.startswith(("/", "~")):
+        raise SpecError(f"--root must be absolute, for the cluster writes there, got {root!r}")
+    return root
+
+
+def _named_root(command: Sequence[str]) -> str | None:
+    """The --root of an earlier command; None: the spec's, or the cluster's own default."""
+    return command[command.index("--root") + 1] if "--root" in command else None
+
+
 def _program(inside: Path) -> list[str]:
     if inside.suffix == ".py":
         return ["python", "-u", str(inside)]
@@ -168,7 +182,13 @@ def _beginnings(target: Path, overrides: tuple[str, ...]) -> tuple[str, str | No
     if target.suffix == ".py":
         return target.stem.lower(), None, None
     spec = load_spec(target, overrides)
-    return spec.name, spec.tracking.uri, spec.storage.root
+    root = spec.storage.root
+    if root and Path.cwd() in Path(root).parents:
+        raise SpecError(
+            f"storage.root must lie outside the folder that is uploaded, got {root}: a job's copy "
+            "of it vanishes; give an absolute path on the cluster"
+        )
+    return spec.name, spec.tracking.uri, root
 
 
 def _start(
@@ -179,7 +199,7 @@ def _start(
     environ: dict[str, str],
     *,
     name: str | None,
-    root: Path,
+    root: str | None,
     uri: str | None,
     follow: bool,
 ) -> int:
@@ -192,12 +212,13 @@ def _start(
     upload, variables = check_upload(here), job_variables(environ, command)
     known = Jobs(cluster_dashboard(address))
     job = known.submit(
-        stem, command, working_dir=here, root=root, name=name, variables=variables
+        stem, command, working_dir=here, root=choose_root(root), name=name, variables=variables
     )  # fmt: skip
     if session.quiet:
         say(job.id)
     else:
         say(f"job {job.id}: {upload.num_files:,} files, {upload.num_bytes / 1e6:.1f} MB")
+        say(f"results: {root or DEFAULT_ROOT}, as the cluster's head sees it")
         say(f"dashboard: {known.address}/#/jobs/{job.id}")
         there = "the head's own; the sweep's last line says how to open it"
         say(f"MLflow: {ui_command(uri) if uri else there}")

@@ -14,6 +14,7 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     rows = [
         *_training_lines(spec, plan),
         *data_lines(spec, plan),
+        *(("download", _download(url, count)) for url, count in plan.downloads.items()),
         ("store", f"{size(plan.store_bytes)} of decoded images under {plan.root}"),
         *_resource_lines(spec, plan),
         *_first_lines(plan),
@@ -43,6 +44,10 @@ def _training_lines(spec: RunSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     total = f"{plan.images_total:,} in all before early stopping"
     yield "images seen", f"{plan.images_per_trial:,} a trial, {total}"
     yield "model", f"{spec.model.encoder.name}, {plan.parameters:,} parameters with its heads"
+
+
+def _download(url: str, num_bytes: int) -> str:
+    return f"{size(num_bytes)} of {url}, once" if num_bytes else f"{url} is here already"
 
 
 def _resource_lines(spec: RunSpec, plan: Plan) -> Iterator[tuple[str, str]]:

@@ -1,18 +1,21 @@
 """A spec's data, checked and ready: labels at once, images as a memory map."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from mtcon_ray.data.noise import add_label_noise
+from mtcon_ray.data.remote import fetch, look
 from mtcon_ray.data.sources import SOURCES, DataSource, DataSpec, LabelTable
 from mtcon_ray.data.sources.base import LEFT_OUT, MISSING, SPLITS
 from mtcon_ray.data.store import check_room, num_bytes, open_store
 from mtcon_ray.errors import DataError
 from mtcon_ray.metrics import slugs
+
+IMAGES = "images"  # the field of a spec that labels can be read without
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,41 @@ class Dataset:
     store: Path | None = None
 
 
-def read_table(spec: DataSpec, seed: int) -> LabelTable:
+def fetch_places(
+    spec: DataSpec,
+    store: Path,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    images: bool = True,
+) -> dict[str, str]:
+    """Field to path below `store`, of the data's URLs, downloaded now where they are not there.
+
+    Without `images` those are named only where they are there. `progress(done, total)` is called
+    with bytes. Raises DataError, ResourceError.
+    """
+    found = {field: look(url, f"data.{field}") for field, url in spec.urls().items()}
+    wanted = {
+        field: f
+        for field, f in found.items()
+        if images or field != IMAGES or f.place(store).exists()
+    }
+    fetch(list(wanted.values()), store, progress)
+    return {field: str(f.place(store)) for field, f in wanted.items()}
+
+
+def downloads(spec: DataSpec, store: Path) -> dict[str, int]:
+    """URL to bytes that have still to be downloaded for it. Raises DataError."""
+    found = [look(url, f"data.{field}") for field, url in spec.urls().items()]
+    return {f.url: 0 if f.place(store).exists() else f.num_bytes for f in found}
+
+
+def read_table(spec: DataSpec, seed: int, places: Mapping[str, str] | None = None) -> LabelTable:
     """Labels and splits, checked, with held_out_top_k and label noise applied; no image is read.
 
-    Raises DataError, and SpecError where two columns would be tracked under one name.
+    `places` as of `fetch_places`. Raises DataError, and SpecError where two columns would be
+    tracked under one name.
     """
-    return _read_table(SOURCES[spec.kind](spec, seed))
+    return _read_table(_source(spec, seed, places))
 
 
 def open_dataset(
@@ -47,13 +79,15 @@ def open_dataset(
     view_size: int,
     store: Path,
     progress: Callable[[int, int], None] | None = None,
+    places: Mapping[str, str] | None = None,
 ) -> Dataset:
     """Labels and images; images are decoded into `store` if no process has done so before.
 
-    `progress(done, total)` is called with the number of images decoded so far.
+    `progress(done, total)` is called with the number of images decoded so far. Where `places`
+    says where the data's URLs lie, as `fetch_places` does, no object store is asked.
     Raises DataError, SpecError, ResourceError.
     """
-    source = SOURCES[spec.kind](spec, seed)
+    source = _source(spec, seed, fetch_places(spec, store) if places is None else places)
     table = _read_table(source)
     stored = open_store(source, len(table), store_size(spec, view_size), store, progress)
     if stored.bad:
@@ -77,10 +111,24 @@ def store_bytes(num_items: int, spec: DataSpec, view_size: int) -> int:
     return num_bytes(num_items, store_size(spec, view_size))
 
 
-def check_store_room(spec: DataSpec, num_items: int, view_size: int, store: Path) -> None:
-    """Raises ResourceError where images are not decoded yet and the disk has no room for them."""
-    source = SOURCES[spec.kind](spec, spec.seed)
-    check_room(source, num_items, store_size(spec, view_size), store)
+def check_store_room(
+    spec: DataSpec,
+    num_items: int,
+    view_size: int,
+    store: Path,
+    places: Mapping[str, str] | None = None,
+) -> dict[str, int]:
+    """What `downloads` says. Raises ResourceError where the disk lacks room for those and images.
+
+    Images that are decoded already need none. `places` as of `fetch_places`.
+    """
+    source, asked = _source(spec, spec.seed, places), downloads(spec, store)
+    check_room(source, num_items, store_size(spec, view_size), store, sum(asked.values()))
+    return asked
+
+
+def _source(spec: DataSpec, seed: int, places: Mapping[str, str] | None) -> DataSource:
+    return SOURCES[spec.kind](spec.model_copy(update=dict(places or {})), seed)
 
 
 def _read_table(source: DataSource) -> LabelTable:

@@ -5,6 +5,7 @@
 <store>/<key>/meta.json    what was decoded, and how
 <store>/<key>.lock         held while <key>.building is filled and renamed to <key>
 <store>/keys/<signature>   the content key that a signature stands for
+<store>/remote/            what was downloaded; data/remote.py
 """
 
 import fcntl
@@ -58,7 +59,7 @@ def open_store(
         content = _content_key(source, store / "keys")
         folder = _folder(store, size, content)
         if not folder.exists():
-            with _locked(folder.with_suffix(".lock")):
+            with locked(folder.with_suffix(".lock")):
                 if not folder.exists():
                     _build(source, (num_items, size), content, folder, progress)
     except OSError as error:
@@ -71,16 +72,19 @@ def open_store(
     return stored
 
 
-def check_room(source: DataSource, num_items: int, size: int, store: Path) -> None:
+def check_room(
+    source: DataSource, num_items: int, size: int, store: Path, downloads: int = 0
+) -> None:
     """Raises ResourceError unless the store is there already or the disk has room for it.
 
+    `downloads` are bytes that have to lie beside it.
     Whether it is there is known for sources with a signature; no image is read to find out.
     """
     signature = source.signature()
     known = store / "keys" / signature if signature is not None else None
     if known is not None and known.exists() and _folder(store, size, known.read_text()).exists():
         return
-    check_disk(num_bytes(num_items, size), store)
+    check_disk(num_bytes(num_items, size) + downloads, store)
 
 
 def _folder(store: Path, size: int, content: str) -> Path:
@@ -222,7 +226,7 @@ def _write(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Waits for other processes; the kernel frees the lock of one that is killed."""
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -16,7 +16,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 
-from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.data.dataset import fetch_places, open_dataset
 from mtcon_ray.errors import MtconError
 from mtcon_ray.observer import Observer
 from mtcon_ray.places import log_folder, store_folder
@@ -86,12 +86,15 @@ def run_sweep(
         first = tuple(preview(spec.search, spec.seed, NUM_PREVIEWED))
         plan = make_plan(spec, root, view_of(None), first_configurations=first)
         asked = _Question(partial(check_server, uri)) if not spec.tracking.offline else None
+        store = store_folder(root)
+        places = fetch_places(spec.data, store, observer.on_download)
         dataset = open_dataset(
             spec.data,
             seed=spec.data.seed,
             view_size=spec.views.size,
-            store=store_folder(root),
+            store=store,
             progress=observer.on_store,
+            places=places,
         )
         if asked:
             asked.answer()
@@ -105,7 +108,7 @@ def run_sweep(
         environment = sweep_environment(spec.resources.cpus)
         stack.enter_context(connected(log_folder(folder) / "ray.log", environment))
         check_shared(root)
-        return _Sweep(spec, root, folder, plan, uri, observer).run(tags)
+        return _Sweep(spec, root, folder, plan, uri, observer, places).run(tags)
 
 
 class _Question:
@@ -136,6 +139,7 @@ class _Sweep:
     plan: Plan
     uri: str
     observer: Observer
+    places: dict[str, str]
 
     def run(self, tags: dict[str, str]) -> SweepResults:
         """Train what is left to train, then report."""
@@ -230,6 +234,7 @@ class _Sweep:
             "spec": dump_spec(self.spec),
             "sweep": str(self.folder),
             "root": str(self.root),
+            "places": self.places,
             "max_failures": self.spec.search.max_failures,
             "controller_failures": CONTROLLER_FAILURES,
         }

@@ -70,7 +70,7 @@ def _train_as_worker(config: dict[str, Any]) -> None:
     context = ray.train.get_context()
     work = Assignment.read(config)
     ranks = Ranks(context.get_world_rank(), context.get_world_size())
-    dataset = open_trial_data(work.spec, work.root)
+    dataset = open_trial_data(work)
     for result in reports(work, dataset, device=ray.train.torch.get_device(), ranks=ranks):
         ray.train.report(result)
 

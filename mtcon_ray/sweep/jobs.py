@@ -95,8 +95,9 @@ class Jobs:
     ) -> Job:
         """Starts a sweep's next attempt: `command` with its name; goes on with one that is there.
 
-        Without a name a new `<stem>-<n>` is taken, which neither the cluster's jobs nor the root
-        here have; it must be new where it runs, too. The driver runs on the cluster's head.
+        Without a name a new `<stem>-<n>` is taken, which neither the cluster's jobs nor the root,
+        as far as it can be seen from here, have; it must be new where it runs, too. The driver runs
+        on the cluster's head.
         Raises SweepError while the sweep is running.
         """
         known = self.known()

@@ -41,6 +41,7 @@ class Assignment:
     spec: RunSpec
     sweep: Path
     root: Path
+    places: dict[str, str]
 
     @classmethod
     def read(cls, config: dict[str, Any]) -> "Assignment":
@@ -52,6 +53,7 @@ class Assignment:
             spec=base.trial(config["values"], config["repeat"]),
             sweep=Path(common["sweep"]),
             root=Path(common["root"]),
+            places=common["places"],
         )
 
     @property
@@ -91,10 +93,15 @@ def trial_device(gpus: float) -> torch.device:
     return torch.device("cuda", 0) if gpus and torch.cuda.is_available() else torch.device("cpu")
 
 
-def open_trial_data(spec: RunSpec, root: Path) -> Dataset:
-    """The trial's data, from the store that the driver has filled."""
+def open_trial_data(work: Assignment) -> Dataset:
+    """The trial's data, from the store that the driver has filled; nothing is downloaded."""
+    data = work.spec.data
     return open_dataset(
-        spec.data, seed=spec.data.seed, view_size=spec.views.size, store=store_folder(root)
+        data,
+        seed=data.seed,
+        view_size=work.spec.views.size,
+        store=store_folder(work.root),
+        places=work.places,
     )
 
 

@@ -19,7 +19,15 @@ from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.tracking.server import masked
 
 NUM_LARGEST = 5
-TRACKING_VARIABLES = ("MLFLOW_TRACKING_URI", "MLFLOW_S3_ENDPOINT_URL")
+# Where runs are tracked and where an object store is, never its keys.
+PLACES = (
+    "MLFLOW_TRACKING_URI",
+    "MLFLOW_S3_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+)
 VERSIONS_VARIABLE = "MTCON_RAY_VERSIONS"
 # What decides results, or how processes understand each other; constraints.txt pins the rest.
 PACKAGES = ("ray", "torch", "torchvision", "numpy", "pandas", "pydantic", "optuna", "mlflow")
@@ -64,13 +72,13 @@ def check_upload(folder: Path, limit: int = GCS_STORAGE_MAX_SIZE) -> Upload:
 
 
 def job_variables(environ: dict[str, str], command: list[str]) -> dict[str, str]:
-    """What a job is told: where runs are tracked, and the versions that it must find.
+    """What a job is told: where runs are tracked and data are, and the versions it must find.
 
     Nothing else of the environment goes along: keys and passwords are set on the cluster.
     Raises UserError where a variable or the command holds a password, for the dashboard shows
     both.
     """
-    found = {name: environ[name] for name in TRACKING_VARIABLES if environ.get(name)}
+    found = {name: environ[name] for name in PLACES if environ.get(name)}
     for name, text in [*found.items(), *(("--set", word) for word in command)]:
         if masked(text) != text:
             raise UserError(

@@ -37,7 +37,7 @@ class WarmTrial(Trainable):
         work = Assignment.read(config)
         key = work.spec.model_dump_json(include={"data", "views"})
         if key not in self._data:
-            self._data = {key: open_trial_data(work.spec, work.root)}
+            self._data = {key: open_trial_data(work)}
         self._reports = self._train(work, self._data[key])
 
     def _train(self, work: Assignment, dataset: Dataset) -> Generator[dict[str, Any], None, None]:

@@ -135,12 +135,18 @@ def check_server(uri: str, timeout: float = 10) -> None:
         answered = not thread.is_alive()
     if answered and not errors:
         return
-    reason = first_line(errors[0]) if errors else f"no answer in {timeout:g} s"
+    reason = _reason(errors[0]) if errors else f"no answer in {timeout:g} s"
     raise TrackingError(
         f"the tracking server at {masked(uri)} must answer, got: {reason}; start it, unset "
         "tracking.uri and MLFLOW_TRACKING_URI, or set tracking.offline: true and send the runs "
         "later with `mtcon-ray track-sync`"
     )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name in ("psycopg", "psycopg2"):
+        return f"no module {error.name}, which the extra has: pip install 'mtcon-ray[postgres]'"
+    return first_line(error)
 
 
 def ui_command(uri: str) -> str:

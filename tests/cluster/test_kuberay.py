@@ -1,7 +1,8 @@
 """The Kubernetes files: rendered by kustomize, against Kubernetes' schemas and Ray's own reading.
 
 KubeRay's CRDs are in no package registry; what stands around the pods of a RayCluster or RayJob is
-held to the closed list of fields below, whose names are those of KubeRay's API reference.
+held to the closed list of fields below, whose names are those of KubeRay's API reference; and to
+the CRDs themselves where `--crds` names their folder.
 """
 
 import shutil
@@ -119,6 +120,38 @@ def test_ray_kinds_hold_known_fields_alone() -> None:
     jsonschema.validate(cluster["spec"], RAY_CLUSTER)
     jsonschema.validate(job["spec"], RAY_JOB)
     assert job["spec"]["clusterSelector"] == {"ray.io/cluster": cluster["metadata"]["name"]}
+
+
+def strict(schema: Any) -> Any:
+    """A CRD's schema as kubectl applies it: a field that it does not name is an error."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: strict(value) for key, value in schema.items()}
+    if "properties" in found and not found.get("x-kubernetes-preserve-unknown-fields"):
+        found.setdefault("additionalProperties", False)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
+def test_ray_kinds_fit_kuberays_own_schema(kind: str, request: pytest.FixtureRequest) -> None:
+    folder = request.config.getoption("--crds")
+    if folder is None:
+        pytest.skip(
+            "needs KubeRay's CRDs, in a folder that --crds names: `kubectl get crd -o yaml` of "
+            "rayclusters.ray.io and rayjobs.ray.io, or crds/ of the chart kuberay-operator"
+        )
+    crds = (yaml.safe_load(file.read_text("utf-8")) for file in folder.glob("*.yaml"))
+    (crd,) = (crd for crd in crds if crd["spec"]["names"]["kind"] == kind)
+    (version,) = (v for v in crd["spec"]["versions"] if v["name"] == "v1")
+    documents = [*rendered(), yaml.safe_load((FOLDER / "sweep.yaml").read_text("utf-8"))]
+    (ours,) = (d for d in documents if d["kind"] == kind)
+    schema = strict(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(ours["spec"], schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**ours["spec"], "rayversion": "2.60.0"}, schema)
 
 
 @pytest.mark.ray

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from mtcon_ray.cli.main import program
 from mtcon_ray.errors import MtconError, UserError
 from mtcon_ray.results import load_sweep
 from mtcon_ray.sweep.jobs import Jobs, checked_address
@@ -69,6 +71,21 @@ def test_nobody_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         Jobs("127.0.0.1:9")
 
 
+@pytest.mark.ray
+@pytest.mark.parametrize("way", ["option", "spec"])
+def test_a_root_that_the_job_would_lose_is_refused(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative one would lie in Ray's copy of the folder, which vanishes."""
+    monkeypatch.chdir(tmp_path)
+    storage = {"storage": {"root": "results"}} if way == "spec" else {}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump({**SPEC, **storage}))
+    words = ["submit", "spec.yaml", "--address", "127.0.0.1:9"]
+    told = CliRunner().invoke(program, [*words, "--root", "results"] if way == "option" else words)
+    assert told.exit_code == 2
+    assert "root must" in told.output
+
+
 class User:
     """Runs the program in a folder with a spec and a script, as a user of a cluster does."""
 
@@ -118,7 +135,12 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
         ["ray", "get-auth-token", "--generate"], env=home, check=True, capture_output=True
     )
     address = head()
-    environment = {**home, "RAY_API_SERVER_ADDRESS": address, "AWS_SECRET_ACCESS_KEY": "canary"}
+    # From another machine's home folder: what is written lies in that of the head.
+    token, client = tmp_path / ".ray" / "auth_token", tmp_path / "client"
+    environment = {
+        **home, "RAY_API_SERVER_ADDRESS": address, "AWS_SECRET_ACCESS_KEY": "canary",
+        "HOME": str(client), "RAY_AUTH_TOKEN_PATH": str(token),
+    }  # fmt: skip
     user = User(tmp_path / "work", environment)
     sweep = tmp_path / "mtcon-ray" / "sweeps" / "small-1"
     last = sweep / "checkpoints" / "trial-0000" / "last.pt"
@@ -130,6 +152,7 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
     code, printed = ended(following)
     assert code == 130
     assert printed.startswith("job small-1-1: ")
+    assert "\nresults: ~/mtcon-ray, as the cluster's head sees it\n" in printed
     assert f"dashboard: {address}/#/jobs/small-1-1\nMLflow: " in printed
     assert "small-1-1 goes on; `mtcon-ray logs small-1-1 -f` follows it again" in printed
 
@@ -176,6 +199,7 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
     code, printed = user.run("jobs", "--json")
     found = {job["id"]: job["status"] for job in json.loads(printed) if job["sweep"]}
     assert found == {"small-1-1": "STOPPED", "script-1-1": "SUCCEEDED", "small-1-2": "RUNNING"}
+    assert not (client / "mtcon-ray").exists()
     assert os.stat(sweep).st_mode & 0o077 == 0
     written = "".join(p.read_text(errors="replace") for p in sweep.rglob("*") if p.is_file())
     assert "canary" not in written

@@ -37,10 +37,11 @@ def test_what_is_ignored_is_not_uploaded(tmp_path: Path) -> None:
 
 
 def test_tracking_is_passed_to_a_job_and_no_key() -> None:
-    environ = {"MLFLOW_TRACKING_URI": "http://mlflow:5000", "AWS_SECRET_ACCESS_KEY": "canary"}
+    places = {"MLFLOW_TRACKING_URI": "http://mlflow:5000", "AWS_ENDPOINT_URL": "http://store:9000"}
+    environ = {**places, "AWS_SECRET_ACCESS_KEY": "canary"}
     found = job_variables(environ, ["python", "a.py"])
     assert found.pop(VERSIONS_VARIABLE) == json.dumps(versions())
-    assert found == {"MLFLOW_TRACKING_URI": "http://mlflow:5000"}
+    assert found == places
 
 
 @pytest.mark.parametrize(

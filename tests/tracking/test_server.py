@@ -147,3 +147,10 @@ def test_a_database_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TrackingError, match="must answer, got"):
         check_server(f"sqlite:///{tmp_path}/file/mlflow.db")
+
+
+@pytest.mark.mlflow
+def test_a_database_without_its_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(TrackingError, match=r"pip install 'mtcon-ray\[postgres\]'"):
+        check_server("postgresql+psycopg://mlflow@127.0.0.1:9/mlflow", timeout=60)

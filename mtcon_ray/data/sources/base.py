@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT, Kind
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS, Split
-from mtcon_ray.registry import Spec, Table
+from mtcon_ray.registry import Spec, Table, is_url
 
 __all__ = [
     "LEFT_OUT",
@@ -55,6 +55,10 @@ class DataSpec(Spec):
     def kind_of(self, name: str) -> Kind:
         """What the labels of a task or held-out name are: classes, unless a kind says otherwise."""
         return "classes"
+
+    def urls(self) -> dict[str, str]:
+        """Field to URL, of what lies in an object store."""
+        return {name: v for name, v in self if isinstance(v, str) and is_url(v)}
 
     @model_validator(mode="after")
     def _labels_are_consistent(self) -> Self:

@@ -19,11 +19,18 @@ from mtcon_ray.data.csv_file import (
     read_lists,
     read_numbers,
 )
-from mtcon_ray.data.image_files import ImageFiles, UnreadableImageError, decode_image, open_files
+from mtcon_ray.data.image_files import (
+    ARCHIVES,
+    ImageFiles,
+    UnreadableImageError,
+    decode_image,
+    open_files,
+)
+from mtcon_ray.data.remote import RemoteFiles
 from mtcon_ray.data.sources.base import SOURCES, BadImagesError, DataSource, DataSpec, LabelTable
 from mtcon_ray.data.splits import drawn_split, named_split, num_straddling
 from mtcon_ray.errors import DataError
-from mtcon_ray.registry import LocalPath
+from mtcon_ray.registry import PathOrUrl, is_url
 
 
 @SOURCES.register("table")
@@ -34,9 +41,13 @@ class TableSource(DataSource):
         """A CSV and its images."""
 
         kind: Literal["table"] = "table"
-        images: LocalPath = Field(min_length=1, description="folder, .tar or .tar.gz of the images")
-        csv: LocalPath = Field(
-            min_length=1, description="CSV with a header, UTF-8, one row per image"
+        images: PathOrUrl = Field(
+            min_length=1,
+            description="folder, .tar or .tar.gz of the images; a path, s3://... or gs://...",
+        )
+        csv: PathOrUrl = Field(
+            min_length=1,
+            description="CSV with a header, UTF-8, one row per image; a path, s3://... or gs://...",
         )
         image_column: str = Field(
             "image", description="column with paths of images, relative to `images`"
@@ -50,7 +61,7 @@ class TableSource(DataSource):
         split_fractions: tuple[float, float, float] = Field(
             (0.7, 0.1, 0.2), description="shares of train, val and test in a drawn split"
         )
-        attributes: LocalPath | None = Field(
+        attributes: PathOrUrl | None = Field(
             None, description="further columns of 1 and -1 in CelebA's format, by image file name"
         )
         multi_hot: dict[str, tuple[str, ...] | str] = Field(
@@ -76,6 +87,17 @@ class TableSource(DataSource):
             both = sorted(set(self.multi_hot) & set(self.continuous))
             if both:
                 raise ValueError(f"multi_hot and continuous must not share a name, got {both[0]!r}")
+            return self
+
+        @model_validator(mode="after")
+        def _urls_name_one_thing(self) -> Self:
+            for name, url in self.urls().items():
+                if name == "images" and not url.endswith((*ARCHIVES, "/")):
+                    raise ValueError(
+                        f"images must end in {', '.join(ARCHIVES)}, or in / for a folder, got {url}"
+                    )
+                if name != "images" and url.endswith("/"):
+                    raise ValueError(f"{name} must be one file, got the folder {url}")
             return self
 
         def kind_of(self, name: str) -> Kind:
@@ -105,13 +127,15 @@ class TableSource(DataSource):
         outside = self._files.find_outside(list(names))
         if outside is not None:
             raise DataError(
-                f"column {column!r} of {self._csv.path} must name files inside {self._files.root}, "
+                f"column {column!r} of {self._csv.path} must name files inside {self.spec.images}, "
                 f"got {names[outside]!r} in row {self._csv.rows[outside]}"
             )
         return list(names)
 
     @cached_property
     def _files(self) -> ImageFiles:
+        if is_url(self.spec.images):
+            return RemoteFiles(Path(self.spec.images))
         return open_files(Path(self.spec.images))
 
     def read_labels(self) -> LabelTable:

@@ -1,0 +1,221 @@
+"""Data in an object store: downloaded once below the image store, then files like any others.
+
+<store>/remote/<key>/<name>   an object, or a folder of them
+<store>/remote/<key>.lock     held while <key>.fetching is filled and renamed to <key>
+
+The key is made of the URL and of what the store says of its objects, so that one which was
+replaced is downloaded anew. Keys and passwords are pyarrow's to find: in AWS's or Google's own
+variables and files, or in the machine's role.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path, PurePosixPath
+from threading import Event
+from typing import TYPE_CHECKING
+
+from mtcon_ray.data.image_files import ImageFiles
+from mtcon_ray.data.store import check_disk, locked
+from mtcon_ray.errors import DataError, ResourceError, UserError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+MAX_THREADS = 8
+CHUNK_BYTES = 1 << 20
+REPORT_SECONDS = 0.5
+RETRY = timedelta(seconds=30)  # Google's client would try for a quarter of an hour
+
+Report = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a URL names: each object's path in its store, name below the URL, and bytes."""
+
+    url: str
+    what: str
+    key: str
+    objects: tuple[tuple[str, str, int], ...]
+
+    @property
+    def name(self) -> str:
+        """Of the file or folder."""
+        return PurePosixPath(self.url).name
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all objects."""
+        return sum(size for _, _, size in self.objects)
+
+    def place(self, store: Path) -> Path:
+        """Where it lies once it is downloaded."""
+        return store / "remote" / self.key / self.name
+
+
+class RemoteFiles(ImageFiles):
+    """Images that have not been downloaded: their names can be checked, and no more."""
+
+    def signature(self, names: Sequence[str]) -> str | None:
+        return None
+
+    def digest(self, names: Sequence[str]) -> str:
+        raise AssertionError("fetched before it is read")
+
+    def read(self, name: str) -> bytes:
+        raise AssertionError("fetched before it is read")
+
+
+def look(url: str, what: str) -> Found:
+    """What the store has at a URL now; one that ends in / is a folder. `what` names the field.
+
+    Raises DataError where nothing is there or it may not be read, UserError without pyarrow.
+    """
+    base = url.partition("://")[2].rstrip("/")
+    tag = ""
+    with _readable(url, what):
+        files = _open(url)
+        from pyarrow.fs import FileSelector, FileType
+
+        if url.endswith("/"):
+            listed = files.get_file_info(FileSelector(base, recursive=True))
+        else:
+            listed = [files.get_file_info(base)]
+            if listed[0].type == FileType.File:
+                with files.open_input_stream(base) as stream:
+                    tag = (stream.metadata() or {}).get("ETag", b"").decode()
+        infos = [info for info in listed if info.type == FileType.File]
+    objects = []
+    total = hashlib.sha256(f"{url}\0{tag}\0".encode())
+    for info in sorted(infos, key=lambda info: info.path):
+        name = info.path.removeprefix(base).removeprefix("/") or PurePosixPath(base).name
+        if PurePosixPath(name).is_absolute() or ".." in name.split("/") or "\0" in name:
+            raise DataError(f"{what} must hold names that stay inside {url}, got {name!r}")
+        objects.append((info.path, name, info.size))
+        total.update(f"{name}\0{info.size}\0{info.mtime_ns}\0".encode())
+    if not objects:
+        raise DataError(f"{what} must be there, got {url}, where no object is")
+    return Found(url, what, total.hexdigest()[:32], tuple(objects))
+
+
+def fetch(found: Sequence[Found], store: Path, report: Report | None = None) -> None:
+    """Downloads what no process has downloaded before; `report(done, total)` hears of bytes.
+
+    Raises DataError where an object cannot be read whole, ResourceError where the disk is too
+    small or cannot be written; then nothing is left behind.
+    """
+    missing = [f for f in found if not f.place(store).exists()]
+    before, total = 0, sum(f.num_bytes for f in missing)
+    try:
+        for each in missing:
+            folder = each.place(store).parent
+            store.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.parent.mkdir(exist_ok=True, mode=0o700)
+            with locked(folder.with_suffix(".lock")):
+                if not folder.exists():
+                    for done in _download(each, folder):
+                        if report is not None:
+                            report(before + done, total)
+            before += each.num_bytes
+    except OSError as error:
+        raise ResourceError(
+            f"the image store must be writable, got {error.strerror or error} under {store}; "
+            "set storage.root to another place"
+        ) from error
+
+
+def _download(found: Found, folder: Path) -> Iterator[int]:
+    """Fills a folder beside the final one and renames it. The caller holds the lock.
+
+    Yields the bytes that have come so far.
+    """
+    building = folder.with_suffix(".fetching")
+    shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
+    check_disk(found.num_bytes, folder)
+    building.mkdir(mode=0o700)
+    copy = _Copy(found, building / found.name)
+    try:
+        with ThreadPoolExecutor(MAX_THREADS) as pool:
+            running = {pool.submit(copy, *each) for each in found.objects}
+            try:
+                while running:
+                    ended, running = wait(running, REPORT_SECONDS)
+                    for task in ended:
+                        task.result()
+                    yield sum(copy.written.values())
+            except BaseException:
+                copy.stopping.set()
+                pool.shutdown(cancel_futures=True)
+                raise
+        building.rename(folder)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+class _Copy:
+    """Copies one object after another; `written` has the bytes of each so far."""
+
+    def __init__(self, found: Found, target: Path) -> None:
+        self.found = found
+        self.target = target
+        self.written: dict[str, int] = {}
+        self.stopping = Event()
+        with _readable(found.url, found.what):
+            self._files = _open(found.url)
+
+    def __call__(self, path: str, name: str, size: int) -> None:
+        to = self.target / name if self.found.url.endswith("/") else self.target
+        to.parent.mkdir(parents=True, exist_ok=True)
+        count = 0
+        with to.open("wb") as file:
+            for data in self._chunks(path):
+                count += file.write(data)
+                self.written[path] = count
+                if self.stopping.is_set():
+                    return
+            file.flush()
+            os.fsync(file.fileno())
+        if count != size:
+            raise DataError(
+                f"{self.found.what} must not change while it is downloaded, got {count} bytes of "
+                f"{name!r} where {size} were; try again"
+            )
+
+    def _chunks(self, path: str) -> Iterator[bytes]:
+        readable = _readable(self.found.url, self.found.what)
+        with readable, self._files.open_input_stream(path) as stream:
+            while data := stream.read(CHUNK_BYTES):
+                yield data
+
+
+def _open(url: str) -> "FileSystem":
+    scheme, _, rest = url.partition("://")
+    try:
+        from pyarrow.fs import FileSystem, GcsFileSystem
+    except ImportError as error:
+        raise UserError(
+            f"{scheme}:// must have pyarrow, got: {error}; install it with `pip install pyarrow`"
+        ) from None
+    if scheme == "gs":
+        return GcsFileSystem(retry_time_limit=RETRY)
+    # Of the bucket alone: a key may hold characters that have a meaning in a URI.
+    files: FileSystem = FileSystem.from_uri(f"s3://{rest.partition('/')[0]}")[0]
+    return files
+
+
+@contextmanager
+def _readable(url: str, what: str) -> Iterator[None]:
+    """Turns what a store answers into a DataError; the store's own text names no key."""
+    try:
+        yield
+    except (OSError, ValueError) as error:  # both are what pyarrow's own errors derive from
+        raise DataError(
+            f"{what} must be readable, got {url}: {' '.join(str(error).split())[:300]}; keys come "
+            "from AWS's or Google's own variables and files, or from the machine's role"
+        ) from None

@@ -1,0 +1,79 @@
+"""An S3 store in memory, as a process would have it: by AWS's own variables alone."""
+
+import logging
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+BUCKET = "photos"
+
+
+class ObjectStore:
+    """A bucket, what it was asked for, and the variables that lead there."""
+
+    def __init__(self) -> None:
+        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._server.start()
+        host, port = self._server.get_host_and_port()
+        self.variables = {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "canary-key",
+            "AWS_SECRET_ACCESS_KEY": "canary-secret",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+        self.log = _Requests()
+        logging.getLogger("werkzeug").addHandler(self.log)
+        self._client = boto3.client(
+            "s3",
+            endpoint_url=self.variables["AWS_ENDPOINT_URL"],
+            aws_access_key_id="canary-key",
+            aws_secret_access_key="canary-secret",
+            region_name="us-east-1",
+        )
+        # Servers of one process share what they hold.
+        urllib.request.urlopen(
+            urllib.request.Request(f"http://{host}:{port}/moto-api/reset", method="POST")
+        ).close()
+        self._client.create_bucket(Bucket=BUCKET)
+
+    def put(self, key: str, content: bytes | Path) -> str:
+        """Stores an object; its URL."""
+        body = content.read_bytes() if isinstance(content, Path) else content
+        self._client.put_object(Bucket=BUCKET, Key=key, Body=body)
+        return f"s3://{BUCKET}/{key}"
+
+    def reads(self, key: str) -> int:
+        """How often the object's content was asked for."""
+        return sum(f"GET /{BUCKET}/{key} " in line for line in self.log.lines)
+
+    def stop(self) -> None:
+        """Nobody answers any more."""
+        logging.getLogger("werkzeug").removeHandler(self.log)
+        self._server.stop()
+
+
+class _Requests(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@contextmanager
+def object_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    """A store that this process, and those it starts, find by their environment."""
+    store = ObjectStore()
+    try:
+        for name, value in store.variables.items():
+            monkeypatch.setenv(name, value)
+        yield store
+    finally:
+        store.stop()

@@ -1,0 +1,200 @@
+"""Data in an object store: which URLs are taken, what is downloaded, when, and by whom."""
+
+import os
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from mtcon_ray.data.dataset import downloads, fetch_places, open_dataset, read_table
+from mtcon_ray.data.remote import fetch, look
+from mtcon_ray.data.sources import SOURCES, DataSpec
+from mtcon_ray.errors import DataError, ResourceError
+from tests.data.object_store import ObjectStore, object_store
+
+pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    with object_store(monkeypatch) as store:
+        yield store
+
+
+@pytest.fixture
+def spec(s3: ObjectStore, files: Any, tmp_path: Path) -> DataSpec:
+    """The table's CSV and a tar of its images, both as objects."""
+    files.spec()
+    with tarfile.open(tmp_path / "pictures.tar", "w") as tar:
+        tar.add(files.images, arcname=".")
+    csv = s3.put("shoes/labels.csv", files.csv)
+    images = s3.put("shoes/my pictures.tar", tmp_path / "pictures.tar")
+    return files.spec(csv=csv, images=images)  # type: ignore[no-any-return]
+
+
+def opened(spec: DataSpec, store: Path, **more: Any) -> np.ndarray:
+    return open_dataset(spec, seed=0, view_size=8, store=store, **more).images
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.org/labels.csv",
+        "S3://bucket/labels.csv",
+        "s3://key:canary@bucket/labels.csv",
+        "s3://canary@bucket/labels.csv",
+        "s3://bucket/labels.csv?X-Amz-Signature=canary",
+        "gs://bucket/labels.csv#canary",
+        "s3://bucket",
+        "s3://bucket/../labels.csv",
+        "s3:///labels.csv",
+        "s3://bucket/folder/",
+    ],
+)
+def test_a_url_with_anything_but_a_place_is_refused(url: str, files: Any) -> None:
+    with pytest.raises(ValidationError) as told:
+        files.spec(csv=url)
+    assert "canary" not in told.value.errors()[0]["msg"]
+
+
+def test_another_scheme_is_told_what_there_is(files: Any) -> None:
+    with pytest.raises(
+        ValidationError, match="must be a path or begin with s3:// or gs://, got http"
+    ):
+        files.spec(csv="https://example.org/labels.csv")
+
+
+@pytest.mark.parametrize("images", ["s3://bucket/photos.zip", "s3://bucket/photos"])
+def test_images_are_an_archive_or_a_folder(images: str, files: Any) -> None:
+    with pytest.raises(ValidationError, match=r"must end in \.tar"):
+        files.spec(images=images)
+
+
+def test_a_url_is_kept_as_it_is_and_a_path_starts_at_the_spec() -> None:
+    given = {"images": "gs://b/a//b c/", "csv": "labels.csv", "tasks": ["kind"]}
+    spec = SOURCES["table"].Spec.model_validate(given, context={"folder": "/specs"})
+    assert spec.urls() == {"images": "gs://b/a//b c/"}
+    assert spec.model_dump()["csv"] == "/specs/labels.csv"
+
+
+def test_labels_are_read_before_images_are_downloaded(
+    spec: DataSpec, s3: ObjectStore, tmp_path: Path
+) -> None:
+    store = tmp_path / "root" / "store"
+    places = fetch_places(spec, store, images=False)
+    assert places.keys() == {"csv"}
+    assert len(read_table(spec, 0, places)) == 20
+    assert s3.reads("shoes/my%20pictures.tar") == 0
+    size = (tmp_path / "pictures.tar").stat().st_size
+    assert downloads(spec, store) == {spec.urls()["csv"]: 0, spec.urls()["images"]: size}
+
+
+def test_names_that_lead_outside_are_refused_before_the_download(
+    spec: DataSpec, s3: ObjectStore, files: Any, tmp_path: Path
+) -> None:
+    files.frame.loc[3, "image"] = "../secret.jpg"
+    files.spec()
+    s3.put("shoes/labels.csv", files.csv)
+    with pytest.raises(DataError, match=r"must name files inside s3://.*in row 5"):
+        read_table(spec, 0, fetch_places(spec, tmp_path / "store", images=False))
+
+
+def test_images_are_those_of_the_local_archive_and_come_once(
+    spec: DataSpec, s3: ObjectStore, files: Any, tmp_path: Path
+) -> None:
+    heard: list[tuple[int, int]] = []
+    store = tmp_path / "root" / "store"
+    places = fetch_places(spec, store, lambda *counts: heard.append(counts))
+    total = (tmp_path / "pictures.tar").stat().st_size + files.csv.stat().st_size
+    assert heard[-1] == (total, total)
+    local = opened(files.spec(images=str(tmp_path / "pictures.tar")), tmp_path / "other")
+    assert (opened(spec, store) == local).all()
+    asked = len(s3.log.lines)
+    assert (opened(spec, store, places=places) == local).all()
+    assert len(s3.log.lines) == asked
+    assert s3.reads("shoes/my%20pictures.tar") == s3.reads("shoes/labels.csv") == 1
+    made = [p for p in (store / "remote").rglob("*") if p.is_dir()]
+    assert {p.stat().st_mode & 0o77 for p in (store, store / "remote", *made)} == {0}
+
+
+def test_a_folder_of_objects_is_read_like_a_folder(
+    spec: DataSpec, s3: ObjectStore, files: Any, tmp_path: Path
+) -> None:
+    for path in files.images.iterdir():
+        s3.put(f"deep/{path.name}", path)
+    url = s3.put("deep/more/unlisted.jpg", b"x").removesuffix("more/unlisted.jpg")
+    remote = opened(spec.model_copy(update={"images": url}), tmp_path / "store")
+    assert (remote == opened(files.spec(), tmp_path / "other")).all()
+
+
+def test_an_object_that_was_replaced_is_downloaded_anew(
+    spec: DataSpec, s3: ObjectStore, files: Any, tmp_path: Path
+) -> None:
+    """Also within the same second, by one of the same size."""
+    store = tmp_path / "store"
+    first = fetch_places(spec, store)
+    files.frame["kind"] = files.frame["kind"].map({"a": "b", "b": "a"})
+    files.spec()
+    s3.put("shoes/labels.csv", files.csv)
+    second = fetch_places(spec, store)
+    assert first["images"] == second["images"]
+    assert (
+        read_table(spec, 0, first).labels["kind"] != read_table(spec, 0, second).labels["kind"]
+    ).all()
+
+
+def test_several_at_once_download_once(spec: DataSpec, s3: ObjectStore, tmp_path: Path) -> None:
+    found = look(spec.urls()["images"], "data.images")
+    before = s3.reads("shoes/my%20pictures.tar")
+    threads = [Thread(target=fetch, args=([found], tmp_path / "store")) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert s3.reads("shoes/my%20pictures.tar") == before + 1
+
+
+@pytest.mark.parametrize("name", ["a/../../escaped", "/escaped"])
+def test_a_key_that_leads_outside_is_refused(s3: ObjectStore, name: str) -> None:
+    s3.put(f"folder/{name}", b"x")
+    with pytest.raises(DataError, match="must hold names that stay inside"):
+        look("s3://photos/folder/", "data.images")
+
+
+@pytest.mark.parametrize("url", ["s3://photos/no.csv", "s3://photos/no/", "s3://nobucket/x.csv"])
+def test_what_is_not_there_is_said(s3: ObjectStore, url: str) -> None:
+    with pytest.raises(DataError, match=r"data\.csv must be .*, got s3://") as told:
+        look(url, "data.csv")
+    assert "canary" not in str(told.value)
+
+
+def test_a_download_that_is_cut_leaves_nothing(
+    spec: DataSpec, s3: ObjectStore, tmp_path: Path
+) -> None:
+    found = look(spec.urls()["images"], "data.images")
+    s3.put("shoes/my pictures.tar", b"shorter")
+    with pytest.raises(DataError, match=r"must not change while it is downloaded, got 7 bytes"):
+        fetch([found], tmp_path)
+    assert [p.suffix for p in (tmp_path / "remote").iterdir()] == [".lock"]
+
+
+def test_a_disk_that_is_too_small_is_said_before(s3: ObjectStore, tmp_path: Path) -> None:
+    found = look(s3.put("big.tar", b"x"), "data.images")
+    big = type(found)(found.url, found.what, found.key, ((*found.objects[0][:2], 10**18),))
+    with pytest.raises(ResourceError, match="must have 1e"):
+        fetch([big], tmp_path)
+    assert s3.reads("big.tar") == 0
+
+
+def test_google_s_store_without_a_login_is_said(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No Google store is at hand: only that the library is there and its answer is passed on."""
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", os.devnull)
+    with pytest.raises(DataError, match=r"data\.csv must be readable, got gs://bucket/labels"):
+        look("gs://bucket/labels.csv", "data.csv")

@@ -1,0 +1,83 @@
+"""A sweep whose labels and images lie in an S3 store."""
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from mtcon_ray.cli.main import program
+from mtcon_ray.observer import Observer
+from mtcon_ray.spec import load_spec
+from mtcon_ray.sweep.driver import run_sweep
+from tests.data.conftest import TableFiles
+from tests.data.object_store import ObjectStore, object_store
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.mlflow,
+    pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning"),
+]
+
+
+def command(*words: str | Path) -> str:
+    """What a command prints. Starting a process takes seconds, so it runs in this one."""
+    done = CliRunner().invoke(program, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def spec_of(s3: ObjectStore, folder: Path) -> dict[str, Any]:
+    files = TableFiles(folder)
+    data = files.spec(tasks=["kind", "tone"]).model_dump(mode="json")
+    with tarfile.open(folder / "pictures.tar", "w") as tar:
+        tar.add(files.images, arcname=".")
+    return {
+        "name": "remote",
+        "data": {
+            **data,
+            "csv": s3.put("labels.csv", files.csv),
+            "images": s3.put("pictures.tar", folder / "pictures.tar"),
+        },
+        "views": {"size": 16},
+        "model": {"encoder": {"name": "small", "width": 8}, "head_dim": 8},
+        "train": {"epochs": 1, "warmup_epochs": 0, "batch_size": 4},
+        "evaluate": {"bootstrap": 10},
+        "tracking": {"offline": True},
+        "search": {
+            "sampler": "grid",
+            "space": {"data.seed": {"grid": [0, 1]}},  # each trial opens the data anew
+            "scheduler": {"name": "none"},
+        },
+    }
+
+
+def test_a_sweep_downloads_once_and_says_so_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Validate and plan read the labels alone; trials ask the store for nothing."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    spec, root = tmp_path / "spec.yaml", tmp_path / "root"
+    with object_store(monkeypatch) as s3:
+        spec.write_text(yaml.safe_dump(spec_of(s3, tmp_path)))
+        command("validate", spec, "--set", f"storage.root={root}")
+        lines = " ".join(command("plan", spec, "--root", root).split())
+        assert "download 61.4 kB of s3://photos/pictures.tar, once" in lines
+        assert "download s3://photos/labels.csv is here already" in lines
+        assert (s3.reads("labels.csv"), s3.reads("pictures.tar")) == (1, 0)
+        before: list[int] = []
+
+        class Listening(Observer):
+            def on_start(self, name: str, folder: Path, plan: Any) -> None:
+                before.append(len(s3.log.lines))
+
+        results = run_sweep(load_spec(spec), root=root, observer=Listening())
+        assert [trial.status for trial in results.trials] == ["FINISHED"] * 2
+        assert (s3.reads("labels.csv"), s3.reads("pictures.tar")) == (1, 1)
+        assert before == [len(s3.log.lines)]
+    written = [p for p in root.rglob("*") if p.is_file()]
+    assert [p for p in written if b"canary" in p.read_bytes()] == []
+    (stored,) = (root / "sweeps").glob("remote-1/spec.yaml")
+    assert yaml.safe_load(stored.read_text())["data"]["csv"] == "s3://photos/labels.csv"

@@ -1,9 +1,37 @@
-"""`mtcon-ray compare` on compare_methods.yaml beside this file; takes the same options."""
+"""Every committed comparison in one command: all systems on shoes, label sets, wrong labels.
 
+    python experiments/compare_methods.py --photos FOLDER [options of `mtcon-ray compare`]
+
+FOLDER holds fashion_shoes and fashion_products. A comparison that was stopped goes on where it was.
+"""
+
+import subprocess
 import sys
 from pathlib import Path
 
-from mtcon_ray.cli.main import main
+import click
+
+HERE = Path(__file__).parent
+SHOES = {"csv": "labels.csv", "images": "images.tar.gz"}
+COMPARISONS = {
+    "compare_methods.yaml": ("fashion_shoes", SHOES),
+    "compare_noise.yaml": ("fashion_shoes", SHOES),
+    "compare_products.yaml": ("fashion_products", SHOES | {"attributes": "list_attr_fashion.txt"}),
+}
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--photos", type=click.Path(exists=True, path_type=Path), required=True)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def main(photos: Path, options: tuple[str, ...]) -> None:
+    """Run one comparison after the other; ends with the first exit code that is not 0."""
+    for spec, (folder, files) in COMPARISONS.items():
+        places = [f"--set=data.{name}={photos / folder / file}" for name, file in files.items()]
+        command = [sys.executable, "-m", "mtcon_ray", "compare", str(HERE / spec), *places]
+        code = subprocess.run([*command, *options], check=False).returncode
+        if code != 0:
+            sys.exit(code)
+
 
 if __name__ == "__main__":
-    main(["compare", str(Path(__file__).with_name("compare_methods.yaml")), *sys.argv[1:]])
+    main()

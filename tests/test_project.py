@@ -1,6 +1,7 @@
 """Policies of the repository that no linter knows."""
 
 import re
+import runpy
 import subprocess
 import tomllib
 from pathlib import Path
@@ -132,6 +133,14 @@ def test_every_experiment_is_a_valid_spec(path: Path) -> None:
 @pytest.mark.parametrize("path", COMPARISONS, ids=lambda p: p.name)
 def test_every_comparison_is_valid(path: Path) -> None:
     assert len(load_comparison(path).specs) > 2
+
+
+def test_one_command_runs_every_comparison(photos: Path) -> None:
+    """On the photographs as they lie there."""
+    script = runpy.run_path(str(REPOSITORY / "experiments" / "compare_methods.py"))
+    assert set(script["COMPARISONS"]) == {path.name for path in COMPARISONS}
+    for folder, files in script["COMPARISONS"].values():
+        assert [name for name in files.values() if not (photos / folder / name).exists()] == []
 
 
 def test_every_method_is_documented() -> None:

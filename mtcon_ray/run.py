@@ -19,10 +19,11 @@ from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.training import checkpoint
+from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.device import explain_out_of_memory, keep_freed_memory, pick_autocast
 from mtcon_ray.training.distributed import ALONE, Ranks, any_rank, parallelise, same_on_all
 from mtcon_ray.training.optimizer import lr_at, make_optimizer
-from mtcon_ray.training.step import Batches, Learner, Tally, Update, update
+from mtcon_ray.training.step import Learner, Tally, Update, update
 
 LAST = "last.pt"
 BEST = "best.pt"
@@ -161,10 +162,12 @@ class Run:
     def _train_step(self) -> Update:
         lr = lr_at(self.step, self.spec.train, steps_per_epoch=self._batches.steps_per_epoch)
         with self._memory_check():
-            x_NCHW, batch = self._batches(self.step)
+            size = self.spec.train.chunk_size or self.spec.train.batch_size
+            chunks, batch = self._batches.chunks(self.step, size)
+            views = chunks if len(chunks) > 1 else chunks[0]()
             torch.manual_seed(self._batches.seed_of(self.step))
             done = update(
-                self.learner, x_NCHW, batch, lr=lr, step=self.step, num_steps=self.num_steps
+                self.learner, views, batch, lr=lr, step=self.step, num_steps=self.num_steps
             )
         self._tally.add(done)
         self.step += 1
@@ -220,7 +223,7 @@ class Run:
         return explain_out_of_memory(
             f"train.batch_size {train.batch_size} x {views.num_views} views of {views.size} pixels "
             f"on {self.ranks.world} worker(s)",
-            "lower train.batch_size or views.size, or raise resources.workers",
+            "set train.chunk_size, lower train.batch_size or views.size or raise resources.workers",
         )
 
     def _identity(self) -> dict[str, Any]:

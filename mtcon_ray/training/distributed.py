@@ -1,5 +1,7 @@
 """Several workers, one loss: each makes its share of the rows, all compute the whole loss."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -87,6 +89,16 @@ def parallelise(network: Network, ranks: Ranks, *, batch_norm: str) -> tuple[Net
         find_unused_parameters=network.skips_parameters,
         **_KEEP_BUFFERS,
     )
+
+
+@contextmanager
+def exchange_gradients(forward: nn.Module, now: bool) -> Iterator[None]:
+    """With now=False, DistributedDataParallel leaves the sum of gradients to a later backward."""
+    if now or not isinstance(forward, DistributedDataParallel):
+        yield
+    else:
+        with forward.no_sync():
+            yield
 
 
 def average_gradients(module: nn.Module, ranks: Ranks) -> None:

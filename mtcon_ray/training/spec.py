@@ -13,6 +13,13 @@ class TrainSpec(Spec):
     epochs: int = Field(20, ge=1, le=100_000, description="passes over the training split")
     warmup_epochs: float = Field(1, ge=0, description="linear rise of the rate from 0, in epochs")
     batch_size: int = Field(64, ge=2, description="examples per step, over all workers")
+    chunk_size: int | None = Field(
+        None,
+        ge=1,
+        description="gradient caching: examples per worker that the network sees at a time, for a "
+        "batch larger than memory, at a third more time; null: all. With batch norm each chunk "
+        "has its own moments, and model.batch_norm must be local",
+    )
     lr: float = Field(0.2, gt=0, le=1000, description="peak learning rate, after warm-up")
     lr_scaling: Literal["none", "linear", "sqrt"] = Field(
         "none", description="scale lr with batch_size / 256: not, linearly, by the square root"

@@ -19,11 +19,11 @@ from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.models.network import build_network
 from mtcon_ray.models.spec import ModelSpec
+from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.distributed import ALONE, Ranks
 from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step import (
-    Batches,
     Learner,
     Tally,
     Update,

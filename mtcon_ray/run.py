@@ -27,6 +27,8 @@ from mtcon_ray.training.step import Learner, Tally, Update, update
 
 LAST = "last.pt"
 BEST = "best.pt"
+# Steps between two questions to the device whether all is finite, for which it is waited.
+CHECK_EVERY = 50
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,10 @@ class Run:
         )
 
     def _train_to_epoch_end(self) -> Update | None:
-        """The epoch's last update; None if told to stop before it."""
+        """The epoch's last update; None if told to stop before it.
+
+        Raises DivergedError if a gradient or loss was not finite.
+        """
         steps_per_epoch = self._batches.steps_per_epoch
         end = (self.step // steps_per_epoch + 1) * steps_per_epoch
         started = perf_counter()
@@ -156,6 +161,9 @@ class Run:
                 done = None
                 break
             done = self._train_step()
+            if self.step % CHECK_EVERY == 0:
+                self.learner.watch.check()
+        self.learner.watch.check()
         self._tally.seconds += perf_counter() - started
         return done
 

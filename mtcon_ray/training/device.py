@@ -37,6 +37,14 @@ def pick_autocast(precision: str, device: torch.device) -> torch.dtype | None:
     return torch.bfloat16 if fast or precision == "bfloat16" else None
 
 
+def send(values: np.ndarray, device: torch.device) -> Tensor:
+    """The values on the device; the host does not wait until they are there."""
+    tensor = torch.from_numpy(values)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
 class ImageFeed:
     """Stored images by row, on the device; resident there when they fit, else copied per call.
 
@@ -53,12 +61,8 @@ class ImageFeed:
     def __call__(self, rows: np.ndarray) -> Tensor:
         """Images of these rows, uint8 [len(rows), S, S, 3], in their order."""
         if self._resident is not None:
-            place = torch.from_numpy(np.searchsorted(self._rows, rows))
-            return self._resident[place.to(self.device)]
-        images = torch.from_numpy(self._images[rows])
-        if self.device.type == "cuda":
-            return images.pin_memory().to(self.device, non_blocking=True)
-        return images.to(self.device)
+            return self._resident[send(np.searchsorted(self._rows, rows), self.device)]
+        return send(self._images[rows], self.device)
 
     def _fits(self) -> bool:
         num_bytes = len(self._rows) * self._images[0].nbytes

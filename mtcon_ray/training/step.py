@@ -1,6 +1,6 @@
 """One update: this rank's views, everybody's embeddings, the losses, a finite gradient."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -9,7 +9,6 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.errors import DivergedError
 from mtcon_ray.methods import Method
 from mtcon_ray.models.batch_norm import running_moments_kept
 from mtcon_ray.models.network import Network
@@ -20,6 +19,7 @@ from mtcon_ray.training.distributed import (
     exchange_gradients,
     gather_rows,
 )
+from mtcon_ray.training.divergence import Watch
 from mtcon_ray.training.optimizer import set_lr
 
 
@@ -28,7 +28,7 @@ class Learner:
     """What an update changes, and how it is computed.
 
     `forward` is the network or DDP around it; `teacher` the copy that the method's momentum
-    asks for.
+    asks for. The optimizer is a fused one, as `watch` needs.
     """
 
     network: Network
@@ -39,6 +39,7 @@ class Learner:
     autocast_dtype: torch.dtype | None = None
     max_grad_norm: float | None = None
     teacher: Network | None = None
+    watch: Watch = field(default_factory=Watch)
 
 
 @dataclass(frozen=True)
@@ -178,20 +179,15 @@ def update(
 ) -> Update:
     """One optimizer step at this rate, the step'th of num_steps, counted from 0.
 
-    Raises DivergedError before a parameter changes, so that the last checkpoint stays good.
+    Nothing in it waits for the device. From the first step on whose gradient or loss is not
+    finite no parameter changes; `learner.watch.check` tells, and must before anything is saved.
     """
     learner.network.progress = learner.method.progress = step / num_steps
     done = compute_gradients(learner, views, batch)
     trained = [p for g in learner.optimizer.param_groups for p in g["params"] if p.grad is not None]
     norm = get_total_norm([p.grad for p in trained])
-    # Waits for the device once a step: the price of a clean stop.
-    if not torch.isfinite(norm + done.objective):
-        losses = ", ".join(f"{h} {v.item():.4g}" for h, v in done.loss_by_head.items())
-        raise DivergedError(
-            f"gradient and loss must be finite, got norm {norm.item():.4g} at step {step + 1} "
-            f"with lr {lr:.4g} and losses {losses}; lower train.lr or lengthen "
-            "train.warmup_epochs"
-        )
+    learner.watch.see(norm, done.objective, done.loss_by_head, lr=lr, step=step)
+    learner.watch.guard(learner.optimizer)
     if learner.max_grad_norm is not None:
         clip_grads_with_norm_(trained, learner.max_grad_norm, norm)
     set_lr(learner.optimizer, lr, learner.method.lr_scales())

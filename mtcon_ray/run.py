@@ -133,7 +133,9 @@ class Run:
         spec = self.spec
         network = build_network(spec.model, method.make_network, spec.seed).to(self.device)
         network = network.to(memory_format=torch.channels_last)
-        network, forward = parallelise(network, self.ranks, batch_norm=spec.model.batch_norm)
+        network, forward = parallelise(
+            network, self.ranks, batch_norm=spec.model.batch_norm, compile=spec.train.compile
+        )
         return Learner(
             network=network,
             forward=forward,

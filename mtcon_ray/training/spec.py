@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from mtcon_ray.registry import Spec
+from mtcon_ray.training.compiled import Compile
 
 
 class TrainSpec(Spec):
@@ -41,6 +42,12 @@ class TrainSpec(Spec):
     max_grad_norm: float | None = Field(None, gt=0, description="clip the gradient; null: no")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="auto: bfloat16 autocast where the device computes it fast"
+    )
+    compile: Compile = Field(
+        "none",
+        description="kernels: the network by torch.compile, which takes up to a minute at each "
+        "start; graphs: on a GPU CUDA graphs besides. Where it fails, the reason is logged and the "
+        "network runs as with none",
     )
     checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints")
 

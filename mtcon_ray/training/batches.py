@@ -80,20 +80,42 @@ class Batches:
         """
         chosen = self._chosen(step)
         rows_BP = self._examples.rows_EP[chosen]
-        share = self.ranks.share(len(rows_BP))
         V = self._examples.views * rows_BP.shape[1]
         parameters = draw_parameters(
             len(rows_BP) * V, self._source_size, self.views, step_generator(self.seed, step)
         )
-        chunks = []
-        for start in range(share.start, share.stop, size):
-            stop = min(start + size, share.stop)
-            drawn = parameters.rows(slice(start * V, stop * V))
-            chunks.append(partial(self._make_views, rows_BP[start:stop].reshape(-1), drawn))
+        parts = self._parts(size)
+        rows = [rows_BP[part].reshape(-1) for part in parts]
+        # Several chunks are made twice, in turn.
+        ahead = self._first_rows(step + 1, size) if len(parts) == 1 else rows[0]
+        chunks = [
+            partial(
+                self._make_views, now, later, parameters.rows(slice(part.start * V, part.stop * V))
+            )
+            for part, now, later in zip(parts, rows, [*rows[1:], ahead], strict=True)
+        ]
         return chunks, self._batch(chosen, rows_BP[:, 0])
 
-    def _make_views(self, rows: np.ndarray, parameters: ViewParameters) -> Tensor:
-        return make_views(self._feed(rows), parameters, self.views)
+    def _parts(self, size: int) -> list[slice]:
+        """This rank's items of a batch, in chunks."""
+        share = self.ranks.share(self.batch_size)
+        starts = range(share.start, share.stop, size)
+        return [slice(start, min(start + size, share.stop)) for start in starts]
+
+    def _first_rows(self, step: int, size: int) -> np.ndarray | None:
+        """Of a step's first chunk, where images are read ahead."""
+        if not self._feed.streams:
+            return None
+        rows: np.ndarray = self._examples.rows_EP[self._chosen(step)[self._parts(size)[0]]]
+        return rows.reshape(-1)
+
+    def _make_views(
+        self, rows: np.ndarray, later: np.ndarray | None, parameters: ViewParameters
+    ) -> Tensor:
+        images = self._feed(rows)
+        if self._feed.streams and later is not None:
+            self._feed.expect(later)
+        return make_views(images, parameters, self.views)
 
     def _batch(self, chosen: np.ndarray, rows: np.ndarray) -> Batch:
         device = self._feed.device

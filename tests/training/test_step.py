@@ -1,6 +1,7 @@
 """One update: which items, which views, what is refused, what is clamped."""
 
 import math
+import threading
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.models.network import build_network
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.training.batches import Batches
+from mtcon_ray.training.device import ImageFeed
 from mtcon_ray.training.distributed import ALONE, Ranks
 from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.spec import TrainSpec
@@ -101,6 +103,32 @@ def test_the_same_items_have_other_views_in_another_step(dataset: Dataset) -> No
         x_NCHW, _ = make(step)
         both.append(x_NCHW.unflatten(0, (28, 2))[rows_of(make, step).argsort()])
     assert (both[0] != both[1]).flatten(1).any(dim=1).all()
+
+
+@pytest.mark.parametrize("size", [8, 3])
+def test_reading_ahead_changes_no_view(
+    dataset: Dataset, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole batches and chunks made twice, over the end of an epoch."""
+    make, ahead = batches(dataset), batches(dataset)
+    rows = np.unique(ahead._examples.rows_EP)
+    ahead._feed = ImageFeed(dataset.images, rows, CPU, streams=True)
+    readers: list[str] = []
+    read = ahead._feed._read
+
+    def named(rows: np.ndarray) -> Tensor:
+        readers.append(threading.current_thread().name)
+        return read(rows)
+
+    monkeypatch.setattr(ahead._feed, "_read", named)
+    for step in range(5):
+        chunks, _ = make.chunks(step, size)
+        found, _ = ahead.chunks(step, size)
+        for _ in range(1 if len(chunks) == 1 else 2):
+            for one, other in zip(chunks, found, strict=True):
+                assert torch.equal(one(), other())
+    # Only what nobody could foresee is read when asked for: a step's first chunk of several.
+    assert readers.count("MainThread") == (1 if size == 8 else 5)
 
 
 def test_labels_are_those_of_the_images(dataset: Dataset) -> None:

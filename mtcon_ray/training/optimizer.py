@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
@@ -43,6 +44,18 @@ def set_lr(optimizer: Optimizer, lr: float, scales: tuple[float, ...] = (1.0,)) 
     """Give every group the rate of the next step, times the scale of its `lr_group`."""
     for group in optimizer.param_groups:
         group["lr"] = lr * scales[group.get("lr_group", 0)]
+
+
+def start_momentum(optimizer: Optimizer) -> None:
+    """Give what meets its first gradient a momentum of 0, from which SGD starts as from none.
+
+    A fused SGD takes momenta for all parameters of a group or for none, and in a later phase of
+    training some may be new.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"] if group.get("momentum") else ():
+            if parameter.grad is not None and "momentum_buffer" not in optimizer.state[parameter]:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def peak_lr(spec: TrainSpec) -> float:

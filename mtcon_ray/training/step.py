@@ -20,7 +20,7 @@ from mtcon_ray.training.distributed import (
     gather_rows,
 )
 from mtcon_ray.training.divergence import Watch
-from mtcon_ray.training.optimizer import set_lr
+from mtcon_ray.training.optimizer import set_lr, start_momentum
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,7 @@ def update(
     trained = [p for g in learner.optimizer.param_groups for p in g["params"] if p.grad is not None]
     norm = get_total_norm([p.grad for p in trained])
     learner.watch.see(norm, done.objective, done.loss_by_head, lr=lr, step=step)
+    start_momentum(learner.optimizer)
     learner.watch.guard(learner.optimizer)
     if learner.max_grad_norm is not None:
         clip_grads_with_norm_(trained, learner.max_grad_norm, norm)

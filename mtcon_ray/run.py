@@ -19,13 +19,16 @@ from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.training import checkpoint
+from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.device import explain_out_of_memory, keep_freed_memory, pick_autocast
 from mtcon_ray.training.distributed import ALONE, Ranks, any_rank, parallelise, same_on_all
 from mtcon_ray.training.optimizer import lr_at, make_optimizer
-from mtcon_ray.training.step import Batches, Learner, Tally, Update, update
+from mtcon_ray.training.step import Learner, Tally, Update, update
 
 LAST = "last.pt"
 BEST = "best.pt"
+# Steps between two questions to the device whether all is finite, for which it is waited.
+CHECK_EVERY = 50
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,9 @@ class Run:
         spec = self.spec
         network = build_network(spec.model, method.make_network, spec.seed).to(self.device)
         network = network.to(memory_format=torch.channels_last)
-        network, forward = parallelise(network, self.ranks, batch_norm=spec.model.batch_norm)
+        network, forward = parallelise(
+            network, self.ranks, batch_norm=spec.model.batch_norm, compile=spec.train.compile
+        )
         return Learner(
             network=network,
             forward=forward,
@@ -143,7 +148,10 @@ class Run:
         )
 
     def _train_to_epoch_end(self) -> Update | None:
-        """The epoch's last update; None if told to stop before it."""
+        """The epoch's last update; None if told to stop before it.
+
+        Raises DivergedError if a gradient or loss was not finite.
+        """
         steps_per_epoch = self._batches.steps_per_epoch
         end = (self.step // steps_per_epoch + 1) * steps_per_epoch
         started = perf_counter()
@@ -155,16 +163,21 @@ class Run:
                 done = None
                 break
             done = self._train_step()
+            if self.step % CHECK_EVERY == 0:
+                self.learner.watch.check()
+        self.learner.watch.check()
         self._tally.seconds += perf_counter() - started
         return done
 
     def _train_step(self) -> Update:
         lr = lr_at(self.step, self.spec.train, steps_per_epoch=self._batches.steps_per_epoch)
         with self._memory_check():
-            x_NCHW, batch = self._batches(self.step)
+            size = self.spec.train.chunk_size or self.spec.train.batch_size
+            chunks, batch = self._batches.chunks(self.step, size)
+            views = chunks if len(chunks) > 1 else chunks[0]()
             torch.manual_seed(self._batches.seed_of(self.step))
             done = update(
-                self.learner, x_NCHW, batch, lr=lr, step=self.step, num_steps=self.num_steps
+                self.learner, views, batch, lr=lr, step=self.step, num_steps=self.num_steps
             )
         self._tally.add(done)
         self.step += 1
@@ -220,7 +233,7 @@ class Run:
         return explain_out_of_memory(
             f"train.batch_size {train.batch_size} x {views.num_views} views of {views.size} pixels "
             f"on {self.ranks.world} worker(s)",
-            "lower train.batch_size or views.size, or raise resources.workers",
+            "set train.chunk_size, lower train.batch_size or views.size or raise resources.workers",
         )
 
     def _identity(self) -> dict[str, Any]:

@@ -69,6 +69,7 @@ class RunSpec(Spec):
         self.model.encoder.check(self.views.size)
         self.method.check(self.problem({}))
         metrics.slugs((*self.data.tasks, *self.data.held_out))
+        self._check_chunks()
         low, high = self.resources.worker_range
         for workers in range(low, high + 1):
             if self.train.batch_size % workers:
@@ -89,6 +90,17 @@ class RunSpec(Spec):
                 "probe more often or set search.scheduler.name to none"
             )
         return self
+
+    def _check_chunks(self) -> None:
+        """The moments of a whole batch are not known while only a chunk of it is."""
+        has_batch_norm = self.model.encoder.has_batch_norm or self.method.has_batch_norm
+        chunk_size = self.train.chunk_size
+        if chunk_size is not None and has_batch_norm and self.model.batch_norm == "global":
+            raise ValueError(
+                f"model.batch_norm must be local where the network has batch norm and "
+                f"train.chunk_size is set, got global and {chunk_size}; each chunk is then "
+                "normalised by its own moments. model.encoder.name vit has no batch norm"
+            )
 
     def problem(self, sizes: Mapping[str, int]) -> Problem:
         """What the method is built for; sizes by task, as `Problem` means them."""

@@ -14,7 +14,7 @@ from mtcon_ray.errors import CheckpointError, DivergedError, OutOfMemoryError, S
 from mtcon_ray.run import Progress, Run, load_network
 from mtcon_ray.spec import RunSpec, parse_spec, with_values
 from mtcon_ray.training import checkpoint
-from mtcon_ray.training.step import Batches
+from mtcon_ray.training.batches import Batches
 
 CPU = torch.device("cpu")
 STEPS_PER_EPOCH = 4
@@ -274,12 +274,14 @@ def test_too_little_memory_names_batch_and_way_out(
 ) -> None:
     """Raised where torch would."""
 
-    def full(self: Batches, step: int) -> None:
+    def full(self: Batches, step: int, size: int) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
     run = start(tmp_path)
-    monkeypatch.setattr(Batches, "__call__", full)
-    with pytest.raises(OutOfMemoryError, match=r"batch_size 16 x 2 views of 24 .*lower train"):
+    monkeypatch.setattr(Batches, "chunks", full)
+    with pytest.raises(
+        OutOfMemoryError, match=r"batch_size 16 x 2 views of 24 .*set train.chunk_size"
+    ):
         next(iter(run))
 
 

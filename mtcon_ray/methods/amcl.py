@@ -78,6 +78,10 @@ class AMCL(Method):
             "released they have not, and long ones drive every temperature to a bound",
         )
 
+        @property
+        def has_batch_norm(self) -> bool:
+            return self.form in ("simsiam", "barlow")
+
         def check(self, problem: Problem) -> None:
             super().check(problem)
             if self.tau_min >= self.tau_max:

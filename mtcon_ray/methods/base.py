@@ -34,6 +34,11 @@ class MethodSpec(Spec):
     def check(self, problem: Problem) -> None:
         """Raises ValueError if the method cannot be trained on this; sizes are not known yet."""
 
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether what the method puts on the encoder has batch norm."""
+        return False
+
     def num_examples(self, num_items: int) -> int:
         """Training examples in an epoch, from the number of training items."""
         return num_items

@@ -92,6 +92,10 @@ class ProjectorSpec(SelfSupervisedSpec):
         description="SimSiam, Barlow Twins: of a projector's hidden layers, for model.head_hidden",
     )
 
+    @property
+    def has_batch_norm(self) -> bool:
+        return True
+
 
 class PredictorSpec(ProjectorSpec):
     """What a method with a predictor on each projector has."""

@@ -1,5 +1,7 @@
 """Batch norm over the items of all ranks, on any backend of torch.distributed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -26,6 +28,19 @@ def make_global(module: nn.Module, group: dist.ProcessGroup | None = None) -> nn
     return module
 
 
+@contextmanager
+def running_moments_kept(module: nn.Module) -> Iterator[None]:
+    """Training forwards as ever, but no batch norm's running moments move."""
+    norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    for norm in norms:
+        norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.track_running_stats = True
+
+
 class _GlobalBatchNorm(_BatchNorm):
     """Batch norm whose training moments are those of all ranks' items, with gradients.
 
@@ -41,7 +56,8 @@ class _GlobalBatchNorm(_BatchNorm):
             return super().forward(input)
         x = input if input.dtype == torch.float64 else input.float()
         count, mean_C, var_C = _moments_over_ranks(x, self.group)
-        self._update_running(count.detach(), mean_C.detach(), var_C.detach())
+        if self.track_running_stats:
+            self._update_running(count.detach(), mean_C.detach(), var_C.detach())
         scale_C = (var_C + self.eps).rsqrt()
         scale_C = scale_C * self.weight if self.affine else scale_C
         shift_C = -mean_C * scale_C

@@ -140,10 +140,21 @@ class GraftedNetwork(MaskedNetwork):
     ) -> None:
         super().__init__(encoder, heads, decoder, mask_ratio=mask_ratio)
         self.masked_share = masked_share
+        self.progress = 0.0
+
+    @property
+    def progress(self) -> float:
+        """As of every network; a compiled forward reads only which phase that is."""
+        return self._progress
+
+    @progress.setter
+    def progress(self, share: float) -> None:
+        self._progress = share
+        self._is_masked = share < self.masked_share
 
     def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
         """Each projection head's rows, then the reconstruction's errors [N, 1]."""
-        if self.progress < self.masked_share:
+        if self._is_masked:
             h_ND, errors = self.autoencode(x_NCHW)
             with torch.no_grad():
                 return self.apply_heads(h_ND) | errors

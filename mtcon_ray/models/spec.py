@@ -18,5 +18,7 @@ class ModelSpec(Spec):
         None, ge=2, le=65536, description="width of a head's hidden layer; null: the encoder's"
     )
     batch_norm: Literal["global", "local"] = Field(
-        "global", description="moments over all workers' items, or over each worker's own"
+        "global",
+        description="moments over all workers' items, or over what a worker's network sees at a "
+        "time: its own items, or a train.chunk_size of them",
     )

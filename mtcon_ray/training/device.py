@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -37,28 +38,60 @@ def pick_autocast(precision: str, device: torch.device) -> torch.dtype | None:
     return torch.bfloat16 if fast or precision == "bfloat16" else None
 
 
+def send(values: np.ndarray, device: torch.device) -> Tensor:
+    """The values on the device; the host does not wait until they are there."""
+    tensor = torch.from_numpy(values)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
 class ImageFeed:
     """Stored images by row, on the device; resident there when they fit, else copied per call.
 
     images is uint8 [N, S, S, 3]; only `rows` (ascending) may be asked for. On a CPU the memory
-    map itself is the store and nothing is kept.
+    map itself is the store and nothing is kept: a thread that reads ahead would take from the
+    cores that train. With `streams`, by default where a GPU has no room, one does.
     """
 
-    def __init__(self, images: np.ndarray, rows: np.ndarray, device: torch.device) -> None:
+    def __init__(
+        self,
+        images: np.ndarray,
+        rows: np.ndarray,
+        device: torch.device,
+        *,
+        streams: bool | None = None,
+    ) -> None:
         self.device = device
         self._images = images
         self._rows = rows
-        self._resident = self._copy() if device.type == "cuda" and self._fits() else None
+        is_kept = device.type == "cuda" and not streams and self._fits()
+        self._resident = self._copy() if is_kept else None
+        self.streams = device.type == "cuda" and not is_kept if streams is None else streams
+        self._reader = ThreadPoolExecutor(1, "images") if self.streams else None
+        self._expected: tuple[np.ndarray, Future[Tensor]] | None = None
 
     def __call__(self, rows: np.ndarray) -> Tensor:
         """Images of these rows, uint8 [len(rows), S, S, 3], in their order."""
         if self._resident is not None:
-            place = torch.from_numpy(np.searchsorted(self._rows, rows))
-            return self._resident[place.to(self.device)]
+            return self._resident[send(np.searchsorted(self._rows, rows), self.device)]
+        return self._read_or_awaited(rows).to(self.device, non_blocking=True)
+
+    def expect(self, rows: np.ndarray) -> None:
+        """Have the thread read what the next call will ask for; a guess that may be wrong."""
+        assert self._reader is not None
+        self._expected = rows, self._reader.submit(self._read, rows)
+
+    def _read_or_awaited(self, rows: np.ndarray) -> Tensor:
+        """Raises what reading raised, on whichever thread it was."""
+        expected, self._expected = self._expected, None
+        if expected is not None and np.array_equal(expected[0], rows):
+            return expected[1].result()
+        return self._read(rows)
+
+    def _read(self, rows: np.ndarray) -> Tensor:
         images = torch.from_numpy(self._images[rows])
-        if self.device.type == "cuda":
-            return images.pin_memory().to(self.device, non_blocking=True)
-        return images.to(self.device)
+        return images.pin_memory() if self.device.type == "cuda" else images
 
     def _fits(self) -> bool:
         num_bytes = len(self._rows) * self._images[0].nbytes

@@ -1,5 +1,7 @@
 """Several workers, one loss: each makes its share of the rows, all compute the whole loss."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -11,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mtcon_ray.models.batch_norm import make_global
 from mtcon_ray.models.network import Network
+from mtcon_ray.training.compiled import Compile, Compiled
 
 
 @dataclass(frozen=True)
@@ -67,26 +70,40 @@ def gather_rows(z_local: Tensor, ranks: Ranks) -> Tensor:
     return gathered
 
 
-def parallelise(network: Network, ranks: Ranks, *, batch_norm: str) -> tuple[Network, nn.Module]:
+def parallelise(
+    network: Network, ranks: Ranks, *, batch_norm: str, compile: Compile = "none"
+) -> tuple[Network, nn.Module]:
     """The network, its batch norm made global if asked, and what to call in training.
 
-    The second is the network itself on one worker, else DistributedDataParallel around it. The
-    first keeps the names of its parameters and buffers, so a checkpoint fits any world.
+    The second is the network itself on one worker, else DistributedDataParallel around it, in
+    either case compiled if asked. The first keeps the names of its parameters and buffers, so a
+    checkpoint fits any world.
     """
-    if ranks.world == 1:
-        return network, network
-    if batch_norm == "global":
+    if ranks.world > 1 and batch_norm == "global":
         replaced = make_global(network)
         assert isinstance(replaced, Network)
         network = replaced
+    forward = network if compile == "none" else Compiled(network, compile)
+    if ranks.world == 1:
+        return network, forward
     device = next(network.parameters()).device
     return network, DistributedDataParallel(
-        network,
+        forward,
         device_ids=[device.index] if device.type == "cuda" else None,
         gradient_as_bucket_view=True,
         find_unused_parameters=network.skips_parameters,
         **_KEEP_BUFFERS,
     )
+
+
+@contextmanager
+def exchange_gradients(forward: nn.Module, now: bool) -> Iterator[None]:
+    """With now=False, DistributedDataParallel leaves the sum of gradients to a later backward."""
+    if now or not isinstance(forward, DistributedDataParallel):
+        yield
+    else:
+        with forward.no_sync():
+            yield
 
 
 def average_gradients(module: nn.Module, ranks: Ranks) -> None:

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
@@ -17,6 +18,8 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
     normalisation parameters, and everything that the method learns (decay would pull sigma
     towards 1, METHODS 5.5). So there are two groups for each `lr_group` that the method names
     for the network's parameters, which for most is one, and then the method's own.
+
+    It is a fused one on every device: fast, and the only kind that a flag on the device can stop.
     """
     split: dict[int, tuple[list[nn.Parameter], list[nn.Parameter]]] = {}
     for name, parameter in network.named_parameters():
@@ -32,15 +35,27 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
     groups.append({"params": list(method.parameters()), "weight_decay": 0.0})
     filled = [g for g in groups if g["params"]]
     if spec.optimizer == "sgd":
-        return SGD(filled, lr=0.0, momentum=spec.momentum)
+        return SGD(filled, lr=0.0, momentum=spec.momentum, fused=True)
     kind: type[Adam] = {"adam": Adam, "adamw": AdamW}[spec.optimizer]
-    return kind(filled, lr=0.0, betas=(spec.momentum, 0.999))
+    return kind(filled, lr=0.0, betas=(spec.momentum, 0.999), fused=True)
 
 
 def set_lr(optimizer: Optimizer, lr: float, scales: tuple[float, ...] = (1.0,)) -> None:
     """Give every group the rate of the next step, times the scale of its `lr_group`."""
     for group in optimizer.param_groups:
         group["lr"] = lr * scales[group.get("lr_group", 0)]
+
+
+def start_momentum(optimizer: Optimizer) -> None:
+    """Give what meets its first gradient a momentum of 0, from which SGD starts as from none.
+
+    A fused SGD takes momenta for all parameters of a group or for none, and in a later phase of
+    training some may be new.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"] if group.get("momentum") else ():
+            if parameter.grad is not None and "momentum_buffer" not in optimizer.state[parameter]:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def peak_lr(spec: TrainSpec) -> float:

@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from mtcon_ray.registry import Spec
+from mtcon_ray.training.compiled import Compile
 
 
 class TrainSpec(Spec):
@@ -13,6 +14,13 @@ class TrainSpec(Spec):
     epochs: int = Field(20, ge=1, le=100_000, description="passes over the training split")
     warmup_epochs: float = Field(1, ge=0, description="linear rise of the rate from 0, in epochs")
     batch_size: int = Field(64, ge=2, description="examples per step, over all workers")
+    chunk_size: int | None = Field(
+        None,
+        ge=1,
+        description="gradient caching: examples per worker that the network sees at a time, for a "
+        "batch larger than memory, at a third more time; null: all. With batch norm each chunk "
+        "has its own moments, and model.batch_norm must be local",
+    )
     lr: float = Field(0.2, gt=0, le=1000, description="peak learning rate, after warm-up")
     lr_scaling: Literal["none", "linear", "sqrt"] = Field(
         "none", description="scale lr with batch_size / 256: not, linearly, by the square root"
@@ -34,6 +42,12 @@ class TrainSpec(Spec):
     max_grad_norm: float | None = Field(None, gt=0, description="clip the gradient; null: no")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="auto: bfloat16 autocast where the device computes it fast"
+    )
+    compile: Compile = Field(
+        "none",
+        description="kernels: the network by torch.compile, which takes up to a minute at each "
+        "start; graphs: on a GPU CUDA graphs besides. Where it fails, the reason is logged and the "
+        "network runs as with none",
     )
     checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints")
 

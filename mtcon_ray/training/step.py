@@ -1,113 +1,26 @@
 """One update: this rank's views, everybody's embeddings, the losses, a finite gradient."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.sampling import Examples, epoch_order, step_generator
-from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
-from mtcon_ray.errors import DivergedError, SpecError
 from mtcon_ray.methods import Method
+from mtcon_ray.models.batch_norm import running_moments_kept
 from mtcon_ray.models.network import Network
-from mtcon_ray.training.device import ImageFeed
-from mtcon_ray.training.distributed import Ranks, average_gradients, gather_rows
-from mtcon_ray.training.optimizer import set_lr
-
-
-class Batches:
-    """The global batches of a training by step; each rank makes the views of its own items.
-
-    A batch is a pure function of seed and step: examples from the epoch's permutation, whose
-    last incomplete batch is dropped, views from the step's generator. Raises SpecError if there
-    is no whole batch.
-    """
-
-    def __init__(
-        self,
-        dataset: Dataset,
-        examples: Examples,
-        views: ViewsSpec,
-        *,
-        batch_size: int,
-        seed: int,
-        device: torch.device,
-        ranks: Ranks,
-    ) -> None:
-        self.views = views
-        self.batch_size = batch_size
-        self.seed = seed
-        self.ranks = ranks
-        self._examples = examples
-        self.steps_per_epoch = len(examples) // batch_size
-        if self.steps_per_epoch == 0:
-            raise SpecError(
-                f"train.batch_size must be at most the number of training examples "
-                f"({len(examples)}), got {batch_size}"
-            )
-        self._source_size = dataset.images.shape[1]
-        self._feed = ImageFeed(dataset.images, np.unique(examples.rows_EP), device)
-        table = dataset.table
-        numbers = {
-            task: table.standardised(task) for task in dataset.tasks if task in table.continuous
-        }
-        self._labels, self._sets, self._numbers = (
-            {
-                task: torch.from_numpy(column[task]).to(device)
-                for task in dataset.tasks
-                if task in column
-            }
-            for column in (table.labels, table.multi_hot, numbers)
-        )
-        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
-
-    def __call__(self, step: int) -> tuple[Tensor, Batch]:
-        """This rank's views x_NCHW and the labels of the whole global batch.
-
-        Labels are those of an example's first picture.
-        """
-        chosen = self._chosen(step)
-        rows_BP = self._examples.rows_EP[chosen]
-        share = self.ranks.share(len(rows_BP))
-        V = self._examples.views * rows_BP.shape[1]
-        parameters = draw_parameters(
-            len(rows_BP) * V, self._source_size, self.views, step_generator(self.seed, step)
-        ).rows(slice(share.start * V, share.stop * V))
-        x_NCHW = make_views(self._feed(rows_BP[share].reshape(-1)), parameters, self.views)
-        return x_NCHW, self._batch(chosen, rows_BP[:, 0], x_NCHW.device)
-
-    def _batch(self, chosen: np.ndarray, rows: np.ndarray, device: torch.device) -> Batch:
-        rows_B = torch.from_numpy(rows).to(device)
-        labels, sets, numbers = (
-            {task: values_N[rows_B] for task, values_N in column.items()}
-            for column in (self._labels, self._sets, self._numbers)
-        )
-        condition_E = self._examples.condition_E
-        condition = None if condition_E is None else torch.from_numpy(condition_E[chosen])
-        return Batch(
-            labels,
-            len(rows),
-            sets,
-            {task: values_B.float() for task, values_B in numbers.items()},
-            condition if condition is None else condition.to(device),
-        )
-
-    def seed_of(self, step: int) -> int:
-        """A seed for what is random in the network, another one on each rank."""
-        return (step_generator(self.seed, step).initial_seed() + self.ranks.rank) % 2**64
-
-    def _chosen(self, step: int) -> np.ndarray:
-        """Indices of the step's examples."""
-        epoch, i = divmod(step, self.steps_per_epoch)
-        if self._order[0] != epoch:
-            every = np.arange(len(self._examples))
-            self._order = (epoch, epoch_order(every, self.seed, epoch))
-        return self._order[1][i * self.batch_size : (i + 1) * self.batch_size]
+from mtcon_ray.training.batches import Chunks
+from mtcon_ray.training.distributed import (
+    Ranks,
+    average_gradients,
+    exchange_gradients,
+    gather_rows,
+)
+from mtcon_ray.training.divergence import Watch
+from mtcon_ray.training.optimizer import set_lr, start_momentum
 
 
 @dataclass(frozen=True)
@@ -115,7 +28,7 @@ class Learner:
     """What an update changes, and how it is computed.
 
     `forward` is the network or DDP around it; `teacher` the copy that the method's momentum
-    asks for.
+    asks for. The optimizer is a fused one, as `watch` needs.
     """
 
     network: Network
@@ -126,6 +39,7 @@ class Learner:
     autocast_dtype: torch.dtype | None = None
     max_grad_norm: float | None = None
     teacher: Network | None = None
+    watch: Watch = field(default_factory=Watch)
 
 
 @dataclass(frozen=True)
@@ -160,58 +74,121 @@ class Tally:
         return means
 
 
-def embed(learner: Learner, x_NCHW: Tensor, num_examples: int) -> dict[str, Tensor]:
-    """Each head's rows z_BVD of the whole global batch, from this rank's views.
+class Rows(NamedTuple):
+    """This rank's rows, all heads side by side, and the teacher's, if it has been asked."""
+
+    query_NW: Tensor
+    key_NW: Tensor | None
+    width_by_head: dict[str, int]
+
+
+def encode(learner: Learner, x_NCHW: Tensor, *, teach: bool = True) -> Rows:
+    """This rank's rows of some views; with teach=False the teacher is left out."""
+    device, dtype = x_NCHW.device.type, learner.autocast_dtype
+    key_by_head: dict[str, Tensor] = {}
+    with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
+        z_by_head: dict[str, Tensor] = learner.forward(x_NCHW)
+        if teach and learner.teacher is not None:
+            with torch.no_grad():
+                key_by_head = learner.teacher(x_NCHW)
+    return Rows(
+        torch.cat(list(z_by_head.values()), dim=1),
+        torch.cat([key_by_head[h] for h in z_by_head], dim=1) if key_by_head else None,
+        {head: z_ND.shape[1] for head, z_ND in z_by_head.items()},
+    )
+
+
+def gather(rows: Rows, ranks: Ranks, num_examples: int) -> dict[str, Tensor]:
+    """Each head's rows z_BVD of the whole global batch, from those of every rank.
 
     With a teacher, z_BVD is [query | key] along its last axis.
     """
-    device, dtype = x_NCHW.device.type, learner.autocast_dtype
-    with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
-        z_by_head: dict[str, Tensor] = learner.forward(x_NCHW)
-        if learner.teacher is not None:
-            with torch.no_grad():
-                keys = learner.teacher(x_NCHW)
-            z_by_head = {h: torch.cat([z_ND, keys[h]], dim=1) for h, z_ND in z_by_head.items()}
-    widths = [z_ND.shape[1] for z_ND in z_by_head.values()]
     # All heads in one exchange: its latency, not its bytes, is what counts.
-    z_all = gather_rows(torch.cat(list(z_by_head.values()), dim=1), learner.ranks)
-    parts = z_all.unflatten(0, (num_examples, -1)).split(widths, dim=2)
-    return dict(zip(z_by_head, parts, strict=True))
+    together = [rows.query_NW] if rows.key_NW is None else [rows.query_NW, rows.key_NW]
+    z_all = gather_rows(torch.cat(together, dim=1), ranks).unflatten(0, (num_examples, -1))
+    widths = list(rows.width_by_head.values())
+    parts = z_all.split(widths * len(together), dim=2)
+    if rows.key_NW is not None:
+        pairs = zip(parts[: len(widths)], parts[len(widths) :], strict=True)
+        parts = tuple(torch.cat(pair, dim=2) for pair in pairs)
+    return dict(zip(rows.width_by_head, parts, strict=True))
 
 
-def compute_gradients(learner: Learner, x_NCHW: Tensor, batch: Batch) -> Update:
+def embed(learner: Learner, x_NCHW: Tensor, num_examples: int) -> dict[str, Tensor]:
+    """Each head's rows z_BVD of the whole global batch, from this rank's views."""
+    return gather(encode(learner, x_NCHW), learner.ranks, num_examples)
+
+
+def compute_gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) -> Update:
     """Gradients of the one global loss in every `.grad`, the same on every rank."""
-    loss_by_head = learner.method(embed(learner, x_NCHW, batch.num_items), batch)
-    weighting = learner.method.weighting
-    sigma_by_task = weighting.sigma_by_task()
-    objective, weight_by_head = weighting(loss_by_head, learner.method.ranges)
     learner.optimizer.zero_grad(set_to_none=True)
-    objective.backward()
+    if isinstance(views, Tensor):
+        done = _backward(learner, encode(learner, views), batch)
+    else:
+        done = _backward_in_chunks(learner, views, batch)
     average_gradients(learner.method, learner.ranks)
+    return done
+
+
+def _backward(learner: Learner, rows: Rows, batch: Batch) -> Update:
+    """From the rows to the objective, and back as far as the rows' graph goes."""
+    method, weighting = learner.method, learner.method.weighting
+    loss_by_head = method(gather(rows, learner.ranks, batch.num_items), batch)
+    sigma_by_task = weighting.sigma_by_task()
+    objective, weight_by_head = weighting(loss_by_head, method.ranges)
+    objective.backward()
     losses = {head: loss.detach() for head, loss in loss_by_head.items()}
-    gauges = learner.method.gauges()
-    return Update(objective.detach(), losses, weight_by_head, sigma_by_task, gauges)
+    return Update(objective.detach(), losses, weight_by_head, sigma_by_task, method.gauges())
+
+
+def chunk_seeds(num_chunks: int) -> list[int]:
+    """For each chunk another seed of what is random in the network, which it meets twice."""
+    seeds: list[int] = torch.randint(2**62, (num_chunks,), device="cpu").tolist()
+    return seeds
+
+
+def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Update:
+    """As `_backward`, with the graph of one chunk in memory: Gao 2021, arXiv:2101.06983.
+
+    All rows without a graph, the loss's gradient on them, and then chunk by chunk the rows again,
+    with a graph that takes their part of that gradient to the parameters.
+    """
+    seeds = chunk_seeds(len(chunks))
+    found = []
+    with torch.no_grad():
+        for seed, make_views in zip(seeds, chunks, strict=True):
+            torch.manual_seed(seed)
+            found.append(encode(learner, make_views()))
+    queries, keys, (widths, *_) = zip(*found, strict=True)
+    query_NW = torch.cat(queries).requires_grad_()
+    key_NW = None if learner.teacher is None else torch.cat(keys)
+    done = _backward(learner, Rows(query_NW, key_NW, widths), batch)
+    assert query_NW.grad is not None
+    gradients = query_NW.grad.split([len(query) for query in queries])
+    with running_moments_kept(learner.network):
+        for i, (seed, make_views) in enumerate(zip(seeds, chunks, strict=True)):
+            torch.manual_seed(seed)
+            with exchange_gradients(learner.forward, i == len(chunks) - 1):
+                again = encode(learner, make_views(), teach=False)
+                again.query_NW.backward(gradients[i])
+    return done
 
 
 def update(
-    learner: Learner, x_NCHW: Tensor, batch: Batch, *, lr: float, step: int, num_steps: int
+    learner: Learner, views: Tensor | Chunks, batch: Batch, *, lr: float, step: int, num_steps: int
 ) -> Update:
     """One optimizer step at this rate, the step'th of num_steps, counted from 0.
 
-    Raises DivergedError before a parameter changes, so that the last checkpoint stays good.
+    Nothing in it waits for the device. From the first step on whose gradient or loss is not
+    finite no parameter changes; `learner.watch.check` tells, and must before anything is saved.
     """
     learner.network.progress = learner.method.progress = step / num_steps
-    done = compute_gradients(learner, x_NCHW, batch)
+    done = compute_gradients(learner, views, batch)
     trained = [p for g in learner.optimizer.param_groups for p in g["params"] if p.grad is not None]
     norm = get_total_norm([p.grad for p in trained])
-    # Waits for the device once a step: the price of a clean stop.
-    if not torch.isfinite(norm + done.objective):
-        losses = ", ".join(f"{h} {v.item():.4g}" for h, v in done.loss_by_head.items())
-        raise DivergedError(
-            f"gradient and loss must be finite, got norm {norm.item():.4g} at step {step + 1} "
-            f"with lr {lr:.4g} and losses {losses}; lower train.lr or lengthen "
-            "train.warmup_epochs"
-        )
+    learner.watch.see(norm, done.objective, done.loss_by_head, lr=lr, step=step)
+    start_momentum(learner.optimizer)
+    learner.watch.guard(learner.optimizer)
     if learner.max_grad_norm is not None:
         clip_grads_with_norm_(trained, learner.max_grad_norm, norm)
     set_lr(learner.optimizer, lr, learner.method.lr_scales())

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise, product
 from math import ceil
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset, open_dataset
@@ -19,7 +21,15 @@ from mtcon_ray.losses.amcl import FORMS
 from mtcon_ray.methods import METHODS, ContrastiveMethod
 from mtcon_ray.run import Run, load_network
 from mtcon_ray.spec import RunSpec, parse_spec
-from mtcon_ray.training.step import embed, update
+from mtcon_ray.training.step import (
+    Rows,
+    _backward,
+    chunk_seeds,
+    compute_gradients,
+    embed,
+    encode,
+    update,
+)
 
 CPU = torch.device("cpu")
 # The first that a method accepts is what it is tested on.
@@ -210,6 +220,46 @@ def test_loss_falls_in_twenty_steps_on_one_batch(run: Run) -> None:
     for start, end in pairwise([0, *starts, STEPS]):
         phase = losses[start:end]
         assert phase[-1] < phase[4] or phase[-1] < phase[0], phase
+
+
+def test_chunks_give_the_gradient_of_one_graph_through_all_of_them(run: Run) -> None:
+    """Chunks of six, six and four examples; in float64, where order of sums decides nothing."""
+    learner = run.learner
+    for module in (learner.network, learner.method, learner.teacher):
+        if module is not None:
+            module.double()
+    made, batch = run._batches.chunks(0, 6)
+    views = [make().double() for make in made]
+    torch.manual_seed(0)
+    compute_gradients(learner, [partial(torch.clone, x_NCHW) for x_NCHW in views], batch)
+    found = {name: p.grad for name, p in _parameters(run) if p.grad is not None}
+    learner.optimizer.zero_grad()
+    torch.manual_seed(0)
+    parts = []
+    for seed, x_NCHW in zip(chunk_seeds(3), views, strict=True):
+        torch.manual_seed(seed)
+        parts.append(encode(learner, x_NCHW))
+    keys = [rows.key_NW for rows in parts if rows.key_NW is not None]
+    query_NW = torch.cat([rows.query_NW for rows in parts])
+    whole = Rows(query_NW, torch.cat(keys) if keys else None, parts[0].width_by_head)
+    _backward(learner, whole, batch)
+    expected = {name: p.grad for name, p in _parameters(run) if p.grad is not None}
+    assert found.keys() == expected.keys() != set()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-11, msg=name)
+
+
+def test_batch_norm_is_known_before_a_network_is_built(run: Run) -> None:
+    """So that a spec with chunks and moments of the whole batch is refused in time."""
+    network, spec = run.network, run.spec
+    norms = {name for name, m in network.named_modules() if isinstance(m, _BatchNorm)}
+    of_encoder = {name for name in norms if name.startswith("encoder.")}
+    assert spec.model.encoder.has_batch_norm == bool(of_encoder)
+    assert spec.method.has_batch_norm == bool(norms - of_encoder)
+
+
+def _parameters(run: Run) -> list[tuple[str, nn.Parameter]]:
+    return [*run.network.named_parameters(), *run.learner.method.named_parameters()]
 
 
 def test_losses_follow_the_golden_curve(

@@ -28,6 +28,24 @@ def test_images_come_in_the_order_of_the_rows() -> None:
     assert feed(np.array([5, 1])).tolist() == images[[5, 1]].tolist()
 
 
+def test_images_that_were_read_ahead_are_those_of_the_rows() -> None:
+    """Expected, expected wrongly, and not expected at all."""
+    images = np.arange(6, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)
+    feed = ImageFeed(images, np.arange(6), CPU, streams=True)
+    for expected, asked in (([3, 1], [3, 1]), ([2, 2], [5, 4]), (None, [0])):
+        if expected is not None:
+            feed.expect(np.array(expected))
+        assert feed(np.array(asked)).tolist() == images[asked].tolist()
+
+
+def test_an_error_of_reading_ahead_is_raised_where_the_images_are_asked_for() -> None:
+    """A disk that fails, say; here a row that is not there."""
+    feed = ImageFeed(np.zeros((2, 1, 1, 3), np.uint8), np.arange(2), CPU, streams=True)
+    feed.expect(np.array([7]))
+    with pytest.raises(IndexError):
+        feed(np.array([7]))
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_images_are_kept_on_a_gpu_that_has_room() -> None:
     """The same rows come back without another copy."""

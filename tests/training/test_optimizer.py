@@ -5,10 +5,16 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import nn
-from torch.optim import Adam, AdamW
+from torch.optim import SGD, Adam, AdamW
 
 from mtcon_ray.methods.mtcon import MTCon
-from mtcon_ray.training.optimizer import lr_at, make_optimizer, peak_lr, set_lr
+from mtcon_ray.training.optimizer import (
+    lr_at,
+    make_optimizer,
+    peak_lr,
+    set_lr,
+    start_momentum,
+)
 from mtcon_ray.training.spec import TrainSpec
 from tests.problems import problem
 
@@ -153,3 +159,20 @@ def test_one_group_of_rates_is_not_marked() -> None:
     optimizer = make_optimizer(nn.Linear(1, 1), MTCon(MTCon.Spec(), problem("a")), TrainSpec())
     assert [len(g["params"]) for g in optimizer.param_groups] == [1, 1, 1]
     assert all("lr_group" not in g for g in optimizer.param_groups)
+
+
+def test_a_parameter_that_meets_its_first_gradient_late_starts_as_in_torch_s_own_sgd() -> None:
+    """Beside one that has momentum already."""
+    ours, plain = (nn.ParameterList([torch.ones(2), torch.ones(2)]) for _ in range(2))
+    spec = TrainSpec(momentum=0.5, weight_decay=0.0)
+    fused = make_optimizer(ours, MTCon(MTCon.Spec(weighting="equal"), problem("a")), spec)
+    loop = SGD(plain.parameters(), lr=0.1, momentum=0.5)
+    for known in (1, 2, 2):
+        for optimizer, parameters in ((fused, ours), (loop, plain)):
+            for parameter in list(parameters)[:known]:
+                parameter.grad = torch.tensor([1.0, -3.0])
+            set_lr(optimizer, 0.1)
+            start_momentum(fused)
+            optimizer.step()
+    for one, other in zip(ours, plain, strict=True):
+        torch.testing.assert_close(one, other)

@@ -9,7 +9,12 @@ from mtcon_ray.registry import Spec, Table
 
 
 class EncoderSpec(Spec):
-    """What every encoder's section has; each encoder adds its own fields."""
+    """What every encoder's section has; each encoder adds its own fields.
+
+    `has_batch_norm` is False where no row's features depend on other rows.
+    """
+
+    has_batch_norm: ClassVar[bool] = True
 
     name: str
 

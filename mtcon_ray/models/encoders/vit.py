@@ -1,6 +1,6 @@
 """A small vision transformer whose patches can be encoded in part, as masking needs."""
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -20,6 +20,8 @@ class ViT(Encoder):
 
     class Spec(EncoderSpec):
         """A small vision transformer."""
+
+        has_batch_norm: ClassVar[bool] = False
 
         name: Literal["vit"] = "vit"
         patch: int = Field(8, ge=1, le=64, description="side of a patch in pixels")

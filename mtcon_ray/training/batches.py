@@ -1,0 +1,147 @@
+"""The global batches of a training, a pure function of seed and step."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mtcon_ray.data.batch import Batch
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.data.sampling import Examples, epoch_order, step_generator
+from mtcon_ray.data.views import ViewParameters, ViewsSpec, draw_parameters, make_views
+from mtcon_ray.errors import SpecError
+from mtcon_ray.training.device import ImageFeed, send
+from mtcon_ray.training.distributed import Ranks
+
+# A batch's views in pieces, each made when it is called for, and made alike again.
+Chunks = Sequence[Callable[[], Tensor]]
+
+
+class Batches:
+    """The global batches of a training by step; each rank makes the views of its own items.
+
+    A batch is a pure function of seed and step: examples from the epoch's permutation, whose
+    last incomplete batch is dropped, views from the step's generator. Raises SpecError if there
+    is no whole batch.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        examples: Examples,
+        views: ViewsSpec,
+        *,
+        batch_size: int,
+        seed: int,
+        device: torch.device,
+        ranks: Ranks,
+    ) -> None:
+        self.views = views
+        self.batch_size = batch_size
+        self.seed = seed
+        self.ranks = ranks
+        self._examples = examples
+        self.steps_per_epoch = len(examples) // batch_size
+        if self.steps_per_epoch == 0:
+            raise SpecError(
+                f"train.batch_size must be at most the number of training examples "
+                f"({len(examples)}), got {batch_size}"
+            )
+        self._source_size = dataset.images.shape[1]
+        self._feed = ImageFeed(dataset.images, np.unique(examples.rows_EP), device)
+        table = dataset.table
+        numbers = {
+            task: table.standardised(task) for task in dataset.tasks if task in table.continuous
+        }
+        self._labels, self._sets, self._numbers = (
+            {
+                task: torch.from_numpy(column[task]).to(device)
+                for task in dataset.tasks
+                if task in column
+            }
+            for column in (table.labels, table.multi_hot, numbers)
+        )
+        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
+
+    def __call__(self, step: int) -> tuple[Tensor, Batch]:
+        """This rank's views x_NCHW and the labels of the whole global batch.
+
+        Labels are those of an example's first picture.
+        """
+        (make_all,), batch = self.chunks(step, self.batch_size)
+        return make_all(), batch
+
+    def chunks(self, step: int, size: int) -> tuple[Chunks, Batch]:
+        """As a call, but this rank's views in chunks of `size` examples; the last may be smaller.
+
+        All of them together are the views of a call.
+        """
+        chosen = self._chosen(step)
+        rows_BP = self._examples.rows_EP[chosen]
+        V = self._examples.views * rows_BP.shape[1]
+        parameters = draw_parameters(
+            len(rows_BP) * V, self._source_size, self.views, step_generator(self.seed, step)
+        )
+        parts = self._parts(size)
+        rows = [rows_BP[part].reshape(-1) for part in parts]
+        # Several chunks are made twice, in turn.
+        ahead = self._first_rows(step + 1, size) if len(parts) == 1 else rows[0]
+        chunks = [
+            partial(
+                self._make_views, now, later, parameters.rows(slice(part.start * V, part.stop * V))
+            )
+            for part, now, later in zip(parts, rows, [*rows[1:], ahead], strict=True)
+        ]
+        return chunks, self._batch(chosen, rows_BP[:, 0])
+
+    def _parts(self, size: int) -> list[slice]:
+        """This rank's items of a batch, in chunks."""
+        share = self.ranks.share(self.batch_size)
+        starts = range(share.start, share.stop, size)
+        return [slice(start, min(start + size, share.stop)) for start in starts]
+
+    def _first_rows(self, step: int, size: int) -> np.ndarray | None:
+        """Of a step's first chunk, where images are read ahead."""
+        if not self._feed.streams:
+            return None
+        rows: np.ndarray = self._examples.rows_EP[self._chosen(step)[self._parts(size)[0]]]
+        return rows.reshape(-1)
+
+    def _make_views(
+        self, rows: np.ndarray, later: np.ndarray | None, parameters: ViewParameters
+    ) -> Tensor:
+        images = self._feed(rows)
+        if self._feed.streams and later is not None:
+            self._feed.expect(later)
+        return make_views(images, parameters, self.views)
+
+    def _batch(self, chosen: np.ndarray, rows: np.ndarray) -> Batch:
+        device = self._feed.device
+        rows_B = send(rows, device)
+        labels, sets, numbers = (
+            {task: values_N[rows_B] for task, values_N in column.items()}
+            for column in (self._labels, self._sets, self._numbers)
+        )
+        condition_E = self._examples.condition_E
+        condition = None if condition_E is None else send(condition_E[chosen], device)
+        return Batch(
+            labels,
+            len(rows),
+            sets,
+            {task: values_B.float() for task, values_B in numbers.items()},
+            condition,
+        )
+
+    def seed_of(self, step: int) -> int:
+        """A seed for what is random in the network, another one on each rank."""
+        return (step_generator(self.seed, step).initial_seed() + self.ranks.rank) % 2**64
+
+    def _chosen(self, step: int) -> np.ndarray:
+        """Indices of the step's examples."""
+        epoch, i = divmod(step, self.steps_per_epoch)
+        if self._order[0] != epoch:
+            every = np.arange(len(self._examples))
+            self._order = (epoch, epoch_order(every, self.seed, epoch))
+        return self._order[1][i * self.batch_size : (i + 1) * self.batch_size]

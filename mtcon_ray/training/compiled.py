@@ -1,0 +1,61 @@
+"""The network's forward and backward by torch.compile, where that works."""
+
+import logging
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from mtcon_ray.models.network import Network
+
+log = logging.getLogger(__name__)
+
+Compile = Literal["none", "kernels", "graphs"]
+
+
+class Compiled(nn.Module):
+    """Calls the network, compiled as one graph for each shape of a batch; else as it is.
+
+    `graphs` replays CUDA graphs on a GPU besides, and is the same as `kernels` elsewhere. Where
+    compiling fails the reason is logged once, and the network is called as it is from then on.
+    The network itself stays as it was, for evaluation and checkpoints.
+    """
+
+    def __init__(self, network: Network, how: Compile) -> None:
+        super().__init__()
+        assert how != "none"
+        self.network = network
+        self._how = how
+        self._replays = how == "graphs" and next(network.parameters()).is_cuda
+        # Nothing has happened when one whole graph fails: no moment has moved yet.
+        self._call: Callable[[Tensor], dict[str, Tensor]] | None = torch.compile(
+            network.forward,
+            fullgraph=True,
+            dynamic=False,
+            mode="reduce-overhead" if self._replays else None,
+        )
+
+    def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
+        """What the network gives."""
+        if self._call is None:
+            plain: dict[str, Tensor] = self.network(x_NCHW)
+            return plain
+        try:
+            if self._replays:
+                torch.compiler.cudagraph_mark_step_begin()
+            z_by_head = self._call(x_NCHW)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # a compiler's errors are of any kind
+            self._call = None
+            reason = next((line for line in str(error).splitlines() if line.strip()), "")
+            log.warning(
+                "train.compile %s: trains without, for compiling failed: %s: %s",
+                self._how,
+                type(error).__name__,
+                reason.strip(),
+            )
+            return self.forward(x_NCHW)
+        # A replay writes where the one before has written.
+        return {h: z.clone() for h, z in z_by_head.items()} if self._replays else z_by_head

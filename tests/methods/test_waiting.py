@@ -1,0 +1,191 @@
+"""No method's step makes the host wait for a GPU.
+
+Where there is no GPU, tensors without storage stand for those on one: they take the branches of
+"not a CPU", whatever would have to look at a value fails on them, and copies to them are seen.
+What a real one adds (libraries that wait by themselves) only the last test can tell.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.optim import SGD
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mtcon_ray.data.batch import Batch
+from mtcon_ray.methods import METHODS
+from mtcon_ray.run import Run
+from mtcon_ray.training.step import update
+from tests.methods.test_contract import VARIANTS, make_data, make_run, make_spec
+
+META = torch.device("meta")
+LOOKING = {
+    *("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero"),
+    *("_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"),
+    "lift_fresh",  # of torch.tensor and new_tensor: numbers of the host
+}
+# Equal label sets and equal numbers are grouped, and how many groups there are is looked up.
+MAY_LOOK = dict.fromkeys(("multisupcon", "mtcon-mixed"), ("_unique2", "unique_dim"))
+
+
+class Waited(Exception):
+    """The host would have waited for the device."""
+
+
+class NoWaiting(TorchDispatchMode):
+    """Raises Waited where a tensor on the device is looked at, or one is copied to it at once."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        first = args[0] if args else None
+        on_device = isinstance(first, Tensor) and first.device == META
+        if on_device and (name in LOOKING or _by_mask(name, args)):
+            raise Waited(name)
+        goal = kwargs.get("device") if name == "_to_copy" else None
+        moved = goal is not None and (goal == META) != on_device
+        if moved and not kwargs.get("non_blocking"):
+            raise Waited(name)
+        if name == "copy_" and on_device and args[1].device != META:
+            raise Waited(name)
+        return func(*args, **kwargs)
+
+
+def _by_mask(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether a mask chooses the rows: how many there are is then looked up."""
+    indices = args[1] if name in ("index", "index_put", "index_put_") else ()
+    return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices)
+
+
+@contextmanager
+def suppress_looks(allowed: tuple[str, ...]) -> Iterator[None]:
+    """Lets these pass; without values a step cannot go on after one."""
+    try:
+        yield
+    except Waited as error:
+        if str(error) not in allowed:
+            raise
+
+
+class Still(SGD):
+    """Changes nothing: torch's own fused step takes no tensor without storage."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        del closure
+
+
+@contextmanager
+def without_autocast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Which has no word for such tensors."""
+    original = torch.autocast
+
+    def autocast(device: str, *args: Any, **options: Any) -> Any:
+        return nullcontext() if device == "meta" else original(device, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "autocast", autocast)
+        yield
+
+
+def there(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """On the device."""
+    return {name: x.to(META) for name, x in tensors.items()}
+
+
+def move(run: Run) -> tuple[Callable[[], Tensor], Batch]:
+    """All that a step needs is on the device; its views and its labels."""
+    learner = run.learner
+    for module in (learner.network, learner.method, learner.teacher):
+        if module is not None:
+            module.to(META)
+    x_NCHW, batch = run._batches(0)
+    moved = Batch(
+        there(batch.labels),
+        batch.num_items,
+        there(batch.label_sets),
+        there(batch.numbers),
+        None if batch.condition is None else batch.condition.to(META),
+    )
+    return lambda: torch.empty(x_NCHW.shape, device=META), moved
+
+
+def two_steps(run: Run, monkeypatch: pytest.MonkeyPatch, *, chunks: bool = False) -> None:
+    """So that what is kept from one to the next is met. Raises Waited."""
+    make_views, batch = move(run)
+    parameters = [*run.network.parameters(), *run.learner.method.parameters()]
+    learner = replace(run.learner, optimizer=Still(parameters), max_grad_norm=1.0)
+    half = len(make_views()) // 2
+    parts = [lambda: make_views()[:half], lambda: make_views()[half:]]
+    with without_autocast(monkeypatch), NoWaiting():
+        for step in range(2):
+            views = parts if chunks else make_views()
+            update(learner, views, batch, lr=0.1, step=step, num_steps=20)
+
+
+@pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
+def test_a_step_never_waits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check afterwards does."""
+    run = make_run(make_spec(name), tmp_path / "store", tmp_path / "run")
+    if name in MAY_LOOK:
+        with suppress_looks(MAY_LOOK[name]):
+            two_steps(run, monkeypatch)
+        return
+    two_steps(run, monkeypatch)
+    with pytest.raises(RuntimeError, match="meta"):
+        run.learner.watch.check()
+
+
+@pytest.mark.parametrize("name", ["mtcon", "moco"])
+def test_a_step_in_chunks_never_waits(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(make_spec(name), tmp_path / "store", tmp_path / "run")
+    two_steps(run, monkeypatch, chunks=True)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda x: x.item(),
+        lambda x: x.tolist(),
+        bool,
+        lambda x: x.nonzero(),
+        lambda x: x[x > 0],
+        lambda x: x.unique(),
+        lambda x: x.masked_select(x > 0),
+        lambda x: x.new_tensor([1.0]),
+        lambda x: torch.tensor([1.0], device=x.device),
+        lambda x: x + torch.ones(1).to(x.device),
+        lambda x: x.copy_(torch.ones(1)),
+        lambda x: x.fill_(0).__setitem__(x > 0, torch.zeros(1, device=x.device)),
+    ],
+)
+def test_what_waits_is_found(look: Callable[[Tensor], Any]) -> None:
+    with pytest.raises(Waited), NoWaiting():
+        look(torch.empty(1, device=META))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
+def test_a_step_never_waits_for_a_gpu(name: str, tmp_path: Path) -> None:
+    """Labels and images too; the views are made before, which is not this test's matter."""
+    if name in MAY_LOOK:
+        pytest.skip("groups equal label sets and numbers, and waits for how many there are")
+    spec = make_spec(name)
+    device = torch.device("cuda")
+    run = Run(spec, make_data(spec, tmp_path / "store"), tmp_path / "run", device=device)
+    views, batch = run._batches(0)
+    for step in range(3):  # the first two find algorithms and fill the allocator
+        torch.cuda.set_sync_debug_mode("error" if step == 2 else "default")
+        try:
+            update(run.learner, views, batch, lr=0.1, step=step, num_steps=20)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    run.learner.watch.check()

@@ -1,0 +1,207 @@
+"""A batch in chunks trains as the whole batch does; with batch norm each chunk is a batch to it."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.multiprocessing.spawn import spawn
+
+from mtcon_ray.data.batch import Batch
+from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.errors import SpecError
+from mtcon_ray.methods import METHODS
+from mtcon_ray.models.network import build_network
+from mtcon_ray.models.spec import ModelSpec
+from mtcon_ray.run import Run
+from mtcon_ray.spec import parse_spec
+from mtcon_ray.training.distributed import ALONE, Ranks, parallelise
+from mtcon_ray.training.optimizer import make_optimizer
+from mtcon_ray.training.spec import TrainSpec
+from mtcon_ray.training.step import Learner, compute_gradients, update
+from tests.problems import problem
+
+NUM_ITEMS, WORLD = 8, 2
+VIT = {"name": "vit", "patch": 4, "width": 16, "depth": 3, "heads": 2}
+SMALL = {"name": "small", "width": 4}
+LABELS = {"shape": [0, 1, 0, 2, -1, 1, 2, 0], "colour": [0, 0, 1, 1, 1, 0, -1, -1]}
+CASES: dict[str, dict[str, Any]] = {
+    "mtcon": {},
+    "supcon": {"task": "shape"},
+    "simclr": {},
+    "moco": {"queue_size": 32},
+    "xent": {"weighting": "kendall"},
+    "lgp": {"masked_share": 0.1},  # the phase without masks, in which nothing is random
+}
+ON_RANKS = ("mtcon", "supcon", "simclr", "lgp")
+
+
+def make(
+    case: str, ranks: Ranks = ALONE, dtype: torch.dtype = torch.float64, encoder: Any = VIT
+) -> Learner:
+    """A method on a small network, its teacher with parameters of its own."""
+    kind = METHODS[case]
+    spec = kind.Spec.model_validate({"name": case, **CASES[case]})
+    known = problem(*LABELS, batch_size=NUM_ITEMS, encoder=encoder["name"])
+    method = kind(spec, known).to(dtype)
+    model = ModelSpec.model_validate({"encoder": encoder, "head_dim": 4})
+    network = build_network(model, method.make_network, seed=0).to(dtype)
+    network, forward = parallelise(network, ranks, batch_norm="local")
+    teacher = None
+    if method.momentum is not None:
+        teacher = build_network(model, method.make_network, seed=1).to(dtype).requires_grad_(False)
+    optimizer = make_optimizer(network, method, TrainSpec())
+    return Learner(network, forward, method, optimizer, ranks, teacher=teacher)
+
+
+def batch_of(seed: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Batch]:
+    """All views of a global batch, and its labels."""
+    generator = torch.Generator().manual_seed(seed)
+    x_NCHW = torch.randn(2 * NUM_ITEMS, 3, 16, 16, generator=generator, dtype=dtype)
+    return x_NCHW, Batch({t: torch.tensor(y) for t, y in LABELS.items()}, NUM_ITEMS)
+
+
+def in_chunks(x_NCHW: Tensor, size: int) -> list[Callable[[], Tensor]]:
+    """As `Batches.chunks` gives them."""
+    return [partial(torch.clone, part) for part in x_NCHW.split(2 * size)]
+
+
+def gradients(learner: Learner) -> dict[str, Tensor]:
+    """Of everything that is learned."""
+    named = [*learner.network.named_parameters(), *learner.method.named_parameters()]
+    return {name: p.grad for name, p in named if p.grad is not None}
+
+
+@pytest.mark.parametrize("size", [3, 4])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("case", CASES)
+def test_chunks_give_loss_and_gradient_of_the_whole_batch(
+    case: str, dtype: torch.dtype, size: int
+) -> None:
+    """Without batch norm; chunks of four, and of three, three and two."""
+    whole, parts = (make(case, dtype=dtype) for _ in range(2))
+    for learner in (whole, parts):
+        learner.network.progress = learner.method.progress = 0.5
+    x_NCHW, batch = batch_of(1, dtype)
+    expected = compute_gradients(whole, x_NCHW, batch)
+    found = compute_gradients(parts, in_chunks(x_NCHW, size), batch)
+    tolerance = {torch.float64: 1e-10, torch.float32: 1e-5}[dtype]
+    assert abs(found.objective - expected.objective) < tolerance
+    assert gradients(parts).keys() == gradients(whole).keys() != set()
+    for name, gradient in gradients(whole).items():
+        error = (gradients(parts)[name] - gradient).norm() / gradient.norm().clamp(min=1e-3)
+        assert error < tolerance, name
+
+
+def two_updates(case: str, ranks: Ranks, size: int | None) -> dict[str, Tensor]:
+    """What is learned, after two updates."""
+    learner = make(case, ranks)
+    for step in range(2):
+        x_NCHW, batch = batch_of(step)
+        share = x_NCHW[ranks.share(len(x_NCHW))]
+        views = share if size is None else in_chunks(share, size)
+        update(learner, views, batch, lr=0.05, step=step + 2, num_steps=9)
+    return {**learner.network.state_dict(), **learner.method.state_dict()}
+
+
+def work(rank: int, folder: Path) -> None:
+    """One of two processes."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=WORLD)
+    found = {case: two_updates(case, Ranks(rank, WORLD), 3) for case in ON_RANKS}
+    torch.save(found, folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_chunks_on_two_workers_train_as_the_whole_batch_on_one(tmp_path: Path) -> None:
+    """Chunks of three and one on each; the workers stay copies of each other."""
+    spawn(work, args=(tmp_path,), nprocs=WORLD)
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(WORLD))
+    for case in ON_RANKS:
+        for name, value in two_updates(case, ALONE, None).items():
+            assert torch.equal(first[case][name], second[case][name]), (case, name)
+            torch.testing.assert_close(first[case][name], value, rtol=1e-8, atol=1e-10, msg=name)
+
+
+def test_running_moments_move_once_for_each_chunk() -> None:
+    """As if the chunks had been batches, also the teacher's."""
+    for learner in (make("mtcon", encoder=SMALL), make("moco", encoder=SMALL)):
+        x_NCHW, batch = batch_of(1)
+        modules = [m for m in (learner.network, learner.teacher) if m is not None]
+        expected = deepcopy(modules)
+        compute_gradients(learner, in_chunks(x_NCHW, 4), batch)
+        for module, other in zip(modules, expected, strict=True):
+            for chunk in in_chunks(x_NCHW, 4):
+                other(chunk())
+            for name, moment in other.named_buffers():
+                assert torch.equal(module.get_buffer(name), moment), name
+
+
+class Dropping(nn.Module):
+    """Drops rows' features at random, and remembers what it has given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[Tensor] = []
+
+    def forward(self, h_ND: Tensor) -> Tensor:
+        self.given.append((nn.functional.dropout(h_ND.detach() * 0 + 1) > 0)[:, :4])
+        return h_ND[:, :4] * self.given[-1]
+
+
+def test_what_is_random_in_the_network_repeats_in_each_chunk() -> None:
+    """And is another thing in each."""
+    learner = make("simclr")
+    dropping = Dropping()
+    learner.network.heads[0] = dropping
+    x_NCHW, batch = batch_of(1)
+    compute_gradients(learner, in_chunks(x_NCHW, 4), batch)
+    first, second, first_again, second_again = dropping.given
+    assert torch.equal(first, first_again)
+    assert torch.equal(second, second_again)
+    assert not torch.equal(first, second)
+
+
+RAW: dict[str, Any] = {
+    "name": "chunks",
+    "data": {"kind": "drawn", "num_items": 60, "tasks": ["shape", "colour"], "held_out": []},
+    "views": {"size": 16},
+    "model": {"encoder": SMALL, "head_dim": 8, "batch_norm": "local"},
+    "train": {"epochs": 2, "batch_size": 16, "chunk_size": 6, "precision": "float32"},
+    "evaluate": {"every": 2, "short_probe": {"epochs": 1}, "bootstrap": 10},
+}
+
+
+def test_a_cut_training_in_chunks_ends_bit_equal(tmp_path: Path) -> None:
+    """Each chunk's views are made twice in a step, and alike."""
+    spec = parse_spec(RAW)
+    dataset = open_dataset(spec.data, seed=0, view_size=16, store=tmp_path / "store")
+
+    def start(folder: str, should_stop: Callable[[], bool] = lambda: False) -> Run:
+        device = torch.device("cpu")
+        return Run(spec, dataset, tmp_path / folder, device=device, should_stop=should_stop)
+
+    whole = start("whole")
+    list(whole)
+    steps = iter([False, False, False, True])
+    list(start("cut", lambda: next(steps)))
+    again = start("cut")
+    assert again.step == 3
+    list(again)
+    for name, value in whole.network.state_dict().items():
+        assert torch.equal(again.network.state_dict()[name], value), name
+
+
+def test_moments_of_the_whole_batch_are_refused_with_chunks() -> None:
+    """They would be the chunk's; without batch norm the word means nothing."""
+    model = {**RAW["model"], "batch_norm": "global"}
+    with pytest.raises(SpecError, match=r"batch_norm must be local .*chunk_size is set.*and 6"):
+        parse_spec({**RAW, "model": model})
+    parse_spec({**RAW, "model": {"encoder": VIT}})
+    with pytest.raises(SpecError, match="batch_norm must be local"):
+        parse_spec({**RAW, "model": {"encoder": VIT}, "method": {"name": "simsiam"}})

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from mtcon_ray.data.transfer import send
+
 GRAY = (0.2989, 0.587, 0.114)
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 
@@ -45,15 +47,16 @@ def crop_in_bytes(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int) -> 
     ):
         cut_1CHW = sources.as_strided((1, 3, height, width), strides, start)
         resize(cut_1CHW, (size, size), False, None, None, out=out_1CHW)
-    return x_RHWC.permute(0, 3, 1, 2).contiguous().float().div_(255)
+    x_RCHW = torch.empty(R, 3, size, size)
+    return x_RCHW.copy_(x_RHWC.permute(0, 3, 1, 2)).div_(255)
 
 
 def crop_by_products(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int) -> Tensor:
     """`crop` as rows_RHS @ image_SS @ columns_RWS^T, without a loop over rows."""
     B, S = images.shape[:2]
     R = len(box_R4)
-    top_R, left_R, height_R, width_R = box_R4.to(images.device).unbind(1)
-    flip_R = flip_R.to(images.device)
+    top_R, left_R, height_R, width_R = send(box_R4, images.device).unbind(1)
+    flip_R = send(flip_R, images.device)
     rows_RHS = resampling(top_R, height_R, torch.zeros_like(flip_R), size, S).div_(255)
     columns_RWS = resampling(left_R, width_R, flip_R, size, S)
     image_BPS = images.permute(0, 3, 1, 2).float().reshape(B, 1, 3 * S, S)
@@ -96,11 +99,11 @@ def jitter_(x_RCHW: Tensor, order_R4: Tensor, factor_R4: Tensor) -> None:
         to_gray_R = torch.where(operation_R == SATURATION, rest_R, 0.0)
         to_mean_R = torch.where(operation_R == CONTRAST, rest_R, 0.0)
         amounts = torch.stack([1 - rest_R, to_gray_R, to_mean_R])[:, :, None]
-        keep_R1, to_gray_R1, to_mean_R1 = amounts.to(x_RCP.device).unbind(0)
+        keep_R1, to_gray_R1, to_mean_R1 = send(amounts, x_RCP.device).unbind(0)
         gray_RP = _gray(x_RCP)
         mean_R1 = gray_RP.mean(dim=1, keepdim=True)
         gray_RP.mul_(to_gray_R1).add_(to_mean_R1 * mean_R1)
-        x_RCP.mul_(keep_R1[:, None]).add_(gray_RP[:, None]).clamp_(0, 1)
+        torch.addcmul(gray_RP[:, None], x_RCP, keep_R1[:, None], out=x_RCP).clamp_(0, 1)
         turned_R = torch.where(operation_R == HUE, factor_R, 0.0)
         apply_(x_RCP, turned_R, _shift_hue)
 
@@ -109,8 +112,8 @@ def apply_(x_RC: Tensor, amount_R: Tensor, operation: Callable[[Tensor, Tensor],
     """Replaces the rows with an amount other than 0 by operation(rows, their amounts)."""
     index_K = amount_R.nonzero().flatten()
     if len(index_K) > 0:
-        amount_K = amount_R[index_K].to(x_RC.device)
-        index_K = index_K.to(x_RC.device)
+        amount_K = send(amount_R[index_K], x_RC.device)
+        index_K = send(index_K, x_RC.device)
         x_RC.index_copy_(0, index_K, operation(x_RC.index_select(0, index_K), amount_K))
 
 
@@ -131,16 +134,11 @@ def _shift_hue(x_RCP: Tensor, turns_R: Tensor) -> Tensor:
     red, green, blue = x_RCP.unbind(1)
     top = torch.maximum(red.maximum(green), blue)
     bottom = torch.minimum(red.minimum(green), blue)
-    chroma = top - bottom
-    sector = torch.where(
-        top == red,
-        green - blue,
-        torch.where(
-            top == green,
-            (blue - red).add_(chroma, alpha=2),
-            (red - green).add_(chroma, alpha=4),
-        ),
-    )
+    # 0 where a channel is on top, else 1; lerp chooses by it, in a fraction of where's time.
+    below_red, below_green = (top - red).sign_(), (top - green).sign_()
+    chroma = top.sub_(bottom)
+    in_green, in_blue = (blue - red).add_(chroma, alpha=2), (red - green).add_(chroma, alpha=4)
+    sector = (green - blue).lerp_(in_green.lerp_(in_blue, below_green), below_red)
     hue = sector.div_(chroma.clamp(min=1e-12)).add_(6 * turns_R[:, None])
     hue.sub_((hue / 6).floor_(), alpha=6)
     out_RCP = torch.empty_like(x_RCP)
@@ -174,5 +172,6 @@ def blur(x_RCHW: Tensor, sigma_R: Tensor) -> Tensor:
 
 def normalise_(x_RCHW: Tensor, mean_C: Sequence[float], std_C: Sequence[float]) -> Tensor:
     """Views in channels_last, less the mean and over the deviation; x is spoilt."""
-    mean, std = x_RCHW.new_tensor([mean_C, std_C]).view(2, 1, 3, 1, 1)
+    moments = torch.tensor([mean_C, std_C], dtype=x_RCHW.dtype)
+    mean, std = send(moments, x_RCHW.device).view(2, 1, 3, 1, 1)
     return x_RCHW.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)

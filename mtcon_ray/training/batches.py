@@ -10,9 +10,10 @@ from torch import Tensor
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples, epoch_order, step_generator
+from mtcon_ray.data.transfer import send
 from mtcon_ray.data.views import ViewParameters, ViewsSpec, draw_parameters, make_views
 from mtcon_ray.errors import SpecError
-from mtcon_ray.training.device import ImageFeed, send
+from mtcon_ray.training.device import ImageFeed
 from mtcon_ray.training.distributed import Ranks
 
 # A batch's views in pieces, each made when it is called for, and made alike again.
@@ -119,13 +120,15 @@ class Batches:
 
     def _batch(self, chosen: np.ndarray, rows: np.ndarray) -> Batch:
         device = self._feed.device
-        rows_B = send(rows, device)
+        rows_B = send(torch.from_numpy(rows), device)
         labels, sets, numbers = (
             {task: values_N[rows_B] for task, values_N in column.items()}
             for column in (self._labels, self._sets, self._numbers)
         )
         condition_E = self._examples.condition_E
-        condition = None if condition_E is None else send(condition_E[chosen], device)
+        condition = (
+            None if condition_E is None else send(torch.from_numpy(condition_E[chosen]), device)
+        )
         return Batch(
             labels,
             len(rows),

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mtcon_ray.data.transfer import send
 from mtcon_ray.errors import OutOfMemoryError, SpecError
 
 # Share of a device's free memory that training images may take; the rest is for the network.
@@ -36,14 +37,6 @@ def pick_autocast(precision: str, device: torch.device) -> torch.dtype | None:
     else:
         fast = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return torch.bfloat16 if fast or precision == "bfloat16" else None
-
-
-def send(values: np.ndarray, device: torch.device) -> Tensor:
-    """The values on the device; the host does not wait until they are there."""
-    tensor = torch.from_numpy(values)
-    if device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
 
 
 class ImageFeed:
@@ -74,7 +67,9 @@ class ImageFeed:
     def __call__(self, rows: np.ndarray) -> Tensor:
         """Images of these rows, uint8 [len(rows), S, S, 3], in their order."""
         if self._resident is not None:
-            return self._resident[send(np.searchsorted(self._rows, rows), self.device)]
+            return self._resident[
+                send(torch.from_numpy(np.searchsorted(self._rows, rows)), self.device)
+            ]
         return self._read_or_awaited(rows).to(self.device, non_blocking=True)
 
     def expect(self, rows: np.ndarray) -> None:

@@ -18,6 +18,7 @@ from torch.optim import SGD
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtcon_ray.data.batch import Batch
+from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.methods import METHODS
 from mtcon_ray.run import Run
 from mtcon_ray.training.step import update
@@ -150,6 +151,15 @@ def test_a_step_in_chunks_never_waits(
     two_steps(run, monkeypatch, chunks=True)
 
 
+def test_views_are_made_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was drawn lies on the host and is sent."""
+    spec = ViewsSpec(size=8, grayscale=0.5, blur=0.5)
+    drawn = draw_parameters(32, 10, spec, torch.Generator().manual_seed(0))
+    images = torch.empty(16, 10, 10, 3, dtype=torch.uint8, device=META)
+    with without_autocast(monkeypatch), NoWaiting():
+        assert make_views(images, drawn, spec).shape == (32, 3, 8, 8)
+
+
 @pytest.mark.parametrize(
     "look",
     [
@@ -175,16 +185,16 @@ def test_what_waits_is_found(look: Callable[[Tensor], Any]) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
 def test_a_step_never_waits_for_a_gpu(name: str, tmp_path: Path) -> None:
-    """Labels and images too; the views are made before, which is not this test's matter."""
+    """Labels, images and views too."""
     if name in MAY_LOOK:
         pytest.skip("groups equal label sets and numbers, and waits for how many there are")
     spec = make_spec(name)
     device = torch.device("cuda")
     run = Run(spec, make_data(spec, tmp_path / "store"), tmp_path / "run", device=device)
-    views, batch = run._batches(0)
     for step in range(3):  # the first two find algorithms and fill the allocator
         torch.cuda.set_sync_debug_mode("error" if step == 2 else "default")
         try:
+            views, batch = run._batches(step % run._batches.steps_per_epoch)
             update(run.learner, views, batch, lr=0.1, step=step, num_steps=20)
         finally:
             torch.cuda.set_sync_debug_mode("default")

@@ -24,9 +24,10 @@ STOP_POLL_SECONDS = 0.5
 
 
 class Outcome(StrEnum):
-    """Where a trial stands; all but TRAINING are ends."""
+    """Where a trial stands; all but TRAINING and, at a rung, WAITING are ends."""
 
     TRAINING = "training"
+    WAITING = "waiting"
     FINISHED = "finished"
     PRUNED = "pruned"
     FAILED = "failed"
@@ -41,6 +42,7 @@ class Assignment:
     spec: RunSpec
     sweep: Path
     root: Path
+    until: int | None = None  # an epoch after which it is saved and waits
 
     @classmethod
     def read(cls, config: dict[str, Any]) -> "Assignment":
@@ -52,6 +54,7 @@ class Assignment:
             spec=base.trial(config["values"], config["repeat"]),
             sweep=Path(common["sweep"]),
             root=Path(common["root"]),
+            until=config["until"],
         )
 
     @property
@@ -113,6 +116,7 @@ def reports(
     """
     spool = Spool(work.record) if ranks.rank == 0 else None
     epochs = work.spec.train.epochs
+    stop_asked, at_rung = StopFile(work.sweep), False
     try:
         run = make_run(
             work.spec,
@@ -121,7 +125,7 @@ def reports(
             device=device,
             ranks=ranks,
             threads=work.spec.resources.cpus,
-            should_stop=StopFile(work.sweep),
+            should_stop=lambda: at_rung or stop_asked(),
         )
         for progress in _from_last(run):
             values = dict(progress.metrics)
@@ -131,8 +135,9 @@ def reports(
                 spool.append_report(progress.epoch, values)
             if progress.evaluated or progress.done:
                 yield _result(progress, epochs, values)
+            at_rung = work.until is not None and progress.epoch >= work.until
         if run.interrupted:
-            yield {"outcome": Outcome.INTERRUPTED, "done": True}
+            yield {"outcome": Outcome.WAITING if at_rung else Outcome.INTERRUPTED, "done": True}
     except TrialError as error:
         reason = f"{type(error).__name__.removesuffix('Error')}: {error}"
         yield {"outcome": Outcome.FAILED, "reason": reason, "done": True}

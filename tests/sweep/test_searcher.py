@@ -52,6 +52,7 @@ def test_a_suggestion_says_all_that_a_worker_needs() -> None:
         "trial": "trial-0000",
         "repeat": 0,
         "values": {"method.temperature": 0.1},
+        "until": None,
     }
 
 

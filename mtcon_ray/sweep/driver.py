@@ -4,6 +4,7 @@ The study's journal and the spool files are what lasts; Ray Tune's own state is 
 so a killed driver is resumed from them alone, and no pickle is ever loaded.
 """
 
+import json
 from collections.abc import Callable
 from contextlib import ExitStack, chdir
 from dataclasses import dataclass
@@ -239,7 +240,8 @@ class _Sweep:
 
     def _common(self) -> dict[str, Any]:
         return {
-            "spec": dump_spec(self.spec),
+            # As text, which Tune's copies for every trial share.
+            "spec": json.dumps(dump_spec(self.spec)),
             "sweep": str(self.folder),
             "root": str(self.root),
             "max_failures": self.spec.search.max_failures,

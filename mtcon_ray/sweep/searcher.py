@@ -11,7 +11,7 @@ from ray.tune.search import Searcher
 
 from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.scheduler import OBJECTIVE
-from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, Suggester, named_trials
+from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, Suggester, named_trials, stored
 from mtcon_ray.sweep.trial import Outcome
 
 # What the driver is told: the trial as the study knows it, and how it ended.
@@ -48,8 +48,8 @@ class StudySearcher(Searcher):
         self._on_end = on_end
         self._explain = explain
         self._rungs = rungs
-        # By Tune's trial id the number in the study, and the epoch of the rung that is next.
-        self._live: dict[str, tuple[int, int | None]] = {}
+        self._live: dict[str, FrozenTrial] = {}  # by Tune's id, as they were given out
+        self._until: dict[int, int | None] = {}  # by number the epoch of the rung that is next
 
     def suggest(self, trial_id: str) -> Any:
         """The next trial's configuration, None while enough are running, or FINISHED."""
@@ -62,7 +62,7 @@ class StudySearcher(Searcher):
             # Who trains now may wait at a rung soon, and be asked for again.
             return None if self._rungs and self._live else str(Searcher.FINISHED)
         until = self._rungs.until(trial) if self._rungs else None
-        self._live[trial_id] = trial.number, until
+        self._live[trial_id], self._until[trial.number] = trial, until
         self._on_start(trial, again)
         return {
             "trial": trial.user_attrs[TRIAL],
@@ -78,7 +78,7 @@ class StudySearcher(Searcher):
             if trial or not self._rungs:
                 return trial, False
             trials = named_trials(self._study)
-            self._continued, over = self._rungs.settled(trials, dict(self._live.values()))
+            self._continued, over = self._rungs.settled(trials, self._until)
             for trial in over:
                 last = max(trial.intermediate_values)
                 tell(self._study, trial, Outcome.PRUNED, trial.intermediate_values[last], None)
@@ -103,7 +103,7 @@ class StudySearcher(Searcher):
         outcome, reason = self._outcome(trial, result, error)
         tell(self._study, trial, outcome, result.get(OBJECTIVE) if result else None, reason)
         self._on_end(trial, outcome, reason)
-        del self._live[trial_id]
+        del self._live[trial_id], self._until[trial.number]
 
     def _outcome(
         self, trial: FrozenTrial, result: dict[str, Any] | None, error: bool
@@ -118,7 +118,7 @@ class StudySearcher(Searcher):
         return outcome, (result or {}).get("reason")
 
     def _frozen(self, trial_id: str) -> FrozenTrial:
-        return self._study.get_trials(deepcopy=False)[self._live[trial_id][0]]
+        return stored(self._study, self._live[trial_id]._trial_id)
 
     def __reduce__(self) -> tuple[type[Searcher], tuple[()]]:
         """Tune pickles its searcher and we read none of it back; what it holds may not pickle."""

@@ -1,5 +1,6 @@
 """One trial in a worker process: its folder, its record, its reports to Tune."""
 
+import json
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class Assignment:
     def read(cls, config: dict[str, Any]) -> "Assignment":
         """From a Tune config: `common` made by the driver, the rest by the searcher."""
         common = config["common"]
-        base = parse_spec(common["spec"])
+        base = parse_spec(json.loads(common["spec"]))
         return cls(
             name=config["trial"],
             spec=base.trial(config["values"], config["repeat"]),
@@ -155,7 +156,8 @@ def _result(progress: Progress, epochs: int, values: dict[str, float]) -> dict[s
         "epoch": progress.epoch,
         BUDGET: round(100 * progress.epoch / epochs, 6),
         OBJECTIVE: values.get(metrics.OBJECTIVE),
-        "metrics": values,
+        # Pairs: of each number that Tune finds in a result it keeps statistics for every trial.
+        "metrics": list(values.items()),
         "outcome": Outcome.FINISHED if progress.done else Outcome.TRAINING,
         "done": progress.done,
     }

@@ -57,7 +57,10 @@ class Sender:
         self._in_doubt = False  # after a failure nobody knows what has arrived
         self._failed: set[str] = set()
         self._delay = 0.0
-        self._saved, self._moved = 0.0, False  # when the cursors were, and whether they moved since
+        self._saved, self._moved = (
+            time.monotonic(),
+            False,
+        )  # when the cursors were, and whether they moved since
         self._next_late = 0.0  # when artifacts put off are tried again, monotonic seconds
         self._wake = threading.Event()
         self._stopping = threading.Event()

@@ -49,14 +49,20 @@ def test_killed_and_resumed_it_trains_what_it_would_have_one_at_a_time(tmp_path:
     folder = sweep_folder(tmp_path / "cut", "cut")
     command = [sys.executable, "-m", "mtcon_ray", "sweep", str(path), "--root",
                str(tmp_path / "cut"), "--name", "cut"]  # fmt: skip
-    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
-    deadline = time.monotonic() + 120
+    first = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 240
     while not (folder / "spec.yaml").exists() or not _two_wait(folder):
-        assert first.poll() is None
+        assert first.poll() is None, first.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.02)
     os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
+    first.communicate()
     second = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False)
     assert second.returncode == 0, second.stdout + second.stderr
 

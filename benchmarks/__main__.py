@@ -2,7 +2,18 @@
 
 import argparse
 
-from benchmarks import idle_trial, losses, probes, tracking, training, views
+from benchmarks import (
+    cadence,
+    idle_trial,
+    large_loss,
+    losses,
+    probes,
+    scale,
+    search,
+    tracking,
+    training,
+    views,
+)
 from benchmarks.machine import describe_machine
 
 STAGES = {
@@ -12,6 +23,10 @@ STAGES = {
     "probes": probes,
     "idle_trial": idle_trial,
     "tracking": tracking,
+    "scale": scale,
+    "large_loss": large_loss,
+    "cadence": cadence,
+    "search": search,
 }
 
 

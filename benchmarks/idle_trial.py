@@ -182,16 +182,23 @@ def measure_sweep(num_trials: int) -> Clock:
 
 def check_tracked(root: Path, num_trials: int) -> None:
     """Fail unless MLflow holds each trial's child run, ended, with what an idle run reports."""
+    for run in check_tracked_runs(root, num_trials):
+        assert run.info.status == "FINISHED"
+        assert run.data.metrics[metrics.LOSS] == epoch_metrics(NUM_REPORTS)[metrics.LOSS]
+
+
+def check_tracked_runs(root: Path, num_trials: int) -> list[Any]:
+    """The trials' child runs in MLflow; fails unless there is one of each, ended."""
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{root}/mlflow.db")
     experiment = client.get_experiment_by_name("mtcon-ray")
     assert experiment is not None
-    runs = client.search_runs([experiment.experiment_id], "tags.`mtcon.trial` != ''")
+    where = [experiment.experiment_id], "tags.`mtcon.trial` != ''"
+    runs = client.search_runs(*where, max_results=10_000)
     assert len(runs) == num_trials
-    for run in runs:
-        assert run.info.status == "FINISHED"
-        assert run.data.metrics[metrics.LOSS] == epoch_metrics(NUM_REPORTS)[metrics.LOSS]
+    assert all(run.info.status in ("FINISHED", "KILLED") for run in runs)
+    return list(runs)
 
 
 def measure_functions(num_trials: int) -> Clock:

@@ -57,6 +57,11 @@ def peak_bytes(way: Callable[[], object]) -> int:
     return max(0, _status("VmHWM") - before)
 
 
+def resident_bytes() -> int:
+    """What this process holds of the machine's memory now (Linux)."""
+    return _status("VmRSS")
+
+
 def _status(field: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):

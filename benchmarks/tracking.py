@@ -46,10 +46,8 @@ class TimedTrial(WarmTrial):
         started, before = perf_counter(), TimedSpool.seconds
         result = super().step()
         tracking = TimedSpool.seconds - before
-        result["metrics"] |= {
-            TRAINING: perf_counter() - started - tracking,
-            TRACKING: tracking,
-        }
+        spent = perf_counter() - started - tracking
+        result["metrics"] += [(TRAINING, spent), (TRACKING, tracking)]
         return result
 
 

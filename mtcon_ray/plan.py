@@ -62,6 +62,9 @@ class Plan(Spec):
     images_per_trial: int = Field(description="images drawn, each in all its views")
     images_total: int = Field(description="before early stopping saves any")
     rung_epochs: tuple[int, ...] = Field(description="epochs after which a trial may be stopped")
+    epochs_total: int | None = Field(
+        None, description="that all trials train together; null: it depends on their values"
+    )
     num_items: dict[str, int] = Field(description="by split")
     classes: dict[str, int] = Field(description="by label column; labels of a set, 1 for numbers")
     parameters: int = Field(description="of encoder and heads")
@@ -117,6 +120,12 @@ def make_plan(
     steps = spec.method.num_examples(num_train) // batch
     per_trial = steps * batch * epochs * spec.method.images_per_example
     total = spec.search.num_configurations * spec.search.repeats
+    scheduler = spec.search.scheduler
+    epochs_total = (
+        None
+        if "train.epochs" in spec.search.space
+        else scheduler.epochs_known(total, epochs, spec.evaluate.every)
+    )
     _, high = spec.resources.worker_range
     concurrency = check_cluster(spec, cluster)
     return Plan(
@@ -130,7 +139,8 @@ def make_plan(
         views_per_step=batch * spec.method.rows_per_example(spec.views.num_views),
         images_per_trial=per_trial,
         images_total=per_trial * total,
-        rung_epochs=tuple(-int(-r * epochs // 1) for r in spec.search.scheduler.rungs),
+        rung_epochs=scheduler.rung_epochs(epochs, spec.evaluate.every),
+        epochs_total=epochs_total,
         num_items={s: len(table.rows(s)) for s in ("train", "val", "test")},
         classes={c: table.size_of(c) for c in (*spec.data.tasks, *spec.data.held_out)},
         parameters=_count_parameters(spec, {t: table.size_of(t) for t in spec.data.tasks}),
@@ -140,7 +150,9 @@ def make_plan(
         concurrency=concurrency,
         cpus_per_trial=spec.resources.cpus * high,
         gpus_per_trial=spec.resources.gpus * high,
-        device_hours=per_trial * total / rate / 3600 if rate else None,
+        device_hours=(
+            per_trial / epochs * (epochs_total or total * epochs) / rate / 3600 if rate else None
+        ),
         first_configurations=first_configurations,
         warnings=table.warnings,
     )

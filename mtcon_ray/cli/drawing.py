@@ -12,6 +12,7 @@ STATES = {
     "PRUNED": "stopped early",
     "FAILED": "failed",
     "INTERRUPTED": "interrupted",
+    "WAITING": "waiting at a rung",
 }
 COLOURS = {"RUNNING": "cyan", "PRUNED": "dim", "FAILED": "red", "INTERRUPTED": "yellow"}
 

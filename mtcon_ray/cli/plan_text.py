@@ -38,7 +38,7 @@ def _training_lines(spec: RunSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     yield "trials", f"{plan.num_trials} = {plan.num_configurations} configurations{seeds}"
     yield "searched", f"{searched or 'nothing'}; sampler {spec.search.sampler}"
     rungs = f" after epochs {', '.join(map(str, plan.rung_epochs))}" if plan.rung_epochs else ""
-    yield "early stopping", f"{spec.search.scheduler.name}{rungs}"
+    yield "early stopping", f"{spec.search.scheduler.name}{rungs}{_epochs_text(plan)}"
     steps = plan.steps_per_epoch
     yield "epochs", f"{plan.epochs} of {steps:,} steps, {plan.views_per_step:,} views a step"
     total = f"{plan.images_total:,} in all before early stopping"
@@ -59,6 +59,14 @@ def _resource_lines(spec: RunSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     hours = plan.device_hours
     unknown = "rate unknown; --calibrate measures it here"
     yield "device-hours", f"{hours:.2f} at most" if hours is not None else unknown
+
+
+def _epochs_text(plan: Plan) -> str:
+    """How many epochs early stopping leaves, where that is known beforehand."""
+    whole = plan.num_trials * plan.epochs
+    if plan.epochs_total in (None, whole):
+        return ""
+    return f"; {plan.epochs_total:,} of {whole:,} epochs in all"
 
 
 def _first_lines(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,7 @@
 """Which trials are stopped early, as plain data; `sweep` turns it into Ray Tune's schedulers."""
 
+from itertools import pairwise
+from math import ceil, floor
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -16,6 +18,20 @@ class SchedulerSpec(Spec):
     def rungs(self) -> tuple[float, ...]:
         """Shares of a trial's own epochs at which it may be stopped, ascending."""
         return ()
+
+    def rung_epochs(self, epochs: int, every: int) -> tuple[int, ...]:
+        """The rungs of a trial of that many epochs: the first probe, one each `every`, at each.
+
+        >>> ASHA.Spec(grace=0.25, reduction=2).rung_epochs(10, every=1)
+        (3, 5)
+        """
+        # A float's share of the epochs may lie a hair above the whole number that is meant.
+        probes = (every * ceil((share * epochs - 1e-6) / every) for share in self.rungs)
+        return tuple(min(epochs, max(every, epoch)) for epoch in probes)
+
+    def epochs_known(self, num_trials: int, epochs: int, every: int) -> int | None:
+        """Epochs that all trials train together; None where that depends on their values."""
+        return None
 
 
 class Scheduler:
@@ -35,6 +51,9 @@ class NoScheduler(Scheduler):
         """No early stopping."""
 
         name: Literal["none"] = "none"
+
+        def epochs_known(self, num_trials: int, epochs: int, every: int) -> int | None:
+            return num_trials * epochs
 
 
 @SCHEDULERS.register("asha")
@@ -61,3 +80,41 @@ class ASHA(Scheduler):
             while shares[-1] * self.reduction < 1:
                 shares.append(shares[-1] * self.reduction)
             return tuple(shares)
+
+
+@SCHEDULERS.register("halving")
+class Halving(Scheduler):
+    """Synchronous successive halving (Jamieson and Talwalkar 2016, arXiv:1502.07943).
+
+    Trials wait at a rung for all the others; none is favoured for having come first, and who
+    goes on does not depend on how many train at a time.
+    """
+
+    class Spec(SchedulerSpec):
+        """At each rung trials wait for all others; the best 1/reduction, rounded down, go on."""
+
+        name: Literal["halving"] = "halving"
+        reduction: float = Field(
+            3.0, gt=1, le=100, description="1/this go on; next rung is this many times later"
+        )
+        num_rungs: int = Field(
+            2, ge=1, le=10, description="the first is at 1/reduction^num_rungs of the epochs"
+        )
+
+        @property
+        def rungs(self) -> tuple[float, ...]:
+            return tuple(self.reduction**-k for k in range(self.num_rungs, 0, -1))
+
+        def survivors(self, num_trials: int) -> tuple[int, ...]:
+            """How many trials train up to each rung, and last to their end; one at least.
+
+            >>> Halving.Spec(reduction=3, num_rungs=2).survivors(12)
+            (12, 4, 1)
+            """
+            shares = (self.reduction**-k for k in range(self.num_rungs + 1))
+            return tuple(max(1, floor(num_trials * share + 1e-6)) for share in shares)
+
+        def epochs_known(self, num_trials: int, epochs: int, every: int) -> int | None:
+            ends = (0, *self.rung_epochs(epochs, every), epochs)
+            legs = (after - before for before, after in pairwise(ends))
+            return sum(n * leg for n, leg in zip(self.survivors(num_trials), legs, strict=True))

@@ -4,6 +4,7 @@ The study's journal and the spool files are what lasts; Ray Tune's own state is 
 so a killed driver is resumed from them alone, and no pickle is ever loaded.
 """
 
+import json
 from collections.abc import Callable
 from contextlib import ExitStack, chdir
 from dataclasses import dataclass
@@ -23,12 +24,14 @@ from mtcon_ray.places import log_folder, store_folder
 from mtcon_ray.plan import Plan, check_cluster, make_plan, prepare_root, write_beginnings
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, load_sweep
+from mtcon_ray.search.schedulers import Halving
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, dump_spec, with_values
 from mtcon_ray.sweep.cluster import check_shared, connected, sweep_environment, view_of
 from mtcon_ray.sweep.folder import choose_folder, claimed
 from mtcon_ray.sweep.gang import Reaper, driver_resources, gang_trial
-from mtcon_ray.sweep.past import ENDS, continued_trials, history, settle
+from mtcon_ray.sweep.halving import Rungs
+from mtcon_ray.sweep.past import ENDS, close_waiting, continued_trials, history, settle
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.scheduler import make_scheduler
 from mtcon_ray.sweep.searcher import StudySearcher
@@ -60,6 +63,7 @@ STATUS = {
     Outcome.PRUNED: "PRUNED",
     Outcome.FAILED: "FAILED",
     Outcome.INTERRUPTED: "INTERRUPTED",
+    Outcome.WAITING: "WAITING",
 }
 
 
@@ -161,6 +165,7 @@ class _Sweep:
         with on_signals(interrupt):
             self._tune(study, record, stop)
         if stop.reason:
+            close_waiting(study, record)
             record.end("KILLED", None, **{"mtcon.interrupted": "true"})
             self._send_rest(sender)
             raise self._stopped(stop.reason)
@@ -178,14 +183,16 @@ class _Sweep:
         ended = [t for t in named_trials(study) if t.state is not TrialState.RUNNING]
         for trial in ended:
             self._tell_end(trial, ENDS[trial.state], trial.user_attrs.get(REASON))
+        rungs = self._rungs(suggester, record)
         searcher = StudySearcher(
             suggester,
-            continued,
+            [t for t in continued if not (rungs and rungs.waits(t))],
             max_concurrent=self._share(),
             stopping=lambda: stop.asked,
             on_start=partial(self._started, record),
             on_end=partial(self._ended, record),
             explain=self._explain,
+            rungs=rungs,
         )
         resources = self.spec.resources
         scheduler = make_scheduler(
@@ -215,6 +222,12 @@ class _Sweep:
             ),
         ).fit()
 
+    def _rungs(self, suggester: Suggester, record: SweepRecord) -> Rungs | None:
+        scheduler, every = self.spec.search.scheduler, self.spec.evaluate.every
+        if not isinstance(scheduler, Halving.Spec):
+            return None
+        return Rungs(scheduler, suggester.num_trials, record.epochs, every)
+
     def _share(self) -> FairShare:
         freely = with_values(self.spec, {"search.max_concurrent": None})
         return FairShare(check_cluster(freely, view_of(None)), self.plan.concurrency or 1000)
@@ -231,7 +244,8 @@ class _Sweep:
 
     def _common(self) -> dict[str, Any]:
         return {
-            "spec": dump_spec(self.spec),
+            # As text, which Tune's copies for every trial share.
+            "spec": json.dumps(dump_spec(self.spec)),
             "sweep": str(self.folder),
             "root": str(self.root),
             "places": self.places,
@@ -248,9 +262,12 @@ class _Sweep:
 
     def _explain(self, trial: str) -> str:
         """Why a trial's process was lost, as far as Tune knows."""
-        file = self._attempt() / trial / "error.txt"
-        lines = file.read_text(encoding="utf-8").strip().splitlines() if file.exists() else []
-        return f"{lines[-1] if lines else 'its process was lost'} (log: {file})"
+        # A trial that was given out again has a folder of Tune's with something behind its name.
+        files = self._attempt().glob(f"{trial}*/error.txt")
+        file = max(files, key=lambda f: f.stat().st_mtime, default=None)
+        lines = file.read_text(encoding="utf-8").strip().splitlines() if file else []
+        why = lines[-1] if lines else "its process was lost"
+        return f"{why} (log: {file or self._attempt() / trial})"
 
     def _started(self, record: SweepRecord, trial: FrozenTrial, again: bool) -> None:
         record.trial_started(trial)
@@ -259,7 +276,8 @@ class _Sweep:
     def _ended(
         self, record: SweepRecord, trial: FrozenTrial, outcome: Outcome, reason: str | None
     ) -> None:
-        record.trial_ended(trial, outcome, reason)
+        if outcome is not Outcome.WAITING:
+            record.trial_ended(trial, outcome, reason)
         self._tell_end(trial, outcome, reason)
 
     def _tell_end(self, trial: FrozenTrial, outcome: Outcome, reason: str | None) -> None:

@@ -46,6 +46,13 @@ def continued_trials(study: optuna.Study) -> list[FrozenTrial]:
     return [t for t in running if TRIAL in t.user_attrs]
 
 
+def close_waiting(study: optuna.Study, record: SweepRecord) -> None:
+    """Record as interrupted the open trials whose record nobody has closed: those at a rung."""
+    for trial in continued_trials(study):
+        if record.spool(trial).events()[-1]["kind"] != "end":
+            record.trial_ended(trial, Outcome.INTERRUPTED, None)
+
+
 def history(trial: FrozenTrial, epochs: int) -> History:
     """A trial's validation accuracies by percent of its own epochs."""
     return [(round(100 * e / epochs, 6), v) for e, v in sorted(trial.intermediate_values.items())]

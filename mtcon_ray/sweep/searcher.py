@@ -9,8 +9,9 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 from ray.tune.search import Searcher
 
+from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.scheduler import OBJECTIVE
-from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, Suggester
+from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, Suggester, named_trials, stored
 from mtcon_ray.sweep.trial import Outcome
 
 # What the driver is told: the trial as the study knows it, and how it ended.
@@ -35,6 +36,7 @@ class StudySearcher(Searcher):
         on_start: OnStart,
         on_end: OnEnd,
         explain: Callable[[str], str],
+        rungs: Rungs | None = None,
     ) -> None:
         super().__init__(metric=OBJECTIVE, mode="max")
         self._suggester = suggester
@@ -45,7 +47,9 @@ class StudySearcher(Searcher):
         self._on_start = on_start
         self._on_end = on_end
         self._explain = explain
-        self._live: dict[str, int] = {}  # Tune's trial id -> number in the study
+        self._rungs = rungs
+        self._live: dict[str, FrozenTrial] = {}  # by Tune's id, as they were given out
+        self._until: dict[int, int | None] = {}  # by number the epoch of the rung that is next
 
     def suggest(self, trial_id: str) -> Any:
         """The next trial's configuration, None while enough are running, or FINISHED."""
@@ -53,17 +57,33 @@ class StudySearcher(Searcher):
             return str(Searcher.FINISHED)
         if len(self._live) >= self._max_concurrent():
             return None
-        again = bool(self._continued)
-        trial = self._continued.pop(0) if again else self._suggester.next()
+        trial, again = self._next()
         if trial is None:
-            return str(Searcher.FINISHED)
-        self._live[trial_id] = trial.number
+            # Who trains now may wait at a rung soon, and be asked for again.
+            return None if self._rungs and self._live else str(Searcher.FINISHED)
+        until = self._rungs.until(trial) if self._rungs else None
+        self._live[trial_id], self._until[trial.number] = trial, until
         self._on_start(trial, again)
         return {
             "trial": trial.user_attrs[TRIAL],
             "repeat": trial.user_attrs[REPEAT],
             "values": trial.params,
+            "until": until,
         }
+
+    def _next(self) -> tuple[FrozenTrial | None, bool]:
+        """The next trial, None without one, and whether it has been given out before."""
+        if not self._continued:
+            trial = self._suggester.next()
+            if trial or not self._rungs:
+                return trial, False
+            trials = named_trials(self._study)
+            self._continued, over = self._rungs.settled(trials, self._until)
+            for trial in over:
+                last = max(trial.intermediate_values)
+                tell(self._study, trial, Outcome.PRUNED, trial.intermediate_values[last], None)
+                self._on_end(trial, Outcome.PRUNED, None)
+        return (self._continued.pop(0), True) if self._continued else (None, False)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Record a validation accuracy at its epoch; an epoch already recorded is left alone."""
@@ -83,13 +103,13 @@ class StudySearcher(Searcher):
         outcome, reason = self._outcome(trial, result, error)
         tell(self._study, trial, outcome, result.get(OBJECTIVE) if result else None, reason)
         self._on_end(trial, outcome, reason)
-        del self._live[trial_id]
+        del self._live[trial_id], self._until[trial.number]
 
     def _outcome(
         self, trial: FrozenTrial, result: dict[str, Any] | None, error: bool
     ) -> tuple[Outcome, str | None]:
         outcome = Outcome((result or {}).get("outcome", Outcome.TRAINING))
-        if self._stopping() and (error or outcome is Outcome.TRAINING):
+        if self._stopping() and (error or outcome in (Outcome.TRAINING, Outcome.WAITING)):
             return Outcome.INTERRUPTED, None
         if error:
             return Outcome.FAILED, self._explain(trial.user_attrs[TRIAL])
@@ -98,7 +118,7 @@ class StudySearcher(Searcher):
         return outcome, (result or {}).get("reason")
 
     def _frozen(self, trial_id: str) -> FrozenTrial:
-        return self._study.get_trials(deepcopy=False)[self._live[trial_id]]
+        return stored(self._study, self._live[trial_id]._trial_id)
 
     def __reduce__(self) -> tuple[type[Searcher], tuple[()]]:
         """Tune pickles its searcher and we read none of it back; what it holds may not pickle."""
@@ -118,8 +138,8 @@ def tell(
     value: float | None,
     reason: str | None,
 ) -> None:
-    """Close a trial in the study; an interrupted one stays open."""
-    if outcome is Outcome.INTERRUPTED:
+    """Close a trial in the study; one that was interrupted or waits at a rung stays open."""
+    if outcome in (Outcome.INTERRUPTED, Outcome.WAITING):
         return
     if reason:
         optuna.trial.Trial(study, trial._trial_id).set_user_attr(REASON, reason)

@@ -65,7 +65,11 @@ class Suggester:
         self.seed = seed
         self.distributions = {p: distribution(d) for p, d in search.space.items()}
         self.known = _known_points(search)
-        self.num_given = len(named_trials(study))
+        given = named_trials(study)
+        self.num_given = len(given)
+        # Kept up to date, for reading them all for each suggestion would be felt after hundreds.
+        self._params = {t.user_attrs[CONFIGURATION]: t.params for t in reversed(given)}
+        self._seen = {_key(t.params) for t in given}
 
     @property
     def num_trials(self) -> int:
@@ -79,7 +83,7 @@ class Suggester:
         configuration, repeat = divmod(self.num_given, self.search.repeats)
         # One point at a time: Optuna hands out what is queued before anything else.
         if repeat:
-            self.study.enqueue_trial(self._first_of(configuration).params)
+            self.study.enqueue_trial(self._params[configuration])
         elif configuration < len(self.known):
             self.study.enqueue_trial(self.known[configuration])
         trial = self._ask() if repeat else self._ask_new()
@@ -89,7 +93,9 @@ class Suggester:
         trial.set_user_attr(CONFIGURATION, configuration)
         trial.set_user_attr(REPEAT, repeat)
         self.num_given += 1
-        return self.study.get_trials(deepcopy=False)[trial.number]
+        self._params.setdefault(configuration, trial.params)
+        self._seen.add(_key(trial.params))
+        return stored(self.study, trial._trial_id)
 
     def _ask(self, *, at_random: bool = False) -> optuna.Trial:
         number = len(self.study.get_trials(deepcopy=False))
@@ -98,19 +104,13 @@ class Suggester:
         return self.study.ask(self.distributions)
 
     def _ask_new(self) -> optuna.Trial | None:
-        seen = {_key(t.params) for t in named_trials(self.study)}
         for attempt in range(MAX_DUPLICATES + MAX_RANDOM_DUPLICATES):
             trial = self._ask(at_random=attempt >= MAX_DUPLICATES)
-            if _key(trial.params) not in seen:
+            if _key(trial.params) not in self._seen:
                 return trial
             trial.set_user_attr(REASON, "the sampler repeated a configuration; not trained")
             self.study.tell(trial, state=TrialState.FAIL)
         return None
-
-    def _first_of(self, configuration: int) -> FrozenTrial:
-        return next(
-            t for t in named_trials(self.study) if t.user_attrs[CONFIGURATION] == configuration
-        )
 
     def _sampler(self, seed: int) -> BaseSampler:
         if self.search.sampler == "tpe":
@@ -127,6 +127,11 @@ def _known_points(search: SearchSpec) -> list[Point]:
 def named_trials(study: optuna.Study) -> list[FrozenTrial]:
     """Trials that were or are being trained, in order of suggestion."""
     return [t for t in study.get_trials(deepcopy=False) if TRIAL in t.user_attrs]
+
+
+def stored(study: optuna.Study, trial_id: int) -> FrozenTrial:
+    """A trial as the study holds it now, without a look at the others."""
+    return study._storage.get_trial(trial_id)
 
 
 def preview(search: SearchSpec, seed: int, count: int) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """One trial in a worker process: its folder, its record, its reports to Tune."""
 
+import json
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -24,9 +25,10 @@ STOP_POLL_SECONDS = 0.5
 
 
 class Outcome(StrEnum):
-    """Where a trial stands; all but TRAINING are ends."""
+    """Where a trial stands; all but TRAINING and, at a rung, WAITING are ends."""
 
     TRAINING = "training"
+    WAITING = "waiting"
     FINISHED = "finished"
     PRUNED = "pruned"
     FAILED = "failed"
@@ -42,18 +44,20 @@ class Assignment:
     sweep: Path
     root: Path
     places: dict[str, str]
+    until: int | None = None  # an epoch after which it is saved and waits
 
     @classmethod
     def read(cls, config: dict[str, Any]) -> "Assignment":
         """From a Tune config: `common` made by the driver, the rest by the searcher."""
         common = config["common"]
-        base = parse_spec(common["spec"])
+        base = parse_spec(json.loads(common["spec"]))
         return cls(
             name=config["trial"],
             spec=base.trial(config["values"], config["repeat"]),
             sweep=Path(common["sweep"]),
             root=Path(common["root"]),
             places=common["places"],
+            until=config["until"],
         )
 
     @property
@@ -120,6 +124,7 @@ def reports(
     """
     spool = Spool(work.record) if ranks.rank == 0 else None
     epochs = work.spec.train.epochs
+    stop_asked, at_rung = StopFile(work.sweep), False
     try:
         run = make_run(
             work.spec,
@@ -128,7 +133,7 @@ def reports(
             device=device,
             ranks=ranks,
             threads=work.spec.resources.cpus,
-            should_stop=StopFile(work.sweep),
+            should_stop=lambda: at_rung or stop_asked(),
         )
         for progress in _from_last(run):
             values = dict(progress.metrics)
@@ -138,8 +143,9 @@ def reports(
                 spool.append_report(progress.epoch, values)
             if progress.evaluated or progress.done:
                 yield _result(progress, epochs, values)
+            at_rung = work.until is not None and progress.epoch >= work.until
         if run.interrupted:
-            yield {"outcome": Outcome.INTERRUPTED, "done": True}
+            yield {"outcome": Outcome.WAITING if at_rung else Outcome.INTERRUPTED, "done": True}
     except TrialError as error:
         reason = f"{type(error).__name__.removesuffix('Error')}: {error}"
         yield {"outcome": Outcome.FAILED, "reason": reason, "done": True}
@@ -157,7 +163,8 @@ def _result(progress: Progress, epochs: int, values: dict[str, float]) -> dict[s
         "epoch": progress.epoch,
         BUDGET: round(100 * progress.epoch / epochs, 6),
         OBJECTIVE: values.get(metrics.OBJECTIVE),
-        "metrics": values,
+        # Pairs: of each number that Tune finds in a result it keeps statistics for every trial.
+        "metrics": list(values.items()),
         "outcome": Outcome.FINISHED if progress.done else Outcome.TRAINING,
         "done": progress.done,
     }

@@ -30,7 +30,7 @@ class Watch(Callback):
         if "epoch" in result:
             epochs = round(100 * result["epoch"] / result["budget"])
             self._observer.on_report(
-                trial.config["trial"], result["epoch"], epochs, result["metrics"]
+                trial.config["trial"], result["epoch"], epochs, dict(result["metrics"])
             )
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:

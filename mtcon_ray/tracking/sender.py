@@ -31,6 +31,7 @@ POLL_SECONDS = 0.5
 FIRST_DELAY, LONGEST_DELAY, DRAIN_DELAY = 0.5, 30.0, 1.0
 KILL_SECONDS = 1.8
 METRICS_AT_ONCE = 1000
+SAVE_SECONDS = 1.0  # what a kill may have sent twice, which changes nothing
 SYNC_ATTEMPTS = 5  # without progress
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,10 @@ class Sender:
         self._in_doubt = False  # after a failure nobody knows what has arrived
         self._failed: set[str] = set()
         self._delay = 0.0
+        self._saved, self._moved = (
+            time.monotonic(),
+            False,
+        )  # when the cursors were, and whether they moved since
         self._next_late = 0.0  # when artifacts put off are tried again, monotonic seconds
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -130,9 +135,13 @@ class Sender:
         runs = self._connected()
         if runs is None:
             return
-        for path in sorted(self._grown(), key=lambda p: (p.stem in self._failed, p.stem)):
-            if path.stem == "parent" or "parent" in runs.ids:
-                self._send_spool(runs, path)
+        try:
+            for path in sorted(self._grown(), key=lambda p: (p.stem in self._failed, p.stem)):
+                if path.stem == "parent" or "parent" in runs.ids:
+                    self._send_spool(runs, path)
+        finally:
+            if self._moved:
+                self._save_cursors()
         if self._cursors.late and time.monotonic() >= self._next_late:
             self._send_late(runs)
         if not self._cursors.late:
@@ -170,8 +179,15 @@ class Sender:
         for events, end in _groups(tail(path, self._cursors.offsets.get(name, 0))):
             self._send(runs, name, events)
             self._cursors.offsets[name] = end
-            self._cursors.save()
+            self._moved = True
+            # The file holds all spools' cursors: once per event it would cost the square of them.
+            if time.monotonic() - self._saved >= SAVE_SECONDS:
+                self._save_cursors()
         self._failed.discard(name)
+
+    def _save_cursors(self) -> None:
+        self._cursors.save()
+        self._saved, self._moved = time.monotonic(), False
 
     def _send(self, runs: "Runs", name: str, events: list[Event]) -> None:
         try:

@@ -3,10 +3,22 @@
 import pytest
 import torch
 
-from benchmarks import idle_trial, losses, probes, timing, tracking, training, views
+from benchmarks import (
+    cadence,
+    idle_trial,
+    large_loss,
+    losses,
+    probes,
+    scale,
+    search,
+    timing,
+    tracking,
+    training,
+    views,
+)
 from benchmarks.machine import describe_machine
 from mtcon_ray.losses import nt_xent
-from mtcon_ray.spec import load_spec
+from mtcon_ray.spec import load_spec, with_values
 
 TINY_JOB = (
     "data.num_items=300",
@@ -95,3 +107,31 @@ def test_a_number_comes_with_its_machine(monkeypatch: pytest.MonkeyPatch) -> Non
     assert commit.startswith("- commit ")
     assert "usable cores" in machine
     assert "optuna" in versions
+
+
+@pytest.mark.ray
+@pytest.mark.mlflow
+def test_scale_is_measured() -> None:
+    table = scale.measure(marks=(3, 5), ui=False)
+    for row in ("up to trial 5", "calls of MLflow's client per trial", "report, with importances"):
+        assert f"| {row}" in table
+
+
+@pytest.mark.ray
+@pytest.mark.mlflow
+def test_searches_are_compared_over_recorded_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = ("3 at random", "halving")
+    monkeypatch.setattr(search, "SETTINGS", {name: search.SETTINGS[name] for name in kept})
+    rising = {str(t): [t * e / 9 for e in range(1, 10)] for t in search.TEMPERATURES}
+    table = search.compare(search.grid_spec(photos=False, epochs=9, seeds=1), [rising], range(1))
+    assert "| halving | 24.1% | 0.00 |" in table
+
+
+def test_a_large_loss_is_measured() -> None:
+    assert "16 images, 32 views: mtcon" in large_loss.measure(num_images=16)
+
+
+def test_probes_are_weighed_against_training() -> None:
+    tiny = idle_trial.sweep_spec(1)
+    table = cadence.measure({"tiny": with_values(tiny, {"train.batch_size": 16})}, rounds=1)
+    assert "| tiny |" in table

@@ -52,6 +52,7 @@ def test_a_suggestion_says_all_that_a_worker_needs() -> None:
         "trial": "trial-0000",
         "repeat": 0,
         "values": {"method.temperature": 0.1},
+        "until": None,
     }
 
 
@@ -122,3 +123,18 @@ def test_the_end_of_the_space_is_the_end_of_the_search() -> None:
     for _ in range(4):
         sweep.end(objective=0.5, epoch=3, outcome="finished")
     assert sweep.searcher.suggest("z") == Searcher.FINISHED
+
+
+def test_a_report_reads_its_own_trial_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = Sweep()
+    sweep.searcher.suggest("a")
+
+    def refuse(*_: Any, **__: Any) -> list[FrozenTrial]:
+        raise AssertionError("reading all trials for each report is felt after hundreds")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sweep.study, "get_trials", refuse)
+        for epoch in (1, 2):
+            result = {"objective": epoch / 10, "epoch": epoch, "outcome": "training"}
+            sweep.searcher.on_trial_result("a", result)
+    assert named_trials(sweep.study)[0].intermediate_values == {1: 0.1, 2: 0.2}

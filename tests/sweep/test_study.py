@@ -167,3 +167,22 @@ def test_importance_names_the_field_that_matters() -> None:
 def test_optuna_keeps_quiet() -> None:
     open_study(None, "s")
     assert optuna.logging.get_verbosity() == optuna.logging.WARNING
+
+
+def test_a_suggestion_looks_at_no_more_trials_the_more_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[str] = []
+
+    def counted(params: dict[str, Any]) -> str:
+        looks.append(repr(params))
+        return looks[-1]
+
+    monkeypatch.setattr("mtcon_ray.sweep.study._key", counted)
+    search = SearchSpec.model_validate(
+        {"space": {"train.lr": {"uniform": [0, 1]}}, "sampler": "random", "num_trials": 40}
+    )
+    suggester = Suggester(open_study(None, "s"), search, 0)
+    for _ in range(30):
+        suggester.next()
+    assert len(looks) == 30 * 2

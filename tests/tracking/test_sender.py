@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mtcon_ray.tracking.cursors import Cursors
 from mtcon_ray.tracking.sender import Sender, track_sync
 
 if TYPE_CHECKING:
@@ -184,3 +185,25 @@ def test_a_single_training_is_one_run(root: Path, sweep: "Sweep") -> None:
     assert run.info.status == "FINISHED"
     assert "mtcon.sweep" not in run.data.tags
     assert sweep.steps("parent") == [1]
+
+
+def test_cursors_are_written_once_a_pass_not_once_an_event(
+    sweep: "Sweep", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[int] = []
+    save = Cursors.save
+
+    def counted(self: Cursors) -> None:
+        saved.append(len(self.offsets))
+        save(self)
+
+    monkeypatch.setattr(Cursors, "save", counted)
+    monkeypatch.setattr("mtcon_ray.tracking.sender.SAVE_SECONDS", 3600.0)
+    sweep.begin()
+    for i in range(10):
+        sweep.begin(f"trial-{i:04d}").append_report(1, {"loss": 1.0})
+    sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
+    for _ in range(2):  # the second has nothing to send
+        sender.attempt()
+    assert saved == [11]
+    assert Sender(sweep.folder, sweep.uri, sweep.experiment).pending() == 0

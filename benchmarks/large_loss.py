@@ -1,0 +1,39 @@
+"""Three tasks' losses of 16,384 images in two views, forward and backward once: do they fit?
+
+The similarities of 32,768 views alone would take 4 GiB a task and pass. Memory is what the
+process's resident memory rises by at most, the embeddings' gradients with it, the embeddings not.
+"""
+
+from time import perf_counter
+
+import torch
+import torch.nn.functional as F
+
+from benchmarks.losses import TASKS, TEMPERATURE, WIDTH
+from benchmarks.table import markdown
+from benchmarks.timing import peak_bytes
+from mtcon_ray.losses import mtcon
+
+HEADER = ("3 tasks, forward and backward, width 128", "seconds", "peak memory, MiB (aim: 4,096)")
+
+
+def measure(num_images: int = 16_384) -> str:
+    """The table. Minutes on one core, and one run, for the memory does not vary."""
+    generator = torch.Generator().manual_seed(0)
+    z_by_task, labels = {}, {}
+    for task, num_classes in TASKS.items():
+        z_BVD = torch.randn(num_images, 2, WIDTH, generator=generator)
+        z_by_task[task] = F.normalize(z_BVD, dim=2).requires_grad_()
+        labels[task] = torch.randint(0, num_classes, (num_images,), generator=generator)
+
+    def way() -> None:
+        loss = mtcon(z_by_task, labels, temperature=TEMPERATURE)
+        assert isinstance(loss, torch.Tensor)
+        loss.backward()
+
+    started = perf_counter()
+    peak = peak_bytes(way)
+    seconds = perf_counter() - started
+    assert all(z.grad is not None and bool(z.grad.isfinite().all()) for z in z_by_task.values())
+    views = f"{num_images:,} images, {2 * num_images:,} views: mtcon"
+    return markdown(HEADER, [(views, f"{seconds:.1f}", f"{peak / 2**20:,.0f}")])

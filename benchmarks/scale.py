@@ -1,0 +1,243 @@
+"""A sweep of 1,000 trials: does a trial, or the driver's memory, cost more the more there are?
+
+A whole sweep with tracking in SQLite, only the training replaced: each trial reports five epochs
+of made-up curves, two run at a time. Afterwards the report is built anew, the commands that read a
+sweep are run as a user runs them, and a real MLflow server is asked for its table of runs.
+"""
+
+import json
+import math
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+from unittest.mock import patch
+
+from benchmarks import idle_trial
+from benchmarks.table import markdown
+from benchmarks.timing import resident_bytes
+from mtcon_ray import metrics
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.observer import Observer
+from mtcon_ray.report.build import build_report
+from mtcon_ray.results import load_sweep
+from mtcon_ray.run import Progress
+from mtcon_ray.spec import RunSpec, with_values
+from mtcon_ray.sweep import driver
+from mtcon_ray.sweep.study import importances, open_study
+from mtcon_ray.sweep.trial import Assignment, reports, trial_device
+from mtcon_ray.sweep.warm import WarmTrial
+from mtcon_ray.tracking import runs
+from mtcon_ray.tracking.server import open_client
+
+MARKS = (100, 300, 1000)
+WINDOW = 100  # trials before a mark over which its seconds per trial are counted
+EPOCHS = 5
+AT_ONCE = 2
+PAGE = 100  # runs that MLflow's table asks for at first
+
+
+class CurveRun(idle_trial.IdleRun):
+    """A training's place taken by a saturating curve whose height follows from the temperature."""
+
+    def __iter__(self) -> Iterator[Progress]:
+        height = 0.8 - 0.1 * abs(math.log10(self.spec.method.model_dump()["temperature"] / 0.2))
+        for epoch in range(1, EPOCHS + 1):
+            values = idle_trial.epoch_metrics(epoch)
+            values[metrics.OBJECTIVE] = height * (1 - 0.5**epoch)
+            yield Progress(epoch, values, True, epoch == EPOCHS)
+
+
+class CurveTrial(WarmTrial):
+    """The project's trial with nothing to train."""
+
+    def _train(self, work: Assignment, dataset: Dataset) -> Iterator[dict[str, Any]]:  # type: ignore[override]
+        device = trial_device(work.spec.resources.gpus)
+        return reports(work, dataset, device=device, make_run=CurveRun)
+
+
+@dataclass
+class Growth(Observer):
+    """The moment and the driver's resident bytes at the end of each trial."""
+
+    ends: list[float] = field(default_factory=list)
+    resident: list[int] = field(default_factory=list)
+
+    def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
+        self.ends.append(perf_counter())
+        self.resident.append(resident_bytes())
+
+    def per_trial(self, mark: int) -> float:
+        """Seconds per trial over the WINDOW before a mark, less the first AT_ONCE of all."""
+        first = max(AT_ONCE, mark - WINDOW)
+        return (self.ends[mark - 1] - self.ends[first - 1]) / (mark - first)
+
+
+def sweep_spec(num_trials: int) -> RunSpec:
+    """TPE and ASHA over temperatures."""
+    return with_values(idle_trial.sweep_spec(num_trials), {"name": "scale", "train.epochs": EPOCHS})
+
+
+def run_sweep(root: Path, num_trials: int) -> tuple[Growth, Counter[str]]:
+    """How time and memory grew, and the calls of MLflow's client by name."""
+    growth, calls = Growth(), Counter[str]()
+    with (
+        patch.object(driver, "WarmTrial", CurveTrial),
+        patch.object(runs, "open_client", lambda uri: _Counting(open_client(uri), calls)),
+    ):
+        results = driver.run_sweep(sweep_spec(num_trials), root=root, observer=growth)
+    assert len(results.trials) == len(growth.ends) == num_trials
+    idle_trial.check_tracked_runs(root, num_trials)
+    return growth, calls
+
+
+class _Counting:
+    """MLflow's client, each call counted."""
+
+    def __init__(self, client: Any, calls: Counter[str]) -> None:
+        self._client, self._calls = client, calls
+
+    def __getattr__(self, name: str) -> Any:
+        self._calls[name] += 1
+        return getattr(self._client, name)
+
+
+def growth_rows(growth: Growth, marks: tuple[int, ...]) -> list[tuple[str, str, str]]:
+    """A row per mark, and the ratio of the last to the first."""
+    seconds = [growth.per_trial(mark) for mark in marks]
+    megabytes = [growth.resident[mark - 1] / 2**20 for mark in marks]
+    rows = [
+        (f"up to trial {mark:,}", f"{s:.3f}", f"{mb:.0f}")
+        for mark, s, mb in zip(marks, seconds, megabytes, strict=True)
+    ]
+    added = [
+        1024 * (b - a) / (after - before)
+        for (a, b), (before, after) in zip(pairwise(megabytes), pairwise(marks), strict=True)
+    ]
+    return [
+        *rows,
+        (
+            "last over first; KiB a trial between the last two",
+            f"{seconds[-1] / seconds[0]:.2f}",
+            f"{added[-1]:.0f}",
+        ),
+    ]
+
+
+def measure_reading(folder: Path) -> list[tuple[str, str]]:
+    """Seconds of what reads a sweep; commands as a user starts them, imports and all."""
+    begin = perf_counter()
+    results = load_sweep(folder)
+    shares = importances(open_study(folder / "study.journal", folder.name))
+    page = build_report(results, shares, ui_command="mlflow server")
+    rows = [
+        ("report, with importances (aim: below 30)", f"{perf_counter() - begin:.1f}"),
+        ("the report's page, MiB", f"{page.stat().st_size / 2**20:.1f}"),
+    ]
+    for name in (["status", folder.name], ["best", folder.name], ["list"]):
+        begin = perf_counter()
+        command = [sys.executable, "-m", "mtcon_ray", *name, "--root", str(folder.parents[1])]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        rows.append((f"mtcon-ray {name[0]}", f"{perf_counter() - begin:.1f}"))
+    return rows
+
+
+def measure_ui(root: Path) -> list[tuple[str, str]]:
+    """Seconds of the requests behind the MLflow UI's table of runs, median of five each."""
+    with mlflow_server(f"sqlite:///{root}/mlflow.db") as address:
+        found = _post(f"{address}/api/2.0/mlflow/experiments/search", {"max_results": 10})
+        ids = [e["experiment_id"] for e in found["experiments"] if e["name"] == "mtcon-ray"]
+        pages: dict[str, dict[str, Any]] = {
+            f"first {PAGE} runs": {},
+            f"best {PAGE} runs": {"order_by": [f"metrics.`{metrics.OBJECTIVE}` DESC"]},
+            "all 1,000 runs": {"max_results": 1000},
+        }
+        return [
+            (f"MLflow's server: {what}", f"{_median_seconds(address, ids, asked):.2f}")
+            for what, asked in pages.items()
+        ]
+
+
+def _median_seconds(address: str, ids: list[str], asked: dict[str, Any]) -> float:
+    body = {"experiment_ids": ids, "max_results": PAGE, **asked}
+    seconds = []
+    for _ in range(5):
+        begin = perf_counter()
+        assert _post(f"{address}/api/2.0/mlflow/runs/search", body)["runs"]
+        seconds.append(perf_counter() - begin)
+    return median(seconds)
+
+
+@contextmanager
+def mlflow_server(store: str) -> Iterator[str]:
+    """A server of MLflow's on a free port of this machine."""
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store,
+               "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]  # fmt: skip
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        address = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + 120
+        while not _answers(f"{address}/health"):
+            assert time.monotonic() < deadline
+            assert server.poll() is None
+            time.sleep(0.2)
+        yield address
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def _answers(url: str) -> bool:
+    try:
+        urllib.request.urlopen(url, timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def _post(url: str, body: dict[str, Any]) -> Any:
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def measure(marks: tuple[int, ...] = MARKS, *, ui: bool = True) -> str:
+    """The tables. Some minutes."""
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        growth, calls = run_sweep(root, marks[-1])
+        reading = measure_reading(root / "sweeps" / "scale-1")
+        reading += measure_ui(root) if ui else []
+    header = (f"{marks[-1]:,} trials of {EPOCHS} epochs", "s per trial", "driver's memory, MiB")
+    per_trial = sum(calls.values()) / marks[-1]
+    reading.insert(
+        0,
+        (
+            f"calls of MLflow's client per trial, {calls['log_batch'] / marks[-1]:.1f} batches "
+            "among them",
+            f"{per_trial:.1f}",
+        ),
+    )
+    return "\n\n".join(
+        [
+            markdown(header, growth_rows(growth, marks)),
+            markdown((f"Afterwards, {marks[-1]:,} trials", "seconds"), reading),
+        ]
+    )

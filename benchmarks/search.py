@@ -1,0 +1,242 @@
+"""Does a sweep that stops trials early find what the whole grid finds, in a quarter of its epochs?
+
+Twelve temperatures are trained to their end, with each training seed, by a sweep without early
+stopping. Then each setting that a user could write is swept with five search seeds (searcher,
+scheduler, driver and Ray as they are) where a trial reads its probes from those trainings instead
+of training: equal settings give bit-equal trainings, and one is trained again to check that.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
+from functools import partial
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+
+from benchmarks import idle_trial
+from benchmarks.table import markdown
+from mtcon_ray import metrics
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.observer import Observer
+from mtcon_ray.places import store_folder
+from mtcon_ray.results import SweepResults
+from mtcon_ray.run import Progress, Run
+from mtcon_ray.spec import RunSpec, parse_spec, with_values
+from mtcon_ray.sweep import driver
+from mtcon_ray.sweep.trial import Assignment, reports, trial_device
+from mtcon_ray.sweep.warm import WarmTrial
+
+PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "fashion_shoes"
+TEMPERATURES = (0.02, 0.029, 0.041, 0.058, 0.083, 0.119, 0.169, 0.241, 0.344, 0.491, 0.7, 1.0)
+FIELD = "method.temperature"
+SEARCH_SEEDS = range(5)
+TRAINING_SEEDS = 1
+# Every setting that was ever tried; none was chosen by what came of it.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "the whole grid": {"sampler": "grid", "scheduler": {"name": "none"}},
+    "3 at random": {"num_trials": 3, "scheduler": {"name": "none"}},
+    "grid in its order, asha": {"sampler": "grid", "scheduler": {"name": "asha"}},
+    "asha": {"scheduler": {"name": "asha"}},
+    "asha, tpe": {"sampler": "tpe", "scheduler": {"name": "asha"}},
+    "asha, grace 1/9, reduction 3": {"scheduler": {"name": "asha", "grace": 1 / 9, "reduction": 3}},
+    "asha, grace 1/16, reduction 4": {
+        "scheduler": {"name": "asha", "grace": 1 / 16, "reduction": 4}
+    },
+    "halving": {"scheduler": {"name": "halving"}},
+    "halving, reduction 4": {"scheduler": {"name": "halving", "reduction": 4}},
+    "halving, reduction 2, 4 rungs": {
+        "scheduler": {"name": "halving", "reduction": 2, "num_rungs": 4}
+    },
+    "halving, reduction 12, 1 rung": {
+        "scheduler": {"name": "halving", "reduction": 12, "num_rungs": 1}
+    },
+}
+
+Curves = dict[str, list[float]]  # by temperature, a validation accuracy per epoch
+
+
+class Found(NamedTuple):
+    """What one sweep came to."""
+
+    epochs: int
+    value: float
+
+
+class RecordedRun(idle_trial.IdleRun):
+    """A training whose probes are read from an equal one; it is cut and resumed like any other."""
+
+    def __init__(
+        self,
+        curves: Curves,
+        spec: RunSpec,
+        dataset: Dataset,
+        folder: Path,
+        *,
+        should_stop: Callable[[], bool],
+        **_: Any,
+    ) -> None:
+        super().__init__(spec)
+        self._curve = curves[str(temperature_of(spec))]
+        self._reached = folder / "epoch"
+        self._should_stop = should_stop
+
+    def __iter__(self) -> Iterator[Progress]:
+        self._reached.parent.mkdir(parents=True, exist_ok=True)
+        done = int(self._reached.read_text()) if self._reached.exists() else 0
+        for epoch, value in list(enumerate(self._curve, 1))[done:]:
+            if self._should_stop():
+                self.interrupted = True
+                return
+            self._reached.write_text(str(epoch))
+            values = {**idle_trial.epoch_metrics(epoch), metrics.OBJECTIVE: value}
+            yield Progress(epoch, values, True, epoch == len(self._curve))
+
+    def report(self) -> dict[str, float]:
+        """Nothing: what is compared is the last probe."""
+        return {}
+
+
+class RecordedTrial(WarmTrial):
+    """The project's trial, its trainings recorded."""
+
+    def _train(self, work: Assignment, dataset: Dataset) -> Iterator[dict[str, Any]]:  # type: ignore[override]
+        curves = json.loads((work.root / "curves.json").read_text())
+        make = partial(RecordedRun, curves)
+        device = trial_device(work.spec.resources.gpus)
+        return reports(work, dataset, device=device, make_run=make)
+
+
+def temperature_of(spec: RunSpec) -> float:
+    """The temperature of one training."""
+    return float(spec.method.model_dump()["temperature"])
+
+
+def grid_spec(*, photos: bool, epochs: int = 18, seeds: int = TRAINING_SEEDS) -> RunSpec:
+    """The whole grid: a small encoder at 24 px, three tasks, one trial at a time."""
+    data: dict[str, Any] = {"kind": "drawn"}
+    if photos:
+        data = {
+            "kind": "table",
+            "csv": str(PHOTOS / "labels.csv"),
+            "images": str(PHOTOS / "images.tar.gz"),
+            "tasks": ["category", "gender", "colour"],
+            "split_column": "split",
+        }
+    views = {"crop_scale": [0.4, 1.0], "brightness": 0.2, "contrast": 0.2, "hue": 0.02,
+             "saturation": 0.2, "grayscale": 0.0}  # fmt: skip
+    return parse_spec(
+        {
+            "name": "search",
+            "data": data,
+            "views": {"size": 24, **views},
+            "model": {"encoder": {"name": "small", "width": 8}, "head_dim": 32},
+            "method": {"name": "mtcon", "weighting": "learned", "normalise_weights": True},
+            "train": {"epochs": epochs, "warmup_epochs": 1, "batch_size": 64, "lr": 0.2},
+            "search": {
+                "sampler": "grid",
+                "space": {FIELD: {"grid": TEMPERATURES}},
+                "repeats": seeds,
+                "max_concurrent": 1,
+                "scheduler": {"name": "none"},
+            },
+            "tracking": {"offline": True},
+        }
+    )
+
+
+def train_grid(spec: RunSpec, root: Path) -> list[Curves]:
+    """The probes of every training, by training seed; one is trained again, bit-equal."""
+    results = driver.run_sweep(spec, root=root, observer=Observer())
+    curves = curves_of(results)
+    again = spec.trial({FIELD: TEMPERATURES[-1]})
+    folder = root / "again"
+    data = open_dataset(
+        again.data, seed=again.data.seed, view_size=again.views.size, store=store_folder(root)
+    )
+    run = Run(again, data, folder, device=torch.device("cpu"), threads=again.resources.cpus)
+    assert [p.metrics[metrics.OBJECTIVE] for p in run] == curves[0][str(TEMPERATURES[-1])]
+    return curves
+
+
+def curves_of(results: SweepResults) -> list[Curves]:
+    """Probes by training seed and temperature."""
+    found: list[Curves] = [{} for _ in range(results.spec.search.repeats)]
+    for trial in results.trials:
+        values = [each[metrics.OBJECTIVE] for _, each in trial.reports]
+        found[trial.seed - results.spec.seed][str(trial.params[FIELD])] = values
+    return found
+
+
+def sweep(base: RunSpec, setting: dict[str, Any], seed: int, root: Path) -> Found:
+    """A sweep over recorded trainings; two at a time where that changes nothing."""
+    at_once = 2 if setting["scheduler"]["name"] == "halving" else 1
+    search = {
+        "sampler": "random",
+        "num_trials": len(TEMPERATURES),
+        "space": {FIELD: {"choice": TEMPERATURES}},
+        "max_concurrent": at_once,
+        **setting,
+    }
+    spec = with_values(base, {"search": search, "seed": seed})
+    results = driver.run_sweep(spec, root=root, observer=Observer())
+    assert results.winner is not None
+    assert results.winner.value is not None
+    return Found(sum(t.last_epoch for t in results.trials), results.winner.value)
+
+
+def compare(base: RunSpec, curves: list[Curves], seeds: range = SEARCH_SEEDS) -> str:
+    """The table of all settings over recorded trainings, in one session of Ray."""
+    found: dict[str, list[list[Found]]] = {name: [] for name in SETTINGS}
+    for recorded in curves:
+        with ExitStack() as stack:
+            root = stack.enter_context(idle_trial.ray_session())
+            stack.enter_context(patch.object(driver, "connected", nullcontext_of_ray))
+            stack.enter_context(patch.object(driver, "WarmTrial", RecordedTrial))
+            (root / "curves.json").write_text(json.dumps(recorded))
+            for name, setting in SETTINGS.items():
+                found[name].append([sweep(base, setting, seed, root) for seed in seeds])
+    return table(found, curves)
+
+
+def nullcontext_of_ray(*_: Any) -> nullcontext[None]:
+    """In place of a session per sweep: there is one already."""
+    return nullcontext()
+
+
+def table(found: dict[str, list[list[Found]]], curves: list[Curves]) -> str:
+    """Per setting and training seed: median and extremes over the search seeds."""
+    header = ["12 temperatures, 5 search seeds"]
+    for i in range(len(curves)):
+        header += [f"training seed {i}: share of the epochs", "points below the grid's best"]
+    rows = []
+    for name, by_training in found.items():
+        cells = [name]
+        for recorded, sweeps in zip(curves, by_training, strict=True):
+            best = max(curve[-1] for curve in recorded.values())
+            whole = sum(map(len, recorded.values()))
+            cells += [
+                _spread([s.epochs / whole for s in sweeps], ".1%"),
+                _spread([100 * (best - s.value) for s in sweeps], ".2f"),
+            ]
+        rows.append(cells)
+    return markdown(header, rows)
+
+
+def _spread(values: list[float], form: str) -> str:
+    low, middle, high = min(values), median(values), max(values)
+    middle_text = format(middle, form)
+    return middle_text if low == high else f"{middle_text} ({low:{form}} to {high:{form}})"
+
+
+def measure() -> str:
+    """The table; the trainings take some 12 minutes of one core."""
+    spec = grid_spec(photos=PHOTOS.exists())
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        curves = train_grid(spec, root)
+        return compare(with_values(spec, {"search.repeats": 1}), curves)

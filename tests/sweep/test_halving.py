@@ -1,0 +1,167 @@
+"""Who waits at a rung, who goes on and who is over, whatever the order in which trials arrive."""
+
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+
+from mtcon_ray.search.schedulers import Halving
+from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.sweep.halving import Rungs
+from mtcon_ray.sweep.searcher import StudySearcher
+from mtcon_ray.sweep.study import TRIAL, Suggester, named_trials, open_study
+from mtcon_ray.sweep.trial import Outcome
+
+EPOCHS = 8
+VALUES = (0.3, 0.6, 0.5, 0.4)  # of the trials at every rung
+
+
+def rungs(num_trials: int = 4, *, epochs: int = EPOCHS) -> Rungs:
+    spec = Halving.Spec(reduction=2, num_rungs=2)  # rungs at 2 and 4: of 4 trials 2 and 1 go on
+    return Rungs(spec, num_trials, lambda trial: epochs, every=1)
+
+
+class Sweep:
+    """Searcher and study of four trials with halving; Tune is played by hand."""
+
+    def __init__(self, journal: Path | None = None, at_once: int = 4, trials: int = 4) -> None:
+        search = SearchSpec.model_validate(
+            {
+                "space": {"method.temperature": {"grid": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}},
+                "sampler": "grid",
+                "num_trials": trials,
+            }
+        )
+        self.study = open_study(journal, "s")
+        self.ended: list[tuple[str, Outcome]] = []
+        self.given = 0
+        opened = [t for t in named_trials(self.study) if t.state is TrialState.RUNNING]
+        ladder = rungs(trials)
+        self.searcher = StudySearcher(
+            Suggester(self.study, search, 0),
+            [t for t in opened if not ladder.waits(t)],
+            max_concurrent=lambda: at_once,
+            stopping=lambda: False,
+            on_start=lambda trial, again: None,
+            on_end=lambda t, outcome, reason: self.ended.append((t.user_attrs[TRIAL], outcome)),
+            explain=lambda trial: "lost",
+            rungs=ladder,
+        )
+
+    def ask(self) -> tuple[str, Any]:
+        self.given += 1
+        tune_id = f"tune-{self.given}"
+        return tune_id, self.searcher.suggest(tune_id)
+
+    def train(self, tune_id: str, config: dict[str, Any], value: float | None = None) -> None:
+        """Train a trial up to where it was told to, and end it there."""
+        value = VALUES[int(config["trial"][-1])] if value is None else value
+        end = config["until"] or EPOCHS
+        self.searcher.on_trial_result(tune_id, {"epoch": end, "objective": value})
+        outcome = Outcome.WAITING if config["until"] else Outcome.FINISHED
+        self.searcher.on_trial_complete(
+            tune_id, {"epoch": end, "objective": value, "outcome": outcome}
+        )
+
+    def run(self) -> None:
+        """One trial after another to the end."""
+        while True:
+            tune_id, config = self.ask()
+            if config == "FINISHED":
+                return
+            self.train(tune_id, config)
+
+    def epochs(self) -> dict[str, int]:
+        return {
+            t.user_attrs[TRIAL]: max(t.intermediate_values, default=0)
+            for t in named_trials(self.study)
+        }
+
+
+EXPECTED = {"trial-0000": 2, "trial-0001": 8, "trial-0002": 4, "trial-0003": 2}
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4)))[::5])
+def test_who_goes_on_does_not_depend_on_who_comes_first(order: tuple[int, ...]) -> None:
+    sweep = Sweep()
+    given = [sweep.ask() for _ in range(4)]
+    for i in order[:-1]:
+        sweep.train(*given[i])
+        assert sweep.ask()[1] is None
+    sweep.train(*given[order[-1]])
+    sweep.run()
+    assert sweep.epochs() == EXPECTED
+    states = [t.state.name for t in named_trials(sweep.study)]
+    assert states == ["PRUNED", "COMPLETE", "PRUNED", "PRUNED"]
+    assert sweep.ended[-1] == ("trial-0001", Outcome.FINISHED)
+
+
+def test_a_trial_that_has_reported_its_rung_and_not_ended_is_waited_for() -> None:
+    sweep = Sweep()
+    given = [sweep.ask() for _ in range(4)]
+    for each in given[1:]:
+        sweep.train(*each)
+    sweep.searcher.on_trial_result(given[0][0], {"epoch": 2, "objective": 0.9})
+    assert sweep.ask()[1] is None
+    sweep.train(*given[0], value=0.9)
+    assert [sweep.ask()[1]["trial"] for _ in range(2)] == ["trial-0000", "trial-0001"]
+
+
+@pytest.mark.parametrize("cut", range(1, 7))
+def test_a_driver_killed_anywhere_is_followed_by_one_that_decides_the_same(
+    tmp_path: Path, cut: int
+) -> None:
+    first = Sweep(tmp_path / "journal", at_once=1)
+    for _ in range(cut):
+        first.train(*first.ask())
+    first.ask()  # given out, and lost with the driver
+    second = Sweep(tmp_path / "journal")
+    second.run()
+    assert second.epochs() == EXPECTED
+    assert [t.state.name for t in named_trials(second.study)].count("COMPLETE") == 1
+
+
+def test_a_failed_trial_is_not_waited_for() -> None:
+    sweep = Sweep()
+    given = [sweep.ask() for _ in range(4)]
+    sweep.searcher.on_trial_complete(given[1][0], {"outcome": "failed"})
+    for i in (0, 2, 3):
+        sweep.train(*given[i])
+    sweep.run()
+    assert sweep.epochs() == {**EXPECTED, "trial-0001": 0, "trial-0002": 8, "trial-0003": 4}
+
+
+def test_no_value_is_the_worst_value() -> None:
+    sweep = Sweep()
+    given = [sweep.ask() for _ in range(4)]
+    for i, (tune_id, config) in enumerate(given):
+        sweep.train(tune_id, config, value=float("nan") if i == 1 else None)
+    assert {sweep.ask()[1]["trial"] for _ in range(2)} == {"trial-0002", "trial-0003"}
+
+
+def test_a_sweep_that_grows_gives_new_trials_the_new_places(tmp_path: Path) -> None:
+    Sweep(tmp_path / "journal").run()
+    grown = Sweep(tmp_path / "journal", trials=6)
+    for value in (0.7, 0.2):
+        tune_id, config = grown.ask()
+        grown.train(tune_id, config, value=value)
+    # Three of six go on at the first rung, two of which have; one at the second, which has.
+    tune_id, config = grown.ask()
+    assert (config["trial"], config["until"]) == ("trial-0004", 4)
+    grown.train(tune_id, config, value=0.7)
+    assert grown.ask()[1] == "FINISHED"
+
+
+def test_rungs_that_fall_on_one_epoch_are_passed_at_once() -> None:
+    ladder = rungs(epochs=2)  # rungs at 1 and 1
+    study = optuna.create_study(direction="maximize")
+    for value in VALUES:
+        study.ask().report(value, step=1)
+    trials: list[FrozenTrial] = study.get_trials()
+    going, over = ladder.settled(trials, {})
+    assert [t.number for t in going] == [1]
+    assert [t.number for t in over] == [3, 0, 2]
+    assert ladder.until(going[0]) is None

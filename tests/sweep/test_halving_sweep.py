@@ -1,0 +1,78 @@
+"""Synchronous halving on a real local Ray: the same trials go on however it is run."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mtcon_ray.observer import Observer
+from mtcon_ray.places import sweep_folder
+from mtcon_ray.results import SweepResults, load_sweep
+from mtcon_ray.spec import load_spec
+from mtcon_ray.sweep.driver import run_sweep
+
+pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
+
+SPEC: dict[str, Any] = {
+    "version": 1,
+    "name": "halved",
+    "data": {"kind": "drawn", "num_items": 300},
+    "views": {"size": 16},
+    "model": {"encoder": {"name": "small", "width": 8}},
+    "train": {"epochs": 8, "batch_size": 32, "warmup_epochs": 1, "checkpoint_every": 3},
+    "evaluate": {"bootstrap": 100},
+    "search": {
+        "space": {"method.temperature": {"grid": [0.05, 0.1, 0.3, 0.7]}},
+        "sampler": "grid",
+        "scheduler": {"name": "halving", "reduction": 2, "num_rungs": 2},
+    },
+}
+
+
+def curves(results: SweepResults) -> Any:
+    return [
+        (t.status, [(e, {k: v for k, v in m.items() if k != "images_per_second"})
+                    for e, m in t.reports])
+        for t in results.trials
+    ]  # fmt: skip
+
+
+def test_killed_and_resumed_it_trains_what_it_would_have_one_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump(SPEC))
+    folder = sweep_folder(tmp_path / "cut", "cut")
+    command = [sys.executable, "-m", "mtcon_ray", "sweep", str(path), "--root",
+               str(tmp_path / "cut"), "--name", "cut"]  # fmt: skip
+    first = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 240
+    while not (folder / "spec.yaml").exists() or not _two_wait(folder):
+        assert first.poll() is None, first.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    second = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False)
+    assert second.returncode == 0, second.stdout + second.stderr
+
+    one = load_spec(path, ("search.max_concurrent=1",))
+    uncut = run_sweep(one, root=tmp_path / "uncut", observer=Observer())
+    assert sorted(t.last_epoch for t in uncut.trials) == [2, 2, 4, 8]
+    assert sum(t.last_epoch for t in uncut.trials) == uncut.plan["epochs_total"]
+    assert uncut.winner is not None
+    assert curves(load_sweep(folder)) == curves(uncut)
+
+
+def _two_wait(folder: Path) -> bool:
+    return sum(t.last_epoch >= 2 for t in load_sweep(folder).trials) >= 2

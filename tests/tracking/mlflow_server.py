@@ -2,12 +2,12 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from cluster.try_autoscaling import free_ports
 from mtcon_ray.errors import TrackingError
 from mtcon_ray.tracking.server import check_server, quiet_environment
 
@@ -19,9 +19,7 @@ class Server:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        (self.port,) = free_ports(1)
         self.uri = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -16,11 +16,15 @@ PRIVATE = ("search", "resources", "tracking", "storage")
 USE = {
     "model.pt2": """import torch
 model = torch.export.load("model.pt2").module()
-found = model(images)  # found["embedding"], found["labels"][name]""",
+found = model(torch.from_numpy(images))  # found["embedding"], found["labels"][name]""",
     "model.onnx": """import onnxruntime
 session = onnxruntime.InferenceSession("model.onnx")
 embedding, *labels = session.run(None, {"images": images})""",
 }
+READ = """import numpy, PIL.Image
+image = PIL.Image.open("photograph.jpg")
+image.draft("RGB", ({twice}, {twice}))  # a large JPEG decoded smaller, as for its scores
+images = numpy.array(image.convert("RGB"))[None]"""
 NOTE = {
     "model.pt2": "Open a `.pt2` only from somebody whom you would let run code: torch's reader may "
     "run what is in it. `weights.safetensors` runs nothing.",
@@ -125,16 +129,21 @@ def card_text(facts: Mapping[str, Any]) -> str:
         "```",
         "",
         "`images` is uint8 `[N, height, width, 3]`, RGB, of any size; resizing and normalisation "
-        f"are inside. {NOTE[model['file']]}",
+        f"are inside. {NOTE[model['file']]} One image file is read by",
+        "",
+        "```python",
+        READ.format(twice=2 * size),
+        "```",
+        "",
+        "Lay a transparent one on white before.",
         "",
         "| label | trained on | output | classes | score on the test split |",
         "| --- | --- | --- | --- | --- |",
         *rows,
         "",
         "Names of the classes, in the order of the outputs, stand in `model.json`, with the spec "
-        f"and the data's fingerprint. Scores are of this file's own probes, in float32. A JPEG "
-        f"more than {4 * size} pixels wide and high was decoded at reduced size when it was "
-        f'evaluated; Pillow\'s `image.draft("RGB", ({2 * size}, {2 * size}))` does the same.',
+        "and the data's fingerprint. Scores are of this file's own probes, in float32; those that "
+        "the training reported may be of bfloat16.",
         "",
         "The weights were learned from images. Pass them on only as the licences of these images "
         f"allow.{start}",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch.export import Dim
 
 from mtcon_ray import __version__
@@ -108,7 +108,8 @@ def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format
         building.mkdir(parents=True)
         _save(model, building / facts["model"]["file"], format)
         tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-        save_file(tensors, building / "weights.safetensors", {"format": "pt"})
+        # Not by `save_file`, which keeps other users of the machine from reading it.
+        (building / "weights.safetensors").write_bytes(save(tensors, {"format": "pt"}))
         text = json.dumps(facts, indent=1, ensure_ascii=False)
         (building / "model.json").write_text(text + "\n", encoding="utf-8")
         (building / "README.md").write_text(card_text(facts), encoding="utf-8")

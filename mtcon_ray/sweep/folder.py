@@ -25,7 +25,8 @@ def choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) -> 
         if folder.exists():
             raise SweepError(
                 f"sweep {name!r} exists already under {folder.parent}; to go on with it: "
-                f"repeat the command with --name {name} --resume"
+                f"repeat the command with --name {name} --resume (`submit`: --name {name} alone); "
+                "for a new one: give another --name"
             )
         return folder
     if not (folder / SPEC_FILE).exists():

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from moto.server import ThreadedMotoServer
 
+from cluster.try_autoscaling import free_ports
 from mtcon_ray.errors import TrackingError
 from mtcon_ray.tracking.server import check_server
 from tests.tracking.postgres import SECONDS, Postgres
@@ -28,9 +28,7 @@ class Team:
         self.folder = folder
         self.postgres = Postgres()
         self.s3 = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        (self.port,) = free_ports(1)
         self.uri = f"http://127.0.0.1:{self.port}"
         self.secrets = folder / "secrets"
         self.process: subprocess.Popen[bytes] | None = None

@@ -130,7 +130,7 @@ def test_secrets_are_made_once_and_closed_to_others(tmp_path: Path) -> None:
     ],
 )
 def test_a_node_starts_with_the_token(tmp_path: Path, role: str, expected: str) -> None:
-    """`ray` here is a script that prints; tests/sweep starts real clusters with a token."""
+    """`ray` here is a script that prints; test_nodes.py starts real ones."""
     (tmp_path / "ray").write_text('#!/bin/sh\necho "$@" $RAY_AUTH_MODE\n')
     (tmp_path / "ray").chmod(0o755)
     (tmp_path / "token").write_text("t")

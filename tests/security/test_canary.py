@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from tests.sweep.conftest import free_ports
+from cluster.try_autoscaling import free_ports
 from tests.sweep.test_jobs import SPEC
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]

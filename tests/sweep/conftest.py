@@ -7,10 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from cluster.try_autoscaling import free_ports
 
 
 @pytest.fixture
@@ -19,15 +20,6 @@ def home(tmp_path: Path) -> dict[str, str]:
     quiet = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_"))}
     path = f"{Path(sys.executable).parent}:{quiet['PATH']}"
     return {**quiet, "HOME": str(tmp_path), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 @pytest.fixture

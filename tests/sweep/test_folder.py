@@ -42,7 +42,10 @@ def test_without_a_name_the_next_number_is_taken(tmp_path: Path, spec: RunSpec) 
 
 def test_a_taken_name_is_refused_with_the_line_that_resumes(tmp_path: Path, spec: RunSpec) -> None:
     begin(tmp_path, spec, "mine")
-    with pytest.raises(SweepError, match=r"exists already .* --name mine --resume"):
+    ways = (
+        r"--name mine --resume \(`submit`: --name mine alone\); for a new one: give another --name"
+    )
+    with pytest.raises(SweepError, match=rf"exists already .* {ways}$"):
         choose_folder(tmp_path, spec, "mine", False)
 
 

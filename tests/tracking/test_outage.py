@@ -1,10 +1,5 @@
 """A real MLflow server that is killed and comes back while a sweep is running."""
 
-import os
-import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mtcon_ray.errors import TrackingError
 from mtcon_ray.tracking.sender import Sender
-from mtcon_ray.tracking.server import check_server, quiet_environment
+from tests.tracking.mlflow_server import SECONDS, Server
 
 if TYPE_CHECKING:
     from tests.tracking.conftest import Sweep
@@ -24,51 +18,6 @@ pytestmark = [
     # MLflow's own use of SQLAlchemy.
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
-
-SECONDS = 300  # to start, or to drain, on a machine that is very busy
-
-
-class Server:
-    """`mlflow server` on loopback, which can be killed with all its processes."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.uri = f"http://127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        store = f"--backend-store-uri=sqlite:///{self.root}/mlflow.db"
-        artifacts = f"--artifacts-destination={self.root}/server-artifacts"
-        place = [f"--port={self.port}", "--host=127.0.0.1", "--workers=1"]
-        with (self.root / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "mlflow", "server", store, artifacts, *place],
-                cwd=self.root,
-                env={
-                    **os.environ,
-                    **quiet_environment(),
-                    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-                },
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + SECONDS
-        while True:
-            try:
-                return check_server(self.uri)
-            except TrackingError:
-                assert time.monotonic() < deadline, (self.root / "server.log").read_text()
-                time.sleep(0.2)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            self._process = None
 
 
 @pytest.fixture

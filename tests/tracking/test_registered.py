@@ -1,17 +1,45 @@
 """An exported folder becomes a version in MLflow's registry and can be had from there again."""
 
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+import yaml
 
 from mtcon_ray.errors import TrackingError
+from mtcon_ray.evaluate import open_checkpoint
+from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.observer import Observer
 from mtcon_ray.tracking.registered import register_model
 from mtcon_ray.tracking.server import artifact_location, open_client
+from tests.tracking.mlflow_server import Server
 
 pytestmark = [
     pytest.mark.mlflow,
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
+
+SPEC = {
+    "name": "small",
+    "data": {"kind": "drawn", "num_items": 200, "tasks": ["shape"]},
+    "views": {"size": 16},
+    "model": {"encoder": {"name": "small", "width": 4}},
+    "train": {"epochs": 2, "batch_size": 16},
+    "evaluate": {"bootstrap": 10},
+    "search": {"space": {}, "sampler": "random", "num_trials": 1},
+}
+
+
+@pytest.fixture
+def server(root: Path) -> Iterator[Server]:
+    server = Server(root)
+    server.start()
+    yield server
+    server.kill()
 
 
 def test_a_model_is_registered_beside_its_run(tmp_path: Path) -> None:
@@ -41,3 +69,43 @@ def test_a_model_is_registered_beside_its_run(tmp_path: Path) -> None:
     assert (got / "model.pt2").read_bytes() == b"weights"
     with pytest.raises(TrackingError, match="must hold the run of shoes-1/trial-0007"):
         register("trial-0007")
+
+
+@pytest.mark.ray
+def test_a_sweeps_best_is_had_back_from_a_server(
+    root: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From sweep to features by commands, and by MLflow's client alone, which has no root."""
+    (root / "spec.yaml").write_text(yaml.safe_dump(SPEC))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
+    own = ["--root", str(root / "own")]
+    _command(root, "sweep", "spec.yaml", "--name", "small-1", *own)
+    told = _command(root, "export", "small-1", "--to", "out", "--register", "shoes", *own)
+    assert told.endswith("registered: models:/shoes/1\n")
+
+    from mlflow import MlflowClient
+    from mlflow.artifacts import download_artifacts
+
+    client = MlflowClient()
+    [run] = [r for r in client.search_runs(["1"]) if "mtcon.trial" in r.data.tags]
+    assert client.get_model_version("shoes", "1").run_id == run.info.run_id
+    got = download_artifacts("models:/shoes/1", dst_path=str(root / "got"))
+    model = torch.export.load(Path(got) / "model.pt2").module()
+    best = root / "own" / "sweeps" / "small-1" / "checkpoints" / "trial-0000" / "best.pt"
+    opened = open_checkpoint(best, root=root / "own", observer=Observer())
+    images = np.array(opened.dataset.images[:5])
+    expected = extract_features(
+        opened.network, images, np.arange(5), opened.spec.views, batch_size=5,
+        device=torch.device("cpu"),
+    )  # fmt: skip
+    found = model(torch.from_numpy(images))["embedding"]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5 * expected.abs().max().item())
+
+
+def _command(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "mtcon_ray", *words],
+        cwd=folder, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout

@@ -1,0 +1,121 @@
+"""ray.sh's head and worker as plain processes: one cluster that runs work and asks for a token."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from cluster.try_autoscaling import free_ports
+
+pytestmark = [pytest.mark.ray, pytest.mark.soak]
+
+DOCKER = Path(__file__).parents[2] / "docker"
+DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
+SECONDS = 240
+# Where a task of one CPU runs: on the worker, for the head has none.
+WORK = """
+import ray
+ray.init(log_to_driver=False, logging_level="ERROR")
+
+@ray.remote(num_cpus=1)
+def here():
+    return ray.get_runtime_context().get_node_id()
+
+cpus = {n["NodeID"]: n["Resources"].get("CPU", 0) for n in ray.nodes() if n["Alive"]}
+print("cpus", sorted(cpus.values()), "at", cpus[ray.get(here.remote(), timeout=60)])
+"""
+
+
+class Nodes:
+    """A head and a worker in a folder, and on ports, of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port, self.dashboard, self.clients, *agents = free_ports(5)
+        self.agents = dict(zip(("head", "worker"), agents, strict=True))
+        token = folder / "token"
+        token.write_text("0123456789abcdef" * 3)
+        token.chmod(0o600)
+        own = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_"))}
+        self.environment = {
+            **own,
+            "HOME": str(folder),
+            "PATH": f"{Path(sys.executable).parent}:{own['PATH']}",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "RAY_HEAD": f"127.0.0.1:{self.port}",
+        }
+
+    def start(self, role: str) -> subprocess.Popen[bytes]:
+        """One node, by the script."""
+        places = {
+            "head": [f"--port={self.port}", f"--dashboard-port={self.dashboard}",
+                     "--dashboard-host=127.0.0.1",
+                     f"--ray-client-server-port={self.clients}", f"--temp-dir={self.folder}/r"],
+            "worker": ["--num-cpus=1"],
+        }  # fmt: skip
+        with (self.folder / f"{role}.log").open("wb") as log:
+            return subprocess.Popen(
+                [DOCKER / "ray.sh", role, "--node-ip-address=127.0.0.1", *places[role],
+                 f"--dashboard-agent-listen-port={self.agents[role]}"],
+                env=self.environment, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def run(self, *command: str, **variables: str) -> tuple[int, str]:
+        """Exit code and output of a client of theirs."""
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=120, cwd=self.folder,
+            env={**self.environment, "RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0",
+                 "RAY_ADDRESS": self.environment["RAY_HEAD"], **variables},
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def nodes() -> Iterator[Nodes]:
+    """Both, healthy."""
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="mt", dir="/tmp"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        nodes = Nodes(folder)
+        for role in ("head", "worker"):
+            process = nodes.start(role)
+            stack.callback(process.wait, 60)
+            stack.callback(os.killpg, process.pid, signal.SIGKILL)
+            wait_for_health(nodes, role, process)
+        yield nodes
+
+
+def wait_for_health(nodes: Nodes, role: str, process: subprocess.Popen[bytes]) -> None:
+    """By the question of the images' own health check, which sends no token."""
+    [path] = re.findall(r"http://127\.0\.0\.1:52365(/\S+?)'", DOCKERFILE)
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            urlopen(f"http://127.0.0.1:{nodes.agents[role]}{path}", timeout=5).close()
+            return
+        except OSError:
+            log = (nodes.folder / f"{role}.log").read_text()
+            assert process.poll() is None, log
+            assert time.monotonic() < deadline, log
+            time.sleep(0.5)
+
+
+def test_a_worker_joins_the_head_and_takes_its_work(nodes: Nodes) -> None:
+    code, said = nodes.run(sys.executable, "-c", WORK)
+    assert code == 0, said
+    assert "cpus [0, 1.0] at 1.0" in said
+    dashboard = {"RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{nodes.dashboard}"}
+    assert nodes.run("ray", "job", "list", **dashboard)[0] == 0
+    code, said = nodes.run("ray", "job", "list", **dashboard, RAY_AUTH_TOKEN="0" * 48)
+    assert code != 0
+    assert "token" in said

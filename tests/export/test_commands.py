@@ -1,0 +1,175 @@
+"""Export by its command, and its files read without this package as their own page says."""
+
+import json
+import re
+import stat
+import subprocess
+import sys
+import tarfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from click.testing import CliRunner
+from PIL import Image
+from torch import Tensor
+
+from mtcon_ray.cli.main import program
+from mtcon_ray.data.image_files import decode_image
+from mtcon_ray.evaluate import open_checkpoint
+from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.observer import Observer
+
+pytestmark = pytest.mark.photos
+
+SIZE, STORED = 24, 30
+SAVE = {
+    "pt2": 'embedding, labels = found["embedding"], found["labels"]',
+    "onnx": "labels = dict(zip([o.name[7:] for o in session.get_outputs()[1:]], labels))",
+}
+# Of a reader who has torchvision, and model.json beside the weights.
+WEIGHTS = """
+import json, safetensors.torch, torch, torchvision
+about = json.load(open("model.json"))["preprocessing"]
+weights = safetensors.torch.load_file("weights.safetensors")
+net = torchvision.models.resnet18()
+net.fc = torch.nn.Identity()
+names = [name for name in weights if name.startswith("encoder.net.")]
+net.load_state_dict({name.removeprefix("encoder.net."): weights[name] for name in names})
+stored, size = about["stored_size"], about["size"]
+x = image.convert("RGB").resize((stored, image.height), PIL.Image.Resampling.BILINEAR)
+x = x.resize((stored, stored), PIL.Image.Resampling.BILINEAR)
+x = torch.from_numpy(numpy.array(x)).permute(2, 0, 1)[None] / 255
+x = torch.nn.functional.interpolate(x, (size, size), mode="bilinear", antialias=True)
+x = torchvision.transforms.functional.normalize(x, about["mean"], about["std"])
+with torch.no_grad():
+    embedding, labels = net.eval()(x), {}
+"""
+
+
+def command(*words: str | Path) -> str:
+    result = CliRunner().invoke(program, [str(word) for word in words])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
+    """Holds a ResNet-18 trained for an epoch on 200 photographs of shoes."""
+    folder = tmp_path_factory.mktemp("work")
+    shoes = photos / "fashion_shoes"
+    lines = (shoes / "labels.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (folder / "labels.csv").write_text("".join(lines[:201]), encoding="utf-8")
+    data = {
+        "kind": "table", "csv": str(folder / "labels.csv"),
+        "images": str(shoes / "images.tar.gz"),
+        "tasks": ["category", "gender"], "held_out": ["brand"], "held_out_top_k": 3,
+    }  # fmt: skip
+    spec = {
+        "name": "shoes",
+        "data": data,
+        "views": {"size": SIZE},
+        "model": {"encoder": {"name": "resnet18"}},
+        "train": {"epochs": 1, "warmup_epochs": 0, "batch_size": 32},
+        "evaluate": {"bootstrap": 10},
+        "tracking": {"offline": True},
+    }
+    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
+    command("train", folder / "spec.yaml", "--root", folder / "root", "--name", "shoes-1")
+    return folder / "root"
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> list[Path]:
+    """A photograph as it is, and one so large that its JPEG is decoded at reduced size."""
+    folder = tmp_path_factory.mktemp("pictures")
+    with tarfile.open(photos / "fashion_shoes" / "images.tar.gz") as tar:
+        file = tar.extractfile("images/1541.jpg")
+        assert file is not None
+        data = file.read()
+    (folder / "small.jpg").write_bytes(data)
+    image = Image.open(BytesIO(data))
+    image.resize((8 * image.width, 8 * image.height)).save(folder / "large.jpg")
+    return [folder / "small.jpg", folder / "large.jpg"]
+
+
+def own_features(root: Path, picture: Path) -> tuple[Tensor, list[str]]:
+    """Of the trained network in this process, from the file, as it is evaluated; all labels."""
+    best = root / "runs" / "shoes-1" / "best.pt"
+    opened = open_checkpoint(best, root=root, observer=Observer())
+    stored = decode_image(picture.read_bytes(), STORED)[None]
+    features_1D = extract_features(
+        opened.network, stored, np.arange(1), opened.spec.views, batch_size=1,
+        device=torch.device("cpu"),
+    )  # fmt: skip
+    return features_1D, [*opened.dataset.tasks, *opened.dataset.held_out]
+
+
+def assert_same(found: np.ndarray, expected: Tensor) -> None:
+    largest = expected.abs().max().item()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * largest)
+
+
+def read(folder: Path, picture: Path, load: str, save: str) -> dict[str, np.ndarray]:
+    """By a process that cannot import this package; `load` stands behind the page's reading."""
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    _, opening = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    code = "\n".join(
+        [
+            'import sys; sys.modules["mtcon_ray"] = None',
+            opening.replace("photograph.jpg", str(picture)),
+            load,
+            save,
+            "numpy.savez(sys.argv[1], embedding=embedding, **labels)",
+        ]
+    )
+    found = picture.with_suffix(".npz")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, str(found)],
+        cwd=folder, env={"PATH": "", "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return dict(np.load(found))
+
+
+@pytest.mark.parametrize("kind", ["pt2", "onnx"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:onnxscript.*")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.onnx.*")
+def test_three_lines_give_a_photographs_features(
+    root: Path, tmp_path: Path, pictures: list[Path], kind: str
+) -> None:
+    """Those of the page, which stands beside the file."""
+    if kind == "onnx":
+        pytest.importorskip("onnxruntime")
+    told = command("export", "shoes-1", "--to", tmp_path / "out", "--format", kind, "--root", root)
+    assert f"README.md, model.json, model.{kind}, weights.safetensors" in told
+    lines = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    three = lines.split("```python\n")[1].split("```")[0]
+    assert three.count("\n") == 3
+    about = json.loads((tmp_path / "out" / "model.json").read_text(encoding="utf-8"))
+    for picture in pictures:
+        found = read(tmp_path / "out", picture, three, SAVE[kind])
+        expected, names = own_features(root, picture)
+        assert_same(found.pop("embedding"), expected)
+        assert list(found) == names == ["category", "gender", "brand"]
+        for name, values in found.items():
+            assert values.shape == (1, len(about["labels"][name]["classes"]))
+            assert values.sum() == pytest.approx(1)
+
+
+def test_the_weights_alone_fill_another_packages_network(
+    root: Path, tmp_path: Path, pictures: list[Path]
+) -> None:
+    """torchvision's, by their names; the preprocessing is model.json's. All may read the files."""
+    best = root / "runs" / "shoes-1" / "best.pt"
+    command("export", best, "--to", tmp_path / "out", "--root", root)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "out").iterdir()}
+    assert len(modes) == 4
+    assert len(set(modes.values())) == 1, modes
+    for picture in pictures:
+        found = read(tmp_path / "out", picture, "", WEIGHTS)
+        expected, _ = own_features(root, picture)
+        assert_same(found["embedding"], expected)

@@ -1,0 +1,55 @@
+"""A real `mlflow server` on loopback, which can be killed and started again."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from cluster.try_autoscaling import free_ports
+from mtcon_ray.errors import TrackingError
+from mtcon_ray.tracking.server import check_server, quiet_environment
+
+SECONDS = 300  # to start, or to drain, on a machine that is very busy
+
+
+class Server:
+    """`mlflow server` on loopback, which can be killed with all its processes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (self.port,) = free_ports(1)
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        store = f"--backend-store-uri=sqlite:///{self.root}/mlflow.db"
+        artifacts = f"--artifacts-destination={self.root}/server-artifacts"
+        place = [f"--port={self.port}", "--host=127.0.0.1", "--workers=1"]
+        with (self.root / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "mlflow", "server", store, artifacts, *place],
+                cwd=self.root,
+                env={
+                    **os.environ,
+                    **quiet_environment(),
+                    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+                },
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + SECONDS
+        while True:
+            try:
+                return check_server(self.uri)
+            except TrackingError:
+                assert time.monotonic() < deadline, (self.root / "server.log").read_text()
+                time.sleep(0.2)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None

@@ -111,6 +111,7 @@ def test_a_number_comes_with_its_machine(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.ray
 @pytest.mark.mlflow
+@pytest.mark.soak
 def test_scale_is_measured() -> None:
     table = scale.measure(marks=(3, 5), ui=False)
     for row in ("up to trial 5", "calls of MLflow's client per trial", "report, with importances"):
@@ -119,6 +120,7 @@ def test_scale_is_measured() -> None:
 
 @pytest.mark.ray
 @pytest.mark.mlflow
+@pytest.mark.soak
 def test_searches_are_compared_over_recorded_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = ("3 at random", "halving")
     monkeypatch.setattr(search, "SETTINGS", {name: search.SETTINGS[name] for name in kept})

@@ -67,6 +67,8 @@ ORDERED = "amcl-barlow"
 STEPS = 20
 GOLDEN = Path(__file__).with_name("golden")
 
+# Gradients grow as a learned temperature falls.
+RATES = {"mtcon-temperature": 0.01}
 pytestmark = pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
 
 
@@ -208,13 +210,15 @@ def test_temperature_divides_the_similarities(name: str, run: Run) -> None:
         torch.testing.assert_close(sharper(z_by_head, batch)[head], loss)
 
 
-def test_loss_falls_in_twenty_steps_on_one_batch(run: Run) -> None:
+def test_loss_falls_in_twenty_steps_on_one_batch(name: str, run: Run) -> None:
     """In each phase of training; its first steps are left out: a queue has to fill."""
     x_NCHW, batch = run._batches(0)
     losses = []
     for step in range(STEPS):
         torch.manual_seed(0)
-        done = update(run.learner, x_NCHW, batch, lr=0.05, step=step, num_steps=STEPS)
+        done = update(
+            run.learner, x_NCHW, batch, lr=RATES.get(name, 0.05), step=step, num_steps=STEPS
+        )
         losses.append(done.objective.item())
     starts = [ceil(share * STEPS) for share in run.learner.method.phases]
     for start, end in pairwise([0, *starts, STEPS]):

@@ -17,7 +17,7 @@ from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.spec import load_spec
 from mtcon_ray.sweep.driver import run_sweep
 
-pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
+pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.soak]
 
 SPEC: dict[str, Any] = {
     "version": 1,

@@ -16,6 +16,7 @@ from tests.data.conftest import TableFiles
 from tests.data.object_store import ObjectStore, object_store
 
 pytestmark = [
+    pytest.mark.soak,
     pytest.mark.ray,
     pytest.mark.mlflow,
     pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning"),

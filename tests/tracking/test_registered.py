@@ -72,6 +72,7 @@ def test_a_model_is_registered_beside_its_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.soak
 def test_a_sweeps_best_is_had_back_from_a_server(
     root: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,10 +57,8 @@ class Sender:
         self._in_doubt = False  # after a failure nobody knows what has arrived
         self._failed: set[str] = set()
         self._delay = 0.0
-        self._saved, self._moved = (
-            time.monotonic(),
-            False,
-        )  # when the cursors were, and whether they moved since
+        self._saved = time.monotonic()
+        self._moved = False  # whether a cursor has moved since they were saved
         self._next_late = 0.0  # when artifacts put off are tried again, monotonic seconds
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -187,7 +185,8 @@ class Sender:
 
     def _save_cursors(self) -> None:
         self._cursors.save()
-        self._saved, self._moved = time.monotonic(), False
+        self._saved = time.monotonic()
+        self._moved = False
 
     def _send(self, runs: "Runs", name: str, events: list[Event]) -> None:
         try:

@@ -1,10 +1,12 @@
 """A user with an empty home folder, and a cluster of their own to submit jobs to."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +29,9 @@ def head(home: dict[str, str]) -> Iterator[str]:
     """Address of the dashboard of a head with two CPUs; started after a local sweep was."""
     # The agent, too, which takes the jobs: another Ray of this machine has its usual port.
     port, dashboard, agent = free_ports(3)
+    # A job's driver asks the cluster that was started last below this folder, which is to be ours.
+    # The path is short, for sockets lie in it.
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> str:
@@ -35,7 +40,7 @@ def head(home: dict[str, str]) -> Iterator[str]:
             subprocess.Popen(
                 ["ray", "start", "--head", "--block", "--num-cpus", "2", "--port", str(port),
                  "--dashboard-port", str(dashboard), "--dashboard-agent-listen-port", str(agent),
-                 "--disable-usage-stats"],
+                 "--temp-dir", str(folder), "--disable-usage-stats"],
                 env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
@@ -54,3 +59,4 @@ def head(home: dict[str, str]) -> Iterator[str]:
         # Asked kindly it takes half a minute, waiting for agents that wait for it.
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(60)
+    shutil.rmtree(folder, ignore_errors=True)

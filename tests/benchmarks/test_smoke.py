@@ -33,6 +33,7 @@ TINY_JOB = (
 
 @pytest.mark.ray
 @pytest.mark.mlflow
+@pytest.mark.soak
 def test_idle_trials_are_timed() -> None:
     ours, function = idle_trial.measure_sweep(3), idle_trial.measure_functions(3)
     for clock in (ours, function):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -37,9 +38,9 @@ class Probes:
         self.seconds: list[float] = []
         self._validate = protocol.validate
 
-    def __call__(self, *args: object, **options: object) -> dict[str, float]:
+    def __call__(self, *args: Any, **options: Any) -> dict[str, float]:
         begin = perf_counter()
-        values = self._validate(*args, **options)  # type: ignore[arg-type]
+        values = self._validate(*args, **options)
         self.seconds.append(perf_counter() - begin)
         return values
 

@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -61,7 +61,7 @@ class CurveRun(idle_trial.IdleRun):
 class CurveTrial(WarmTrial):
     """The project's trial with nothing to train."""
 
-    def _train(self, work: Assignment, dataset: Dataset) -> Iterator[dict[str, Any]]:  # type: ignore[override]
+    def _train(self, work: Assignment, dataset: Dataset) -> Generator[dict[str, Any], None, None]:
         device = trial_device(work.spec.resources.gpus)
         return reports(work, dataset, device=device, make_run=CurveRun)
 

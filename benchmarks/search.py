@@ -7,7 +7,7 @@ of training: equal settings give bit-equal trainings, and one is trained again t
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
@@ -104,7 +104,7 @@ class RecordedRun(idle_trial.IdleRun):
 class RecordedTrial(WarmTrial):
     """The project's trial, its trainings recorded."""
 
-    def _train(self, work: Assignment, dataset: Dataset) -> Iterator[dict[str, Any]]:  # type: ignore[override]
+    def _train(self, work: Assignment, dataset: Dataset) -> Generator[dict[str, Any], None, None]:
         curves = json.loads((work.root / "curves.json").read_text())
         make = partial(RecordedRun, curves)
         device = trial_device(work.spec.resources.gpus)

@@ -11,6 +11,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -140,8 +141,8 @@ def _save(model: ExportedModel, path: Path, format: Format) -> None:
 
 def _check_onnx() -> None:
     try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
+        for package in ("onnx", "onnxscript"):
+            import_module(package)
     except ImportError as error:
         raise UserError(
             f"--format onnx must have the package {error.name}, got none; install "

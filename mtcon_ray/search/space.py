@@ -78,6 +78,8 @@ Point = dict[str, Any]
 
 def grid_points(space: Space) -> list[Point]:
     """Every combination of listed values; the last dimension turns fastest."""
-    values = [d.values for d in space.values()]
-    assert all(v is not None for v in values), "checked by SearchSpec"
-    return [dict(zip(space, combination, strict=True)) for combination in product(*values)]  # type: ignore[arg-type]
+    values = []
+    for dimension in space.values():
+        assert dimension.values is not None, "checked by SearchSpec"
+        values.append(dimension.values)
+    return [dict(zip(space, combination, strict=True)) for combination in product(*values)]

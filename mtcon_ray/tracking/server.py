@@ -11,6 +11,7 @@ import shlex
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -93,7 +94,7 @@ def import_quietly() -> None:
     """Import mlflow once: no usage reports, no chatter below warnings."""
     for name, value in quiet_environment().items():
         os.environ.setdefault(name, value)
-    import mlflow  # noqa: F401
+    import_module("mlflow")
 
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow").setLevel(logging.WARNING)

@@ -136,5 +136,7 @@ def test_a_large_loss_is_measured() -> None:
 
 def test_probes_are_weighed_against_training() -> None:
     tiny = idle_trial.sweep_spec(1)
-    table = cadence.measure({"tiny": with_values(tiny, {"train.batch_size": 16})}, rounds=1)
+    # In bfloat16 torch's gradient of a convolution down to one pixel holds memory never written.
+    changed = with_values(tiny, {"train.batch_size": 16, "train.precision": "float32"})
+    table = cadence.measure({"tiny": changed}, rounds=1)
     assert "| tiny |" in table

@@ -5,6 +5,7 @@ lie on the CPU, so that choosing rows never waits for the device.
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,30 +14,37 @@ from mtcon_ray.data.transfer import send
 
 GRAY = (0.2989, 0.587, 0.114)
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
+NO_JITTER = (1.0, 1.0, 1.0, 0.0)  # factors and shift that leave an image as it is
 
 
-def crop(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int) -> Tensor:
+def crop(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int, order_R: Tensor) -> Tensor:
     """Crops resized with antialiasing, float32 [R, 3, size, size] in [0, 1]; R a multiple of B.
 
-    images is uint8 [B, S, S, 3]. On a CPU in 8 bits, as Pillow does it: there torch's kernel for
-    bytes is several times as fast as anything in floating point.
+    images is uint8 [B, S, S, 3]; row order_R[i] is the i-th of the result. On a CPU in 8 bits, as
+    Pillow does it: there torch's kernel for bytes is several times as fast as anything in
+    floating point.
     """
     B, S = images.shape[:2]
     assert images.shape[1:] == (S, S, 3), images.shape
     assert len(box_R4) % B == 0, (box_R4.shape, B)
-    by_device = crop_in_bytes if images.device.type == "cpu" else crop_by_products
-    return by_device(images, box_R4, flip_R, size)
+    if images.device.type == "cpu":
+        return crop_in_bytes(images, box_R4, flip_R, size, order_R)
+    x_RCHW = crop_by_products(images, box_R4, flip_R, size)
+    return x_RCHW.index_select(0, send(order_R, images.device))
 
 
-def crop_in_bytes(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int) -> Tensor:
+def crop_in_bytes(
+    images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int, order_R: Tensor
+) -> Tensor:
     """`crop`, row by row, each rounded to 8 bits."""
     B, S = images.shape[:2]
     R = len(box_R4)
-    top_R, left_R, height_R, width_R = box_R4.unbind(1)
+    top_R, left_R, height_R, width_R = box_R4[order_R].unbind(1)
+    flip_R = flip_R[order_R]
     # Cheaper than to mirror the crops: from the mirrored image, at the mirrored place.
     sources = torch.stack([images, images.flip(2)])
     left_R = torch.where(flip_R, S - left_R - width_R, left_R)
-    image_R = flip_R * B + torch.arange(R) // (R // B)
+    image_R = flip_R * B + order_R // (R // B)
     start_R = ((image_R * S + top_R) * S + left_R) * 3
     cuts = zip(start_R.tolist(), height_R.tolist(), width_R.tolist(), strict=True)
     x_RHWC = images.new_empty(R, size, size, 3)
@@ -85,27 +93,60 @@ def resampling(
     return weight_RWS.div_(weight_RWS.sum(dim=2, keepdim=True))
 
 
-def jitter_(x_RCHW: Tensor, order_R4: Tensor, factor_R4: Tensor) -> None:
+class Turns(NamedTuple):
+    """Rows in the order in which `jitter_` takes them, and how many have the hue as their k-th."""
+
+    order_R: Tensor
+    num_by_turn: tuple[int, int, int, int]
+
+
+def jitter_turns(order_R4: Tensor, factor_R4: Tensor) -> Turns:
+    """Rows whose hue comes last are the first, those without any jitter the last."""
+    turn_R = (order_R4 == HUE).int().argmax(dim=1)
+    key_R = torch.where((factor_R4 == factor_R4.new_tensor(NO_JITTER)).all(dim=1), -1, turn_R)
+    first, second, third, fourth = (key_R == torch.arange(4)[:, None]).sum(dim=1).tolist()
+    return Turns(key_R.argsort(descending=True, stable=True), (first, second, third, fourth))
+
+
+def jitter_(x_RCHW: Tensor, order_R4: Tensor, factor_R4: Tensor, turns: Turns) -> None:
     """Brightness, contrast, saturation and hue, in each row's order, in place.
 
-    The first three are f * x + (1 - f) * y clamped to [0, 1], y being black, the mean gray and
-    the gray image, so one expression serves every row, whichever is its turn.
+    The rows are in the order of `turns`, and so neighbours who take a step together: up to three
+    of the other operations before the hue, the hue, up to three afterwards.
     """
     x_RCP = x_RCHW.flatten(2)
-    for operation_R, factor_R in zip(
-        order_R4.unbind(1), factor_R4.gather(1, order_R4).unbind(1), strict=True
-    ):
-        rest_R = torch.where(operation_R == HUE, 0.0, 1 - factor_R)
-        to_gray_R = torch.where(operation_R == SATURATION, rest_R, 0.0)
-        to_mean_R = torch.where(operation_R == CONTRAST, rest_R, 0.0)
-        amounts = torch.stack([1 - rest_R, to_gray_R, to_mean_R])[:, :, None]
-        keep_R1, to_gray_R1, to_mean_R1 = send(amounts, x_RCP.device).unbind(0)
-        gray_RP = _gray(x_RCP)
-        mean_R1 = gray_RP.mean(dim=1, keepdim=True)
-        gray_RP.mul_(to_gray_R1).add_(to_mean_R1 * mean_R1)
-        torch.addcmul(gray_RP[:, None], x_RCP, keep_R1[:, None], out=x_RCP).clamp_(0, 1)
-        turned_R = torch.where(operation_R == HUE, factor_R, 0.0)
-        apply_(x_RCP, turned_R, _shift_hue)
+    factor_by_turn_R4 = factor_R4.gather(1, order_R4)
+    first, second, third, fourth = turns.num_by_turn
+    num_jittered = sum(turns.num_by_turn)
+
+    def blend(start: int, stop: int, turn: int) -> None:
+        if start < stop:
+            rows = slice(start, stop)
+            _blend_(x_RCP[rows], order_R4[rows, turn], factor_by_turn_R4[rows, turn])
+
+    for turn, stop in enumerate((fourth + third + second, fourth + third, fourth)):
+        blend(0, stop, turn)
+    shift_R = factor_R4[:num_jittered, HUE]
+    if shift_R.any():
+        _shift_hue_(x_RCP[:num_jittered], send(shift_R, x_RCP.device))
+    for turn, start in enumerate((num_jittered - first, fourth + third, fourth), start=1):
+        blend(start, num_jittered, turn)
+
+
+def _blend_(x_RCP: Tensor, operation_R: Tensor, factor_R: Tensor) -> None:
+    """f * x + (1 - f) * y clamped to [0, 1], y being black, the mean gray or the gray image.
+
+    One expression serves every row, whichever operation is its turn.
+    """
+    rest_R = 1 - factor_R
+    to_gray_R = torch.where(operation_R == SATURATION, rest_R, 0.0)
+    to_mean_R = torch.where(operation_R == CONTRAST, rest_R, 0.0)
+    amounts = torch.stack([factor_R, to_gray_R, to_mean_R])[:, :, None]
+    keep_R1, to_gray_R1, to_mean_R1 = send(amounts, x_RCP.device).unbind(0)
+    gray_RP = _gray(x_RCP)
+    mean_R1 = gray_RP.mean(dim=1, keepdim=True)
+    torch.addcmul(to_mean_R1 * mean_R1, gray_RP, to_gray_R1, out=gray_RP)
+    torch.addcmul(gray_RP[:, None], x_RCP, keep_R1[:, None], out=x_RCP).clamp_(0, 1)
 
 
 def apply_(x_RC: Tensor, amount_R: Tensor, operation: Callable[[Tensor, Tensor], Tensor]) -> None:
@@ -129,7 +170,7 @@ def grayscale(x_RC: Tensor, _: Tensor) -> Tensor:
     return _gray(x_RC)[:, None].expand_as(x_RC)
 
 
-def _shift_hue(x_RCP: Tensor, turns_R: Tensor) -> Tensor:
+def _shift_hue_(x_RCP: Tensor, shift_R: Tensor) -> None:
     """Hue shifted by a share of the circle, through HSV, the circle being six sectors long."""
     red, green, blue = x_RCP.unbind(1)
     top = torch.maximum(red.maximum(green), blue)
@@ -139,9 +180,8 @@ def _shift_hue(x_RCP: Tensor, turns_R: Tensor) -> Tensor:
     chroma = top.sub_(bottom)
     in_green, in_blue = (blue - red).add_(chroma, alpha=2), (red - green).add_(chroma, alpha=4)
     sector = (green - blue).lerp_(in_green.lerp_(in_blue, below_green), below_red)
-    hue = sector.div_(chroma.clamp(min=1e-12)).add_(6 * turns_R[:, None])
+    hue = sector.div_(chroma.clamp(min=1e-12)).add_(6 * shift_R[:, None])
     hue.sub_((hue / 6).floor_(), alpha=6)
-    out_RCP = torch.empty_like(x_RCP)
     # A channel's share of the chroma is a trapezoid over the circle.
     for channel, share in enumerate(
         (
@@ -150,8 +190,7 @@ def _shift_hue(x_RCP: Tensor, turns_R: Tensor) -> Tensor:
             hue.sub_(4).abs_().neg_().add_(2),
         )
     ):
-        torch.addcmul(bottom, share.clamp_(0, 1), chroma, out=out_RCP[:, channel])
-    return out_RCP
+        torch.addcmul(bottom, share.clamp_(0, 1), chroma, out=x_RCP[:, channel])
 
 
 def blur(x_RCHW: Tensor, sigma_R: Tensor) -> Tensor:
@@ -170,8 +209,18 @@ def blur(x_RCHW: Tensor, sigma_R: Tensor) -> Tensor:
     return matrix_RSS[:, None] @ blurred_RPW.view_as(x_RCHW)
 
 
-def normalise_(x_RCHW: Tensor, mean_C: Sequence[float], std_C: Sequence[float]) -> Tensor:
-    """Views in channels_last, less the mean and over the deviation; x is spoilt."""
+def normalise_(
+    x_RCHW: Tensor, mean_C: Sequence[float], std_C: Sequence[float], order_R: Tensor | None = None
+) -> Tensor:
+    """Views in channels_last, less the mean and over the deviation; x is spoilt.
+
+    With an order, row order_R[i] of the result is the i-th of x.
+    """
     moments = torch.tensor([mean_C, std_C], dtype=x_RCHW.dtype)
     mean, std = send(moments, x_RCHW.device).view(2, 1, 3, 1, 1)
-    return x_RCHW.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
+    x_RCHW.sub_(mean).div_(std)
+    if order_R is None:
+        return x_RCHW.contiguous(memory_format=torch.channels_last)
+    place_R = send(order_R.argsort(), x_RCHW.device)
+    # Sorts and changes the layout at once.
+    return x_RCHW.permute(0, 2, 3, 1).index_select(0, place_R).permute(0, 3, 1, 2)

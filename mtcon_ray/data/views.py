@@ -15,12 +15,14 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from mtcon_ray.data.augmentations import (
+    NO_JITTER,
     apply_,
     blur,
     crop,
     crop_by_products,
     grayscale,
     jitter_,
+    jitter_turns,
     normalise_,
 )
 from mtcon_ray.registry import Spec
@@ -102,7 +104,7 @@ def draw_parameters(
         return torch.rand(*shape, generator=generator, dtype=torch.float64)
 
     box_R4 = _draw_boxes(uniform(4, num_rows, CROP_TRIES), source_size, spec)
-    none_4 = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64)
+    none_4 = torch.tensor(NO_JITTER, dtype=torch.float64)
     reach_4 = none_4.new_tensor([spec.brightness, spec.contrast, spec.saturation, spec.hue])
     jitter_R1 = uniform(num_rows, 1) < spec.jitter
     deviation_R4 = reach_4 * (2 * uniform(num_rows, 4) - 1)
@@ -150,12 +152,14 @@ def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> T
 
     images is uint8 [B, S, S, 3]; row b * V + v of the parameters makes view v of item b.
     """
+    turns = jitter_turns(parameters.order_R4, parameters.factor_R4)
+    sorted_ = parameters.rows(turns.order_R)
     with torch.autocast(images.device.type, enabled=False):
-        x_RCHW = crop(images, parameters.box_R4, parameters.flip_R, spec.size)
-        jitter_(x_RCHW, parameters.order_R4, parameters.factor_R4)
-        apply_(x_RCHW, parameters.grayscale_R, grayscale)
-        apply_(x_RCHW, parameters.blur_R, blur)
-        return normalise_(x_RCHW, spec.mean, spec.std)
+        x_RCHW = crop(images, parameters.box_R4, parameters.flip_R, spec.size, turns.order_R)
+        jitter_(x_RCHW, sorted_.order_R4, sorted_.factor_R4, turns)
+        apply_(x_RCHW, sorted_.grayscale_R, grayscale)
+        apply_(x_RCHW, sorted_.blur_R, blur)
+        return normalise_(x_RCHW, spec.mean, spec.std, turns.order_R)
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from jinja2 import Environment, StrictUndefined
 from mtcon_ray import places
 from mtcon_ray.metrics import slug
 from mtcon_ray.report import page
-from mtcon_ray.report.figures import course_figure, epochs_figure, importance_figure
+from mtcon_ray.report.figures import course_figure, courses, epochs_figure, importance_figure
 from mtcon_ray.report.parameters import parameter_figure
 from mtcon_ray.report.standing import probe_values
 from mtcon_ray.report.text import commands, label_title, score_word
@@ -77,12 +77,13 @@ def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn
             f"Mean validation {word} of every trial by epoch, the winner on top.",
             epochs_figure(results),
         )
-    if results.winner is not None:
+    shown = courses(winner, results.spec.data.tasks) if (winner := results.winner) else {}
+    if winner is not None and shown:
         yield Drawn(
             "winner.png",
-            f"The winner's course, {results.winner.name}",
+            f"The winner's course, {winner.name}",
             "Per task and epoch. A weight is the factor in front of a task's loss as applied.",
-            course_figure(results.winner, results.spec.data.tasks),
+            course_figure(shown),
         )
     if len(importances) > 1:
         yield Drawn(

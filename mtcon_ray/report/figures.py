@@ -13,6 +13,7 @@ from mtcon_ray.report.text import score_word
 from mtcon_ray.results import SweepResults, TrialResult
 
 Points = list[tuple[int, float]]
+Courses = dict[str, tuple[dict[str, Points], str]]
 
 CURVES: dict[str, dict[str, Any]] = {
     "full budget": {"color": drawing.SKY, "linewidth": 1.3},
@@ -53,9 +54,8 @@ def epochs_figure(results: SweepResults) -> bytes:
         return drawing.png(figure)
 
 
-def course_figure(trial: TrialResult, tasks: tuple[str, ...]) -> bytes:
-    """What was recorded per epoch and task: accuracy, loss and, where learned, sigma and weight."""
-    shown = _courses(trial, tasks)
+def course_figure(shown: Courses) -> bytes:
+    """A panel for each of a trial's courses, of which there is one at least."""
     names = list(dict.fromkeys(name for lines, _ in shown.values() for name in lines))
     looks = {name: drawing.SERIES[i % len(drawing.SERIES)] for i, name in enumerate(names)}
     with drawing.styled():
@@ -97,10 +97,11 @@ def series(trial: TrialResult, name: str) -> Points:
     return [(epoch, value) for epoch, value in found if math.isfinite(value)]
 
 
-def _courses(
-    trial: TrialResult, tasks: tuple[str, ...]
-) -> dict[str, tuple[dict[str, Points], str]]:
-    """Title of each panel that has something to show to its lines and its unit."""
+def courses(trial: TrialResult, tasks: tuple[str, ...]) -> Courses:
+    """Title to lines and unit of what was recorded per epoch and task, without empty ones.
+
+    Accuracy, loss and, where learned, sigma and weight.
+    """
 
     def of_tasks(name: Callable[[str], str]) -> dict[str, Points]:
         return {task: series(trial, name(metrics.slug(task))) for task in tasks}
@@ -111,7 +112,7 @@ def _courses(
     losses = of_tasks(metrics.loss)
     if not any(losses.values()):
         losses = {"all tasks": series(trial, metrics.LOSS)}
-    courses = {
+    found = {
         "validation accuracy": (of_kind("classes"), "accuracy (fraction)"),
         "validation mAP": (of_kind("set"), "mAP (fraction)"),
         "validation R²": (of_kind("number"), "R² (fraction)"),
@@ -121,7 +122,7 @@ def _courses(
     }
     return {
         title: ({name: points for name, points in lines.items() if points}, unit)
-        for title, (lines, unit) in courses.items()
+        for title, (lines, unit) in found.items()
         if any(lines.values())
     }
 

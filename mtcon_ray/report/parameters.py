@@ -52,10 +52,10 @@ def parameter_figure(results: SweepResults, path: str) -> bytes:
     xs = _abreast([names.index(value_text(v)) for v in values]) if names else [*map(float, values)]
     standings = _standings(results, trials)
     points = [Point(*point) for point in zip(xs, trials, standings, strict=True)]
-    readings = _readings(results.spec)
+    shown = readings(results.spec, trials)
     with drawing.styled():
-        figure, grid = drawing.panels(len(readings), height=2.75)
-        for axes, (title, reading) in zip(grid, readings.items(), strict=True):
+        figure, grid = drawing.panels(len(shown), height=2.75)
+        for axes, (title, reading) in zip(grid, shown.items(), strict=True):
             axes.set_title(drawing.shortened(title, 22), loc="left")
             axes.set_ylabel(_unit(results.spec, title))
             axes.margins(x=0.07)
@@ -64,7 +64,7 @@ def parameter_figure(results: SweepResults, path: str) -> bytes:
             if not names and len(results.spec.search.space) == 1:
                 _join_means(axes, points, reading)
             _set_axis(axes, scale, names, xs)
-        _note_epochs(grid[0], points, next(iter(readings.values())))
+        _note_epochs(grid[0], points, next(iter(shown.values())))
         present = [standing for standing in LOOKS if standing in standings]
         handles = [Line2D([], [], linestyle="", label=s, **LOOKS[s]) for s in present]
         figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
@@ -93,7 +93,8 @@ def _unit(spec: RunSpec, title: str) -> str:
     return f"{word} (fraction)"
 
 
-def _readings(spec: RunSpec) -> dict[str, Reading]:
+def readings(spec: RunSpec, trials: Sequence[TrialResult]) -> dict[str, Reading]:
+    """By panel: the mean over tasks, and each task of which a trial has a score."""
     tasks = spec.data.tasks
 
     def mean(trial: TrialResult) -> tuple[float, float]:
@@ -107,8 +108,9 @@ def _readings(spec: RunSpec) -> dict[str, Reading]:
 
         return reading
 
-    each = {task: of(task) for task in tasks}
-    return {"mean over tasks": mean, **each} if len(tasks) > 1 else each
+    read = {task: of(task) for task in tasks}
+    each = {k: of_k for k, of_k in read.items() if any(math.isfinite(of_k(t)[0]) for t in trials)}
+    return each if each and len(tasks) == 1 else {"mean over tasks": mean, **each}
 
 
 def _draw_points(axes: Axes, points: Sequence[Point], reading: Reading) -> None:

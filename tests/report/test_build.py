@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import matplotlib
 import pytest
 
 from mtcon_ray import metrics
+from mtcon_ray.report import drawing
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import parse_spec
@@ -109,6 +111,27 @@ def test_same_results_give_the_same_page(sweep: MakeSweep) -> None:
     """No clock and no random number: a page changes only where the sweep did."""
     results = sweep()
     assert built(results).source == built(results).source
+
+
+@pytest.mark.parametrize("tasks", [["kind"], ["category", "gender", "colour"]])
+def test_a_winner_that_has_its_objective_alone_has_a_report(
+    sweep: MakeSweep, tasks: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was recorded is shown: no panel without points or lines, no table without rows."""
+    panels = Mock(wraps=drawing.panels)
+    monkeypatch.setattr(drawing, "panels", panels)
+    results = sweep(tasks=tasks)
+    trials = tuple(
+        dataclasses.replace(
+            t, reports=tuple((e, {metrics.OBJECTIVE: v[metrics.OBJECTIVE]}) for e, v in t.reports)
+        )
+        for t in results.trials
+    )
+    page = built(dataclasses.replace(results, trials=trials))
+    assert "won with a mean validation accuracy of" in page.text
+    assert "course" not in page.text
+    assert "Test and held-out" not in page.text
+    assert [call.args for call in panels.call_args_list] == [(1,), (1,)]
 
 
 def test_rebuilt_report_drops_figures_that_are_no_longer_true(sweep: MakeSweep) -> None:

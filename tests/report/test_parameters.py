@@ -1,9 +1,13 @@
-"""How a searched parameter's axis is chosen."""
+"""How a searched parameter's axis is chosen, and which panels its figure has."""
+
+import dataclasses
 
 import pytest
 
-from mtcon_ray.report.parameters import axis_scale
+from mtcon_ray import metrics
+from mtcon_ray.report.parameters import axis_scale, readings
 from mtcon_ray.search.space import Dimension, Value
+from tests.report.conftest import MakeSweep
 
 
 @pytest.mark.parametrize(
@@ -27,3 +31,16 @@ def test_scale_follows_the_dimension_or_its_values(
 ) -> None:
     """Log where the range is, or where listed values are evenly spaced in the logarithm."""
     assert axis_scale(Dimension.model_validate({kind: values}), values) == scale
+
+
+@pytest.mark.parametrize("tasks", [["kind"], ["kind", "colour"]])
+def test_a_task_has_a_panel_where_a_trial_has_its_score(sweep: MakeSweep, tasks: list[str]) -> None:
+    """One task is its own mean; without any task's score the mean stands alone."""
+    results = sweep(tasks=tasks)
+    both = ["mean over tasks", *tasks]
+    assert [*readings(results.spec, results.trials)] == (tasks if len(tasks) == 1 else both)
+    alone = [
+        dataclasses.replace(t, reports=((t.last_epoch, {metrics.OBJECTIVE: 0.5}),))
+        for t in results.trials
+    ]
+    assert [*readings(results.spec, alone)] == ["mean over tasks"]

@@ -22,6 +22,7 @@ from mtcon_ray.places import (
 
 if TYPE_CHECKING:
     from mtcon_ray.results import SweepResults
+    from mtcon_ray.tracking.registered import TrackedRun
 
 
 @click.command()
@@ -58,8 +59,7 @@ def export(
 
     where = choose_root(root)
     path, title, sweep = _checkpoint(where, model)
-    if register and sweep is None:
-        raise SweepError(f"--register must go with a sweep's name, got {model!r}")
+    run = _run_of(register, model, where, sweep) if register is not None else None
     with Console(Terminal.of(), quiet=session.quiet) as console:
         export_checkpoint(
             path,
@@ -71,9 +71,10 @@ def export(
             observer=console,
         )
     say(f"{to}: {', '.join(sorted(entry.name for entry in to.iterdir()))}")
-    if register and sweep is not None:
-        version = _register(to, register, where, sweep)
-        say(f"registered: models:/{register}/{version}")
+    if register is not None and run is not None:
+        from mtcon_ray.tracking.registered import register_model
+
+        say(f"registered: models:/{register}/{register_model(to, register, run)}")
 
 
 @click.command()
@@ -159,15 +160,18 @@ def _checkpoint(root: Path, model: str) -> tuple[Path, str, "SweepResults | None
     return checkpoint_folder(folder, results.winner.name) / "best.pt", folder.name, results
 
 
-def _register(files: Path, name: str, root: Path, sweep: "SweepResults") -> str:
-    from mtcon_ray.tracking.registered import register_model
+def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> "TrackedRun":
+    """The winner's run, asked for before anything is written."""
+    from mtcon_ray.tracking.registered import find_run
     from mtcon_ray.tracking.server import tracking_uri
 
+    if sweep is None:
+        raise SweepError(f"--register must go with a sweep's name, got {model!r}")
     assert sweep.winner is not None
     tracking = sweep.spec.tracking
     uri = tracking_uri(tracking.uri, os.environ.get("MLFLOW_TRACKING_URI"), root)
-    return register_model(
-        files, name, uri=uri, experiment=tracking.experiment, sweep=sweep.name,
+    return find_run(
+        register, uri=uri, experiment=tracking.experiment, sweep=sweep.name,
         trial=sweep.winner.name,
     )  # fmt: skip
 

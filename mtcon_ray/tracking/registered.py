@@ -4,34 +4,66 @@ Its files are registered as they are: MLflow's flavour for torch would trace the
 with shapes of its own choosing, and its general one would pickle it.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from mtcon_ray.errors import TrackingError
-from mtcon_ray.tracking.server import open_client
+from mtcon_ray.errors import TrackingError, UserError
+from mtcon_ray.tracking.server import check_server, first_line, open_client
 
 
-def register_model(
-    files: Path, name: str, *, uri: str, experiment: str, sweep: str, trial: str
-) -> str:
-    """The new version's number. The files become artifacts of the trial's run.
+@dataclass(frozen=True)
+class TrackedRun:
+    """The run of a sweep's trial on a server that takes models."""
 
-    Raises TrackingError where that run is not there or the server takes no model.
+    uri: str
+    run_id: str
+    artifact_uri: str
+    sweep: str
+    trial: str
+
+
+def find_run(name: str, *, uri: str, experiment: str, sweep: str, trial: str) -> TrackedRun:
+    """The run whose model is to be registered by that name; asks only.
+
+    Raises TrackingError where nobody answers, the run is not there or the server takes no model,
+    UserError for a name that it refuses.
     """
+    check_server(uri, way_out="or leave out --register")
     client = open_client(uri)
     from mlflow.exceptions import MlflowException
 
     try:
-        found = client.get_experiment_by_name(experiment)
-        chosen = f"tags.`mtcon.sweep` = '{sweep}' and tags.`mtcon.trial` = '{trial}'"
-        runs = client.search_runs([found.experiment_id], chosen, max_results=1) if found else []
-        if not runs:
-            raise TrackingError(
-                f"the tracking server must hold the run of {sweep}/{trial} to register its model, "
-                f"got none in experiment {experiment!r}; `mtcon-ray track-sync {sweep}` sends it"
-            )
-        run_id, place = runs[0].info.run_id, f"export/{uuid4().hex[:8]}"
-        client.log_artifacts(run_id, str(files), place)
+        client.get_registered_model(name)
+    except MlflowException as error:
+        if error.error_code == "INVALID_PARAMETER_VALUE":
+            raise UserError(
+                f"--register must be a name that MLflow takes, got {name!r}: {first_line(error)}"
+            ) from None
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise TrackingError(f"the tracking server must take models, got: {error}") from error
+    found = client.get_experiment_by_name(experiment)
+    chosen = f"tags.`mtcon.sweep` = '{sweep}' and tags.`mtcon.trial` = '{trial}'"
+    runs = client.search_runs([found.experiment_id], chosen, max_results=1) if found else []
+    if not runs:
+        raise TrackingError(
+            f"the tracking server must hold the run of {sweep}/{trial} to register its model, "
+            f"got none in experiment {experiment!r}; `mtcon-ray track-sync {sweep}` sends it"
+        )
+    return TrackedRun(uri, runs[0].info.run_id, runs[0].info.artifact_uri, sweep, trial)
+
+
+def register_model(files: Path, name: str, run: TrackedRun) -> str:
+    """The new version's number. The files become artifacts of the run.
+
+    Raises TrackingError where the server takes them no more.
+    """
+    client = open_client(run.uri)
+    from mlflow.exceptions import MlflowException
+
+    try:
+        place = f"export/{uuid4().hex[:8]}"
+        client.log_artifacts(run.run_id, str(files), place)
         try:
             client.create_registered_model(name)
         except MlflowException as error:
@@ -39,9 +71,9 @@ def register_model(
                 raise
         version = client.create_model_version(
             name,
-            f"{runs[0].info.artifact_uri}/{place}",
-            run_id,
-            tags={"mtcon.sweep": sweep, "mtcon.trial": trial},
+            f"{run.artifact_uri}/{place}",
+            run.run_id,
+            tags={"mtcon.sweep": run.sweep, "mtcon.trial": run.trial},
             description=(files / "README.md").read_text(encoding="utf-8"),
         )
     except MlflowException as error:

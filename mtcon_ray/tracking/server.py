@@ -25,6 +25,11 @@ SERVERS = ("http", "https")
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 SECRET_WORDS = r"(?i:password|passwd|pwd|token|secret|api[-_]?key|access[-_]?key|credentials?)"
 
+SPOOL = (
+    "unset tracking.uri and MLFLOW_TRACKING_URI, or set tracking.offline: true and send the runs "
+    "later with `mtcon-ray track-sync`"
+)
+
 
 class RefusedError(Exception):
     """The server answers and will never take this."""
@@ -115,7 +120,7 @@ def open_client(uri: str) -> "MlflowClient":
         return MlflowClient(uri)
 
 
-def check_server(uri: str, timeout: float = 10) -> None:
+def check_server(uri: str, timeout: float = 10, *, way_out: str = SPOOL) -> None:
     """Ask the server one question. Raises TrackingError without an answer in time (seconds)."""
     errors: list[Exception] = []
 
@@ -138,9 +143,7 @@ def check_server(uri: str, timeout: float = 10) -> None:
         return
     reason = _reason(errors[0]) if errors else f"no answer in {timeout:g} s"
     raise TrackingError(
-        f"the tracking server at {masked(uri)} must answer, got: {reason}; start it, unset "
-        "tracking.uri and MLFLOW_TRACKING_URI, or set tracking.offline: true and send the runs "
-        "later with `mtcon-ray track-sync`"
+        f"the tracking server at {masked(uri)} must answer, got: {reason}; start it, {way_out}"
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from cluster.try_autoscaling import free_ports
 from mtcon_ray.cli.main import program
 from mtcon_ray.cli.standings import accuracies
 from mtcon_ray.lock import driver_lock
@@ -174,3 +175,24 @@ def test_a_set_and_a_number_stand_with_their_own_scores() -> None:
         ["test", "shape", "5", "0.700"],
         ["held", "out", "size", "-", "R²", "-0.250"],
     ]
+
+
+@pytest.mark.mlflow
+def test_what_cannot_be_registered_is_not_exported(
+    invoke: Invoke, sweep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The registry is asked before a probe is fitted: for a server, for the winner's run."""
+    to = sweep / "exported"
+
+    def told() -> str:
+        result = invoke("export", "tiny-1", "--to", to, "--register", "shapes")
+        assert result.exit_code == 1, result.output
+        assert not to.exists()
+        return result.stderr
+
+    assert "must hold the run of tiny-1/trial-0000 to register its model" in told()
+    (port,) = free_ports(1)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+    lines = told()
+    assert f"the tracking server at http://127.0.0.1:{port} must answer" in lines
+    assert "start it, or leave out --register" in lines

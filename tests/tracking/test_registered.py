@@ -10,11 +10,11 @@ import pytest
 import torch
 import yaml
 
-from mtcon_ray.errors import TrackingError
+from mtcon_ray.errors import TrackingError, UserError
 from mtcon_ray.evaluate import open_checkpoint
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.observer import Observer
-from mtcon_ray.tracking.registered import register_model
+from mtcon_ray.tracking.registered import TrackedRun, find_run, register_model
 from mtcon_ray.tracking.server import artifact_location, open_client
 from tests.tracking.mlflow_server import Server
 
@@ -53,12 +53,11 @@ def test_a_model_is_registered_beside_its_run(tmp_path: Path) -> None:
     (files / "README.md").write_text("# shoes")
     (files / "model.pt2").write_bytes(b"weights")
 
-    def register(trial: str) -> str:
-        return register_model(
-            files, "shoes", uri=uri, experiment="mine", sweep="shoes-1", trial=trial
-        )
+    def find(trial: str, name: str = "shoes") -> TrackedRun:
+        return find_run(name, uri=uri, experiment="mine", sweep="shoes-1", trial=trial)
 
-    assert [register("trial-0002"), register("trial-0002")] == ["1", "2"]
+    versions = [register_model(files, "shoes", find("trial-0002")) for _ in range(2)]
+    assert versions == ["1", "2"]
     version = client.get_model_version("shoes", "1")
     assert version.run_id == run_id
     assert version.description == "# shoes"
@@ -68,7 +67,10 @@ def test_a_model_is_registered_beside_its_run(tmp_path: Path) -> None:
     got = Path(download_artifacts(client.get_model_version_download_uri("shoes", "1")))
     assert (got / "model.pt2").read_bytes() == b"weights"
     with pytest.raises(TrackingError, match="must hold the run of shoes-1/trial-0007"):
-        register("trial-0007")
+        find("trial-0007")
+    for name in ("", "shoes/best", "shoes:1"):
+        with pytest.raises(UserError, match="--register must be a name that MLflow takes, got '"):
+            find("trial-0002", name)
 
 
 @pytest.mark.ray

@@ -10,11 +10,13 @@ from click.testing import CliRunner, Result
 
 from cluster.try_autoscaling import free_ports
 from mtcon_ray.cli.main import program
-from mtcon_ray.cli.standings import accuracies
+from mtcon_ray.cli.standings import accuracies, leaderboard
 from mtcon_ray.lock import driver_lock
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.spec import load_spec, parse_spec
 from mtcon_ray.tracking.spool import Spool
 
+REPOSITORY = Path(__file__).parents[2]
 SPEC = {
     "name": "tiny",
     "data": {"kind": "drawn", "num_items": 120, "tasks": ["shape"], "held_out": ["mark"]},
@@ -175,6 +177,23 @@ def test_a_set_and_a_number_stand_with_their_own_scores() -> None:
         ["test", "shape", "5", "0.700"],
         ["held", "out", "size", "-", "R²", "-0.250"],
     ]
+
+
+def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
+    """Its two best trials, with the readme's numbers, through today's table."""
+    scores = {0.7: (0.675, 0.466, 0.996, 0.581), 1.0: (0.673, 0.429, 0.990, 0.575), 0.05: (0.5,)}
+    names = ["val/accuracy", *(f"test/accuracy/{task}" for task in ("shape", "colour", "texture"))]
+    trials = tuple(
+        TrialResult(
+            name=f"trial-{i:04d}", number=i, params={"method.temperature": t}, status="FINISHED",
+            reason=None, epochs=10, seed=0,
+            reports=((10, dict(zip(names, scores[t], strict=False))),),
+        )
+        for i, t in enumerate(scores, 5)
+    )  # fmt: skip
+    spec = load_spec(REPOSITORY / "experiments" / "temperature.yaml")
+    lines = leaderboard(SweepResults("temperature-1", Path("x"), spec, {}, trials))
+    assert "\n".join(lines[:3]) in (REPOSITORY / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.mlflow

@@ -115,8 +115,9 @@ def test_what_is_exported_is_what_was_evaluated(
     )  # fmt: skip
     largest = expected.abs().max().item()
     np.testing.assert_allclose(found["embedding"], expected, rtol=0, atol=1e-5 * largest)
+    # Logits of these probes reach a hundred, and so their float32 rounding 1e-5.
     for label, values in own_values(opened, expected).items():
-        np.testing.assert_allclose(found[label], values, rtol=0, atol=1e-5, err_msg=label)
+        np.testing.assert_allclose(found[label], values, rtol=0, atol=1e-4, err_msg=label)
     right = found["tilt"].argmax(1) == opened.dataset.table.labels["tilt"][rows]
     assert right.mean() == pytest.approx(facts["labels"]["tilt"]["score"]["test"])
     assert list(facts["labels"]) == ["shape", "attributes", "size", "tilt"]

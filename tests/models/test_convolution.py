@@ -1,0 +1,125 @@
+"""Convolutions of tiny maps in bfloat16 are those of torch in float32, gradients included."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torchvision.models import resnet18
+
+from mtcon_ray.models.convolution import ProductConv2d, use_products
+
+CHANNELS = (3, 5)
+# kernel, stride, padding, side of the input
+TINY = [(3, 1, 1, 2), (3, 2, 1, 1), (3, 2, 1, 4), (3, 2, 1, 3), (1, 2, 0, 4), (1, 1, 0, 1)]
+TINY += [(5, 1, 2, 2), (4, 4, 0, 8)]
+LARGE = [(3, 1, 1, 3), (3, 2, 1, 5), (1, 1, 0, 4)]
+
+
+def both(kernel: int, stride: int, padding: int, bias: bool) -> tuple[nn.Conv2d, nn.Conv2d]:
+    """Torch's convolution and ours, of the same parameters that bfloat16 holds exactly."""
+    torch.manual_seed(0)
+    parent = nn.Sequential(nn.Conv2d(*CHANNELS, kernel, stride, padding, bias=bias))
+    plain = parent[0]
+    with torch.no_grad():
+        for parameter in plain.parameters():
+            parameter.copy_(parameter.bfloat16())
+    use_products(parent)
+    ours = parent[0]
+    assert isinstance(plain, nn.Conv2d)
+    assert isinstance(ours, ProductConv2d)
+    assert ours.weight is plain.weight
+    assert ours.bias is plain.bias
+    return plain, ours
+
+
+def values_and_gradients(conv: nn.Conv2d, side: int, *, half: bool) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    x_NCHW = torch.randn(6, CHANNELS[0], side, side, generator=generator).bfloat16().float()
+    x_NCHW.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        y_NCHW = conv(x_NCHW)
+    assert y_NCHW.dtype == (torch.bfloat16 if half else torch.float32)
+    upstream = torch.randn(y_NCHW.shape, generator=generator).bfloat16()
+    gradients = torch.autograd.grad(y_NCHW, [x_NCHW, *conv.parameters()], upstream.to(y_NCHW.dtype))
+    return [each.float() for each in (y_NCHW.detach(), *gradients)]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("kernel", "stride", "padding", "side"), TINY)
+def test_tiny_maps(kernel: int, stride: int, padding: int, side: int, bias: bool) -> None:
+    """To bfloat16's eight bits; sums are taken in float32."""
+    plain, ours = both(kernel, stride, padding, bias)
+    expected = values_and_gradients(plain, side, half=False)
+    for one, other in zip(values_and_gradients(ours, side, half=True), expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=2**-7, atol=2**-6)
+
+
+def test_height_and_width_are_told_apart() -> None:
+    torch.manual_seed(0)
+    parent = nn.Sequential(nn.Conv2d(2, 3, (3, 1), (1, 2), (1, 0)))
+    plain = parent[0]
+    use_products(parent)
+    x_NCHW = torch.randn(2, 2, 2, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        ours_NCHW = parent(x_NCHW)
+    torch.testing.assert_close(ours_NCHW.float(), plain(x_NCHW), rtol=2**-6, atol=2**-6)
+    assert ours_NCHW.grad_fn is not None
+    assert "Convolution" not in ours_NCHW.grad_fn.name()
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding", "side"), LARGE)
+def test_larger_maps_are_left_to_torch(kernel: int, stride: int, padding: int, side: int) -> None:
+    plain, ours = both(kernel, stride, padding, bias=True)
+    expected = values_and_gradients(plain, side, half=True)
+    for one, other in zip(values_and_gradients(ours, side, half=True), expected, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding", "side"), TINY)
+def test_float32_is_left_to_torch(kernel: int, stride: int, padding: int, side: int) -> None:
+    plain, ours = both(kernel, stride, padding, bias=True)
+    expected = values_and_gradients(plain, side, half=False)
+    for one, other in zip(values_and_gradients(ours, side, half=False), expected, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_network_keeps_its_names_and_the_random_state() -> None:
+    network = resnet18()
+    before = {name: p.data_ptr() for name, p in network.named_parameters()}
+    names, state = list(network.state_dict()), torch.get_rng_state()
+    use_products(network)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert list(network.state_dict()) == names
+    assert {name: p.data_ptr() for name, p in network.named_parameters()} == before
+    convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
+    assert len(convolutions) == 20
+    assert all(type(conv) is ProductConv2d for conv in convolutions)
+
+
+def test_what_is_not_plain_is_left_alone() -> None:
+    odd = nn.Sequential(
+        nn.Conv2d(4, 4, 3, groups=2),
+        nn.Conv2d(4, 4, 3, dilation=2),
+        nn.Conv2d(4, 4, 3, padding="same"),
+        nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"),
+    )
+    use_products(odd)
+    assert all(type(conv) is nn.Conv2d for conv in odd)
+
+
+def test_a_resnet_of_tiny_images_has_the_gradients_of_float32() -> None:
+    """Where torch's own took some of them from memory that nobody had written."""
+    torch.manual_seed(0)
+    network = resnet18().eval()
+    use_products(network)
+    x_NCHW = torch.randn(4, 3, 16, 16)
+
+    def gradient(half: bool) -> Tensor:
+        network.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            y_NC = network(x_NCHW)
+        y_NC[:, 0].float().sum().backward()
+        gradient: Tensor | None = network.get_parameter("layer4.0.conv1.weight").grad
+        assert gradient is not None
+        return gradient.flatten()
+
+    assert torch.cosine_similarity(gradient(True), gradient(False), dim=0) > 0.99

@@ -4,6 +4,7 @@ import argparse
 
 from benchmarks import (
     cadence,
+    compiled,
     idle_trial,
     large_loss,
     losses,
@@ -20,6 +21,7 @@ STAGES = {
     "views": views,
     "losses": losses,
     "training": training,
+    "compiled": compiled,
     "probes": probes,
     "idle_trial": idle_trial,
     "tracking": tracking,

@@ -7,9 +7,8 @@ process's resident memory rises by at most, the embeddings' gradients with it, t
 from time import perf_counter
 
 import torch
-import torch.nn.functional as F
 
-from benchmarks.losses import TASKS, TEMPERATURE, WIDTH
+from benchmarks.losses import TEMPERATURE, drawn
 from benchmarks.table import markdown
 from benchmarks.timing import peak_bytes
 from mtcon_ray.losses import mtcon
@@ -19,12 +18,7 @@ HEADER = ("3 tasks, forward and backward, width 128", "seconds", "peak memory, M
 
 def measure(num_images: int = 16_384) -> str:
     """The table. Minutes on one core, and one run, for the memory does not vary."""
-    generator = torch.Generator().manual_seed(0)
-    z_by_task, labels = {}, {}
-    for task, num_classes in TASKS.items():
-        z_BVD = torch.randn(num_images, 2, WIDTH, generator=generator)
-        z_by_task[task] = F.normalize(z_BVD, dim=2).requires_grad_()
-        labels[task] = torch.randint(0, num_classes, (num_images,), generator=generator)
+    z_by_task, labels = drawn(num_images)
 
     def way() -> None:
         loss = mtcon(z_by_task, labels, temperature=TEMPERATURE)

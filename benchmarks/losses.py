@@ -53,21 +53,8 @@ def measure(small: int = 64, large: int = 2048, rounds: int = 15) -> str:
 def _three_tasks(num_items: int, rounds: int, repeats: int) -> list[tuple[str, ...]]:
     from pytorch_metric_learning.losses import SupConLoss
 
-    generator = torch.Generator().manual_seed(0)
-    z_by_task, labels = {}, {}
-    for task, num_classes in TASKS.items():
-        z_BVD = torch.randn(num_items, 2, WIDTH, generator=generator)
-        z_by_task[task] = F.normalize(z_BVD, dim=2).requires_grad_()
-        labels[task] = torch.randint(0, num_classes, (num_items,), generator=generator)
+    z_by_task, labels = drawn(num_items)
     published = SupConLoss(temperature=TEMPERATURE)
-
-    def ours() -> Tensor:
-        loss = mtcon(z_by_task, labels, temperature=TEMPERATURE)
-        assert isinstance(loss, Tensor)
-        return loss
-
-    def supcontrast() -> Tensor:
-        return torch.stack([supcontrast_loss(z_by_task[t], labels[t]) for t in TASKS]).sum()
 
     def metric_learning() -> Tensor:
         losses = [published(_rows(z_by_task[t]), labels[t].repeat(2)) for t in TASKS]
@@ -77,10 +64,38 @@ def _three_tasks(num_items: int, rounds: int, repeats: int) -> list[tuple[str, .
         for z_BVD in z_by_task.values():
             matrix_products(z_BVD.detach().flatten(0, 1))
 
+    ours, supcontrast = ours_and_supcontrast(z_by_task, labels)
     ways = {"SupContrast": supcontrast, "pytorch-metric-learning": metric_learning}
     leaves = list(z_by_task.values())
     title = f"3 tasks, {num_items:,} images"
     return _rows_of(title, "mtcon", ours, ways, leaves, rounds, repeats, products)
+
+
+def drawn(num_items: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Unit rows [B, 2, D] that take a gradient, and labels, by task."""
+    generator = torch.Generator().manual_seed(0)
+    z_by_task, labels = {}, {}
+    for task, num_classes in TASKS.items():
+        z_BVD = torch.randn(num_items, 2, WIDTH, generator=generator)
+        z_by_task[task] = F.normalize(z_BVD, dim=2).requires_grad_()
+        labels[task] = torch.randint(0, num_classes, (num_items,), generator=generator)
+    return z_by_task, labels
+
+
+def ours_and_supcontrast(
+    z_by_task: dict[str, Tensor], labels: dict[str, Tensor]
+) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
+    """The sum of all tasks' losses, in both ways."""
+
+    def ours() -> Tensor:
+        loss = mtcon(z_by_task, labels, temperature=TEMPERATURE)
+        assert isinstance(loss, Tensor)
+        return loss
+
+    def supcontrast() -> Tensor:
+        return torch.stack([supcontrast_loss(z_by_task[t], labels[t]) for t in TASKS]).sum()
+
+    return ours, supcontrast
 
 
 def _one_space(num_items: int, rounds: int, repeats: int) -> list[tuple[str, ...]]:
@@ -123,8 +138,8 @@ def _rows_of(
 ) -> list[tuple[str, ...]]:
     too_large = {peer for peer, loss in peers.items() if not _fits_and_is_equal(ours, loss, leaves)}
     peers = {peer: loss for peer, loss in peers.items() if peer not in too_large}
-    ways = {name: _trained(ours, leaves, repeats)}
-    ways |= {peer: _trained(loss, leaves, repeats) for peer, loss in peers.items()}
+    ways = {name: trained(ours, leaves, repeats)}
+    ways |= {peer: trained(loss, leaves, repeats) for peer, loss in peers.items()}
     ways["limit: matrix products"] = _repeated(products, repeats)
     memory = {way: peak_bytes(run) for way, run in ways.items()}
     times = interleaved(ways, rounds)
@@ -145,7 +160,7 @@ def _fits_and_is_equal(
 ) -> bool:
     """Whether the peer ends at all; AssertionError where it computes something else."""
     try:
-        _check_equal(ours, peer, leaves)
+        check_equal(ours, peer, leaves)
     except RuntimeError as error:
         if "can't allocate memory" in str(error):
             return False
@@ -153,9 +168,8 @@ def _fits_and_is_equal(
     return True
 
 
-def _trained(
-    loss: Callable[[], Tensor], leaves: list[Tensor], repeats: int
-) -> Callable[[], object]:
+def trained(loss: Callable[[], Tensor], leaves: list[Tensor], repeats: int) -> Callable[[], object]:
+    """So many times forward and backward."""
     return lambda: [torch.autograd.grad(loss(), leaves) for _ in range(repeats)]
 
 
@@ -167,7 +181,7 @@ def _repeated(way: Callable[[], None], repeats: int) -> Callable[[], object]:
     return run
 
 
-def _check_equal(ours: Callable[[], Tensor], peer: Callable[[], Tensor], at: list[Tensor]) -> None:
+def check_equal(ours: Callable[[], Tensor], peer: Callable[[], Tensor], at: list[Tensor]) -> None:
     """Raises AssertionError where the peer computes another loss or other gradients.
 
     Gradients along the sphere: some peers scale the rows to unit length once more.

@@ -35,7 +35,9 @@ def measure(num_images: int = 768, rounds: int = 3, encoder: str = "resnet18") -
     with TemporaryDirectory() as folder:
         dataset = drawn(spec_of(num_images, encoder, "float32"), Path(folder))
         ours = {
-            precision: _run(num_images, encoder, precision, dataset, Path(folder) / precision)
+            precision: run_of(
+                spec_of(num_images, encoder, precision), dataset, Path(folder) / precision
+            )
             for precision in ("float32", "bfloat16")
         }
         single, half = ours["float32"], ours["bfloat16"]
@@ -55,7 +57,7 @@ def measure(num_images: int = 768, rounds: int = 3, encoder: str = "resnet18") -
     return markdown(HEADER, rows)
 
 
-def spec_of(num_images: int, encoder: str, precision: str) -> RunSpec:
+def spec_of(num_images: int, encoder: str, precision: str, compile: str = "none") -> RunSpec:
     """No evaluation and no checkpoint before an epoch that is never reached."""
     return parse_spec(
         {
@@ -73,6 +75,7 @@ def spec_of(num_images: int, encoder: str, precision: str) -> RunSpec:
                 "batch_size": 64,
                 "lr": 0.01,
                 "precision": precision,
+                "compile": compile,
                 "checkpoint_every": ALWAYS_LATER,
             },
             "evaluate": {"every": ALWAYS_LATER},
@@ -85,9 +88,9 @@ def drawn(spec: RunSpec, folder: Path) -> Dataset:
     return open_dataset(spec.data, seed=0, view_size=spec.views.size, store=folder / "store")
 
 
-def _run(num_images: int, encoder: str, precision: str, dataset: Dataset, folder: Path) -> Run:
+def run_of(spec: RunSpec, dataset: Dataset, folder: Path) -> Run:
+    """A training on the CPU that has not begun."""
     folder.mkdir()
-    spec = spec_of(num_images, encoder, precision)
     return Run(spec, dataset, folder, device=torch.device("cpu"))
 
 
@@ -138,6 +141,6 @@ def network_alone(like: Run, num_views: int) -> None:
     dtype = like.learner.autocast_dtype
     for _ in range(num_views // 128):
         with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
-            z_by_head = like.network(x_NCHW)
+            z_by_head = like.learner.forward(x_NCHW)
         torch.stack([z_ND.float().sum() for z_ND in z_by_head.values()]).sum().backward()
         like.network.zero_grad()

@@ -7,7 +7,9 @@ an anchor has no partner. `average_over` says what a mean divides by: anchors th
 ("valid") or all of them ("all").
 
 Every function raises ValueError naming the argument and its value for wrong shapes, embeddings
-that are not finite, labels out of range and temperatures that are not positive.
+that are not finite, labels out of range and temperatures that are not positive. Under
+`torch.compile` what would mean to look at values is not checked; `nt_xent`, `supcon` and `mtcon`
+of small batches are one graph.
 """
 
 from collections.abc import Mapping, Sequence
@@ -170,6 +172,8 @@ def _check_labels(columns: Sequence[Tensor], num_items: Sequence[int]) -> None:
             raise ValueError(f"labels must have shape {[B]}, got {list(labels.shape)}")
         if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
             raise ValueError(f"labels must be of an integer dtype, got {labels.dtype}")
+    if torch.compiler.is_compiling():
+        return
     together = torch.cat(list(columns)) if len(columns) > 1 else columns[0]
     if len(together) and together.min().item() < -1:
         labels = next(each for each in columns if int(each.min()) < -1)

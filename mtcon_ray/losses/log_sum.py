@@ -53,7 +53,7 @@ def rows_gradient(z_HND: Tensor, rate_H: Tensor, found: LogSums, u_HN: Tensor) -
 
 def exponents_fit(x_HND: Tensor) -> bool:
     """Whether all x_i.x_j are known to have room in the number's range; False where in doubt."""
-    if x_HND.device.type != "cpu":
+    if x_HND.device.type != "cpu" or torch.compiler.is_compiling():
         return False
     # By Cauchy and Schwarz none is beyond the longest row's square.
     return bool(torch.linalg.vector_norm(x_HND, dim=2).max().item() ** 2 <= ROOM[x_HND.dtype])

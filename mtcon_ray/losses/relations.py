@@ -7,9 +7,8 @@ many these are. Being symmetric, it answers what the gradient asks too. Where th
 the matrix of the B items is the faster answer.
 """
 
-from collections.abc import Mapping
-from functools import cached_property
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -82,6 +81,23 @@ class OwnView:
         return z_HBVD.new_full((len(z_HBVD),), z_HBVD.shape[1])
 
 
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class once(Generic[T, R]):
+    """`functools.cached_property` without its lock, through which torch.compile can't see."""
+
+    def __init__(self, compute: Callable[[T], R]) -> None:
+        self.compute = compute
+        self.name = compute.__name__
+
+    def __get__(self, owner: T, _: type[T]) -> R:
+        value = self.compute(owner)
+        setattr(owner, self.name, value)
+        return value
+
+
 class EqualLabel:
     """Partners are all other rows with the anchor's label: SupCon, MSCon (METHODS 2, 4).
 
@@ -95,18 +111,18 @@ class EqualLabel:
         self.labels_HB = torch.atleast_2d(labels_HB)
         self.missing = missing
 
-    @cached_property
+    @once
     def _is_known_HB(self) -> Tensor:
         is_known_HB: Tensor = self.labels_HB != MISSING
         return is_known_HB
 
-    @cached_property
+    @once
     def _class_HB(self) -> Tensor:
         """Of an item without label, a class of its own."""
         item_B = torch.arange(self.labels_HB.shape[1], device=self.labels_HB.device)
         return torch.where(self._is_known_HB, self.labels_HB, MISSING - 1 - item_B)
 
-    @cached_property
+    @once
     def _group_HB(self) -> Tensor:
         """The class as one of H * B places."""
         H, B = self.labels_HB.shape
@@ -114,7 +130,7 @@ class EqualLabel:
         group_HB: Tensor = _ranks(self._class_HB) + B * space_H1
         return group_HB
 
-    @cached_property
+    @once
     def _is_equal_HBB(self) -> Tensor:
         # Items without label that have no partners may as well be equal.
         class_HB = self.labels_HB if self.missing == "skip" else self._class_HB

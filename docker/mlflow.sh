@@ -22,9 +22,12 @@ export MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false
 if (($#)); then
     exec "$@"
 fi
-python "$(dirname "$0")/make_bucket.py" "$bucket"
+here=$(cd "$(dirname "$0")" && pwd)
+python "$here/make_bucket.py" "$bucket"
+# Where MLflow finds the scheme proxied-s3.
+export PYTHONPATH=$here/mlflow_plugin
 exec mlflow server \
     --backend-store-uri "$STORE" \
-    --serve-artifacts --artifacts-destination "s3://$bucket" \
+    --serve-artifacts --artifacts-destination "proxied-s3://$bucket" \
     --host "${HOST:-0.0.0.0}" --port "$port" --workers "${WORKERS:-4}" \
     --allowed-hosts "${ALLOWED_HOSTS:-mlflow:*,localhost:*,127.0.0.1:*}"

@@ -6,4 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 "$here/secrets.sh"
 # COMPOSE_FILE adds files, such as compose.gpu.yaml.
 export COMPOSE_FILE=${COMPOSE_FILE:-$here/compose.yaml}
-exec docker compose up --build --detach --wait "$@"
+docker compose up --build --detach --wait "$@" || {
+    echo "not all is healthy: docker compose -f $here/compose.yaml logs --tail=30 NAME says why" >&2
+    exit 1
+}

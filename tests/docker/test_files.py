@@ -59,11 +59,11 @@ def test_every_image_that_runs_is_an_ordinary_user_and_has_a_health_check() -> N
 
 
 def test_everything_is_pinned() -> None:
-    images = [s["image"] for s in SERVICES.values() if "build" not in s]
+    images = [SERVICES[name]["image"] for name in ("postgres", "s3")]
     images += re.findall(r"ARG PYTHON=(.*)", DOCKERFILE)
     assert len(images) == 3
     assert [image for image in images if not re.search(r"\d+\.\d+", image)] == []
-    installs = re.findall(r"pip install (?:[^\n]|\\\n)*", DOCKERFILE)
+    installs = re.findall(r"pip install (?:\\\n|[^\n])*", DOCKERFILE)
     assert len(installs) == 6
     assert all("-c constraints.txt" in text or "--no-index" in text for text in installs)
 
@@ -74,6 +74,30 @@ def test_ports_are_this_machines_alone() -> None:
     assert all(port.startswith("127.0.0.1:") for group in ports.values() for port in group)
     assert COMPOSE["networks"]["store"] == {"internal": True}
     assert SERVICES["worker"]["networks"] == ["work"]
+
+
+def test_nodes_share_one_image_that_one_service_builds() -> None:
+    """Built by two, it is another image at each `up.sh`, which then replaces nodes at work."""
+    assert [name for name in ("head", "worker") if "build" in SERVICES[name]] == ["head"]
+    assert SERVICES["head"]["image"] == SERVICES["worker"]["image"]
+
+
+def test_rays_object_store_fits_into_the_shared_memory() -> None:
+    """Where it does not, Ray puts it on the disk."""
+    [cap] = re.findall(r"RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES=(\d+)", DOCKERFILE)
+    readme = (DOCKER / "README.md").read_text(encoding="utf-8")
+    given = re.findall(r"--shm-size=(\d+)g", readme)
+    given += [re.sub("gb$", "", SERVICES[name]["shm_size"]) for name in ("head", "worker")]
+    assert len(given) >= 4
+    assert all(int(cap) <= int(each) * 2**30 for each in given)
+
+
+def test_bytecode_is_made_while_building() -> None:
+    """The images' user may not write it."""
+    installs = re.findall(r"uv pip install (?:\\\n|[^\n])*", DOCKERFILE)
+    last = [text for text in installs if "--default-index" not in text]
+    assert len(last) == 4
+    assert all("--compile-bytecode" in text for text in last)
 
 
 def test_secrets_are_files_and_nothing_else(tmp_path: Path) -> None:

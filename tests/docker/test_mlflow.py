@@ -1,5 +1,6 @@
 """The server that compose.yaml starts, under a team's load, on a real PostgreSQL."""
 
+import json
 import os
 import urllib.error
 import urllib.request
@@ -68,6 +69,11 @@ def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:
     host, port = team.s3.get_host_and_port()
     listed = urllib.request.urlopen(f"http://{host}:{port}/{BUCKET}").read().decode()
     assert "/artifacts/checkpoints/best.pt</Key>" in listed
+    # Nobody was sent to the store itself, which in compose.yaml only the server reaches.
+    assert "/presigned/" not in team.log()
+    offered = urllib.request.urlopen(f"{team.uri}/api/3.0/mlflow/server-info").read()
+    assert json.loads(offered)["multipart_downloads_enabled"] is False
+    assert json.loads(offered)["multipart_uploads_enabled"] is False
 
 
 @pytest.mark.parametrize(

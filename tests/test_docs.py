@@ -198,7 +198,8 @@ def test_every_block_of_commands_runs(page: Path, tmp_path: Path) -> None:
     shim.chmod(0o700)
     environment = {
         **os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(REPOSITORY),
-        "PATH": f"{shim.parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
+        "PATH": f"{shim.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
     }  # fmt: skip
     skipped = re.compile(rf"^{NOT_RUN}[^\n]*\n```sh\n.*?^```", re.DOTALL | re.M)
     found = blocks(skipped.sub("", page.read_text("utf-8")), "sh")

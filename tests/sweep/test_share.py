@@ -34,10 +34,10 @@ def test_a_small_sweep_runs_beside_a_large_one(
     folder.mkdir()
     (folder / "mtcon_ray").symlink_to(REPOSITORY / "mtcon_ray")
     temperatures = [round(0.1 + i / 20, 2) for i in range(12)]
-    large = {"method.temperature": {"grid": temperatures}}
-    for name, space, epochs in (("large", large, 40), ("small", SPEC["search"]["space"], 2)):
+    for name, grid, epochs in (("large", temperatures, 40), ("small", [0.1, 0.5], 2)):
         spec = {**SPEC, "name": name, "train": {"epochs": epochs, "batch_size": 32}}
-        spec["search"] = {**SPEC["search"], "space": space}
+        spec["evaluate"] = {**SPEC["evaluate"], "every": 1}
+        spec["search"] = {**SPEC["search"], "space": {"method.temperature": {"grid": grid}}}
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(spec))
     subprocess.run(
         ["ray", "get-auth-token", "--generate"], env=home, check=True, capture_output=True

@@ -113,6 +113,11 @@ def test_pods_of_the_ray_cluster_fit_kubernetes_schema() -> None:
             kubernetes_validate.validate(document, KUBERNETES, strict=True)
 
 
+def test_the_first_process_beside_the_jobs_collects_orphans() -> None:
+    templates = dict(pods())
+    assert templates["head"]["spec"]["shareProcessNamespace"] is True
+
+
 def test_ray_kinds_hold_known_fields_alone() -> None:
     cluster = only("RayCluster", "mtcon-ray")
     job = yaml.safe_load((FOLDER / "sweep.yaml").read_text(encoding="utf-8"))

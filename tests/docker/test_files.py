@@ -82,6 +82,11 @@ def test_nodes_share_one_image_that_one_service_builds() -> None:
     assert SERVICES["head"]["image"] == SERVICES["worker"]["image"]
 
 
+def test_a_nodes_first_process_collects_orphans() -> None:
+    """Else Ray waits for a stopped job's as long as it may, a minute, before it says so."""
+    assert all(SERVICES[name]["init"] is True for name in ("head", "worker"))
+
+
 def test_rays_object_store_fits_into_the_shared_memory() -> None:
     """Where it does not, Ray puts it on the disk."""
     [cap] = re.findall(r"RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES=(\d+)", DOCKERFILE)

@@ -31,7 +31,7 @@ EPOCH = (
 def measure(
     num_items: int = 64, num_images: int = 768, rounds: int = 5, encoder: str = "resnet18"
 ) -> str:
-    """Both tables, and how long the network took to compile."""
+    """Both tables; how long the network took to compile is printed."""
     losses = _losses(num_items, 3 * rounds)
     return f"{losses}\n\n{_epoch(num_images, rounds, encoder)}"
 

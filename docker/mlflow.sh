@@ -12,20 +12,20 @@ port=${PORT:-5000}
 
 # libpq takes a password from a file that nobody else reads, so that no address,
 # no command line and no environment holds it.
-private=$(mktemp -d)
+private=$(mktemp -d -p "${PRIVATE:-${TMPDIR:-/tmp}}")
 export PGPASSFILE=$private/pgpass
 (umask 077 && printf '*:*:*:mlflow:%s\n' \
     "$(sed -e 's/[\\:]/\\&/g' "$POSTGRES_PASSWORD_FILE")" >"$PGPASSFILE")
 export STORE=postgresql+psycopg://mlflow@$database/mlflow
 
 export MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false
+# Where MLflow finds the scheme proxied-s3.
+here=$(cd "$(dirname "$0")" && pwd)
+export PYTHONPATH=$here/mlflow_plugin${PYTHONPATH:+:$PYTHONPATH}
 if (($#)); then
     exec "$@"
 fi
-here=$(cd "$(dirname "$0")" && pwd)
 python "$here/make_bucket.py" "$bucket"
-# Where MLflow finds the scheme proxied-s3.
-export PYTHONPATH=$here/mlflow_plugin
 exec mlflow server \
     --backend-store-uri "$STORE" \
     --serve-artifacts --artifacts-destination "proxied-s3://$bucket" \

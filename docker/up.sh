@@ -6,7 +6,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 "$here/secrets.sh"
 # COMPOSE_FILE adds files, such as compose.gpu.yaml.
 export COMPOSE_FILE=${COMPOSE_FILE:-$here/compose.yaml}
-docker compose up --build --detach --wait "$@" || {
-    echo "not all is healthy: docker compose -f $here/compose.yaml logs --tail=30 NAME says why" >&2
-    exit 1
-}
+status=0
+docker compose up --build --detach --wait "$@" || status=$?
+if ((status)); then
+    echo "the workplace did not come up whole; where containers started," \
+        "\`docker compose -f '$here/compose.yaml' logs --tail=30\` says why" >&2
+fi
+exit "$status"

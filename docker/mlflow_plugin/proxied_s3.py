@@ -4,9 +4,12 @@ Over its own one MLflow tells clients and browsers to fetch each file from the s
 they wait for minutes for an address that they cannot reach.
 """
 
+from botocore.exceptions import ClientError
 from mlflow.entities import FileInfo
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INTERNAL_ERROR
 from mlflow.store.artifact.artifact_repo import ArtifactRepository
-from mlflow.store.artifact.s3_artifact_repo import S3ArtifactRepository
+from mlflow.store.artifact.s3_artifact_repo import BOTO_TO_MLFLOW_ERROR, S3ArtifactRepository
 
 
 class ProxiedS3(ArtifactRepository):
@@ -36,4 +39,9 @@ class ProxiedS3(ArtifactRepository):
         self._s3.delete_artifacts(artifact_path)
 
     def _download_file(self, remote_file_path: str, local_path: str) -> None:
-        self._s3._download_file(remote_file_path, local_path)
+        try:
+            self._s3._download_file(remote_file_path, local_path)
+        except ClientError as error:
+            # Any other error is the server's own, for which clients try again for minutes.
+            code = BOTO_TO_MLFLOW_ERROR.get(error.response["Error"]["Code"], INTERNAL_ERROR)
+            raise MlflowException(f"{remote_file_path}: {error}", error_code=code) from error

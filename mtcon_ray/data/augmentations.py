@@ -126,7 +126,7 @@ def jitter_(x_RCHW: Tensor, order_R4: Tensor, factor_R4: Tensor, turns: Turns) -
 
     for turn, stop in enumerate((fourth + third + second, fourth + third, fourth)):
         blend(0, stop, turn)
-    shift_R = factor_R4[:num_jittered, HUE]
+    shift_R = factor_R4[:num_jittered, HUE].contiguous()
     if shift_R.any():
         _shift_hue_(x_RCP[:num_jittered], send(shift_R, x_RCP.device))
     for turn, start in enumerate((num_jittered - first, fourth + third, fourth), start=1):

@@ -7,9 +7,9 @@ an anchor has no partner. `average_over` says what a mean divides by: anchors th
 ("valid") or all of them ("all").
 
 Every function raises ValueError naming the argument and its value for wrong shapes, embeddings
-that are not finite, labels out of range and temperatures that are not positive. Under
-`torch.compile` what would mean to look at values is not checked; `nt_xent`, `supcon` and `mtcon`
-of small batches are one graph.
+that are not finite, labels out of range and temperatures that are not positive. For
+`torch.compile` `nt_xent`, `supcon` and `mtcon` of small batches are one graph, in which values are
+not looked at; large ones gain nothing by it.
 """
 
 from collections.abc import Mapping, Sequence

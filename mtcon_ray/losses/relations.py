@@ -86,11 +86,15 @@ R = TypeVar("R")
 
 
 class once(Generic[T, R]):
-    """`functools.cached_property` without its lock, through which torch.compile can't see."""
+    """`functools.cached_property` without its lock.
+
+    It has one in Python 3.11, and torch.compile can't see through that.
+    """
 
     def __init__(self, compute: Callable[[T], R]) -> None:
         self.compute = compute
         self.name = compute.__name__
+        self.__doc__ = compute.__doc__
 
     def __get__(self, owner: T, _: type[T]) -> R:
         value = self.compute(owner)

@@ -1,8 +1,8 @@
 """Convolutions of maps of a few pixels as matrix products, in bfloat16 on a CPU.
 
-There torch's own (2.15, oneDNN) take two to three times as long in maps of 2 by 2, and where a
-kernel of 3 strides over a map of one pixel the weights' gradient is read from memory that nobody
-wrote. Everywhere else they are left to torch.
+There torch's own (2.15, oneDNN) take two to three times as long where the output is 2 by 2, and
+where a kernel of 3 strides over a map of one pixel the weights' gradient is read from memory that
+nobody wrote. Everywhere else they are left to torch.
 """
 
 import torch
@@ -11,18 +11,20 @@ from torch import Tensor, nn
 
 # Of the output; beyond it torch's own are as fast.
 MOST_SIDE = 2
+# A product takes a slice for each of a kernel's places.
+MOST_PLACES = 49
 
 
 def use_products(module: nn.Module) -> None:
-    """Replaces the convolutions below the module; parameters and their names stay.
+    """Makes the convolutions below the module ProductConv2d; all else of them stays.
 
     Left as they are: convolutions in groups, dilated, or padded with anything but a number of
-    zeros, and subclasses of Conv2d.
+    zeros, those with large kernels, and subclasses of Conv2d.
     """
-    for parent in list(module.modules()):
-        for name, child in parent.named_children():
-            if type(child) is nn.Conv2d and _is_plain(child):
-                parent.add_module(name, _convert(child))
+    for child in module.modules():
+        if type(child) is nn.Conv2d and _is_plain(child):
+            # Not a new module: hooks and what else holds this one go on to hold.
+            child.__class__ = ProductConv2d
 
 
 class ProductConv2d(nn.Conv2d):
@@ -30,7 +32,7 @@ class ProductConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """[N, C, H, W] to [N, C', H', W']."""
-        if not _is_slow(input) or max(self._sides(input)) > MOST_SIDE:
+        if not _is_slow(input) or not all(1 <= side <= MOST_SIDE for side in self._sides(input)):
             return super().forward(input)
         return self._by_products(input)
 
@@ -60,17 +62,21 @@ class ProductConv2d(nn.Conv2d):
 
 
 def _is_plain(conv: nn.Conv2d) -> bool:
+    height, width = conv.kernel_size
     return (
         conv.groups == 1
         and conv.dilation == (1, 1)
         and conv.padding_mode == "zeros"
         and not isinstance(conv.padding, str)
+        and height * width <= MOST_PLACES
     )
 
 
 def _is_slow(x: Tensor) -> bool:
     return (
         x.device.type == "cpu"
+        and x.ndim == 4
+        and x.dtype != torch.float64  # which autocast leaves alone
         and torch.is_autocast_enabled("cpu")
         and torch.get_autocast_dtype("cpu") == torch.bfloat16
     )
@@ -79,24 +85,5 @@ def _is_slow(x: Tensor) -> bool:
 def _padding(conv: nn.Conv2d) -> tuple[int, int]:
     """Rows and columns of zeros on each side."""
     assert not isinstance(conv.padding, str)
-    return _pair(conv.padding)
-
-
-def _pair(values: tuple[int, ...]) -> tuple[int, int]:
-    first, second = values
-    return first, second
-
-
-def _convert(conv: nn.Conv2d) -> ProductConv2d:
-    # Drawing no parameters leaves the random state as it is.
-    with torch.device("meta"):
-        new = ProductConv2d(
-            conv.in_channels,
-            conv.out_channels,
-            _pair(conv.kernel_size),
-            _pair(conv.stride),
-            _padding(conv),
-            bias=conv.bias is not None,
-        )
-    new.weight, new.bias = conv.weight, conv.bias
-    return new.train(conv.training)
+    rows, columns = conv.padding
+    return rows, columns

@@ -34,17 +34,23 @@ def find_run(name: str, *, uri: str, experiment: str, sweep: str, trial: str) ->
     from mlflow.exceptions import MlflowException
 
     try:
-        client.get_registered_model(name)
+        try:
+            client.get_registered_model(name)
+        except MlflowException as error:
+            if error.error_code == "INVALID_PARAMETER_VALUE":
+                raise UserError(
+                    f"--register must be a name that MLflow takes, got {name!r}: "
+                    f"{first_line(error)}"
+                ) from None
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+        found = client.get_experiment_by_name(experiment)
+        chosen = f"tags.`mtcon.sweep` = '{sweep}' and tags.`mtcon.trial` = '{trial}'"
+        runs = client.search_runs([found.experiment_id], chosen, max_results=1) if found else []
     except MlflowException as error:
-        if error.error_code == "INVALID_PARAMETER_VALUE":
-            raise UserError(
-                f"--register must be a name that MLflow takes, got {name!r}: {first_line(error)}"
-            ) from None
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-            raise TrackingError(f"the tracking server must take models, got: {error}") from error
-    found = client.get_experiment_by_name(experiment)
-    chosen = f"tags.`mtcon.sweep` = '{sweep}' and tags.`mtcon.trial` = '{trial}'"
-    runs = client.search_runs([found.experiment_id], chosen, max_results=1) if found else []
+        raise TrackingError(
+            f"the tracking server must take models and show runs, got: {first_line(error)}"
+        ) from error
     if not runs:
         raise TrackingError(
             f"the tracking server must hold the run of {sweep}/{trial} to register its model, "
@@ -77,5 +83,7 @@ def register_model(files: Path, name: str, run: TrackedRun) -> str:
             description=(files / "README.md").read_text(encoding="utf-8"),
         )
     except MlflowException as error:
-        raise TrackingError(f"the model {name!r} was not registered: {error}") from error
+        raise TrackingError(
+            f"the model {name!r} was not registered: {first_line(error)}"
+        ) from error
     return str(version.version)

@@ -69,6 +69,11 @@ def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:
     host, port = team.s3.get_host_and_port()
     listed = urllib.request.urlopen(f"http://{host}:{port}/{BUCKET}").read().decode()
     assert "/artifacts/checkpoints/best.pt</Key>" in listed
+    absent = f"{run.info.artifact_uri.removeprefix('mlflow-artifacts:/')}/absent.pt"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{team.uri}/api/2.0/mlflow-artifacts/artifacts/{absent}")
+    assert refused.value.code == 404
+    refused.value.close()
     # Nobody was sent to the store itself, which in compose.yaml only the server reaches.
     assert "/presigned/" not in team.log()
     offered = urllib.request.urlopen(f"{team.uri}/api/3.0/mlflow/server-info").read()

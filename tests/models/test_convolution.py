@@ -1,5 +1,7 @@
 """Convolutions of tiny maps in bfloat16 are those of torch in float32, gradients included."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,26 +20,29 @@ def both(kernel: int, stride: int, padding: int, bias: bool) -> tuple[nn.Conv2d,
     """Torch's convolution and ours, of the same parameters that bfloat16 holds exactly."""
     torch.manual_seed(0)
     parent = nn.Sequential(nn.Conv2d(*CHANNELS, kernel, stride, padding, bias=bias))
-    plain = parent[0]
-    with torch.no_grad():
-        for parameter in plain.parameters():
-            parameter.copy_(parameter.bfloat16())
+    plain = deepcopy(parent[0])
     use_products(parent)
     ours = parent[0]
     assert isinstance(plain, nn.Conv2d)
     assert isinstance(ours, ProductConv2d)
-    assert ours.weight is plain.weight
-    assert ours.bias is plain.bias
+    with torch.no_grad():
+        for parameter, other in zip(plain.parameters(), ours.parameters(), strict=True):
+            parameter.copy_(parameter.bfloat16())
+            other.copy_(parameter)
     return plain, ours
 
 
-def values_and_gradients(conv: nn.Conv2d, side: int, *, half: bool) -> list[Tensor]:
+def values_and_gradients(
+    conv: nn.Conv2d, side: int, *, half: bool, products: bool = False
+) -> list[Tensor]:
     generator = torch.Generator().manual_seed(1)
     x_NCHW = torch.randn(6, CHANNELS[0], side, side, generator=generator).bfloat16().float()
     x_NCHW.requires_grad_()
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
         y_NCHW = conv(x_NCHW)
     assert y_NCHW.dtype == (torch.bfloat16 if half else torch.float32)
+    assert y_NCHW.grad_fn is not None
+    assert ("Convolution" in y_NCHW.grad_fn.name()) is not products
     upstream = torch.randn(y_NCHW.shape, generator=generator).bfloat16()
     gradients = torch.autograd.grad(y_NCHW, [x_NCHW, *conv.parameters()], upstream.to(y_NCHW.dtype))
     return [each.float() for each in (y_NCHW.detach(), *gradients)]
@@ -49,14 +54,15 @@ def test_tiny_maps(kernel: int, stride: int, padding: int, side: int, bias: bool
     """To bfloat16's eight bits; sums are taken in float32."""
     plain, ours = both(kernel, stride, padding, bias)
     expected = values_and_gradients(plain, side, half=False)
-    for one, other in zip(values_and_gradients(ours, side, half=True), expected, strict=True):
+    found = values_and_gradients(ours, side, half=True, products=True)
+    for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=2**-7, atol=2**-6)
 
 
 def test_height_and_width_are_told_apart() -> None:
     torch.manual_seed(0)
     parent = nn.Sequential(nn.Conv2d(2, 3, (3, 1), (1, 2), (1, 0)))
-    plain = parent[0]
+    plain = deepcopy(parent[0])
     use_products(parent)
     x_NCHW = torch.randn(2, 2, 2, 4)
     with torch.autocast("cpu", torch.bfloat16):
@@ -82,6 +88,23 @@ def test_float32_is_left_to_torch(kernel: int, stride: int, padding: int, side: 
         assert torch.equal(one, other)
 
 
+def test_other_inputs_are_torchs_to_take_or_refuse() -> None:
+    _, ours = both(3, 1, 0, bias=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        with pytest.raises(RuntimeError, match="Kernel size can't be greater"):
+            ours(torch.randn(1, 3, 2, 2))
+        assert ours(torch.randn(3, 4, 4)).shape == (5, 2, 2)
+        assert ours.double()(torch.randn(1, 3, 4, 4).double()).dtype == torch.float64
+
+
+def test_hooks_stay() -> None:
+    parent, seen = nn.Sequential(nn.Conv2d(3, 3, 1)), []
+    parent[0].register_forward_hook(lambda *_: seen.append("called"))
+    use_products(parent)
+    parent(torch.randn(1, 3, 2, 2))
+    assert seen == ["called"]
+
+
 def test_a_network_keeps_its_names_and_the_random_state() -> None:
     network = resnet18()
     before = {name: p.data_ptr() for name, p in network.named_parameters()}
@@ -101,6 +124,7 @@ def test_what_is_not_plain_is_left_alone() -> None:
         nn.Conv2d(4, 4, 3, dilation=2),
         nn.Conv2d(4, 4, 3, padding="same"),
         nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"),
+        nn.Conv2d(4, 4, 16, stride=16),
     )
     use_products(odd)
     assert all(type(conv) is nn.Conv2d for conv in odd)

@@ -68,6 +68,8 @@ def test_a_model_is_registered_beside_its_run(tmp_path: Path) -> None:
     assert (got / "model.pt2").read_bytes() == b"weights"
     with pytest.raises(TrackingError, match="must hold the run of shoes-1/trial-0007"):
         find("trial-0007")
+    with pytest.raises(TrackingError, match="must take models and show runs, got: "):
+        find_run("shoes", uri=uri, experiment="mine", sweep="it's", trial="trial-0002")
     for name in ("", "shoes/best", "shoes:1"):
         with pytest.raises(UserError, match="--register must be a name that MLflow takes, got '"):
             find("trial-0002", name)

@@ -100,7 +100,7 @@ def test_pods_of_the_ray_cluster_fit_kubernetes_schema() -> None:
     for name, template in pods():
         labelled = {**template, "metadata": {"labels": {"app": name}}}
         labelled["spec"] = {**template["spec"], "restartPolicy": "Always"}
-        document = {
+        document: dict[str, Any] = {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
             "metadata": {"name": name},
@@ -108,7 +108,7 @@ def test_pods_of_the_ray_cluster_fit_kubernetes_schema() -> None:
         }
         kubernetes_validate.validate(document, KUBERNETES, strict=True)
         broken = {**template["spec"], "restartpolicy": "Never"}
-        document["spec"] = {**document["spec"], "template": {**labelled, "spec": broken}}  # type: ignore[dict-item]
+        document["spec"] = {**document["spec"], "template": {**labelled, "spec": broken}}
         with pytest.raises(kubernetes_validate.ValidationError):
             kubernetes_validate.validate(document, KUBERNETES, strict=True)
 

@@ -88,6 +88,14 @@ def test_a_nodes_first_process_collects_orphans() -> None:
     assert all(SERVICES[name]["init"] is True for name in ("head", "worker"))
 
 
+def test_the_databases_password_is_copied_to_memory_alone() -> None:
+    """And not artifacts, which pass through /tmp whole."""
+    server = SERVICES["mlflow"]
+    assert server["tmpfs"] == [server["environment"]["PRIVATE"]]
+    assert server["tmpfs"] != ["/tmp"]
+    assert '-p "${PRIVATE:-' in (DOCKER / "mlflow.sh").read_text(encoding="utf-8")
+
+
 def test_rays_object_store_fits_into_the_shared_memory() -> None:
     """Where it does not, Ray puts it on the disk."""
     [cap] = re.findall(r"RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES=(\d+)", DOCKERFILE)

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torchvision.models import resnet18
 
 from mtcon_ray.models.convolution import ProductConv2d, use_products
+from mtcon_ray.models.network import build_network, projections
+from mtcon_ray.models.spec import ModelSpec
 
 CHANNELS = (3, 5)
 # kernel, stride, padding, side of the input
@@ -72,19 +74,16 @@ def test_height_and_width_are_told_apart() -> None:
     assert "Convolution" not in ours_NCHW.grad_fn.name()
 
 
-@pytest.mark.parametrize(("kernel", "stride", "padding", "side"), LARGE)
-def test_larger_maps_are_left_to_torch(kernel: int, stride: int, padding: int, side: int) -> None:
+@pytest.mark.parametrize(
+    ("shape", "half"), [*((s, True) for s in LARGE), *((s, False) for s in TINY)]
+)
+def test_larger_maps_and_float32_are_left_to_torch(
+    shape: tuple[int, int, int, int], half: bool
+) -> None:
+    kernel, stride, padding, side = shape
     plain, ours = both(kernel, stride, padding, bias=True)
-    expected = values_and_gradients(plain, side, half=True)
-    for one, other in zip(values_and_gradients(ours, side, half=True), expected, strict=True):
-        assert torch.equal(one, other)
-
-
-@pytest.mark.parametrize(("kernel", "stride", "padding", "side"), TINY)
-def test_float32_is_left_to_torch(kernel: int, stride: int, padding: int, side: int) -> None:
-    plain, ours = both(kernel, stride, padding, bias=True)
-    expected = values_and_gradients(plain, side, half=False)
-    for one, other in zip(values_and_gradients(ours, side, half=False), expected, strict=True):
+    expected = values_and_gradients(plain, side, half=half)
+    for one, other in zip(values_and_gradients(ours, side, half=half), expected, strict=True):
         assert torch.equal(one, other)
 
 
@@ -115,6 +114,15 @@ def test_a_network_keeps_its_names_and_the_random_state() -> None:
     assert {name: p.data_ptr() for name, p in network.named_parameters()} == before
     convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
     assert len(convolutions) == 20
+    assert all(type(conv) is ProductConv2d for conv in convolutions)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "small"])
+def test_every_networks_convolutions_are_replaced(name: str) -> None:
+    spec = ModelSpec.model_validate({"encoder": {"name": name}})
+    network = build_network(spec, projections(("a",), dim=4, hidden=None), 0)
+    convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
+    assert convolutions
     assert all(type(conv) is ProductConv2d for conv in convolutions)
 
 

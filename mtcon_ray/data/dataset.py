@@ -80,16 +80,19 @@ def open_dataset(
     store: Path,
     progress: Callable[[int, int], None] | None = None,
     places: Mapping[str, str] | None = None,
+    node_store: Path | None = None,
 ) -> Dataset:
     """Labels and images; images are decoded into `store` if no process has done so before.
 
     `progress(done, total)` is called with the number of images decoded so far. Where `places`
-    says where the data's URLs lie, as `fetch_places` does, no object store is asked.
+    says where the data's URLs lie, as `fetch_places` does, no object store is asked. With
+    `node_store` images are read from a copy there, made once.
     Raises DataError, SpecError, ResourceError.
     """
     source = _source(spec, seed, fetch_places(spec, store) if places is None else places)
     table = _read_table(source)
-    stored = open_store(source, len(table), store_size(spec, view_size), store, progress)
+    size = store_size(spec, view_size)
+    stored = open_store(source, len(table), size, store, progress, node_store)
     if stored.bad:
         split = table.split.copy()
         split[list(stored.bad)] = LEFT_OUT

@@ -20,8 +20,8 @@ from pathlib import Path, PurePosixPath
 from threading import Event
 from typing import TYPE_CHECKING
 
+from mtcon_ray.data.disk import check_disk, locked
 from mtcon_ray.data.image_files import ImageFiles
-from mtcon_ray.data.store import check_disk, locked
 from mtcon_ray.errors import DataError, ResourceError, UserError
 
 if TYPE_CHECKING:

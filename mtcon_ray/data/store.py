@@ -8,19 +8,19 @@
 <store>/remote/            what was downloaded; data/remote.py
 """
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from mtcon_ray.data.disk import check_disk, locked
+from mtcon_ray.data.node_copy import node_copy
 from mtcon_ray.data.sources.base import BadImagesError, DataSource
 from mtcon_ray.errors import DataError, ResourceError
 
@@ -47,9 +47,16 @@ def num_bytes(num_items: int, size: int) -> int:
 
 
 def open_store(
-    source: DataSource, num_items: int, size: int, store: Path, progress: ReportProgress | None
+    source: DataSource,
+    num_items: int,
+    size: int,
+    store: Path,
+    progress: ReportProgress | None,
+    node_store: Path | None = None,
 ) -> StoredImages:
     """Images of a source, decoded now if no process has done so before.
+
+    With `node_store` they are read from a copy there, as data/node_copy.py says.
 
     Raises DataError where too many images cannot be read, ResourceError where the disk is too
     small or cannot be written; then nothing is left behind.
@@ -67,7 +74,8 @@ def open_store(
             f"the image store must be writable, got {error.strerror or error} under {store}; "
             "set storage.root to another place"
         ) from error
-    stored = _load(folder, (num_items, size), content)
+    nearest = node_copy(folder, node_store) if node_store else folder
+    stored = _load(nearest, (num_items, size), content)
     _check_bad(stored.bad, num_items, source.max_bad_fraction, folder)
     return stored
 
@@ -191,17 +199,6 @@ def _load(folder: Path, shape: tuple[int, int], content: str) -> StoredImages:
     return StoredImages(images, bad, content)
 
 
-def check_disk(needed: int, store: Path) -> None:
-    """Raises ResourceError unless that many bytes are free where `store` is or will be made."""
-    there = next(p for p in (store, *store.absolute().parents) if p.exists())
-    free = shutil.disk_usage(there).free
-    if free < needed:
-        raise ResourceError(
-            f"the disk of {store} must have {needed / 1e9:.3g} GB free for the image store, got "
-            f"{free / 1e9:.3g} GB; lower data.store_size or set storage.root to another disk"
-        )
-
-
 def _check_bad(bad: dict[int, str], num_items: int, allowed: float, folder: Path) -> None:
     """Raises DataError with the first bad images, and all of them in a file if they are many."""
     if len(bad) <= allowed * num_items:
@@ -223,11 +220,3 @@ def _write(path: Path, text: str) -> None:
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     unfinished.write_text(text)
     unfinished.replace(path)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Waits for other processes; the kernel frees the lock of one that is killed."""
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

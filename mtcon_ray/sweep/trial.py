@@ -99,13 +99,14 @@ def trial_device(gpus: float) -> torch.device:
 
 def open_trial_data(work: Assignment) -> Dataset:
     """The trial's data, from the store that the driver has filled; nothing is downloaded."""
-    data = work.spec.data
+    data, near = work.spec.data, work.spec.storage.node_store
     return open_dataset(
         data,
         seed=data.seed,
         view_size=work.spec.views.size,
         store=store_folder(work.root),
         places=work.places,
+        node_store=Path(near).expanduser() if near else None,
     )
 
 

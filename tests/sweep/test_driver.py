@@ -102,9 +102,12 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
     tmp_path: Path, spec_file: Callable[..., Path]
 ) -> None:
     search = {**TINY["search"], "scheduler": {"name": "asha", "grace": 0.5}}
-    results = sweep(spec_file(search=search), tmp_path / "root")
+    node = tmp_path / "node"
+    storage = {"node_store": str(node)}
+    results = sweep(spec_file(search=search, storage=storage), tmp_path / "root")
     assert results.winner is not None
     assert results.winner.full_budget
+    assert [path.suffix for path in sorted(node.iterdir())] == ["", ".lock"], "one copy for all"
     last = results.winner.reports[-1][1]
     assert {"test/accuracy/shape", "test/accuracy_std/colour", "heldout/accuracy/tilt"} <= set(last)
     assert (results.folder / "report" / "index.html").exists()

@@ -1,0 +1,44 @@
+"""A store's copy on a node's own disk, for roots that lie on a slower file system.
+
+<node store>/<key>/        as below the root's store
+<node store>/<key>.lock    held while <key>.building is filled and renamed to <key>
+"""
+
+import logging
+import shutil
+from pathlib import Path
+
+from mtcon_ray.data.disk import check_disk, locked
+from mtcon_ray.errors import ResourceError
+
+log = logging.getLogger(__name__)
+
+
+def node_copy(folder: Path, node_store: Path) -> Path:
+    """The store's copy below `node_store`, made by the first process of this node that asks.
+
+    `folder` itself, with a warning, where this node has no room for a copy or may not write it: one
+    node with a full disk then trains from the root, and fails no trial.
+    """
+    near = node_store / folder.name
+    try:
+        node_store.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not near.exists():
+            with locked(near.with_suffix(".lock")):
+                if not near.exists():
+                    _copy(folder, near)
+    except (OSError, ResourceError) as error:
+        log.warning("images are read from %s, not from storage.node_store: %s", folder, error)
+        return folder
+    return near
+
+
+def _copy(folder: Path, near: Path) -> None:
+    building = near.with_suffix(".building")
+    shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
+    check_disk(sum(file.stat().st_size for file in folder.iterdir()), near.parent)
+    try:
+        shutil.copytree(folder, building)
+        building.rename(near)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)

@@ -1,0 +1,84 @@
+"""A store's copy on a node's own disk: made once, whole or not at all, never a reason to fail."""
+
+import logging
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.data.node_copy import node_copy
+from mtcon_ray.data.sources import SOURCES
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A store as `open_store` leaves it, 10 kB of images."""
+    folder = tmp_path / "root" / "store" / "abc"
+    folder.mkdir(parents=True)
+    (folder / "images.npy").write_bytes(b"x" * 10_000)
+    (folder / "meta.json").write_text("{}")
+    return folder
+
+
+def test_images_are_read_from_the_copy(tmp_path: Path) -> None:
+    """Also after the root's own are gone from the cache, which is what the copy is for."""
+    spec = SOURCES["drawn"].Spec.model_validate({"num_items": 60})
+    root, near = tmp_path / "store", tmp_path / "node"
+    plain = open_dataset(spec, seed=0, view_size=16, store=root)
+    copied = open_dataset(spec, seed=0, view_size=16, store=root, node_store=near)
+    assert isinstance(copied.images, np.memmap)
+    assert near in Path(str(copied.images.filename)).parents
+    assert (copied.images == plain.images).all()
+    assert copied.fingerprint == plain.fingerprint
+    assert near.stat().st_mode & 0o777 == 0o700
+
+
+def test_processes_that_ask_at_once_copy_once(folder: Path, tmp_path: Path) -> None:
+    """Each prints the copy's inode; the later ones waited for the first."""
+    code = (
+        "import sys; from pathlib import Path; from mtcon_ray.data.node_copy import node_copy\n"
+        "print((node_copy(Path(sys.argv[1]), Path(sys.argv[2])) / 'images.npy').stat().st_ino)"
+    )
+    command = [sys.executable, "-c", code, str(folder), str(tmp_path / "node")]
+    asked = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
+    inodes = {process.communicate(timeout=60)[0] for process in asked}
+    assert len(inodes) == 1
+    assert next(iter(inodes)).strip().isdigit()
+    assert sorted(path.name for path in (tmp_path / "node").iterdir()) == ["abc", "abc.lock"]
+
+
+def test_a_copy_that_was_killed_is_made_anew(folder: Path, tmp_path: Path) -> None:
+    half = tmp_path / "node" / "abc.building"
+    half.mkdir(parents=True)
+    (half / "images.npy").write_bytes(b"x" * 10)
+    near = node_copy(folder, tmp_path / "node")
+    assert (near / "images.npy").stat().st_size == 10_000
+    assert not half.exists()
+
+
+@pytest.mark.parametrize("why", ["no room", "not writable", "a file"])
+def test_a_node_without_a_copy_reads_the_root(
+    why: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With a warning that names the reason, and nothing is left behind."""
+    place = tmp_path / "node"
+    if why == "a file":
+        place.write_text("")
+    elif why == "no room":
+        usage = shutil.disk_usage(tmp_path)._replace(free=10_001)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    else:
+        place = Path("/proc/mtcon")
+    with caplog.at_level(logging.WARNING):
+        assert node_copy(folder, place) == folder
+    assert "storage.node_store: " in caplog.text
+    assert not (place / "abc").exists()
+    assert not (place / "abc.building").exists()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,6 +16,7 @@ from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import CheckpointError, ResourceError
 from mtcon_ray.evaluation import protocol
+from mtcon_ray.evaluation.features import KeptViews
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
@@ -88,6 +90,7 @@ class Run:
         self.best: float | None = None
         self.step = 0
         self._tally = Tally()
+        self._kept = KeptViews()
         with self._memory_check():
             problem = spec.problem(_sizes(dataset))
             method = METHODS[spec.method.name](spec.method, problem).to(device)
@@ -188,7 +191,7 @@ class Run:
         values = self._training_metrics(last_update)
         evaluated = self.done or epoch % self.spec.evaluate.every == 0
         if evaluated and self.ranks.rank == 0:
-            values |= self._evaluate(protocol.validate)
+            values |= self._evaluate(partial(protocol.validate, kept=self._kept))
             self._keep_best(epoch, values[metrics.OBJECTIVE])
         self.last = Progress(epoch, values, evaluated, self.done)
         self._tally = Tally()

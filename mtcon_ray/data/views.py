@@ -19,11 +19,11 @@ from mtcon_ray.data.augmentations import (
     apply_,
     blur,
     crop,
-    crop_by_products,
     grayscale,
     jitter_,
     jitter_turns,
     normalise_,
+    resize,
 )
 from mtcon_ray.registry import Spec
 
@@ -168,8 +168,5 @@ def evaluation_views(images: Tensor, spec: ViewsSpec) -> Tensor:
 
     images is uint8 [B, S, S, 3]; the result is in channels_last.
     """
-    B, S = images.shape[:2]
-    whole_B4 = torch.tensor([0, 0, S, S]).expand(B, 4)
     with torch.autocast(images.device.type, enabled=False):
-        x_RCHW = crop_by_products(images, whole_B4, torch.zeros(B, dtype=torch.bool), spec.size)
-        return normalise_(x_RCHW, spec.mean, spec.std)
+        return normalise_(resize(images, spec.size), spec.mean, spec.std)

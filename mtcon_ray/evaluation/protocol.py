@@ -8,6 +8,7 @@ from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sources.base import SPLITS, LabelTable
 from mtcon_ray.data.views import ViewsSpec
+from mtcon_ray.evaluation.features import KeptViews
 from mtcon_ray.evaluation.measures import Measurement
 from mtcon_ray.evaluation.reading import Reader, full_probe_rows, short_probe_rows
 from mtcon_ray.evaluation.spec import EvaluateSpec, ProbeSpec
@@ -23,6 +24,7 @@ def validate(
     device: torch.device,
     seed: int,
     autocast_dtype: torch.dtype | None = None,
+    kept: KeptViews | None = None,
 ) -> dict[str, float]:
     """val/accuracy, the objective: mean over the tasks of a short probe's score on `val`.
 
@@ -31,11 +33,12 @@ def validate(
     val/map/<task> or val/r2/<task>, and its deviation. Reads the tasks' labels and the images of
     train and val only; which of these follows from `seed` alone, so that every epoch is measured
     on the same ones. The scores are of the probe's last epoch: an epoch chosen on the items that
-    the number stands for would flatter it.
+    the number stands for would flatter it. `kept` saves the next probe of the same training the
+    making of its views.
 
     Raises DataError as `check_labels` does, and DivergedError.
     """
-    reader = Reader(network, dataset, spec.batch_size, views, device, autocast_dtype)
+    reader = Reader(network, dataset, spec.batch_size, views, device, autocast_dtype, kept)
     rows = short_probe_rows(dataset.table, dataset.tasks, spec, seed)
     recipe = ProbeSpec(
         **spec.short_probe.model_dump(exclude={"max_items"}),

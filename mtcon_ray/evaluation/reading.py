@@ -10,7 +10,7 @@ from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sources.base import SPLITS, LabelTable, Split
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import DataError
-from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.evaluation.features import KeptViews, extract_features
 from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.spec import EvaluateSpec
 from mtcon_ray.models.network import Network
@@ -26,6 +26,7 @@ class Reader:
     views: ViewsSpec
     device: torch.device
     autocast_dtype: torch.dtype | None
+    kept: KeptViews | None = None
 
     def read(self, rows: np.ndarray, labels: Iterable[str]) -> LabelledFeatures:
         """Features and values of the labels of these rows; numbers standardised as in training."""
@@ -37,6 +38,7 @@ class Reader:
             batch_size=self.batch_size,
             device=self.device,
             autocast_dtype=self.autocast_dtype,
+            kept=self.kept,
         )
         values = {
             label: torch.from_numpy(_values(self.dataset.table, label)[rows]).to(self.device)

@@ -33,6 +33,18 @@ job_argument = click.argument("job")
 @root
 @address_option
 @follow_option
+@click.option(
+    "--install",
+    is_flag=True,
+    help="Bring this environment's versions to every node, by pip there; without it they are "
+    "compared, and others refused.",
+)
+@click.option(
+    "--requirements",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Packages of yours, one on a line, to be installed too; implies --install.",
+)
 @session
 def submit(
     session: Session,
@@ -42,6 +54,8 @@ def submit(
     root: str | None,
     address: str | None,
     no_follow: bool,
+    install: bool,
+    requirements: Path | None,
 ) -> int:
     """Run a sweep as a job of a Ray cluster, and follow it; one that was stopped goes on.
 
@@ -58,6 +72,7 @@ def submit(
         session, address, stem, command, environ,
         name=name, root=_absolute(root or storage),
         uri=spec_uri or environ.get(MLFLOW_VARIABLE), follow=not no_follow,
+        requirements=_packages(install, requirements),
     )  # fmt: skip
 
 
@@ -72,7 +87,8 @@ def resume(
 ) -> int:
     """Go on with the sweep of a JOB that has ended, or with a sweep by its name.
 
-    Spec, changes and tracking are those of its last job; --set search.num_trials=N adds trials.
+    Spec, changes, tracking and installed packages are those of its last job; --set
+    search.num_trials=N adds trials.
     Uploads the current folder, which must hold the spec as `submit` found it.
     """
     from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
@@ -89,7 +105,7 @@ def resume(
     return _start(
         session, address, last.sweep, [*last.command, *options], environ,
         name=last.sweep, root=_named_root(last.command),
-        uri=environ.get(MLFLOW_VARIABLE), follow=not no_follow,
+        uri=environ.get(MLFLOW_VARIABLE), follow=not no_follow, requirements=last.requirements,
     )  # fmt: skip
 
 
@@ -169,6 +185,13 @@ def _named_root(command: Sequence[str]) -> str | None:
     return command[command.index("--root") + 1] if "--root" in command else None
 
 
+def _packages(install: bool, requirements: Path | None) -> list[str] | None:
+    """What is installed beside this environment's versions; None: nothing is."""
+    from mtcon_ray.sweep.upload import read_requirements
+
+    return read_requirements(requirements) if requirements else [] if install else None
+
+
 def _program(inside: Path) -> list[str]:
     if inside.suffix == ".py":
         return ["python", "-u", str(inside)]
@@ -202,6 +225,7 @@ def _start(
     root: str | None,
     uri: str | None,
     follow: bool,
+    requirements: Sequence[str] | None,
 ) -> int:
     """Submit the command, say where it can be watched, and follow it."""
     from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
@@ -212,12 +236,15 @@ def _start(
     upload, variables = check_upload(here), job_variables(environ, command)
     known = Jobs(cluster_dashboard(address))
     job = known.submit(
-        stem, command, working_dir=here, root=choose_root(root), name=name, variables=variables
+        stem, command, working_dir=here, root=choose_root(root), name=name, variables=variables,
+        requirements=requirements,
     )  # fmt: skip
     if session.quiet:
         say(job.id)
     else:
         say(f"job {job.id}: {upload.num_files:,} files, {upload.num_bytes / 1e6:.1f} MB")
+        if requirements is not None:
+            say("environment: this one's versions, installed by each node before its first trial")
         say(f"results: {root or DEFAULT_ROOT}, as the cluster's head sees it")
         say(f"dashboard: {known.address}/#/jobs/{job.id}")
         there = "the head's own; the sweep's last line says how to open it"

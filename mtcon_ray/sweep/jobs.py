@@ -4,11 +4,12 @@ Everything goes through Ray's Jobs API; there is no server of ours.
 """
 
 import asyncio
+import json
 import logging
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 from mtcon_ray.errors import MtconError, SweepError, UserError
 from mtcon_ray.places import new_name, sweep_folder, sweeps_folder
+from mtcon_ray.sweep.upload import job_environment
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
@@ -55,6 +57,8 @@ class Job(NamedTuple):
     end_ms: int | None
     command: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
+    # None: the job has the nodes' own environment.
+    requirements: tuple[str, ...] | None = None
 
     @property
     def running(self) -> bool:
@@ -92,12 +96,14 @@ class Jobs:
         root: Path,
         name: str | None = None,
         variables: dict[str, str] | None = None,
+        requirements: Sequence[str] | None = None,
     ) -> Job:
         """Starts a sweep's next attempt: `command` with its name; goes on with one that is there.
 
         Without a name a new `<stem>-<n>` is taken, which neither the cluster's jobs nor the root,
         as far as it can be seen from here, have; it must be new where it runs, too. The driver runs
-        on the cluster's head.
+        on the cluster's head. With `requirements`, be they none, every node gets this environment's
+        versions and those packages.
         Raises SweepError while the sweep is running.
         """
         known = self.known()
@@ -111,12 +117,18 @@ class Jobs:
                 f"is; follow it with `mtcon-ray logs {running} -f`, or stop it first"
             )
         attempt = max((job.attempt for job in before), default=0) + 1
+        metadata = {"sweep": name, "attempt": str(attempt), "command": shlex.join(command)}
+        environment = {}
+        if requirements is not None:
+            metadata["requirements"] = json.dumps(requirements)
+            environment = job_environment(list(requirements))
         with self._answered():
             job_id = self._submit_when_ready(
                 entrypoint=shlex.join([*command, "--name", name, *goes_on]),
                 submission_id=f"{name}-{attempt}",
-                metadata={"sweep": name, "attempt": str(attempt), "command": shlex.join(command)},
+                metadata=metadata,
                 runtime_env={
+                    **environment,
                     "working_dir": str(working_dir),
                     "env_vars": {
                         "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS),
@@ -152,6 +164,7 @@ class Jobs:
         """Passes on what the job prints until it ends; its exit code, 130 of a stopped one.
 
         A connection that breaks in between is made anew.
+        Raises MtconError with Ray's reason where its command was never started.
         """
         seen = 0
 
@@ -175,6 +188,8 @@ class Jobs:
                 break
         if details.status == JobStatus.SUCCEEDED:
             return 0
+        if details.status == JobStatus.FAILED and details.driver_exit_code is None:
+            raise MtconError(f"job {job_id} must start, got: {details.message}")
         return INTERRUPTED if details.status == JobStatus.STOPPED else details.driver_exit_code or 1
 
     def stop(self, job_id: str) -> bool:
@@ -244,6 +259,7 @@ def checked_address(address: str) -> str:
 def _job(details: JobDetails) -> Job:
     metadata = details.metadata or {}
     variables = (details.runtime_env or {}).get("env_vars", {})
+    asked = metadata.get("requirements")
     return Job(
         id=str(details.submission_id),
         sweep=metadata.get("sweep", ""),
@@ -253,4 +269,5 @@ def _job(details: JobDetails) -> Job:
         end_ms=details.end_time,
         command=tuple(shlex.split(metadata.get("command", ""))),
         variables=tuple(variables.items()),
+        requirements=tuple(json.loads(asked)) if asked else None,
     )

@@ -2,11 +2,13 @@
 
 import json
 import logging
+import re
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from packaging.requirements import InvalidRequirement, Requirement
 from ray._private.ray_constants import get_runtime_env_default_excludes
 from ray._private.runtime_env.packaging import (
     GCS_STORAGE_MAX_SIZE,
@@ -14,6 +16,7 @@ from ray._private.runtime_env.packaging import (
     _get_excludes,
 )
 
+import mtcon_ray
 from mtcon_ray import __version__
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.tracking.server import masked
@@ -90,12 +93,62 @@ def job_variables(environ: dict[str, str], command: list[str]) -> dict[str, str]
 
 
 def versions() -> dict[str, str]:
-    """Python's (without its patch level), ours, and those of PACKAGES, as installed here."""
+    """Python's (without its patch level), ours, and those of PACKAGES, as installed here.
+
+    Without the part that says how a package was built: a machine without a GPU may submit.
+    """
     python = python_version().rpartition(".")[0]
     return {
         "python": python,
         "mtcon-ray": __version__,
-        **{name: version(name) for name in PACKAGES},
+        **{name: version(name).partition("+")[0] for name in PACKAGES},
+    }
+
+
+def read_requirements(path: Path) -> list[str]:
+    """The packages that a file names, one on a line, as pip reads them; comments are left out.
+
+    Raises UserError for a line that is more than that, or that holds a password.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--requirements must be a text file, got {path}: {error}") from None
+    found = []
+    for number, line in enumerate(lines, start=1):
+        text = re.sub(r"(^|\s)#.*", "", line).strip()
+        if not text:
+            continue
+        where = f"{path}, line {number}, must name a package as pip does, got {masked(text)!r}"
+        if masked(text) != text:
+            raise UserError(
+                f"{where}: the dashboard shows what a job installs; give pip on the nodes the "
+                "password"
+            )
+        try:
+            found.append(str(Requirement(text)))
+        except InvalidRequirement as error:
+            raise UserError(
+                f"{where} ({str(error).partition(chr(10))[0]}); an index or another option belongs "
+                "into pip's settings on the nodes"
+            ) from None
+    return found
+
+
+def job_environment(requirements: list[str]) -> dict[str, Any]:
+    """What makes Ray give a job this environment's versions on every node, and more packages.
+
+    Our own code is uploaded; pip brings what a node has in another version. Python and Ray are
+    the cluster's.
+    """
+    pinned = [f"{name}=={v}" for name, v in versions().items() if name in PACKAGES]
+    return {
+        "py_modules": [str(Path(mtcon_ray.__file__).parent)],
+        "pip": {
+            "packages": [*(pin for pin in pinned if not pin.startswith("ray==")), *requirements],
+            # Ray's own choice would download anew for every job.
+            "pip_install_options": ["--disable-pip-version-check"],
+        },
     }
 
 
@@ -112,5 +165,5 @@ def check_versions(asked: str | None) -> None:
     if wrong:
         raise UserError(
             f"the cluster must have the versions of whoever submits to it, got {'; '.join(wrong)}; "
-            "install one constraints.txt on both"
+            "install one constraints.txt on both, or submit with --install"
         )

@@ -1,17 +1,21 @@
 """What a job takes along: files, variables, versions; and what must stay here."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from mtcon_ray.errors import ResourceError, UserError
+from mtcon_ray.sweep import upload
 from mtcon_ray.sweep.upload import (
     VERSIONS_VARIABLE,
     check_upload,
     check_versions,
+    job_environment,
     job_variables,
     measure_upload,
+    read_requirements,
     versions,
 )
 
@@ -63,3 +67,49 @@ def test_a_job_finds_the_versions_of_whoever_submitted_it() -> None:
     asked = versions() | {"torch": "1.0.0"}
     with pytest.raises(UserError, match=rf"got torch {versions()['torch']}, not 1\.0\.0; install"):
         check_versions(json.dumps(asked))
+
+
+def test_requirements_are_read_as_pip_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "needed.txt"
+    path.write_text("# mine\ntimm >= 1.0  # encoders\n\nx @ file:///x-1.whl#sha256=ab\n")
+    assert read_requirements(path) == ["timm>=1.0", "x @ file:///x-1.whl#sha256=ab"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("--find-links https://me:hunter2@host", "give pip on the nodes the password"),
+        ("x @ https://me:hunter2@host/x.whl", "give pip on the nodes the password"),
+        ("--find-links https://host", "belongs into pip's settings on the nodes"),
+        ("-r more.txt", "belongs into pip's settings on the nodes"),
+        ("timm 1.0", "line 2, must name a package as pip does, got 'timm 1.0'"),
+    ],
+)
+def test_other_lines_are_refused(line: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "needed.txt"
+    path.write_text(f"\n{line}\n")
+    with pytest.raises(UserError, match=re.escape(told)) as caught:
+        read_requirements(path)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"must be a text file, got .*absent"):
+        read_requirements(tmp_path / "absent.txt")
+
+
+def test_a_job_brings_all_that_is_compared_but_python_and_ray() -> None:
+    brought = job_environment(["timm>=1"])
+    packages = brought["pip"]["packages"]
+    named = {pin.partition("==")[0] for pin in packages}
+    assert named | {"python", "mtcon-ray", "ray"} == set(versions()) | {"timm>=1"}
+    assert packages[-1] == "timm>=1"
+    assert f"torch=={versions()['torch']}" in packages
+    (ours,) = brought["py_modules"]
+    assert (Path(ours) / "sweep" / "upload.py").exists()
+
+
+def test_how_a_package_was_built_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A laptop without a GPU submits to a cluster with."""
+    monkeypatch.setattr(upload, "version", lambda name: "2.15.0+cpu")
+    assert versions()["torch"] == "2.15.0"

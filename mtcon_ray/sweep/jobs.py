@@ -32,6 +32,8 @@ ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
 # Ray's own 3 s would cut a checkpoint off.
 STOP_SECONDS = 60
 AGENT_SECONDS = 60
+# Of a long trace its last ones say what went wrong.
+REASON_LINES = 8
 INTERRUPTED = 130
 RUNNING = (JobStatus.PENDING, JobStatus.RUNNING)
 
@@ -189,7 +191,10 @@ class Jobs:
         if details.status == JobStatus.SUCCEEDED:
             return 0
         if details.status == JobStatus.FAILED and details.driver_exit_code is None:
-            raise MtconError(f"job {job_id} must start, got: {details.message}")
+            reason = "\n  ".join(
+                (details.message or "no reason").strip().splitlines()[-REASON_LINES:]
+            )
+            raise MtconError(f"job {job_id} was never started:\n  {reason}")
         return INTERRUPTED if details.status == JobStatus.STOPPED else details.driver_exit_code or 1
 
     def stop(self, job_id: str) -> bool:

@@ -60,7 +60,7 @@ def test_a_copy_that_was_killed_is_made_anew(folder: Path, tmp_path: Path) -> No
     assert not half.exists()
 
 
-@pytest.mark.parametrize("why", ["no room", "not writable", "a file"])
+@pytest.mark.parametrize("why", ["no room", "not writable", "a file", "open to all"])
 def test_a_node_without_a_copy_reads_the_root(
     why: str,
     folder: Path,
@@ -72,6 +72,9 @@ def test_a_node_without_a_copy_reads_the_root(
     place = tmp_path / "node"
     if why == "a file":
         place.write_text("")
+    elif why == "open to all":
+        place.mkdir()
+        place.chmod(0o777)
     elif why == "no room":
         usage = shutil.disk_usage(tmp_path)._replace(free=10_001)
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)

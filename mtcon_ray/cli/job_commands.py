@@ -87,9 +87,9 @@ def resume(
 ) -> int:
     """Go on with the sweep of a JOB that has ended, or with a sweep by its name.
 
-    Spec, changes, tracking and installed packages are those of its last job; --set
-    search.num_trials=N adds trials.
-    Uploads the current folder, which must hold the spec as `submit` found it.
+    Spec, changes, tracking and installed packages are those of its last job; more trials by
+    --set search.num_trials=N. Uploads the current folder, which must hold the spec as `submit`
+    found it.
     """
     from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
 

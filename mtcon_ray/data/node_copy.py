@@ -46,7 +46,8 @@ def _check_owned(node_store: Path) -> None:
 def _copy(folder: Path, near: Path) -> None:
     building = near.with_suffix(".building")
     shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
-    check_disk(sum(file.stat().st_size for file in folder.iterdir()), near.parent)
+    needed = sum(file.stat().st_size for file in folder.iterdir())
+    check_disk(needed, near.parent, "name another disk there, or empty the folder")
     try:
         shutil.copytree(folder, building)
         for file in building.iterdir():

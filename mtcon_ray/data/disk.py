@@ -8,7 +8,6 @@ from pathlib import Path
 
 from mtcon_ray.errors import ResourceError
 
-
 WAY_OUT = "lower data.store_size or set storage.root to another disk"
 
 

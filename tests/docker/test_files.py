@@ -45,9 +45,14 @@ def test_docker_compose_itself_takes_the_files() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def stages() -> dict[str, str]:
+    """The text of each stage of the Dockerfile by its name."""
+    texts = re.split(r"(?m)^FROM ", DOCKERFILE)[1:]
+    return {text.split("\n", 1)[0].rsplit(" ", 1)[-1]: text for text in texts}
+
+
 def test_every_image_that_runs_is_an_ordinary_user_and_has_a_health_check() -> None:
-    stages = re.split(r"(?m)^FROM ", DOCKERFILE)[1:]
-    by_name = {stage.split("\n", 1)[0].rsplit(" ", 1)[-1]: stage for stage in stages}
+    by_name = stages()
     assert "\nUSER 10001\n" in by_name["runtime"]
     for name, base in (("cli", "runtime"), ("node", "runtime"), ("mlflow", "base")):
         assert by_name[name].startswith(f"{base} AS ")
@@ -56,6 +61,13 @@ def test_every_image_that_runs_is_an_ordinary_user_and_has_a_health_check() -> N
     assert "\nUSER 10001\n" in by_name["mlflow"]
     assert {"cpu", "cuda"} <= by_name.keys()
     assert set(re.findall(r"ARG PACKAGE_INDEX=(.*)", DOCKERFILE)) == {'""'}
+
+
+def test_no_container_makes_a_volume_without_a_name() -> None:
+    """One that an image declares and a service does not mount stays behind at each `down`."""
+    assert [name for name, text in stages().items() if "\nVOLUME " in text] == ["runtime"]
+    assert re.findall("(?m)^VOLUME (.*)", DOCKERFILE) == ["/data"]
+    assert SERVICES["head"]["volumes"] == SERVICES["worker"]["volumes"] == ["data:/data"]
 
 
 def test_everything_is_pinned() -> None:
@@ -89,10 +101,16 @@ def test_a_nodes_first_process_collects_orphans() -> None:
 
 
 def test_the_databases_password_is_copied_to_memory_alone() -> None:
-    """And not artifacts, which pass through /tmp whole."""
+    """And not artifacts, which pass through /tmp whole.
+
+    Without an owner the memory is root's after a restart, and MLflow never starts again.
+    """
     server = SERVICES["mlflow"]
-    assert server["tmpfs"] == [server["environment"]["PRIVATE"]]
-    assert server["tmpfs"] != ["/tmp"]
+    [user] = set(re.findall(r"(?m)^USER (.*)", DOCKERFILE))
+    [memory] = server["tmpfs"]
+    path, options = memory.split(":")
+    assert path == server["environment"]["PRIVATE"] != "/tmp"
+    assert f"uid={user}" in options.split(",")
     assert '-p "${PRIVATE:-' in (DOCKER / "mlflow.sh").read_text(encoding="utf-8")
 
 

@@ -62,7 +62,7 @@ class StorageSpec(Spec):
     root: LocalPath | None = Field(None, description="absolute folder; null: ~/mtcon-ray")
     node_store: str | None = Field(
         None,
-        pattern=r"^[/~]",
+        pattern=r"^(/|~/)",
         description="absolute folder on each node's own disk, to which its first trial copies the "
         "decoded images; null: trials read them below the root",
     )

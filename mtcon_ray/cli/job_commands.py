@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,8 @@ job_argument = click.argument("job")
 @click.option(
     "--install",
     is_flag=True,
-    help="Bring this environment's versions to every node, by pip there; without it they are "
-    "compared, and others refused.",
+    help="Bring this package and what it depends on to every node, in the versions of here, by pip "
+    "there; without it versions are compared, and others refused.",
 )
 @click.option(
     "--requirements",
@@ -99,13 +100,17 @@ def resume(
             f"{job!r} must be a job of `mtcon-ray submit` to be resumed, got one that is none; "
             "repeat its command with --name NAME --resume"
         )
-    _inside(Path(last.command[2] if last.command[1] != "-m" else last.command[4]))
+    inside = _inside(Path(last.command[2] if last.command[1] != "-m" else last.command[4]))
     options = [word for override in overrides for word in ("--set", override)]
+    command = [*last.command, *options]
+    given = [word for before, word in pairwise(command) if before == "--set"]
+    _, spec_uri, storage = _beginnings(inside, tuple(given))
     environ = dict(last.variables) | os.environ
     return _start(
-        session, address, last.sweep, [*last.command, *options], environ,
-        name=last.sweep, root=_named_root(last.command),
-        uri=environ.get(MLFLOW_VARIABLE), follow=not no_follow, requirements=last.requirements,
+        session, address, last.sweep, command, environ,
+        name=last.sweep, root=_named_root(last.command) or storage,
+        uri=spec_uri or environ.get(MLFLOW_VARIABLE), follow=not no_follow,
+        requirements=last.requirements,
     )  # fmt: skip
 
 
@@ -244,7 +249,7 @@ def _start(
     else:
         say(f"job {job.id}: {upload.num_files:,} files, {upload.num_bytes / 1e6:.1f} MB")
         if requirements is not None:
-            say("environment: this one's versions, installed by each node before its first trial")
+            say("environment: packages in the versions of here; each node installs them first")
         say(f"results: {root or DEFAULT_ROOT}, as the cluster's head sees it")
         say(f"dashboard: {known.address}/#/jobs/{job.id}")
         there = "the head's own; the sweep's last line says how to open it"

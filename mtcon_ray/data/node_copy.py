@@ -22,10 +22,12 @@ def node_copy(folder: Path, node_store: Path) -> Path:
     `folder` itself, with a warning, where this node has no room for a copy or may not write it, or
     where others may: one node with a full disk then trains from the root, and fails no trial.
     """
-    near = node_store / folder.name
     try:
         node_store.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # A link could be turned elsewhere after it was looked at.
+        node_store = node_store.resolve()
         _check_owned(node_store)
+        near = node_store / folder.name
         if not near.exists():
             with locked(near.with_suffix(".lock")):
                 if not near.exists():

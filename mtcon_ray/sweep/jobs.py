@@ -20,6 +20,7 @@ import requests
 from ray._private.authentication.authentication_token_setup import (
     maybe_enable_token_auth_if_token_available,
 )
+from ray.dashboard.modules.job.common import JobErrorType
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
@@ -166,7 +167,7 @@ class Jobs:
         """Passes on what the job prints until it ends; its exit code, 130 of a stopped one.
 
         A connection that breaks in between is made anew.
-        Raises MtconError with Ray's reason where its command was never started.
+        Raises MtconError with Ray's reason where its command was never started or has been lost.
         """
         seen = 0
 
@@ -191,10 +192,7 @@ class Jobs:
         if details.status == JobStatus.SUCCEEDED:
             return 0
         if details.status == JobStatus.FAILED and details.driver_exit_code is None:
-            reason = "\n  ".join(
-                (details.message or "no reason").strip().splitlines()[-REASON_LINES:]
-            )
-            raise MtconError(f"job {job_id} was never started:\n  {reason}")
+            raise MtconError(lost(job_id, details))
         return INTERRUPTED if details.status == JobStatus.STOPPED else details.driver_exit_code or 1
 
     def stop(self, job_id: str) -> bool:
@@ -259,6 +257,17 @@ def checked_address(address: str) -> str:
             "neither through Ray's client port nor through its GCS"
         )
     return url
+
+
+def lost(job_id: str, details: JobDetails) -> str:
+    """What is said of a job whose command has no exit code."""
+    reason = "\n  ".join((details.message or "no reason").strip().splitlines()[-REASON_LINES:])
+    if details.error_type == JobErrorType.RUNTIME_ENV_SETUP_FAILURE:
+        return f"job {job_id} was never started, for its environment could not be made:\n  {reason}"
+    return (
+        f"job {job_id} ended without a word; what it did is kept, `mtcon-ray resume {job_id}` goes "
+        f"on. Ray says:\n  {reason}"
+    )
 
 
 def _job(details: JobDetails) -> Job:

@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from platform import python_version
 from typing import Any, NamedTuple
@@ -32,6 +32,8 @@ PLACES = (
     "AWS_DEFAULT_REGION",
 )
 VERSIONS_VARIABLE = "MTCON_RAY_VERSIONS"
+# A node copies gigabytes, and may then download some.
+SETUP_SECONDS = 3600
 # What decides results, or how processes understand each other; constraints.txt pins the rest.
 PACKAGES = ("ray", "torch", "torchvision", "numpy", "pandas", "pydantic", "optuna", "mlflow")
 
@@ -120,35 +122,46 @@ def read_requirements(path: Path) -> list[str]:
         if not text:
             continue
         where = f"{path}, line {number}, must name a package as pip does, got {masked(text)!r}"
-        if masked(text) != text:
+        try:
+            package = Requirement(text)
+        except InvalidRequirement as error:
+            reason = masked(str(error).partition("\n")[0])
+            raise UserError(
+                f"{where} ({reason}); an index or another option belongs into pip's settings on "
+                "the nodes"
+            ) from None
+        if package.url and masked(package.url) != package.url:
             raise UserError(
                 f"{where}: the dashboard shows what a job installs; give pip on the nodes the "
                 "password"
             )
-        try:
-            found.append(str(Requirement(text)))
-        except InvalidRequirement as error:
-            raise UserError(
-                f"{where} ({str(error).partition(chr(10))[0]}); an index or another option belongs "
-                "into pip's settings on the nodes"
-            ) from None
+        found.append(str(package))
     return found
 
 
 def job_environment(requirements: list[str]) -> dict[str, Any]:
     """What makes Ray give a job this environment's versions on every node, and more packages.
 
-    Our own code is uploaded; pip brings what a node has in another version. Python and Ray are
-    the cluster's.
+    Our own code is uploaded; pip brings what this package depends on, in the versions of here.
+    Python and Ray are the cluster's. Raises UserError where this package is not installed.
     """
-    pinned = [f"{name}=={v}" for name, v in versions().items() if name in PACKAGES]
+    try:
+        named = [Requirement(text) for text in requires("mtcon-ray") or []]
+    except PackageNotFoundError:
+        raise UserError(
+            "--install must find mtcon-ray installed, to know its packages, got a bare checkout; "
+            "pip install it"
+        ) from None
+    names = [each.name for each in named if not each.marker and each.name != "ray"]
+    pinned = [f"{name}=={version(name).partition('+')[0]}" for name in names]
     return {
         "py_modules": [str(Path(mtcon_ray.__file__).parent)],
         "pip": {
-            "packages": [*(pin for pin in pinned if not pin.startswith("ray==")), *requirements],
+            "packages": [*pinned, *requirements],
             # Ray's own choice would download anew for every job.
             "pip_install_options": ["--disable-pip-version-check"],
         },
+        "config": {"setup_timeout_seconds": SETUP_SECONDS},
     }
 
 
@@ -163,7 +176,12 @@ def check_versions(asked: str | None) -> None:
         f"{name} {here.get(name)}, not {v}" for name, v in wanted.items() if here.get(name) != v
     ]
     if wrong:
+        way_out = (
+            f"a job cannot bring its own Python: submit from {here['python']}"
+            if wanted["python"] != here["python"]
+            else "install one constraints.txt on both, or submit with --install"
+        )
         raise UserError(
             f"the cluster must have the versions of whoever submits to it, got {'; '.join(wrong)}; "
-            "install one constraints.txt on both, or submit with --install"
+            f"{way_out}"
         )

@@ -1,6 +1,7 @@
 """A store's copy on a node's own disk: made once, whole or not at all, never a reason to fail."""
 
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -60,7 +61,7 @@ def test_a_copy_that_was_killed_is_made_anew(folder: Path, tmp_path: Path) -> No
     assert not half.exists()
 
 
-@pytest.mark.parametrize("why", ["no room", "not writable", "a file", "open to all"])
+@pytest.mark.parametrize("why", ["no room", "not writable", "a file", "open to all", "another's"])
 def test_a_node_without_a_copy_reads_the_root(
     why: str,
     folder: Path,
@@ -72,9 +73,16 @@ def test_a_node_without_a_copy_reads_the_root(
     place = tmp_path / "node"
     if why == "a file":
         place.write_text("")
-    elif why == "open to all":
-        place.mkdir()
-        place.chmod(0o777)
+    elif why in ("open to all", "another's"):
+        plant = place / "abc"
+        plant.mkdir(parents=True)
+        (plant / "images.npy").write_bytes(b"theirs")
+        if why == "open to all":
+            place.chmod(0o777)
+        elif os.getuid():
+            pytest.skip("only root can make a folder another user's")
+        else:
+            os.chown(place, 12345, 12345)
     elif why == "no room":
         usage = shutil.disk_usage(tmp_path)._replace(free=10_001)
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
@@ -83,5 +91,6 @@ def test_a_node_without_a_copy_reads_the_root(
     with caplog.at_level(logging.WARNING):
         assert node_copy(folder, place) == folder
     assert "storage.node_store: " in caplog.text
-    assert not (place / "abc").exists()
+    planted = why in ("open to all", "another's")
+    assert (place / "abc").exists() == planted
     assert not (place / "abc.building").exists()

@@ -79,7 +79,7 @@ def test_a_job_brings_its_environment(
     needed.write_text(f"# mine\nmtcon-probe @ file://{make_wheel(tmp_path)}\n")
     code, printed = user.run("submit", "script.py", "--requirements", "needed.txt", *SHORT)
     assert code == 0, printed
-    assert "environment: this one's versions" in printed
+    assert "environment: packages in the versions of here" in printed
     lines = dict(line.split(": ", 1) for line in printed.splitlines() if ": installed" in line)
     assert set(lines) == {"driver", "worker"}
     (found,) = {tuple(line.split()[1:]) for line in lines.values()}
@@ -94,6 +94,6 @@ def test_a_job_brings_its_environment(
     needed.write_text("mtcon-absent==1.0\n")
     code, printed = user.run("submit", "script.py", "--requirements", "needed.txt", *SHORT)
     assert code == 1
-    assert "job script-2-1 was never started:" in printed
+    assert "job script-2-1 was never started, for its environment could not be made:" in printed
     assert "No matching distribution found for mtcon-absent==1.0" in printed
     assert "runtime_env_agent.py" not in printed, "Ray's own trace"

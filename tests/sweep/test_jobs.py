@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from ray.job_submission import JobDetails, JobStatus, JobType
 
 from mtcon_ray.cli.main import program
 from mtcon_ray.errors import MtconError, UserError
 from mtcon_ray.results import load_sweep
-from mtcon_ray.sweep.jobs import Jobs, checked_address
+from mtcon_ray.sweep.jobs import Jobs, checked_address, lost
 
 REPOSITORY = Path(__file__).parents[2]
 SPEC: dict[str, Any] = {
@@ -27,7 +28,7 @@ SPEC: dict[str, Any] = {
     "model": {"encoder": {"name": "small", "width": 8}},
     "train": {"epochs": 5000, "warmup_epochs": 0, "batch_size": 32},
     "evaluate": {"every": 100, "bootstrap": 20},
-    "tracking": {"offline": True},
+    "tracking": {"offline": True, "uri": "http://127.0.0.1:9"},
     "search": {
         "space": {"method.temperature": {"grid": [0.1]}},
         "sampler": "grid",
@@ -84,6 +85,27 @@ def test_a_root_that_the_job_would_lose_is_refused(
     told = CliRunner().invoke(program, [*words, "--root", "results"] if way == "option" else words)
     assert told.exit_code == 2
     assert "root must" in told.output
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("error_type", "told"),
+    [
+        ("RUNTIME_ENV_SETUP_FAILURE", "was never started, for its environment could not be made:"),
+        ("JOB_SUPERVISOR_ACTOR_DIED", "what it did is kept, `mtcon-ray resume small-1-1` goes on"),
+    ],
+)
+def test_a_job_without_an_exit_code_says_why(error_type: str, told: str) -> None:
+    """Of a long trace the end alone."""
+    message = "\n".join(f"line {number}" for number in range(30))
+    details = JobDetails(
+        type=JobType.SUBMISSION, status=JobStatus.FAILED, entrypoint="python a.py",
+        message=message, error_type=error_type,
+    )  # fmt: skip
+    said = lost("small-1-1", details)
+    assert told in said
+    assert "line 29" in said
+    assert "line 21" not in said
 
 
 class User:
@@ -153,7 +175,7 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
     assert code == 130
     assert printed.startswith("job small-1-1: ")
     assert "\nresults: ~/mtcon-ray, as the cluster's head sees it\n" in printed
-    assert f"dashboard: {address}/#/jobs/small-1-1\nMLflow: " in printed
+    assert f"dashboard: {address}/#/jobs/small-1-1\nMLflow: http://127.0.0.1:9\n" in printed
     assert "small-1-1 goes on; `mtcon-ray logs small-1-1 -f` follows it again" in printed
 
     # A script is a job too; here one that ends, beside the first.
@@ -190,7 +212,9 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
     assert [t.status for t in load_sweep(sweep).trials] == ["INTERRUPTED"]
     stopped_at = load_sweep(sweep).trials[0].last_epoch
 
-    assert user.run("resume", "small-1", "--no-follow")[0] == 0
+    code, printed = user.run("resume", "small-1", "--no-follow")
+    assert code == 0
+    assert "MLflow: http://127.0.0.1:9\n" in printed
     wait_for(lambda: load_sweep(sweep).trials[0].last_epoch > stopped_at)
     code, printed = ended(script)
     assert code == 0, printed

@@ -71,14 +71,17 @@ def test_a_job_finds_the_versions_of_whoever_submitted_it() -> None:
 
 def test_requirements_are_read_as_pip_reads_them(tmp_path: Path) -> None:
     path = tmp_path / "needed.txt"
-    path.write_text("# mine\ntimm >= 1.0  # encoders\n\nx @ file:///x-1.whl#sha256=ab\n")
-    assert read_requirements(path) == ["timm>=1.0", "x @ file:///x-1.whl#sha256=ab"]
+    path.write_text(
+        "# mine\ntimm >= 1.0  # encoders\n\nx @ file:///x-1.whl#sha256=ab\ntokenizers==0.21.0\n"
+    )
+    found = ["timm>=1.0", "x @ file:///x-1.whl#sha256=ab", "tokenizers==0.21.0"]
+    assert read_requirements(path) == found
 
 
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("--find-links https://me:hunter2@host", "give pip on the nodes the password"),
+        ("--find-links https://me:hunter2@host", "belongs into pip's settings on the nodes"),
         ("x @ https://me:hunter2@host/x.whl", "give pip on the nodes the password"),
         ("--find-links https://host", "belongs into pip's settings on the nodes"),
         ("-r more.txt", "belongs into pip's settings on the nodes"),
@@ -99,14 +102,23 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_job_brings_all_that_is_compared_but_python_and_ray() -> None:
+    """And what else this package names itself, not what its extras do."""
     brought = job_environment(["timm>=1"])
     packages = brought["pip"]["packages"]
     named = {pin.partition("==")[0] for pin in packages}
-    assert named | {"python", "mtcon-ray", "ray"} == set(versions()) | {"timm>=1"}
+    assert set(versions()) - named == {"python", "mtcon-ray", "ray"}
+    assert {"pillow", "pyarrow"} < named
+    assert not {"pytest", "sphinx", "ray"} & named
     assert packages[-1] == "timm>=1"
     assert f"torch=={versions()['torch']}" in packages
     (ours,) = brought["py_modules"]
     assert (Path(ours) / "sweep" / "upload.py").exists()
+
+
+def test_another_python_is_no_reason_to_install() -> None:
+    asked = versions() | {"python": "3.9"}
+    with pytest.raises(UserError, match=r"a job cannot bring its own Python: submit from 3\.1"):
+        check_versions(json.dumps(asked))
 
 
 def test_how_a_package_was_built_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:

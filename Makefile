@@ -21,7 +21,7 @@ check: lint  ## seconds: style, types, fast tests
 test: lint  ## what CI runs: everything but the soak tests
 	$(PYTEST) -m "not soak"
 
-soak: .venv/ready  ## by hand: many rounds, load
+soak: .venv/ready docs  ## by hand: many rounds, load, every command of the pages, and their building
 	$(PYTEST) -m soak
 
 lint: .venv/ready

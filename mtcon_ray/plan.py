@@ -184,8 +184,8 @@ def check_resumable(stored: RunSpec, given: RunSpec) -> None:
         changed.append(f"{path}: {old!r} then, {new!r} now")
     if changed:
         raise SweepError(
-            "what is resumed must keep its spec (search.num_trials may grow; resources and "
-            "tracking may change), got other values:\n  " + "\n  ".join(changed) + "\n"
+            "what is resumed must keep its spec (search.num_trials may grow; resources, tracking "
+            "and storage may change), got other values:\n  " + "\n  ".join(changed) + "\n"
             "give the spec it was started with, or start anew with another --name"
         )
 

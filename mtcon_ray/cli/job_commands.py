@@ -58,7 +58,7 @@ def submit(
     install: bool,
     requirements: Path | None,
 ) -> int:
-    """Run a sweep as a job of a Ray cluster, and follow it; one that was stopped goes on.
+    """Run a sweep as a job of a Ray cluster, and follow it; with --name, go on with a stopped one.
 
     Uploads the current folder, which must hold SPEC, less what .gitignore and .rayignore name.
     Everything is written on the cluster: below --root, else storage.root, else ~/mtcon-ray there.

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from collections import Counter
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from platform import python_version
@@ -46,6 +47,7 @@ class Upload(NamedTuple):
     num_bytes: int
     num_files: int
     largest: tuple[tuple[str, int], ...]
+    """Files and, with a slash at their end, folders right below the working directory."""
 
 
 def measure_upload(folder: Path) -> Upload:
@@ -58,12 +60,16 @@ def measure_upload(folder: Path) -> Upload:
 
     excludes = [_get_excludes(folder, get_runtime_env_default_excludes())]
     _dir_travel(folder, excludes, see, include_gitignore=True, logger=log)
-    largest = sorted(sizes.items(), key=lambda item: -item[1])[:NUM_LARGEST]
-    return Upload(sum(sizes.values()), len(sizes), tuple(largest))
+    folders: Counter[str] = Counter()
+    for path, size in sizes.items():
+        first, slash, _ = path.partition("/")
+        folders[first + slash] += size if slash else 0
+    everything = Counter(sizes) + folders
+    return Upload(sum(sizes.values()), len(sizes), tuple(everything.most_common(NUM_LARGEST)))
 
 
 def check_upload(folder: Path, limit: int = GCS_STORAGE_MAX_SIZE) -> Upload:
-    """Raises ResourceError naming the largest files where Ray would not take them."""
+    """Raises ResourceError naming the largest files and folders where Ray would not take them."""
     upload = measure_upload(folder)
     if upload.num_bytes > limit:
         shown = "\n  ".join(f"{size / 1e6:8.1f} MB  {path}" for path, size in upload.largest)

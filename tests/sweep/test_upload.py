@@ -28,7 +28,7 @@ def test_what_is_ignored_is_not_uploaded(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("data/\n")
     (tmp_path / ".rayignore").write_text("notes.txt\n")
     upload = measure_upload(tmp_path)
-    kept = {".gitignore", ".rayignore", "a.py", "b/c.py"}
+    kept = {".gitignore", ".rayignore", "a.py", "b/c.py", "b/"}
     assert {path for path, _ in upload.largest} == kept
     assert upload.num_files == 4
     assert upload.num_bytes == 10 + 5 + 6 + 10
@@ -38,6 +38,14 @@ def test_what_is_ignored_is_not_uploaded(tmp_path: Path) -> None:
     ) as told:
         check_upload(tmp_path, limit=30)
     assert "a.py" in str(told.value)
+
+
+def test_a_folder_of_many_small_files_is_named(tmp_path: Path) -> None:
+    for number in range(20):
+        (tmp_path / "runs" / str(number)).mkdir(parents=True)
+        (tmp_path / "runs" / str(number) / "x").write_bytes(b"x" * 10)
+    (tmp_path / "big.bin").write_bytes(b"x" * 100)
+    assert measure_upload(tmp_path).largest[:2] == (("runs/", 200), ("big.bin", 100))
 
 
 def test_tracking_is_passed_to_a_job_and_no_key() -> None:

@@ -75,6 +75,11 @@ def card(
     }
 
 
+def inside(facts: Mapping[str, Any]) -> dict[str, str]:
+    """What every model file holds itself, as JSON in ASCII: labels with classes, preprocessing."""
+    return {part: json.dumps(facts[part]) for part in ("labels", "preprocessing")}
+
+
 def _names(dataset: Dataset) -> tuple[str, ...]:
     return (*dataset.tasks, *dataset.held_out)
 
@@ -142,8 +147,9 @@ def card_text(facts: Mapping[str, Any]) -> str:
         *rows,
         "",
         "Names of the classes, in the order of the outputs, stand in `model.json`, with the spec "
-        "and the data's fingerprint. Scores are of this file's own probes, in float32; those that "
-        "the training reported may be of bfloat16.",
+        "and the data's fingerprint; classes and preprocessing are in each model file too. Scores "
+        "are of this file's own probes, in float32; those that the training reported may be of "
+        "bfloat16.",
         "",
         "The weights were learned from images. Pass them on only as the licences of these images "
         f"allow.{start}",

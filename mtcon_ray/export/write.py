@@ -2,7 +2,7 @@
 
 model.pt2 or model.onnx   pictures in, embedding and every label's probabilities out
 weights.safetensors       the same parameters by name, for any other framework
-model.json                classes, preprocessing, scores, spec, data fingerprint
+model.json                classes and preprocessing, as inside these, scores, spec, fingerprint
 README.md                 the same for people, and how to load it
 """
 
@@ -26,7 +26,7 @@ from mtcon_ray.evaluate import Opened, open_checkpoint
 from mtcon_ray.evaluation import protocol
 from mtcon_ray.evaluation.measures import LabelProbe
 from mtcon_ray.evaluation.regression import NumberProbe
-from mtcon_ray.export.card import card, card_text
+from mtcon_ray.export.card import card, card_text, inside
 from mtcon_ray.export.model import ExportedModel, Head
 from mtcon_ray.observer import Observer
 from mtcon_ray.training import checkpoint
@@ -107,10 +107,11 @@ def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format
     try:
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
-        _save(model, building / facts["model"]["file"], format)
+        about = inside(facts)
+        _save(model, building / facts["model"]["file"], format, about)
         tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
         # Not by `save_file`, which keeps other users of the machine from reading it.
-        (building / "weights.safetensors").write_bytes(save(tensors, {"format": "pt"}))
+        (building / "weights.safetensors").write_bytes(save(tensors, {"format": "pt", **about}))
         text = json.dumps(facts, indent=1, ensure_ascii=False)
         (building / "model.json").write_text(text + "\n", encoding="utf-8")
         (building / "README.md").write_text(card_text(facts), encoding="utf-8")
@@ -121,14 +122,15 @@ def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _save(model: ExportedModel, path: Path, format: Format) -> None:
+def _save(model: ExportedModel, path: Path, format: Format, about: dict[str, str]) -> None:
     size = model.resize.size
     # Sides that differ from each other and from the store's, so that none is taken for another.
     example = torch.zeros(2, size + 3, size + 5, 3, dtype=torch.uint8)
     sides = {1: Dim("H", min=1, max=MAX_SIDE), 2: Dim("W", min=1, max=MAX_SIDE)}
     free = ({0: Dim("N", min=1, max=MAX_IMAGES), **sides},)
     if format == "pt2":
-        torch.export.save(torch.export.export(model, (example,), dynamic_shapes=free), path)
+        exported = torch.export.export(model, (example,), dynamic_shapes=free)
+        torch.export.save(exported, path, extra_files=about)
         return
     names = ["embedding", *(f"labels/{name}" for name in model.names)]
     program = torch.onnx.export(
@@ -136,6 +138,7 @@ def _save(model: ExportedModel, path: Path, format: Format) -> None:
         input_names=["images"], output_names=names, verbose=False,
     )  # fmt: skip
     assert program is not None
+    program.model.metadata_props.update(about)
     program.save(path)
 
 

@@ -25,7 +25,7 @@ CHART_RUNS = 20  # shown in a chart at a time
 
 
 def column_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """MLflow's own tags for what ours say, so that its default columns are filled."""
+    """MLflow's own tags for what a sweep's say, so that its runs' default columns are filled."""
     shown = {theirs: tags[ours] for ours, theirs in COLUMNS.items() if ours in tags}
     return shown | ({"mlflow.source.type": "LOCAL"} if "mlflow.source.name" in shown else {})
 

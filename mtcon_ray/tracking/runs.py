@@ -14,6 +14,7 @@ from mlflow.exceptions import MlflowException
 
 from mtcon_ray.errors import TrackingError
 from mtcon_ray.tracking import pages
+from mtcon_ray.tracking.inputs import dataset_input
 from mtcon_ray.tracking.server import LostError, RefusedError, artifact_location, open_client
 from mtcon_ray.tracking.spool import Event
 
@@ -31,10 +32,13 @@ TRAINS_MODELS = {"mlflow.experimentKind": "custom_model_development"}
 class Runs:
     """The parent run and its children by name ("parent", "trial-0003").
 
-    `identity` tells this folder from another of the same name. Connects when constructed.
+    `identity` tells this folder from another of the same name; `begun` is the parent's first
+    event. Connects when constructed.
     """
 
-    def __init__(self, uri: str, experiment: str, folder: Path, identity: str) -> None:
+    def __init__(
+        self, uri: str, experiment: str, folder: Path, identity: str, begun: Event
+    ) -> None:
         self.ids: dict[str, str] = {}
         self.open: dict[str, str] = {}
         self._ended: set[str] = set()  # found with a status that a later event may contradict
@@ -44,6 +48,8 @@ class Runs:
         self._client: MlflowClient = open_client(uri)
         self._folder = folder
         self._identity = identity
+        self._columns = pages.column_tags(begun["tags"])
+        self._dataset = dataset_input(folder, begun)
         self.experiment_id = self._experiment(experiment, artifact_location(uri, folder.parents[1]))
         self.find()
 
@@ -76,6 +82,8 @@ class Runs:
                 case "start":
                     self._params(name, events[0])
                     self._describe(name, events[0])
+                    if self._dataset:
+                        self._client.log_inputs(self.ids[name], [self._dataset])
                 case "report":
                     self._reports(name, events)
                 case "artifact":
@@ -157,9 +165,8 @@ class Runs:
         return sorted(runs, key=lambda run: run.info.lifecycle_stage != "active")
 
     def _create(self, name: str, event: Event) -> None:
-        tags = {k: str(v)[:MAX_VALUE] for k, v in event.get("tags", {}).items()}
-        tags |= pages.column_tags(tags)
-        tags[IDENTITY] = self._identity
+        tags = self._columns | event.get("tags", {}) | {IDENTITY: self._identity}
+        tags = {k: str(v)[:MAX_VALUE] for k, v in tags.items()}
         if name != PARENT:
             tags |= {"mtcon.trial": name, "mlflow.parentRunId": self.ids[PARENT]}
         if self._folder.parent.name == "sweeps":
@@ -227,10 +234,13 @@ class Runs:
         path = Path(event["path"])
         if not path.exists():
             raise RefusedError(f"{path} is not there any more")
-        if not path.resolve().is_relative_to(self._folder.resolve()):
+        # A folder would be sent with whatever the links in it lead to.
+        if not path.is_file() or not path.resolve().is_relative_to(self._folder.resolve()):
             raise RefusedError(f"{path} is no file of {self._folder}")
-        log = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
-        log(self.ids[name], str(path), event.get("to") or None)
+        to = str(event["to"])
+        if to and not to.isidentifier():  # what climbs or hides MLflow's clients refuse variously
+            raise RefusedError(f"{to!r} is no place for the artifact {path}")
+        self._client.log_artifact(self.ids[name], str(path), to or None)
 
     def _end(self, name: str, event: Event) -> None:
         tags = [RunTag(k, str(v)[:MAX_VALUE]) for k, v in event.get("tags", {}).items()]

@@ -157,7 +157,8 @@ class Sender:
             if not first:
                 return None
             identity = sha256(repr(first[0]).encode()).hexdigest()[:32]
-            self._runs = Runs(self.uri, self.experiment, self.folder, identity)
+            begun, _ = first[0]
+            self._runs = Runs(self.uri, self.experiment, self.folder, identity, begun)
         else:
             self._runs.find()
         for name in set(self._cursors.offsets) - set(self._runs.ids):

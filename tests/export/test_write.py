@@ -1,6 +1,7 @@
 """An exported folder: whole, loadable without this package, equal to our own evaluation."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from mtcon_ray.spec import parse_spec
 
 Found = dict[str, np.ndarray]
 
+PAGE = Path(__file__).parents[2] / "docs" / "export.md"
 READ_PT2 = """
 import sys, numpy, torch
 model = torch.export.load(sys.argv[1] + "/model.pt2").module()
@@ -77,6 +79,16 @@ def read_onnx(folder: Path, images: np.ndarray, tmp_path: Path) -> Found:
     return dict(zip(names, session.run(None, {"images": images}), strict=True))
 
 
+def read_about(path: Path) -> dict[str, Any]:
+    """Labels and preprocessing from a model file alone, by the lines that the page shows."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    [code] = [block for block in blocks if f'"exported/{path.name}"' in block]
+    names: dict[str, Any] = {}
+    exec(code.replace(f"exported/{path.name}", str(path)), names)
+    found = names["about"]
+    return {part: json.loads(found[part]) for part in ("labels", "preprocessing")}
+
+
 def own_values(opened: Opened, features_ND: torch.Tensor) -> dict[str, torch.Tensor]:
     """What our own evaluation's probes make of features."""
     table = opened.dataset.table
@@ -122,6 +134,9 @@ def test_what_is_exported_is_what_was_evaluated(
     assert right.mean() == pytest.approx(facts["labels"]["tilt"]["score"]["test"])
     assert list(facts["labels"]) == ["shape", "attributes", "size", "tilt"]
     assert facts["data"]["fingerprint"] == facts["data"]["trained_on"]
+    for file in (f"model.{kind}", "weights.safetensors"):
+        about = read_about(tmp_path / "out" / file)
+        assert about == {part: facts[part] for part in ("labels", "preprocessing")}, file
 
 
 def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(root: Path, tmp_path: Path) -> None:

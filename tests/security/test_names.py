@@ -1,6 +1,7 @@
 """Names from files that people we do not know have written reach a terminal as plain text."""
 
 import io
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -59,18 +60,35 @@ def test_values_and_reasons_command_no_terminal(tty: bool) -> None:
 
 
 @pytest.mark.mlflow
-def test_a_record_sends_no_file_from_elsewhere(tmp_path: Path) -> None:
-    """A sweep's folder from somebody else, whose record names a file of ours."""
-    from mtcon_ray.tracking.sender import track_sync
+def test_a_record_sends_no_file_from_elsewhere_and_to_nowhere_else(tmp_path: Path) -> None:
+    """A sweep's folder from somebody else, whose record names files of ours, or places."""
+    from mtcon_ray.tracking.sender import Sender
 
     secret = tmp_path / "id_rsa"
-    secret.write_text("secret")
+    secret.write_text("canary")
     folder = tmp_path / "sweeps" / "theirs"
     spool = Spool(folder / "spool" / "parent.jsonl")
     spool.append("start", params={}, tags={})
-    for path in (secret, folder / ".." / ".." / "id_rsa"):
+    (folder / "d").mkdir()
+    (folder / "d" / "link").symlink_to(secret)
+    (folder / "home").symlink_to(tmp_path)
+    os.mkfifo(folder / "pipe")
+    (folder / "theirs.txt").write_text("theirs")
+    outside = (secret, folder / ".." / ".." / "id_rsa", folder / "home" / "id_rsa")
+    within = (folder / "d", folder / "d" / "link", folder, folder / "pipe")
+    for path in (*outside, *within):
         spool.append("artifact", path=str(path), to="")
+    places = ("../../x", "x/../../../y", str(tmp_path / "z"), "..", "%2e%2e/%2e%2e/x")
+    for to in places:
+        spool.append("artifact", path=str(folder / "theirs.txt"), to=to)
     spool.append("end", status="FINISHED", tags={})
-    track_sync(folder, f"sqlite:///{tmp_path}/mlflow.db", "tests")
-    assert [p for p in tmp_path.rglob("id_rsa") if p != secret] == []
+    before = set(tmp_path.rglob("*"))
+    sender = Sender(folder, f"sqlite:///{tmp_path}/mlflow.db", "tests")
+    sender.attempt()
+    assert sender.pending() == 0, sender.last_error
+    assert len(sender.refused) == len(outside) + len(within) + len(places)
+    written = {p.name for p in set(tmp_path.rglob("*")) - before if p.is_file()}
+    assert written - {"mlflow.db", "mlflow.db.lock", "mlflow.db-shm", "mlflow.db-wal"} == {
+        "cursors.json"
+    }
     assert (tmp_path / "mlflow.db").stat().st_mode & 0o077 == 0

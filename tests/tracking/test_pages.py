@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mtcon_ray.tracking import pages
+from mtcon_ray.tracking.provenance import FINGERPRINT
 
 if TYPE_CHECKING:
     from tests.tracking.conftest import Sweep
@@ -67,3 +68,27 @@ def test_descriptions_and_the_view_are_in_the_store(sweep: "Sweep") -> None:
     files = f"#/experiments/{run.info.experiment_id}/runs/{child.info.run_id}/artifacts"
     assert child.data.tags[pages.NOTE] == f"- Logs: `/log`\n\n[Artifacts]({files})"
     assert run.data.tags["mlflow.user"] == "anna"
+
+
+@pytest.mark.mlflow
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
+def test_the_table_names_data_and_source_of_parent_and_children(sweep: "Sweep") -> None:
+    """Once each, though all is sent twice; no place of the data is told."""
+    data = {"kind": "table", "csv": "/secret/shoes.csv", "images": "/secret", "tasks": ["a"]}
+    sweep.folder.mkdir(parents=True)
+    (sweep.folder / "spec.yaml").write_text(json.dumps({"name": "shoes", "data": data}))
+    sweep.begin(**{FINGERPRINT: "0123456789abcdef", "mtcon.script": "sweep.py"})
+    sweep.begin("trial-0000")
+    for _ in range(2):
+        with sweep.sending() as sender:
+            pass
+        assert not sender.refused
+        (sweep.folder / "spool" / "cursors.json").unlink()
+    for name in ("parent", "trial-0000"):
+        run = sweep.run(name)
+        assert run.data.tags["mlflow.source.name"] == "sweep.py"
+        assert run.data.tags["mlflow.source.type"] == "LOCAL"
+        assert run.inputs is not None
+        [found] = run.inputs.dataset_inputs
+        assert (found.dataset.name, found.dataset.digest) == ("shoes", "01234567")
+        assert "secret" not in str(found.to_dictionary())

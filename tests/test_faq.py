@@ -1,0 +1,104 @@
+"""The messages that docs/faq.md quotes are those that the code says: a changed one fails here."""
+
+import ast
+import re
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import mtcon_ray
+
+PAGE = Path(__file__).parents[1] / "docs" / "faq.md"
+PACKAGE = Path(mtcon_ray.__file__).parent
+# Said by Ray, in this file of it.
+OF_RAY = {
+    "401 ... Missing authentication token": "_private/authentication/http_token_authentication.py",
+    "403 ... Invalid authentication token": "_private/authentication/http_token_authentication.py",
+    "InvalidAuthToken": "_raylet.so",
+}
+# Put together from several literals: where they meet.
+JOINED = {
+    "label column 'shape' must have at least two classes in the train split": (
+        "label column, at least two classes, must have 'rule' in the train split, got 'it'"
+    ),
+    "label column 'shape' must have labels, got only empty cells": (
+        "label column, must have labels, got only empty cells"
+    ),
+}
+VALUE = "\0"
+# What differs from user to user, in a message and in an f-string's fixed text alike.
+VALUES = re.compile(r"(?<!\w)'[^']*'|\.\.\.|\d[\d.%]*|\w\S*\w?\.\w+")
+# Where one literal may end and another begin.
+BETWEEN = re.compile(r"[,;:?]|\bgot\b")
+
+
+def quoted() -> list[str]:
+    """What stands in backticks in the bold headings."""
+    headings = re.findall(r"^\*\*(.+?)\*\*$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    return [q.replace("\n", " ") for heading in headings for q in re.findall("`(.+?)`", heading)]
+
+
+def literals(source: str) -> list[str]:
+    """Strings of a program, each thing that is filled in replaced by VALUE."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            parts = [p.value if isinstance(p, ast.Constant) else VALUE for p in node.values]
+            found.append("".join(map(str, parts)))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.append(node.value)
+    return [VALUES.sub(VALUE, text) for text in found]
+
+
+@cache
+def ours() -> tuple[str, ...]:
+    files = sorted(PACKAGE.rglob("*.py"))
+    return tuple(text for f in files for text in literals(f.read_text(encoding="utf-8")))
+
+
+def missing(message: str, texts: tuple[str, ...]) -> list[str]:
+    """The message's parts that no text holds; words at its ends may be values without quotes."""
+    absent = []
+    for part in BETWEEN.split(VALUES.sub(VALUE, message)):
+        words = part.strip(f" {VALUE}").split()
+        whole = " ".join(words)
+        inside = [whole]
+        for kept in (words[:-2], words[:-1]):
+            if len(kept) >= 3 and VALUE not in kept[-3:]:
+                inside.append(" ".join([*kept, VALUE]))
+        if not any(one in text for text in texts for one in inside):
+            absent.append(whole.replace(VALUE, "..."))
+    return absent
+
+
+@pytest.mark.parametrize("message", quoted())
+def test_a_quoted_message_is_said_by_the_code(message: str) -> None:
+    texts = ours()
+    if message in OF_RAY:
+        ray = find_spec("ray")
+        assert ray is not None
+        assert ray.origin is not None
+        texts = ((Path(ray.origin).parent / OF_RAY[message]).read_bytes().decode("latin-1"),)
+    assert missing(JOINED.get(message, message), texts) == []
+
+
+def test_all_headings_were_read() -> None:
+    assert len(quoted()) > 12
+    assert {*OF_RAY, *JOINED} < set(quoted())
+
+
+@pytest.mark.parametrize(
+    ("source", "message", "absent"),
+    [
+        ("f'{x} must have {n} of {y!r}, got 3'", "labels.csv must have 7 of 'b', got 3", []),
+        ("f'{x} must name files inside {y}'", "'x' must name files inside images", []),
+        ("f'{x} must name files below {y}'", "'x' must name files inside images",
+         ["must name files inside images"]),
+        ("f'run {name!r} exists'", "sweep 'a-1' exists", ["sweep ... exists"]),
+        ("'unknown field'", "a.b: unknown key; did you mean 'c'?", ["unknown key", "did you mean"]),
+    ],
+)  # fmt: skip
+def test_finds_a_changed_message(source: str, message: str, absent: list[str]) -> None:
+    assert missing(message, tuple(literals(source))) == absent

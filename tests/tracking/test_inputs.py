@@ -1,0 +1,30 @@
+"""The data set of a run, where its spec can be read and where it cannot."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.mlflow
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        ({"name": "a"}, "drawn"),
+        ({"name": "a", "of_another_version": 1}, None),
+        (None, None),
+    ],
+)
+def test_a_record_is_sent_whoever_wrote_its_spec(
+    spec: dict[str, Any] | None, named: str | None, tmp_path: Path
+) -> None:
+    from mtcon_ray.tracking.inputs import dataset_input
+    from mtcon_ray.tracking.provenance import FINGERPRINT
+
+    if spec is not None:
+        (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+    found = dataset_input(tmp_path, {"tags": {FINGERPRINT: "0123456789"}})
+    assert (found.dataset.name if found else None) == named
+    assert dataset_input(tmp_path, {"tags": {}}) is None

@@ -17,6 +17,10 @@ def rendered() -> tuple[dict[str, Any], ...]:
     """What `kubectl apply -k` would send: all that kustomization.yaml asks of kustomize."""
     made = read("kustomization.yaml")[0]
     documents = [d for name in made["resources"] for d in read(name)]
+    for each in made["configMapGenerator"]:
+        data = {name: (FOLDER / name).read_text(encoding="utf-8") for name in each["files"]}
+        named = {"name": each["name"]}
+        documents.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": named, "data": data})
     for document in documents:
         if document["kind"] != "Namespace":
             document["metadata"]["namespace"] = made["namespace"]

@@ -8,6 +8,7 @@ the CRDs themselves where `--crds` names their folder.
 import re
 import shutil
 import subprocess
+from pathlib import PurePath
 from typing import Any
 
 import jsonschema
@@ -15,6 +16,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from mtcon_ray.plan import check_cluster
+from mtcon_ray.spec import parse_spec
 from tests.cluster.kuberay import FOLDER, REPOSITORY, only, pods, rendered
 
 KUBERNETES = "1.33"
@@ -154,6 +157,24 @@ def test_ray_reads_its_node_types_from_the_cluster() -> None:
         assert (kind["resources"]["CPU"], kind["resources"]["GPU"]) == (8, 1)
         assert (kind["min_workers"], kind["max_workers"]) == (0, most)
         assert kind["priority"] == priority
+
+
+@pytest.mark.ray
+def test_a_sweep_learns_on_the_head_how_far_the_cluster_may_grow() -> None:
+    """By the file itself, so that several sweeps share what its groups may become."""
+    from mtcon_ray.sweep.cluster import FILE_VARIABLE, view_of
+
+    spec = dict(pods(rendered()))["head"]["spec"]
+    (container,) = spec["containers"]
+    (named,) = (e["value"] for e in container["env"] if e["name"] == FILE_VARIABLE)
+    volumes = {v["name"]: v["configMap"] for v in spec["volumes"] if "configMap" in v}
+    (mount,) = (m for m in container["volumeMounts"] if m["name"] in volumes)
+    file = PurePath(named).relative_to(mount["mountPath"])
+    text = only("ConfigMap", volumes[mount["name"]]["name"])["data"][str(file)]
+    assert text == (FOLDER / "cluster.yaml").read_text("utf-8")
+    view = view_of(str(FOLDER / "cluster.yaml"))
+    trial = {"name": "trial", "resources": {"gpus": 1, "cpus": 8}}
+    assert check_cluster(parse_spec(trial), view) == 8 + 4
 
 
 def test_versions_and_images_come_from_one_place() -> None:

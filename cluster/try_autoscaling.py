@@ -27,11 +27,13 @@ SPEC = "experiments/temperature.yaml"
 SMALL = (
     "data.num_items=600", "views.size=16", "model.encoder.width=8", "train.batch_size=32",
     "evaluate.bootstrap=20", "search.scheduler={name: none}", "tracking.offline=true",
-    "search.space.method.temperature={grid: [0.1, 0.3, 0.5, 1.0]}", "train.epochs=40",
+    "search.space.method.temperature={grid: [0.1, 0.3, 0.5, 1.0]}", "train.epochs=100",
 )  # fmt: skip
 NAME = "autoscaling"
 IDLE_MINUTES = 0.25
 WAIT_SECONDS = 600
+# What Ray calls a process while a trial of Tune's trains in it; its parent is the node.
+TRAINING = "ray::ResourceTrainable.train"
 # The id that Ray's provider of make-believe nodes gives its head.
 HEAD_ID = "f" * 51 + "00000"
 AUTOSCALER = {
@@ -48,6 +50,7 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.seen: set[str] = set()
+        self.used: set[str] = set()
         self._begin = time.monotonic()
         self._shown = ""
         self._gcs, self._dashboard, self._agent = free_ports(3)
@@ -67,13 +70,14 @@ class Cluster:
         """Start the head; returns when its dashboard answers."""
         self._run("ray", "get-auth-token", "--generate")
         (self.folder / ".ray" / "auth_token").chmod(0o600)
+        config = self._config()
         with (self.folder / "head.log").open("w") as log:
             self._head = subprocess.Popen(
                 ["ray", "start", "--head", "--block", "--num-cpus=0", f"--port={self._gcs}",
                  f"--dashboard-port={self._dashboard}", f"--temp-dir={self.folder}/r",
                  f"--dashboard-agent-listen-port={self._agent}", "--disable-usage-stats",
-                 f"--autoscaling-config={self._config()}"],
-                env={**self.environment, **AUTOSCALER},
+                 f"--autoscaling-config={config}"],
+                env={**self.environment, **AUTOSCALER, "MTCON_RAY_CLUSTER_FILE": str(config)},
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         self.wait("the head is up", lambda: answers(self._dashboard))
@@ -116,6 +120,8 @@ class Cluster:
         """The worker nodes, where they changed."""
         workers = self.workers()
         self.seen |= set(workers)
+        training = parents_of(TRAINING)
+        self.used |= {name for name, pid in workers.items() if pid in training}
         text = f"{len(workers)} workers {' '.join(sorted(workers))}"
         if text != self._shown and self._head:
             self._shown = text
@@ -161,6 +167,15 @@ class Cluster:
         return done.stdout
 
 
+def parents_of(title: str) -> set[int]:
+    """Process ids of those that started the processes with this title."""
+    listed = subprocess.run(
+        ["ps", "-axww", "-o", "ppid=,args="], capture_output=True, text=True, check=True
+    )
+    lines = [line.split(maxsplit=1) for line in listed.stdout.splitlines()]
+    return {int(parent) for parent, *words in lines if words and words[0].startswith(title)}
+
+
 def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on."""
     with ExitStack() as stack:
@@ -199,7 +214,9 @@ def show_all(cluster: Cluster, overrides: list[str], lose: bool) -> None:
     cluster.wait("the sweep has ended", ended)
     print(cluster.logs()[-1500:])
     cluster.wait("no worker is left", lambda: not cluster.workers())
-    cluster.say(f"used in all: {', '.join(sorted(cluster.seen))}; the job {ended.status}")
+    cluster.say(f"workers in all: {' '.join(sorted(cluster.seen))}")
+    cluster.say(f"trials ran on: {' '.join(sorted(cluster.used))}")
+    cluster.say(f"the job {ended.status}")
     if ended.status != "succeeded":
         raise SystemExit(1)
 

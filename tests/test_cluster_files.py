@@ -163,6 +163,30 @@ def test_no_gcp_node_is_in_the_open_default_network() -> None:
 
 
 @pytest.mark.parametrize("path", REMOTE, ids=name)
+def test_what_lies_beside_the_package_stays_at_home(path: Path) -> None:
+    copied = [Path(source) for source in read(path)["file_mounts"].values()]
+    for kept in ("docker/secrets/ray_token", ".env", "data/1.jpg", "results/a.csv", ".git/config"):
+        assert not [source for source in copied if Path(kept).is_relative_to(source)], kept
+
+
+@pytest.mark.parametrize("path", REMOTE, ids=name)
+def test_what_an_installation_reads_is_copied(path: Path) -> None:
+    mounts = read(path)["file_mounts"]
+    source = "~/mtcon-ray-source/"
+    copied = {r.removeprefix(source): here for r, here in mounts.items() if r.startswith(source)}
+    assert all(place == here and (REPOSITORY / here).exists() for place, here in copied.items())
+    pyproject = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    project, hatch = pyproject["project"], pyproject["tool"]["hatch"]
+    built = [
+        project["readme"],
+        *project["license-files"],
+        *hatch["build"]["targets"]["wheel"]["packages"],
+    ]
+    assert Path(hatch["version"]["path"]).parts[0] in built
+    assert set(copied) == {*built, "pyproject.toml", "constraints.txt", "cluster/node_setup.sh"}
+
+
+@pytest.mark.parametrize("path", REMOTE, ids=name)
 def test_versions_come_from_the_checkout_alone(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert "pip install" not in text

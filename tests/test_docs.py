@@ -101,6 +101,26 @@ def test_every_command_shown_exists_with_its_options(page: str, line: str) -> No
         command.make_context(name, arguments, parent=parent)
 
 
+STARTS = [
+    (page, block)
+    for page in PAGES
+    for block in blocks(page.read_text("utf-8"), "sh")
+    if re.search(r"\bray (?:start --head|up)\b", block)
+]
+
+
+def test_the_pages_show_how_clusters_start() -> None:
+    assert [page.parent.name for page, _ in STARTS] == [REPOSITORY.name, *["cluster"] * 3]
+
+
+@pytest.mark.parametrize("block", [block for _, block in STARTS])
+def test_every_cluster_shown_asks_for_a_token(block: str) -> None:
+    """Without one, and without being told to want one, a head starts open."""
+    before = re.split(r"\bray (?:start --head|up)\b", block)[0]
+    assert "ray get-auth-token --generate" in before
+    assert re.search(r"\bexport [^\n;]*\bRAY_AUTH_MODE=token\b", before)
+
+
 @pytest.mark.parametrize("page", ["spec", "commands"])
 def test_reference_is_current(page: str) -> None:
     """`python docs/reference.py` writes it anew."""

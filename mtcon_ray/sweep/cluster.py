@@ -21,13 +21,15 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.errors import MtconError, ResourceError
 from mtcon_ray.plan import ClusterView, NodeKind
+from mtcon_ray.sweep.cluster_file import ANY_SIZE, view_of_file
 from mtcon_ray.sweep.share import marked_job
 from mtcon_ray.tracking.server import quiet_environment
 
 LOCAL = "local"
+# Names the cluster's file where the head is started, for a cluster that scales.
+FILE_VARIABLE = "MTCON_RAY_CLUSTER_FILE"
 # What `ray up` leaves on the head that it makes.
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
-ANY_SIZE = 1e9
 # Tune would write these into the command line of every trial's process, which all users of a
 # machine can read, and into Ray's logs. No trial needs them.
 class_cache.ENV_VARS_TO_PROPAGATE.difference_update(
@@ -49,9 +51,9 @@ def local_view() -> ClusterView:
 
 
 def view_of(cluster: str | None) -> ClusterView:
-    """The view of `--cluster`: a cluster YAML, `local`, or by default where we would run.
+    """The view of `--cluster`: a cluster's file, `local`, or by default where we would run.
 
-    Raises ResourceError for a file that is no cluster YAML.
+    Raises ResourceError for a file that is no cluster's.
     """
     if cluster is None and cluster_address():
         return connected_view() if ray.is_initialized() else _view_by_connecting()
@@ -59,7 +61,7 @@ def view_of(cluster: str | None) -> ClusterView:
         return local_view()
     path = Path(str(cluster))
     if path.exists():
-        return _view_of_yaml(path)
+        return view_of_file(path)
     os.environ["RAY_ADDRESS"] = str(cluster)
     return _view_by_connecting()
 
@@ -67,14 +69,16 @@ def view_of(cluster: str | None) -> ClusterView:
 def connected_view() -> ClusterView:
     """The nodes of the cluster that this process is connected to, or may have after scaling up.
 
-    A cluster that scales does not tell what it may grow to. On a head that `ray up` made, its
-    cluster YAML says so; elsewhere the view has a node of unknown size and number.
+    A cluster that scales does not tell what it may grow to. Its file says so: the one that
+    MTCON_RAY_CLUSTER_FILE names, or that `ray up` left on the head. Without one the view has a
+    node of unknown size and number. Raises ResourceError for a file that is no cluster's.
     """
     where = cluster_address() or LOCAL
     if _scales():
-        config = BOOTSTRAP.expanduser()
-        if config.exists():
-            return replace(_view_of_yaml(config), where=where)
+        named = os.environ.get(FILE_VARIABLE)
+        config = Path(named or BOOTSTRAP).expanduser()
+        if named or config.exists():
+            return replace(view_of_file(config), where=where)
         anything = NodeKind("a node that the cluster may add", ANY_SIZE, ANY_SIZE, None)
         return ClusterView(where, (anything,))
     sizes: dict[tuple[float, float], int] = {}
@@ -203,42 +207,6 @@ def _view_by_connecting() -> ClusterView:
         return connected_view()
     finally:
         ray.shutdown()
-
-
-def _view_of_yaml(path: Path) -> ClusterView:
-    import yaml
-
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if raw.get("provider", {}).get("type") == "local":
-            return ClusterView(str(path), (_fixed_kind(raw),))
-        most, kinds, heads = raw.get("max_workers"), [], 0
-        for name, kind in raw["available_node_types"].items():
-            resources = kind.get("resources", {})
-            head = name == raw.get("head_node_type")
-            limits = [n for n in (kind.get("max_workers"), most) if n is not None]
-            count = 1 if head else min(limits, default=None)
-            cpus, gpus = float(resources.get("CPU", 0)), float(resources.get("GPU", 0))
-            kinds.append(NodeKind(name, cpus, gpus, count))
-            heads += bool(head and cpus)
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-        raise ResourceError(
-            f"--cluster must be a Ray cluster YAML with available_node_types, got {path} "
-            f"({error!r})"
-        ) from None
-    return ClusterView(str(path), tuple(kinds), None if most is None else most + heads)
-
-
-def _fixed_kind(raw: dict[str, Any]) -> NodeKind:
-    """The workers of Ray's `local` provider, whose YAML gives addresses and no sizes.
-
-    Ray keeps the section `metadata` as it is; `metadata.worker` says what one worker has.
-    """
-    size = raw.get("metadata", {}).get("worker")
-    if size is None:
-        return NodeKind("a machine of worker_ips", ANY_SIZE, ANY_SIZE, None)
-    count = len(raw["provider"]["worker_ips"])
-    return NodeKind("worker", float(size.get("CPU", 0)), float(size.get("GPU", 0)), count)
 
 
 def _log_to(log: Path) -> logging.Handler:

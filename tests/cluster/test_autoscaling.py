@@ -1,5 +1,6 @@
 """A cluster that scales, for real: nodes that come when trials wait, are lost, and go."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -39,12 +40,16 @@ def test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none(
     for text in order:
         place = shown.find(text, place)
         assert place >= 0, f"{text!r} is missing in {shown}"
+    (came,) = re.findall("workers in all: (.*)", shown)
+    (worked,) = re.findall("trials ran on: (.*)", shown)
+    assert worked == came, "a worker ran no trial"
     sweep = load_sweep(folder / "mtcon-ray" / "sweeps" / "autoscaling")
+    assert json.loads((sweep.folder / "plan.json").read_text("utf-8"))["concurrency"] == 2
     assert [t.status for t in sweep.trials] == ["FINISHED"] * 4
     for trial in sweep.trials:
         events = Spool.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
         epochs = [e["epoch"] for e in events if e["kind"] == "report"]
-        assert epochs == list(range(1, 41)), "an epoch is lost or there twice"
+        assert epochs == list(range(1, 101)), "an epoch is lost or there twice"
     lost = list(sweep.folder.glob("tune/attempt-0/*/error.txt"))
     assert lost, "no trial was on the lost node, to go on elsewhere"
     left = subprocess.run(["pgrep", "-f", f"{folder}/"], capture_output=True, check=False)

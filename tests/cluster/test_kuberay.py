@@ -1,15 +1,14 @@
-"""The Kubernetes files: rendered by kustomize, against Kubernetes' schemas and Ray's own reading.
+"""The Kubernetes files, put together as kustomize does: against its schemas, and as Ray reads them.
 
 KubeRay's CRDs are in no package registry; what stands around the pods of a RayCluster or RayJob is
 held to the closed list of fields below, whose names are those of KubeRay's API reference; and to
 the CRDs themselves where `--crds` names their folder.
 """
 
+import re
 import shutil
 import subprocess
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import jsonschema
@@ -17,8 +16,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-FOLDER = Path(__file__).parents[2] / "cluster" / "kuberay"
-REPOSITORY = FOLDER.parents[1]
+from mtcon_ray.plan import check_cluster
+from mtcon_ray.spec import parse_spec
+from tests.cluster.kuberay import FOLDER, REPOSITORY, only, pods, rendered
+
 KUBERNETES = "1.33"
 WORDS = {"type": "object", "additionalProperties": {"type": "string"}}
 POD = {"type": "object", "required": ["spec"]}
@@ -57,32 +58,15 @@ RAY_JOB = closed(
 )  # fmt: skip
 
 
-@cache
-def rendered() -> tuple[dict[str, Any], ...]:
-    """What `kubectl apply -k` would send."""
+def test_kustomize_makes_the_same_of_the_files() -> None:
     if shutil.which("kubectl") is None:
         pytest.skip("needs kubectl, for kustomize; no cluster")
     done = subprocess.run(
         ["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, check=True
     )
-    return tuple(yaml.safe_load_all(done.stdout))
-
-
-def only(kind: str, name: str) -> dict[str, Any]:
-    (found,) = (d for d in rendered() if d["kind"] == kind and d["metadata"]["name"] == name)
-    return found
-
-
-def pods() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every pod template, by the name of what holds it."""
-    for document in rendered():
-        spec = document.get("spec", {})
-        if document["kind"] == "RayCluster":
-            yield "head", spec["headGroupSpec"]["template"]
-            for group in spec["workerGroupSpecs"]:
-                yield group["groupName"], group["template"]
-        elif "template" in spec:
-            yield document["metadata"]["name"], spec["template"]
+    made = list(yaml.safe_load_all(done.stdout))
+    assert len(made) == len(rendered())
+    assert all(document in made for document in rendered())
 
 
 def test_kubernetes_own_kinds_fit_its_schemas() -> None:
@@ -97,7 +81,7 @@ def test_kubernetes_own_kinds_fit_its_schemas() -> None:
 
 def test_pods_of_the_ray_cluster_fit_kubernetes_schema() -> None:
     """As the template of a Deployment, whose schema has no place for an unknown field."""
-    for name, template in pods():
+    for name, template in pods(rendered()):
         labelled = {**template, "metadata": {"labels": {"app": name}}}
         labelled["spec"] = {**template["spec"], "restartPolicy": "Always"}
         document: dict[str, Any] = {
@@ -114,7 +98,7 @@ def test_pods_of_the_ray_cluster_fit_kubernetes_schema() -> None:
 
 
 def test_the_first_process_beside_the_jobs_collects_orphans() -> None:
-    templates = dict(pods())
+    templates = dict(pods(rendered()))
     assert templates["head"]["spec"]["shareProcessNamespace"] is True
 
 
@@ -175,24 +159,42 @@ def test_ray_reads_its_node_types_from_the_cluster() -> None:
         assert kind["priority"] == priority
 
 
+@pytest.mark.ray
+def test_a_sweep_learns_on_the_head_how_far_the_cluster_may_grow() -> None:
+    """By the file itself, so that several sweeps share what its groups may become."""
+    from mtcon_ray.sweep.cluster import FILE_VARIABLE, view_of
+
+    spec = dict(pods(rendered()))["head"]["spec"]
+    (container,) = spec["containers"]
+    (named,) = (e["value"] for e in container["env"] if e["name"] == FILE_VARIABLE)
+    volumes = {v["name"]: v["configMap"] for v in spec["volumes"] if "configMap" in v}
+    (mount,) = (m for m in container["volumeMounts"] if m["name"] in volumes)
+    file = PurePath(named).relative_to(mount["mountPath"])
+    text = only("ConfigMap", volumes[mount["name"]]["name"])["data"][str(file)]
+    assert text == (FOLDER / "cluster.yaml").read_text("utf-8")
+    view = view_of(str(FOLDER / "cluster.yaml"))
+    trial = {"name": "trial", "resources": {"gpus": 1, "cpus": 8}}
+    assert check_cluster(parse_spec(trial), view) == 8 + 4
+
+
 def test_versions_and_images_come_from_one_place() -> None:
     pins = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
     (ray,) = (line.removeprefix("ray==") for line in pins if line.startswith("ray=="))
     assert only("RayCluster", "mtcon-ray")["spec"]["rayVersion"] == ray
-    images = {c["image"] for _, pod in pods() for c in pod["spec"]["containers"]}
+    images = {c["image"] for _, pod in pods(rendered()) for c in pod["spec"]["containers"]}
     ours = {f"REGISTRY-EDIT/mtcon-ray-{name}:0.1.0" for name in ("node", "mlflow")}
-    assert images == {*ours, "postgres:18"}
+    compose = yaml.safe_load((REPOSITORY / "docker" / "compose.yaml").read_text("utf-8"))
+    assert images == {*ours, compose["services"]["postgres"]["image"]}
     import mtcon_ray
 
     assert mtcon_ray.__version__ in next(i for i in images if "mtcon" in i)
 
 
 def test_no_pod_runs_as_root_or_gains_rights() -> None:
-    names = []
-    for name, template in pods():
+    users = {}
+    for name, template in pods(rendered()):
         spec = template["spec"]
         assert spec["securityContext"]["runAsNonRoot"] is True
-        assert spec["securityContext"]["runAsUser"] > 0
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in spec["containers"]:
             assert container["securityContext"] == {
@@ -202,39 +204,27 @@ def test_no_pod_runs_as_root_or_gains_rights() -> None:
             assert container["resources"]["limits"]["memory"]
         if name != "head":  # whose autoscaler asks Kubernetes for pods
             assert spec["automountServiceAccountToken"] is False
-        names.append(name)
-    assert sorted(names) == ["gpu-on-demand", "gpu-spot", "head", "mlflow", "postgres"]
+        users[name] = spec["securityContext"]["runAsUser"]
+    ours = dict.fromkeys(["gpu-on-demand", "gpu-spot", "head", "mlflow"], 10001)
+    assert users == {**ours, "postgres": 999}, "as cluster/README.md says"
 
 
 def test_secrets_are_referred_to_and_never_written() -> None:
+    """The operator adds the token to Ray's pods; the one other secret is the database's."""
+    holders = {n for n, pod in pods(rendered()) if re.search("'secret(KeyRef|Name)'", str(pod))}
+    assert holders == {"mlflow", "postgres"}
     assert not [d for d in rendered() if d["kind"] == "Secret"]
     assert only("RayCluster", "mtcon-ray")["spec"]["authOptions"] == {"mode": "token"}
-    for _, template in pods():
+    for _, template in pods(rendered()):
         for container in template["spec"]["containers"]:
             for variable in container.get("env", []):
                 secret = variable["name"].endswith(("PASSWORD", "TOKEN", "KEY"))
                 assert ("value" not in variable) or not secret
 
 
-def test_nothing_enters_from_other_namespaces_but_the_operator() -> None:
-    policies = [d["spec"] for d in rendered() if d["kind"] == "NetworkPolicy"]
-    assert any(p["podSelector"] == {} and p["policyTypes"] == ["Ingress"] for p in policies)
-    for policy in policies:
-        for rule in policy["ingress"]:
-            for source in rule["from"]:
-                if "namespaceSelector" in source:
-                    assert source["podSelector"]["matchLabels"] == {
-                        "app.kubernetes.io/name": "kuberay-operator"
-                    }
-    assert not [
-        d for d in rendered() if d["kind"] == "Service" and d["spec"].get("type", "ClusterIP")
-        != "ClusterIP"
-    ] + [d for d in rendered() if d["kind"] == "Ingress"]  # fmt: skip
-
-
 def test_all_pods_of_the_cluster_share_the_root() -> None:
     assert only("PersistentVolumeClaim", "root")["spec"]["accessModes"] == ["ReadWriteMany"]
-    for name, template in pods():
+    for name, template in pods(rendered()):
         if name in ("head", "gpu-spot", "gpu-on-demand"):
             (container,) = template["spec"]["containers"]
             assert {"name": "root", "mountPath": "/data"} in container["volumeMounts"]

@@ -4,14 +4,31 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import grpc
+import psutil
 import pytest
 
 pytestmark = pytest.mark.ray
+# Calls that would tell, change or run something, of every kind of process.
+CALLS = [
+    "NodeInfoGcsService/GetAllNodeInfo", "NodeInfoGcsService/RegisterNode",
+    "InternalKVGcsService/InternalKVKeys", "JobInfoGcsService/AddJob",
+    "ActorInfoGcsService/RegisterActor", "RayletDriver/Init", "RayletDriver/ClusterInfo",
+    "NodeManagerService/RequestWorkerLease", "NodeManagerService/ShutdownRaylet",
+    "ObjectManagerService/Pull", "ReporterService/GetTraceback", "LogService/StreamLog",
+    "CoreWorkerService/PushTask", "CoreWorkerService/KillActor",
+]  # fmt: skip
+# Whose ports are tried: the last are a job's driver, and what two cores' worth of work runs in.
+LISTENERS = ("gcs_server", "ray.util.client.server", "raylet/raylet", "dashboard.py",
+             "DashboardAgent", "RuntimeEnvAgent", "import ray", "ray::")  # fmt: skip
+DRIVER = "python -c 'import ray, time; ray.init(); time.sleep(200)'"
 
 
 def answer(url: str, token: str | None = None, job: str | None = None) -> int:
@@ -29,14 +46,18 @@ def answer(url: str, token: str | None = None, job: str | None = None) -> int:
         return status
 
 
-def test_a_stranger_starts_nothing(
-    tmp_path: Path, home: dict[str, str], head: Callable[[], str]
-) -> None:
+@pytest.fixture
+def token(tmp_path: Path, home: dict[str, str]) -> str:
     subprocess.run(
         ["ray", "get-auth-token", "--generate"], env=home, check=True, capture_output=True
     )
+    return (tmp_path / ".ray" / "auth_token").read_text().strip()
+
+
+def test_a_stranger_starts_nothing(
+    tmp_path: Path, home: dict[str, str], head: Callable[[], str], token: str
+) -> None:
     address = head()
-    token = (tmp_path / ".ray" / "auth_token").read_text().strip()
     ran = tmp_path / "ran"
     for path in ("api/jobs/", "api/version", "nodes?view=summary", "logs", "api/v0/tasks"):
         assert answer(f"{address}/{path}") == 401, path
@@ -51,3 +72,71 @@ def test_a_stranger_starts_nothing(
     assert told.returncode == 2
     assert b"oken" in told.stderr
     assert not ran.exists()
+
+
+def listening(home: str) -> Iterator[tuple[str, str]]:
+    """Addresses of the head of the user with this home folder, and how each process was started."""
+    for process in heads(home):
+        for each in process.children(recursive=True):
+            with suppress(psutil.Error):
+                command = " ".join(each.cmdline())
+                for connection in each.net_connections("tcp"):
+                    ip, port = connection.laddr
+                    ip = {"::": "127.0.0.1", "0.0.0.0": "127.0.0.1"}.get(ip, ip)
+                    if connection.status == psutil.CONN_LISTEN:
+                        yield f"{ip.removeprefix('::ffff:')}:{port}", command
+
+
+def heads(home: str) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if "--head" in process.cmdline() and process.environ().get("HOME") == home:
+                yield process
+
+
+def call(address: str, method: str, token: str | None) -> str:
+    """The status of a gRPC call without arguments."""
+    metadata = [("authorization", f"Bearer {token}")] if token else []
+    with grpc.insecure_channel(address) as channel:
+        try:
+            channel.unary_unary(f"/ray.rpc.{method}")(b"", timeout=10, metadata=metadata)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+    return "OK"
+
+
+def ports(home: str) -> dict[str, str]:
+    """As above, by address, when all of the cluster's processes listen."""
+    seconds, found = 60, dict(listening(home))
+    deadline = time.monotonic() + seconds
+    while missing := [n for n in LISTENERS if not any(n in c for c in found.values())]:
+        assert time.monotonic() < deadline, f"{missing} did not listen within {seconds} s"
+        time.sleep(0.5)
+        found = dict(listening(home))
+    return found
+
+
+def test_every_port_wants_the_token_but_those_of_metrics(
+    home: dict[str, str], head: Callable[[], str], token: str
+) -> None:
+    """The calls that a joining node, a driver, a Ray Client or another worker begins with."""
+    dashboard = head()
+    while answer(f"{dashboard}/api/jobs/", token, job=DRIVER) != 200:
+        time.sleep(0.5)
+    found, opened = ports(home["HOME"]), []
+    for address, command in found.items():
+        for wrong in (None, "a" * 64):
+            statuses = {call(address, method, wrong) for method in CALLS}
+            assert statuses <= {"UNAUTHENTICATED", "UNIMPLEMENTED", "UNAVAILABLE"}, command
+            if "UNAUTHENTICATED" in statuses:
+                continue
+            status = answer(f"http://{address}/metrics", wrong)
+            if status == 200:
+                with urlopen(f"http://{address}/metrics", timeout=10) as page:
+                    assert page.read(6) == b"# HELP", command
+                opened.append(command)
+            else:
+                assert status == (403 if wrong else 401), command
+    assert all(any(n in c for n in ("monitor.py", "dashboard.py", "Agent")) for c in opened)
+    (gcs,) = (address for address, command in found.items() if "gcs_server" in command)
+    assert call(gcs, CALLS[0], token) == "OK", "so that the rest means something"

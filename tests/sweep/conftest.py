@@ -27,8 +27,8 @@ def home(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def head(home: dict[str, str]) -> Iterator[str]:
     """Address of the dashboard of a head with two CPUs; started after a local sweep was."""
-    # The agent, too, which takes the jobs: another Ray of this machine has its usual port.
-    port, dashboard, agent = free_ports(3)
+    # Those of agent and clients, too: another Ray of this machine has their usual ones.
+    port, dashboard, agent, client = free_ports(4)
     # A job's driver asks the cluster that was started last below this folder, which is to be ours.
     # The path is short, for sockets lie in it.
     folder = Path(tempfile.mkdtemp(prefix="ray-"))
@@ -40,7 +40,8 @@ def head(home: dict[str, str]) -> Iterator[str]:
             subprocess.Popen(
                 ["ray", "start", "--head", "--block", "--num-cpus", "2", "--port", str(port),
                  "--dashboard-port", str(dashboard), "--dashboard-agent-listen-port", str(agent),
-                 "--temp-dir", str(folder), "--disable-usage-stats"],
+                 "--ray-client-server-port", str(client), "--temp-dir", str(folder),
+                 "--disable-usage-stats"],
                 env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )

@@ -6,8 +6,17 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.errors import ResourceError
-from mtcon_ray.plan import NodeKind
-from mtcon_ray.sweep.cluster import beside_the_job, local_view, sweep_environment, view_of
+from mtcon_ray.plan import NodeKind, check_cluster
+from mtcon_ray.spec import parse_spec
+from mtcon_ray.sweep import cluster
+from mtcon_ray.sweep.cluster import (
+    FILE_VARIABLE,
+    beside_the_job,
+    connected_view,
+    local_view,
+    sweep_environment,
+    view_of,
+)
 
 AUTOSCALING = """
 cluster_name: c
@@ -36,6 +45,45 @@ def test_a_file_that_is_no_cluster_is_refused(tmp_path: Path, text: str) -> None
     path.write_text(text)
     with pytest.raises(ResourceError, match="must be a Ray cluster YAML"):
         view_of(str(path))
+
+
+RAY_CLUSTER = """
+kind: RayCluster
+spec:
+  headGroupSpec:
+    rayStartParams: {num-cpus: "0"}
+    template: {spec: {containers: [{resources: {limits: {cpu: 2}}}]}}
+  workerGroupSpecs:
+    - groupName: gpu
+      minReplicas: 0
+      maxReplicas: 3
+      rayStartParams: {}
+      template: {spec: {containers: [{resources: {limits: {cpu: 8, nvidia.com/gpu: 2}}}]}}
+"""
+
+
+def test_a_ray_cluster_of_kuberay_gives_its_groups(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(RAY_CLUSTER)
+    assert view_of(str(path)).kinds == (NodeKind("headgroup", 0, 0, 1), NodeKind("gpu", 8, 2, 3))
+
+
+@pytest.mark.parametrize("text", [AUTOSCALING, RAY_CLUSTER])
+def test_a_cluster_that_scales_is_known_by_the_file_that_its_head_names(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else sweeps could not share it: what fits it would be unknown."""
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    monkeypatch.setattr(cluster, "_scales", lambda: True)
+    monkeypatch.setattr(cluster, "BOOTSTRAP", tmp_path / "none.yaml")
+    trial = parse_spec({"name": "t", "resources": {"gpus": 1}})
+    assert check_cluster(trial, connected_view()) is None
+    monkeypatch.setenv(FILE_VARIABLE, str(path))
+    assert check_cluster(trial, connected_view()) == 6
+    monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "none.yaml"))
+    with pytest.raises(ResourceError, match=r"a cluster's file must be .* got .*none\.yaml"):
+        connected_view()
 
 
 def test_this_machine_is_one_node() -> None:

@@ -1,0 +1,65 @@
+"""A cluster's file: which nodes it may have, without asking the cluster."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ray.autoscaler._private.kuberay.autoscaling_config import (
+    _HEAD_GROUP_NAME,
+    _generate_available_node_types_from_ray_cr_spec,
+)
+
+from mtcon_ray.errors import ResourceError
+from mtcon_ray.plan import ClusterView, NodeKind
+
+ANY_SIZE = 1e9
+
+
+def view_of_file(path: Path) -> ClusterView:
+    """The nodes of a cluster YAML of Ray's, or of KubeRay's RayCluster, with their maxima.
+
+    Raises ResourceError for a file that cannot be read or is neither.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if raw.get("kind") == "RayCluster":
+            raw = _of_ray_cluster(raw["spec"])
+        if raw.get("provider", {}).get("type") == "local":
+            return ClusterView(str(path), (_fixed_kind(raw),))
+        return _scaling_view(str(path), raw)
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise ResourceError(
+            "a cluster's file must be a Ray cluster YAML with available_node_types, or a "
+            f"RayCluster of KubeRay's, got {path} ({error!r})"
+        ) from None
+
+
+def _scaling_view(where: str, raw: dict[str, Any]) -> ClusterView:
+    most, kinds, heads = raw.get("max_workers"), [], 0
+    for name, kind in raw["available_node_types"].items():
+        resources = kind.get("resources", {})
+        head = name == raw.get("head_node_type")
+        limits = [n for n in (kind.get("max_workers"), most) if n is not None]
+        count = 1 if head else min(limits, default=None)
+        cpus, gpus = float(resources.get("CPU", 0)), float(resources.get("GPU", 0))
+        kinds.append(NodeKind(name, cpus, gpus, count))
+        heads += bool(head and cpus)
+    return ClusterView(where, tuple(kinds), None if most is None else most + heads)
+
+
+def _of_ray_cluster(spec: dict[str, Any]) -> dict[str, Any]:
+    """As Ray's autoscaler reads it on Kubernetes."""
+    kinds = _generate_available_node_types_from_ray_cr_spec(spec)
+    return {"available_node_types": kinds, "head_node_type": _HEAD_GROUP_NAME}
+
+
+def _fixed_kind(raw: dict[str, Any]) -> NodeKind:
+    """The workers of Ray's `local` provider, whose YAML gives addresses and no sizes.
+
+    Ray keeps the section `metadata` as it is; `metadata.worker` says what one worker has.
+    """
+    size = raw.get("metadata", {}).get("worker")
+    if size is None:
+        return NodeKind("a machine of worker_ips", ANY_SIZE, ANY_SIZE, None)
+    count = len(raw["provider"]["worker_ips"])
+    return NodeKind("worker", float(size.get("CPU", 0)), float(size.get("GPU", 0)), count)

@@ -287,7 +287,7 @@ def test_a_sweep_is_not_resumed_with_a_changed_spec(shop: Shop) -> None:
         options=("--name", "mine", "--resume"),
         says=("model.head_dim: 8 then, 16 now", "train.lr: 0.2 then, 0.01 now", "--name"),
     )
-    assert "storage" not in message
+    assert "storage." not in message
 
 
 @pytest.mark.ray

@@ -3,6 +3,7 @@
 import io
 import os
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 
 import pytest
@@ -73,6 +74,8 @@ def test_a_record_sends_no_file_from_elsewhere_and_to_nowhere_else(tmp_path: Pat
     (folder / "d" / "link").symlink_to(secret)
     (folder / "home").symlink_to(tmp_path)
     os.mkfifo(folder / "pipe")
+    # Whoever opened it would wait for ever, and this test with them.
+    Thread(target=(folder / "pipe").write_bytes, args=(b"",), daemon=True).start()
     (folder / "theirs.txt").write_text("theirs")
     outside = (secret, folder / ".." / ".." / "id_rsa", folder / "home" / "id_rsa")
     within = (folder / "d", folder / "d" / "link", folder, folder / "pipe")

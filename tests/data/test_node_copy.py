@@ -79,10 +79,9 @@ def test_a_node_without_a_copy_reads_the_root(
         (plant / "images.npy").write_bytes(b"theirs")
         if why == "open to all":
             place.chmod(0o777)
-        elif os.getuid():
-            pytest.skip("only root can make a folder another user's")
         else:
-            os.chown(place, 12345, 12345)
+            me = os.getuid()
+            monkeypatch.setattr(os, "getuid", lambda: me + 1)
     elif why == "no room":
         usage = shutil.disk_usage(tmp_path)._replace(free=10_001)
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
@@ -94,3 +93,10 @@ def test_a_node_without_a_copy_reads_the_root(
     planted = why in ("open to all", "another's")
     assert (place / "abc").exists() == planted
     assert not (place / "abc.building").exists()
+
+
+def test_a_link_is_followed_once(folder: Path, tmp_path: Path) -> None:
+    """What was looked at is what is read, wherever the link leads later."""
+    (tmp_path / "disk").mkdir(mode=0o700)
+    (tmp_path / "node").symlink_to(tmp_path / "disk")
+    assert node_copy(folder, tmp_path / "node") == tmp_path / "disk" / "abc"

@@ -89,9 +89,12 @@ def test_requirements_are_read_as_pip_reads_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("--find-links https://me:hunter2@host", "belongs into pip's settings on the nodes"),
+        (
+            "--constraint https://me:hunter2@host/pins.txt",
+            "belongs into pip's settings on the nodes",
+        ),
         ("x @ https://me:hunter2@host/x.whl", "give pip on the nodes the password"),
-        ("--find-links https://host", "belongs into pip's settings on the nodes"),
+        ("--constraint pins.txt", "belongs into pip's settings on the nodes"),
         ("-r more.txt", "belongs into pip's settings on the nodes"),
         ("timm 1.0", "line 2, must name a package as pip does, got 'timm 1.0'"),
     ],
@@ -119,6 +122,7 @@ def test_a_job_brings_all_that_is_compared_but_python_and_ray() -> None:
     assert not {"pytest", "sphinx", "ray"} & named
     assert packages[-1] == "timm>=1"
     assert f"torch=={versions()['torch']}" in packages
+    assert brought["config"]["setup_timeout_seconds"] > 600, "Ray's own, for gigabytes"
     (ours,) = brought["py_modules"]
     assert (Path(ours) / "sweep" / "upload.py").exists()
 

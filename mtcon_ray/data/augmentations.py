@@ -1,7 +1,7 @@
 """What is done to a batch of views, each row with its own strength, as torchvision does it.
 
-R rows, S side of a stored image, H and W of a view, P = H * W its pixels, three channels. Amounts
-lie on the CPU, so that choosing rows never waits for the device.
+R rows, H and W of a view, P = H * W its pixels, three channels. Amounts lie on the CPU, so that
+choosing rows never waits for the device.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,96 +15,6 @@ from mtcon_ray.data.transfer import send
 GRAY = (0.2989, 0.587, 0.114)
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 NO_JITTER = (1.0, 1.0, 1.0, 0.0)  # factors and shift that leave an image as it is
-
-
-def crop(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int, order_R: Tensor) -> Tensor:
-    """Crops resized with antialiasing, float32 [R, 3, size, size] in [0, 1]; R a multiple of B.
-
-    images is uint8 [B, S, S, 3]; row order_R[i] is the i-th of the result. On a CPU in 8 bits, as
-    Pillow does it: there torch's kernel for bytes is several times as fast as anything in
-    floating point.
-    """
-    B, S = images.shape[:2]
-    assert images.shape[1:] == (S, S, 3), images.shape
-    assert len(box_R4) % B == 0, (box_R4.shape, B)
-    if images.device.type == "cpu":
-        return crop_in_bytes(images, box_R4, flip_R, size, order_R)
-    x_RCHW = crop_by_products(images, box_R4, flip_R, size)
-    return x_RCHW.index_select(0, send(order_R, images.device))
-
-
-def crop_in_bytes(
-    images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int, order_R: Tensor
-) -> Tensor:
-    """`crop`, row by row, each rounded to 8 bits."""
-    B, S = images.shape[:2]
-    R = len(box_R4)
-    top_R, left_R, height_R, width_R = box_R4[order_R].unbind(1)
-    flip_R = flip_R[order_R]
-    # Cheaper than to mirror the crops: from the mirrored image, at the mirrored place.
-    sources = torch.stack([images, images.flip(2)])
-    left_R = torch.where(flip_R, S - left_R - width_R, left_R)
-    image_R = flip_R * B + order_R // (R // B)
-    start_R = ((image_R * S + top_R) * S + left_R) * 3
-    cuts = zip(start_R.tolist(), height_R.tolist(), width_R.tolist(), strict=True)
-    x_RHWC = images.new_empty(R, size, size, 3)
-    strides = (S * S * 3, 1, S * 3, 3)
-    resize = torch.ops.aten._upsample_bilinear2d_aa.out
-    for (start, height, width), out_1CHW in zip(
-        cuts, x_RHWC.permute(0, 3, 1, 2).split(1), strict=True
-    ):
-        cut_1CHW = sources.as_strided((1, 3, height, width), strides, start)
-        resize(cut_1CHW, (size, size), False, None, None, out=out_1CHW)
-    x_RCHW = torch.empty(R, 3, size, size)
-    return x_RCHW.copy_(x_RHWC.permute(0, 3, 1, 2)).div_(255)
-
-
-def crop_by_products(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int) -> Tensor:
-    """`crop` as rows_RHS @ image_SS @ columns_RWS^T, without a loop over rows."""
-    B, S = images.shape[:2]
-    R = len(box_R4)
-    top_R, left_R, height_R, width_R = send(box_R4, images.device).unbind(1)
-    flip_R = send(flip_R, images.device)
-    rows_RHS = resampling(top_R, height_R, torch.zeros_like(flip_R), size, S).div_(255)
-    columns_RWS = resampling(left_R, width_R, flip_R, size, S)
-    image_BPS = images.permute(0, 3, 1, 2).float().reshape(B, 1, 3 * S, S)
-    x_RCSW = (image_BPS @ columns_RWS.mT.view(B, R // B, S, size)).view(R, 3, S, size)
-    return rows_RHS[:, None] @ x_RCSW
-
-
-def resize(images: Tensor, size: int) -> Tensor:
-    """Whole images resized with antialiasing, float32 [B, 3, size, size] in [0, 1].
-
-    images is uint8 [B, S, S, 3]. As `crop_by_products`, with one matrix for all.
-    """
-    B, S = images.shape[:2]
-    start_1 = torch.zeros(1, dtype=torch.int64, device=images.device)
-    weight_WS = resampling(start_1, start_1 + S, start_1 > 0, size, S)[0]
-    # Turned as bytes, a quarter of what floats would move.
-    x_BCSS = images.permute(0, 3, 1, 2).contiguous().float()
-    x_BCSW = (x_BCSS.view(-1, S) @ weight_WS.T).view(B, 3, S, size)
-    return torch.matmul(weight_WS / 255, x_BCSW)
-
-
-def resampling(
-    start_R: Tensor, length_R: Tensor, flip_R: Tensor, size: int, source_size: int
-) -> Tensor:
-    """Weights [R, size, S] of source pixels in each output pixel: antialiased bilinear.
-
-    As Pillow and torchvision: a triangle as wide as an output pixel, or as a source pixel where
-    that is wider, cut at the crop's ends and scaled to sum 1.
-    """
-    scale_R11 = (length_R / size).view(-1, 1, 1)
-    widest_R11 = scale_R11.clamp(min=1)
-    out_1W = torch.arange(size, device=start_R.device)[None]
-    out_RW = torch.where(flip_R[:, None], size - 1 - out_1W, out_1W)
-    centre_RW1 = (out_RW[:, :, None] + 0.5) * scale_R11
-    pixel_RS = torch.arange(source_size, device=start_R.device) - start_R[:, None]
-    outside_RS = (pixel_RS < 0) | (pixel_RS >= length_R[:, None])
-    place_R1S = (pixel_RS + 0.5).masked_fill_(outside_RS, torch.inf)[:, None]
-    away_RWS = (place_R1S / widest_R11 - centre_RW1 / widest_R11).abs_()
-    weight_RWS = away_RWS.neg_().add_(1).clamp_(min=0)
-    return weight_RWS.div_(weight_RWS.sum(dim=2, keepdim=True))
 
 
 class Turns(NamedTuple):
@@ -185,26 +95,26 @@ def grayscale(x_RC: Tensor, _: Tensor) -> Tensor:
 
 
 def _shift_hue_(x_RCP: Tensor, shift_R: Tensor) -> None:
-    """Hue shifted by a share of the circle, through HSV, the circle being six sectors long."""
+    """Hue shifted by a share of the circle, through HSV."""
     red, green, blue = x_RCP.unbind(1)
     top = torch.maximum(red.maximum(green), blue)
     bottom = torch.minimum(red.minimum(green), blue)
     # 0 where a channel is on top, else 1; lerp chooses by it, in a fraction of where's time.
-    below_red, below_green = (top - red).sign_(), (top - green).sign_()
-    chroma = top.sub_(bottom)
+    below_red, below_green = top.new_empty(top.shape), top.new_empty(top.shape)
+    torch.ne(top, red, out=below_red)
+    torch.ne(top, green, out=below_green)
+    chroma = top - bottom
     in_green, in_blue = (blue - red).add_(chroma, alpha=2), (red - green).add_(chroma, alpha=4)
     sector = (green - blue).lerp_(in_green.lerp_(in_blue, below_green), below_red)
-    hue = sector.div_(chroma.clamp(min=1e-12)).add_(6 * shift_R[:, None])
-    hue.sub_((hue / 6).floor_(), alpha=6)
-    # A channel's share of the chroma is a trapezoid over the circle.
-    for channel, share in enumerate(
-        (
-            (hue - 3).abs_().sub_(1),
-            (hue - 2).abs_().neg_().add_(2),
-            hue.sub_(4).abs_().neg_().add_(2),
-        )
-    ):
-        torch.addcmul(bottom, share.clamp_(0, 1), chroma, out=x_RCP[:, channel])
+    # A whole turn more, so that none is negative; then the circle is six sectors long.
+    hue = torch.addcdiv(shift_R[:, None] + 1, sector, chroma.clamp(min=1e-12), value=1 / 6)
+    hue.frac_().mul_(6)
+    # A channel lies above the bottom or below the top by a trapezoid over the circle, 1 to 2.
+    top.add_(chroma)
+    bottom.sub_(chroma)
+    torch.addcmul(bottom, (hue - 3).abs_().clamp_(1, 2), chroma, out=x_RCP[:, 0])
+    torch.addcmul(top, (hue - 2).abs_().clamp_(1, 2), chroma, value=-1, out=x_RCP[:, 1])
+    torch.addcmul(top, hue.sub_(4).abs_().clamp_(1, 2), chroma, value=-1, out=x_RCP[:, 2])
 
 
 def blur(x_RCHW: Tensor, sigma_R: Tensor) -> Tensor:
@@ -232,9 +142,8 @@ def normalise_(
     """
     moments = torch.tensor([mean_C, std_C], dtype=x_RCHW.dtype)
     mean, std = send(moments, x_RCHW.device).view(2, 1, 3, 1, 1)
-    x_RCHW.sub_(mean).div_(std)
+    x_RCHW = x_RCHW.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
     if order_R is None:
-        return x_RCHW.contiguous(memory_format=torch.channels_last)
+        return x_RCHW
     place_R = send(order_R.argsort(), x_RCHW.device)
-    # Sorts and changes the layout at once.
     return x_RCHW.permute(0, 2, 3, 1).index_select(0, place_R).permute(0, 3, 1, 2)

@@ -18,13 +18,12 @@ from mtcon_ray.data.augmentations import (
     NO_JITTER,
     apply_,
     blur,
-    crop,
     grayscale,
     jitter_,
     jitter_turns,
     normalise_,
-    resize,
 )
+from mtcon_ray.data.resizing import crop, resize
 from mtcon_ray.registry import Spec
 
 CROP_TRIES = 10

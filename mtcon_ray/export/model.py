@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from mtcon_ray.data.augmentations import resampling
+from mtcon_ray.data.resizing import resampling
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.models.network import Network
 

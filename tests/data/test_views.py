@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
-from mtcon_ray.data.augmentations import crop_by_products, crop_in_bytes
+from mtcon_ray.data import resizing
+from mtcon_ray.data.resizing import crop_by_products, crop_by_taps
 from mtcon_ray.data.views import (
     ViewParameters,
     ViewsSpec,
@@ -54,11 +56,9 @@ def none_drawn(num_rows: int) -> ViewParameters:
 def by_torchvision(image: Tensor, parameters: ViewParameters, row: int, size: int) -> Tensor:
     """One view [3, size, size] made with torchvision's functions, before normalisation."""
     top, left, height, width = parameters.box_R4[row].tolist()
-    cut: Tensor = tv.resized_crop(
-        image.permute(2, 0, 1), top, left, height, width, [size, size], antialias=True
-    )
-    cut = tv.horizontal_flip(cut) if parameters.flip_R[row] else cut
-    x: Tensor = tv.to_dtype(cut, torch.float32, scale=True)
+    x: Tensor = tv.to_dtype(image.permute(2, 0, 1), torch.float32, scale=True)
+    x = tv.resized_crop(x, top, left, height, width, [size, size], antialias=True)
+    x = tv.horizontal_flip(x) if parameters.flip_R[row] else x
     factors = parameters.factor_R4[row].tolist()
     for operation in parameters.order_R4[row].tolist():
         x = COLOUR[operation](x, factors[operation])
@@ -92,22 +92,42 @@ def test_crop_and_flip(box: tuple[int, int, int, int], flip: bool) -> None:
     assert_as_torchvision(photographs(2), parameters, PLAIN)
 
 
-def test_a_crop_by_products_is_the_same_but_for_the_bytes_rounding() -> None:
+@pytest.mark.parametrize("size", [16, 24, 64])
+def test_a_crop_by_products_is_the_same(size: int) -> None:
     """What a GPU does, here on the CPU."""
     images = photographs(6)
     parameters = draw_parameters(12, SOURCE, RECIPE, torch.Generator().manual_seed(3))
-    for size in (16, 24, 64):
-        boxes, flips = parameters.box_R4, parameters.flip_R
-        order_R = torch.randperm(len(boxes), generator=torch.Generator().manual_seed(0))
-        by_bytes_RCHW = crop_in_bytes(images, boxes, flips, size, order_R)[order_R.argsort()]
-        by_products_RCHW = crop_by_products(images, boxes, flips, size)
-        torch.testing.assert_close(by_bytes_RCHW, by_products_RCHW, atol=1.1 / 255, rtol=0)
-        for row in range(12):
-            top, left, height, width = boxes[row].tolist()
-            cut = tv.to_dtype(images[row // 2].permute(2, 0, 1), torch.float32, scale=True)
-            cut = tv.resized_crop(cut, top, left, height, width, [size, size], antialias=True)
-            cut = tv.horizontal_flip(cut) if flips[row] else cut
-            torch.testing.assert_close(by_products_RCHW[row], cut, atol=1e-5, rtol=0)
+    boxes, flips = parameters.box_R4, parameters.flip_R
+    order_R = torch.randperm(len(boxes), generator=torch.Generator().manual_seed(0))
+    by_taps_RCHW = crop_by_taps(images, boxes, flips, size, order_R)
+    by_products_RCHW = crop_by_products(images, boxes, flips, size)
+    torch.testing.assert_close(by_taps_RCHW, by_products_RCHW[order_R], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("size", [16, 24, 64])
+def test_crops_are_those_of_bytes_but_for_their_rounding(size: int) -> None:
+    """torchvision's and Pillow's images of 8 bits are rounded in each of the two passes."""
+    images = photographs(6)
+    parameters = draw_parameters(12, SOURCE, RECIPE, torch.Generator().manual_seed(3))
+    boxes, flips = parameters.box_R4, parameters.flip_R
+    x_RCHW = crop_by_taps(images, boxes, flips, size, torch.arange(12))
+    for row, x_CHW in enumerate(x_RCHW):
+        top, left, height, width = boxes[row].tolist()
+        cut = images[row // 2].permute(2, 0, 1)
+        cut = tv.resized_crop(cut, top, left, height, width, [size, size], antialias=True)
+        cut = tv.horizontal_flip(cut) if flips[row] else cut
+        cut = tv.to_dtype(cut, torch.float32, scale=True)
+        torch.testing.assert_close(x_CHW, cut, atol=1.1 / 255, rtol=0)
+
+
+def test_crops_do_not_depend_on_how_many_are_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = photographs(6)
+    parameters = draw_parameters(12, SOURCE, RECIPE, torch.Generator().manual_seed(3))
+    order_R = torch.randperm(12, generator=torch.Generator().manual_seed(0))
+    crops = partial(crop_by_taps, images, parameters.box_R4, parameters.flip_R, SIZE, order_R)
+    together_RCHW = crops()
+    monkeypatch.setattr(resizing, "AT_WORK", 5 * 3 * SOURCE * SIZE // torch.get_num_threads())
+    assert torch.equal(crops(), together_RCHW)
 
 
 @pytest.mark.parametrize("operation", range(4), ids=["brightness", "contrast", "saturation", "hue"])

@@ -1,0 +1,127 @@
+"""Crops of stored images brought to a view's size, antialiased as Pillow and torchvision do.
+
+R rows, S side of a stored image, W and H columns and rows of a view, K taps: the source pixels that
+an output pixel is made of.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtcon_ray.data.transfer import send
+
+# Numbers of a crop between its two passes that are at work at a time, per thread: 2 MiB of a cache.
+AT_WORK = 2**19
+
+
+def crop(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int, order_R: Tensor) -> Tensor:
+    """Crops resized with antialiasing, float32 [R, 3, size, size] in [0, 1]; R a multiple of B.
+
+    images is uint8 [B, S, S, 3]; row order_R[i] is the i-th of the result.
+    """
+    B, S = images.shape[:2]
+    assert images.shape[1:] == (S, S, 3), images.shape
+    assert len(box_R4) % B == 0, (box_R4.shape, B)
+    if images.device.type == "cpu":
+        return crop_by_taps(images, box_R4, flip_R, size, order_R)
+    x_RCHW = crop_by_products(images, box_R4, flip_R, size)
+    return x_RCHW.index_select(0, send(order_R, images.device))
+
+
+def crop_by_taps(
+    images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int, order_R: Tensor
+) -> Tensor:
+    """`crop`, gathering what an output pixel is made of: on a CPU faster than products.
+
+    First sums of columns, then, each crop turned, sums of rows.
+    """
+    B, S = images.shape[:2]
+    R = len(box_R4)
+    # A column's three channels lie together; turned as bytes, a quarter of what floats would move.
+    column_FT = images.permute(0, 2, 3, 1).contiguous().view(B * S, 3 * S).float()
+    x_RCHW = torch.empty(R, 3, size, size)
+    at_once = max(1, AT_WORK * torch.get_num_threads() // (3 * S * size))
+    for order_N, out_NCHW in zip(order_R.split(at_once), x_RCHW.split(at_once), strict=True):
+        N = len(order_N)
+        top_N, left_N, height_N, width_N = box_R4[order_N].unbind(1)
+        flip_N = flip_R[order_N]
+        place_NWK, weight_NWK = taps(left_N, width_N, flip_N, size, S)
+        place_NWK += (order_N // (R // B) * S).int()[:, None, None]
+        x_NWT = _sums(column_FT, place_NWK, weight_NWK).view(N, size, 3 * S)
+        row_GW = x_NWT.mT.reshape(N * 3 * S, size)
+        place_NHK, weight_NHK = taps(top_N, height_N, torch.zeros_like(flip_N), size, S)
+        first_NC = torch.arange(0, N * 3 * S, S, dtype=torch.int32).view(N, 3)
+        place_NCHK = place_NHK[:, None] + first_NC[:, :, None, None]
+        weight_NCHK = weight_NHK.div_(255)[:, None].expand_as(place_NCHK)
+        out_NCHW.copy_(_sums(row_GW, place_NCHK, weight_NCHK).view_as(out_NCHW))
+    return x_RCHW
+
+
+def _sums(row_FD: Tensor, place: Tensor, weight: Tensor) -> Tensor:
+    """Weighted sums [M, D] of the rows at each K places."""
+    K = place.shape[-1]
+    return F.embedding_bag(
+        place.view(-1, K), row_FD, mode="sum", per_sample_weights=weight.reshape(-1, K)
+    )
+
+
+def crop_by_products(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int) -> Tensor:
+    """`crop` as rows_RHS @ image_SS @ columns_RWS^T, in the boxes' order."""
+    B, S = images.shape[:2]
+    R = len(box_R4)
+    top_R, left_R, height_R, width_R = send(box_R4, images.device).unbind(1)
+    flip_R = send(flip_R, images.device)
+    rows_RHS = resampling(top_R, height_R, torch.zeros_like(flip_R), size, S).div_(255)
+    columns_RWS = resampling(left_R, width_R, flip_R, size, S)
+    image_BPS = images.permute(0, 3, 1, 2).float().reshape(B, 1, 3 * S, S)
+    x_RCSW = (image_BPS @ columns_RWS.mT.view(B, R // B, S, size)).view(R, 3, S, size)
+    return rows_RHS[:, None] @ x_RCSW
+
+
+def resize(images: Tensor, size: int) -> Tensor:
+    """Whole images resized with antialiasing, float32 [B, 3, size, size] in [0, 1].
+
+    images is uint8 [B, S, S, 3]. As `crop_by_products`, with one matrix for all.
+    """
+    B, S = images.shape[:2]
+    start_1 = torch.zeros(1, dtype=torch.int64, device=images.device)
+    weight_WS = resampling(start_1, start_1 + S, start_1 > 0, size, S)[0]
+    # Turned as bytes, a quarter of what floats would move.
+    x_BCSS = images.permute(0, 3, 1, 2).contiguous().float()
+    x_BCSW = (x_BCSS.view(-1, S) @ weight_WS.T).view(B, 3, S, size)
+    return torch.matmul(weight_WS / 255, x_BCSW)
+
+
+def resampling(
+    start_R: Tensor, length_R: Tensor, flip_R: Tensor, size: int, source_size: int
+) -> Tensor:
+    """`taps` as a matrix [R, size, S] for each row."""
+    place_RWK, weight_RWK = taps(start_R, length_R, flip_R, size, source_size)
+    matrix_RWS = weight_RWK.new_zeros(len(start_R), size, source_size)
+    return matrix_RWS.scatter_add_(2, place_RWK.long(), weight_RWK)
+
+
+def taps(
+    start_R: Tensor, length_R: Tensor, flip_R: Tensor, size: int, source_size: int
+) -> tuple[Tensor, Tensor]:
+    """Where the taps of each output pixel lie, int32 [R, size, K], and what they weigh.
+
+    A triangle as wide as an output pixel, or as a source pixel where that is wider, cut at the
+    crop's ends and scaled to sum 1. K serves any crop; who needs fewer has taps of weight 0.
+    """
+    K = math.ceil(2 * max(1.0, source_size / size))
+    length_R1 = length_R[:, None].float()
+    scale_R1 = length_R1 / size
+    widest_R1 = scale_R1.clamp(min=1)
+    centre_RW = (torch.arange(size, device=start_R.device) + 0.5) * scale_R1
+    centre_RW = torch.where(flip_R[:, None], length_R1 - centre_RW, centre_RW) - 0.5
+    first_RW = (centre_RW - widest_R1).add_(1).floor_().clamp_(min=0)
+    pixel_RWK = first_RW[:, :, None] + torch.arange(K, device=start_R.device)
+    away_RWK = (pixel_RWK - centre_RW[:, :, None]).abs_().div_(widest_R1[:, :, None])
+    last_R11 = length_R1[:, :, None] - 1
+    weight_RWK = away_RWK.neg_().add_(1).clamp_(min=0).masked_fill_(pixel_RWK > last_R11, 0)
+    weight_RWK.div_(weight_RWK.sum(dim=2, keepdim=True))
+    place_RWK = pixel_RWK.minimum(last_R11).add_(start_R[:, None, None])
+    return place_RWK.int(), weight_RWK

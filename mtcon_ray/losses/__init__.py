@@ -106,8 +106,11 @@ def mtcon(
         temperatures = dict.fromkeys(z_by_task, temperature)
     by_task: dict[str, Tensor] = {}
     total: list[Tensor] = []
-    for tasks, found in contrast_by_head(z_by_task, relations, temperatures, check=check_rows):
-        loss_T = found.reduced(reduction, average_over)
+    groups = contrast_by_head(
+        z_by_task, relations, temperatures, reduction, average_over, check=check_rows
+    )
+    for tasks, found in groups:
+        loss_T = found.loss
         penalty_T = None
         if log_variance is not None:
             penalty_T = torch.stack([log_variance[task] for task in tasks])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mtcon_ray.losses.dense import DenseLoss
+from mtcon_ray.losses.dense import DenseSum
 from mtcon_ray.losses.log_sum import log_sums, rows_gradient
 from mtcon_ray.losses.relations import Degrees, Relation, are_few, stacked
 
@@ -33,33 +33,20 @@ class Range(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """The loss of every anchor in H spaces, and what is known of it without the embeddings."""
+    """The loss in each of H spaces, and what is known of it without the embeddings."""
 
-    loss_HBV: Tensor  # nats, 0 where an anchor has no partner
+    loss: Tensor  # nats: [H], or every anchor's [H, B, V], 0 where it has no partner
     degrees: Degrees
+    num_views: int
     rate: float | Tensor  # 1 / temperature, one for all or [H]
     num_groups: Callable[[], Tensor]  # [H]
 
-    def mean(self) -> Tensor:
-        """[H], over anchors with a partner; 0 and differentiable if there is none."""
-        num_valid_H = (self.degrees.count_HB > 0).sum(dim=1).clamp_(min=1)
-        return self.loss_HBV.sum(dim=(1, 2)) / (num_valid_H * self.loss_HBV.shape[2])
-
-    def reduced(self, reduction: str, average_over: str) -> Tensor:
-        """[H] or, with reduction="none", [H, B, V]."""
-        if reduction == "none":
-            return self.loss_HBV
-        if reduction == "sum":
-            return self.loss_HBV.sum(dim=(1, 2))
-        return self.mean() if average_over == "valid" else self.loss_HBV.mean(dim=(1, 2))
-
     @torch.no_grad()
     def range(self) -> Range:
-        """What `mean` attains: floor and ceiling of this batch, each [H]."""
+        """What the mean over anchors with a partner attains in this batch: each [H]."""
         weight_HB, count_HB = self.degrees
-        _, B, V = self.loss_HBV.shape
         share_HB = weight_HB * self.degrees.share_HB()
-        others_HB = (B * V - 1) - count_HB
+        others_HB = (count_HB.shape[1] * self.num_views - 1) - count_HB
         K_H = self.num_groups().clamp(min=2)
         far_H1 = torch.exp(-K_H / (K_H - 1) * self.rate)[:, None]
         num_valid_H = (count_HB > 0).sum(dim=1).clamp(min=1)
@@ -68,10 +55,17 @@ class Contrast(NamedTuple):
         return Range(floor_HB.sum(dim=1) / num_valid_H, ceiling_HB.sum(dim=1) / num_valid_H)
 
 
-def contrast(z_HBVD: Tensor, relation: Relation, temperature: float | Tensor) -> Contrast:
-    """Every anchor's loss in each of H spaces; half precision is computed in float32.
+def contrast(
+    z_HBVD: Tensor,
+    relation: Relation,
+    temperature: float | Tensor,
+    reduction: str = "mean",
+    average_over: str = "valid",
+) -> Contrast:
+    """The loss in each of H spaces; half precision is computed in float32.
 
-    The temperature may be a tensor, a scalar or [H], and then has a gradient.
+    Reduction and average are those of `contrastive`. The temperature may be a tensor, a scalar or
+    [H], and then has a gradient.
 
     Raises ValueError for a temperature that is not positive, another shape than [H, B, V, D],
     and a single row, which has nobody to be compared with.
@@ -86,21 +80,38 @@ def contrast(z_HBVD: Tensor, relation: Relation, temperature: float | Tensor) ->
         else:
             rate = 1 / temperature
         degrees = relation.degrees(z_HBVD)
-        if are_few(H, B * V):
-            loss_HBV = DenseLoss.apply(z_HBVD, rate, relation.weights(z_HBVD), degrees)
+        if reduction != "none" and are_few(H, B * V):
+            share_HB = degrees.share_HB() * _scale(degrees, V, reduction, average_over)
+            weight_HBB = relation.weights(z_HBVD)
+            loss = DenseSum.apply(z_HBVD, rate, weight_HBB, degrees.weight_HB, share_HB)
         else:
             rate_H = rate if isinstance(rate, Tensor) else z_HBVD.new_full((H,), rate)
-            loss_HBV = _AnchorLoss.apply(z_HBVD, rate_H, relation, degrees)
+            loss = _AnchorLoss.apply(z_HBVD, rate_H, relation, degrees)
+            if reduction != "none":
+                scale_H1 = _scale(degrees, V, reduction, average_over)
+                loss = (loss.sum(dim=2) * scale_H1).sum(dim=1)
         known_rate = rate.detach() if isinstance(rate, Tensor) else rate
-        return Contrast(
-            loss_HBV, degrees, known_rate, partial(relation.num_groups, z_HBVD.detach())
-        )
+        num_groups = partial(relation.num_groups, z_HBVD.detach())
+        return Contrast(loss, degrees, V, known_rate, num_groups)
+
+
+def _scale(degrees: Degrees, num_views: int, reduction: str, average_over: str) -> float | Tensor:
+    """What an anchor's loss counts in the reduced one, a number or [H, 1]."""
+    if reduction == "sum":
+        return 1.0
+    if average_over == "all":
+        return 1 / (degrees.count_HB.shape[1] * num_views)
+    count_HB = degrees.count_HB
+    num_valid_H1 = (count_HB > 0).sum(dim=1, keepdim=True, dtype=count_HB.dtype)
+    return num_valid_H1.clamp_(min=1).mul_(num_views).reciprocal_()
 
 
 def contrast_by_head(
     z_by_head: Mapping[str, Tensor],
     relation_by_head: Mapping[str, Relation],
     temperature_by_head: Mapping[str, float | Tensor],
+    reduction: str = "mean",
+    average_over: str = "valid",
     check: Callable[[Tensor], None] = lambda z_HBVD: None,
 ) -> Iterator[tuple[tuple[str, ...], Contrast]]:
     """The heads, z_BVD each, in groups that one computation serves: those of a kind and width.
@@ -110,8 +121,8 @@ def contrast_by_head(
     for heads, relation in stacked(relation_by_head, z_by_head):
         z_HBVD = torch.stack([z_by_head[head] for head in heads])
         check(z_HBVD)
-        temperatures = [temperature_by_head[head] for head in heads]
-        yield heads, contrast(z_HBVD, relation, _together(temperatures, z_HBVD))
+        temperature = _together([temperature_by_head[head] for head in heads], z_HBVD)
+        yield heads, contrast(z_HBVD, relation, temperature, reduction, average_over)
 
 
 def _together(temperatures: list[float | Tensor], z_HBVD: Tensor) -> float | Tensor:
@@ -184,8 +195,7 @@ def contrastive(
     Raises ValueError as `contrast` does, and for unknown words.
     """
     check_reduction(reduction, average_over)
-    found = contrast(z_BVD[None], relation, temperature)
-    return found.reduced(reduction, average_over)[0]
+    return contrast(z_BVD[None], relation, temperature, reduction, average_over).loss[0]
 
 
 def check_reduction(reduction: str, average_over: str) -> None:

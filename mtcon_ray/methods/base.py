@@ -151,7 +151,7 @@ class ContrastiveMethod(Method):
             {head: self.relation(head, batch) for head in z_by_head},
             {head: self.temperature(head) for head in z_by_head},
         ):
-            losses |= dict(zip(heads, found.mean().unbind(), strict=True))
+            losses |= dict(zip(heads, found.loss.unbind(), strict=True))
             if self.weighting.needs_ranges:
                 floor_H, ceiling_H = found.range()
                 ranges = map(Range, floor_H.unbind(), ceiling_H.unbind())

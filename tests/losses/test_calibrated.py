@@ -28,7 +28,7 @@ def measured(z_BVD: Tensor, relation: Relation, tau: float | Tensor) -> tuple[Te
     """The loss of one space and between what it lies."""
     found = contrast(z_BVD[None], relation, tau)
     floor_H, ceiling_H = found.range()
-    return found.mean()[0], Range(floor_H[0], ceiling_H[0])
+    return found.loss[0], Range(floor_H[0], ceiling_H[0])
 
 
 def ranged(floor: float, ceiling: float) -> Range:

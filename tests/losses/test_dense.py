@@ -29,18 +29,26 @@ RELATIONS: dict[str, Callable[[], Relation]] = {
 @pytest.mark.parametrize("name", RELATIONS)
 @pytest.mark.parametrize("V", [1, 2, 3])
 @pytest.mark.parametrize("has_room", [True, False])
+@pytest.mark.parametrize(
+    ("reduction", "average_over"), [("mean", "valid"), ("mean", "all"), ("sum", "valid")]
+)
 def test_few_pairs_and_many_agree(
-    name: str, V: int, has_room: bool, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    V: int,
+    has_room: bool,
+    reduction: str,
+    average_over: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not has_room:
         monkeypatch.setattr(log_sum, "ROOM", {torch.float64: 0.0})
     z_HBVD = random_rows(2, 6, V, 4, seed=V).requires_grad_()
     tau_H = torch.tensor([0.3, 0.7], dtype=torch.float64, requires_grad=True)
-    u_HBV = random_rows(2, 6, V, seed=9)
+    u_H = torch.tensor([0.3, -1.2], dtype=torch.float64)
 
     def found() -> tuple[Tensor, ...]:
-        loss_HBV = contrast(z_HBVD, RELATIONS[name](), tau_H).loss_HBV
-        return loss_HBV, *torch.autograd.grad((u_HBV * loss_HBV).sum(), (z_HBVD, tau_H))
+        loss_H = contrast(z_HBVD, RELATIONS[name](), tau_H, reduction, average_over).loss
+        return loss_H, *torch.autograd.grad((u_H * loss_H).sum(), (z_HBVD, tau_H))
 
     at_once = found()
     monkeypatch.setattr(relations, "MOST_PAIRS", 0)
@@ -50,19 +58,29 @@ def test_few_pairs_and_many_agree(
 
 def test_a_number_as_temperature_is_the_same_as_a_tensor() -> None:
     z_HBVD = random_rows(2, 6, 2, 4, seed=0)
-    number = contrast(z_HBVD, OwnView(), 0.3).loss_HBV
-    tensor = contrast(z_HBVD, OwnView(), torch.tensor(0.3)).loss_HBV
+    number = contrast(z_HBVD, OwnView(), 0.3).loss
+    tensor = contrast(z_HBVD, OwnView(), torch.tensor(0.3)).loss
     torch.testing.assert_close(number, tensor)
 
 
 def test_a_gradient_of_any_layout_is_taken() -> None:
     """Whoever asks for each anchor's loss may weigh them as they like."""
     z_HBVD = random_rows(2, 6, 2, 4, seed=0).requires_grad_()
-    loss_HBV = contrast(z_HBVD, OwnView(), 0.3).loss_HBV
+    loss_HBV = contrast(z_HBVD, OwnView(), 0.3, "none").loss
     u_VBH = random_rows(2, 6, 2, seed=1)
     (strided,) = torch.autograd.grad(loss_HBV, z_HBVD, u_VBH.permute(2, 1, 0), retain_graph=True)
     (plain,) = torch.autograd.grad(loss_HBV, z_HBVD, u_VBH.permute(2, 1, 0).contiguous())
     assert torch.equal(strided, plain)
+
+
+def test_a_loss_may_be_asked_for_its_gradient_twice() -> None:
+    """It is made beside the loss, and must not be spoilt by the first who asks."""
+    z_HBVD = random_rows(2, 6, 2, 4, seed=0).requires_grad_()
+    tau_H = torch.tensor([0.3, 0.7], dtype=torch.float64, requires_grad=True)
+    loss = contrast(z_HBVD, OwnView(), tau_H).loss.sum()
+    once = torch.autograd.grad(loss, (z_HBVD, tau_H), retain_graph=True)
+    for one, other in zip(once, torch.autograd.grad(3 * loss, (z_HBVD, tau_H)), strict=True):
+        torch.testing.assert_close(3 * one, other)
 
 
 def test_few_operations_serve_all_heads() -> None:
@@ -72,6 +90,6 @@ def test_few_operations_serve_all_heads() -> None:
         z_HBVD = random_rows(num_heads, 8, 2, 4, seed=0).float().requires_grad_()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
             labels_HB = torch.arange(8).expand(num_heads, -1) % 3
-            contrast(z_HBVD, EqualLabel(labels_HB), 0.1).mean().sum().backward()
+            contrast(z_HBVD, EqualLabel(labels_HB), 0.1).loss.sum().backward()
         counts.append(sum(event.count for event in profile.key_averages()))
     assert counts[0] == counts[1] < 250

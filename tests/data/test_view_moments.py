@@ -40,7 +40,7 @@ def theirs_RK() -> Tensor:
 
 
 def differ(ours_RK: Tensor, theirs_RK: Tensor) -> Tensor:
-    """Which means or mean squares are 5 standard errors apart; bytes' rounding makes a hundredth."""
+    """Which means or mean squares are 5 standard errors apart, and what bytes' rounding may do."""
     apart = []
     for power in (1, 2):
         a_RK, b_RK = ours_RK**power, theirs_RK**power

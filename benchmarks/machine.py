@@ -4,12 +4,15 @@ import os
 import platform
 import sys
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+import torch
 
 from mtcon_ray.tracking.provenance import provenance
 
 PACKAGES = ("torch", "ray", "optuna", "mlflow")
+NO_GPU = "none at hand: not run"
 
 
 def describe_machine() -> str:
@@ -17,14 +20,28 @@ def describe_machine() -> str:
     source = provenance(Path(__file__).parent)
     commit = source.get("mtcon.git.commit", "unknown")[:7]
     dirty = " with changes" if source.get("mtcon.git.dirty") == "true" else ""
-    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    versions = ", ".join(filter(None, map(_with_version, PACKAGES)))
     lines = (
         f"{datetime.now(UTC):%Y-%m-%d}, `python -m benchmarks {' '.join(sys.argv[1:])}`".rstrip(),
         f"commit {commit}{dirty}",
         f"{processor()}, {usable_cores()} usable cores, load {os.getloadavg()[0]:.1f} before",
+        f"GPU: {gpu()}",
         f"Python {platform.python_version()}, {versions}",
     )
     return "\n".join(f"- {line}" for line in lines)
+
+
+def gpu() -> str:
+    """The first GPU's name and the version of CUDA, or that there is none."""
+    if not torch.cuda.is_available():
+        return NO_GPU
+    return f"{torch.cuda.get_device_name(0)}, CUDA {torch.version.cuda}"
+
+
+def finish(device: torch.device) -> None:
+    """Wait until the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def usable_cores() -> int:
@@ -39,3 +56,11 @@ def processor() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
+
+
+def _with_version(package: str) -> str:
+    """Empty where it is not installed."""
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return ""

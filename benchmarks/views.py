@@ -3,7 +3,8 @@
 Peers: torchvision's transforms on PIL images in a DataLoader with a worker per core, as
 SupContrast's data loading is (lightly's transforms are these too), from JPEG files and from
 decoded images. The same operations with the same strengths; that they give the same distribution is
-tested in tests/data/test_views.py.
+tested in tests/data/test_views.py and test_view_moments.py. The limit is memory: the stored images
+read once and the views written once, by a copy.
 """
 
 import io
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from benchmarks.machine import usable_cores
+from benchmarks.machine import finish, usable_cores
 from benchmarks.table import markdown
 from benchmarks.timing import interleaved, ratio
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
@@ -25,7 +26,13 @@ from mtcon_ray.training.device import keep_freed_memory
 
 BATCH = 64
 STORED = 80  # side of the stored images, a quarter more than a view's
-HEADER = ("two views of 64 px", "views per second", "ours is faster by")
+CPU = torch.device("cpu")
+OURS, LIMIT = "mtcon-ray", "limit: memory bandwidth"
+
+
+def header(size: int) -> tuple[str, ...]:
+    """The table's."""
+    return f"two views of {size} px", "views per second", "ours is faster by"
 
 
 class Photographs(Dataset[Tensor]):
@@ -73,50 +80,78 @@ def recipe(spec: ViewsSpec) -> Callable[[Image.Image], Tensor]:
 def measure(num_images: int = 2048, rounds: int = 5) -> str:
     """The table, without blur and with it."""
     keep_freed_memory()  # as a training does
-    decoded = drawn_photographs(num_images)
+    decoded = drawn_photographs(num_images, STORED)
     encoded = [_jpeg(image) for image in decoded]
     rows = []
     for title, blur in (("", 0.0), (", half of them blurred", 0.5)):
         spec = ViewsSpec(size=64, blur=blur)
-        ways: dict[str, Callable[[], None]] = {
-            "mtcon-ray": partial(make_all, torch.from_numpy(decoded), spec),
-            "torchvision, decoding JPEG": _loading(Photographs(encoded, recipe(spec))),
-            "torchvision, decoded images": _loading(Photographs(decoded, recipe(spec))),
+        peers = {
+            "torchvision, decoding JPEG": loading(Photographs(encoded, recipe(spec)), BATCH),
+            "torchvision, decoded images": loading(Photographs(decoded, recipe(spec)), BATCH),
         }
-        times = interleaved(ways, rounds)
-        rows += [
-            (
-                f"{name}{title}",
-                f"{2 * num_images / each.median:,.0f}",
-                "1" if name == "mtcon-ray" else str(ratio(each, times["mtcon-ray"])),
-            )
-            for name, each in times.items()
-        ]
-    return markdown(HEADER, rows)
+        rows += rows_of(title, decoded, spec, peers, BATCH, CPU, rounds)
+    return markdown(header(64), rows)
 
 
-def drawn_photographs(num_images: int) -> np.ndarray:
+def rows_of(
+    title: str,
+    images: np.ndarray,
+    spec: ViewsSpec,
+    peers: dict[str, Callable[[], None]],
+    batch: int,
+    device: torch.device,
+    rounds: int,
+) -> list[tuple[str, str, str]]:
+    """Ours on the device, where the images lie, the peers and the limit, in turns."""
+    stored = torch.from_numpy(images).to(device)
+    ours: dict[str, Callable[[], None]] = {OURS: partial(make_all, stored, spec, batch)}
+    times = interleaved({**ours, **peers, LIMIT: moving(stored, spec)}, rounds)
+    return [
+        (
+            f"{name}{title}",
+            f"{2 * len(images) / each.median:,.0f}",
+            "1" if name == OURS else str(ratio(each, times[OURS])),
+        )
+        for name, each in times.items()
+    ]
+
+
+def drawn_photographs(num_images: int, side: int) -> np.ndarray:
     """Smooth coloured images with some grain, uint8 [N, S, S, 3], photograph-like."""
     generator = torch.Generator().manual_seed(0)
     coarse = torch.rand(num_images, 3, 8, 8, generator=generator)
-    smooth = torch.nn.functional.interpolate(coarse, size=STORED, mode="bicubic").clamp_(0, 1)
+    smooth = torch.nn.functional.interpolate(coarse, size=side, mode="bicubic").clamp_(0, 1)
     grain = 0.03 * torch.randn(smooth.shape, generator=generator)
     images = ((smooth + grain).clamp_(0, 1) * 255).round().to(torch.uint8)
     return images.permute(0, 2, 3, 1).contiguous().numpy()
 
 
-def make_all(images: Tensor, spec: ViewsSpec) -> None:
+def make_all(images: Tensor, spec: ViewsSpec, batch: int) -> None:
     """Ours, batch by batch as a training step asks for them."""
     generator = torch.Generator().manual_seed(0)
-    for start in range(0, len(images), BATCH):
-        batch = images[start : start + BATCH]
-        make_views(batch, draw_parameters(2 * len(batch), STORED, spec, generator), spec)
+    for some in images.split(batch):
+        drawn = draw_parameters(2 * len(some), images.shape[1], spec, generator)
+        make_views(some, drawn, spec)
+    finish(images.device)
 
 
-def _loading(photographs: Photographs) -> Callable[[], None]:
+def moving(images: Tensor, spec: ViewsSpec) -> Callable[[], None]:
+    """As many bytes through memory as the images and their views have; a copy moves each twice."""
+    view_bytes = 2 * len(images) * 3 * spec.size**2 * 4
+    source = images.new_ones((images.nbytes + view_bytes) // 2)
+    goal = torch.empty_like(source)
+
+    def run() -> None:
+        goal.copy_(source)
+        finish(images.device)
+
+    return run
+
+
+def loading(photographs: Photographs, batch: int) -> Callable[[], None]:
     """An epoch of a DataLoader whose workers live on between epochs."""
     loader = DataLoader(
-        photographs, BATCH, num_workers=usable_cores(), persistent_workers=True, pin_memory=False
+        photographs, batch, num_workers=usable_cores(), persistent_workers=True, pin_memory=False
     )
 
     def run() -> None:

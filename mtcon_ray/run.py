@@ -22,7 +22,7 @@ from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
-from mtcon_ray.training.device import explain_out_of_memory, keep_freed_memory, pick_autocast
+from mtcon_ray.training.device import explain_out_of_memory, pick_autocast, settle
 from mtcon_ray.training.distributed import ALONE, Ranks, any_rank, parallelise, same_on_all
 from mtcon_ray.training.optimizer import lr_at, make_optimizer
 from mtcon_ray.training.step import Learner, Tally, Update, update
@@ -77,8 +77,7 @@ class Run:
     ) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
-        if device.type == "cpu":
-            keep_freed_memory()
+        settle(device)
         self.spec = spec
         self.dataset = dataset
         self.folder = folder

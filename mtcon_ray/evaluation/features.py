@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mtcon_ray.data.transfer import send
 from mtcon_ray.data.views import ViewsSpec, evaluation_views
 from mtcon_ray.models.network import Network
 
@@ -56,7 +57,7 @@ def extract_features(
     batches: list[Tensor] = []
 
     def make(index: np.ndarray) -> Tensor:
-        return evaluation_views(torch.from_numpy(images[index]).to(device), views)
+        return evaluation_views(send(torch.from_numpy(images[index]), device), views)
 
     with (
         _eval_mode(network),
@@ -66,8 +67,9 @@ def extract_features(
         for start in range(0, len(rows), batch_size):
             index = rows[start : start + batch_size]
             views_BCHW = kept.views(index, partial(make, index))
-            batches.append(network.features(views_BCHW).float().cpu())
-    return torch.cat(batches)
+            batches.append(network.features(views_BCHW).float())
+    # Once: a device that is asked after each batch stands still while the next one is read.
+    return torch.cat(batches).cpu()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 import torch.nn.functional as F
@@ -54,24 +55,41 @@ def train_set_probe(
     gives no gradient, an item without any known bit is left out. With sets.ema each epoch offers
     two probes to `val`, its weights and their moving average.
 
-    Raises DivergedError where a logit on `val` is not finite.
+    Several learning rates are tried one after the other. Raises DivergedError where a logit on
+    `val` is not finite, of several rates with all of them.
     """
-    epochs = _epochs(label, train, recipe, sets, seed)
+    assert val is not None or len(recipe.rates) == 1
+    epochs = chain.from_iterable(
+        _epochs(label, train, recipe, sets, seed, rate) for rate in recipe.rates
+    )
     if val is None:
         return deque(epochs, maxlen=1).pop()[0]
     features_ND, bits_NL = val.features, val.labels[label]
-    best, highest = None, -1.0
+    best, highest, failed = None, -1.0, None
     for probes in epochs:
         for probe in probes:
-            value = mean_average_precision(probe.scores(features_ND), bits_NL)
+            try:
+                value = mean_average_precision(probe.scores(features_ND), bits_NL)
+            except DivergedError as error:
+                if len(recipe.rates) == 1:
+                    raise
+                failed = error
+                continue
             if value > highest:
                 best, highest = deepcopy(probe), value
-    assert best is not None
+    if best is None:
+        assert failed is not None
+        raise failed
     return best
 
 
 def _epochs(
-    label: str, train: LabelledFeatures, recipe: ProbeSpec, sets: LabelSetsSpec, seed: int
+    label: str,
+    train: LabelledFeatures,
+    recipe: ProbeSpec,
+    sets: LabelSetsSpec,
+    seed: int,
+    rate: float,
 ) -> Iterator[tuple[SetProbe, ...]]:
     """The probe after each epoch, then its average; views of weights that the next changes."""
     is_known_N = (train.labels[label] != UNKNOWN_BIT).any(dim=1)
@@ -87,7 +105,7 @@ def _epochs(
             error_BL = _error(x_BD @ weight, bits_NL[rows], sets.loss)
             velocity.addmm_(x_BD.T, error_BL, beta=recipe.momentum, alpha=1 / len(rows))
             velocity.add_(weight, alpha=recipe.weight_decay)
-            weight.add_(velocity, alpha=-recipe.lr)
+            weight.add_(velocity, alpha=-rate)
             if sets.ema is not None:
                 average.lerp_(weight, 1 - sets.ema)
         probes = (SetProbe(label, weight, epoch), SetProbe(label, average, epoch))

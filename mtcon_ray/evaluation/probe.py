@@ -1,8 +1,9 @@
 """Linear softmax probes of several labels on fixed features, trained together (METHODS 12.3).
 
 The labels' probes share nothing but their input, so one matrix product serves them all: their
-weights stand side by side in [D + 1, L * C], padded to the largest number of classes C. Each
-probe is, to rounding, what training it alone would give, whatever stands beside it.
+weights stand side by side in [D + 1, P * C], padded to the largest number of classes C: P probes,
+one of each label for each learning rate. Each is, to rounding, what training it alone would give,
+whatever stands beside it.
 """
 
 from collections import deque
@@ -71,17 +72,19 @@ def train_probes(
 ) -> dict[str, Probe]:
     """One probe per label of `train`: of its best epoch on `val`, or without `val` of its last.
 
-    Of equal epochs the first is taken. SGD with momentum at a constant rate on the mean
-    cross-entropy of each minibatch, from zero weights: the problem is convex, no symmetry needs
-    breaking. A label's minibatches hold only items where it is known; their order follows from
-    `seed` and the number of these items. Features are taken as they are, not standardised.
+    Of equal epochs the first is taken, of several learning rates likewise the best on `val`, which
+    they need. SGD with momentum at a constant rate on the mean cross-entropy of each minibatch,
+    from zero weights: the problem is convex, no symmetry needs breaking. A label's minibatches hold
+    only items where it is known; their order follows from `seed` and the number of these items.
+    Features are taken as they are, not standardised.
 
-    Raises DivergedError where a logit on `val` is not finite.
+    Raises DivergedError where a logit on `val` is not finite, of several rates with all of them.
     """
+    assert val is not None or len(recipe.rates) == 1
     chosen: dict[str, Probe] = {}
     for labels in _groups_known_together(train):
         epochs = _epochs(labels, train, num_classes, recipe, seed)
-        chosen |= _last(epochs) if val is None else _best(epochs, val)
+        chosen |= _last(epochs) if val is None else _best(epochs, val, len(recipe.rates) > 1)
     return chosen
 
 
@@ -97,23 +100,37 @@ def _last(epochs: Iterator[dict[str, Probe]]) -> dict[str, Probe]:
     return deque(epochs, maxlen=1).pop()
 
 
-def _best(epochs: Iterator[dict[str, Probe]], val: LabelledFeatures) -> dict[str, Probe]:
+def _best(
+    epochs: Iterator[dict[str, Probe]], val: LabelledFeatures, may_diverge: bool
+) -> dict[str, Probe]:
+    """With `may_diverge` it is enough if one of a label's probes does not."""
     known = {label: val.known(label) for label in val.labels}
     best: dict[str, Probe] = {}
     accuracy: dict[str, float] = {}
+    failed: dict[str, DivergedError] = {}
     for probes in epochs:
         for label, probe in probes.items():
-            value = probe.correct(known[label]).float().mean().item()
+            try:
+                value = probe.correct(known[label]).float().mean().item()
+            except DivergedError as error:
+                if not may_diverge:
+                    raise
+                failed[label] = error
+                continue
             if label not in best or value > accuracy[label]:
                 accuracy[label] = value
                 best[label] = Probe(label, probe.weight.clone(), probe.epoch)
+    hopeless = [label for label in failed if label not in best]
+    if hopeless:
+        raise failed[hopeless[0]]
     return best
 
 
 class _State(NamedTuple):
-    weight: Tensor  # [D + 1, L * C]
+    weight: Tensor  # [D + 1, P * C]
     velocity: Tensor  # the same shape
-    padding: Tensor  # [L * C]: -inf at classes that a label does not have, else 0
+    padding: Tensor  # [P * C]: -inf at classes that a label does not have, else 0
+    rate: Tensor  # [P * C]
 
 
 def _epochs(
@@ -123,45 +140,48 @@ def _epochs(
     recipe: ProbeSpec,
     seed: int,
 ) -> Iterator[dict[str, Probe]]:
-    """The labels' probes after each epoch: views of weights that the next epoch changes."""
+    """The labels' probes after each epoch, rate by rate: views of weights that change later."""
     is_known = train.labels[labels[0]] != MISSING
     features_ND = train.features[is_known]
     x_ND = torch.cat([features_ND, torch.ones_like(features_ND[:, :1])], dim=1)
     y_NL = torch.stack([train.labels[label][is_known] for label in labels], dim=1)
+    y_NP = y_NL.repeat(1, len(recipe.rates))
     sizes = [num_classes[label] for label in labels]
-    state = _start(x_ND, sizes)
+    state = _start(x_ND, sizes, recipe.rates)
     generator = torch.Generator().manual_seed(seed)
     for epoch in range(1, recipe.epochs + 1):
         order_N = torch.randperm(len(x_ND), generator=generator).to(x_ND.device)
-        _train_epoch(state, x_ND[order_N], y_NL[order_N], recipe)
-        weights = state.weight.view(-1, len(labels), max(sizes)).unbind(dim=1)
-        yield {
-            label: Probe(label, weight[:, :size], epoch)
-            for label, weight, size in zip(labels, weights, sizes, strict=True)
-        }
+        _train_epoch(state, x_ND[order_N], y_NP[order_N], recipe)
+        for of_rate in state.weight.chunk(len(recipe.rates), dim=1):
+            weights = of_rate.unflatten(1, (len(labels), max(sizes))).unbind(dim=1)
+            yield {
+                label: Probe(label, weight[:, :size], epoch)
+                for label, weight, size in zip(labels, weights, sizes, strict=True)
+            }
 
 
-def _start(x_ND: Tensor, sizes: list[int]) -> _State:
+def _start(x_ND: Tensor, sizes: list[int], rates: tuple[float, ...]) -> _State:
     padding_LC = x_ND.new_zeros(len(sizes), max(sizes))
     for i, size in enumerate(sizes):
         padding_LC[i, size:] = -torch.inf
-    weight = x_ND.new_zeros(x_ND.shape[1], padding_LC.numel())
-    return _State(weight, torch.zeros_like(weight), padding_LC.flatten())
+    rate = x_ND.new_tensor(rates).repeat_interleave(padding_LC.numel())
+    weight = x_ND.new_zeros(x_ND.shape[1], len(rate))
+    return _State(weight, torch.zeros_like(weight), padding_LC.flatten().repeat(len(rates)), rate)
 
 
-def _train_epoch(state: _State, x_ND: Tensor, y_NL: Tensor, recipe: ProbeSpec) -> None:
+def _train_epoch(state: _State, x_ND: Tensor, y_NP: Tensor, recipe: ProbeSpec) -> None:
     """One pass in the given order; torch.optim.SGD's update with the gradient in closed form."""
-    L = y_NL.shape[1]
+    P = y_NP.shape[1]
     minus_one = x_ND.new_full((1, 1, 1), -1.0)
     for start in range(0, len(x_ND), recipe.batch_size):
         x_BD = x_ND[start : start + recipe.batch_size]
-        y_BL = y_NL[start : start + recipe.batch_size]
+        y_BP = y_NP[start : start + recipe.batch_size]
         B = len(x_BD)
         logits = torch.addmm(state.padding, x_BD, state.weight)
         # d loss / d logits = softmax - onehot, for the mean over the batch divided by B.
-        error_BLC = logits.view(B, L, -1).softmax(dim=2)
-        error_BLC.scatter_add_(2, y_BL[:, :, None], minus_one.expand(B, L, 1))
-        state.velocity.addmm_(x_BD.T, error_BLC.view(B, -1), beta=recipe.momentum, alpha=1 / B)
+        error_BPC = logits.view(B, P, -1).softmax(dim=2)
+        error_BPC.scatter_add_(2, y_BP[:, :, None], minus_one.expand(B, P, 1))
+        state.velocity.addmm_(x_BD.T, error_BPC.view(B, -1), beta=recipe.momentum, alpha=1 / B)
         if recipe.weight_decay:
             state.velocity.add_(state.weight, alpha=recipe.weight_decay)
-        state.weight.add_(state.velocity, alpha=-recipe.lr)
+        state.weight.addcmul_(state.velocity, state.rate, value=-1)

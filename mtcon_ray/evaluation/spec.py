@@ -6,6 +6,7 @@ from pydantic import Field
 
 from mtcon_ray.registry import Spec
 
+Rate = Annotated[float, Field(gt=0)]
 Penalty = Annotated[float, Field(gt=0, le=1e6)]
 
 
@@ -25,9 +26,18 @@ class ProbeSpec(Spec):
 
     epochs: int = Field(20, ge=1, description="passes over the training split")
     batch_size: int = Field(64, ge=1, description="items per step")
-    lr: float = Field(0.1, gt=0, description="of SGD with momentum")
+    lr: Rate | Annotated[tuple[Rate, ...], Field(min_length=1, max_length=20)] = Field(
+        0.1,
+        description="of SGD with momentum; several are tried at once, and for each label the best "
+        "on val counts",
+    )
     momentum: float = Field(0.9, ge=0, lt=1, description="of SGD")
     weight_decay: float = Field(0.0, ge=0, description="of SGD")
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The learning rates that are tried."""
+        return self.lr if isinstance(self.lr, tuple) else (self.lr,)
 
 
 class LabelSetsSpec(Spec):

@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch._functorch import config as functorch
 
 from mtcon_ray.models.network import Network
 
@@ -18,7 +19,8 @@ class Compiled(nn.Module):
     """Calls the network, compiled as one graph for each shape of a batch; else as it is.
 
     `graphs` replays CUDA graphs on a GPU besides, and is the same as `kernels` elsewhere. Where
-    compiling fails the reason is logged once, and the network is called as it is from then on.
+    compiling fails, of the backward too, the reason is logged once, and the network is called as it
+    is from then on.
     The network itself stays as it was, for evaluation and checkpoints.
     """
 
@@ -27,13 +29,13 @@ class Compiled(nn.Module):
         assert how != "none"
         self.network = network
         self._how = how
-        self._replays = how == "graphs" and next(network.parameters()).is_cuda
+        self.replays = how == "graphs" and next(network.parameters()).is_cuda
         # Nothing has happened when one whole graph fails: no moment has moved yet.
         self._call: Callable[[Tensor], dict[str, Tensor]] | None = torch.compile(
             network.forward,
             fullgraph=True,
             dynamic=False,
-            mode="reduce-overhead" if self._replays else None,
+            mode="reduce-overhead" if self.replays else None,
         )
 
     def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
@@ -42,13 +44,16 @@ class Compiled(nn.Module):
             plain: dict[str, Tensor] = self.network(x_NCHW)
             return plain
         try:
-            if self._replays:
+            if self.replays:
                 torch.compiler.cudagraph_mark_step_begin()
-            z_by_head = self._call(x_NCHW)
+            # Else the backward would be compiled, and fail, where nobody can fall back any more.
+            with functorch.patch(force_non_lazy_backward_lowering=True):
+                z_by_head = self._call(x_NCHW)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # a compiler's errors are of any kind
             self._call = None
+            error = getattr(error, "inner_exception", error)  # torch names its own part before
             reason = next((line for line in str(error).splitlines() if line.strip()), "")
             log.warning(
                 "train.compile %s: trains without, for compiling failed: %s: %s",
@@ -58,4 +63,13 @@ class Compiled(nn.Module):
             )
             return self.forward(x_NCHW)
         # A replay writes where the one before has written.
-        return {h: z.clone() for h, z in z_by_head.items()} if self._replays else z_by_head
+        return {h: z.clone() for h, z in z_by_head.items()} if self.replays else z_by_head
+
+
+def keep_gradients(forward: nn.Module) -> None:
+    """Take the gradients out of memory that a network's next replay writes, if it replays."""
+    for module in forward.modules():
+        if isinstance(module, Compiled) and module.replays:
+            for parameter in module.parameters():
+                if parameter.grad is not None:
+                    parameter.grad = parameter.grad.clone()

@@ -114,6 +114,14 @@ def explain_out_of_memory(what: str, way_out: str) -> Iterator[None]:
         ) from None
 
 
+def settle(device: torch.device) -> None:
+    """Have this process's libraries choose what is fast for steps that are alike."""
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = True
+    else:
+        keep_freed_memory()
+
+
 def keep_freed_memory() -> None:
     """Have this process's allocator keep what is freed: a step asks for the same again.
 

@@ -13,6 +13,7 @@ from mtcon_ray.methods import Method
 from mtcon_ray.models.batch_norm import running_moments_kept
 from mtcon_ray.models.network import Network
 from mtcon_ray.training.batches import Chunks
+from mtcon_ray.training.compiled import keep_gradients
 from mtcon_ray.training.distributed import (
     Ranks,
     average_gradients,
@@ -168,6 +169,7 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
     with running_moments_kept(learner.network):
         for i, (seed, make_views) in enumerate(zip(seeds, chunks, strict=True)):
             torch.manual_seed(seed)
+            keep_gradients(learner.forward)
             with exchange_gradients(learner.forward, i == len(chunks) - 1):
                 again = encode(learner, make_views(), teach=False)
                 again.query_NW.backward(gradients[i])

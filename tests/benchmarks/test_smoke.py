@@ -1,11 +1,17 @@
 """Each benchmark once, as small as it goes: that it measures, not what."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
 from benchmarks import (
     cadence,
     compiled,
+    gpu_training,
+    gpu_trials,
+    gpu_views,
     idle_trial,
     large_loss,
     losses,
@@ -17,9 +23,13 @@ from benchmarks import (
     training,
     views,
 )
+from benchmarks.__main__ import STAGES
 from benchmarks.machine import describe_machine
 from mtcon_ray.losses import nt_xent
 from mtcon_ray.spec import load_spec, with_values
+from tests.test_imports import BLOCKED_IMPORTS, run_python
+
+CPU = torch.device("cpu")
 
 TINY_JOB = (
     "data.num_items=300",
@@ -80,6 +90,57 @@ def test_views_are_timed() -> None:
     table = views.measure(num_images=8, rounds=1)
     assert "| mtcon-ray |" in table
     assert "torchvision, decoding JPEG, half of them blurred" in table
+    assert "| limit: memory bandwidth |" in table
+
+
+@pytest.mark.parametrize("stage", [gpu_views, gpu_training, gpu_trials])
+def test_what_needs_a_gpu_says_so(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "none at hand: not run" in stage.measure()
+
+
+def test_what_is_for_a_gpu_runs_on_a_cpu_too() -> None:
+    """But for the trials, below."""
+    table = gpu_views.measure(num_images=8, rounds=1, device=CPU)
+    assert "| mtcon-ray, 512 images at a time, half of them blurred |" in table
+    table = gpu_training.measure(
+        num_images=60,
+        size=16,
+        batches=(16,),
+        rounds=1,
+        encoder="small",
+        compiled=("none",),
+        device=CPU,
+    )
+    for way in ("mtcon-ray", "as SupContrast, float32", "limit of mtcon-ray: the network alone"):
+        assert f"| {way}, batch 16 |" in table
+
+
+def test_a_loop_that_computes_something_else_is_not_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "supcontrast_loss", lambda z, labels: z.square().sum())
+    spec = training.spec_of(60, "small", "float32", size=16, batch_size=16)
+    with pytest.raises(AssertionError):
+        training.check_same_step(spec, gpu_training.random_images(60, 16), tmp_path / "run")
+
+
+@pytest.mark.ray
+@pytest.mark.soak
+def test_trials_that_share_a_machine_are_counted() -> None:
+    table = gpu_trials.measure((1, 2), 2, 100, "small", needs_gpu=False)
+    assert "| 2 at a time |" in table
+
+
+def test_stages_are_the_files() -> None:
+    folder = Path(training.__file__).parent
+    apart = {"__init__", "__main__", "machine", "table", "timing"}
+    assert set(STAGES) == {file.stem for file in folder.glob("*.py")} - apart
+
+
+def test_benchmarks_of_the_core_start_without_the_rest() -> None:
+    core = ("views", "training", "compiled", "probes", "gpu_views", "gpu_training", "large_loss")
+    run_python(BLOCKED_IMPORTS, "benchmarks.__main__", *(f"benchmarks.{name}" for name in core))
 
 
 def test_training_is_timed() -> None:
@@ -104,10 +165,11 @@ def test_peak_memory_is_what_a_way_takes_beyond_what_is_there() -> None:
 
 def test_a_number_comes_with_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["benchmarks", "tracking"])
-    when, commit, machine, versions = describe_machine().splitlines()
+    when, commit, machine, gpu, versions = describe_machine().splitlines()
     assert when.endswith("`python -m benchmarks tracking`")
     assert commit.startswith("- commit ")
     assert "usable cores" in machine
+    assert gpu.startswith("- GPU: ")
     assert "optuna" in versions
 
 

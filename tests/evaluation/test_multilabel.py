@@ -110,6 +110,23 @@ def test_the_best_epoch_on_val_is_kept() -> None:
     assert chosen.epoch < 4
 
 
+def test_of_several_rates_the_best_on_val_is_kept() -> None:
+    """One diverges and is passed over; all of them may not."""
+    train, val, rates = data(seed=3), data(seed=4), (1e-4, 1e38, 0.1)
+    best = {}
+    for rate in (1e-4, 0.1):
+        one = RECIPE.model_copy(update={"lr": rate})
+        probe = train_set_probe("looks", train, one, BCE, seed=0, val=val)
+        best[mean_average_precision(probe.scores(val.features), val.labels["looks"])] = probe
+    several = RECIPE.model_copy(update={"lr": rates})
+    chosen = train_set_probe("looks", train, several, BCE, seed=0, val=val)
+    assert len(best) == 2
+    assert torch.equal(chosen.weight, best[max(best)].weight)
+    broken = LabelledFeatures(val.features * torch.inf, val.labels)
+    with pytest.raises(DivergedError):
+        train_set_probe("looks", train, several, BCE, seed=0, val=broken)
+
+
 def test_the_better_of_weights_and_their_average_counts() -> None:
     """A rate that is far too high leaves weights that only their average tames."""
     train, val = data(64, seed=1), data(400, seed=3)

@@ -36,7 +36,7 @@ def alone_with_torch(
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     optimizer = torch.optim.SGD(
-        layer.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay
+        layer.parameters(), recipe.rates[0], recipe.momentum, weight_decay=recipe.weight_decay
     )
     generator = torch.Generator().manual_seed(seed)
     weights = []
@@ -76,6 +76,36 @@ def test_each_probe_is_what_training_it_alone_gives(dtype: torch.dtype) -> None:
         epochs.add(epoch)
     assert len(epochs) > 1, "the labels must differ in their best epoch, or nothing is tested"
     assert epochs != {RECIPE.epochs}
+
+
+def test_of_several_rates_each_label_gets_the_best_of_those_trained_alone() -> None:
+    """The first by epoch, then by rate, of equally good ones; one diverges and is passed over."""
+    train, val = make_data(0), make_data(1)
+    rates = (0.05, 1e308, 0.4, 3.0)
+    several = RECIPE.model_copy(update={"lr": rates})
+    found = train_probes(train, NUM_CLASSES, several, seed=3, val=val)
+    taken = set()
+    for label in NUM_CLASSES:
+        known, tried = val.known(label), []
+        for rate in (0.05, 0.4, 3.0):
+            one = RECIPE.model_copy(update={"lr": rate})
+            weights = alone_with_torch(train, label, one, seed=3)
+            right = [float(Probe(label, w, 0).correct(known).double().mean()) for w in weights]
+            tried += [(-value, epoch, rate) for epoch, value in enumerate(right, 1)]
+        _, epoch, rate = min(tried)
+        one = RECIPE.model_copy(update={"lr": rate})
+        expected = alone_with_torch(train, label, one, seed=3)[epoch - 1]
+        assert found[label].epoch == epoch
+        torch.testing.assert_close(found[label].weight, expected, rtol=1e-6, atol=1e-6)
+        taken.add(rate)
+    assert len(taken) > 1, "the labels must differ in their best rate, or little is tested"
+
+
+def test_of_several_rates_one_must_not_diverge() -> None:
+    train, val = make_data(0), make_data(1)
+    recipe = RECIPE.model_copy(update={"lr": (1e308, 1e307)})
+    with pytest.raises(DivergedError, match="logits of the probe of 'shape' must be finite"):
+        train_probes(train, NUM_CLASSES, recipe, seed=0, val=val)
 
 
 def test_a_label_does_not_feel_the_labels_beside_it() -> None:

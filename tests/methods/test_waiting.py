@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -19,7 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
+from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.methods import METHODS
+from mtcon_ray.models.network import build_network, projections
+from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.run import Run
 from mtcon_ray.training.step import update
 from tests.methods.test_contract import VARIANTS, make_data, make_run, make_spec
@@ -160,6 +164,24 @@ def test_views_are_made_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None
         assert make_views(images, drawn, spec).shape == (32, 3, 8, 8)
 
 
+def test_features_are_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not after each batch."""
+    spec = ModelSpec.model_validate({"encoder": {"name": "small", "width": 4}, "head_dim": 4})
+    network = build_network(spec, projections(("a",), dim=4, hidden=None), seed=0).to(META)
+    given: list[int] = []
+    encode = network.features
+
+    def counted(x_NCHW: Tensor) -> Tensor:
+        given.append(len(x_NCHW))
+        return encode(x_NCHW)
+
+    monkeypatch.setattr(network, "features", counted)
+    images, rows = np.zeros((9, 10, 10, 3), np.uint8), np.arange(9)
+    with without_autocast(monkeypatch), NoWaiting(), pytest.raises(Waited, match="_to_copy"):
+        extract_features(network, images, rows, ViewsSpec(size=8), batch_size=4, device=META)
+    assert given == [4, 4, 1]
+
+
 @pytest.mark.parametrize(
     "look",
     [
@@ -185,7 +207,7 @@ def test_what_waits_is_found(look: Callable[[Tensor], Any]) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
 def test_a_step_never_waits_for_a_gpu(name: str, tmp_path: Path) -> None:
-    """Labels, images and views too."""
+    """Labels, images, views, seeds and sums too."""
     if name in MAY_LOOK:
         pytest.skip("groups equal label sets and numbers, and waits for how many there are")
     spec = make_spec(name)
@@ -194,8 +216,7 @@ def test_a_step_never_waits_for_a_gpu(name: str, tmp_path: Path) -> None:
     for step in range(3):  # the first two find algorithms and fill the allocator
         torch.cuda.set_sync_debug_mode("error" if step == 2 else "default")
         try:
-            views, batch = run._batches(step % run._batches.steps_per_epoch)
-            update(run.learner, views, batch, lr=0.1, step=step, num_steps=20)
+            run._train_step()
         finally:
             torch.cuda.set_sync_debug_mode("default")
     run.learner.watch.check()

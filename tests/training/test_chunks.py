@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step import Learner, compute_gradients, update
 from tests.problems import problem
+from tests.training.test_compiled import Replaying
 
 NUM_ITEMS, WORLD = 8, 2
 VIT = {"name": "vit", "patch": 4, "width": 16, "depth": 3, "heads": 2}
@@ -140,6 +142,17 @@ def test_running_moments_move_once_for_each_chunk() -> None:
                 other(chunk())
             for name, moment in other.named_buffers():
                 assert torch.equal(module.get_buffer(name), moment), name
+
+
+def test_chunks_add_up_where_a_replay_writes_over_the_gradients_before() -> None:
+    """As with CUDA graphs."""
+    whole, parts = make("mtcon"), make("mtcon")
+    parts = replace(parts, forward=Replaying(parts.network))
+    x_NCHW, batch = batch_of(1)
+    compute_gradients(whole, x_NCHW, batch)
+    compute_gradients(parts, in_chunks(x_NCHW, 3), batch)
+    for name, gradient in gradients(whole).items():
+        torch.testing.assert_close(gradients(parts)[name], gradient, rtol=1e-9, atol=1e-12)
 
 
 class Dropping(nn.Module):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mtcon_ray.errors import OutOfMemoryError
-from mtcon_ray.training.device import ImageFeed, explain_out_of_memory, pick_autocast
+from mtcon_ray.training.device import ImageFeed, explain_out_of_memory, pick_autocast, settle
 
 CPU = torch.device("cpu")
 
@@ -44,6 +44,39 @@ def test_an_error_of_reading_ahead_is_raised_where_the_images_are_asked_for() ->
     feed.expect(np.array([7]))
     with pytest.raises(IndexError):
         feed(np.array([7]))
+
+
+@pytest.mark.parametrize(("free", "streams"), [(3999, True), (4000, False)])
+def test_images_stream_where_a_gpu_lacks_room_for_them(
+    free: int, streams: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three tenths of what is free are theirs; what streams lies in pinned memory."""
+    images = np.arange(100, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 10**6))
+    monkeypatch.setattr(ImageFeed, "_copy", lambda feed: torch.empty(0))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x: x + 100)  # to be told by
+    feed = ImageFeed(images, np.arange(100), torch.device("cuda"))
+    assert feed.streams is streams
+    assert feed._read(np.array([7])).unique().tolist() == [107]
+
+
+def test_images_that_are_kept_come_in_the_order_of_the_rows() -> None:
+    """What a GPU does, here on the CPU."""
+    images = np.random.default_rng(0).integers(0, 256, (9, 2, 2, 3), dtype=np.uint8)
+    feed = ImageFeed(images, np.array([1, 3, 5, 8]), CPU)
+    feed._resident = feed._copy()
+    kept, images[:] = images.copy(), 0
+    assert feed(np.array([8, 1, 5])).tolist() == kept[[8, 1, 5]].tolist()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_gpu_s_convolutions_are_chosen_by_trying(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every step has the same shapes."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    settle(torch.device(device))
+    assert torch.backends.cudnn.benchmark is (device == "cuda")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -1,0 +1,31 @@
+"""Two augmented views of every image at 112 pixels on one GPU, against all cores of its host.
+
+The images lie on the GPU, as those of a training do; the peers are `views`'s, a worker per core,
+whose views stay on the host.
+"""
+
+import torch
+
+from benchmarks.machine import NO_GPU
+from benchmarks.table import markdown
+from benchmarks.views import Photographs, drawn_photographs, header, loading, recipe, rows_of
+from mtcon_ray.data.views import ViewsSpec
+
+SIZE = 112
+BATCHES = (64, 512)
+
+
+def measure(num_images: int = 4096, rounds: int = 5, device: torch.device | None = None) -> str:
+    """The table, without blur and with it, for both batches; without a GPU one that says so."""
+    if device is None and not torch.cuda.is_available():
+        return markdown(header(SIZE), [(f"on one GPU: {NO_GPU}", "", "")])
+    device = device or torch.device("cuda")
+    images = drawn_photographs(num_images, round(1.25 * SIZE))
+    rows = []
+    for batch in BATCHES:
+        for title, blur in (("", 0.0), (", half of them blurred", 0.5)):
+            spec = ViewsSpec(size=SIZE, blur=blur)
+            peers = {"torchvision, decoded images": loading(Photographs(images, recipe(spec)), 64)}
+            name = f", {batch} images at a time{title}"
+            rows += rows_of(name, images, spec, peers, batch, device, rounds)
+    return markdown(header(SIZE), rows)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from benchmarks.views import recipe
 from mtcon_ray.data import views
-from mtcon_ray.data.augmentations import crop_by_products
+from mtcon_ray.data.resizing import crop_by_products
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from tests.data.test_views import SIZE, SOURCE, photographs
 

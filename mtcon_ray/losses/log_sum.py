@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 
 TILE = 512
+# Exponents at a time: what a cache holds, and what keeps a GPU busy (256 MiB).
+ON_CPU, ELSEWHERE = 2**20, 2**26
 # Exponents up to here, of either sign, leave room for sums of them and for gradients times them.
 ROOM = {torch.float32: 65.0, torch.float64: 600.0}
 
@@ -105,7 +107,7 @@ def _gradient_by_rows(x_ND: Tensor, log_sum_N: Tensor, u_N: Tensor) -> Tensor:
 def _strips(x_ND: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """All exponents of some rows at a time, the row with itself at minus infinity."""
     N = len(x_ND)
-    height = max(1, TILE * TILE * 4 // N)
+    height = max(1, (ON_CPU if x_ND.device.type == "cpu" else ELSEWHERE) // N)
     for start in range(0, N, height):
         i = slice(start, min(start + height, N))
         logits_IN = x_ND[i] @ x_ND.T

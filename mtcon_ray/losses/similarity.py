@@ -15,6 +15,9 @@ from mtcon_ray.losses.relations import Degrees
 
 # METHODS 10.1: a pair exactly at the threshold belongs to it, whatever rounding does.
 TOLERANCE = 1e-6
+# Up to so many numbers in all pairs of items each item is a group of its own: finding equal ones
+# takes as long there, and waits for the device to tell how many they are.
+MOST_ALONE = 2**24
 # A kernel's weight below this makes no partner: numbers 3.03 bandwidths apart.
 LEAST_WEIGHT = 0.01
 
@@ -22,9 +25,11 @@ LEAST_WEIGHT = 0.01
 class Groups(NamedTuple):
     """Items by label: the group of each, and who is a partner of whom with what weight.
 
-    A group is its own partner with weight 1. weight_GG is 0 where is_partner_GG is False.
+    A group is its own partner with weight 1. weight_GG is 0 where is_partner_GG is False. Groups
+    may have equal labels, `label_G`, where the items are few.
     """
 
+    label_G: Tensor
     group_B: Tensor
     weight_GG: Tensor
     is_partner_GG: Tensor
@@ -49,6 +54,15 @@ class Groups(NamedTuple):
         known_B = self.is_known_B.to(z_HBVD.dtype)
         empty_G = known_B.new_zeros(len(self.weight_GG))
         return empty_G.index_add_(0, self.group_B, known_B) * z_HBVD.shape[2]
+
+    def num_distinct(self, z_HBVD: Tensor) -> Tensor:
+        """Labels that known items have, a scalar."""
+        is_there_G = self.sizes(z_HBVD) > 0
+        if is_alone(self.label_G):
+            G = len(self.label_G)
+            is_equal_GG = (self.label_G[:, None] == self.label_G).view(G, G, -1).all(dim=2)
+            is_there_G &= ~(is_equal_GG & is_there_G).tril(-1).any(dim=1)
+        return is_there_G.sum()
 
     def weights(self) -> Tensor:
         """[1, B, B]; of unknown items 1 with themselves."""
@@ -91,7 +105,7 @@ class ByDegree(ABC):
         return self._groups(z_HBVD).weights()
 
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
-        num_groups = (self._groups(z_HBVD).sizes(z_HBVD) > 0).sum()
+        num_groups = self._groups(z_HBVD).num_distinct(z_HBVD)
         return num_groups.to(z_HBVD.dtype).expand(len(z_HBVD))
 
     def _groups(self, x_HBVD: Tensor) -> Groups:
@@ -128,7 +142,7 @@ class LabelSets(ByDegree):
         self.similarity_weights = similarity_weights
 
     def groups(self, dtype: torch.dtype) -> Groups:
-        sets_GL, group_B = torch.unique(self.sets_BL, dim=0, return_inverse=True)
+        sets_GL, group_B = grouped(self.sets_BL)
         is_known_GL = is_known(sets_GL)
         y_GL = torch.where(is_known_GL, sets_GL, 0).to(dtype)
         known_GL = is_known_GL.to(dtype)
@@ -139,7 +153,11 @@ class LabelSets(ByDegree):
         is_partner_GG &= known_GL @ known_GL.T > 0
         weight_GG = similarity_GG if self.similarity_weights else torch.ones_like(similarity_GG)
         return Groups(
-            group_B, weight_GG * is_partner_GG, is_partner_GG, is_known_GL.any(dim=1)[group_B]
+            sets_GL,
+            group_B,
+            weight_GG * is_partner_GG,
+            is_partner_GG,
+            is_known_GL.any(dim=1)[group_B],
         )
 
 
@@ -159,13 +177,24 @@ class Near(ByDegree):
 
     def groups(self, dtype: torch.dtype) -> Groups:
         known_B = ~self.numbers_B.isnan()
-        numbers_G, group_B = torch.unique(
-            self.numbers_B.nan_to_num().to(dtype), return_inverse=True
-        )
+        numbers_G, group_B = grouped(self.numbers_B.nan_to_num().to(dtype))
         distance_GG = (numbers_G[:, None] - numbers_G) / self.bandwidth
         weight_GG = torch.exp(-0.5 * distance_GG.square())
         is_partner_GG = weight_GG >= LEAST_WEIGHT
-        return Groups(group_B, weight_GG * is_partner_GG, is_partner_GG, known_B)
+        return Groups(numbers_G, group_B, weight_GG * is_partner_GG, is_partner_GG, known_B)
+
+
+def grouped(label_B: Tensor) -> tuple[Tensor, Tensor]:
+    """The labels [G] or [G, L] of groups, and the group of each item: distinct ones or all."""
+    if is_alone(label_B):
+        return label_B, torch.arange(len(label_B), device=label_B.device)
+    label_G, group_B = torch.unique(label_B, dim=0, return_inverse=True)
+    return label_G, group_B
+
+
+def is_alone(label_B: Tensor) -> bool:
+    """Whether items, or groups, are so few that equal ones stand apart."""
+    return len(label_B) * label_B.numel() <= MOST_ALONE
 
 
 def is_known(sets_BL: Tensor) -> Tensor:

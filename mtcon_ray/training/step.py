@@ -205,6 +205,5 @@ def update(
 def _follow(teacher: Network, network: Network, momentum: float | None) -> None:
     """Move the teacher's parameters towards the network's; its batch-norm moments are its own."""
     assert momentum is not None
-    pairs = zip(teacher.parameters(), network.parameters(), strict=True)
-    for slow, fast in pairs:
-        slow.lerp_(fast.detach(), 1 - momentum)
+    slow, fast = tuple(teacher.parameters()), tuple(network.parameters())
+    torch._foreach_lerp_(slow, fast, 1 - momentum)

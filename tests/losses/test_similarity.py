@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mtcon_ray.losses import multisupcon, nt_xent, supcon
+from mtcon_ray.losses import multisupcon, nt_xent, similarity, supcon
 from mtcon_ray.losses.contrastive import contrastive
 from mtcon_ray.losses.relations import EqualLabel, Relation
 from mtcon_ray.losses.similarity import LEAST_WEIGHT, LabelSets, Near
@@ -166,6 +166,33 @@ def test_numbers_lose_what_the_kernel_says(
     expected = loop_loss(z_BVD, pairs, known, 0.2, missing)
     column = torch.tensor(numbers, dtype=torch.float64)
     assert_rows_lose(z_BVD, Near(column, bandwidth=bandwidth, missing=missing), expected)
+
+
+@pytest.mark.parametrize("missing", ["skip", "self_only"])
+@pytest.mark.parametrize("kind", ["sets", "counts", "numbers"])
+def test_items_alone_and_grouped_are_the_same_relation(
+    kind: str, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many items are grouped by equal labels; how many there are is told in both ways."""
+    sets = torch.tensor([[1, 1, 0], [0, 0, 0], [1, 1, 0], [-1, -1, -1], [-1, 1, 0], [-1, -1, -1]])
+    numbers = torch.tensor([0.0, math.nan, 0.0, 0.2, math.nan, 7.0])
+    z_HBVD = unit_rows(6, 2)[None]
+
+    def found() -> list[Tensor]:
+        relation = (
+            Near(numbers, bandwidth=0.5, missing=missing)
+            if kind == "numbers"
+            else LabelSets(sets, threshold=0.3, counts=kind == "counts", missing=missing)
+        )
+        known = slice(None) if missing == "self_only" else relation.degrees(z_HBVD).count_HB[0] > 0
+        of_known = relation.sums(z_HBVD)[:, known], relation.weights(z_HBVD)[:, known]
+        return [*relation.degrees(z_HBVD), *of_known, relation.num_groups(z_HBVD)]
+
+    alone = found()
+    assert alone[-1].tolist() == [3.0]
+    monkeypatch.setattr(similarity, "MOST_ALONE", 0)
+    for one, other in zip(alone, found(), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_numbers_far_apart_are_no_partners_and_equal_ones_are_classes() -> None:

@@ -34,8 +34,6 @@ LOOKING = {
     *("_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"),
     "lift_fresh",  # of torch.tensor and new_tensor: numbers of the host
 }
-# Equal label sets and equal numbers are grouped, and how many groups there are is looked up.
-MAY_LOOK = dict.fromkeys(("multisupcon", "mtcon-mixed"), ("_unique2", "unique_dim"))
 
 
 class Waited(Exception):
@@ -67,16 +65,6 @@ def _by_mask(name: str, args: tuple[Any, ...]) -> bool:
     """Whether a mask chooses the rows: how many there are is then looked up."""
     indices = args[1] if name in ("index", "index_put", "index_put_") else ()
     return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices)
-
-
-@contextmanager
-def suppress_looks(allowed: tuple[str, ...]) -> Iterator[None]:
-    """Lets these pass; without values a step cannot go on after one."""
-    try:
-        yield
-    except Waited as error:
-        if str(error) not in allowed:
-            raise
 
 
 class Still(SGD):
@@ -138,10 +126,6 @@ def two_steps(run: Run, monkeypatch: pytest.MonkeyPatch, *, chunks: bool = False
 def test_a_step_never_waits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check afterwards does."""
     run = make_run(make_spec(name), tmp_path / "store", tmp_path / "run")
-    if name in MAY_LOOK:
-        with suppress_looks(MAY_LOOK[name]):
-            two_steps(run, monkeypatch)
-        return
     two_steps(run, monkeypatch)
     with pytest.raises(RuntimeError, match="meta"):
         run.learner.watch.check()
@@ -208,8 +192,6 @@ def test_what_waits_is_found(look: Callable[[Tensor], Any]) -> None:
 @pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
 def test_a_step_never_waits_for_a_gpu(name: str, tmp_path: Path) -> None:
     """Labels, images, views, seeds and sums too."""
-    if name in MAY_LOOK:
-        pytest.skip("groups equal label sets and numbers, and waits for how many there are")
     spec = make_spec(name)
     device = torch.device("cuda")
     run = Run(spec, make_data(spec, tmp_path / "store"), tmp_path / "run", device=device)

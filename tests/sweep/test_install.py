@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.sweep.test_jobs import REPOSITORY, User
+from tests.sweep.test_jobs import REPOSITORY, User, ended
 
 # A user's own file in the package, for what runs within a trial alone: it needs a package that
 # only the job has, and writes down where it runs.
@@ -32,7 +32,7 @@ from mtcon_ray.models.encoders.base import ENCODERS
 from mtcon_ray.models.encoders.small import Small
 
 def place():
-    probe = import_module("mtcon_probe").ANSWER if util.find_spec("mtcon_probe") else "absent"
+    probe = import_module("mtcon_probe").ANSWER if util.find_spec("mtcon_probe") else "none"
     return {"probe": probe, "prefix": sys.prefix, "package": mtcon_ray.__file__,
             "optuna": metadata.version("optuna")}
 
@@ -104,11 +104,10 @@ def prepare(tmp_path: Path, home: dict[str, str]) -> None:
     """A cluster with another Optuna, whose pip knows no index but a folder with ours."""
     programs = thin_environment(tmp_path / "thin")
     other = make_wheel(tmp_path, "optuna", "4.0.0", {"optuna/__init__.py": b"OTHER = True\n"})
-    for change in (
-        ["install", "--no-index", "--no-deps", str(other)],
-        ["uninstall", "--yes", "setuptools"],
-    ):  # too old for torch; ours is seen then
-        subprocess.run([programs / "python", "-m", "pip", *change], check=True, capture_output=True)
+    pip = [str(programs / "python"), "-m", "pip"]
+    # Python 3.11 brings one that is too old for torch and hides this environment's.
+    for words in (["uninstall", "--yes", "setuptools"], ["install", "--no-deps", str(other)]):
+        subprocess.run([*pip, *words], check=True, capture_output=True)
     index = wheel_of_installed(tmp_path / "index", "optuna").parent
     (tmp_path / "places").mkdir()
     home["PATH"] = f"{programs}:{home['PATH']}"
@@ -169,25 +168,24 @@ def test_a_job_brings_its_environment(
     assert user.trials_ran_in() == [driver]
     assert "winner: trial-0000" in printed
 
-    # Without packages of the user's it is another environment; a gang's workers have it, too.
-    code, printed = user.run(
-        "submit", "spec.yaml", "--install", *SHORT, "--set", "resources.workers=2"
-    )
-    assert code == 0, printed
-    assert "winner: trial-0000" in printed
-    bare = user.trials_ran_in()
-    assert len(bare) == 2
-    assert {(place["probe"], place["optuna"]) for place in bare} == {("absent", version("optuna"))}
-    (prefix,) = {place["prefix"] for place in bare}
+    (user.folder / "absent.txt").write_text("mtcon-absent==1.0\n")
+    others = [
+        user.begin("resume", "script-1"),
+        # Without packages of the user's it is another environment, of a gang's workers, too.
+        user.begin("submit", "spec.yaml", "--install", *SHORT, "--set", "resources.workers=2"),
+        user.begin("submit", "script.py", "--requirements", "absent.txt", *SHORT),
+    ]
+    (code, resumed), (bare_code, bare), (absent_code, absent) = map(ended, others)
+    assert code == 0, resumed
+    assert line in resumed
+    assert bare_code == 0, bare
+    assert "winner: trial-0000" in bare
+    places = user.trials_ran_in()
+    assert len(places) == 2
+    assert {(place["probe"], place["optuna"]) for place in places} == {("none", version("optuna"))}
+    (prefix,) = {place["prefix"] for place in places}
     assert "/runtime_resources/pip/" in prefix != driver["prefix"]
-
-    code, printed = user.run("resume", "script-1")
-    assert code == 0, printed
-    assert line in printed
-
-    needed.write_text("mtcon-absent==1.0\n")
-    code, printed = user.run("submit", "script.py", "--requirements", "needed.txt", *SHORT)
-    assert code == 1
-    assert "job script-2-1 was never started, for its environment could not be made:" in printed
-    assert "No matching distribution found for mtcon-absent==1.0" in printed
-    assert "runtime_env_agent.py" not in printed, "Ray's own trace"
+    assert absent_code == 1
+    assert "job script-2-1 was never started, for its environment could not be made:" in absent
+    assert "No matching distribution found for mtcon-absent==1.0" in absent
+    assert "runtime_env_agent.py" not in absent, "Ray's own trace"

@@ -1,10 +1,11 @@
 """The Kubernetes files, put together as kustomize does: against its schemas, and as Ray reads them.
 
 KubeRay's CRDs are in no package registry; what stands around the pods of a RayCluster or RayJob is
-held to the closed list of fields below, whose names are those of KubeRay's API reference; and to
-the CRDs themselves where `--crds` names their folder.
+held to a closed schema of the fields that are used here, and to the CRDs themselves where `--crds`
+names their folder.
 """
 
+import json
 import re
 import shutil
 import subprocess
@@ -19,43 +20,9 @@ import yaml
 from mtcon_ray.plan import check_cluster
 from mtcon_ray.spec import parse_spec
 from tests.cluster.kuberay import FOLDER, REPOSITORY, only, pods, rendered
+from tests.cluster.kuberay_schema import RAY_CLUSTER, RAY_JOB
 
 KUBERNETES = "1.33"
-WORDS = {"type": "object", "additionalProperties": {"type": "string"}}
-POD = {"type": "object", "required": ["spec"]}
-COUNT = {"type": "integer", "minimum": 0}
-
-
-def closed(required: list[str], **fields: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": fields,
-        "required": required,
-        "additionalProperties": False,
-    }
-
-
-AUTOSCALER = closed(
-    ["version", "idleTimeoutSeconds"], version={"enum": ["v1", "v2"]}, idleTimeoutSeconds=COUNT,
-    env={"type": "array"}, securityContext={"type": "object"}, resources={"type": "object"},
-)  # fmt: skip
-HEAD_GROUP = closed(["template", "rayStartParams"], rayStartParams=WORDS, template=POD)
-WORKER_GROUP = closed(
-    ["groupName", "minReplicas", "maxReplicas", "template", "rayStartParams"],
-    groupName={"type": "string"}, priority={"type": "integer"}, replicas=COUNT, minReplicas=COUNT,
-    maxReplicas=COUNT, rayStartParams=WORDS, template=POD,
-)  # fmt: skip
-RAY_CLUSTER = closed(
-    ["headGroupSpec"], rayVersion={"type": "string"}, enableInTreeAutoscaling={"type": "boolean"},
-    authOptions=closed(["mode"], mode={"enum": ["disabled", "token"]}),
-    autoscalerOptions=AUTOSCALER, headGroupSpec=HEAD_GROUP,
-    workerGroupSpecs={"type": "array", "items": WORKER_GROUP},
-)  # fmt: skip
-RAY_JOB = closed(
-    ["entrypoint", "clusterSelector"], entrypoint={"type": "string"}, clusterSelector=WORDS,
-    submissionMode={"enum": ["K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"]},
-    entrypointResources={"type": "string"}, runtimeEnvYAML={"type": "string"},
-)  # fmt: skip
 
 
 def test_kustomize_makes_the_same_of_the_files() -> None:
@@ -81,7 +48,10 @@ def test_kubernetes_own_kinds_fit_its_schemas() -> None:
 
 def test_pods_of_the_ray_cluster_fit_kubernetes_schema() -> None:
     """As the template of a Deployment, whose schema has no place for an unknown field."""
-    for name, template in pods(rendered()):
+    options = only("RayCluster", "mtcon-ray")["spec"]["autoscalerOptions"]
+    given = {key: options[key] for key in ("env", "resources", "securityContext")}
+    autoscaler = {"spec": {"containers": [{"name": "autoscaler", "image": "head", **given}]}}
+    for name, template in [*pods(rendered()), ("autoscaler", autoscaler)]:
         labelled = {**template, "metadata": {"labels": {"app": name}}}
         labelled["spec"] = {**template["spec"], "restartPolicy": "Always"}
         document: dict[str, Any] = {
@@ -102,13 +72,63 @@ def test_the_first_process_beside_the_jobs_collects_orphans() -> None:
     assert templates["head"]["spec"]["shareProcessNamespace"] is True
 
 
-def test_ray_kinds_hold_known_fields_alone() -> None:
-    cluster = only("RayCluster", "mtcon-ray")
-    job = yaml.safe_load((FOLDER / "sweep.yaml").read_text(encoding="utf-8"))
+def ray_job() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((FOLDER / "sweep.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def test_ray_kinds_are_as_the_operator_takes_them() -> None:
+    cluster, job = only("RayCluster", "mtcon-ray"), ray_job()
     assert cluster["apiVersion"] == job["apiVersion"] == "ray.io/v1"
     jsonschema.validate(cluster["spec"], RAY_CLUSTER)
     jsonschema.validate(job["spec"], RAY_JOB)
     assert job["spec"]["clusterSelector"] == {"ray.io/cluster": cluster["metadata"]["name"]}
+    assert json.loads(job["spec"]["entrypointResources"])
+    assert yaml.safe_load(job["spec"]["runtimeEnvYAML"])["env_vars"]
+    for group in cluster["spec"]["workerGroupSpecs"]:
+        assert group["minReplicas"] <= group["maxReplicas"]
+    # Refused beside autoscalerOptions.version.
+    assert "RAY_enable_autoscaler_v2" not in str(cluster["spec"]["headGroupSpec"])
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("rayversion", "2.60.0"),
+        ("authOptions.mode", "on"),
+        ("autoscalerOptions.version", "V2"),
+        ("autoscalerOptions.idleTimeoutSeconds", "300"),
+        ("headGroupSpec.rayStartParams.num-cpus", 0),
+        ("headGroupSpec.rayStartParams.labels", "spot=false"),
+        ("headGroupSpec.template.spec.restartPolicy", "Always"),
+        ("headGroupSpec.template.spec.containers", []),
+        ("workerGroupSpecs.0.template.spec.restartPolicy", "OnFailure"),
+        ("workerGroupSpecs.0.priority", "10"),
+        ("workerGroupSpecs.0.minReplicas", -1),
+        ("workerGroupSpecs.0.maxReplicas", 2**31),
+        ("workerGroupSpecs.0.minWorkers", 0),
+    ],
+)
+def test_what_the_operator_refuses_is_refused(path: str, value: object) -> None:
+    spec = json.loads(json.dumps(only("RayCluster", "mtcon-ray")["spec"]))
+    place: Any = spec
+    *before, last = path.split(".")
+    for key in before:
+        place = place[int(key) if isinstance(place, list) else key]
+    place[last] = value
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(spec, RAY_CLUSTER)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"submissionMode": "SidecarMode"}, {"clusterSelector": {}}, {"entrypointResources": {}},
+     {"backoffLimit": 1}],
+)  # fmt: skip
+def test_a_job_that_the_operator_refuses_is_refused(change: dict[str, Any]) -> None:
+    """A job of a cluster that is there is not tried a second time."""
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**ray_job()["spec"], **change}, RAY_JOB)
 
 
 def strict(schema: Any) -> Any:
@@ -134,8 +154,7 @@ def test_ray_kinds_fit_kuberays_own_schema(kind: str, request: pytest.FixtureReq
     crds = (yaml.safe_load(file.read_text("utf-8")) for file in folder.glob("*.yaml"))
     (crd,) = (crd for crd in crds if crd["spec"]["names"]["kind"] == kind)
     (version,) = (v for v in crd["spec"]["versions"] if v["name"] == "v1")
-    documents = [*rendered(), yaml.safe_load((FOLDER / "sweep.yaml").read_text("utf-8"))]
-    (ours,) = (d for d in documents if d["kind"] == kind)
+    (ours,) = (d for d in [*rendered(), ray_job()] if d["kind"] == kind)
     schema = strict(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(ours["spec"], schema)

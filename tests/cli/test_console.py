@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mtcon_ray.cli.console import HIDE_CURSOR, SHOW_CURSOR, Console, LiveArea
+from mtcon_ray.cli.console import Console
+from mtcon_ray.cli.live import HIDE_CURSOR, SHOW_CURSOR, LiveArea
 from mtcon_ray.cli.terminal import Terminal, clip, visible
 
 PLAN = SimpleNamespace(num_trials=3, epochs=4, concurrency=2)
@@ -95,7 +96,12 @@ def test_plain_lines_tell_each_event_once() -> None:
     assert not any("epoch 4/4" in line for line in lines), "the last epoch has its end's line"
     finished = next(line for line in lines if "trial-0000 finished" in line)
     assert "1/3 done; best 0.540 (temperature=0.1)" in finished
-    assert "trial-0002 failed (Diverged: loss is nan); 3/3 done" in lines[-1]
+    assert "[ 0:40] trial-0001 stopped early after epoch 1/4, val/accuracy 0.900; 2/3" in lines[-4]
+    assert "trial-0002 failed (Diverged: loss is nan); 3/3 done" in lines[-2]
+    assert lines[-1] == (
+        "[ 0:40] shoes-1 ended: 3/3 done; "
+        "best trial-0000, val/accuracy 0.540 (temperature=0.1)"
+    )
     assert "\x1b" not in text_of(stream)
 
 
@@ -106,7 +112,26 @@ def test_plain_lines_are_throttled() -> None:
         console.on_suggest("trial-0000", {})
         for epoch in range(1, 1000):
             console.on_report("trial-0000", epoch, 1000, {"val/accuracy": 0.5})
-    assert len(text_of(stream).splitlines()) == 3
+    assert len(text_of(stream).splitlines()) == 4
+
+
+@pytest.mark.parametrize(("at_a_time", "lines"), [(1, 59), (50, 550)])
+def test_a_long_training_is_not_silent(at_a_time: int, lines: int) -> None:
+    """A line a minute of one trial, ten of many; here are ten epochs a minute, and no probe."""
+    stream, terminal = plain()
+    clock = Clock()
+    with Console(terminal, clock=clock) as console:
+        console.on_start("s-1", Path("/s"), SimpleNamespace(num_trials=99, epochs=4, concurrency=9))
+        for trial in range(at_a_time):
+            console.on_suggest(f"trial-{trial}", {"train.epochs": 1000})
+        for epoch in range(1, 600):
+            clock.now += 6
+            for trial in range(at_a_time):
+                console.on_report(f"trial-{trial}", epoch, 1000, {"loss": 2.0})
+    told = [line for line in text_of(stream).splitlines() if " epoch " in line]
+    assert len(told) == lines
+    assert told[-1].endswith("/1000: loss 2.000")
+    assert "trial-0 started, 1000 epochs: epochs=1000" in text_of(stream)
 
 
 def test_quiet_says_only_notes() -> None:

@@ -1,7 +1,6 @@
 """The live table on a terminal, the plain lines elsewhere."""
 
 import io
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,49 +9,9 @@ import pytest
 from mtcon_ray.cli.console import Console
 from mtcon_ray.cli.live import HIDE_CURSOR, SHOW_CURSOR, LiveArea
 from mtcon_ray.cli.terminal import Terminal, clip, visible
+from tests.cli.screens import Clock, Tty, screen
 
 PLAN = SimpleNamespace(num_trials=3, epochs=4, concurrency=2)
-TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|(.)", re.DOTALL)
-
-
-class Clock:
-    """Seconds that pass only when told."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Tty(io.StringIO):
-    """A terminal of 80 columns by 24 lines that remembers what was written."""
-
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
-
-
-def screen(written: str, columns: int = 80) -> list[str]:
-    """What a terminal shows after these characters."""
-    lines, row, column = [""], 0, 0
-    for code, command, character in TOKEN.findall(written):
-        if command == "A":
-            row = max(0, row - int(code or 1))
-        elif command == "K":
-            lines[row] = lines[row][:column]
-        elif command == "J":
-            lines[row] = lines[row][:column]
-            del lines[row + 1 :]
-        elif character == "\r":
-            column = 0
-        elif character == "\n" or (character and column == columns):
-            row, column = row + 1, 0
-            lines += [""] * (row + 1 - len(lines))
-        if character and character not in "\r\n":
-            lines[row] = lines[row][:column].ljust(column) + character + lines[row][column + 1 :]
-            column += 1
-    return lines
 
 
 def watch(console: Console, clock: Clock) -> None:
@@ -99,8 +58,7 @@ def test_plain_lines_tell_each_event_once() -> None:
     assert "[ 0:40] trial-0001 stopped early after epoch 1/4, val/accuracy 0.900; 2/3" in lines[-4]
     assert "trial-0002 failed (Diverged: loss is nan); 3/3 done" in lines[-2]
     assert lines[-1] == (
-        "[ 0:40] shoes-1 ended: 3/3 done; "
-        "best trial-0000, val/accuracy 0.540 (temperature=0.1)"
+        "[ 0:40] shoes-1 ended: 3/3 done; best trial-0000, val/accuracy 0.540 (temperature=0.1)"
     )
     assert "\x1b" not in text_of(stream)
 

@@ -60,6 +60,7 @@ def submit(
 ) -> int:
     """Run a sweep as a job of a Ray cluster, and follow it; with --name, go on with a stopped one.
 
+    Followed on a terminal it is shown live, as `sweep` shows one.
     Uploads the current folder, which must hold SPEC, less what .gitignore and .rayignore name.
     Everything is written on the cluster: below --root, else storage.root, else ~/mtcon-ray there.
     A SCRIPT is one that hands its arguments to mtcon_ray, as experiments/*.py do.

@@ -60,7 +60,8 @@ class LiveArea:
         # A terminal made narrower has wrapped the old lines: they take more rows than before.
         rows = sum(max(1, -(-width // columns)) for width in self._widths)
         lines = [clip(line, columns - 1) for line in lines]
-        news = [] if above is None else above.split("\n")
+        # A tab would leave what stood there.
+        news = [] if above is None else above.expandtabs().split("\n")
         text = "" if self._hidden else HIDE_CURSOR
         text += f"\r\x1b[{rows}A" if rows else "\r"
         text += "".join(f"{line}\x1b[K\n" for line in [*news, *lines]) + "\x1b[J"

@@ -126,15 +126,15 @@ def test_every_other_line_stands_above_in_its_order(length: int) -> None:
          "[ 0:02] a started: as is", *words, "[ 0:03] s-1 ended: 0/1 done", *after]
     )  # fmt: skip
     shown = screen(followed(text, length), 100)
-    tabbed = [line.replace("\t", " ") for line in words]
+    tabbed = [line.expandtabs() for line in words]
     board = shown.index("s-1 · 0/1 done · 0:03")
     start = "s-1: 1 trial of 4 epochs, in /s"
-    assert [line.replace("\t", " ") for line in shown[:board]] == [*tabbed * 2, start, *tabbed * 2]
+    assert shown[:board] == [*tabbed * 2, start, *tabbed * 2]
     assert shown[board + 3 :] == after
 
 
 def test_events_without_a_beginning_are_lines() -> None:
-    text = "[ 0:03] trial-0001 started: late\n[ 0:04] s-1 ended: 1/1 done\n[ 0:05] decoded 1/2 images\n"
+    text = "[ 0:03] a started: late\n[ 0:04] s-1 ended: 1/1 done\n[ 0:05] decoded 1/2 images\n"
     assert followed(text) == text
 
 

@@ -87,8 +87,12 @@ def test_a_followed_sweep_ends_as_a_local_one_does(length: int) -> None:
     assert (written.count(HIDE_CURSOR), written.count(SHOW_CURSOR)) == (1, 1)
 
 
-def test_one_sweep_after_the_other_has_its_own_board() -> None:
-    shown = screen(followed(log_of("one-1", "two-1"), 50), 100)
+@pytest.mark.parametrize("closed", [True, False])
+def test_one_sweep_after_the_other_has_its_own_board(closed: bool) -> None:
+    """Also where the first has had no last word."""
+    text = log_of("one-1", "two-1")
+    text = text if closed else "\n".join(line for line in text.split("\n") if "ended" not in line)
+    shown = screen(followed(text, 50), 100)
     heads = [line.split()[0] for line in shown if " · 5/5 done" in line]
     assert heads == ["one-1", "two-1"]
     assert shown.count("winner: trial-0001") == 2
@@ -113,6 +117,7 @@ def test_times_are_the_sweeps_own() -> None:
         assert headline().endswith(" · 0:45, about 0:20 left")
         follower.write("[ 0:40] a epoch 3/4: loss 2.000\nword\n")
         assert headline().endswith(" · 0:45, about 0:10 left")
+        clock.now += 30
         follower.write("[ 0:55] s-1 ended: 0/1 done\n")
     assert headline().endswith(" · 0:55, about 0:10 left")
 

@@ -1,21 +1,21 @@
 """The state of a running sweep as its watcher needs it: who runs, who is best, how long yet."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from mtcon_ray import metrics
+from mtcon_ray.cli.events import Close, End, Event, Report, Start, Suggest
 
-RUNNING = "RUNNING"
+RUNNING, FINISHED = "RUNNING", "FINISHED"
+# Values that look the same are in order of names.
+DIGITS = 3
 
 
 @dataclass
 class Row:
-    """One trial. Times are seconds of the caller's clock."""
+    """One trial. Times are seconds of the sweep's clock."""
 
     name: str
     started: float
-    params: dict[str, Any] = field(default_factory=dict)
+    configuration: str = "as is"
     epoch: int = 0
     epochs: int = 0
     value: float | None = None
@@ -36,36 +36,24 @@ class Row:
 class Board:
     """All trials by name, told of each event; draws nothing and reads no clock."""
 
-    def __init__(self, name: str, num_trials: int, epochs: int) -> None:
-        self.name = name
-        self.num_trials = num_trials
-        self.epochs = epochs
+    def __init__(self, start: Start) -> None:
+        self.name = start.name
+        self.num_trials = start.num_trials
+        self.epochs = start.epochs
         self.rows: dict[str, Row] = {}
+        self._leader: str | None = None
 
-    def suggest(self, trial: str, params: Mapping[str, Any], now: float) -> None:
-        """A trial begins or goes on."""
-        epochs = int(params.get("train.epochs", self.epochs))
-        self.rows[trial] = Row(trial, now, dict(params), epochs=epochs)
-
-    def report(
-        self, trial: str, epoch: int, epochs: int, values: Mapping[str, float], now: float
-    ) -> Row:
-        """An epoch of a trial is done; the row as it is now."""
-        row = self._row(trial, now)
-        row.epoch, row.epochs = epoch, epochs
-        row.value = values.get(metrics.OBJECTIVE, row.value)
-        row.first_report = row.first_report or (now, epoch)
-        row.last_report = (now, epoch)
-        return row
-
-    def end(
-        self, trial: str, status: str, value: float | None, reason: str | None, now: float
-    ) -> Row:
-        """A trial is over, for now or for good; the row as it is now."""
-        row = self._row(trial, now)
-        row.state, row.reason = status, reason
-        row.value = row.value if value is None else value
-        return row
+    def tell(self, event: Event, now: float) -> None:
+        """What has happened, at that time of the sweep's clock."""
+        match event:
+            case Suggest(trial, configuration, own):
+                self.rows[trial] = Row(trial, now, configuration, epochs=own or self.epochs)
+            case Report():
+                self._report(event, now)
+            case End():
+                self._end(event, now)
+            case Close():
+                self._leader = event.best
 
     @property
     def running(self) -> list[Row]:
@@ -75,20 +63,27 @@ class Board:
     @property
     def ended(self) -> list[Row]:
         """Trials that are over, best first: full budget, then stopped early, then failed."""
-        rank = {"FINISHED": 0, "PRUNED": 1, "INTERRUPTED": 2, "FAILED": 3}
-        done = [row for row in self.rows.values() if row.state != RUNNING]
-        return sorted(done, key=lambda r: (rank.get(r.state, 4), -(r.value or 0.0), r.name))
+        rank = {FINISHED: 0, "PRUNED": 1, "INTERRUPTED": 2, "FAILED": 3}
+        best = self.best
+
+        def place(row: Row) -> tuple[int, bool, float, str]:
+            value = -round(row.value or 0.0, DIGITS)
+            return rank.get(row.state, 4), row is not best, value, row.name
+
+        return sorted((r for r in self.rows.values() if r.state != RUNNING), key=place)
 
     @property
     def num_done(self) -> int:
         """Trials that need no more training."""
-        return sum(row.state in ("FINISHED", "PRUNED", "FAILED") for row in self.rows.values())
+        return sum(row.state in (FINISHED, "PRUNED", "FAILED") for row in self.rows.values())
 
     @property
     def best(self) -> Row | None:
-        """The leader among those with their full budget, else among all."""
+        """The leader among those with their full budget, else among all; at the end, as told."""
+        if self._leader in self.rows:
+            return self.rows[self._leader]
         rows = [row for row in self.rows.values() if row.value is not None]
-        return max(rows, key=lambda r: (r.state == "FINISHED", r.value or 0.0), default=None)
+        return max(rows, key=lambda r: (r.state == FINISHED, r.value or 0.0), default=None)
 
     def seconds_left(self) -> float | None:
         """At the pace so far, with as many at a time as now; None where nobody knows."""
@@ -96,13 +91,32 @@ class Board:
         seconds, epochs = sum(s for s, _ in paces), sum(e for _, e in paces)
         if not epochs:
             return None
-        over = [row.epoch for row in self.rows.values() if row.state in ("FINISHED", "PRUNED")]
+        over = [row.epoch for row in self.rows.values() if row.state in (FINISHED, "PRUNED")]
         usual = sum(over) / len(over) if over else self.epochs
         unseen = max(0, self.num_trials - len(self.rows))
         running = self.running
         left = sum(max(0, (row.epochs or self.epochs) - row.epoch) for row in running)
         total = left + unseen * usual
         return total * seconds / epochs / max(1, len(running)) if total else None
+
+    def _report(self, event: Report, now: float) -> None:
+        row = self._row(event.trial, now)
+        row.epoch, row.epochs = event.epoch, event.epochs
+        row.value = row.value if event.value is None else event.value
+        row.first_report = row.first_report or (now, event.epoch)
+        row.last_report = (now, event.epoch)
+
+    def _end(self, event: End, now: float) -> None:
+        seen = event.trial in self.rows
+        row = self._row(event.trial, now)
+        row.epochs = row.epochs or self.epochs
+        epoch, epochs = event.after or (
+            (row.epochs, row.epochs) if event.status == FINISHED else (row.epoch, row.epochs)
+        )
+        if seen and epoch > row.epoch:
+            self._report(Report(event.trial, epoch, epochs), now)
+        row.epoch, row.state, row.reason = epoch, event.status, event.reason
+        row.value = row.value if event.value is None else event.value
 
     def _row(self, trial: str, now: float) -> Row:
         return self.rows.setdefault(trial, Row(trial, now))

@@ -1,11 +1,12 @@
 """A board as lines of text: one frame of the live table."""
 
 from mtcon_ray.cli.board import Board, Row
+from mtcon_ray.cli.events import Decoding, Downloading, Event, Start
 from mtcon_ray.cli.terminal import Terminal, clip, printable
-from mtcon_ray.cli.text import accuracy, configuration, duration, table
+from mtcon_ray.cli.text import accuracy, duration, size, table
 
 MAX_ROWS = 15
-BAR_COLUMNS = 12
+BAR_COLUMNS, WIDE_COLUMNS = 12, 30
 STATES = {
     "RUNNING": "running",
     "FINISHED": "finished",
@@ -15,6 +16,33 @@ STATES = {
     "WAITING": "waiting at a rung",
 }
 COLOURS = {"RUNNING": "cyan", "PRUNED": "dim", "FAILED": "red", "INTERRUPTED": "yellow"}
+
+
+class Scene:
+    """What a live area shows: a line of what is prepared, then a sweep's board."""
+
+    def __init__(self, preparing: str) -> None:
+        self.preparing = preparing
+        self.board: Board | None = None
+
+    def tell(self, event: Event, now: float) -> None:
+        """What has happened, at that time of the sweep's clock."""
+        match event:
+            case Downloading(done, total):
+                news = f"{size(done)} of {size(total)}"
+                self.preparing = f"downloading data {blocks(done, total, WIDE_COLUMNS)} {news}"
+            case Decoding(done, total):
+                self.preparing = f"decoding images {bar(done, total, WIDE_COLUMNS)}"
+            case Start():
+                self.board = Board(event)
+            case _ if self.board:
+                self.board.tell(event, now)
+
+    def lines(self, elapsed: float, terminal: Terminal) -> list[str]:
+        """The frame after so many seconds."""
+        if self.board:
+            return frame(self.board, elapsed, terminal)
+        return [self.preparing] if self.preparing else []
 
 
 def frame(board: Board, elapsed: float, terminal: Terminal) -> list[str]:
@@ -47,7 +75,7 @@ def headline(board: Board, elapsed: float, terminal: Terminal) -> str:
 def leader(board: Board) -> str:
     """The best value so far and its configuration, "" before there is one."""
     best = board.best
-    return f"best {accuracy(best.value)} ({configuration(best.params)})" if best else ""
+    return f"best {accuracy(best.value)} ({best.configuration})" if best else ""
 
 
 def time_line(board: Board, elapsed: float) -> str:
@@ -61,16 +89,28 @@ def time_line(board: Board, elapsed: float) -> str:
     return f"{duration(elapsed)}{yet}"
 
 
+def standing(board: Board, elapsed: float) -> str:
+    """How many are done, the leader and the time left, for a line."""
+    left = time_line(board, elapsed).partition(", ")[2]
+    news = f"{board.num_done}/{board.num_trials} done", leader(board), left
+    return "; ".join(part for part in news if part)
+
+
+def blocks(done: int, total: int, columns: int) -> str:
+    """A bar of so many columns."""
+    full = round(columns * min(1.0, done / total)) if total else 0
+    return "█" * full + "░" * (columns - full)
+
+
 def bar(done: int, total: int, columns: int = BAR_COLUMNS) -> str:
     """A bar of blocks with the numbers behind it."""
-    full = round(columns * min(1.0, done / total)) if total else 0
-    return f"{'█' * full}{'░' * (columns - full)} {done}/{total or '?'}"
+    return f"{blocks(done, total, columns)} {done}/{total or '?'}"
 
 
 def _cells(row: Row, terminal: Terminal, best: bool) -> list[str]:
     names = ["bold", "green"] if best else [COLOURS.get(row.state, "")]
     names = [name for name in names if name]
-    text = [row.name, configuration(row.params), bar(row.epoch, row.epochs), accuracy(row.value)]
+    text = [row.name, row.configuration, bar(row.epoch, row.epochs), accuracy(row.value)]
     state = STATES.get(row.state, row.state.lower())
-    text.append(printable(f"{state}: {row.reason}".splitlines()[0]) if row.reason else state)
+    text.append(printable(f"{state}: {row.reason}") if row.reason else state)
     return [terminal.style(cell, *names) for cell in text]

@@ -12,7 +12,7 @@ import click
 
 from mtcon_ray.cli.run_commands import MLFLOW_VARIABLE, name_option
 from mtcon_ray.cli.session import Session, as_json, overrides, root, session
-from mtcon_ray.cli.terminal import printable, say
+from mtcon_ray.cli.terminal import Terminal, printable, say
 from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.places import DEFAULT_ROOT, choose_root
 
@@ -60,6 +60,7 @@ def submit(
 ) -> int:
     """Run a sweep as a job of a Ray cluster, and follow it; with --name, go on with a stopped one.
 
+    Followed on a terminal it is shown live, as `sweep` shows one.
     Uploads the current folder, which must hold SPEC, less what .gitignore and .rayignore name.
     Everything is written on the cluster: below --root, else storage.root, else ~/mtcon-ray there.
     A SCRIPT is one that hands its arguments to mtcon_ray, as experiments/*.py do.
@@ -140,15 +141,16 @@ def jobs(address: str | None, as_json: bool) -> None:
 @click.command()
 @job_argument
 @address_option
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
-def logs(job: str, address: str | None, follow: bool) -> int:
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends, on a terminal live.")
+@session
+def logs(session: Session, job: str, address: str | None, follow: bool) -> int:
     """Print what a JOB, or a sweep's newest, has printed."""
     from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
 
     known = Jobs(cluster_dashboard(address))
     found = known.find(job)
     if follow:
-        return _follow(known, found.id)
+        return _follow(session, known, found.id)
     click.echo(printable(known.logs(found.id)), nl=False)
     return 0
 
@@ -254,12 +256,15 @@ def _start(
         say(f"dashboard: {known.address}/#/jobs/{job.id}")
         there = "the head's own; the sweep's last line says how to open it"
         say(f"MLflow: {ui_command(uri) if uri else there}")
-    return _follow(known, job.id) if follow else 0
+    return _follow(session, known, job.id) if follow else 0
 
 
-def _follow(known: Any, job_id: str) -> int:
+def _follow(session: Session, known: Any, job_id: str) -> int:
+    from mtcon_ray.cli.follow import Follower
+
     try:
-        code: int = known.follow(job_id, lambda text: click.echo(printable(text), nl=False))
+        with Follower(Terminal.of(), quiet=session.quiet) as follower:
+            code: int = known.follow(job_id, follower.write, follower.wait)
     except KeyboardInterrupt:
         say(
             f"\n{job_id} goes on; `mtcon-ray logs {job_id} -f` follows it again, "

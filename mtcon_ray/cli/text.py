@@ -5,6 +5,8 @@ from typing import Any
 
 from mtcon_ray.cli.terminal import printable, visible
 
+UNITS = ("B", "kB", "MB", "GB", "TB")
+
 
 def number(value: Any) -> str:
     """A searched value: floats to four digits, everything else as it is.
@@ -45,11 +47,11 @@ def size(num_bytes: float) -> str:
     >>> size(512), size(93_000_000)
     ('512 B', '93.0 MB')
     """
-    for unit in ("B", "kB", "MB", "GB"):
+    for unit in UNITS[:-1]:
         if num_bytes < 1000:
             return f"{num_bytes:.0f} B" if unit == "B" else f"{num_bytes:.1f} {unit}"
         num_bytes /= 1000
-    return f"{num_bytes:.1f} TB"
+    return f"{num_bytes:.1f} {UNITS[-1]}"
 
 
 def short_paths(paths: Iterable[str]) -> dict[str, str]:

@@ -163,13 +163,20 @@ class Jobs:
         with self._answered():
             return self._client.get_job_logs(job_id)
 
-    def follow(self, job_id: str, write: Callable[[str], None]) -> int:
+    def follow(
+        self,
+        job_id: str,
+        write: Callable[[str], None],
+        wait: Callable[[str, float, str], None] = lambda what, seconds, reason: None,
+    ) -> int:
         """Passes on what the job prints until it ends; its exit code, 130 of a stopped one.
 
+        Before that `wait` is told each second how the job stands, for how long, and Ray's reason.
         A connection that breaks in between is made anew.
         Raises MtconError with Ray's reason where its command was never started or has been lost.
         """
         seen = 0
+        self._wait_for_start(job_id, wait)
 
         async def tail() -> None:
             nonlocal seen
@@ -202,6 +209,20 @@ class Jobs:
         """
         with self._answered():
             return self._client.stop_job(job_id)
+
+    def _wait_for_start(self, job_id: str, wait: Callable[[str, float, str], None]) -> None:
+        while True:
+            with self._answered():
+                details = self._client.get_job_info(job_id)
+            if details.status not in RUNNING:
+                return
+            seconds = time.time() - details.start_time / 1000 if details.start_time else 0.0
+            pending = details.status == JobStatus.PENDING
+            reason = details.message or "" if pending else ""
+            wait(f"job {job_id} is {details.status.lower()}", max(0.0, seconds), reason)
+            if not pending:
+                return
+            time.sleep(1)
 
     def _submit_when_ready(self, **request: Any) -> str:
         """The id; a head that has just come up answers before its agent takes jobs."""

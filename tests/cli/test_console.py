@@ -1,57 +1,17 @@
 """The live table on a terminal, the plain lines elsewhere."""
 
 import io
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from mtcon_ray.cli.console import HIDE_CURSOR, SHOW_CURSOR, Console, LiveArea
+from mtcon_ray.cli.console import Console
+from mtcon_ray.cli.live import HIDE_CURSOR, SHOW_CURSOR, LiveArea
 from mtcon_ray.cli.terminal import Terminal, clip, visible
+from tests.cli.screens import Clock, Tty, screen
 
 PLAN = SimpleNamespace(num_trials=3, epochs=4, concurrency=2)
-TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|(.)", re.DOTALL)
-
-
-class Clock:
-    """Seconds that pass only when told."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Tty(io.StringIO):
-    """A terminal of 80 columns by 24 lines that remembers what was written."""
-
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
-
-
-def screen(written: str, columns: int = 80) -> list[str]:
-    """What a terminal shows after these characters."""
-    lines, row, column = [""], 0, 0
-    for code, command, character in TOKEN.findall(written):
-        if command == "A":
-            row = max(0, row - int(code or 1))
-        elif command == "K":
-            lines[row] = lines[row][:column]
-        elif command == "J":
-            lines[row] = lines[row][:column]
-            del lines[row + 1 :]
-        elif character == "\r":
-            column = 0
-        elif character == "\n" or (character and column == columns):
-            row, column = row + 1, 0
-            lines += [""] * (row + 1 - len(lines))
-        if character and character not in "\r\n":
-            lines[row] = lines[row][:column].ljust(column) + character + lines[row][column + 1 :]
-            column += 1
-    return lines
 
 
 def watch(console: Console, clock: Clock) -> None:
@@ -95,7 +55,11 @@ def test_plain_lines_tell_each_event_once() -> None:
     assert not any("epoch 4/4" in line for line in lines), "the last epoch has its end's line"
     finished = next(line for line in lines if "trial-0000 finished" in line)
     assert "1/3 done; best 0.540 (temperature=0.1)" in finished
-    assert "trial-0002 failed (Diverged: loss is nan); 3/3 done" in lines[-1]
+    assert "[ 0:40] trial-0001 stopped early after epoch 1/4, val/accuracy 0.900; 2/3" in lines[-4]
+    assert "trial-0002 failed (Diverged: loss is nan); 3/3 done" in lines[-2]
+    assert lines[-1] == (
+        "[ 0:40] shoes-1 ended: 3/3 done; best trial-0000, val/accuracy 0.540 (temperature=0.1)"
+    )
     assert "\x1b" not in text_of(stream)
 
 
@@ -106,7 +70,26 @@ def test_plain_lines_are_throttled() -> None:
         console.on_suggest("trial-0000", {})
         for epoch in range(1, 1000):
             console.on_report("trial-0000", epoch, 1000, {"val/accuracy": 0.5})
-    assert len(text_of(stream).splitlines()) == 3
+    assert len(text_of(stream).splitlines()) == 4
+
+
+@pytest.mark.parametrize(("at_a_time", "lines"), [(1, 59), (50, 550)])
+def test_a_long_training_is_not_silent(at_a_time: int, lines: int) -> None:
+    """A line a minute of one trial, ten of many; here are ten epochs a minute, and no probe."""
+    stream, terminal = plain()
+    clock = Clock()
+    with Console(terminal, clock=clock) as console:
+        console.on_start("s-1", Path("/s"), SimpleNamespace(num_trials=99, epochs=4, concurrency=9))
+        for trial in range(at_a_time):
+            console.on_suggest(f"trial-{trial}", {"train.epochs": 1000})
+        for epoch in range(1, 600):
+            clock.now += 6
+            for trial in range(at_a_time):
+                console.on_report(f"trial-{trial}", epoch, 1000, {"loss": 2.0})
+    told = [line for line in text_of(stream).splitlines() if " epoch " in line]
+    assert len(told) == lines
+    assert told[-1].endswith("/1000: loss 2.000")
+    assert "trial-0 started, 1000 epochs: epochs=1000" in text_of(stream)
 
 
 def test_quiet_says_only_notes() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,10 +16,12 @@ import yaml
 from click.testing import CliRunner
 from ray.job_submission import JobDetails, JobStatus, JobType
 
+from mtcon_ray.cli.live import HIDE_CURSOR, SHOW_CURSOR
 from mtcon_ray.cli.main import program
 from mtcon_ray.errors import MtconError, UserError
 from mtcon_ray.results import load_sweep
 from mtcon_ray.sweep.jobs import Jobs, checked_address, lost
+from tests.cli.screens import Watched, screen
 
 REPOSITORY = Path(__file__).parents[2]
 SPEC: dict[str, Any] = {
@@ -127,6 +130,11 @@ class User:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
+    def watch(self, *command: str) -> Watched:
+        """The same on a terminal."""
+        program = [sys.executable, "-m", "mtcon_ray", *command]
+        return Watched(program, self.environment, self.folder)
+
     def run(self, *command: str) -> tuple[int, str]:
         """Exit code and output."""
         return ended(self.begin(*command))
@@ -147,6 +155,23 @@ def wait_for(there: Callable[[], bool], process: subprocess.Popen[str] | None = 
         assert process is None or process.poll() is None, ended(process)
         assert time.monotonic() < deadline
         time.sleep(0.2)
+
+
+def assert_followed_as_a_local_sweep_is(written: str) -> None:
+    """One board below the lines, its last frame above the leaderboard, and the cursor is back."""
+    assert "job script-1-1 is " in written
+    assert (written.count(HIDE_CURSOR), written.count(SHOW_CURSOR)) == (1, 1)
+    shown = screen(written, 200)
+    assert shown[0].startswith("job script-1-1: ")
+    assert not any(line.startswith("[") and " ended: " in line for line in shown)
+    [top] = [place for place, line in enumerate(shown) if line.startswith("script-1 · ")]
+    assert re.fullmatch(r"script-1 · 1/1 done · best 0\.\d{3} \(as is\) · \d+:\d\d", shown[top])
+    assert shown[top + 1].split() == ["trial", "configuration", "epoch", "val/accuracy", "state"]
+    row = r"trial-0000  as is          █{12} 1/1  0\.\d{3}         finished"
+    assert re.fullmatch(row, shown[top + 2])
+    assert shown[top + 3] == ""
+    assert shown[top + 4].startswith("#  trial")
+    assert any(line.startswith("winner: trial-0000") for line in shown[top + 5 :])
 
 
 @pytest.mark.ray
@@ -179,7 +204,7 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
     assert "small-1-1 goes on; `mtcon-ray logs small-1-1 -f` follows it again" in printed
 
     # A script is a job too; here one that ends, beside the first.
-    script = user.begin(
+    script = user.watch(
         "submit", "script.py", "--set", "train.epochs=1", "--set", "evaluate.every=1",
         "--set", "search.space={}", "--set", "search.sampler=random",
         "--set", "search.num_trials=1",
@@ -216,10 +241,14 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
     assert code == 0
     assert "MLflow: http://127.0.0.1:9\n" in printed
     wait_for(lambda: load_sweep(sweep).trials[0].last_epoch > stopped_at)
-    code, printed = ended(script)
-    assert code == 0, printed
-    assert printed.startswith("job script-1-1: ")
-    assert "winner: trial-0000" in printed
+    code, written = script.ended()
+    assert code == 0, written
+    assert_followed_as_a_local_sweep_is(written)
+    code, printed = user.run("logs", "script-1")
+    assert code == 0
+    assert "[ 0:00] starting\n" in printed
+    assert "] trial-0000 started: as is\n" in printed
+    assert "] script-1 ended: 1/1 done\n\n#  trial" in printed
     code, printed = user.run("jobs", "--json")
     found = {job["id"]: job["status"] for job in json.loads(printed) if job["sweep"]}
     assert found == {"small-1-1": "STOPPED", "script-1-1": "SUCCEEDED", "small-1-2": "RUNNING"}

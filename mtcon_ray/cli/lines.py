@@ -1,0 +1,160 @@
+"""A sweep's events as lines of text, and such lines as events again.
+
+Logs hold these lines; what follows a job reads them, so a change here changes both.
+"""
+
+import math
+import re
+from collections.abc import Callable
+
+from mtcon_ray.cli.drawing import STATES
+from mtcon_ray.cli.events import (
+    Close,
+    Decoding,
+    Downloading,
+    End,
+    Event,
+    Report,
+    Start,
+    Starting,
+    Suggest,
+)
+from mtcon_ray.cli.text import UNITS, accuracy, duration, size
+
+STAMP = re.compile(r"\[ *(?:(\d+):)?(\d+):(\d\d)\] (.*)")
+NUMBER = r"(-?\d+\.\d+|nan|-?inf)"
+SIZE = rf"([\d.]+) ({'|'.join(UNITS)})"
+STATUS = {text: status for status, text in STATES.items()}
+
+
+def stamped(seconds: float, text: str) -> str:
+    """The text behind the sweep's time, in seconds since it began.
+
+    >>> stamped(75, "starting")
+    '[ 1:15] starting'
+    """
+    return f"[{duration(seconds):>5}] {text}"
+
+
+def unstamped(line: str) -> tuple[float, str] | None:
+    """Seconds and text of such a line, None of any other.
+
+    >>> unstamped("[1:02:05] starting")
+    (3725.0, 'starting')
+    """
+    found = STAMP.fullmatch(line)
+    if not found:
+        return None
+    hours, minutes, seconds, text = found.groups()
+    return 3600.0 * int(hours or 0) + 60 * int(minutes) + int(seconds), text
+
+
+def written(event: Event) -> str:
+    """The event in a line, as people read it."""
+    match event:
+        case Starting():
+            return "starting"
+        case Downloading(done, total):
+            return f"downloaded {size(done)} of {size(total)}"
+        case Decoding(done, total):
+            return f"decoded {done}/{total} images"
+        case Start(name, num_trials, epochs, few, folder):
+            at_a_time = f", {few} at a time" if few else ""
+            trials = f"{num_trials} trial{'s' * (num_trials > 1)}"
+            return f"{name}: {trials} of {epochs} epochs{at_a_time}, in {folder}"
+        case Suggest(trial, configuration, own):
+            epochs_of_its_own = f", {own} epochs" if own else ""
+            return f"{trial} started{epochs_of_its_own}: {configuration}"
+        case Report():
+            return _report_line(event)
+        case End():
+            return _end_line(event)
+        case Close():
+            return _close_line(event)
+
+
+def read(text: str) -> Event | None:
+    """The event that `written` made this line of, None of any other line.
+
+    Numbers have the digits that people are shown.
+    """
+    for pattern, event in FORMS:
+        found = pattern.fullmatch(text)
+        if found:
+            return event(*found.groups())
+    return None
+
+
+def _report_line(event: Report) -> str:
+    value = [] if event.value is None else [f"val/accuracy {accuracy(event.value)}"]
+    loss = [] if event.loss is None else [f"loss {event.loss:.3f}"]
+    news = ", ".join([*value, *loss])
+    return f"{event.trial} epoch {event.epoch}/{event.epochs}{': ' * bool(news)}{news}"
+
+
+def _end_line(event: End) -> str:
+    after = f" after epoch {event.after[0]}/{event.after[1]}" if event.after else ""
+    why = f" ({event.reason})" if event.reason else ""
+    value = "" if event.value is None else f", val/accuracy {accuracy(event.value)}"
+    return f"{event.trial} {STATES[event.status]}{after}{why}{value}; {event.standing}"
+
+
+def _close_line(event: Close) -> str:
+    value = f", val/accuracy {accuracy(event.value)} ({event.configuration})"
+    best = f"; best {event.best}{value}" if event.best else ""
+    return f"{event.name} ended: {event.done}/{event.num_trials} done{best}"
+
+
+def _number(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
+def _bytes(number: str, unit: str) -> int:
+    return round(float(number) * math.pow(1000, UNITS.index(unit)))
+
+
+def _read_end(
+    trial: str, state: str, epoch: str | None, epochs: str | None, reason: str | None,
+    value: str | None, standing: str,
+) -> End:  # fmt: skip
+    after = (int(epoch), int(epochs)) if epoch and epochs else None
+    return End(trial, STATUS[state], after, _number(value), reason, standing)
+
+
+_forms: tuple[tuple[str, Callable[..., Event]], ...] = (
+    ("starting", Starting),
+    (
+        rf"downloaded {SIZE} of {SIZE}",
+        lambda done, unit, total, of: Downloading(_bytes(done, unit), _bytes(total, of)),
+    ),
+    (r"decoded (\d+)/(\d+) images", lambda done, total: Decoding(int(done), int(total))),
+    (
+        r"(\S+): (\d+) trials? of (\d+) epochs(?:, (\d+) at a time)?, in (.+)",
+        lambda name, trials, epochs, few, folder: Start(
+            name, int(trials), int(epochs), int(few) if few else None, folder
+        ),
+    ),
+    (
+        r"(\S+) started(?:, (\d+) epochs)?: (.*)",
+        lambda trial, own, text: Suggest(trial, text, int(own) if own else None),
+    ),
+    (
+        rf"(\S+) epoch (\d+)/(\d+)(?:: val/accuracy {NUMBER})?(?:[:,] loss {NUMBER})?",
+        lambda trial, epoch, epochs, value, loss: Report(
+            trial, int(epoch), int(epochs), _number(value), _number(loss)
+        ),
+    ),
+    (
+        # The reason may hold anything: it goes to the last bracket before the numbers.
+        rf"(\S+) ({'|'.join(STATUS)})(?: after epoch (\d+)/(\d+))?(?: \((.*)\))?"
+        rf"(?:, val/accuracy {NUMBER})?; (\d+/\d+ done.*)",
+        _read_end,
+    ),
+    (
+        rf"(\S+) ended: (\d+)/(\d+) done(?:; best (\S+), val/accuracy {NUMBER} \((.*)\))?",
+        lambda name, done, trials, best, value, text: Close(
+            name, int(done), int(trials), best, _number(value), text
+        ),
+    ),
+)
+FORMS = [(re.compile(pattern), event) for pattern, event in _forms]

@@ -56,6 +56,14 @@ def test_commands_are_marked_as_such(page: Path) -> None:
     assert len(re.findall(r"^[ >]*(?:```|~~~)sh", text, re.M)) == len(blocks(page))
 
 
+def test_every_file_of_a_cluster_is_planned_against() -> None:
+    folder = REPOSITORY / "cluster"
+    files = sorted([*folder.glob("*.yaml"), folder / "kuberay" / "cluster.yaml"])
+    shown = "".join(b.code for b in blocks(folder / "README.md") if b.runs_with_its_page)
+    found = re.findall(r"mtcon-ray plan \S+ --cluster (\S+)\n", shown)
+    assert sorted(found) == [file.relative_to(REPOSITORY).as_posix() for file in files]
+
+
 def user_folder(folder: Path) -> None:
     """labels.csv, images/ and what else the pages take for granted."""
     for name in ("experiments", "cluster"):

@@ -165,7 +165,7 @@ def test_every_block_of_commands_runs(page: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [*alone, "bash", "-euo", "pipefail", "-c",
          (PREPARE if alone else "") + "trap 'echo \"failed: $BASH_COMMAND\" >&2' ERR\n" + code],
-        cwd=work, capture_output=True, text=True, timeout=900,
+        cwd=work, capture_output=True, text=True, timeout=1800,
         env={**own, "HOME": str(home), "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1",
              "RAY_USAGE_STATS_ENABLED": "0"},
     )  # fmt: skip

@@ -4,6 +4,7 @@ Everything runs on this machine, in a folder and on ports of its own; other Rays
 """
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -82,16 +83,16 @@ class Cluster:
             )  # fmt: skip
         self.wait("the head is up", lambda: answers(self._dashboard))
 
-    def submit(self, overrides: list[str]) -> None:
-        """Start the sweep as a job, from this checkout."""
+    def submit(self, overrides: list[str], name: str = NAME) -> None:
+        """Start a sweep as a job, from this checkout."""
         words = [word for value in overrides for word in ("--set", value)]
-        self._run(sys.executable, "-m", "mtcon_ray", "submit", SPEC, "--name", NAME,
+        self._run(sys.executable, "-m", "mtcon_ray", "submit", SPEC, "--name", name,
                   "--no-follow", *words)  # fmt: skip
 
-    def status(self) -> str:
-        """The sweep's job: running, succeeded, ..."""
-        listed = self._run(sys.executable, "-m", "mtcon_ray", "jobs").splitlines()
-        return next(line.split()[3] for line in listed if line.startswith(NAME))
+    def status(self, name: str = NAME) -> str:
+        """A sweep's job: running, succeeded, ..."""
+        jobs = json.loads(self._run(sys.executable, "-m", "mtcon_ray", "jobs", "--json"))
+        return next(str(job["status"]).lower() for job in jobs if job["sweep"] == name)
 
     def logs(self) -> str:
         """What the sweep has printed."""
@@ -222,16 +223,17 @@ def show_all(cluster: Cluster, overrides: list[str], lose: bool) -> None:
 
 
 class Ended:
-    """Whether the sweep's job is over, asked every five seconds."""
+    """Whether a sweep's job is over, asked every five seconds."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, name: str = NAME) -> None:
         self.status = "running"
         self._cluster = cluster
+        self._name = name
         self._next = 0.0
 
     def __call__(self) -> bool:
         if time.monotonic() > self._next:
-            self.status = self._cluster.status()
+            self.status = self._cluster.status(self._name)
             self._next = time.monotonic() + 5
         return self.status not in ("pending", "running")
 

@@ -17,19 +17,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 import yaml
-from PIL import Image
 
 from mtcon_ray.cli.main import program
 from mtcon_ray.methods import METHODS
 from mtcon_ray.spec import parse_spec
+from tests.pages import DOCS, PAGES, REPOSITORY, Block, blocks, run_by
 
-REPOSITORY = Path(__file__).parents[1]
-DOCS = REPOSITORY / "docs"
-RUN_PAGES = sorted([REPOSITORY / "README.md", *DOCS.glob("*.md")])
-PAGES = [*RUN_PAGES, REPOSITORY / "cluster" / "README.md"]
 METHODS_TEXT = (DOCS / "methods.md").read_text(encoding="utf-8")
-# In the line above a block of commands, with the reason.
-NOT_RUN = "<!-- not run by our tests"
 SNIPPETS = sorted(
     set(re.findall(r"`(\{name: (?:" + "|".join(METHODS) + r")\b[^`]*\})`", METHODS_TEXT))
 )
@@ -75,10 +69,6 @@ def test_the_losses_shown_run() -> None:
     assert names["loss"].isfinite()
 
 
-def blocks(text: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.M)
-
-
 # As a command: of other programs it is a name of networks, namespaces and images.
 COMMAND = re.compile(r"(?:^|&&|;|\s--\s|^\w+=\S+\s)\s*(mtcon-ray [^#|]*)")
 
@@ -86,8 +76,8 @@ COMMAND = re.compile(r"(?:^|&&|;|\s--\s|^\w+=\S+\s)\s*(mtcon-ray [^#|]*)")
 def commands() -> Iterator[tuple[str, str]]:
     """Page and command line of every mtcon-ray in the documents' shell blocks."""
     for page in PAGES:
-        for block in blocks(page.read_text("utf-8"), "sh"):
-            for line in block.replace("\\\n", " ").splitlines():
+        for block in blocks(page):
+            for line in block.code.replace("\\\n", " ").splitlines():
                 if found := COMMAND.search(line.partition(" #")[0]):
                     yield page.name, found[1].strip().removesuffix("&").strip()
 
@@ -102,21 +92,22 @@ def test_every_command_shown_exists_with_its_options(page: str, line: str) -> No
 
 
 STARTS = [
-    (page, block)
+    block
     for page in PAGES
-    for block in blocks(page.read_text("utf-8"), "sh")
-    if re.search(r"\bray (?:start --head|up)\b", block)
+    for block in blocks(page)
+    if re.search(r"\bray (?:start --head|up)\b", block.code)
 ]
 
 
 def test_the_pages_show_how_clusters_start() -> None:
-    assert [page.parent.name for page, _ in STARTS] == [REPOSITORY.name, *["cluster"] * 3]
+    places = [block.page.relative_to(REPOSITORY).as_posix() for block in STARTS]
+    assert places == ["README.md", *["cluster/README.md"] * 3]
 
 
-@pytest.mark.parametrize("block", [block for _, block in STARTS])
-def test_every_cluster_shown_asks_for_a_token(block: str) -> None:
+@pytest.mark.parametrize("block", STARTS, ids=lambda block: block.place)
+def test_every_cluster_shown_asks_for_a_token(block: Block) -> None:
     """Without one, and without being told to want one, a head starts open."""
-    before = re.split(r"\bray (?:start --head|up)\b", block)[0]
+    before = re.split(r"\bray (?:start --head|up)\b", block.code)[0]
     assert "ray get-auth-token --generate" in before
     assert re.search(r"\bexport [^\n;]*\bRAY_AUTH_MODE=token\b", before)
 
@@ -160,9 +151,10 @@ def test_every_page_is_listed() -> None:
 def test_the_three_files_of_ones_own_train_together(tmp_path: Path) -> None:
     """A method, an encoder and a kind of data, as shown, in a copy of the package."""
     shutil.copytree(REPOSITORY / "mtcon_ray", tmp_path / "mtcon_ray")
-    page = DOCS / "extending.md"
-    files = re.findall(r"^`(mtcon_ray/\S+\.py)`:", page.read_text("utf-8"), re.M)
-    for file, code in zip(files, blocks(page.read_text("utf-8"), "python"), strict=True):
+    text = (DOCS / "extending.md").read_text("utf-8")
+    files = re.findall(r"^`(mtcon_ray/\S+\.py)`:", text, re.M)
+    codes = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.M)
+    for file, code in zip(files, codes, strict=True):
         (tmp_path / file).write_text(code)
     shapes = np.array(["disc", "ring"] * 60)
     images = np.random.default_rng(0).integers(0, 255, (120, 16, 16, 3), dtype=np.uint8)
@@ -171,64 +163,18 @@ def test_the_three_files_of_ones_own_train_together(tmp_path: Path) -> None:
         "name": "own",
         "data": {"kind": "arrays", "file": "toy.npz", "tasks": ["shape"]},
         "views": {"size": 12},
-        "model": {"encoder": {"name": "flat", "width": 8}, "head_dim": 8},
-        "method": {"name": "blend"},
+        "model": {"encoder": {"name": "small", "width": 8}, "head_dim": 8},
         "train": {"epochs": 1, "warmup_epochs": 0, "batch_size": 16},
         "evaluate": {"bootstrap": 10},
         "tracking": {"offline": True},
         "storage": {"root": "root"},
     }
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    (block,) = run_by("tests/test_docs.py::test_the_three_files_of_ones_own_train_together")
     done = subprocess.run(
-        [sys.executable, "-m", "mtcon_ray", "train", "spec.yaml"],
+        [sys.executable, "-m", *shlex.split(block.code.replace("mtcon-ray", "mtcon_ray"))],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "shape" in done.stdout
-
-
-def user_folder(folder: Path) -> None:
-    """labels.csv, images/ and what else the pages take for granted."""
-    shutil.copytree(REPOSITORY / "experiments", folder / "experiments")
-    (folder / "cluster").symlink_to(REPOSITORY / "cluster")
-    (folder / "images").mkdir()
-    rng = np.random.default_rng(0)
-    rows = ["image,category,gender,colour,brand,split"]
-    for i in range(120):
-        pixels = rng.integers(0, 255, (32, 32, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / "images" / f"{i}.png")
-        labels = (f"c{i % 3}", f"g{i % 2}", f"k{i % 4}", f"b{i % 5}")
-        rows.append(
-            ",".join([f"{i}.png", *labels, ("train", "train", "train", "val", "test")[i % 5]])
-        )
-    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
-
-
-@pytest.mark.soak
-@pytest.mark.ray
-@pytest.mark.mlflow
-@pytest.mark.parametrize("page", RUN_PAGES, ids=lambda page: page.name)
-def test_every_block_of_commands_runs(page: Path, tmp_path: Path) -> None:
-    """From top to bottom, as a user would; NAME is the newest sweep. Some say that they don't."""
-    user_folder(tmp_path)
-    shim = tmp_path / "bin" / "mtcon-ray"
-    shim.parent.mkdir()
-    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m mtcon_ray "$@"\n')
-    shim.chmod(0o700)
-    environment = {
-        **os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(REPOSITORY),
-        "PATH": f"{shim.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    skipped = re.compile(rf"^{NOT_RUN}[^\n]*\n```sh\n.*?^```", re.DOTALL | re.M)
-    found = blocks(skipped.sub("", page.read_text("utf-8")), "sh")
-    if not any("init labels.csv" in block for block in found):
-        found.insert(0, "mtcon-ray init labels.csv images/ -o spec.yaml")
-    for block in found:
-        code = re.sub(r"\bNAME\b", '"$(ls -t ~/mtcon-ray/sweeps | head -1)"', block)
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", code],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"

@@ -11,9 +11,14 @@ from urllib.request import urlopen
 import pytest
 
 from cluster.try_autoscaling import free_ports
+from tests.pages import run_by
 
-PAGE = Path(__file__).parents[1] / "docs" / "mlflow.md"
-COMMANDS = re.findall(r"(?m)^(?:\S+=\S+ )?(mlflow (?:ui|server) .*(?:\\\n.*)*)$", PAGE.read_text())
+SHOWN = run_by("tests/test_docs_servers.py::test_a_server_that_is_shown_answers")
+COMMANDS = [
+    command
+    for block in SHOWN
+    for command in re.findall(r"(?m)^(?:\S+=\S+ )?(mlflow .*(?:\\\n.*)*)$", block.code)
+]
 
 
 @pytest.mark.soak

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -11,16 +12,19 @@ import pytest
 
 from mtcon_ray.results import load_sweep
 from mtcon_ray.tracking.spool import Spool
+from tests.pages import run_by
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
 REPOSITORY = Path(__file__).parents[2]
+TEST = "test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none"
 
 
 @pytest.fixture
 def tried() -> Iterator[tuple[str, Path]]:
     """What the command of cluster/README.md shows, and the folder of the sweep that it ran."""
+    (block,) = run_by(f"tests/cluster/test_autoscaling.py::{TEST}")
     done = subprocess.run(
-        ["sh", "cluster/try_autoscaling.sh", "--keep"],
+        [*shlex.split(block.code), "--keep"],
         cwd=REPOSITORY, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     (folder,) = re.findall(r"folder (/\S+)", done.stdout)

@@ -1,0 +1,200 @@
+"""Every command that the documents show is run, or the page says why it is not."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from tests.pages import NOT_RUN, PAGES, REPOSITORY, RUN_BY, Block, blocks, run_by
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(REPOSITORY).as_posix()
+
+
+ALL = [block for page in PAGES for block in blocks(page)]
+RUN_PAGES = [page for page in PAGES if any(b.runs_with_its_page for b in blocks(page))]
+# A Ray that is started as a page shows it takes the usual ports, and `ray stop` ends every Ray of
+# the user's: so it gets processes, a network and a place for its sessions of its own.
+ALONE = ["unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
+if os.geteuid():
+    ALONE.append("--map-root-user")
+PREPARE = "ip link set lo up; mkdir -p /tmp/ray; mount -t tmpfs tmpfs /tmp/ray\n"
+# Of what the experiments train; `--set`s that come later hold.
+SMALL = (
+    "views.size=16", "model.encoder.width=8", "train.epochs=2", "train.batch_size=16",
+    "evaluate.every=1", "evaluate.bootstrap=20",
+)  # fmt: skip
+COMPARISON = REPOSITORY / "experiments" / "compare_methods.yaml"
+
+
+@pytest.mark.parametrize("block", ALL, ids=lambda block: block.place)
+def test_every_block_is_run_or_says_why_not(block: Block) -> None:
+    """A test that is named must be there, and asks `run_by` for what it runs."""
+    if block.runs_with_its_page or NOT_RUN.fullmatch(block.above):
+        return
+    named = RUN_BY.fullmatch(block.above)
+    assert named, block.above
+    source = (REPOSITORY / named["file"]).read_text(encoding="utf-8")
+    assert re.search(rf"^def {named['test']}\(", source, re.M), "no such test"
+    assert "run_by(" in source
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_are_marked_as_such(page: Path) -> None:
+    """Else no test would find them."""
+    text = page.read_text(encoding="utf-8")
+    languages = set(re.findall(r"^[ >]*(?:```|~~~)(.+)", text, re.M))
+    assert languages <= {"sh", "python", "yaml", "text", "{toctree}", "json"}
+    assert len(re.findall(r"^[ >]*(?:```|~~~)sh", text, re.M)) == len(blocks(page))
+
+
+def test_every_file_of_a_cluster_is_planned_against() -> None:
+    folder = REPOSITORY / "cluster"
+    files = sorted([*folder.glob("*.yaml"), folder / "kuberay" / "cluster.yaml"])
+    shown = "".join(b.code for b in blocks(folder / "README.md") if b.runs_with_its_page)
+    found = re.findall(r"mtcon-ray plan \S+ --cluster (\S+)\n", shown)
+    assert sorted(found) == [file.relative_to(REPOSITORY).as_posix() for file in files]
+
+
+def user_folder(folder: Path) -> None:
+    """labels.csv, images/ and what else the pages take for granted."""
+    for name in ("experiments", "cluster"):
+        shutil.copytree(REPOSITORY / name, folder / name)
+    for name in (".gitignore", ".rayignore"):
+        shutil.copy(REPOSITORY / name, folder)
+    (folder / "images").mkdir()
+    rng = np.random.default_rng(0)
+    rows = ["image,category,gender,colour,brand,split"]
+    for i in range(120):
+        pixels = rng.integers(0, 255, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / "images" / f"{i}.png")
+        labels = (f"c{i % 3}", f"g{i % 2}", f"k{i % 4}", f"b{i % 5}")
+        rows.append(
+            ",".join([f"{i}.png", *labels, ("train", "train", "train", "val", "test")[i % 5]])
+        )
+    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
+
+
+def options(*values: str) -> str:
+    return " ".join(f"--set '{value}'" for value in values)
+
+
+def few_systems() -> str:
+    """`--only` for some of the comparison; those with epochs of their own would take minutes."""
+    systems = yaml.safe_load(COMPARISON.read_text(encoding="utf-8"))["systems"]
+    short = [t for t, s in systems.items() if "train.epochs" not in s.get("changes", {})]
+    return " ".join(f"--only '{title}'" for title in short[::8])
+
+
+def environment_folder(folder: Path) -> None:
+    """A .venv whose programs are this environment's, experiments small by options at the end."""
+    drawn = options("data.num_items=300", *SMALL)
+    python, programs = sys.executable, Path(sys.executable).parent
+    files = {
+        "activate": f'PATH="{folder}/.venv/bin:{programs}:$PATH"; export PATH\n',
+        "python": (
+            f'case "$1" in experiments/sweep_*.py) set -- "$@" {drawn};; esac\nexec {python} "$@"\n'
+        ),
+        "mtcon-ray": (
+            'case "$1 $2" in\n'
+            f'"compare experiments/"*) set -- "$@" {options(*SMALL)} {few_systems()};;\n'
+            f'"submit experiments/"* | "sweep experiments/"*) set -- "$@" {drawn};;\n'
+            f'esac\nexec {python} -m mtcon_ray "$@"\n'
+        ),
+    }
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    for name, text in files.items():
+        path = folder / ".venv" / "bin" / name
+        path.write_text(f"#!/bin/sh\n{text}")
+        path.chmod(0o700)
+
+
+def start_of_a_cluster() -> str:
+    """The page of clusters, as far as the head."""
+    code = next(b.code for b in blocks(REPOSITORY / "cluster" / "README.md"))
+    return re.split(r"(?<=ray start --head)", code)[0] + " --disable-usage-stats\n"
+
+
+def commands(page: Path) -> str:
+    """The page's own, from top to bottom, and before them what it takes for granted.
+
+    NAME is the newest sweep.
+    """
+    shown = "\n".join(block.code for block in blocks(page) if block.runs_with_its_page)
+    before = ". .venv/bin/activate\n"
+    if "init labels.csv" not in shown:
+        before += "mtcon-ray init labels.csv images/ -o spec.yaml\n"
+    if "submit" in shown and "ray start" not in shown:
+        before += start_of_a_cluster()
+    return before + re.sub(r"\bNAME\b", '"$(ls -t ~/mtcon-ray/sweeps | head -1)"', shown)
+
+
+def in_a_namespace() -> list[str]:
+    """What a command begins with to run alone. Skips where that is not allowed."""
+    try:
+        tried = subprocess.run([*ALONE, "sh", "-ec", PREPARE], capture_output=True, text=True)
+    except FileNotFoundError as error:
+        pytest.skip(f"no namespaces here, in which alone a page may start a Ray: {error}")
+    if tried.returncode:
+        pytest.skip(f"may not make the namespaces in which a page may start a Ray: {tried.stderr}")
+    return ALONE
+
+
+@pytest.mark.soak
+@pytest.mark.ray
+@pytest.mark.mlflow
+@pytest.mark.parametrize("page", RUN_PAGES, ids=name_of)
+def test_every_block_of_commands_runs(page: Path, tmp_path: Path) -> None:
+    """In one shell, as a user would, in a folder that is none of theirs."""
+    home, work = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    user_folder(work)
+    environment_folder(work)
+    code = commands(page)
+    alone = in_a_namespace() if "ray start" in code else []
+    own = {k: v for k, v in os.environ.items() if not k.startswith("RAY_") or not alone}
+    done = subprocess.run(
+        [*alone, "bash", "-euo", "pipefail", "-c",
+         (PREPARE if alone else "") + "trap 'echo \"failed: $BASH_COMMAND\" >&2' ERR\n" + code],
+        cwd=work, capture_output=True, text=True, timeout=1800,
+        env={**own, "HOME": str(home), "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1",
+             "RAY_USAGE_STATS_ENABLED": "0"},
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+INSTALLED = run_by("tests/test_docs_commands.py::test_a_fresh_checkout_becomes_an_environment")
+
+
+@pytest.mark.soak
+@pytest.mark.ray
+@pytest.mark.mlflow
+@pytest.mark.parametrize("block", INSTALLED, ids=lambda block: block.place)
+def test_a_fresh_checkout_becomes_an_environment(block: Block, tmp_path: Path) -> None:
+    """By the command as it stands, in a copy; what it trains is the whole main job."""
+    ignored = shutil.ignore_patterns(".*", "_build", "__pycache__", "secrets", "*.egg-info")
+    shutil.copytree(REPOSITORY, tmp_path / "copy", ignore=ignored)
+    home = Path.home()
+    own = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    environment = {
+        "XDG_CONFIG_HOME": str(home / ".config"), "XDG_CACHE_HOME": str(home / ".cache"),
+        **own, "HOME": str(tmp_path),
+    }  # fmt: skip
+    try:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", f"{block.code}\n.venv/bin/mtcon-ray --version"],
+            cwd=tmp_path / "copy", env=environment, capture_output=True, text=True, timeout=900,
+        )  # fmt: skip
+    finally:
+        shutil.rmtree(tmp_path / "copy" / ".venv", ignore_errors=True)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert ("winner: trial-" in done.stdout) == ("sweep_temperature.py" in block.code)

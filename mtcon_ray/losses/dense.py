@@ -32,55 +32,55 @@ class DenseSum(torch.autograd.Function):
         weight_HB: Tensor,
         share_HB: Tensor,
     ) -> Tensor:
-        z_HVBD = z_HBVD.transpose(1, 2).contiguous()
-        push_HB = share_HB * weight_HB
-        log_sum_H, pushed_HVBD = _push(z_HVBD, rate, push_HB)
-        # All views of an item have the same partners, so that their sums stand for them; less
-        # what a row weighs for itself, which is 1.
-        item_HBD = z_HVBD.sum(dim=1)
-        pull_HBB = _of_both(share_HB) * pair_HBB
-        pulled_HBD = torch.bmm(pull_HBB, item_HBD)
-        own_HVBD = z_HVBD * share_HB[:, None, :, None]
-        similarity_H = (pulled_HBD * item_HBD).sum(dim=(1, 2)) / 2
-        similarity_H -= (own_HVBD * z_HVBD).sum(dim=(1, 2, 3))
-        rate_H111 = rate[:, None, None, None] if isinstance(rate, Tensor) else rate
-        on_z_HVBD = pushed_HVBD.sub_(pulled_HBD[:, None]).add_(own_HVBD, alpha=2).mul_(rate_H111)
+        H, B, V, D = z_HBVD.shape
+        z_HND = z_HBVD.transpose(1, 2).reshape(H, V * B, D)
+        root = rate.sqrt()[:, None, None] if isinstance(rate, Tensor) else rate**0.5
+        x_HND = z_HND * root
+        logits_HNN = torch.bmm(x_HND, x_HND.transpose(1, 2))
+        diagonal_HN = logits_HNN.diagonal(dim1=1, dim2=2)
+        share_HN = torch.cat([share_HB] * V, dim=1)
+        # All views of an item have the same partners: the matrix of items repeats as blocks.
+        pull_H1B1B = (_of_both(share_HB) * pair_HBB)[:, None, :, None, :]
+        similarity_H = (logits_HNN.view(H, V, B, V, B) * pull_H1B1B).sum(dim=(1, 2, 3, 4)) / 2
+        # Less what a row weighs for itself, which is 1.
+        similarity_H -= (share_HN * diagonal_HN).sum(dim=1)
+        push_HN = torch.cat([share_HB * weight_HB] * V, dim=1)
+        log_sum_HN, w_HNN = _push(logits_HNN, diagonal_HN, push_HN)
+        w_HNN.view(H, V, B, V, B).sub_(pull_H1B1B)
+        w_HNN.diagonal(dim1=1, dim2=2).zero_()
+        on_x_HND = torch.bmm(w_HNN, z_HND)
         on_rate_H = None
         if isinstance(rate, Tensor):
             # Every pair stands in it twice.
-            on_rate_H = (on_z_HVBD * z_HVBD).sum(dim=(1, 2, 3)) / (2 * rate)
-        ctx.save_for_backward(on_z_HVBD, on_rate_H)
-        return log_sum_H - rate * similarity_H
+            on_rate_H = (on_x_HND * z_HND).sum(dim=(1, 2)) / 2
+        ctx.save_for_backward(on_x_HND, on_rate_H)
+        ctx.rate, ctx.num_views = rate, V
+        return (push_HN * log_sum_HN).sum(dim=1) - similarity_H
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_H: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
-        on_z_HVBD, on_rate_H = ctx.saved_tensors
-        on_z_HBVD = (on_z_HVBD * gradient_H[:, None, None, None]).transpose(1, 2)
+        on_x_HND, on_rate_H = ctx.saved_tensors
+        on_z_HND = on_x_HND * (gradient_H * ctx.rate)[:, None, None]
+        on_z_HBVD = on_z_HND.unflatten(1, (ctx.num_views, -1)).transpose(1, 2)
         return on_z_HBVD, None if on_rate_H is None else on_rate_H * gradient_H, None, None, None
 
 
-def _push(z_HVBD: Tensor, rate: float | Tensor, push_HB: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum over anchors of push log_sum, [H], and its gradient on z over the rate, as z."""
-    z_HND = z_HVBD.flatten(1, 2)
-    push_HN = push_HB.repeat(1, z_HVBD.shape[1])
-    root = rate.sqrt()[:, None, None] if isinstance(rate, Tensor) else rate**0.5
-    x_HND = z_HND * root
-    fits = exponents_fit(x_HND)
-    logits_HNN = torch.bmm(x_HND, x_HND.transpose(1, 2))
-    if fits:
+def _push(logits_HNN: Tensor, diagonal_HN: Tensor, push_HN: Tensor) -> tuple[Tensor, Tensor]:
+    """Every row's log sum, and what the gradient of their sum, weighed by push, is on the logits.
+
+    Of each pair both sides together. The logits are spoilt, the gradient's diagonal is not defined.
+    """
+    if exponents_fit(diagonal_HN):
         e_HNN = logits_HNN.exp_()
-        e_HNN.diagonal(dim1=1, dim2=2).zero_()
+        diagonal_HN.zero_()
         sum_HN = e_HNN.sum(dim=2)
-        log_sum_HN = sum_HN.log()
         # e is symmetric and serves both sides of a pair.
-        w_HNN = e_HNN.mul_(_of_both(push_HN / sum_HN))
-    else:
-        logits_HNN.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
-        log_sum_HN = logits_HNN.logsumexp(dim=2)
-        w_HNN = logits_HNN.sub_(log_sum_HN[:, :, None]).exp_().mul_(push_HN[:, :, None])
-        w_HNN = w_HNN + w_HNN.transpose(1, 2)
-    return (push_HN * log_sum_HN).sum(dim=1), torch.bmm(w_HNN, z_HND).view(z_HVBD.shape)
+        return sum_HN.log(), e_HNN.mul_(_of_both(push_HN / sum_HN))
+    diagonal_HN.fill_(-torch.inf)
+    log_sum_HN = logits_HNN.logsumexp(dim=2)
+    p_HNN = logits_HNN.sub_(log_sum_HN[:, :, None]).exp_().mul_(push_HN[:, :, None])
+    return log_sum_HN, p_HNN + p_HNN.transpose(1, 2)
 
 
 def _of_both(u_HN: Tensor) -> Tensor:

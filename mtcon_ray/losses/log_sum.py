@@ -36,7 +36,7 @@ class LogSums(NamedTuple):
 def log_sums(z_HND: Tensor, rate_H: Tensor) -> LogSums:
     """Of every row; float32 or float64, N at least 2, rates positive."""
     x_HND = z_HND * rate_H.sqrt()[:, None, None]
-    fits = exponents_fit(x_HND)
+    fits = exponents_fit(x_HND.square().sum(dim=2))
     rows = [_symmetric(x_ND) if fits else _row_maxima(x_ND) for x_ND in x_HND]
     return LogSums(torch.stack(rows), fits)
 
@@ -53,12 +53,14 @@ def rows_gradient(z_HND: Tensor, rate_H: Tensor, found: LogSums, u_HN: Tensor) -
     return torch.stack(gradients) * root_H11
 
 
-def exponents_fit(x_HND: Tensor) -> bool:
-    """Whether all x_i.x_j are known to have room in the number's range; False where in doubt."""
-    if x_HND.device.type != "cpu" or torch.compiler.is_compiling():
+def exponents_fit(square_HN: Tensor) -> bool:
+    """Whether all x_i.x_j are known to have room in the number's range; False where in doubt.
+
+    square_HN are all x_i.x_i: by Cauchy and Schwarz none is beyond the greatest.
+    """
+    if square_HN.device.type != "cpu" or torch.compiler.is_compiling():
         return False
-    # By Cauchy and Schwarz none is beyond the longest row's square.
-    return bool(torch.linalg.vector_norm(x_HND, dim=2).max().item() ** 2 <= ROOM[x_HND.dtype])
+    return bool(square_HN.max().item() <= ROOM[square_HN.dtype])
 
 
 def _symmetric(x_ND: Tensor) -> Tensor:

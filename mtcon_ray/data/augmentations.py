@@ -39,14 +39,13 @@ def jitter_(x_RCHW: Tensor, order_R4: Tensor, factor_R4: Tensor, turns: Turns) -
     of the other operations before the hue, the hue, up to three afterwards.
     """
     x_RCP = x_RCHW.flatten(2)
-    factor_by_turn_R4 = factor_R4.gather(1, order_R4)
     first, second, third, fourth = turns.num_by_turn
     num_jittered = sum(turns.num_by_turn)
+    amount_3R4 = send(_blend_amounts(order_R4, factor_R4), x_RCP.device)
 
     def blend(start: int, stop: int, turn: int) -> None:
         if start < stop:
-            rows = slice(start, stop)
-            _blend_(x_RCP[rows], order_R4[rows, turn], factor_by_turn_R4[rows, turn])
+            _blend_(x_RCP[start:stop], *amount_3R4[:, start:stop, turn, None].unbind(0))
 
     for turn, stop in enumerate((fourth + third + second, fourth + third, fourth)):
         blend(0, stop, turn)
@@ -57,16 +56,20 @@ def jitter_(x_RCHW: Tensor, order_R4: Tensor, factor_R4: Tensor, turns: Turns) -
         blend(start, num_jittered, turn)
 
 
-def _blend_(x_RCP: Tensor, operation_R: Tensor, factor_R: Tensor) -> None:
+def _blend_amounts(order_R4: Tensor, factor_R4: Tensor) -> Tensor:
+    """What each turn keeps of an image, and adds of its gray image and mean gray: [3, R, 4]."""
+    keep_R4 = factor_R4.gather(1, order_R4)
+    rest_R4 = 1 - keep_R4
+    return torch.stack(
+        [keep_R4, rest_R4 * (order_R4 == SATURATION), rest_R4 * (order_R4 == CONTRAST)]
+    )
+
+
+def _blend_(x_RCP: Tensor, keep_R1: Tensor, to_gray_R1: Tensor, to_mean_R1: Tensor) -> None:
     """f * x + (1 - f) * y clamped to [0, 1], y being black, the mean gray or the gray image.
 
     One expression serves every row, whichever operation is its turn.
     """
-    rest_R = 1 - factor_R
-    to_gray_R = torch.where(operation_R == SATURATION, rest_R, 0.0)
-    to_mean_R = torch.where(operation_R == CONTRAST, rest_R, 0.0)
-    amounts = torch.stack([factor_R, to_gray_R, to_mean_R])[:, :, None]
-    keep_R1, to_gray_R1, to_mean_R1 = send(amounts, x_RCP.device).unbind(0)
     gray_RP = _gray(x_RCP)
     mean_R1 = gray_RP.mean(dim=1, keepdim=True)
     torch.addcmul(to_mean_R1 * mean_R1, gray_RP, to_gray_R1, out=gray_RP)

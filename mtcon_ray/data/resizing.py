@@ -1,7 +1,7 @@
 """Crops of stored images brought to a view's size, antialiased as Pillow and torchvision do.
 
-R rows, S side of a stored image, W and H columns and rows of a view, K taps: the source pixels that
-an output pixel is made of.
+R rows, S side of a stored image, W and H columns and rows of a view, U either, K taps: the source
+pixels that an output pixel is made of.
 """
 
 import math
@@ -12,22 +12,23 @@ from torch import Tensor
 
 from mtcon_ray.data.transfer import send
 
-# Numbers of a crop between its two passes that are at work at a time, per thread: 2 MiB of a cache.
-AT_WORK = 2**19
+# Numbers between the two passes that are at work at a time, per thread: 4 MiB.
+AT_WORK = 2**20
 
 
 def crop(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int, order_R: Tensor) -> Tensor:
-    """Crops resized with antialiasing, float32 [R, 3, size, size] in [0, 1]; R a multiple of B.
+    """Crops resized with antialiasing, float32 [R, 3, W, H] in [0, 1]; R a multiple of B.
 
-    images is uint8 [B, S, S, 3]; row order_R[i] is the i-th of the result.
+    images is uint8 [B, S, S, 3]; row order_R[i] is the i-th of the result. Columns come before
+    rows, as the way to them leaves them: what comes next does not mind, and the last turns all.
     """
     B, S = images.shape[:2]
     assert images.shape[1:] == (S, S, 3), images.shape
     assert len(box_R4) % B == 0, (box_R4.shape, B)
     if images.device.type == "cpu":
         return crop_by_taps(images, box_R4, flip_R, size, order_R)
-    x_RCHW = crop_by_products(images, box_R4, flip_R, size)
-    return x_RCHW.index_select(0, send(order_R, images.device))
+    x_RCWH = crop_by_products(images, box_R4, flip_R, size)
+    return x_RCWH.index_select(0, send(order_R, images.device))
 
 
 def crop_by_taps(
@@ -35,28 +36,32 @@ def crop_by_taps(
 ) -> Tensor:
     """`crop`, gathering what an output pixel is made of: on a CPU faster than products.
 
-    First sums of columns, then, each crop turned, sums of rows.
+    First sums of rows, then, each crop turned, sums of columns.
     """
     B, S = images.shape[:2]
     R = len(box_R4)
-    # A column's three channels lie together; turned as bytes, a quarter of what floats would move.
-    column_FT = images.permute(0, 2, 3, 1).contiguous().view(B * S, 3 * S).float()
-    x_RCHW = torch.empty(R, 3, size, size)
+    row_FT = images.view(B * S, S * 3).float()
     at_once = max(1, AT_WORK * torch.get_num_threads() // (3 * S * size))
-    for order_N, out_NCHW in zip(order_R.split(at_once), x_RCHW.split(at_once), strict=True):
+    parts = []
+    for order_N in order_R.split(at_once):
         N = len(order_N)
         top_N, left_N, height_N, width_N = box_R4[order_N].unbind(1)
         flip_N = flip_R[order_N]
-        place_NWK, weight_NWK = taps(left_N, width_N, flip_N, size, S)
-        place_NWK += (order_N // (R // B) * S).int()[:, None, None]
-        x_NWT = _sums(column_FT, place_NWK, weight_NWK).view(N, size, 3 * S)
-        row_GW = x_NWT.mT.reshape(N * 3 * S, size)
-        place_NHK, weight_NHK = taps(top_N, height_N, torch.zeros_like(flip_N), size, S)
+        place_2NUK, weight_2NUK = taps(
+            torch.cat([top_N, left_N]),
+            torch.cat([height_N, width_N]),
+            torch.cat([torch.zeros_like(flip_N), flip_N]),
+            size,
+            S,
+        )
+        place_NHK = place_2NUK[:N] + (order_N // (R // B) * S).int()[:, None, None]
+        x_NHSC = _sums(row_FT, place_NHK, weight_2NUK[:N]).view(N, size, S, 3)
+        column_GH = x_NHSC.permute(0, 3, 2, 1).reshape(N * 3 * S, size)
         first_NC = torch.arange(0, N * 3 * S, S, dtype=torch.int32).view(N, 3)
-        place_NCHK = place_NHK[:, None] + first_NC[:, :, None, None]
-        weight_NCHK = weight_NHK.div_(255)[:, None].expand_as(place_NCHK)
-        out_NCHW.copy_(_sums(row_GW, place_NCHK, weight_NCHK).view_as(out_NCHW))
-    return x_RCHW
+        place_NCWK = place_2NUK[N:, None] + first_NC[:, :, None, None]
+        weight_NCWK = weight_2NUK[N:].div_(255)[:, None].expand_as(place_NCWK)
+        parts.append(_sums(column_GH, place_NCWK, weight_NCWK).view(N, 3, size, size))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _sums(row_FD: Tensor, place: Tensor, weight: Tensor) -> Tensor:
@@ -68,16 +73,16 @@ def _sums(row_FD: Tensor, place: Tensor, weight: Tensor) -> Tensor:
 
 
 def crop_by_products(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int) -> Tensor:
-    """`crop` as rows_RHS @ image_SS @ columns_RWS^T, in the boxes' order."""
+    """`crop` as columns_RWS @ image_SS^T @ rows_RHS^T, in the boxes' order."""
     B, S = images.shape[:2]
     R = len(box_R4)
     top_R, left_R, height_R, width_R = send(box_R4, images.device).unbind(1)
     flip_R = send(flip_R, images.device)
     rows_RHS = resampling(top_R, height_R, torch.zeros_like(flip_R), size, S).div_(255)
     columns_RWS = resampling(left_R, width_R, flip_R, size, S)
-    image_BPS = images.permute(0, 3, 1, 2).float().reshape(B, 1, 3 * S, S)
-    x_RCSW = (image_BPS @ columns_RWS.mT.view(B, R // B, S, size)).view(R, 3, S, size)
-    return rows_RHS[:, None] @ x_RCSW
+    image_BPS = images.permute(0, 3, 2, 1).float().reshape(B, 1, 3 * S, S)
+    x_RCSH = (image_BPS @ rows_RHS.mT.view(B, R // B, S, size)).view(R, 3, S, size)
+    return columns_RWS[:, None] @ x_RCSH
 
 
 def resize(images: Tensor, size: int) -> Tensor:
@@ -119,9 +124,10 @@ def taps(
     centre_RW = torch.where(flip_R[:, None], length_R1 - centre_RW, centre_RW) - 0.5
     first_RW = (centre_RW - widest_R1).add_(1).floor_().clamp_(min=0)
     pixel_RWK = first_RW[:, :, None] + torch.arange(K, device=start_R.device)
-    away_RWK = (pixel_RWK - centre_RW[:, :, None]).abs_().div_(widest_R1[:, :, None])
+    away_RWK = (pixel_RWK - centre_RW[:, :, None]).abs_()
     last_R11 = length_R1[:, :, None] - 1
-    weight_RWK = away_RWK.neg_().add_(1).clamp_(min=0).masked_fill_(pixel_RWK > last_R11, 0)
+    weight_RWK = (widest_R1[:, :, None] - away_RWK).clamp_(min=0)
+    weight_RWK.masked_fill_(pixel_RWK > last_R11, 0)
     weight_RWK.div_(weight_RWK.sum(dim=2, keepdim=True))
     place_RWK = pixel_RWK.minimum(last_R11).add_(start_R[:, None, None])
     return place_RWK.int(), weight_RWK

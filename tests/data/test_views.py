@@ -99,9 +99,9 @@ def test_a_crop_by_products_is_the_same(size: int) -> None:
     parameters = draw_parameters(12, SOURCE, RECIPE, torch.Generator().manual_seed(3))
     boxes, flips = parameters.box_R4, parameters.flip_R
     order_R = torch.randperm(len(boxes), generator=torch.Generator().manual_seed(0))
-    by_taps_RCHW = crop_by_taps(images, boxes, flips, size, order_R)
-    by_products_RCHW = crop_by_products(images, boxes, flips, size)
-    torch.testing.assert_close(by_taps_RCHW, by_products_RCHW[order_R], atol=1e-6, rtol=0)
+    by_taps_RCWH = crop_by_taps(images, boxes, flips, size, order_R)
+    by_products_RCWH = crop_by_products(images, boxes, flips, size)
+    torch.testing.assert_close(by_taps_RCWH, by_products_RCWH[order_R], atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("size", [16, 24, 64])
@@ -110,8 +110,8 @@ def test_crops_are_those_of_bytes_but_for_their_rounding(size: int) -> None:
     images = photographs(6)
     parameters = draw_parameters(12, SOURCE, RECIPE, torch.Generator().manual_seed(3))
     boxes, flips = parameters.box_R4, parameters.flip_R
-    x_RCHW = crop_by_taps(images, boxes, flips, size, torch.arange(12))
-    for row, x_CHW in enumerate(x_RCHW):
+    x_RCWH = crop_by_taps(images, boxes, flips, size, torch.arange(12))
+    for row, x_CHW in enumerate(x_RCWH.mT):
         top, left, height, width = boxes[row].tolist()
         cut = images[row // 2].permute(2, 0, 1)
         cut = tv.resized_crop(cut, top, left, height, width, [size, size], antialias=True)
@@ -125,9 +125,9 @@ def test_crops_do_not_depend_on_how_many_are_at_work(monkeypatch: pytest.MonkeyP
     parameters = draw_parameters(12, SOURCE, RECIPE, torch.Generator().manual_seed(3))
     order_R = torch.randperm(12, generator=torch.Generator().manual_seed(0))
     crops = partial(crop_by_taps, images, parameters.box_R4, parameters.flip_R, SIZE, order_R)
-    together_RCHW = crops()
+    together_RCWH = crops()
     monkeypatch.setattr(resizing, "AT_WORK", 5 * 3 * SOURCE * SIZE // torch.get_num_threads())
-    assert torch.equal(crops(), together_RCHW)
+    assert torch.equal(crops(), together_RCWH)
 
 
 @pytest.mark.parametrize("operation", range(4), ids=["brightness", "contrast", "saturation", "hue"])

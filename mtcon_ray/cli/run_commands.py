@@ -95,12 +95,15 @@ def sweep(
         session.log_folder = log_folder(where)
         resume = _is_there(where, name) if goes_on else resume
 
+        from mtcon_ray.sweep.upload import VERSIONS_VARIABLE, check_versions
+
+        # Before what may not even be imported in other versions.
+        check_versions(os.environ.get(VERSIONS_VARIABLE))
+
         from mtcon_ray.cli.standings import leaderboard, winner_lines
         from mtcon_ray.sweep.driver import run_sweep
-        from mtcon_ray.sweep.upload import VERSIONS_VARIABLE, check_versions
         from mtcon_ray.tracking.server import tracking_uri, ui_command
 
-        check_versions(os.environ.get(VERSIONS_VARIABLE))
         results = run_sweep(
             run_spec, root=where, name=name, resume=resume, observer=console, environ_uri=uri
         )

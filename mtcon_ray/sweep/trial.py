@@ -97,6 +97,15 @@ def trial_device(gpus: float) -> torch.device:
     return torch.device("cuda", 0) if gpus and torch.cuda.is_available() else torch.device("cpu")
 
 
+def check_device(gpus: float, device: torch.device) -> None:
+    """Raises TrialError on a CPU where a GPU was asked for: Ray counts them, torch may see none."""
+    if gpus and device.type == "cpu":
+        raise TrialError(
+            f"resources.gpus must be what torch finds on the node, got {gpus:g} where it finds no "
+            "GPU; give that node a torch for its driver, or --set resources.gpus=0"
+        )
+
+
 def open_trial_data(work: Assignment) -> Dataset:
     """The trial's data, from the store that the driver has filled; nothing is downloaded."""
     data, near = work.spec.data, work.spec.storage.node_store
@@ -127,6 +136,7 @@ def reports(
     epochs = work.spec.train.epochs
     stop_asked, at_rung = StopFile(work.sweep), False
     try:
+        check_device(work.spec.resources.gpus, device)
         run = make_run(
             work.spec,
             dataset,

@@ -25,6 +25,7 @@ from mtcon_ray.sweep.cluster_file import ANY_SIZE, view_of_file
 from mtcon_ray.sweep.share import marked_job
 from mtcon_ray.tracking.server import quiet_environment
 
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOCAL = "local"
 # Names the cluster's file where the head is started, for a cluster that scales.
 FILE_VARIABLE = "MTCON_RAY_CLUSTER_FILE"
@@ -147,7 +148,8 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
     address = cluster_address()
     options: dict[str, Any] = {
         "log_to_driver": False,
-        "configure_logging": False,
+        # Told not to configure, Ray would drop the handler, and then write on the terminal.
+        "logging_format": LOG_FORMAT,
         "runtime_env": {"env_vars": dict(environment)},
         "job_config": marked_job(),
     }
@@ -213,7 +215,7 @@ def _log_to(log: Path) -> logging.Handler:
     generate_logging_config()  # Ray would add its own handlers later, at the first `init`
     log.parent.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(log, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
     for name in ("ray", "ray.tune", "ray.train"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]

@@ -147,6 +147,7 @@ class Installer(User):
         return told
 
 
+@pytest.mark.soak
 @pytest.mark.ray
 def test_a_job_brings_its_environment(
     tmp_path: Path, home: dict[str, str], head: Callable[[], str]

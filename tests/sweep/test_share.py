@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mtcon_ray.results import load_sweep
+from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.sweep.share import share_of
+from mtcon_ray.tracking.spool import Spool
 from tests.sweep.test_jobs import REPOSITORY, SPEC
 
 
@@ -22,6 +23,16 @@ def test_each_sweep_has_its_part_and_at_least_one(
     fitting: int, sweeps: int, most: int, share: int
 ) -> None:
     assert share_of(fitting, sweeps, most) == share
+
+
+def last_epoch(sweep: SweepResults) -> int:
+    """When the last one of any trial was over, in milliseconds."""
+    return max(
+        int(event["time_ms"])
+        for trial in sweep.trials
+        for event in Spool.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
+        if event["kind"] == "report"
+    )
 
 
 @pytest.mark.ray
@@ -59,6 +70,7 @@ def test_a_small_sweep_runs_beside_a_large_one(
         assert time.monotonic() < deadline
         time.sleep(0.5)
     submit("small.yaml")
-    assert [t.status for t in load_sweep(sweeps / "small-1").trials] == ["FINISHED"] * 2
-    left = [t for t in load_sweep(sweeps / "large-1").trials if t.status == "FINISHED"]
-    assert len(left) < len(temperatures), "the small sweep had to wait for the large one's end"
+    small, large = load_sweep(sweeps / "small-1"), load_sweep(sweeps / "large-1")
+    assert [t.status for t in small.trials] == ["FINISHED"] * 2
+    # By their records: the job's end is told seconds later.
+    assert last_epoch(small) < last_epoch(large), "the small sweep waited for the large one's end"

@@ -26,7 +26,8 @@ if (($#)); then
     exec "$@"
 fi
 python "$here/make_bucket.py" "$bucket"
-exec mlflow server \
+# A sender that pauses for uvicorn's own 5 s would write into a connection that is being closed.
+exec mlflow server --uvicorn-opts --timeout-keep-alive=75 \
     --backend-store-uri "$STORE" \
     --serve-artifacts --artifacts-destination "proxied-s3://$bucket" \
     --host "${HOST:-0.0.0.0}" --port "$port" --workers "${WORKERS:-4}" \

@@ -162,14 +162,44 @@ def test_every_block_of_commands_runs(page: Path, tmp_path: Path) -> None:
     code = commands(page)
     alone = in_a_namespace() if "ray start" in code else []
     own = {k: v for k, v in os.environ.items() if not k.startswith("RAY_") or not alone}
+    run([*alone, "bash"], (PREPARE if alone else "") + code, work, {**own, "HOME": str(home)})
+
+
+def run(shell: list[str], code: str, folder: Path, environment: dict[str, str]) -> str:
+    """What the commands print; names the one that failed."""
+    trap = "trap 'echo \"failed: $BASH_COMMAND\" >&2' ERR"
     done = subprocess.run(
-        [*alone, "bash", "-euo", "pipefail", "-c",
-         (PREPARE if alone else "") + "trap 'echo \"failed: $BASH_COMMAND\" >&2' ERR\n" + code],
-        cwd=work, capture_output=True, text=True, timeout=1800,
-        env={**own, "HOME": str(home), "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1",
+        [*shell, "-euo", "pipefail", "-c", f"{trap}\n{code}"],
+        cwd=folder, capture_output=True, text=True, timeout=1800,
+        env={**environment, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1",
              "RAY_USAGE_STATS_ENABLED": "0"},
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+@pytest.mark.soak
+@pytest.mark.ray
+@pytest.mark.mlflow
+def test_every_comparison_runs_small(photos: Path, tmp_path: Path) -> None:
+    """As it stands it takes hours; here it has fewer systems, one seed and one epoch."""
+    test = "tests/test_docs_commands.py::test_every_comparison_runs_small"
+    (block,) = run_by(test)
+    user_folder(tmp_path)
+    environment_folder(tmp_path)
+    files = sorted((tmp_path / "experiments").glob("compare_*.yaml"))
+    for file in files:
+        raw = yaml.safe_load(file.read_text(encoding="utf-8"))
+        raw["systems"] = dict(list(raw["systems"].items())[:2])
+        for system in raw["systems"].values():
+            system["seeds"] = 1
+        raw["base"] |= {"train": {"epochs": 1, "warmup_epochs": 0, "batch_size": 256}}
+        raw["base"]["evaluate"] = {"every": 1, "bootstrap": 20, "probe": {"epochs": 2}}
+        raw["base"]["views"]["size"] = 16
+        file.write_text(yaml.safe_dump(raw))
+    code = f". .venv/bin/activate\n{block.code.replace('FOLDER', str(photos))}"
+    printed = run(["bash"], code, tmp_path, {**os.environ, "HOME": str(tmp_path)})
+    assert printed.count("table and picture: ") == len(files) == 3
 
 
 INSTALLED = run_by("tests/test_docs_commands.py::test_a_fresh_checkout_becomes_an_environment")

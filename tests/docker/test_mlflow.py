@@ -1,7 +1,9 @@
 """The server that compose.yaml starts, under a team's load, on a real PostgreSQL."""
 
+import http.client
 import json
 import os
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -43,6 +45,18 @@ def test_sixteen_writers_lose_nothing(team: Team, tmp_path: Path) -> None:
     rows = team.postgres.query("SELECT count(*) FROM metrics")
     assert int(rows) == WRITERS * TRIALS * EPOCHS * METRICS
     assert team.postgres.query("SELECT DISTINCT status FROM runs") == "FINISHED"
+
+
+def test_a_connection_outlives_a_sender_s_pause(team: Team) -> None:
+    """uvicorn closes one after 5 s, into which a sender may just be writing."""
+    connection = http.client.HTTPConnection(team.uri.removeprefix("http://"), timeout=20)
+    for pause in (0.0, 6.0):
+        time.sleep(pause)
+        connection.request("GET", "/health")
+        connection.auto_open = 0  # from now on no other connection
+        with connection.getresponse() as response:
+            assert response.read() == b"OK"
+    connection.close()
 
 
 def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:

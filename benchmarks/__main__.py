@@ -10,6 +10,7 @@ STAGES = (
     "views",
     "losses",
     "training",
+    "profiles",
     "compiled",
     "probes",
     "gpu_views",

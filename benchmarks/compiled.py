@@ -1,4 +1,4 @@
-"""What torch.compile adds on the CPU: to losses of a small batch, and to an epoch in bfloat16.
+"""What torch.compile adds on the CPU: to views, losses of a small batch, an epoch in bfloat16.
 
 Ours and its peer each as it is and compiled; the limit of a compiled epoch is the compiled network
 alone. Compiling is not in the times: it is over before the first that counts.
@@ -18,9 +18,23 @@ from benchmarks.table import markdown
 from benchmarks.timing import interleaved, ratio
 from benchmarks.training import drawn as drawn_images
 from benchmarks.training import network_alone, run_of, spec_of, supcontrast
+from benchmarks.views import (
+    BATCH,
+    STORED,
+    Photographs,
+    drawn_photographs,
+    jpeg,
+    loading,
+    make_all,
+    recipe,
+)
+from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
+from mtcon_ray.fusing import fused
+from mtcon_ray.training.device import keep_freed_memory
 
 REPEATS = 30
 LOSSES = ("3 tasks, forward and backward, width 128", "ms", "ours, compiled, is faster by")
+VIEWS = ("two views of 64 px", "views per second", "ours, compiled, is faster by")
 EPOCH = (
     "an epoch, ResNet-18, 64 px, batch 64, bfloat16",
     "views per second",
@@ -31,9 +45,40 @@ EPOCH = (
 def measure(
     num_items: int = 64, num_images: int = 768, rounds: int = 5, encoder: str = "resnet18"
 ) -> str:
-    """Both tables; how long the network took to compile is printed."""
-    losses = _losses(num_items, 3 * rounds)
-    return f"{losses}\n\n{_epoch(num_images, rounds, encoder)}"
+    """The tables; how long the network took to compile is printed."""
+    tables = (
+        _views(2 * num_images, rounds),
+        _losses(num_items, 3 * rounds),
+        _epoch(num_images, rounds, encoder),
+    )
+    return "\n\n".join(tables)
+
+
+def _views(num_images: int, rounds: int) -> str:
+    keep_freed_memory()  # as a training does
+    decoded = drawn_photographs(num_images, STORED)
+    images, spec = torch.from_numpy(decoded), ViewsSpec(size=64)
+    drawn = draw_parameters(2 * BATCH, STORED, spec, torch.Generator().manual_seed(0))
+    with fused():
+        found = make_views(images[:BATCH], drawn, spec)
+    torch.testing.assert_close(found, make_views(images[:BATCH], drawn, spec), rtol=1e-4, atol=1e-4)
+
+    def compiled() -> None:
+        with fused():
+            make_all(images, spec, BATCH)
+
+    ways: dict[str, Callable[[], object]] = {
+        "mtcon-ray, compiled": compiled,
+        "mtcon-ray": partial(make_all, images, spec, BATCH),
+        "torchvision, decoding JPEG": loading(
+            Photographs([jpeg(image) for image in decoded], recipe(spec)), BATCH
+        ),
+        "torchvision, decoded images": loading(Photographs(decoded, recipe(spec)), BATCH),
+    }
+    times = interleaved(ways, rounds)
+    best = times["mtcon-ray, compiled"]
+    rows = [(n, f"{2 * num_images / t.median:,.0f}", str(ratio(t, best))) for n, t in times.items()]
+    return markdown(VIEWS, rows)
 
 
 def _losses(num_items: int, rounds: int) -> str:

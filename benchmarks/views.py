@@ -81,7 +81,7 @@ def measure(num_images: int = 2048, rounds: int = 5) -> str:
     """The table, without blur and with it."""
     keep_freed_memory()  # as a training does
     decoded = drawn_photographs(num_images, STORED)
-    encoded = [_jpeg(image) for image in decoded]
+    encoded = [jpeg(image) for image in decoded]
     rows = []
     for title, blur in (("", 0.0), (", half of them blurred", 0.5)):
         spec = ViewsSpec(size=64, blur=blur)
@@ -161,7 +161,8 @@ def loading(photographs: Photographs, batch: int) -> Callable[[], None]:
     return run
 
 
-def _jpeg(image: np.ndarray) -> bytes:
+def jpeg(image: np.ndarray) -> bytes:
+    """A file as cameras write it."""
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "JPEG", quality=90)
     return buffer.getvalue()

@@ -2,15 +2,20 @@
 
 R rows, H and W of a view, P = H * W its pixels, three channels. Amounts lie on the CPU, so that
 choosing rows never waits for the device.
+
+The jitter is `fusible`. A compiler refuses an `out` that is a part of a tensor, and writes each sum
+to memory that is made in place; elsewhere both save time. So some lines stand in a form for each.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mtcon_ray.data.transfer import send
+from mtcon_ray.fusing import fusible
 
 GRAY = (0.2989, 0.587, 0.114)
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
@@ -65,6 +70,7 @@ def _blend_amounts(order_R4: Tensor, factor_R4: Tensor) -> Tensor:
     )
 
 
+@partial(fusible, dynamic=True)
 def _blend_(x_RCP: Tensor, keep_R1: Tensor, to_gray_R1: Tensor, to_mean_R1: Tensor) -> None:
     """f * x + (1 - f) * y clamped to [0, 1], y being black, the mean gray or the gray image.
 
@@ -72,6 +78,10 @@ def _blend_(x_RCP: Tensor, keep_R1: Tensor, to_gray_R1: Tensor, to_mean_R1: Tens
     """
     gray_RP = _gray(x_RCP)
     mean_R1 = gray_RP.mean(dim=1, keepdim=True)
+    if torch.compiler.is_compiling():
+        other_R1P = torch.addcmul(to_mean_R1 * mean_R1, gray_RP, to_gray_R1)[:, None]
+        x_RCP.copy_(torch.addcmul(other_R1P, x_RCP, keep_R1[:, None]).clamp(0, 1))
+        return
     torch.addcmul(to_mean_R1 * mean_R1, gray_RP, to_gray_R1, out=gray_RP)
     torch.addcmul(gray_RP[:, None], x_RCP, keep_R1[:, None], out=x_RCP).clamp_(0, 1)
 
@@ -87,7 +97,9 @@ def apply_(x_RC: Tensor, amount_R: Tensor, operation: Callable[[Tensor, Tensor],
 
 def _gray(x_RC: Tensor) -> Tensor:
     """Luma, without the dimension of channels."""
-    red, green, blue = x_RC.unbind(1)
+    red, green, blue = x_RC[:, 0], x_RC[:, 1], x_RC[:, 2]
+    if torch.compiler.is_compiling():
+        return torch.add(torch.add(red * GRAY[0], green, alpha=GRAY[1]), blue, alpha=GRAY[2])
     gray_R: Tensor = red * GRAY[0]
     return gray_R.add_(green, alpha=GRAY[1]).add_(blue, alpha=GRAY[2])
 
@@ -97,9 +109,11 @@ def grayscale(x_RC: Tensor, _: Tensor) -> Tensor:
     return _gray(x_RC)[:, None].expand_as(x_RC)
 
 
+@partial(fusible, dynamic=True)
 def _shift_hue_(x_RCP: Tensor, shift_R: Tensor) -> None:
     """Hue shifted by a share of the circle, through HSV."""
-    red, green, blue = x_RCP.unbind(1)
+    # Not `unbind`: written to, its parts would be of one size for a compiler.
+    red, green, blue = x_RCP[:, 0], x_RCP[:, 1], x_RCP[:, 2]
     top = torch.maximum(red.maximum(green), blue)
     bottom = torch.minimum(red.minimum(green), blue)
     # 0 where a channel is on top, else 1; lerp chooses by it, in a fraction of where's time.
@@ -115,9 +129,18 @@ def _shift_hue_(x_RCP: Tensor, shift_R: Tensor) -> None:
     # A channel lies above the bottom or below the top by a trapezoid over the circle, 1 to 2.
     top.add_(chroma)
     bottom.sub_(chroma)
-    torch.addcmul(bottom, (hue - 3).abs_().clamp_(1, 2), chroma, out=x_RCP[:, 0])
-    torch.addcmul(top, (hue - 2).abs_().clamp_(1, 2), chroma, value=-1, out=x_RCP[:, 1])
-    torch.addcmul(top, hue.sub_(4).abs_().clamp_(1, 2), chroma, value=-1, out=x_RCP[:, 2])
+    parts = ((bottom, 3, 1), (top, 2, -1), (top, 4, -1))
+    if torch.compiler.is_compiling():
+        red_green_blue = [
+            torch.addcmul(base, (hue - middle).abs().clamp(1, 2), chroma, value=sign)
+            for base, middle, sign in parts
+        ]
+        x_RCP.copy_(torch.stack(red_green_blue, dim=1))
+        return
+    trapezoid = sector  # no more needed
+    for channel, (base, middle, sign) in zip((red, green, blue), parts, strict=True):
+        torch.sub(hue, middle, out=trapezoid).abs_().clamp_(1, 2)
+        torch.addcmul(base, trapezoid, chroma, value=sign, out=channel)
 
 
 def blur(x_RCHW: Tensor, sigma_R: Tensor) -> Tensor:

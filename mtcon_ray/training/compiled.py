@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch._functorch import config as functorch
 
+from mtcon_ray.fusing import reason
 from mtcon_ray.models.network import Network
 
 log = logging.getLogger(__name__)
@@ -53,14 +54,7 @@ class Compiled(nn.Module):
             raise
         except Exception as error:  # a compiler's errors are of any kind
             self._call = None
-            error = getattr(error, "inner_exception", error)  # torch names its own part before
-            reason = next((line for line in str(error).splitlines() if line.strip()), "")
-            log.warning(
-                "train.compile %s: trains without, for compiling failed: %s: %s",
-                self._how,
-                type(error).__name__,
-                reason.strip(),
-            )
+            log.warning("train.compile %s: trains without, for %s", self._how, reason(error))
             return self.forward(x_NCHW)
         # A replay writes where the one before has written.
         return {h: z.clone() for h, z in z_by_head.items()} if self.replays else z_by_head

@@ -45,9 +45,9 @@ class TrainSpec(Spec):
     )
     compile: Compile = Field(
         "none",
-        description="kernels: the network by torch.compile, which takes up to a minute at each "
-        "start; graphs: on a GPU CUDA graphs besides. Where it fails, the reason is logged and the "
-        "network runs as with none",
+        description="kernels: the network and the views' colours by torch.compile, which takes up "
+        "to a minute at each start; graphs: on a GPU CUDA graphs besides. What fails to compile "
+        "runs as with none, and the reason is logged",
     )
     checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints")
 

@@ -16,6 +16,7 @@ from benchmarks import (
     large_loss,
     losses,
     probes,
+    profiles,
     scale,
     search,
     timing,
@@ -25,6 +26,7 @@ from benchmarks import (
 )
 from benchmarks.__main__ import STAGES
 from benchmarks.machine import describe_machine
+from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.losses import nt_xent
 from mtcon_ray.spec import load_spec, with_values
 from tests.test_imports import BLOCKED_IMPORTS, run_python
@@ -139,7 +141,16 @@ def test_stages_are_the_files() -> None:
 
 
 def test_benchmarks_of_the_core_start_without_the_rest() -> None:
-    core = ("views", "training", "compiled", "probes", "gpu_views", "gpu_training", "large_loss")
+    core = (
+        "views",
+        "training",
+        "profiles",
+        "compiled",
+        "probes",
+        "gpu_views",
+        "gpu_training",
+        "large_loss",
+    )
     run_python(BLOCKED_IMPORTS, "benchmarks.__main__", *(f"benchmarks.{name}" for name in core))
 
 
@@ -150,7 +161,25 @@ def test_training_is_timed() -> None:
 
 
 def test_probes_are_timed() -> None:
-    assert "as SupContrast: 60 epochs" in probes.measure(num_images=200, encoder="small")
+    table = probes.measure(num_images=200, encoder="small", rounds=1)
+    assert "as SupContrast: 60 epochs" in table
+
+
+def test_probes_are_not_timed_where_accuracies_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "peer_accuracy", lambda *_: 0.5 / 3)
+    with pytest.raises(AssertionError, match="'shape'"):
+        probes.measure(num_images=200, encoder="small", rounds=1)
+
+
+def test_profiles_are_of_the_views_and_losses_that_are_timed() -> None:
+    table = profiles.measure(repeats=3)
+    for part in ("colour jitter", "all", "aten::bmm", "without the profiler"):
+        assert f"| {part} |" in table
+    images = torch.randint(0, 256, (4, 80, 80, 3), dtype=torch.uint8)
+    spec = ViewsSpec(size=64)
+    drawn = draw_parameters(8, 80, spec, torch.Generator().manual_seed(1))
+    parts = profiles.in_parts(images, spec, 1, lambda _, do: do())
+    assert torch.equal(parts, make_views(images, drawn, spec))
 
 
 def test_ratios_are_of_the_same_round() -> None:
@@ -203,7 +232,7 @@ def test_searches_are_compared_over_recorded_trainings(monkeypatch: pytest.Monke
 def test_compiled_ways_are_timed() -> None:
     """Half a minute of compiling."""
     table = compiled.measure(num_items=8, num_images=64, rounds=1, encoder="small")
-    for way in ("8 images: mtcon, compiled", "mtcon-ray, compiled", "SupContrast, compiled"):
+    for way in ("8 images: mtcon, compiled", "mtcon-ray, compiled", "torchvision, decoded images"):
         assert f"{way} |" in table
 
 

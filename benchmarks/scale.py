@@ -1,8 +1,10 @@
 """A sweep of 1,000 trials: does a trial, or the driver's memory, cost more the more there are?
 
 A whole sweep with tracking in SQLite, only the training replaced: each trial reports five epochs
-of made-up curves, two run at a time. Afterwards the report is built anew, the commands that read a
-sweep are run as a user runs them, and a real MLflow server is asked for its table of runs.
+of made-up curves, and one runs at a time: such a trial is over before a second process has started,
+so that Tune would start and drop one after the other, beside what is measured. Afterwards the
+report is built anew, the commands that read a sweep are run as a user runs them, and a real MLflow
+server is asked for its table of runs.
 """
 
 import json
@@ -43,7 +45,7 @@ from mtcon_ray.tracking.server import open_client
 MARKS = (100, 300, 1000)
 WINDOW = 100  # trials before a mark over which its seconds per trial are counted
 EPOCHS = 5
-AT_ONCE = 2
+AT_ONCE = 1
 PAGE = 100  # runs that MLflow's table asks for at first
 
 
@@ -85,7 +87,8 @@ class Growth(Observer):
 
 def sweep_spec(num_trials: int) -> RunSpec:
     """TPE and ASHA over temperatures."""
-    return with_values(idle_trial.sweep_spec(num_trials), {"name": "scale", "train.epochs": EPOCHS})
+    changes = {"name": "scale", "train.epochs": EPOCHS, "search.max_concurrent": AT_ONCE}
+    return with_values(idle_trial.sweep_spec(num_trials), changes)
 
 
 def run_sweep(root: Path, num_trials: int) -> tuple[Growth, Counter[str]]:

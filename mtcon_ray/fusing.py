@@ -45,7 +45,8 @@ class fusible(Generic[P, R]):
         self._call: Callable[P, R] | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if not _asked.get() or torch.compiler.is_compiling():
+        is_plain = self._call is self._function or torch.compiler.is_compiling()
+        if is_plain or not _asked.get():
             return self._function(*args, **kwargs)
         if self._call is None:
             # Not before: the import of torch's compiler takes a second.
@@ -56,8 +57,6 @@ class fusible(Generic[P, R]):
             raise
         except Exception as error:  # a compiler's errors are of any kind
             # It fails before anything is computed: the tensors are as they were.
-            if self._call is self._function:
-                raise
             self._call = self._function
             log.warning("%s is not compiled: %s", self._function.__name__, reason(error))
             return self._function(*args, **kwargs)

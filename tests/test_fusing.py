@@ -113,9 +113,14 @@ def test_what_fails_to_compile_is_called_as_it_is_and_the_reason_said_once(
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
-def test_a_wrong_argument_is_refused_as_ever(compiler: Compiler, is_compiled: bool) -> None:
-    with fused(is_compiled), pytest.raises(RuntimeError, match="size of tensor"):
-        fusible(add_to_two)(torch.ones(3))
+def test_a_wrong_argument_is_refused_as_ever(
+    compiler: Compiler, caplog: pytest.LogCaptureFixture, is_compiled: bool
+) -> None:
+    added = fusible(add_to_two)
+    for _ in range(2):
+        with fused(is_compiled), pytest.raises(RuntimeError, match="size of tensor"):
+            added(torch.ones(3))
+    assert len(caplog.messages) == is_compiled
 
 
 def test_memory_that_is_out_is_no_fault_of_the_compiler(compiler: Compiler) -> None:

@@ -53,11 +53,27 @@ class Compiled(nn.Module):
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # a compiler's errors are of any kind
-            self._call = None
-            log.warning("train.compile %s: trains without, for %s", self._how, reason(error))
+            self.give_up(error)
             return self.forward(x_NCHW)
         # A replay writes where the one before has written.
         return {h: z.clone() for h, z in z_by_head.items()} if self.replays else z_by_head
+
+    def give_up(self, error: Exception) -> None:
+        """Call the network as it is from now on, and say why."""
+        self._call = None
+        self.replays = False
+        log.warning("train.compile %s: trains without, for %s", self._how, reason(error))
+
+
+def stop_replays(forward: nn.Module, error: Exception) -> bool:
+    """Have a network that replays CUDA graphs called as it is; False if none does.
+
+    A backward's graph is captured within the backward, where only the step can begin anew.
+    """
+    replaying = [m for m in forward.modules() if isinstance(m, Compiled) and m.replays]
+    for module in replaying:
+        module.give_up(error)
+    return bool(replaying)
 
 
 def keep_gradients(forward: nn.Module) -> None:

@@ -3,15 +3,24 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from mtcon_ray.data.batch import Batch
+from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.models.network import Network, build_network, projections
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.training.compiled import Compiled, keep_gradients
+from mtcon_ray.training.distributed import ALONE
+from mtcon_ray.training.optimizer import make_optimizer
+from mtcon_ray.training.spec import TrainSpec
+from mtcon_ray.training.step import Learner, compute_gradients
+from tests.problems import problem
 
 MAKE = """
 import torch
@@ -124,6 +133,62 @@ def test_gradients_outlive_the_next_replay() -> None:
         replaying(part)["a"].square()[:, 0].sum().backward()
     for one, other in zip(network.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad)
+
+
+class Uncapturable(Compiled):
+    """As where a CUDA graph can't be captured of the backward."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network, "kernels")
+        self.replays = True
+
+    def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
+        z_by_head: dict[str, Tensor] = self.network(x_NCHW)
+        if self.replays and torch.is_grad_enabled():
+            next(iter(z_by_head.values())).register_hook(self._fail)
+        return z_by_head
+
+    def _fail(self, _: Tensor) -> None:
+        raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+
+def small_learner() -> Learner:
+    """One head, batch norm."""
+    spec = ModelSpec.model_validate({"encoder": {"name": "small", "width": 4}, "head_dim": 8})
+    method = MTCon(MTCon.Spec(), problem("shape", head_dim=8))
+    network = build_network(spec, method.make_network, seed=0)
+    optimizer = make_optimizer(network, method, TrainSpec())
+    return Learner(network, network, method, optimizer, ALONE)
+
+
+@pytest.mark.parametrize("in_chunks", [False, True])
+def test_a_backward_that_cannot_be_captured_is_done_again_without(
+    caplog: pytest.LogCaptureFixture, in_chunks: bool
+) -> None:
+    x_NCHW, batch = torch.randn(8, 3, 16, 16), Batch({"shape": torch.tensor([0, 0, 1, 1])}, 4)
+    views = [partial(x_NCHW.__getitem__, slice(i, i + 4)) for i in (0, 4)] if in_chunks else x_NCHW
+    plain, other = small_learner(), small_learner()
+    done = compute_gradients(plain, views, batch)
+    replaying = replace(other, forward=Uncapturable(other.network))
+    again = compute_gradients(replaying, views, batch)
+    torch.testing.assert_close(again.objective, done.objective)
+    for one, two in zip(plain.network.parameters(), other.network.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, two.grad)
+    torch.testing.assert_close(
+        dict(other.network.named_buffers()), dict(plain.network.named_buffers())
+    )
+    assert caplog.messages == [
+        "train.compile kernels: trains without, for compiling failed: RuntimeError: operation "
+        "not permitted"
+    ]
+
+
+def test_an_error_of_a_network_that_replays_nothing_is_raised() -> None:
+    learner = small_learner()
+    next(learner.network.parameters()).register_hook(lambda _: 1 / 0)
+    batch = Batch({"shape": torch.tensor([0, 0])}, 2)
+    with pytest.raises(ZeroDivisionError):
+        compute_gradients(learner, torch.randn(4, 3, 16, 16), batch)
 
 
 @pytest.mark.soak

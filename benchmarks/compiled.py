@@ -18,16 +18,7 @@ from benchmarks.table import markdown
 from benchmarks.timing import interleaved, ratio
 from benchmarks.training import drawn as drawn_images
 from benchmarks.training import network_alone, run_of, spec_of, supcontrast
-from benchmarks.views import (
-    BATCH,
-    STORED,
-    Photographs,
-    drawn_photographs,
-    jpeg,
-    loading,
-    make_all,
-    recipe,
-)
+from benchmarks.views import BATCH, STORED, drawn_photographs, make_all, peers
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.fusing import fused
 from mtcon_ray.training.device import keep_freed_memory
@@ -70,10 +61,7 @@ def _views(num_images: int, rounds: int) -> str:
     ways: dict[str, Callable[[], object]] = {
         "mtcon-ray, compiled": compiled,
         "mtcon-ray": partial(make_all, images, spec, BATCH),
-        "torchvision, decoding JPEG": loading(
-            Photographs([jpeg(image) for image in decoded], recipe(spec)), BATCH
-        ),
-        "torchvision, decoded images": loading(Photographs(decoded, recipe(spec)), BATCH),
+        **peers(decoded, spec),
     }
     times = interleaved(ways, rounds)
     best = times["mtcon-ray, compiled"]

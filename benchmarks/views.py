@@ -81,16 +81,20 @@ def measure(num_images: int = 2048, rounds: int = 5) -> str:
     """The table, without blur and with it."""
     keep_freed_memory()  # as a training does
     decoded = drawn_photographs(num_images, STORED)
-    encoded = [jpeg(image) for image in decoded]
     rows = []
     for title, blur in (("", 0.0), (", half of them blurred", 0.5)):
         spec = ViewsSpec(size=64, blur=blur)
-        peers = {
-            "torchvision, decoding JPEG": loading(Photographs(encoded, recipe(spec)), BATCH),
-            "torchvision, decoded images": loading(Photographs(decoded, recipe(spec)), BATCH),
-        }
-        rows += rows_of(title, decoded, spec, peers, BATCH, CPU, rounds)
+        rows += rows_of(title, decoded, spec, peers(decoded, spec), BATCH, CPU, rounds)
     return markdown(header(64), rows)
+
+
+def peers(decoded: np.ndarray, spec: ViewsSpec) -> dict[str, Callable[[], None]]:
+    """torchvision's way, from files and from decoded images."""
+    encoded = [_jpeg(image) for image in decoded]
+    return {
+        "torchvision, decoding JPEG": loading(Photographs(encoded, recipe(spec)), BATCH),
+        "torchvision, decoded images": loading(Photographs(decoded, recipe(spec)), BATCH),
+    }
 
 
 def rows_of(
@@ -161,8 +165,7 @@ def loading(photographs: Photographs, batch: int) -> Callable[[], None]:
     return run
 
 
-def jpeg(image: np.ndarray) -> bytes:
-    """A file as cameras write it."""
+def _jpeg(image: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "JPEG", quality=90)
     return buffer.getvalue()

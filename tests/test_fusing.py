@@ -1,8 +1,5 @@
 """Functions that are compiled where a training asks for it: when, with what result, and if not."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.fusing import fused, fusible
 from mtcon_ray.run import Run
 from mtcon_ray.spec import parse_spec
+from tests.compiling import run_apart
 
 # The views of a training, as they are and fused, of batches whose turns differ in length.
 VIEWS = """
@@ -34,20 +32,6 @@ for seed in range(6):
 calls = [each._call is each._function for each in (_blend_, _shift_hue_)]
 print("as they are" if all(calls) else "compiled" if not any(calls) else calls)
 """
-
-
-def run(folder: Path, **variables: str) -> tuple[str, str]:
-    """What a fresh process prints and logs, without kernels of an earlier one."""
-    variables["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
-    done = subprocess.run(
-        [sys.executable, "-c", VIEWS],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip(), done.stderr
 
 
 class Compiler:
@@ -159,7 +143,7 @@ def test_what_a_training_compiles(
 
 
 def test_views_without_a_compiler(tmp_path: Path) -> None:
-    printed, logged = run(tmp_path, CXX="/nowhere/g++")
+    printed, logged = run_apart(VIEWS, tmp_path, CXX="/nowhere/g++")
     assert printed == "as they are"
     assert logged.count("_blend_ is not compiled: compiling failed") == 1
 
@@ -167,5 +151,5 @@ def test_views_without_a_compiler(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_fused_views_are_the_views(tmp_path: Path) -> None:
     """Half a minute of compiling."""
-    printed, logged = run(tmp_path)
+    printed, logged = run_apart(VIEWS, tmp_path)
     assert printed == "compiled", logged

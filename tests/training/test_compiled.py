@@ -1,8 +1,5 @@
 """A compiled forward is the network's own; without a compiler the network is called as it is."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,18 +12,20 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.models.network import Network, build_network, projections
 from mtcon_ray.models.spec import ModelSpec
+from mtcon_ray.training import step
 from mtcon_ray.training.compiled import Compiled, keep_gradients
-from mtcon_ray.training.distributed import ALONE
+from mtcon_ray.training.distributed import ALONE, Ranks
 from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step import Learner, compute_gradients
+from tests.compiling import run_apart
 from tests.problems import problem
 
 MAKE = """
 import torch
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.models.spec import ModelSpec
-from mtcon_ray.training.distributed import ALONE, parallelise
+from mtcon_ray.training.distributed import ALONE, Ranks, parallelise
 
 encoder = {"name": "vit", "patch": 8, "width": 8, "depth": 1, "heads": 1}
 spec = ModelSpec.model_validate({"encoder": encoder, "head_dim": 4})
@@ -64,24 +63,10 @@ compile_fx.compile_fx_forward, compile_fx.compile_fx_backward = forward, backwar
 """
 
 
-def run(folder: Path, *, before: str = "", **variables: str) -> tuple[str, str]:
-    """What a fresh process prints and logs, without kernels of an earlier one."""
-    variables["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
-    done = subprocess.run(
-        [sys.executable, "-c", before + MAKE],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip(), done.stderr
-
-
 def test_without_a_compiler_the_network_is_called_as_it_is_and_the_reason_said_once(
     tmp_path: Path,
 ) -> None:
-    printed, logged = run(tmp_path, CXX="/nowhere/g++")
+    printed, logged = run_apart(MAKE, tmp_path, CXX="/nowhere/g++")
     assert printed == "as it is"
     assert logged.count("train.compile kernels: trains without, for compiling failed") == 1
 
@@ -89,7 +74,7 @@ def test_without_a_compiler_the_network_is_called_as_it_is_and_the_reason_said_o
 def test_a_backward_that_cannot_be_compiled_is_found_before_the_forward_has_run(
     tmp_path: Path,
 ) -> None:
-    printed, logged = run(tmp_path, before=NO_BACKWARD)
+    printed, logged = run_apart(NO_BACKWARD + MAKE, tmp_path)
     assert printed == "as it is"
     assert logged.count("compiling failed: RuntimeError: no kernel for the backward") == 1
 
@@ -183,6 +168,24 @@ def test_a_backward_that_cannot_be_captured_is_done_again_without(
     ]
 
 
+@pytest.mark.parametrize(
+    ("error", "world"), [(torch.OutOfMemoryError("too much"), 1), (RuntimeError("no capture"), 2)]
+)
+def test_a_step_is_not_done_again_without_memory_or_beside_others(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, world: int
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(step, "_gradients", fail)
+    learner = small_learner()
+    forward = Uncapturable(learner.network)
+    learner = replace(learner, forward=forward, ranks=Ranks(0, world))
+    with pytest.raises(type(error)):
+        compute_gradients(learner, torch.randn(4, 3, 16, 16), Batch({}, 2))
+    assert forward.replays
+
+
 def test_an_error_of_a_network_that_replays_nothing_is_raised() -> None:
     learner = small_learner()
     next(learner.network.parameters()).register_hook(lambda _: 1 / 0)
@@ -194,5 +197,5 @@ def test_an_error_of_a_network_that_replays_nothing_is_raised() -> None:
 @pytest.mark.soak
 def test_compiled_gradients_are_those_of_the_network(tmp_path: Path) -> None:
     """A minute of compiling."""
-    printed, _ = run(tmp_path)
+    printed, _ = run_apart(MAKE, tmp_path)
     assert printed == "compiled"

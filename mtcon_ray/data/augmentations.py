@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,10 +32,11 @@ class Turns(NamedTuple):
 
 def jitter_turns(order_R4: Tensor, factor_R4: Tensor) -> Turns:
     """Rows whose hue comes last are the first, those without any jitter the last."""
-    turn_R = (order_R4 == HUE).int().argmax(dim=1)
-    key_R = torch.where((factor_R4 == factor_R4.new_tensor(NO_JITTER)).all(dim=1), -1, turn_R)
-    first, second, third, fourth = (key_R == torch.arange(4)[:, None]).sum(dim=1).tolist()
-    return Turns(key_R.argsort(descending=True, stable=True), (first, second, third, fourth))
+    turn_R = (order_R4.numpy() == HUE).argmax(axis=1)
+    key_R = np.where((factor_R4.numpy() == np.array(NO_JITTER, np.float32)).all(axis=1), -1, turn_R)
+    _, first, second, third, fourth = np.bincount(key_R + 1, minlength=5).tolist()
+    order_R = torch.from_numpy((-key_R).argsort(kind="stable"))
+    return Turns(order_R, (first, second, third, fourth))
 
 
 def jitter_(x_RCHW: Tensor, order_R4: Tensor, factor_R4: Tensor, turns: Turns) -> None:

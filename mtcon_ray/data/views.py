@@ -28,6 +28,8 @@ from mtcon_ray.data.resizing import crop, resize
 from mtcon_ray.registry import Spec
 
 CROP_TRIES = 10
+# Of a view: crop; jitter's strengths and order; whether jittered, flipped, gray, blurred; sigma.
+DRAWS = 4 * CROP_TRIES + 4 + 4 + 4 + 1
 
 
 class ViewsSpec(Spec):
@@ -100,44 +102,58 @@ def draw_parameters(
     The number of draws does not depend on the spec, so one changed field moves no other draw.
     """
 
-    def uniform(*shape: int) -> Tensor:
-        return torch.rand(*shape, generator=generator, dtype=torch.float64)
+    # In NumPy, whose operations on so few numbers start in half the time.
+    draws = torch.rand(num_rows * DRAWS, generator=generator, dtype=torch.float64).numpy()
+    num_taken = 0
 
-    box_R4 = _draw_boxes(uniform(4, num_rows, CROP_TRIES), source_size, spec)
-    none_4 = torch.tensor(NO_JITTER, dtype=torch.float64)
-    reach_4 = none_4.new_tensor([spec.brightness, spec.contrast, spec.saturation, spec.hue])
-    jitter_R1 = uniform(num_rows, 1) < spec.jitter
+    def uniform(*shape: int) -> np.ndarray:
+        nonlocal num_taken
+        start, num_taken = num_taken, num_taken + math.prod(shape)
+        return draws[start:num_taken].reshape(shape)
+
+    box_R4 = _boxes(uniform(4, num_rows, CROP_TRIES), source_size, spec)
+    reach_4 = np.array([spec.brightness, spec.contrast, spec.saturation, spec.hue])
+    is_jittered_R1 = uniform(num_rows, 1) < spec.jitter
     deviation_R4 = reach_4 * (2 * uniform(num_rows, 4) - 1)
     low, high = spec.blur_sigma
     sigma_R = low + (high - low) * uniform(num_rows)
-    return ViewParameters(
-        box_R4=box_R4,
-        flip_R=uniform(num_rows) < spec.flip,
-        order_R4=uniform(num_rows, 4).argsort(dim=1),
-        factor_R4=(none_4 + jitter_R1 * deviation_R4).float(),
-        grayscale_R=uniform(num_rows) < spec.grayscale,
-        blur_R=torch.where(uniform(num_rows) < spec.blur, sigma_R, 0.0).float(),
-    )
+    drawn = {
+        "box_R4": box_R4,
+        "flip_R": uniform(num_rows) < spec.flip,
+        "order_R4": uniform(num_rows, 4).argsort(axis=1),
+        "factor_R4": (NO_JITTER + is_jittered_R1 * deviation_R4).astype(np.float32),
+        "grayscale_R": uniform(num_rows) < spec.grayscale,
+        "blur_R": np.where(uniform(num_rows) < spec.blur, sigma_R, 0).astype(np.float32),
+    }
+    assert num_taken == len(draws), (num_taken, len(draws))
+    return ViewParameters(**{name: torch.from_numpy(each) for name, each in drawn.items()})
 
 
-def _draw_boxes(draws_4RK: Tensor, source_size: int, spec: ViewsSpec) -> Tensor:
+def _boxes(draws_4RK: np.ndarray, source_size: int, spec: ViewsSpec) -> np.ndarray:
     """RandomResizedCrop's boxes [R, 4]: the first of K tries that fits, else the central crop."""
-    # In NumPy, whose operations on so few numbers start in half the time.
-    area_share_RK, ratio_share_RK, *corner_shares = draws_4RK.numpy()
+    box_R4, fits_R = _tried(draws_4RK[:, :, 0], source_size, spec)
+    for k in range(1, CROP_TRIES):
+        again_N = np.flatnonzero(~fits_R)
+        if len(again_N) == 0:
+            return box_R4
+        box_R4[again_N], fits_R[again_N] = _tried(draws_4RK[:, again_N, k], source_size, spec)
+    box_R4[~fits_R] = _central_box(source_size, spec.crop_ratio)
+    return box_R4
+
+
+def _tried(
+    draws_4R: np.ndarray, source_size: int, spec: ViewsSpec
+) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes [R, 4] of one try, and whether they fit."""
+    area_share_R, ratio_share_R, *corner_shares = draws_4R
     low, high = spec.crop_scale
-    area_RK = source_size**2 * (low + (high - low) * area_share_RK)
+    area_R = source_size**2 * (low + (high - low) * area_share_R)
     low, high = math.log(spec.crop_ratio[0]), math.log(spec.crop_ratio[1])
-    ratio_RK = np.exp(low + (high - low) * ratio_share_RK)
-    height_RK, width_RK = np.rint(np.sqrt(area_RK / ratio_RK)), np.rint(np.sqrt(area_RK * ratio_RK))
-    fits_RK = np.maximum(height_RK, width_RK) <= source_size
-    fits_RK &= np.minimum(height_RK, width_RK) > 0
-    first = np.arange(len(fits_RK)), fits_RK.argmax(axis=1)
-    sides_2R = np.stack([height_RK[first], width_RK[first]])
-    share_2R = np.stack([share_RK[first] for share_RK in corner_shares])
-    corner_2R = np.floor(share_2R * (source_size + 1 - sides_2R))
-    box_4R = np.concatenate([corner_2R, sides_2R])
-    box_4R[:, ~fits_RK.any(axis=1)] = np.array(_central_box(source_size, spec.crop_ratio))[:, None]
-    return torch.from_numpy(box_4R.T.astype(np.int64))
+    ratio_R = np.exp(low + (high - low) * ratio_share_R)
+    sides_2R = np.rint(np.sqrt([area_R / ratio_R, area_R * ratio_R]))
+    corner_2R = np.floor(corner_shares * (source_size + 1 - sides_2R))
+    fits_R = (sides_2R.max(axis=0) <= source_size) & (sides_2R.min(axis=0) > 0)
+    return np.concatenate([corner_2R, sides_2R]).T.astype(np.int64), fits_R
 
 
 def _central_box(source_size: int, crop_ratio: tuple[float, float]) -> tuple[int, int, int, int]:

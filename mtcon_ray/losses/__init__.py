@@ -19,9 +19,9 @@ from torch import Tensor
 
 from mtcon_ray.losses.adaptive import TemperatureNet
 from mtcon_ray.losses.amcl import amcl
-from mtcon_ray.losses.checks import check_missing, check_rows
+from mtcon_ray.losses.checks import check_finite, check_floating, check_missing
 from mtcon_ray.losses.contrastive import check_reduction, contrast_by_head, contrastive
-from mtcon_ray.losses.relations import EqualLabel, OwnView
+from mtcon_ray.losses.relations import EqualLabel, OwnView, are_plain, extremes
 from mtcon_ray.losses.similarity import LabelSets, is_known
 
 __all__ = ["TemperatureNet", "amcl", "mtcon", "multisupcon", "nt_xent", "supcon"]
@@ -36,9 +36,14 @@ def nt_xent(
     >>> round(nt_xent(z, temperature=0.5).item(), 4)  # log(e^2 + 2) - 2
     0.2395
     """
-    check_rows(z)
+    check_floating(z)
     return contrastive(
-        z, OwnView(), temperature=temperature, reduction=reduction, average_over=average_over
+        z,
+        OwnView(),
+        temperature=temperature,
+        reduction=reduction,
+        average_over=average_over,
+        check=check_finite,
     )
 
 
@@ -60,15 +65,16 @@ def supcon(
     >>> round(supcon(z, torch.tensor([0, 0]), temperature=0.5).item(), 4)
     1.5729
     """
-    check_rows(z)
-    _check_labels([labels], [len(z)])
+    check_floating(z)
+    plain = _check_labels([labels], [len(z)])
     check_missing(missing)
     return contrastive(
         z,
-        EqualLabel(labels, missing=missing),
+        EqualLabel(labels, missing=missing, are_plain=plain),
         temperature=temperature,
         reduction=reduction,
         average_over=average_over,
+        check=check_finite,
     )
 
 
@@ -95,10 +101,15 @@ def mtcon(
     _check_tasks(z_by_task, labels_by_task, temperature, log_variance)
     check_missing(missing)
     check_reduction(reduction, average_over)
-    _check_labels(
+    for z in z_by_task.values():
+        check_floating(z)
+    plain = _check_labels(
         [labels_by_task[task] for task in z_by_task], [len(z) for z in z_by_task.values()]
     )
-    relations = {t: EqualLabel(y, missing=missing) for t, y in labels_by_task.items()}
+    relations = {
+        task: EqualLabel(labels, missing=missing, are_plain=plain)
+        for task, labels in labels_by_task.items()
+    }
     temperatures: Mapping[str, float]
     if isinstance(temperature, Mapping):
         temperatures = temperature
@@ -107,7 +118,7 @@ def mtcon(
     by_task: dict[str, Tensor] = {}
     total: list[Tensor] = []
     groups = contrast_by_head(
-        z_by_task, relations, temperatures, reduction, average_over, check=check_rows
+        z_by_task, relations, temperatures, reduction, average_over, check=check_finite
     )
     for tasks, found in groups:
         loss_T = found.loss
@@ -149,7 +160,7 @@ def multisupcon(
     >>> round(multisupcon(z, sets, temperature=0.5, threshold=1.0).item(), 4)
     0.2395
     """
-    check_rows(z)
+    check_floating(z)
     check_missing(missing)
     if label_sets.ndim != 2 or label_sets.shape[0] != z.shape[0]:
         shape = list(label_sets.shape)
@@ -166,24 +177,28 @@ def multisupcon(
         temperature=temperature,
         reduction=reduction,
         average_over=average_over,
+        check=check_finite,
     )
 
 
-def _check_labels(columns: Sequence[Tensor], num_items: Sequence[int]) -> None:
+def _check_labels(columns: Sequence[Tensor], num_items: Sequence[int]) -> bool:
+    """Whether the labels are plain, as far as anybody looks."""
     for labels, B in zip(columns, num_items, strict=True):
         if labels.shape != (B,):
             raise ValueError(f"labels must have shape {[B]}, got {list(labels.shape)}")
         if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
             raise ValueError(f"labels must be of an integer dtype, got {labels.dtype}")
-    if torch.compiler.is_compiling():
-        return
     together = torch.cat(list(columns)) if len(columns) > 1 else columns[0]
-    if len(together) and together.min().item() < -1:
+    if torch.compiler.is_compiling() or len(together) == 0:
+        return False
+    least, greatest = extremes(together)
+    if least < -1:
         labels = next(each for each in columns if int(each.min()) < -1)
         raise ValueError(
             f"labels must be at least -1 (-1 is unknown), got {int(labels.min())} at item "
             f"{int(labels.argmin())}"
         )
+    return are_plain(least, greatest)
 
 
 def _check_tasks(z_by_task: Mapping[str, Tensor], *others: object) -> None:

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcon_ray.data.batch import MISSING
+from mtcon_ray.losses.precision import full_precision
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -20,7 +21,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     1.3863
     """
     _check(logits, labels)
-    with torch.autocast(logits.device.type, enabled=False):
+    with full_precision(logits.device):
         logits = logits if logits.dtype == torch.float64 else logits.float()
         labels = labels.repeat_interleave(logits[0, ..., 0].numel())
         total = F.cross_entropy(

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from mtcon_ray.losses.checks import Check, unchecked
 from mtcon_ray.losses.dense import DenseSum
 from mtcon_ray.losses.log_sum import log_sums, rows_gradient
+from mtcon_ray.losses.precision import full_precision
 from mtcon_ray.losses.relations import Degrees, Relation, are_few, stacked
 
 
@@ -36,7 +38,7 @@ class Contrast(NamedTuple):
     """The loss in each of H spaces, and what is known of it without the embeddings."""
 
     loss: Tensor  # nats: [H], or every anchor's [H, B, V], 0 where it has no partner
-    degrees: Degrees
+    degrees: Callable[[], Degrees]
     num_views: int
     rate: float | Tensor  # 1 / temperature, one for all or [H]
     num_groups: Callable[[], Tensor]  # [H]
@@ -44,8 +46,9 @@ class Contrast(NamedTuple):
     @torch.no_grad()
     def range(self) -> Range:
         """What the mean over anchors with a partner attains in this batch: each [H]."""
-        weight_HB, count_HB = self.degrees
-        share_HB = weight_HB * self.degrees.share_HB()
+        degrees = self.degrees()
+        weight_HB, count_HB = degrees
+        share_HB = weight_HB * degrees.share_HB()
         others_HB = (count_HB.shape[1] * self.num_views - 1) - count_HB
         K_H = self.num_groups().clamp(min=2)
         far_H1 = torch.exp(-K_H / (K_H - 1) * self.rate)[:, None]
@@ -61,17 +64,19 @@ def contrast(
     temperature: float | Tensor,
     reduction: str = "mean",
     average_over: str = "valid",
+    check: Check = unchecked,
 ) -> Contrast:
     """The loss in each of H spaces; half precision is computed in float32.
 
     Reduction and average are those of `contrastive`. The temperature may be a tensor, a scalar or
-    [H], and then has a gradient.
+    [H], and then has a gradient. `check` looks for rows that are not finite, unless it is seen
+    otherwise that there are none.
 
     Raises ValueError for a temperature that is not positive, another shape than [H, B, V, D],
     and a single row, which has nobody to be compared with.
     """
     _check(z_HBVD, temperature)
-    with torch.autocast(z_HBVD.device.type, enabled=False):
+    with full_precision(z_HBVD.device):
         z_HBVD = z_HBVD if z_HBVD.dtype == torch.float64 else z_HBVD.float()
         H, B, V, _ = z_HBVD.shape
         rate: float | Tensor
@@ -79,31 +84,34 @@ def contrast(
             rate = (1 / temperature.to(z_HBVD.dtype)).expand(H)
         else:
             rate = 1 / temperature
-        degrees = relation.degrees(z_HBVD)
+        detached_HBVD = z_HBVD.detach()
+        degrees = partial(relation.degrees, detached_HBVD)
         if reduction != "none" and are_few(H, B * V):
-            share_HB = degrees.share_HB() * _scale(degrees, V, reduction, average_over)
-            weight_HBB = relation.weights(z_HBVD)
-            loss = DenseSum.apply(z_HBVD, rate, weight_HBB, degrees.weight_HB, share_HB)
+            pull_HNN, push_HN, num_valid_H = relation.pairs(z_HBVD)
+            scale = _scale(num_valid_H, B * V, reduction, average_over)
+            loss = DenseSum.apply(z_HBVD, rate, pull_HNN, push_HN, scale, check)
         else:
+            check(z_HBVD)
             rate_H = rate if isinstance(rate, Tensor) else z_HBVD.new_full((H,), rate)
-            loss = _AnchorLoss.apply(z_HBVD, rate_H, relation, degrees)
+            found = degrees()
+            loss = _AnchorLoss.apply(z_HBVD, rate_H, relation, found)
             if reduction != "none":
-                scale_H1 = _scale(degrees, V, reduction, average_over)
-                loss = (loss.sum(dim=2) * scale_H1).sum(dim=1)
+                scale = _scale(found.num_valid_H(V), B * V, reduction, average_over)
+                loss = loss.sum(dim=(1, 2)) * scale
         known_rate = rate.detach() if isinstance(rate, Tensor) else rate
-        num_groups = partial(relation.num_groups, z_HBVD.detach())
+        num_groups = partial(relation.num_groups, detached_HBVD)
         return Contrast(loss, degrees, V, known_rate, num_groups)
 
 
-def _scale(degrees: Degrees, num_views: int, reduction: str, average_over: str) -> float | Tensor:
-    """What an anchor's loss counts in the reduced one, a number or [H, 1]."""
+def _scale(
+    num_valid_H: Tensor | None, num_rows: int, reduction: str, average_over: str
+) -> float | Tensor:
+    """What an anchor's loss counts in the reduced one, a number or [H]."""
     if reduction == "sum":
         return 1.0
-    if average_over == "all":
-        return 1 / (degrees.count_HB.shape[1] * num_views)
-    count_HB = degrees.count_HB
-    num_valid_H1 = (count_HB > 0).sum(dim=1, keepdim=True, dtype=count_HB.dtype)
-    return num_valid_H1.clamp_(min=1).mul_(num_views).reciprocal_()
+    if average_over == "all" or num_valid_H is None:
+        return 1 / num_rows
+    return num_valid_H.clamp(min=1).reciprocal()
 
 
 def contrast_by_head(
@@ -112,23 +120,22 @@ def contrast_by_head(
     temperature_by_head: Mapping[str, float | Tensor],
     reduction: str = "mean",
     average_over: str = "valid",
-    check: Callable[[Tensor], None] = lambda z_HBVD: None,
+    check: Check = unchecked,
 ) -> Iterator[tuple[tuple[str, ...], Contrast]]:
     """The heads, z_BVD each, in groups that one computation serves: those of a kind and width.
 
-    Raises ValueError as `contrast` does; `check` may look at a group's rows before.
+    Raises ValueError as `contrast` does, which takes the other arguments.
     """
     for heads, relation in stacked(relation_by_head, z_by_head):
         z_HBVD = torch.stack([z_by_head[head] for head in heads])
-        check(z_HBVD)
         temperature = _together([temperature_by_head[head] for head in heads], z_HBVD)
-        yield heads, contrast(z_HBVD, relation, temperature, reduction, average_over)
+        yield heads, contrast(z_HBVD, relation, temperature, reduction, average_over, check)
 
 
 def _together(temperatures: list[float | Tensor], z_HBVD: Tensor) -> float | Tensor:
     """One temperature for all, or a tensor of each space's own."""
     for t in temperatures:
-        _check(z_HBVD, t)
+        _check_temperature(t)
     if not any(isinstance(t, Tensor) for t in temperatures) and len(set(temperatures)) == 1:
         return temperatures[0]
     dtype = torch.promote_types(z_HBVD.dtype, torch.float32)
@@ -185,6 +192,7 @@ def contrastive(
     temperature: float | Tensor,
     reduction: str = "mean",
     average_over: str = "valid",
+    check: Check = unchecked,
 ) -> Tensor:
     """Loss in nats per anchor: a scalar, or [B, V] with reduction="none".
 
@@ -195,7 +203,7 @@ def contrastive(
     Raises ValueError as `contrast` does, and for unknown words.
     """
     check_reduction(reduction, average_over)
-    return contrast(z_BVD[None], relation, temperature, reduction, average_over).loss[0]
+    return contrast(z_BVD[None], relation, temperature, reduction, average_over, check).loss[0]
 
 
 def check_reduction(reduction: str, average_over: str) -> None:
@@ -207,11 +215,14 @@ def check_reduction(reduction: str, average_over: str) -> None:
 
 
 def _check(z_HBVD: Tensor, temperature: float | Tensor) -> None:
-    shape = list(z_HBVD.shape[1:])
     if z_HBVD.ndim != 4:
-        raise ValueError(f"z must have shape [B, V, D], got {shape}")
-    if shape[0] * shape[1] < 2:
-        raise ValueError(f"z must hold at least two rows, got shape {shape}")
+        raise ValueError(f"z must have shape [B, V, D], got {list(z_HBVD.shape[1:])}")
+    if z_HBVD.shape[1] * z_HBVD.shape[2] < 2:
+        raise ValueError(f"z must hold at least two rows, got shape {list(z_HBVD.shape[1:])}")
+    _check_temperature(temperature)
+
+
+def _check_temperature(temperature: float | Tensor) -> None:
     # Of a tensor only the caller knows: looking would wait for the device.
     if not isinstance(temperature, Tensor) and not 0 < temperature < float("inf"):
         raise ValueError(f"temperature must be positive, got {temperature}")

@@ -1,6 +1,7 @@
 """Losses are computed in float32 at least, whatever the caller's autocast."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -8,6 +9,14 @@ import torch
 from torch import Tensor
 
 AnyLoss = TypeVar("AnyLoss", bound=Callable[..., Any])
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[None]:
+    """Autocast is off inside."""
+    # To turn off what is not on takes as long as an operation on a small batch.
+    if not torch.is_autocast_enabled(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
 
 
 def in_full_precision(loss: AnyLoss) -> AnyLoss:
@@ -18,7 +27,7 @@ def in_full_precision(loss: AnyLoss) -> AnyLoss:
 
     @wraps(loss)
     def wrapped(z: Tensor, *args: Any, **options: Any) -> Any:
-        with torch.autocast(z.device.type, enabled=False):
+        with full_precision(z.device):
             named = {name: _full(x) for name, x in options.items()}
             return loss(_full(z), *map(_full, args), **named)
 

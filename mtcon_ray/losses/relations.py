@@ -17,6 +17,8 @@ from mtcon_ray.data.batch import MISSING
 
 # All pairs of rows are in memory at once up to so many of them, in all spaces.
 MOST_PAIRS = 2**20
+# Up to it float32 holds every whole number; to compare floats takes a fraction of int64's time.
+MOST_PLAIN = 2**24
 
 
 def are_few(num_spaces: int, num_rows: int) -> bool:
@@ -34,6 +36,21 @@ class Degrees(NamedTuple):
         """1 / count, and 0 where there is none."""
         return self.count_HB.clamp(min=1).reciprocal_().mul_(self.count_HB > 0)
 
+    def num_valid_H(self, num_views: int) -> Tensor:
+        """Anchors with a partner, [H], in the dtype of the count."""
+        return (self.count_HB > 0).sum(dim=1, dtype=self.count_HB.dtype) * num_views
+
+
+class Pairs(NamedTuple):
+    """What each of few rows pulls and pushes; N = B * V, item by item."""
+
+    pull_HNN: Tensor
+    """Mean over both sides of weight / number of partners, 0 on the diagonal; of their own."""
+    push_HN: Tensor | None
+    """Sum of an anchor's weights / number of its partners, 0 without one; None: 1 for all."""
+    num_valid_H: Tensor | None
+    """Anchors with a partner; None: all."""
+
 
 class Relation(Protocol):
     """A pair relation over the B items of a batch, each with V views."""
@@ -49,12 +66,8 @@ class Relation(Protocol):
         """
         ...
 
-    def weights(self, z_HBVD: Tensor) -> Tensor:
-        """[H, B, B] or [1, B, B], what a view of one item weighs for a view of another.
-
-        An item weighs 1 for itself, though a row is not its own partner; what else stands for an
-        item without partners is not defined. Only for few pairs.
-        """
+    def pairs(self, z_HBVD: Tensor) -> Pairs:
+        """All of them. Only for few."""
         ...
 
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
@@ -73,9 +86,10 @@ class OwnView:
     def sums(self, x_HBVD: Tensor) -> Tensor:
         return x_HBVD.sum(dim=2, keepdim=True) - x_HBVD
 
-    def weights(self, z_HBVD: Tensor) -> Tensor:
+    def pairs(self, z_HBVD: Tensor) -> Pairs:
         B = z_HBVD.shape[1]
-        return torch.eye(B, dtype=z_HBVD.dtype, device=z_HBVD.device)[None]
+        weight_1BB = torch.eye(B, dtype=z_HBVD.dtype, device=z_HBVD.device)[None]
+        return pairs_of_items(weight_1BB, self.degrees(z_HBVD), z_HBVD)
 
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
         return z_HBVD.new_full((len(z_HBVD),), z_HBVD.shape[1])
@@ -102,18 +116,32 @@ class once(Generic[T, R]):
         return value
 
 
+def extremes(labels: Tensor) -> tuple[int, int]:
+    """The least and the greatest label; waits for the device."""
+    least, greatest = labels.aminmax()
+    return int(least.item()), int(greatest.item())
+
+
+def are_plain(least: int, greatest: int) -> bool:
+    """Whether labels between these are all known, and whole numbers that any float type holds."""
+    return least > MISSING and greatest <= MOST_PLAIN
+
+
 class EqualLabel:
     """Partners are all other rows with the anchor's label: SupCon, MSCon (METHODS 2, 4).
 
     labels_HB is int64, MISSING where unknown; [B] serves one space. A row without label is
     nobody's partner; with missing="skip" it has none either, with "self_only" it keeps its own
-    other views.
+    other views. `are_plain` says whether they are, None that nobody has looked.
     """
 
-    def __init__(self, labels_HB: Tensor, *, missing: str = "skip") -> None:
+    def __init__(
+        self, labels_HB: Tensor, *, missing: str = "skip", are_plain: bool | None = None
+    ) -> None:
         assert missing in ("skip", "self_only"), missing
-        self.labels_HB = torch.atleast_2d(labels_HB)
+        self.labels_HB = labels_HB if labels_HB.ndim == 2 else labels_HB.unsqueeze(0)
         self.missing = missing
+        self.are_plain = are_plain
 
     @once
     def _is_known_HB(self) -> Tensor:
@@ -134,22 +162,11 @@ class EqualLabel:
         group_HB: Tensor = _ranks(self._class_HB) + B * space_H1
         return group_HB
 
-    @once
-    def _is_equal_HBB(self) -> Tensor:
-        # Items without label that have no partners may as well be equal.
-        class_HB = self.labels_HB if self.missing == "skip" else self._class_HB
-        is_equal_HBB: Tensor = class_HB[:, :, None] == class_HB[:, None, :]
-        return is_equal_HBB
-
     def degrees(self, z_HBVD: Tensor) -> Degrees:
-        H, B, V, _ = z_HBVD.shape
-        if are_few(H, B * V):
-            size_HB = self._is_equal_HBB.sum(dim=2, dtype=z_HBVD.dtype)
-        else:
-            size_HB = self._sizes(z_HBVD)[self._group_HB]
-        count_HB = size_HB.mul_(V).sub_(1).mul_(self._is_known_HB)
-        if self.missing == "self_only":
-            count_HB.masked_fill_(~self._is_known_HB, V - 1)
+        V = z_HBVD.shape[2]
+        count_HB = self._sizes(z_HBVD)[self._group_HB].mul_(V).sub_(1)
+        alone = V - 1 if self.missing == "self_only" else 0
+        count_HB = torch.where(self._is_known_HB, count_HB, alone)
         return Degrees(count_HB, count_HB)
 
     def sums(self, x_HBVD: Tensor) -> Tensor:
@@ -159,8 +176,30 @@ class EqualLabel:
         class_sum_FD = torch.zeros_like(item_sum_FD).index_add_(0, group_F, item_sum_FD)
         return class_sum_FD[group_F].view(H, B, 1, D) - x_HBVD
 
-    def weights(self, z_HBVD: Tensor) -> Tensor:
-        return self._is_equal_HBB.to(z_HBVD.dtype)
+    def pairs(self, z_HBVD: Tensor) -> Pairs:
+        H, B, V, _ = z_HBVD.shape
+        N = B * V
+        are_plain = self._look() if self.are_plain is None else self.are_plain
+        class_HB = self.labels_HB.to(z_HBVD.dtype) if are_plain else self._class_HB
+        class_HN = torch.stack([class_HB] * V, dim=2).view(H, N)
+        is_partner_HNN = z_HBVD.new_empty(H, N, N)
+        torch.eq(class_HN.unsqueeze(2), class_HN.unsqueeze(1), out=is_partner_HNN)
+        is_partner_HNN.diagonal(dim1=1, dim2=2).zero_()
+        count_HN = is_partner_HNN.sum(dim=2)
+        if are_plain and V > 1:
+            # Partners have equally many.
+            return Pairs(is_partner_HNN.div_(count_HN.unsqueeze(2)), None, None)
+        if self.missing == "skip":
+            count_HN = count_HN * self._is_known_HB.repeat_interleave(V, dim=1)
+        has_partner_HN = (count_HN > 0).to(z_HBVD.dtype)
+        share_HN = has_partner_HN / count_HN.clamp(min=1)
+        pull_HNN = is_partner_HNN.mul_(share_HN.unsqueeze(2))
+        return Pairs(pull_HNN, has_partner_HN, has_partner_HN.sum(dim=1))
+
+    def _look(self) -> bool:
+        # Elsewhere looking would wait for the device.
+        is_free = self.labels_HB.device.type == "cpu" and not torch.compiler.is_compiling()
+        return is_free and are_plain(*extremes(self.labels_HB))
 
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
         size_F = self._sizes(z_HBVD)
@@ -170,6 +209,23 @@ class EqualLabel:
         """Known items in each of the H * B places."""
         known_F = self._is_known_HB.to(z_HBVD.dtype).flatten()
         return torch.zeros_like(known_F).index_add_(0, self._group_HB.flatten(), known_F)
+
+
+def pairs_of_items(weight_HBB: Tensor, degrees: Degrees, z_HBVD: Tensor) -> Pairs:
+    """From what a view of one item weighs for a view of another, 1 for one of the same item.
+
+    What stands there for an item without partners, beside itself, must be 0.
+    """
+    H, B, V, _ = z_HBVD.shape
+    N = B * V
+    share_HB = degrees.share_HB()
+    pull_HBB = (share_HB[:, :, None] + share_HB[:, None, :]).mul_(weight_HBB).div_(2)
+    pull_HNN = z_HBVD.new_empty(H, N, N)
+    pull_HNN.view(H, B, V, B, V).copy_(pull_HBB[:, :, None, :, None])
+    pull_HNN.diagonal(dim1=1, dim2=2).zero_()
+    push_HB = share_HB * degrees.weight_HB
+    push_HN = push_HB[:, :, None].expand(H, B, V).reshape(H, N)
+    return Pairs(pull_HNN, push_HN, degrees.num_valid_H(V))
 
 
 def stacked(
@@ -195,8 +251,11 @@ def _stack(relations: list[Relation]) -> Relation:
     first = relations[0]
     if not isinstance(first, EqualLabel):
         return first
-    labels = [relation.labels_HB for relation in relations if isinstance(relation, EqualLabel)]
-    return EqualLabel(torch.cat(labels), missing=first.missing)
+    equal = [relation for relation in relations if isinstance(relation, EqualLabel)]
+    labels_HB = torch.cat([relation.labels_HB for relation in equal])
+    looked = [relation.are_plain for relation in equal]
+    are_plain = None if None in looked else all(looked)
+    return EqualLabel(labels_HB, missing=first.missing, are_plain=are_plain)
 
 
 def _ranks(values_HB: Tensor) -> Tensor:

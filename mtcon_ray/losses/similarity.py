@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
-from mtcon_ray.losses.relations import Degrees
+from mtcon_ray.losses.relations import Degrees, Pairs, pairs_of_items
 
 # METHODS 10.1: a pair exactly at the threshold belongs to it, whatever rounding does.
 TOLERANCE = 1e-6
@@ -101,8 +101,9 @@ class ByDegree(ABC):
     def sums(self, x_HBVD: Tensor) -> Tensor:
         return self._groups(x_HBVD).sums(x_HBVD)
 
-    def weights(self, z_HBVD: Tensor) -> Tensor:
-        return self._groups(z_HBVD).weights()
+    def pairs(self, z_HBVD: Tensor) -> Pairs:
+        weight_1BB = self._groups(z_HBVD).weights()
+        return pairs_of_items(weight_1BB, self.degrees(z_HBVD), z_HBVD)
 
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
         num_groups = self._groups(z_HBVD).num_distinct(z_HBVD)

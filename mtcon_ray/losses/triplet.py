@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtcon_ray.losses.precision import full_precision
+
 ANCHOR, FAR, CLOSE = range(3)
 # Keeps the direction of a vector of length 0 finite, as the authors of SCE-Net do.
 SHORTEST = 1e-10
@@ -22,7 +24,7 @@ def masked_distances(z: Tensor, mask: Tensor) -> Tensor:
     _check_triplets(z)
     if mask.shape != z[:, 0].shape:
         raise ValueError(f"mask must have shape {list(z[:, 0].shape)}, got {list(mask.shape)}")
-    with torch.autocast(z.device.type, enabled=False):
+    with full_precision(z.device):
         masked = _exact(z) * _exact(mask)[:, None]
         distances: Tensor = F.pairwise_distance(masked[:, :1], masked[:, 1:])
         return distances
@@ -41,7 +43,7 @@ def fused_distances(z: Tensor, masks: Tensor, weight: Tensor) -> Tensor:
         raise ValueError(f"masks must have shape [K, {D}], got {list(masks.shape)}")
     if weight.shape != (B, 2, len(masks)):
         raise ValueError(f"weight must have shape {[B, 2, len(masks)]}, got {list(weight.shape)}")
-    with torch.autocast(z.device.type, enabled=False):
+    with full_precision(z.device):
         unit = unit_rows(_exact(z)[:, :, None] * _exact(masks))
         weight = _exact(weight)[..., None]
         anchor = (weight * unit[:, :1]).sum(dim=2)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.losses import mtcon, nt_xent, supcon
+from mtcon_ray.losses import mtcon, multisupcon, nt_xent, relations, supcon
 
 VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 
@@ -151,6 +152,32 @@ def bad(z: Tensor | None = None, labels: Tensor | None = None, **options: Any) -
 def test_what_is_wrong_is_named_with_its_value(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         bad(**arguments)
+
+
+LABELS, SETS = torch.tensor([0, 0, 1, -1]), torch.tensor([[1, 0], [1, 1], [0, 1], [0, 0]])
+OF_ROWS: dict[str, Callable[[Tensor], object]] = {
+    "nt_xent": lambda z: nt_xent(z, temperature=0.1),
+    "supcon": lambda z: supcon(z, LABELS, temperature=0.1),
+    "mtcon": lambda z: mtcon(
+        {"a": torch.ones(4, 2, 3), "b": z}, {"a": LABELS, "b": LABELS}, temperature=0.1
+    ),
+    "multisupcon": lambda z: multisupcon(z, SETS, temperature=0.1, threshold=0.3),
+    "anchors": lambda z: supcon(z, LABELS, temperature=0.1, reduction="none"),
+}
+
+
+@pytest.mark.parametrize("most_pairs", [0, 2**20])
+@pytest.mark.parametrize("bad_entry", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_one_entry_that_is_not_finite_is_found(
+    name: str, bad_entry: float, most_pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relations, "MOST_PAIRS", most_pairs)
+    z = torch.ones(4, 2, 3)
+    OF_ROWS[name](z)
+    z[2, 1, 1] = bad_entry
+    with pytest.raises(ValueError, match=r"z must be finite, got 1 of (24|48) entries nan or inf"):
+        OF_ROWS[name](z)
 
 
 def test_tasks_must_agree() -> None:

@@ -12,12 +12,17 @@ exhaustively = settings(deadline=None, derandomize=True, max_examples=60)
 labels_lists = st.lists(st.sampled_from([-1, 0, 3, 500]), min_size=1, max_size=7)
 
 
-def rows_of(weight_HBB: torch.Tensor, V: int) -> torch.Tensor:
-    """Weights of pairs of rows, [H, N, N], where items weigh 1 for themselves."""
-    assert (weight_HBB.diagonal(dim1=1, dim2=2) == 1).all()
-    weight_HNN = weight_HBB.repeat_interleave(V, dim=1).repeat_interleave(V, dim=2)
-    weight_HNN.diagonal(dim1=1, dim2=2).zero_()
-    return weight_HNN
+def assert_pairs(relation: Relation, x_HBVD: torch.Tensor, mask_NN: torch.Tensor) -> None:
+    """Of a relation whose partners weigh 1, what the mask of who has whom as a partner says."""
+    count_N = mask_NN.sum(dim=1)
+    share_NN = mask_NN / count_N.clamp(min=1)[:, None]
+    has_partner_N = (count_N > 0).double()
+    pull_HNN, push_HN, num_valid_H = relation.pairs(x_HBVD)
+    H, N = len(x_HBVD), len(mask_NN)
+    torch.testing.assert_close(pull_HNN, ((share_NN + share_NN.T) / 2).expand(H, N, N))
+    assert torch.equal(torch.ones(H, N) if push_HN is None else push_HN, has_partner_N.expand(H, N))
+    num_valid = [N] * H if num_valid_H is None else num_valid_H.tolist()
+    assert num_valid == [has_partner_N.sum()] * H
 
 
 def assert_sums(relation: Relation, x_BVD: torch.Tensor, is_partner: torch.Tensor) -> None:
@@ -29,10 +34,7 @@ def assert_sums(relation: Relation, x_BVD: torch.Tensor, is_partner: torch.Tenso
     weight_HB, count_HB = relation.degrees(x_HBVD)
     assert torch.equal(count_HB.repeat_interleave(V, dim=1), count_N.expand(len(x_HBVD), -1))
     assert torch.equal(weight_HB, count_HB)
-    weight_HNN = rows_of(relation.weights(x_HBVD), V)
-    assert torch.equal(
-        weight_HNN[:, count_N > 0], mask_NN.expand(len(weight_HNN), -1, -1)[:, count_N > 0]
-    )
+    assert_pairs(relation, x_HBVD, mask_NN)
     got_HND = relation.sums(x_HBVD).flatten(1, 2)
     expected_HND = mask_NN @ x_HBVD.flatten(1, 2)
     has_partners = count_N > 0
@@ -64,6 +66,14 @@ def test_own_view_sums_over_the_other_views_of_the_item(V: int) -> None:
     item_N = torch.arange(4).repeat_interleave(V)
     assert_sums(OwnView(), z_BVD, item_N[:, None] == item_N)
     assert OwnView().num_groups(z_BVD[None]).tolist() == [4]
+
+
+@pytest.mark.parametrize("labels", [[2**24, 2**24 + 1], [2**62, 2**62 + 1]])
+def test_labels_that_no_float_tells_apart_are_no_partners(labels: list[int]) -> None:
+    """Hashes, say: small labels are compared as floats."""
+    z_BVD = torch.zeros(2, 2, 3)
+    pull_NN = EqualLabel(torch.tensor(labels)).pairs(z_BVD[None]).pull_HNN[0]
+    assert pull_NN.nonzero().tolist() == [[0, 1], [1, 0], [2, 3], [3, 2]]
 
 
 def test_rows_without_label_are_nobody_s_partner() -> None:

@@ -184,9 +184,13 @@ def test_items_alone_and_grouped_are_the_same_relation(
             if kind == "numbers"
             else LabelSets(sets, threshold=0.3, counts=kind == "counts", missing=missing)
         )
-        known = slice(None) if missing == "self_only" else relation.degrees(z_HBVD).count_HB[0] > 0
-        of_known = relation.sums(z_HBVD)[:, known], relation.weights(z_HBVD)[:, known]
-        return [*relation.degrees(z_HBVD), *of_known, relation.num_groups(z_HBVD)]
+        degrees, pairs = relation.degrees(z_HBVD), relation.pairs(z_HBVD)
+        assert pairs.push_HN is not None
+        assert pairs.num_valid_H is not None
+        known = slice(None) if missing == "self_only" else degrees.count_HB[0] > 0
+        of_known = relation.sums(z_HBVD)[:, known]
+        few = pairs.pull_HNN, pairs.push_HN, pairs.num_valid_H
+        return [*degrees, *few, of_known, relation.num_groups(z_HBVD)]
 
     alone = found()
     assert alone[-1].tolist() == [3.0]

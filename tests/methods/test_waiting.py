@@ -77,13 +77,14 @@ class Still(SGD):
 @contextmanager
 def without_autocast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Which has no word for such tensors."""
-    original = torch.autocast
+    original, is_enabled = torch.autocast, torch.is_autocast_enabled
 
     def autocast(device: str, *args: Any, **options: Any) -> Any:
         return nullcontext() if device == "meta" else original(device, *args, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(torch, "autocast", autocast)
+        patch.setattr(torch, "is_autocast_enabled", lambda d: d != "meta" and is_enabled(d))
         yield
 
 

@@ -84,7 +84,8 @@ def _blend_(x_RCP: Tensor, keep_R1: Tensor, to_gray_R1: Tensor, to_mean_R1: Tens
         other_R1P = torch.addcmul(to_mean_R1 * mean_R1, gray_RP, to_gray_R1)[:, None]
         x_RCP.copy_(torch.addcmul(other_R1P, x_RCP, keep_R1[:, None]).clamp(0, 1))
         return
-    torch.addcmul(to_mean_R1 * mean_R1, gray_RP, to_gray_R1, out=gray_RP)
+    # Not addcmul, which takes thrice as long where two of three are one number a row.
+    gray_RP.mul_(to_gray_R1).add_(to_mean_R1 * mean_R1)
     torch.addcmul(gray_RP[:, None], x_RCP, keep_R1[:, None], out=x_RCP).clamp_(0, 1)
 
 

@@ -7,8 +7,7 @@ Anchors i run over all N = B * V rows, P(i) and the weights w come from a relati
 temperature.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -35,22 +34,22 @@ class Range(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """The loss in each of H spaces, and what is known of it without the embeddings."""
+    """The loss in each of H spaces, and what it is made of."""
 
     loss: Tensor  # nats: [H], or every anchor's [H, B, V], 0 where it has no partner
-    degrees: Callable[[], Degrees]
-    num_views: int
+    relation: Relation
+    z_by_space: Sequence[Tensor]  # [B, V, D] each
     rate: float | Tensor  # 1 / temperature, one for all or [H]
-    num_groups: Callable[[], Tensor]  # [H]
 
     @torch.no_grad()
     def range(self) -> Range:
         """What the mean over anchors with a partner attains in this batch: each [H]."""
-        degrees = self.degrees()
+        z_HBVD = torch.stack(list(self.z_by_space))
+        degrees = self.relation.degrees(z_HBVD)
         weight_HB, count_HB = degrees
         share_HB = weight_HB * degrees.share_HB()
-        others_HB = (count_HB.shape[1] * self.num_views - 1) - count_HB
-        K_H = self.num_groups().clamp(min=2)
+        others_HB = (z_HBVD.shape[1] * z_HBVD.shape[2] - 1) - count_HB
+        K_H = self.relation.num_groups(z_HBVD).clamp(min=2)
         far_H1 = torch.exp(-K_H / (K_H - 1) * self.rate)[:, None]
         num_valid_H = (count_HB > 0).sum(dim=1).clamp(min=1)
         floor_HB = share_HB * (count_HB + others_HB * far_H1).clamp(min=1).log()
@@ -59,48 +58,46 @@ class Contrast(NamedTuple):
 
 
 def contrast(
-    z_HBVD: Tensor,
+    z_by_space: Sequence[Tensor],
     relation: Relation,
     temperature: float | Tensor,
     reduction: str = "mean",
     average_over: str = "valid",
     check: Check = unchecked,
 ) -> Contrast:
-    """The loss in each of H spaces; half precision is computed in float32.
+    """The loss in each of H spaces, z_BVD each; half precision is computed in float32.
 
     Reduction and average are those of `contrastive`. The temperature may be a tensor, a scalar or
     [H], and then has a gradient. `check` looks for rows that are not finite, unless it is seen
     otherwise that there are none.
 
-    Raises ValueError for a temperature that is not positive, another shape than [H, B, V, D],
+    Raises ValueError for a temperature that is not positive, another shape than [B, V, D],
     and a single row, which has nobody to be compared with.
     """
-    _check(z_HBVD, temperature)
-    with full_precision(z_HBVD.device):
-        z_HBVD = z_HBVD if z_HBVD.dtype == torch.float64 else z_HBVD.float()
-        H, B, V, _ = z_HBVD.shape
+    _check(z_by_space[0], temperature)
+    with full_precision(z_by_space[0].device):
+        rows = [z if z.dtype == torch.float64 else z.float() for z in z_by_space]
+        z_BVD = rows[0]
+        H, (B, V, _) = len(rows), z_BVD.shape
         rate: float | Tensor
         if isinstance(temperature, Tensor):
-            rate = (1 / temperature.to(z_HBVD.dtype)).expand(H)
+            rate = (1 / temperature.to(z_BVD.dtype)).expand(H)
         else:
             rate = 1 / temperature
-        detached_HBVD = z_HBVD.detach()
-        degrees = partial(relation.degrees, detached_HBVD)
         if reduction != "none" and are_few(H, B * V):
-            pull_HNN, push_HN, num_valid_H = relation.pairs(z_HBVD)
+            pull_HNN, push_HN, num_valid_H = relation.pairs(z_BVD)
             scale = _scale(num_valid_H, B * V, reduction, average_over)
-            loss = DenseSum.apply(z_HBVD, rate, pull_HNN, push_HN, scale, check)
+            loss = DenseSum.apply(rate, pull_HNN, push_HN, scale, check, *rows)
         else:
+            z_HBVD = torch.stack(rows)
             check(z_HBVD)
             rate_H = rate if isinstance(rate, Tensor) else z_HBVD.new_full((H,), rate)
-            found = degrees()
-            loss = _AnchorLoss.apply(z_HBVD, rate_H, relation, found)
+            degrees = relation.degrees(z_HBVD)
+            loss = _AnchorLoss.apply(z_HBVD, rate_H, relation, degrees)
             if reduction != "none":
-                scale = _scale(found.num_valid_H(V), B * V, reduction, average_over)
+                scale = _scale(degrees.num_valid_H(V), B * V, reduction, average_over)
                 loss = loss.sum(dim=(1, 2)) * scale
-        known_rate = rate.detach() if isinstance(rate, Tensor) else rate
-        num_groups = partial(relation.num_groups, detached_HBVD)
-        return Contrast(loss, degrees, V, known_rate, num_groups)
+        return Contrast(loss, relation, rows, rate)
 
 
 def _scale(
@@ -127,19 +124,19 @@ def contrast_by_head(
     Raises ValueError as `contrast` does, which takes the other arguments.
     """
     for heads, relation in stacked(relation_by_head, z_by_head):
-        z_HBVD = torch.stack([z_by_head[head] for head in heads])
-        temperature = _together([temperature_by_head[head] for head in heads], z_HBVD)
-        yield heads, contrast(z_HBVD, relation, temperature, reduction, average_over, check)
+        rows = [z_by_head[head] for head in heads]
+        temperature = _together([temperature_by_head[head] for head in heads], rows[0])
+        yield heads, contrast(rows, relation, temperature, reduction, average_over, check)
 
 
-def _together(temperatures: list[float | Tensor], z_HBVD: Tensor) -> float | Tensor:
+def _together(temperatures: list[float | Tensor], z_BVD: Tensor) -> float | Tensor:
     """One temperature for all, or a tensor of each space's own."""
     for t in temperatures:
         _check_temperature(t)
     if not any(isinstance(t, Tensor) for t in temperatures) and len(set(temperatures)) == 1:
         return temperatures[0]
-    dtype = torch.promote_types(z_HBVD.dtype, torch.float32)
-    like = z_HBVD.new_empty((), dtype=dtype)
+    dtype = torch.promote_types(z_BVD.dtype, torch.float32)
+    like = z_BVD.new_empty((), dtype=dtype)
     # Made on the device: to copy a number there would wait for it.
     return torch.stack([t if isinstance(t, Tensor) else like.new_full((), t) for t in temperatures])
 
@@ -203,7 +200,7 @@ def contrastive(
     Raises ValueError as `contrast` does, and for unknown words.
     """
     check_reduction(reduction, average_over)
-    return contrast(z_BVD[None], relation, temperature, reduction, average_over, check).loss[0]
+    return contrast([z_BVD], relation, temperature, reduction, average_over, check).loss[0]
 
 
 def check_reduction(reduction: str, average_over: str) -> None:
@@ -214,11 +211,11 @@ def check_reduction(reduction: str, average_over: str) -> None:
         raise ValueError(f"average_over must be 'valid' or 'all', got {average_over!r}")
 
 
-def _check(z_HBVD: Tensor, temperature: float | Tensor) -> None:
-    if z_HBVD.ndim != 4:
-        raise ValueError(f"z must have shape [B, V, D], got {list(z_HBVD.shape[1:])}")
-    if z_HBVD.shape[1] * z_HBVD.shape[2] < 2:
-        raise ValueError(f"z must hold at least two rows, got shape {list(z_HBVD.shape[1:])}")
+def _check(z_BVD: Tensor, temperature: float | Tensor) -> None:
+    if z_BVD.ndim != 3:
+        raise ValueError(f"z must have shape [B, V, D], got {list(z_BVD.shape)}")
+    if z_BVD.shape[0] * z_BVD.shape[1] < 2:
+        raise ValueError(f"z must hold at least two rows, got shape {list(z_BVD.shape)}")
     _check_temperature(temperature)
 
 

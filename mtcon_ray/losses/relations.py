@@ -66,8 +66,11 @@ class Relation(Protocol):
         """
         ...
 
-    def pairs(self, z_HBVD: Tensor) -> Pairs:
-        """All of them. Only for few."""
+    def pairs(self, z_BVD: Tensor) -> Pairs:
+        """All of them, from the rows of one space; H is 1 where all spaces are alike.
+
+        Only for few.
+        """
         ...
 
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
@@ -86,10 +89,10 @@ class OwnView:
     def sums(self, x_HBVD: Tensor) -> Tensor:
         return x_HBVD.sum(dim=2, keepdim=True) - x_HBVD
 
-    def pairs(self, z_HBVD: Tensor) -> Pairs:
-        B = z_HBVD.shape[1]
-        weight_1BB = torch.eye(B, dtype=z_HBVD.dtype, device=z_HBVD.device)[None]
-        return pairs_of_items(weight_1BB, self.degrees(z_HBVD), z_HBVD)
+    def pairs(self, z_BVD: Tensor) -> Pairs:
+        B, V, _ = z_BVD.shape
+        weight_1BB = torch.eye(B, dtype=z_BVD.dtype, device=z_BVD.device)[None]
+        return pairs_of_items(weight_1BB, self.degrees(z_BVD[None]), V)
 
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
         return z_HBVD.new_full((len(z_HBVD),), z_HBVD.shape[1])
@@ -176,13 +179,13 @@ class EqualLabel:
         class_sum_FD = torch.zeros_like(item_sum_FD).index_add_(0, group_F, item_sum_FD)
         return class_sum_FD[group_F].view(H, B, 1, D) - x_HBVD
 
-    def pairs(self, z_HBVD: Tensor) -> Pairs:
-        H, B, V, _ = z_HBVD.shape
+    def pairs(self, z_BVD: Tensor) -> Pairs:
+        (H, B), V = self.labels_HB.shape, z_BVD.shape[1]
         N = B * V
         are_plain = self._look() if self.are_plain is None else self.are_plain
-        class_HB = self.labels_HB.to(z_HBVD.dtype) if are_plain else self._class_HB
+        class_HB = self.labels_HB.to(z_BVD.dtype) if are_plain else self._class_HB
         class_HN = torch.stack([class_HB] * V, dim=2).view(H, N)
-        is_partner_HNN = z_HBVD.new_empty(H, N, N)
+        is_partner_HNN = z_BVD.new_empty(H, N, N)
         torch.eq(class_HN.unsqueeze(2), class_HN.unsqueeze(1), out=is_partner_HNN)
         is_partner_HNN.diagonal(dim1=1, dim2=2).zero_()
         count_HN = is_partner_HNN.sum(dim=2)
@@ -191,7 +194,7 @@ class EqualLabel:
             return Pairs(is_partner_HNN.div_(count_HN.unsqueeze(2)), None, None)
         if self.missing == "skip":
             count_HN = count_HN * self._is_known_HB.repeat_interleave(V, dim=1)
-        has_partner_HN = (count_HN > 0).to(z_HBVD.dtype)
+        has_partner_HN = (count_HN > 0).to(z_BVD.dtype)
         share_HN = has_partner_HN / count_HN.clamp(min=1)
         pull_HNN = is_partner_HNN.mul_(share_HN.unsqueeze(2))
         return Pairs(pull_HNN, has_partner_HN, has_partner_HN.sum(dim=1))
@@ -211,16 +214,16 @@ class EqualLabel:
         return torch.zeros_like(known_F).index_add_(0, self._group_HB.flatten(), known_F)
 
 
-def pairs_of_items(weight_HBB: Tensor, degrees: Degrees, z_HBVD: Tensor) -> Pairs:
+def pairs_of_items(weight_HBB: Tensor, degrees: Degrees, num_views: int) -> Pairs:
     """From what a view of one item weighs for a view of another, 1 for one of the same item.
 
     What stands there for an item without partners, beside itself, must be 0.
     """
-    H, B, V, _ = z_HBVD.shape
+    (H, B, _), V = weight_HBB.shape, num_views
     N = B * V
     share_HB = degrees.share_HB()
     pull_HBB = (share_HB[:, :, None] + share_HB[:, None, :]).mul_(weight_HBB).div_(2)
-    pull_HNN = z_HBVD.new_empty(H, N, N)
+    pull_HNN = pull_HBB.new_empty(H, N, N)
     pull_HNN.view(H, B, V, B, V).copy_(pull_HBB[:, :, None, :, None])
     pull_HNN.diagonal(dim1=1, dim2=2).zero_()
     push_HB = share_HB * degrees.weight_HB

@@ -101,9 +101,9 @@ class ByDegree(ABC):
     def sums(self, x_HBVD: Tensor) -> Tensor:
         return self._groups(x_HBVD).sums(x_HBVD)
 
-    def pairs(self, z_HBVD: Tensor) -> Pairs:
-        weight_1BB = self._groups(z_HBVD).weights()
-        return pairs_of_items(weight_1BB, self.degrees(z_HBVD), z_HBVD)
+    def pairs(self, z_BVD: Tensor) -> Pairs:
+        weight_1BB = self._groups(z_BVD).weights()
+        return pairs_of_items(weight_1BB, self.degrees(z_BVD[None]), z_BVD.shape[1])
 
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
         num_groups = self._groups(z_HBVD).num_distinct(z_HBVD)

@@ -26,7 +26,7 @@ def simplex(labels: list[int]) -> Tensor:
 
 def measured(z_BVD: Tensor, relation: Relation, tau: float | Tensor) -> tuple[Tensor, Range]:
     """The loss of one space and between what it lies."""
-    found = contrast(z_BVD[None], relation, tau)
+    found = contrast([z_BVD], relation, tau)
     floor_H, ceiling_H = found.range()
     return found.loss[0], Range(floor_H[0], ceiling_H[0])
 

@@ -47,7 +47,7 @@ def test_few_pairs_and_many_agree(
     u_H = torch.tensor([0.3, -1.2], dtype=torch.float64)
 
     def found() -> tuple[Tensor, ...]:
-        loss_H = contrast(z_HBVD, RELATIONS[name](), tau_H, reduction, average_over).loss
+        loss_H = contrast(z_HBVD.unbind(), RELATIONS[name](), tau_H, reduction, average_over).loss
         return loss_H, *torch.autograd.grad((u_H * loss_H).sum(), (z_HBVD, tau_H))
 
     at_once = found()
@@ -58,15 +58,15 @@ def test_few_pairs_and_many_agree(
 
 def test_a_number_as_temperature_is_the_same_as_a_tensor() -> None:
     z_HBVD = random_rows(2, 6, 2, 4, seed=0)
-    number = contrast(z_HBVD, OwnView(), 0.3).loss
-    tensor = contrast(z_HBVD, OwnView(), torch.tensor(0.3)).loss
+    number = contrast(z_HBVD.unbind(), OwnView(), 0.3).loss
+    tensor = contrast(z_HBVD.unbind(), OwnView(), torch.tensor(0.3)).loss
     torch.testing.assert_close(number, tensor)
 
 
 def test_a_gradient_of_any_layout_is_taken() -> None:
     """Whoever asks for each anchor's loss may weigh them as they like."""
     z_HBVD = random_rows(2, 6, 2, 4, seed=0).requires_grad_()
-    loss_HBV = contrast(z_HBVD, OwnView(), 0.3, "none").loss
+    loss_HBV = contrast(z_HBVD.unbind(), OwnView(), 0.3, "none").loss
     u_VBH = random_rows(2, 6, 2, seed=1)
     (strided,) = torch.autograd.grad(loss_HBV, z_HBVD, u_VBH.permute(2, 1, 0), retain_graph=True)
     (plain,) = torch.autograd.grad(loss_HBV, z_HBVD, u_VBH.permute(2, 1, 0).contiguous())
@@ -77,7 +77,7 @@ def test_a_loss_may_be_asked_for_its_gradient_twice() -> None:
     """It is made beside the loss, and must not be spoilt by the first who asks."""
     z_HBVD = random_rows(2, 6, 2, 4, seed=0).requires_grad_()
     tau_H = torch.tensor([0.3, 0.7], dtype=torch.float64, requires_grad=True)
-    loss = contrast(z_HBVD, OwnView(), tau_H).loss.sum()
+    loss = contrast(z_HBVD.unbind(), OwnView(), tau_H).loss.sum()
     once = torch.autograd.grad(loss, (z_HBVD, tau_H), retain_graph=True)
     for one, other in zip(once, torch.autograd.grad(3 * loss, (z_HBVD, tau_H)), strict=True):
         torch.testing.assert_close(3 * one, other)
@@ -87,9 +87,12 @@ def test_few_operations_serve_all_heads() -> None:
     """The reason for this path: a small batch costs its operations' starts."""
     counts = []
     for num_heads in (1, 3):
-        z_HBVD = random_rows(num_heads, 8, 2, 4, seed=0).float().requires_grad_()
+        rows = random_rows(num_heads, 8, 2, 4, seed=0).float()
+        z_by_space = [z_BVD.clone().requires_grad_() for z_BVD in rows]
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
             labels_HB = torch.arange(8).expand(num_heads, -1) % 3
-            contrast(z_HBVD, EqualLabel(labels_HB), 0.1).loss.sum().backward()
+            contrast(z_by_space, EqualLabel(labels_HB), 0.1).loss.sum().backward()
         counts.append(sum(event.count for event in profile.key_averages()))
-    assert counts[0] == counts[1] < 250
+    # A space's gradient is a part of the whole: views, and a place in the graph, seven events.
+    assert counts[1] - counts[0] <= 2 * 7
+    assert counts[1] < 160

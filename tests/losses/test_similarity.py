@@ -184,7 +184,7 @@ def test_items_alone_and_grouped_are_the_same_relation(
             if kind == "numbers"
             else LabelSets(sets, threshold=0.3, counts=kind == "counts", missing=missing)
         )
-        degrees, pairs = relation.degrees(z_HBVD), relation.pairs(z_HBVD)
+        degrees, pairs = relation.degrees(z_HBVD), relation.pairs(z_HBVD[0])
         assert pairs.push_HN is not None
         assert pairs.num_valid_H is not None
         known = slice(None) if missing == "self_only" else degrees.count_HB[0] > 0

@@ -70,7 +70,7 @@ def supcon(
     check_missing(missing)
     return contrastive(
         z,
-        EqualLabel(labels, missing=missing, are_plain=plain),
+        EqualLabel(labels, missing=missing, plain=plain),
         temperature=temperature,
         reduction=reduction,
         average_over=average_over,
@@ -107,7 +107,7 @@ def mtcon(
         [labels_by_task[task] for task in z_by_task], [len(z) for z in z_by_task.values()]
     )
     relations = {
-        task: EqualLabel(labels, missing=missing, are_plain=plain)
+        task: EqualLabel(labels, missing=missing, plain=plain)
         for task, labels in labels_by_task.items()
     }
     temperatures: Mapping[str, float]

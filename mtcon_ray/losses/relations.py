@@ -45,7 +45,7 @@ class Pairs(NamedTuple):
     """What each of few rows pulls and pushes; N = B * V, item by item."""
 
     pull_HNN: Tensor
-    """Mean over both sides of weight / number of partners, 0 on the diagonal; of their own."""
+    """Weight / number of partners, averaged over the pair's two sides; 0 on the diagonal."""
     push_HN: Tensor | None
     """Sum of an anchor's weights / number of its partners, 0 without one; None: 1 for all."""
     num_valid_H: Tensor | None
@@ -135,16 +135,16 @@ class EqualLabel:
 
     labels_HB is int64, MISSING where unknown; [B] serves one space. A row without label is
     nobody's partner; with missing="skip" it has none either, with "self_only" it keeps its own
-    other views. `are_plain` says whether they are, None that nobody has looked.
+    other views. `plain` says whether the labels `are_plain`, None that nobody has looked.
     """
 
     def __init__(
-        self, labels_HB: Tensor, *, missing: str = "skip", are_plain: bool | None = None
+        self, labels_HB: Tensor, *, missing: str = "skip", plain: bool | None = None
     ) -> None:
         assert missing in ("skip", "self_only"), missing
         self.labels_HB = labels_HB if labels_HB.ndim == 2 else labels_HB.unsqueeze(0)
         self.missing = missing
-        self.are_plain = are_plain
+        self.plain = plain
 
     @once
     def _is_known_HB(self) -> Tensor:
@@ -182,15 +182,15 @@ class EqualLabel:
     def pairs(self, z_BVD: Tensor) -> Pairs:
         (H, B), V = self.labels_HB.shape, z_BVD.shape[1]
         N = B * V
-        are_plain = self._look() if self.are_plain is None else self.are_plain
-        class_HB = self.labels_HB.to(z_BVD.dtype) if are_plain else self._class_HB
+        plain = self._look() if self.plain is None else self.plain
+        class_HB = self.labels_HB.to(z_BVD.dtype) if plain else self._class_HB
         class_HN = torch.stack([class_HB] * V, dim=2).view(H, N)
         is_partner_HNN = z_BVD.new_empty(H, N, N)
         torch.eq(class_HN.unsqueeze(2), class_HN.unsqueeze(1), out=is_partner_HNN)
         is_partner_HNN.diagonal(dim1=1, dim2=2).zero_()
         count_HN = is_partner_HNN.sum(dim=2)
-        if are_plain and V > 1:
-            # Partners have equally many.
+        if plain and V > 1:
+            # Both sides of a pair have equally many partners.
             return Pairs(is_partner_HNN.div_(count_HN.unsqueeze(2)), None, None)
         if self.missing == "skip":
             count_HN = count_HN * self._is_known_HB.repeat_interleave(V, dim=1)
@@ -256,9 +256,9 @@ def _stack(relations: list[Relation]) -> Relation:
         return first
     equal = [relation for relation in relations if isinstance(relation, EqualLabel)]
     labels_HB = torch.cat([relation.labels_HB for relation in equal])
-    looked = [relation.are_plain for relation in equal]
-    are_plain = None if None in looked else all(looked)
-    return EqualLabel(labels_HB, missing=first.missing, are_plain=are_plain)
+    looked = [relation.plain for relation in equal]
+    plain = None if None in looked else all(looked)
+    return EqualLabel(labels_HB, missing=first.missing, plain=plain)
 
 
 def _ranks(values_HB: Tensor) -> Tensor:

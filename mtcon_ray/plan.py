@@ -234,7 +234,8 @@ def _heaviest(spec: RunSpec) -> RunSpec:
 def _check_batches(spec: RunSpec, num_train: int) -> None:
     sizes = [spec.train.batch_size]
     if "train.batch_size" in spec.search.space:
-        sizes += [int(v) for v in spec.search.space["train.batch_size"].extremes]  # type: ignore[arg-type]
+        extremes = spec.search.space["train.batch_size"].extremes
+        sizes += [int(v) for v in extremes if isinstance(v, int | float)]
     num_examples = spec.method.num_examples(num_train)
     for size in sizes:
         if size > num_examples:

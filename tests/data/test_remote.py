@@ -34,7 +34,8 @@ def spec(s3: ObjectStore, files: Any, tmp_path: Path) -> DataSpec:
         tar.add(files.images, arcname=".")
     csv = s3.put("shoes/labels.csv", files.csv)
     images = s3.put("shoes/my pictures.tar", tmp_path / "pictures.tar")
-    return files.spec(csv=csv, images=images)  # type: ignore[no-any-return]
+    remote: DataSpec = files.spec(csv=csv, images=images)
+    return remote
 
 
 def opened(spec: DataSpec, store: Path, **more: Any) -> np.ndarray:

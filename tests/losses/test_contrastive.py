@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from mtcon_ray.losses import relations
 from mtcon_ray.losses.contrastive import contrastive
 from mtcon_ray.losses.relations import EqualLabel, OwnView, Relation
 
@@ -220,6 +221,22 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     assert torch.equal(loss, contrastive(z_BVD.float(), relation, temperature=0.01))
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(loss, contrastive(z_BVD.float(), relation, temperature=0.01))
+
+
+@pytest.mark.parametrize("most_pairs", [0, 2**20])
+def test_autocast_reaches_neither_loss_nor_gradient(
+    most_pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relations, "MOST_PAIRS", most_pairs)
+    z_BVD = random_rows(8, 2, 16, seed=0).float().requires_grad_()
+
+    def found(autocast: bool) -> tuple[Tensor, ...]:
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = contrastive(z_BVD, EqualLabel(torch.arange(8) % 3), temperature=0.1)
+        return loss, *torch.autograd.grad(loss, z_BVD)
+
+    for one, other in zip(found(True), found(False), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_tiny_temperature_stays_finite_with_equal_rows() -> None:

@@ -99,6 +99,8 @@ def test_spaces_of_a_kind_and_width_are_stacked() -> None:
     for h, head in enumerate("ab"):
         alone = relations[head]
         assert torch.equal(both.sums(x_HBVD)[h], alone.sums(x_HBVD[h : h + 1])[0])
+        pull_HNN = both.pairs(x_HBVD[h]).pull_HNN
+        assert torch.equal(pull_HNN[h], alone.pairs(x_HBVD[h]).pull_HNN[0])
         for together, single in zip(
             both.degrees(x_HBVD), alone.degrees(x_HBVD[h : h + 1]), strict=True
         ):

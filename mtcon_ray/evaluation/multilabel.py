@@ -1,6 +1,5 @@
 """A linear probe of one label set on fixed features (METHODS 10.4)."""
 
-from collections import deque
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from torch import Tensor
 from mtcon_ray.data.batch import UNKNOWN_BIT
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation.average_precision import mean_average_precision
-from mtcon_ray.evaluation.probe import LabelledFeatures
+from mtcon_ray.evaluation.probe import LabelledFeatures, TailMean
 from mtcon_ray.evaluation.spec import LabelSetsSpec, ProbeSpec
 
 GAMMA_NEGATIVE, CLIP = 4, 0.05
@@ -47,7 +46,7 @@ def train_set_probe(
     seed: int,
     val: LabelledFeatures | None = None,
 ) -> SetProbe:
-    """The probe of the best epoch on `val` by mean average precision; without `val` of the last.
+    """The best epoch's probe on `val` by mean average precision; without `val` its TailMean.
 
     SGD with momentum at a constant rate, from zero weights, on the sum over labels of the mean
     over a minibatch, so that each label's probe is what it would be alone; the published code
@@ -60,10 +59,10 @@ def train_set_probe(
     """
     assert val is not None or len(recipe.rates) == 1
     epochs = chain.from_iterable(
-        _epochs(label, train, recipe, sets, seed, rate) for rate in recipe.rates
+        _epochs(label, train, recipe, sets, seed, rate, tail=val is None) for rate in recipe.rates
     )
     if val is None:
-        return deque(epochs, maxlen=1).pop()[0]
+        return next(epochs)[0]
     features_ND, bits_NL = val.features, val.labels[label]
     best, highest, failed = None, -1.0, None
     for probes in epochs:
@@ -90,13 +89,19 @@ def _epochs(
     sets: LabelSetsSpec,
     seed: int,
     rate: float,
+    *,
+    tail: bool,
 ) -> Iterator[tuple[SetProbe, ...]]:
-    """The probe after each epoch, then its average; views of weights that the next changes."""
+    """The probe after each epoch, then its average; views of weights that the next changes.
+
+    With `tail` its TailMean after the last epoch, and nothing before.
+    """
     is_known_N = (train.labels[label] != UNKNOWN_BIT).any(dim=1)
     features_ND, bits_NL = train.features[is_known_N], train.labels[label][is_known_N]
     x_ND = torch.cat([features_ND, torch.ones_like(features_ND[:, :1])], dim=1)
     weight = x_ND.new_zeros(x_ND.shape[1], bits_NL.shape[1])
     velocity, average = torch.zeros_like(weight), torch.zeros_like(weight)
+    mean = TailMean(weight, recipe.num_steps(len(x_ND)))
     generator = torch.Generator().manual_seed(seed)
     for epoch in range(1, recipe.epochs + 1):
         order_N = torch.randperm(len(x_ND), generator=generator).to(x_ND.device)
@@ -106,10 +111,15 @@ def _epochs(
             velocity.addmm_(x_BD.T, error_BL, beta=recipe.momentum, alpha=1 / len(rows))
             velocity.add_(weight, alpha=recipe.weight_decay)
             weight.add_(velocity, alpha=-rate)
-            if sets.ema is not None:
+            if tail:
+                mean.add(weight)
+            elif sets.ema is not None:
                 average.lerp_(weight, 1 - sets.ema)
-        probes = (SetProbe(label, weight, epoch), SetProbe(label, average, epoch))
-        yield probes if sets.ema is not None else probes[:1]
+        if not tail:
+            probes = (SetProbe(label, weight, epoch), SetProbe(label, average, epoch))
+            yield probes if sets.ema is not None else probes[:1]
+    if tail:
+        yield (SetProbe(label, mean.value, recipe.epochs),)
 
 
 def _error(logits_BL: Tensor, bits_BL: Tensor, loss: str) -> Tensor:

@@ -6,7 +6,6 @@ one of each label for each learning rate. Each is, to rounding, what training it
 whatever stands beside it.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -62,6 +61,24 @@ class Probe:
         return logits_NC.argmax(dim=1) == data.labels[self.label]
 
 
+class TailMean:
+    """The mean of weights over the second half of so many steps.
+
+    SGD at a constant rate ends somewhere about the minimum, where depends on the order of the
+    minibatches; its mean lies near the minimum (Polyak and Juditsky 1992).
+    """
+
+    def __init__(self, weight: Tensor, num_steps: int) -> None:
+        self.value = torch.zeros_like(weight)
+        self._num_passed = -(num_steps // 2)
+
+    def add(self, weight: Tensor) -> None:
+        """The weights after the next step."""
+        self._num_passed += 1
+        if self._num_passed > 0:
+            self.value.lerp_(weight, 1 / self._num_passed)
+
+
 def train_probes(
     train: LabelledFeatures,
     num_classes: dict[str, int],
@@ -70,7 +87,7 @@ def train_probes(
     seed: int,
     val: LabelledFeatures | None = None,
 ) -> dict[str, Probe]:
-    """One probe per label of `train`: of its best epoch on `val`, or without `val` of its last.
+    """One probe per label of `train`: of its best epoch on `val`, or without `val` its TailMean.
 
     Of equal epochs the first is taken, of several learning rates likewise the best on `val`, which
     they need. SGD with momentum at a constant rate on the mean cross-entropy of each minibatch,
@@ -83,8 +100,8 @@ def train_probes(
     assert val is not None or len(recipe.rates) == 1
     chosen: dict[str, Probe] = {}
     for labels in _groups_known_together(train):
-        epochs = _epochs(labels, train, num_classes, recipe, seed)
-        chosen |= _last(epochs) if val is None else _best(epochs, val, len(recipe.rates) > 1)
+        epochs = _epochs(labels, train, num_classes, recipe, seed, tail=val is None)
+        chosen |= next(epochs) if val is None else _best(epochs, val, len(recipe.rates) > 1)
     return chosen
 
 
@@ -94,10 +111,6 @@ def _groups_known_together(train: LabelledFeatures) -> list[list[str]]:
     for label, value_N in train.labels.items():
         groups.setdefault((value_N != MISSING).cpu().numpy().tobytes(), []).append(label)
     return list(groups.values())
-
-
-def _last(epochs: Iterator[dict[str, Probe]]) -> dict[str, Probe]:
-    return deque(epochs, maxlen=1).pop()
 
 
 def _best(
@@ -139,8 +152,13 @@ def _epochs(
     num_classes: dict[str, int],
     recipe: ProbeSpec,
     seed: int,
+    *,
+    tail: bool,
 ) -> Iterator[dict[str, Probe]]:
-    """The labels' probes after each epoch, rate by rate: views of weights that change later."""
+    """The labels' probes after each epoch, rate by rate: views of weights that change later.
+
+    With `tail` their TailMean after the last epoch, and nothing before.
+    """
     is_known = train.labels[labels[0]] != MISSING
     features_ND = train.features[is_known]
     x_ND = torch.cat([features_ND, torch.ones_like(features_ND[:, :1])], dim=1)
@@ -148,16 +166,26 @@ def _epochs(
     y_NP = y_NL.repeat(1, len(recipe.rates))
     sizes = [num_classes[label] for label in labels]
     state = _start(x_ND, sizes, recipe.rates)
+    mean = TailMean(state.weight, recipe.num_steps(len(x_ND)))
     generator = torch.Generator().manual_seed(seed)
-    for epoch in range(1, recipe.epochs + 1):
-        order_N = torch.randperm(len(x_ND), generator=generator).to(x_ND.device)
-        _train_epoch(state, x_ND[order_N], y_NP[order_N], recipe)
-        for of_rate in state.weight.chunk(len(recipe.rates), dim=1):
+
+    def probes(weight: Tensor, epoch: int) -> Iterator[dict[str, Probe]]:
+        for of_rate in weight.chunk(len(recipe.rates), dim=1):
             weights = of_rate.unflatten(1, (len(labels), max(sizes))).unbind(dim=1)
             yield {
-                label: Probe(label, weight[:, :size], epoch)
-                for label, weight, size in zip(labels, weights, sizes, strict=True)
+                label: Probe(label, each[:, :size], epoch)
+                for label, each, size in zip(labels, weights, sizes, strict=True)
             }
+
+    for epoch in range(1, recipe.epochs + 1):
+        order_N = torch.randperm(len(x_ND), generator=generator).to(x_ND.device)
+        for _ in _steps(state, x_ND[order_N], y_NP[order_N], recipe):
+            if tail:
+                mean.add(state.weight)
+        if not tail:
+            yield from probes(state.weight, epoch)
+    if tail:
+        yield from probes(mean.value, recipe.epochs)
 
 
 def _start(x_ND: Tensor, sizes: list[int], rates: tuple[float, ...]) -> _State:
@@ -169,8 +197,11 @@ def _start(x_ND: Tensor, sizes: list[int], rates: tuple[float, ...]) -> _State:
     return _State(weight, torch.zeros_like(weight), padding_LC.flatten().repeat(len(rates)), rate)
 
 
-def _train_epoch(state: _State, x_ND: Tensor, y_NP: Tensor, recipe: ProbeSpec) -> None:
-    """One pass in the given order; torch.optim.SGD's update with the gradient in closed form."""
+def _steps(state: _State, x_ND: Tensor, y_NP: Tensor, recipe: ProbeSpec) -> Iterator[None]:
+    """One pass in the given order, a step at a time.
+
+    torch.optim.SGD's update with the gradient in closed form.
+    """
     P = y_NP.shape[1]
     minus_one = x_ND.new_full((1, 1, 1), -1.0)
     for start in range(0, len(x_ND), recipe.batch_size):
@@ -185,3 +216,4 @@ def _train_epoch(state: _State, x_ND: Tensor, y_NP: Tensor, recipe: ProbeSpec) -
         if recipe.weight_decay:
             state.velocity.add_(state.weight, alpha=recipe.weight_decay)
         state.weight.addcmul_(state.velocity, state.rate, value=-1)
+        yield

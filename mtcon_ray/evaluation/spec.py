@@ -11,7 +11,7 @@ Penalty = Annotated[float, Field(gt=0, le=1e6)]
 
 
 class ShortProbeSpec(Spec):
-    """The cheap validation probe that gives val/accuracy during training."""
+    """The cheap probe behind val/accuracy during training: the mean of its second half of steps."""
 
     epochs: int = Field(8, ge=1, description="passes over the probe's training items")
     batch_size: int = Field(64, ge=1, description="items per step")
@@ -38,6 +38,10 @@ class ProbeSpec(Spec):
     def rates(self) -> tuple[float, ...]:
         """The learning rates that are tried."""
         return self.lr if isinstance(self.lr, tuple) else (self.lr,)
+
+    def num_steps(self, num_items: int) -> int:
+        """Of SGD on so many items."""
+        return self.epochs * -(-num_items // self.batch_size)
 
 
 class LabelSetsSpec(Spec):

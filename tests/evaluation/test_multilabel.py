@@ -46,27 +46,41 @@ def test_finds_the_logistic_regression() -> None:
         assert found == pytest.approx([*exact.coef_[0], *exact.intercept_], rel=2e-2, abs=2e-3)
 
 
-@pytest.mark.parametrize("loss", ["bce", "asymmetric"])
-def test_steps_are_those_of_autograd_and_torch_sgd(loss: str) -> None:
-    train, recipe = data(48), RECIPE.model_copy(update={"weight_decay": 0.01, "epochs": 2})
-    bits = train.labels["looks"].clone()
-    bits[::5, 1] = 255
-    layer = torch.nn.Linear(4, 3)
+def steps_with_torch(
+    train: LabelledFeatures, recipe: ProbeSpec, seed: int, loss: str = "bce"
+) -> list[Tensor]:
+    """Weights [D + 1, L] after each step of autograd and torch.optim.SGD."""
+    x, bits = train.features, train.labels["looks"]
+    layer = torch.nn.Linear(x.shape[1], bits.shape[1])
     torch.nn.init.zeros_(layer.weight)
     torch.nn.init.zeros_(layer.bias)
-    sgd = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
-    generator = torch.Generator().manual_seed(5)
-    for _ in range(2):
-        for rows in torch.randperm(48, generator=generator).split(16):
-            logits, y = layer(train.features[rows]), bits[rows] == 1
+    sgd = torch.optim.SGD(
+        layer.parameters(), recipe.rates[0], recipe.momentum, weight_decay=recipe.weight_decay
+    )
+    generator = torch.Generator().manual_seed(seed)
+    steps = []
+    for _ in range(recipe.epochs):
+        for rows in torch.randperm(len(x), generator=generator).split(recipe.batch_size):
+            logits, y = layer(x[rows]), bits[rows] == 1
             each = F.binary_cross_entropy_with_logits(logits, y.float(), reduction="none")
             each = each if loss == "bce" else asymmetric_loss(logits, y)
             sgd.zero_grad()
             (each * (bits[rows] != 255)).sum(dim=1).mean().backward()
             sgd.step()
+            steps.append(torch.cat([layer.weight.T, layer.bias[None]]).detach().clone())
+    return steps
+
+
+@pytest.mark.parametrize("loss", ["bce", "asymmetric"])
+def test_steps_are_those_of_autograd_and_torch_sgd(loss: str) -> None:
+    """Without val their mean over the second half."""
+    train, recipe = data(48), RECIPE.model_copy(update={"weight_decay": 0.01, "epochs": 2})
+    train.labels["looks"][::5, 1] = 255
+    steps = steps_with_torch(train, recipe, 5, loss)
+    assert len(steps) == 6
     sets = LabelSetsSpec.model_validate({"loss": loss})
-    probe = train_set_probe("looks", with_bits(train, bits), recipe, sets, seed=5)
-    expected = torch.cat([layer.weight.detach().T, layer.bias.detach()[None]])
+    probe = train_set_probe("looks", train, recipe, sets, seed=5)
+    expected = torch.stack(steps[3:]).mean(dim=0)
     torch.testing.assert_close(probe.weight, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -99,15 +113,14 @@ def test_an_unknown_bit_teaches_nothing_and_an_unknown_row_is_left_out() -> None
 def test_the_best_epoch_on_val_is_kept() -> None:
     train, val = data(24, seed=4), data(60, seed=3)
     chosen = train_set_probe("looks", train, RECIPE, BCE, seed=0, val=val)
-    values = []
-    for epochs in range(1, 5):
-        recipe = RECIPE.model_copy(update={"epochs": epochs})
-        probe = train_set_probe("looks", train, recipe, BCE, seed=0)
-        values.append(mean_average_precision(probe.scores(val.features), val.labels["looks"]))
-        if epochs == chosen.epoch:
-            assert torch.equal(probe.weight, chosen.weight)
+    ends = steps_with_torch(train, RECIPE, 0)[1::2]  # of two minibatches in an epoch
+    assert len(ends) == 4
+    values = [
+        mean_average_precision(val.features @ w[:-1] + w[-1], val.labels["looks"]) for w in ends
+    ]
     assert values.index(max(values)) + 1 == chosen.epoch
     assert chosen.epoch < 4
+    torch.testing.assert_close(chosen.weight, ends[chosen.epoch - 1], rtol=1e-4, atol=1e-6)
 
 
 def test_of_several_rates_the_best_on_val_is_kept() -> None:

@@ -1,12 +1,14 @@
 """Probes trained together against probes trained one by one with torch's own SGD."""
 
+from statistics import fmean, stdev
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtcon_ray.errors import DivergedError
-from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, train_probes
+from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, TailMean, train_probes
 from mtcon_ray.evaluation.spec import ProbeSpec
 
 NUM_CLASSES = {"shape": 3, "colour": 5, "brand": 2, "origin": 4}
@@ -26,10 +28,10 @@ def make_data(seed: int, n: int = 70, dtype: torch.dtype = torch.float64) -> Lab
     return LabelledFeatures(features, labels)
 
 
-def alone_with_torch(
+def steps_with_torch(
     train: LabelledFeatures, label: str, recipe: ProbeSpec, seed: int
-) -> list[Tensor]:
-    """Weights [D + 1, C] after each epoch of nn.Linear and torch.optim.SGD on known items."""
+) -> list[list[Tensor]]:
+    """By epoch, weights [D + 1, C] after each step of nn.Linear and torch's SGD, known items."""
     is_known = train.labels[label] != -1
     x, y = train.features[is_known], train.labels[label][is_known]
     layer = nn.Linear(x.shape[1], NUM_CLASSES[label]).to(x.dtype)
@@ -39,8 +41,9 @@ def alone_with_torch(
         layer.parameters(), recipe.rates[0], recipe.momentum, weight_decay=recipe.weight_decay
     )
     generator = torch.Generator().manual_seed(seed)
-    weights = []
+    weights: list[list[Tensor]] = []
     for _ in range(recipe.epochs):
+        weights.append([])
         order = torch.randperm(len(x), generator=generator)
         for start in range(0, len(x), recipe.batch_size):
             index = order[start : start + recipe.batch_size]
@@ -48,8 +51,15 @@ def alone_with_torch(
             loss = F.cross_entropy(layer(x[index]), y[index])
             loss.backward()
             optimizer.step()
-        weights.append(torch.cat([layer.weight.T, layer.bias[None]]).detach().clone())
+            weights[-1].append(torch.cat([layer.weight.T, layer.bias[None]]).detach().clone())
     return weights
+
+
+def alone_with_torch(
+    train: LabelledFeatures, label: str, recipe: ProbeSpec, seed: int
+) -> list[Tensor]:
+    """Weights [D + 1, C] after each epoch."""
+    return [steps[-1] for steps in steps_with_torch(train, label, recipe, seed)]
 
 
 def alone_choice(weights: list[Tensor], val: LabelledFeatures, label: str) -> int:
@@ -63,15 +73,17 @@ def alone_choice(weights: list[Tensor], val: LabelledFeatures, label: str) -> in
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_each_probe_is_what_training_it_alone_gives(dtype: torch.dtype) -> None:
     train, val = make_data(0, dtype=dtype), make_data(1, dtype=dtype)
-    last = train_probes(train, NUM_CLASSES, RECIPE, seed=3)
+    mean = train_probes(train, NUM_CLASSES, RECIPE, seed=3)
     best = train_probes(train, NUM_CLASSES, RECIPE, seed=3, val=val)
     epochs = set()
     for label in NUM_CLASSES:
         weights = alone_with_torch(train, label, RECIPE, seed=3)
         epoch = alone_choice(weights, val, label)
-        assert last[label].epoch == RECIPE.epochs
+        assert mean[label].epoch == RECIPE.epochs
         assert best[label].epoch == epoch
-        torch.testing.assert_close(last[label].weight, weights[-1], rtol=1e-6, atol=1e-6)
+        steps = [each for epoch in steps_with_torch(train, label, RECIPE, seed=3) for each in epoch]
+        tail = torch.stack(steps[len(steps) // 2 :]).mean(dim=0)
+        torch.testing.assert_close(mean[label].weight, tail, rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(best[label].weight, weights[epoch - 1], rtol=1e-6, atol=1e-6)
         epochs.add(epoch)
     assert len(epochs) > 1, "the labels must differ in their best epoch, or nothing is tested"
@@ -127,6 +139,29 @@ def test_seed_decides_the_order_and_nothing_else_does() -> None:
     for label in NUM_CLASSES:
         assert torch.equal(first[label].weight, again[label].weight)
         assert not torch.equal(first[label].weight, other[label].weight)
+
+
+def test_the_mean_is_of_the_second_half_and_never_of_nothing() -> None:
+    for num_steps, mean in ((1, 1.0), (2, 2.0), (5, 4.0), (6, 5.0)):
+        tail = TailMean(torch.zeros(1), num_steps)
+        for step in range(1, num_steps + 1):
+            tail.add(torch.tensor([float(step)]))
+        assert tail.value.item() == pytest.approx(mean)
+
+
+def test_without_val_the_order_of_the_minibatches_hardly_matters() -> None:
+    """What a probe during training is for: to tell encoders apart, not orders."""
+    train, val = make_data(0, n=400), make_data(1, n=400)
+    recipe = ProbeSpec(epochs=8, batch_size=16, lr=0.4)
+    last: list[float] = []
+    mean: list[float] = []
+    for seed in range(8):
+        probe = train_probes(train, NUM_CLASSES, recipe, seed=seed)["colour"]
+        weight = alone_with_torch(train, "colour", recipe, seed)[-1]
+        for values, each in ((mean, probe), (last, Probe("colour", weight, 8))):
+            values.append(each.correct(val).double().mean().item())
+    assert stdev(mean) < stdev(last) / 3
+    assert fmean(mean) > fmean(last)
 
 
 def test_of_equally_good_epochs_the_first_is_taken() -> None:

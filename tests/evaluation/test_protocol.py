@@ -100,9 +100,7 @@ def features_of(network: Network, dataset: Dataset, split: Any) -> LabelledFeatu
     return LabelledFeatures(features, labels)
 
 
-def test_validate_gives_the_last_epoch_of_the_short_probe(
-    network: Network, dataset: Dataset
-) -> None:
+def test_validate_gives_the_mean_of_the_short_probe(network: Network, dataset: Dataset) -> None:
     values = run_validate(network, dataset)
     train, val = (features_of(network, dataset, split) for split in ("train", "val"))
     recipe = ProbeSpec(epochs=3, batch_size=8, lr=0.05, momentum=0.8)

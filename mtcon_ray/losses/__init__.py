@@ -12,15 +12,16 @@ that are not finite, labels out of range and temperatures that are not positive.
 not looked at; large ones gain nothing by it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from mtcon_ray.data.batch import MISSING
 from mtcon_ray.losses.adaptive import TemperatureNet
 from mtcon_ray.losses.amcl import amcl
 from mtcon_ray.losses.checks import check_finite, check_floating, check_missing
-from mtcon_ray.losses.contrastive import check_reduction, contrast_by_head, contrastive
+from mtcon_ray.losses.contrastive import check_reduction, contrast, contrastive, joined
 from mtcon_ray.losses.relations import EqualLabel, OwnView, are_plain, extremes
 from mtcon_ray.losses.similarity import LabelSets, is_known
 
@@ -66,11 +67,10 @@ def supcon(
     1.5729
     """
     check_floating(z)
-    plain = _check_labels([labels], [len(z)])
     check_missing(missing)
     return contrastive(
         z,
-        EqualLabel(labels, missing=missing, plain=plain),
+        _equal_label([labels], len(z), missing),
         temperature=temperature,
         reduction=reduction,
         average_over=average_over,
@@ -103,24 +103,16 @@ def mtcon(
     check_reduction(reduction, average_over)
     for z in z_by_task.values():
         check_floating(z)
-    plain = _check_labels(
-        [labels_by_task[task] for task in z_by_task], [len(z) for z in z_by_task.values()]
-    )
-    relations = {
-        task: EqualLabel(labels, missing=missing, plain=plain)
-        for task, labels in labels_by_task.items()
-    }
-    temperatures: Mapping[str, float]
-    if isinstance(temperature, Mapping):
-        temperatures = temperature
-    else:
-        temperatures = dict.fromkeys(z_by_task, temperature)
     by_task: dict[str, Tensor] = {}
     total: list[Tensor] = []
-    groups = contrast_by_head(
-        z_by_task, relations, temperatures, reduction, average_over, check=check_finite
-    )
-    for tasks, found in groups:
+    for tasks in _alike(z_by_task):
+        rows = [z_by_task[task] for task in tasks]
+        relation = _equal_label([labels_by_task[task] for task in tasks], len(rows[0]), missing)
+        if isinstance(temperature, Mapping):
+            divisor = joined([temperature[task] for task in tasks], rows[0])
+        else:
+            divisor = temperature
+        found = contrast(rows, relation, divisor, reduction, average_over, check_finite)
         loss_T = found.loss
         penalty_T = None
         if log_variance is not None:
@@ -181,24 +173,32 @@ def multisupcon(
     )
 
 
-def _check_labels(columns: Sequence[Tensor], num_items: Sequence[int]) -> bool:
-    """Whether the labels are plain, as far as anybody looks."""
-    for labels, B in zip(columns, num_items, strict=True):
-        if labels.shape != (B,):
-            raise ValueError(f"labels must have shape {[B]}, got {list(labels.shape)}")
+def _equal_label(columns: Sequence[Tensor], num_items: int, missing: str) -> EqualLabel:
+    """The relation of the tasks' labels, once they are looked at."""
+    for labels in columns:
+        if labels.shape != (num_items,):
+            raise ValueError(f"labels must have shape {[num_items]}, got {list(labels.shape)}")
         if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
             raise ValueError(f"labels must be of an integer dtype, got {labels.dtype}")
-    together = torch.cat(list(columns)) if len(columns) > 1 else columns[0]
-    if torch.compiler.is_compiling() or len(together) == 0:
-        return False
-    least, greatest = extremes(together)
-    if least < -1:
-        labels = next(each for each in columns if int(each.min()) < -1)
+    labels_TB = torch.stack(list(columns))
+    if torch.compiler.is_compiling() or num_items == 0:
+        return EqualLabel(labels_TB, missing=missing, plain=False)
+    least, greatest = extremes(labels_TB)
+    if least < MISSING:
+        labels = next(each for each in columns if int(each.min()) < MISSING)
         raise ValueError(
             f"labels must be at least -1 (-1 is unknown), got {int(labels.min())} at item "
             f"{int(labels.argmin())}"
         )
-    return are_plain(least, greatest)
+    return EqualLabel(labels_TB, missing=missing, plain=are_plain(least, greatest))
+
+
+def _alike(z_by_task: Mapping[str, Tensor]) -> Iterable[list[str]]:
+    """Tasks whose losses one computation gives: those with rows of one shape and type."""
+    groups: dict[object, list[str]] = {}
+    for task, z in z_by_task.items():
+        groups.setdefault((z.shape, z.dtype), []).append(task)
+    return groups.values()
 
 
 def _check_tasks(z_by_task: Mapping[str, Tensor], *others: object) -> None:
@@ -206,7 +206,7 @@ def _check_tasks(z_by_task: Mapping[str, Tensor], *others: object) -> None:
         raise ValueError("z_by_task must hold at least one task, got none")
     names = ("labels_by_task", "temperature", "log_variance")
     for name, given in zip(names, others, strict=True):
-        if isinstance(given, Mapping) and set(given) != set(z_by_task):
+        if isinstance(given, Mapping) and given.keys() != z_by_task.keys():
             raise ValueError(
                 f"{name} must have the tasks of z_by_task {sorted(z_by_task)}, got {sorted(given)}"
             )

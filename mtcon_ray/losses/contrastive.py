@@ -115,21 +115,18 @@ def contrast_by_head(
     z_by_head: Mapping[str, Tensor],
     relation_by_head: Mapping[str, Relation],
     temperature_by_head: Mapping[str, float | Tensor],
-    reduction: str = "mean",
-    average_over: str = "valid",
-    check: Check = unchecked,
 ) -> Iterator[tuple[tuple[str, ...], Contrast]]:
     """The heads, z_BVD each, in groups that one computation serves: those of a kind and width.
 
-    Raises ValueError as `contrast` does, which takes the other arguments.
+    Raises ValueError as `contrast` does.
     """
     for heads, relation in stacked(relation_by_head, z_by_head):
         rows = [z_by_head[head] for head in heads]
-        temperature = _together([temperature_by_head[head] for head in heads], rows[0])
-        yield heads, contrast(rows, relation, temperature, reduction, average_over, check)
+        temperature = joined([temperature_by_head[head] for head in heads], rows[0])
+        yield heads, contrast(rows, relation, temperature)
 
 
-def _together(temperatures: list[float | Tensor], z_BVD: Tensor) -> float | Tensor:
+def joined(temperatures: list[float | Tensor], z_BVD: Tensor) -> float | Tensor:
     """One temperature for all, or a tensor of each space's own."""
     for t in temperatures:
         _check_temperature(t)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mtcon_ray.losses.checks import Check
-from mtcon_ray.losses.log_sum import exponents_fit
+from mtcon_ray.losses.log_sum import LOG2_E, exponents_fit
 
 
 class DenseSum(torch.autograd.Function):
@@ -36,34 +36,34 @@ class DenseSum(torch.autograd.Function):
     ) -> Tensor:
         z_HBVD = torch.stack(z_by_space)
         z_HND = z_HBVD.flatten(1, 2)
-        logits_HNN = _products(z_HND, rate)
-        diagonal_HN = logits_HNN.diagonal(dim1=1, dim2=2)
-        fit = exponents_fit(diagonal_HN)
+        bits_HNN = _products(z_HND, rate * LOG2_E)
+        diagonal_HN = bits_HNN.diagonal(dim1=1, dim2=2)
+        fit = exponents_fit(diagonal_HN, per_nat=LOG2_E)
         if not fit:
             check(z_HBVD)
-        pulled_HNN = logits_HNN * pull_HNN
-        similarity_H = pulled_HNN.sum(dim=(1, 2))
-        log_sum_HN, w_HNN = _push(logits_HNN, diagonal_HN, push_HN, fit, pulled_HNN)
-        # Every pair pulls from both sides.
-        on_z_HND = torch.bmm(w_HNN.sub_(pull_HNN, alpha=2), z_HND)
-        on_rate_H = None
+        pulled_HNN = bits_HNN * pull_HNN
+        pulled_HN = pulled_HNN.sum(dim=2)
+        log_sum_HN, w_HNN = _force(bits_HNN, diagonal_HN, pull_HNN, push_HN, fit, pulled_HNN)
+        force_HND = torch.bmm(w_HNN, z_HND)
+        force_on_rate_H = None
         if isinstance(rate, Tensor):
             # Every pair stands in it twice.
-            on_rate_H = (on_z_HND * z_HND).sum(dim=(1, 2)) / 2
+            force_on_rate_H = (force_HND * z_HND).sum(dim=(1, 2)) / 2
         # Made here, so that nobody else could change or free them: save_for_backward takes longer.
-        ctx.on_z_HBVD, ctx.on_rate_H = on_z_HND.view(z_HBVD.shape), on_rate_H
+        ctx.force_HBVD, ctx.force_on_rate_H = force_HND.view(z_HBVD.shape), force_on_rate_H
         ctx.rate, ctx.scale = rate, scale
         if push_HN is not None:
             log_sum_HN = log_sum_HN * push_HN
-        return log_sum_HN.sum(dim=1).sub_(similarity_H).mul_(scale)
+        return log_sum_HN.sub_(pulled_HN, alpha=1 / LOG2_E).sum(dim=1).mul_(scale)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_H: Tensor) -> tuple[Tensor | None, ...]:
-        on_z_HBVD = ctx.on_z_HBVD * (gradient_H * (ctx.scale * ctx.rate)).view(-1, 1, 1, 1)
+        factor_H = gradient_H * (-2 * ctx.scale * ctx.rate)
+        on_z_HBVD = ctx.force_HBVD * factor_H.view(-1, 1, 1, 1)
         on_rate_H = None
-        if ctx.on_rate_H is not None:
-            on_rate_H = ctx.on_rate_H * gradient_H * ctx.scale
+        if ctx.force_on_rate_H is not None:
+            on_rate_H = ctx.force_on_rate_H * gradient_H * (-2 * ctx.scale)
         return on_rate_H, None, None, None, None, *on_z_HBVD.unbind()
 
 
@@ -75,29 +75,31 @@ def _products(z_HND: Tensor, rate: float | Tensor) -> Tensor:
     return z_HND.new_empty(H, N, N).baddbmm_(z_HND, z_HND.mT, beta=0, alpha=rate)
 
 
-def _push(
-    logits_HNN: Tensor,
+def _force(
+    bits_HNN: Tensor,
     diagonal_HN: Tensor,
+    pull_HNN: Tensor,
     push_HN: Tensor | None,
     exponents_fit: bool,
     spare_HNN: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Every row's log sum, and what the gradient of their sum, weighed by push, is on the logits.
+    """Every row's log sum, and minus half of the loss's gradient on the logits.
 
-    Of each pair both sides together. The logits are spoilt, and what is spare.
+    Half, for of each pair both sides are together in it: every pair pulls, and is pushed, from
+    both. bits are logits over log 2; they are spoilt, and what is spare.
     """
     if exponents_fit:
-        e_HNN = logits_HNN.exp_()
+        e_HNN = bits_HNN.exp2_()
         diagonal_HN.zero_()
         sum_HN = e_HNN.sum(dim=2)
         a_HN = sum_HN.reciprocal() if push_HN is None else push_HN / sum_HN
         # e is symmetric and serves both sides of a pair.
-        return sum_HN.log_(), e_HNN.mul_(
-            torch.add(a_HN.unsqueeze(2), a_HN.unsqueeze(1), out=spare_HNN)
-        )
+        both_HNN = torch.add(a_HN.unsqueeze(2), a_HN.unsqueeze(1), out=spare_HNN)
+        return sum_HN.log_(), torch.addcmul(pull_HNN, e_HNN, both_HNN, value=-0.5, out=e_HNN)
     diagonal_HN.fill_(-torch.inf)
+    logits_HNN = bits_HNN.div_(LOG2_E)
     log_sum_HN = logits_HNN.logsumexp(dim=2)
     p_HNN = logits_HNN.sub_(log_sum_HN[:, :, None]).exp_()
     if push_HN is not None:
         p_HNN.mul_(push_HN[:, :, None])
-    return log_sum_HN, p_HNN + p_HNN.transpose(1, 2)
+    return log_sum_HN, pull_HNN.sub(p_HNN + p_HNN.transpose(1, 2), alpha=0.5)

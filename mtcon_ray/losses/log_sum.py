@@ -13,6 +13,7 @@ CPU it is looked up whether they do; on another device looking would wait for it
 very small temperatures, every row is shifted by its own maximum.
 """
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,7 +23,9 @@ from torch import Tensor
 TILE = 512
 # Exponents at a time: what a cache holds, and what keeps a GPU busy (256 MiB).
 ON_CPU, ELSEWHERE = 2**20, 2**26
-# Exponents up to here, of either sign, leave room for sums of them and for gradients times them.
+# exp(x) = exp2(LOG2_E x), for which torch takes a third of the time on a CPU.
+LOG2_E = 1 / math.log(2)
+# Exponents up to here, nats of either sign, leave room for sums of them and gradients times them.
 ROOM = {torch.float32: 65.0, torch.float64: 600.0}
 
 
@@ -53,14 +56,14 @@ def rows_gradient(z_HND: Tensor, rate_H: Tensor, found: LogSums, u_HN: Tensor) -
     return torch.stack(gradients) * root_H11
 
 
-def exponents_fit(square_HN: Tensor) -> bool:
+def exponents_fit(square_HN: Tensor, *, per_nat: float = 1.0) -> bool:
     """Whether all x_i.x_j are known to have room in the number's range; False where in doubt.
 
-    square_HN are all x_i.x_i: by Cauchy and Schwarz none is beyond the greatest.
+    square_HN are all x_i.x_i, so many per nat: by Cauchy and Schwarz none is beyond the greatest.
     """
     if square_HN.device.type != "cpu" or torch.compiler.is_compiling():
         return False
-    return bool(square_HN.max().item() <= ROOM[square_HN.dtype])
+    return bool(square_HN.max().item() <= ROOM[square_HN.dtype] * per_nat)
 
 
 def _symmetric(x_ND: Tensor) -> Tensor:
@@ -84,10 +87,11 @@ def _gradient_by_tiles(x_ND: Tensor, a_N: Tensor) -> Tensor:
 
 def _tiles(x_ND: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
     """E's tiles on and above its diagonal, with the rows and columns that they are."""
+    x_ND = x_ND * LOG2_E**0.5
     slices = [slice(i, i + TILE) for i in range(0, len(x_ND), TILE)]
     for n, i in enumerate(slices):
         for j in slices[n:]:
-            e_IJ = torch.mm(x_ND[i], x_ND[j].T).exp_()
+            e_IJ = torch.mm(x_ND[i], x_ND[j].T).exp2_()
             if i == j:
                 e_IJ.fill_diagonal_(0)
             yield i, j, e_IJ

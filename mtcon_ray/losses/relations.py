@@ -254,11 +254,8 @@ def _stack(relations: list[Relation]) -> Relation:
     first = relations[0]
     if not isinstance(first, EqualLabel):
         return first
-    equal = [relation for relation in relations if isinstance(relation, EqualLabel)]
-    labels_HB = torch.cat([relation.labels_HB for relation in equal])
-    looked = [relation.plain for relation in equal]
-    plain = None if None in looked else all(looked)
-    return EqualLabel(labels_HB, missing=first.missing, plain=plain)
+    equal = [relation.labels_HB for relation in relations if isinstance(relation, EqualLabel)]
+    return EqualLabel(torch.cat(equal), missing=first.missing)
 
 
 def _ranks(values_HB: Tensor) -> Tensor:

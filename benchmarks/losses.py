@@ -22,17 +22,29 @@ HEADER = ("forward and backward, 2 views, width 128", "ms", "ours is faster by",
 
 
 def supcontrast_loss(z_BVD: Tensor, labels_B: Tensor) -> Tensor:
-    """SupCon as its authors compute it: anchors of all views, masks of all pairs."""
-    V = z_BVD.shape[1]
-    rows_ND = torch.cat(z_BVD.unbind(1))
-    logits_NN = rows_ND @ rows_ND.T / TEMPERATURE
-    logits_NN = logits_NN - logits_NN.max(dim=1, keepdim=True).values.detach()
-    equal_NN = (labels_B[:, None] == labels_B).float().repeat(V, V)
-    others_NN = torch.ones_like(equal_NN).fill_diagonal_(0)
+    """SupCon as its authors compute it: anchors of all views, masks of all pairs.
+
+    Operation by operation, with the guard of anchors without a partner and the factor of
+    temperature over base temperature, which is 1 here.
+    """
+    B, V = z_BVD.shape[:2]
+    rows_ND = torch.cat(torch.unbind(z_BVD, dim=1), dim=0)
+    label_B1 = labels_B.contiguous().view(-1, 1)
+    equal_NN = torch.eq(label_B1, label_B1.T).float()
+    logits_NN = torch.div(torch.matmul(rows_ND, rows_ND.T), TEMPERATURE)
+    greatest_N1, _ = torch.max(logits_NN, dim=1, keepdim=True)
+    logits_NN = logits_NN - greatest_N1.detach()
+    equal_NN = equal_NN.repeat(V, V)
+    row_N1 = torch.arange(V * B).view(-1, 1)
+    others_NN = torch.scatter(torch.ones_like(equal_NN), 1, row_N1, 0)
     equal_NN = equal_NN * others_NN
-    sum_N1 = (logits_NN.exp() * others_NN).sum(dim=1, keepdim=True)
-    log_probability_NN = logits_NN - sum_N1.log()
-    return -((equal_NN * log_probability_NN).sum(dim=1) / equal_NN.sum(dim=1)).mean()
+    sum_N1 = (torch.exp(logits_NN) * others_NN).sum(1, keepdim=True)
+    log_probability_NN = logits_NN - torch.log(sum_N1)
+    count_N = equal_NN.sum(1)
+    count_N = torch.where(count_N < 1e-6, 1, count_N)
+    mean_N = (equal_NN * log_probability_NN).sum(1) / count_N
+    loss_N = -(TEMPERATURE / TEMPERATURE) * mean_N
+    return loss_N.view(V, B).mean()
 
 
 def matrix_products(z_ND: Tensor) -> None:

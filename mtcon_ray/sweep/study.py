@@ -114,8 +114,25 @@ class Suggester:
 
     def _sampler(self, seed: int) -> BaseSampler:
         if self.search.sampler == "tpe":
-            return TPESampler(seed=seed, n_startup_trials=min(10, self.num_trials // 3))
+            startup = min(10, self.num_trials // 3)
+            return _TPE(self.distributions, seed=seed, n_startup_trials=startup)
         return RandomSampler(seed=seed)
+
+
+class _TPE(TPESampler):
+    """TPE in a space that is known; Optuna's reads it off all trials again for each suggestion."""
+
+    def __init__(self, space: dict[str, BaseDistribution], **options: Any) -> None:
+        super().__init__(**options)
+        self._known = {name: space[name] for name in sorted(space) if not space[name].single()}
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Nothing, as Optuna's, while no trial tells of it."""
+        told = (TrialState.COMPLETE, TrialState.PRUNED)
+        is_told = any(t.state in told for t in study.get_trials(deepcopy=False))
+        return dict(self._known) if is_told else {}
 
 
 def _known_points(search: SearchSpec) -> list[Point]:

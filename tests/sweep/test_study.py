@@ -5,6 +5,7 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.samplers import TPESampler
 from optuna.trial import TrialState
 
 from mtcon_ray.search.spec import SearchSpec
@@ -57,6 +58,26 @@ def test_a_resumed_study_suggests_what_an_uncut_one_would(tmp_path: Path, cut: i
     before = run(Suggester(open_study(journal, "s"), spec, 0), cut)
     after = run(Suggester(open_study(journal, "s"), spec, 0))
     assert before + after == uncut
+
+
+@pytest.mark.parametrize("num_trials", [2, 40])
+def test_tpe_suggests_what_optunas_own_would(
+    num_trials: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which looks the space up instead of knowing it."""
+    space = {
+        TEMPERATURE: {"loguniform": [0.03, 1.0]},
+        "train.epochs": {"int": [10, 30]},
+        "train.batch_size": {"choice": [32, 64, 128]},
+        "train.lr": {"choice": [0.1]},
+    }
+    tpe = search(sampler="tpe", num_trials=num_trials, space=space)
+    ours = run(Suggester(open_study(None, "s"), tpe, seed=0))
+    looked_up = TPESampler.infer_relative_search_space
+    own = "mtcon_ray.sweep.study._TPE.infer_relative_search_space"
+    monkeypatch.setattr(own, looked_up)
+    assert ours == run(Suggester(open_study(None, "s"), tpe, seed=0))
+    assert len(ours) == num_trials
 
 
 def test_a_grid_is_tried_whole_in_its_written_order() -> None:

@@ -66,8 +66,8 @@ def test_tpe_suggests_what_optunas_own_would(
 ) -> None:
     """Which looks the space up instead of knowing it."""
     space = {
-        TEMPERATURE: {"loguniform": [0.03, 1.0]},
         "train.epochs": {"int": [10, 30]},
+        TEMPERATURE: {"loguniform": [0.03, 1.0]},
         "train.batch_size": {"choice": [32, 64, 128]},
         "train.lr": {"choice": [0.1]},
     }

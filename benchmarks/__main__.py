@@ -21,6 +21,7 @@ STAGES = (
     "scale",
     "large_loss",
     "cadence",
+    "short_probe",
     "search",
 )
 

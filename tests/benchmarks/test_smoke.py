@@ -19,6 +19,7 @@ from benchmarks import (
     profiles,
     scale,
     search,
+    short_probe,
     timing,
     tracking,
     training,
@@ -244,3 +245,13 @@ def test_probes_are_weighed_against_training() -> None:
     tiny = idle_trial.sweep_spec(1)
     table = cadence.measure({"tiny": with_values(tiny, {"train.batch_size": 16})}, rounds=1)
     assert "| tiny |" in table
+
+
+def test_the_short_probe_is_taken_with_several_orders() -> None:
+    """The mean's deviation beside the last step's, of the same features."""
+    tiny = load_spec(tracking.DEFAULT_JOB, TINY_JOB).trial({"method.temperature": 0.1})
+    header, _, row = short_probe.measure(tiny, epochs=(2,), orders=4).splitlines()
+    assert header.endswith("| the probe's last step | the mean of its second half |")
+    name, last, mean = (cell.strip() for cell in row.strip("|").split("|"))
+    assert name == "after epoch 2"
+    assert last != mean

@@ -36,7 +36,7 @@ class DenseSum(torch.autograd.Function):
     ) -> Tensor:
         z_HBVD = torch.stack(z_by_space)
         z_HND = z_HBVD.flatten(1, 2)
-        bits_HNN = _products(z_HND, rate * LOG2_E)
+        bits_HNN = _products(z_HND, z_HND.mT, rate * LOG2_E)
         diagonal_HN = bits_HNN.diagonal(dim1=1, dim2=2)
         fit = exponents_fit(diagonal_HN, per_nat=LOG2_E)
         if not fit:
@@ -44,14 +44,14 @@ class DenseSum(torch.autograd.Function):
         pulled_HNN = bits_HNN * pull_HNN
         pulled_HN = pulled_HNN.sum(dim=2)
         log_sum_HN, w_HNN = _force(bits_HNN, diagonal_HN, pull_HNN, push_HN, fit, pulled_HNN)
-        force_HND = torch.bmm(w_HNN, z_HND)
-        force_on_rate_H = None
+        # Twice, for every pair pulls, and is pushed, from both sides.
+        on_z_HND = _products(w_HNN, z_HND, -2 * scale * rate)
+        ctx.on_rate_H = None
         if isinstance(rate, Tensor):
             # Every pair stands in it twice.
-            force_on_rate_H = (force_HND * z_HND).sum(dim=(1, 2)) / 2
-        # Made here, so that nobody else could change or free them: save_for_backward takes longer.
-        ctx.force_HBVD, ctx.force_on_rate_H = force_HND.view(z_HBVD.shape), force_on_rate_H
-        ctx.rate, ctx.scale = rate, scale
+            ctx.on_rate_H = (on_z_HND * z_HND).sum(dim=(1, 2)) / (2 * rate)
+        # Made here, so that nobody else could change or free it: save_for_backward takes longer.
+        ctx.on_z_HBVD = on_z_HND.view(z_HBVD.shape)
         if push_HN is not None:
             log_sum_HN = log_sum_HN * push_HN
         return log_sum_HN.sub_(pulled_HN, alpha=1 / LOG2_E).sum(dim=1).mul_(scale)
@@ -59,20 +59,17 @@ class DenseSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_H: Tensor) -> tuple[Tensor | None, ...]:
-        factor_H = gradient_H * (-2 * ctx.scale * ctx.rate)
-        on_z_HBVD = ctx.force_HBVD * factor_H.view(-1, 1, 1, 1)
-        on_rate_H = None
-        if ctx.force_on_rate_H is not None:
-            on_rate_H = ctx.force_on_rate_H * gradient_H * (-2 * ctx.scale)
+        on_z_HBVD = ctx.on_z_HBVD * gradient_H.view(-1, 1, 1, 1)
+        on_rate_H = None if ctx.on_rate_H is None else ctx.on_rate_H * gradient_H
         return on_rate_H, None, None, None, None, *on_z_HBVD.unbind()
 
 
-def _products(z_HND: Tensor, rate: float | Tensor) -> Tensor:
-    """rate z_i.z_j of every pair, [H, N, N]."""
-    if isinstance(rate, Tensor):
-        return torch.bmm(z_HND, z_HND.mT).mul_(rate[:, None, None])
-    H, N, _ = z_HND.shape
-    return z_HND.new_empty(H, N, N).baddbmm_(z_HND, z_HND.mT, beta=0, alpha=rate)
+def _products(x_HNK: Tensor, y_HKM: Tensor, factor: float | Tensor) -> Tensor:
+    """factor x y, [H, N, M], of a number or [H]."""
+    if isinstance(factor, Tensor):
+        return torch.bmm(x_HNK, y_HKM).mul_(factor[:, None, None])
+    products_HNM = x_HNK.new_empty(x_HNK.shape[0], x_HNK.shape[1], y_HKM.shape[2])
+    return products_HNM.baddbmm_(x_HNK, y_HKM, beta=0, alpha=factor)
 
 
 def _force(
@@ -83,10 +80,10 @@ def _force(
     exponents_fit: bool,
     spare_HNN: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Every row's log sum, and minus half of the loss's gradient on the logits.
+    """Every row's log sum, and minus half of what the loss's gradient is on each pair's logits.
 
-    Half, for of each pair both sides are together in it: every pair pulls, and is pushed, from
-    both. bits are logits over log 2; they are spoilt, and what is spare.
+    Of both sides of the pair together. bits are logits over log 2; they are spoilt, and what is
+    spare.
     """
     if exponents_fit:
         e_HNN = bits_HNN.exp2_()

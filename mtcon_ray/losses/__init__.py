@@ -25,6 +25,8 @@ from mtcon_ray.losses.contrastive import check_reduction, contrast, contrastive,
 from mtcon_ray.losses.relations import EqualLabel, OwnView, are_plain, extremes
 from mtcon_ray.losses.similarity import LabelSets, is_known
 
+INTEGERS = {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
+
 __all__ = ["TemperatureNet", "amcl", "mtcon", "multisupcon", "nt_xent", "supcon"]
 
 
@@ -104,7 +106,7 @@ def mtcon(
     for z in z_by_task.values():
         check_floating(z)
     by_task: dict[str, Tensor] = {}
-    total: list[Tensor] = []
+    totals: list[Tensor] = []
     for tasks in _alike(z_by_task):
         rows = [z_by_task[task] for task in tasks]
         relation = _equal_label([labels_by_task[task] for task in tasks], len(rows[0]), missing)
@@ -112,20 +114,23 @@ def mtcon(
             divisor = joined([temperature[task] for task in tasks], rows[0])
         else:
             divisor = temperature
-        found = contrast(rows, relation, divisor, reduction, average_over, check_finite)
-        loss_T = found.loss
-        penalty_T = None
+        total = log_variance is None
+        loss = contrast(
+            rows, relation, divisor, reduction, average_over, total=total, check=check_finite
+        ).loss
         if log_variance is not None:
-            penalty_T = torch.stack([log_variance[task] for task in tasks])
-            weight_T = torch.exp(-penalty_T)
-            loss_T = weight_T[:, None, None] * loss_T if reduction == "none" else weight_T * loss_T
+            s_T = torch.stack([log_variance[task] for task in tasks])
+            if reduction == "none":
+                loss = torch.exp(-s_T)[:, None, None] * loss
+            else:
+                loss = (torch.exp(-s_T) * loss + s_T).sum()
         if reduction == "none":
-            by_task |= dict(zip(tasks, loss_T.unbind(), strict=True))
+            by_task |= dict(zip(tasks, loss.unbind(), strict=True))
         else:
-            total.append((loss_T if penalty_T is None else loss_T + penalty_T).sum())
+            totals.append(loss)
     if reduction == "none":
         return {task: by_task[task] for task in z_by_task}
-    return total[0] if len(total) == 1 else torch.stack(total).sum()
+    return totals[0] if len(totals) == 1 else torch.stack(totals).sum()
 
 
 def multisupcon(
@@ -178,7 +183,7 @@ def _equal_label(columns: Sequence[Tensor], num_items: int, missing: str) -> Equ
     for labels in columns:
         if labels.shape != (num_items,):
             raise ValueError(f"labels must have shape {[num_items]}, got {list(labels.shape)}")
-        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        if labels.dtype not in INTEGERS:
             raise ValueError(f"labels must be of an integer dtype, got {labels.dtype}")
     labels_TB = torch.stack(list(columns))
     if torch.compiler.is_compiling() or num_items == 0:

@@ -36,7 +36,7 @@ class Range(NamedTuple):
 class Contrast(NamedTuple):
     """The loss in each of H spaces, and what it is made of."""
 
-    loss: Tensor  # nats: [H], or every anchor's [H, B, V], 0 where it has no partner
+    loss: Tensor  # nats: [H], their total, or every anchor's [H, B, V], 0 where without a partner
     relation: Relation
     z_by_space: Sequence[Tensor]  # [B, V, D] each
     rate: float | Tensor  # 1 / temperature, one for all or [H]
@@ -63,11 +63,13 @@ def contrast(
     temperature: float | Tensor,
     reduction: str = "mean",
     average_over: str = "valid",
+    total: bool = False,
     check: Check = unchecked,
 ) -> Contrast:
     """The loss in each of H spaces, z_BVD each; half precision is computed in float32.
 
-    Reduction and average are those of `contrastive`. The temperature may be a tensor, a scalar or
+    Reduction and average are those of `contrastive`; with `total` the losses are added up, unless
+    they are not reduced. The temperature may be a tensor, a scalar or
     [H], and then has a gradient. `check` looks for rows that are not finite, unless it is seen
     otherwise that there are none.
 
@@ -87,7 +89,7 @@ def contrast(
         if reduction != "none" and are_few(H, B * V):
             pull_HNN, push_HN, num_valid_H = relation.pairs(z_BVD)
             scale = _scale(num_valid_H, B * V, reduction, average_over)
-            loss = DenseSum.apply(rate, pull_HNN, push_HN, scale, check, *rows)
+            loss = DenseSum.apply(rate, pull_HNN, push_HN, scale, total, check, *rows)
         else:
             z_HBVD = torch.stack(rows)
             check(z_HBVD)
@@ -97,6 +99,7 @@ def contrast(
             if reduction != "none":
                 scale = _scale(degrees.num_valid_H(V), B * V, reduction, average_over)
                 loss = loss.sum(dim=(1, 2)) * scale
+                loss = loss.sum() if total else loss
         return Contrast(loss, relation, rows, rate)
 
 
@@ -197,7 +200,8 @@ def contrastive(
     Raises ValueError as `contrast` does, and for unknown words.
     """
     check_reduction(reduction, average_over)
-    return contrast([z_BVD], relation, temperature, reduction, average_over, check).loss[0]
+    loss = contrast([z_BVD], relation, temperature, reduction, average_over, check=check).loss
+    return loss[0]
 
 
 def check_reduction(reduction: str, average_over: str) -> None:

@@ -19,9 +19,9 @@ from mtcon_ray.losses.log_sum import LOG2_E, exponents_fit
 class DenseSum(torch.autograd.Function):
     """scale times the sum over anchors of push log_sum - rate (pull of their partners), [H].
 
-    Of H times rows z_BVD. rate and scale are a number or a tensor [H], of which the rate may need
-    a gradient; pull and push are those of `relations.Pairs`. `check` is asked where rows may not
-    be finite.
+    Of H times rows z_BVD; with `total` the sum of these. rate and scale are a number or a tensor
+    [H], of which the rate may need a gradient; pull and push are those of `relations.Pairs`.
+    `check` is asked where rows may not be finite.
     """
 
     @staticmethod
@@ -31,6 +31,7 @@ class DenseSum(torch.autograd.Function):
         pull_HNN: Tensor,
         push_HN: Tensor | None,
         scale: float | Tensor,
+        total: bool,
         check: Check,
         *z_by_space: Tensor,
     ) -> Tensor:
@@ -54,14 +55,18 @@ class DenseSum(torch.autograd.Function):
         ctx.on_z_HBVD = on_z_HND.view(z_HBVD.shape)
         if push_HN is not None:
             log_sum_HN = log_sum_HN * push_HN
-        return log_sum_HN.sub_(pulled_HN, alpha=1 / LOG2_E).sum(dim=1).mul_(scale)
+        loss_HN = log_sum_HN.sub_(pulled_HN, alpha=1 / LOG2_E)
+        if total and not isinstance(scale, Tensor):
+            return loss_HN.sum().mul_(scale)
+        loss_H = loss_HN.sum(dim=1).mul_(scale)
+        return loss_H.sum() if total else loss_H
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_H: Tensor) -> tuple[Tensor | None, ...]:
-        on_z_HBVD = ctx.on_z_HBVD * gradient_H.view(-1, 1, 1, 1)
-        on_rate_H = None if ctx.on_rate_H is None else ctx.on_rate_H * gradient_H
-        return on_rate_H, None, None, None, None, *on_z_HBVD.unbind()
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        on_z_HBVD = ctx.on_z_HBVD * gradient.view(-1, 1, 1, 1)
+        on_rate_H = None if ctx.on_rate_H is None else ctx.on_rate_H * gradient
+        return on_rate_H, None, None, None, None, None, *on_z_HBVD.unbind()
 
 
 def _products(x_HNK: Tensor, y_HKM: Tensor, factor: float | Tensor) -> Tensor:

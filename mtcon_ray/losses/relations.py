@@ -183,8 +183,9 @@ class EqualLabel:
         (H, B), V = self.labels_HB.shape, z_BVD.shape[1]
         N = B * V
         plain = self._look() if self.plain is None else self.plain
-        class_HB = self.labels_HB.to(z_BVD.dtype) if plain else self._class_HB
-        class_HN = torch.stack([class_HB] * V, dim=2).view(H, N)
+        class_HB1 = (self.labels_HB if plain else self._class_HB).unsqueeze(2)
+        class_HBV = z_BVD.new_empty(H, B, V) if plain else class_HB1.new_empty(H, B, V)
+        class_HN = class_HBV.copy_(class_HB1).view(H, N)
         is_partner_HNN = z_BVD.new_empty(H, N, N)
         torch.eq(class_HN.unsqueeze(2), class_HN.unsqueeze(1), out=is_partner_HNN)
         is_partner_HNN.diagonal(dim1=1, dim2=2).zero_()

@@ -97,6 +97,54 @@ def test_none_gives_each_task_s_weighted_anchors_and_temperatures_may_differ() -
         assert scaled.tolist() == pytest.approx(known, rel=1e-6)
 
 
+@pytest.mark.parametrize("most_pairs", [0, 2**20])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_tasks_of_any_shape_and_type_with_labels_missing_are_the_sum_of_each(
+    weighted: bool, most_pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first two go into one computation; an unknown label leaves anchors without partner."""
+    monkeypatch.setattr(relations, "MOST_PAIRS", most_pairs)
+    generator = torch.Generator().manual_seed(0)
+    shapes = {
+        "a": (6, 2, 4),
+        "b": (6, 2, 4),
+        "wide": (6, 2, 8),
+        "many": (9, 2, 4),
+        "fine": (6, 2, 4),
+    }
+    z: dict[str, Tensor] = {}
+    labels: dict[str, Tensor] = {}
+    s: dict[str, Tensor] = {}
+    for task, shape in shapes.items():
+        dtype = torch.float64 if task == "fine" else torch.float32
+        rows = torch.randn(shape, generator=generator, dtype=dtype)
+        z[task] = F.normalize(rows, dim=2).requires_grad_()
+        labels[task] = torch.arange(shape[0]) % 3
+        labels[task][2] = -1
+        s[task] = torch.tensor(0.3 * len(s))
+    together = mtcon(z, labels, temperature=0.2, log_variance=s if weighted else None)
+    assert isinstance(together, Tensor)
+    assert together.shape == ()
+    each = [supcon(z[t], labels[t], temperature=0.2).double() for t in z]
+    if weighted:
+        each = [loss * torch.exp(-s[t]) + s[t] for loss, t in zip(each, z, strict=True)]
+    alone = torch.stack(each).sum()
+    assert together.item() == pytest.approx(alone.item(), rel=1e-6)
+    leaves = list(z.values())
+    for ours, theirs in zip(
+        torch.autograd.grad(together, leaves), torch.autograd.grad(alone, leaves), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_labels_may_be_of_any_type_of_whole_numbers(dtype: torch.dtype) -> None:
+    z_by_task, labels_by_task = case_a()
+    small = {task: labels.to(dtype) for task, labels in labels_by_task.items()}
+    total = mtcon(z_by_task, small, temperature=0.5)
+    assert value(total) == value(mtcon(z_by_task, labels_by_task, temperature=0.5))
+
+
 def test_sums_over_anchors_have_the_value_of_case_a() -> None:
     z_by_task, labels_by_task = case_a()
     s = {"1": torch.tensor(0.5).double(), "2": torch.tensor(-0.25).double()}
@@ -138,6 +186,7 @@ def bad(z: Tensor | None = None, labels: Tensor | None = None, **options: Any) -
     [
         ({"labels": torch.zeros(4).long()}, r"labels must have shape \[2\], got \[4\]"),
         ({"labels": torch.zeros(2)}, "labels must be of an integer dtype, got torch.float32"),
+        ({"labels": torch.ones(2) > 0}, "labels must be of an integer dtype, got torch.bool"),
         ({"labels": torch.tensor([0, -2])}, r"labels must be at least -1 .* got -2 at item 1"),
         ({"missing": "drop"}, "missing must be 'skip' or 'self_only', got 'drop'"),
         ({"temperature": 0}, "temperature must be positive, got 0"),

@@ -199,10 +199,10 @@ def _equal_label(columns: Sequence[Tensor], num_items: int, missing: str) -> Equ
 
 
 def _alike(z_by_task: Mapping[str, Tensor]) -> Iterable[list[str]]:
-    """Tasks whose losses one computation gives: those with rows of one shape and type."""
-    groups: dict[object, list[str]] = {}
+    """Tasks whose losses one computation gives: those with rows of one shape."""
+    groups: dict[torch.Size, list[str]] = {}
     for task, z in z_by_task.items():
-        groups.setdefault((z.shape, z.dtype), []).append(task)
+        groups.setdefault(z.shape, []).append(task)
     return groups.values()
 
 

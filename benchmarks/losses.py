@@ -35,7 +35,7 @@ def supcontrast_loss(z_BVD: Tensor, labels_B: Tensor) -> Tensor:
     greatest_N1, _ = torch.max(logits_NN, dim=1, keepdim=True)
     logits_NN = logits_NN - greatest_N1.detach()
     equal_NN = equal_NN.repeat(V, V)
-    row_N1 = torch.arange(V * B).view(-1, 1)
+    row_N1 = torch.arange(V * B, device=z_BVD.device).view(-1, 1)
     others_NN = torch.scatter(torch.ones_like(equal_NN), 1, row_N1, 0)
     equal_NN = equal_NN * others_NN
     sum_N1 = (torch.exp(logits_NN) * others_NN).sum(1, keepdim=True)

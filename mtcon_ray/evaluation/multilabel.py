@@ -1,5 +1,6 @@
 """A linear probe of one label set on fixed features (METHODS 10.4)."""
 
+from collections import deque
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def train_set_probe(
         _epochs(label, train, recipe, sets, seed, rate, tail=val is None) for rate in recipe.rates
     )
     if val is None:
-        return next(epochs)[0]
+        return deque(epochs, maxlen=1).pop()[0]
     features_ND, bits_NL = val.features, val.labels[label]
     best, highest, failed = None, -1.0, None
     for probes in epochs:
@@ -94,14 +95,15 @@ def _epochs(
 ) -> Iterator[tuple[SetProbe, ...]]:
     """The probe after each epoch, then its average; views of weights that the next changes.
 
-    With `tail` its TailMean after the last epoch, and nothing before.
+    With `tail` its TailMean in its place, which is one after the last epoch.
     """
     is_known_N = (train.labels[label] != UNKNOWN_BIT).any(dim=1)
     features_ND, bits_NL = train.features[is_known_N], train.labels[label][is_known_N]
     x_ND = torch.cat([features_ND, torch.ones_like(features_ND[:, :1])], dim=1)
     weight = x_ND.new_zeros(x_ND.shape[1], bits_NL.shape[1])
     velocity, average = torch.zeros_like(weight), torch.zeros_like(weight)
-    mean = TailMean(weight, recipe.num_steps(len(x_ND)))
+    mean = TailMean(weight, recipe.num_steps(len(x_ND))) if tail else None
+    shown = weight if mean is None else mean.value
     generator = torch.Generator().manual_seed(seed)
     for epoch in range(1, recipe.epochs + 1):
         order_N = torch.randperm(len(x_ND), generator=generator).to(x_ND.device)
@@ -111,15 +113,12 @@ def _epochs(
             velocity.addmm_(x_BD.T, error_BL, beta=recipe.momentum, alpha=1 / len(rows))
             velocity.add_(weight, alpha=recipe.weight_decay)
             weight.add_(velocity, alpha=-rate)
-            if tail:
+            if mean is not None:
                 mean.add(weight)
-            elif sets.ema is not None:
+            if sets.ema is not None:
                 average.lerp_(weight, 1 - sets.ema)
-        if not tail:
-            probes = (SetProbe(label, weight, epoch), SetProbe(label, average, epoch))
-            yield probes if sets.ema is not None else probes[:1]
-    if tail:
-        yield (SetProbe(label, mean.value, recipe.epochs),)
+        probes = (SetProbe(label, shown, epoch), SetProbe(label, average, epoch))
+        yield probes if sets.ema is not None else probes[:1]
 
 
 def _error(logits_BL: Tensor, bits_BL: Tensor, loss: str) -> Tensor:

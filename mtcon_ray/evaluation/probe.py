@@ -6,6 +6,7 @@ one of each label for each learning rate. Each is, to rounding, what training it
 whatever stands beside it.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -101,7 +102,7 @@ def train_probes(
     chosen: dict[str, Probe] = {}
     for labels in _groups_known_together(train):
         epochs = _epochs(labels, train, num_classes, recipe, seed, tail=val is None)
-        chosen |= next(epochs) if val is None else _best(epochs, val, len(recipe.rates) > 1)
+        chosen |= _last(epochs) if val is None else _best(epochs, val, len(recipe.rates) > 1)
     return chosen
 
 
@@ -111,6 +112,10 @@ def _groups_known_together(train: LabelledFeatures) -> list[list[str]]:
     for label, value_N in train.labels.items():
         groups.setdefault((value_N != MISSING).cpu().numpy().tobytes(), []).append(label)
     return list(groups.values())
+
+
+def _last(epochs: Iterator[dict[str, Probe]]) -> dict[str, Probe]:
+    return deque(epochs, maxlen=1).pop()
 
 
 def _best(
@@ -157,7 +162,7 @@ def _epochs(
 ) -> Iterator[dict[str, Probe]]:
     """The labels' probes after each epoch, rate by rate: views of weights that change later.
 
-    With `tail` their TailMean after the last epoch, and nothing before.
+    With `tail` their TailMean, which is one after the last epoch.
     """
     is_known = train.labels[labels[0]] != MISSING
     features_ND = train.features[is_known]
@@ -166,26 +171,18 @@ def _epochs(
     y_NP = y_NL.repeat(1, len(recipe.rates))
     sizes = [num_classes[label] for label in labels]
     state = _start(x_ND, sizes, recipe.rates)
-    mean = TailMean(state.weight, recipe.num_steps(len(x_ND)))
+    mean = TailMean(state.weight, recipe.num_steps(len(x_ND))) if tail else None
+    shown = state.weight if mean is None else mean.value
     generator = torch.Generator().manual_seed(seed)
-
-    def probes(weight: Tensor, epoch: int) -> Iterator[dict[str, Probe]]:
-        for of_rate in weight.chunk(len(recipe.rates), dim=1):
-            weights = of_rate.unflatten(1, (len(labels), max(sizes))).unbind(dim=1)
-            yield {
-                label: Probe(label, each[:, :size], epoch)
-                for label, each, size in zip(labels, weights, sizes, strict=True)
-            }
-
     for epoch in range(1, recipe.epochs + 1):
         order_N = torch.randperm(len(x_ND), generator=generator).to(x_ND.device)
-        for _ in _steps(state, x_ND[order_N], y_NP[order_N], recipe):
-            if tail:
-                mean.add(state.weight)
-        if not tail:
-            yield from probes(state.weight, epoch)
-    if tail:
-        yield from probes(mean.value, recipe.epochs)
+        _train_epoch(state, x_ND[order_N], y_NP[order_N], recipe, mean)
+        for of_rate in shown.chunk(len(recipe.rates), dim=1):
+            weights = of_rate.unflatten(1, (len(labels), max(sizes))).unbind(dim=1)
+            yield {
+                label: Probe(label, weight[:, :size], epoch)
+                for label, weight, size in zip(labels, weights, sizes, strict=True)
+            }
 
 
 def _start(x_ND: Tensor, sizes: list[int], rates: tuple[float, ...]) -> _State:
@@ -197,11 +194,10 @@ def _start(x_ND: Tensor, sizes: list[int], rates: tuple[float, ...]) -> _State:
     return _State(weight, torch.zeros_like(weight), padding_LC.flatten().repeat(len(rates)), rate)
 
 
-def _steps(state: _State, x_ND: Tensor, y_NP: Tensor, recipe: ProbeSpec) -> Iterator[None]:
-    """One pass in the given order, a step at a time.
-
-    torch.optim.SGD's update with the gradient in closed form.
-    """
+def _train_epoch(
+    state: _State, x_ND: Tensor, y_NP: Tensor, recipe: ProbeSpec, mean: TailMean | None
+) -> None:
+    """One pass in the given order; torch.optim.SGD's update with the gradient in closed form."""
     P = y_NP.shape[1]
     minus_one = x_ND.new_full((1, 1, 1), -1.0)
     for start in range(0, len(x_ND), recipe.batch_size):
@@ -216,4 +212,5 @@ def _steps(state: _State, x_ND: Tensor, y_NP: Tensor, recipe: ProbeSpec) -> Iter
         if recipe.weight_decay:
             state.velocity.add_(state.weight, alpha=recipe.weight_decay)
         state.weight.addcmul_(state.velocity, state.rate, value=-1)
-        yield
+        if mean is not None:
+            mean.add(state.weight)

@@ -32,9 +32,10 @@ def validate(
     or, where that is negative, 0. With it each task's own, as tracked: val/accuracy/<task>,
     val/map/<task> or val/r2/<task>, and its deviation. Reads the tasks' labels and the images of
     train and val only; which of these follows from `seed` alone, so that every epoch is measured
-    on the same ones. The scores are of the mean of a probe's last steps: its last step alone
-    wavers by a point, and an epoch chosen on the items that the number stands for would flatter
-    it. `kept` saves the next probe of the same training the making of its views.
+    on the same ones. The scores are of the mean of a probe's last steps: where its very last one
+    ends depends on the order of the minibatches, and an epoch chosen on the items that the number
+    stands for would flatter it. `kept` saves the next probe of the same training the making of
+    its views.
 
     Raises DataError as `check_labels` does, and DivergedError.
     """

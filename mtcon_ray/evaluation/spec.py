@@ -11,7 +11,11 @@ Penalty = Annotated[float, Field(gt=0, le=1e6)]
 
 
 class ShortProbeSpec(Spec):
-    """The cheap probe behind val/accuracy during training: the mean of its second half of steps."""
+    """The cheap probe behind val/accuracy during training.
+
+    Of classes and sets it is the mean of the second half of its steps; numbers have a ridge
+    regression.
+    """
 
     epochs: int = Field(8, ge=1, description="passes over the probe's training items")
     batch_size: int = Field(64, ge=1, description="items per step")
@@ -40,7 +44,7 @@ class ProbeSpec(Spec):
         return self.lr if isinstance(self.lr, tuple) else (self.lr,)
 
     def num_steps(self, num_items: int) -> int:
-        """Of SGD on so many items."""
+        """Steps of SGD on so many items."""
         return self.epochs * -(-num_items // self.batch_size)
 
 

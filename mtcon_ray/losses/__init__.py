@@ -21,13 +21,13 @@ from mtcon_ray.data.batch import MISSING
 from mtcon_ray.losses.adaptive import TemperatureNet
 from mtcon_ray.losses.amcl import amcl
 from mtcon_ray.losses.checks import check_finite, check_floating, check_missing
-from mtcon_ray.losses.contrastive import check_reduction, contrast, contrastive, joined
+from mtcon_ray.losses.contrastive import check_reduction, contrast, contrastive, joined_temperatures
 from mtcon_ray.losses.relations import EqualLabel, OwnView, are_plain, extremes
 from mtcon_ray.losses.similarity import LabelSets, is_known
 
-INTEGERS = {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
-
 __all__ = ["TemperatureNet", "amcl", "mtcon", "multisupcon", "nt_xent", "supcon"]
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def nt_xent(
@@ -72,7 +72,7 @@ def supcon(
     check_missing(missing)
     return contrastive(
         z,
-        _equal_label([labels], len(z), missing),
+        _equal_label([labels], z, missing),
         temperature=temperature,
         reduction=reduction,
         average_over=average_over,
@@ -107,16 +107,21 @@ def mtcon(
         check_floating(z)
     by_task: dict[str, Tensor] = {}
     totals: list[Tensor] = []
-    for tasks in _alike(z_by_task):
+    # All labels are looked at before anything is computed.
+    groups = [
+        (tasks, _equal_label([labels_by_task[t] for t in tasks], z_by_task[tasks[0]], missing))
+        for tasks in _alike(z_by_task)
+    ]
+    for tasks, relation in groups:
         rows = [z_by_task[task] for task in tasks]
-        relation = _equal_label([labels_by_task[task] for task in tasks], len(rows[0]), missing)
+        shared: float | Tensor
         if isinstance(temperature, Mapping):
-            divisor = joined([temperature[task] for task in tasks], rows[0])
+            shared = joined_temperatures([temperature[task] for task in tasks], rows[0])
         else:
-            divisor = temperature
+            shared = temperature
         total = log_variance is None
         loss = contrast(
-            rows, relation, divisor, reduction, average_over, total=total, check=check_finite
+            rows, relation, shared, reduction, average_over, total=total, check=check_finite
         ).loss
         if log_variance is not None:
             s_T = torch.stack([log_variance[task] for task in tasks])
@@ -178,15 +183,22 @@ def multisupcon(
     )
 
 
-def _equal_label(columns: Sequence[Tensor], num_items: int, missing: str) -> EqualLabel:
-    """The relation of the tasks' labels, once they are looked at."""
+def _equal_label(columns: Sequence[Tensor], z: Tensor, missing: str) -> EqualLabel:
+    """The relation of the tasks' labels, once they are looked at; all have rows like z."""
     for labels in columns:
-        if labels.shape != (num_items,):
-            raise ValueError(f"labels must have shape {[num_items]}, got {list(labels.shape)}")
-        if labels.dtype not in INTEGERS:
-            raise ValueError(f"labels must be of an integer dtype, got {labels.dtype}")
-    labels_TB = torch.stack(list(columns))
-    if torch.compiler.is_compiling() or num_items == 0:
+        if labels.shape != z.shape[:1]:
+            raise ValueError(f"labels must have shape {[len(z)]}, got {list(labels.shape)}")
+        if labels.dtype not in _INTEGERS:
+            known = ", ".join(map(str, _INTEGERS))
+            raise ValueError(
+                f"labels must be of an integer dtype ({known}), got {labels.dtype}; "
+                "use labels.long()"
+            )
+        if labels.device != z.device:
+            raise ValueError(f"labels must be on z's device {z.device}, got {labels.device}")
+    # In uint8 a 255 would equal the -1 of an unknown label.
+    labels_TB = torch.stack(list(columns)).long()
+    if torch.compiler.is_compiling() or len(z) == 0:
         return EqualLabel(labels_TB, missing=missing, plain=False)
     least, greatest = extremes(labels_TB)
     if least < MISSING:
@@ -199,10 +211,10 @@ def _equal_label(columns: Sequence[Tensor], num_items: int, missing: str) -> Equ
 
 
 def _alike(z_by_task: Mapping[str, Tensor]) -> Iterable[list[str]]:
-    """Tasks whose losses one computation gives: those with rows of one shape."""
-    groups: dict[torch.Size, list[str]] = {}
+    """Tasks whose losses one computation gives: those with rows of one shape and dtype."""
+    groups: dict[tuple[torch.Size, torch.dtype], list[str]] = {}
     for task, z in z_by_task.items():
-        groups.setdefault(z.shape, []).append(task)
+        groups.setdefault((z.shape, z.dtype), []).append(task)
     return groups.values()
 
 

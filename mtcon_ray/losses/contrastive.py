@@ -125,11 +125,11 @@ def contrast_by_head(
     """
     for heads, relation in stacked(relation_by_head, z_by_head):
         rows = [z_by_head[head] for head in heads]
-        temperature = joined([temperature_by_head[head] for head in heads], rows[0])
+        temperature = joined_temperatures([temperature_by_head[head] for head in heads], rows[0])
         yield heads, contrast(rows, relation, temperature)
 
 
-def joined(temperatures: list[float | Tensor], z_BVD: Tensor) -> float | Tensor:
+def joined_temperatures(temperatures: list[float | Tensor], z_BVD: Tensor) -> float | Tensor:
     """One temperature for all, or a tensor of each space's own."""
     for t in temperatures:
         _check_temperature(t)

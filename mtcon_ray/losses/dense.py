@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mtcon_ray.losses.checks import Check
-from mtcon_ray.losses.log_sum import LOG2_E, exponents_fit
+from mtcon_ray.losses.log_sum import LOG2_E, exponents_fit, may_look
 
 
 class DenseSum(torch.autograd.Function):
@@ -37,14 +37,18 @@ class DenseSum(torch.autograd.Function):
     ) -> Tensor:
         z_HBVD = torch.stack(z_by_space)
         z_HND = z_HBVD.flatten(1, 2)
-        bits_HNN = _products(z_HND, z_HND.mT, rate * LOG2_E)
-        diagonal_HN = bits_HNN.diagonal(dim1=1, dim2=2)
-        fit = exponents_fit(diagonal_HN, per_nat=LOG2_E)
+        # In bits, whose powers are the faster ones, where it may be seen whether these fit.
+        per_nat = LOG2_E if may_look(z_HND) else 1.0
+        logits_HNN = _products(z_HND, z_HND.mT, rate * per_nat)
+        diagonal_HN = logits_HNN.diagonal(dim1=1, dim2=2)
+        fit = exponents_fit(diagonal_HN, per_nat=per_nat)
         if not fit:
             check(z_HBVD)
-        pulled_HNN = bits_HNN * pull_HNN
+        pulled_HNN = logits_HNN * pull_HNN
         pulled_HN = pulled_HNN.sum(dim=2)
-        log_sum_HN, w_HNN = _force(bits_HNN, diagonal_HN, pull_HNN, push_HN, fit, pulled_HNN)
+        if not fit and per_nat != 1:
+            logits_HNN.div_(per_nat)
+        log_sum_HN, w_HNN = _force(logits_HNN, diagonal_HN, pull_HNN, push_HN, fit, pulled_HNN)
         # Twice, for every pair pulls, and is pushed, from both sides.
         on_z_HND = _products(w_HNN, z_HND, -2 * scale * rate)
         ctx.on_rate_H = None
@@ -55,7 +59,7 @@ class DenseSum(torch.autograd.Function):
         ctx.on_z_HBVD = on_z_HND.view(z_HBVD.shape)
         if push_HN is not None:
             log_sum_HN = log_sum_HN * push_HN
-        loss_HN = log_sum_HN.sub_(pulled_HN, alpha=1 / LOG2_E)
+        loss_HN = log_sum_HN.sub_(pulled_HN, alpha=1 / per_nat)
         if total and not isinstance(scale, Tensor):
             return loss_HN.sum().mul_(scale)
         loss_H = loss_HN.sum(dim=1).mul_(scale)
@@ -78,20 +82,20 @@ def _products(x_HNK: Tensor, y_HKM: Tensor, factor: float | Tensor) -> Tensor:
 
 
 def _force(
-    bits_HNN: Tensor,
+    logits_HNN: Tensor,
     diagonal_HN: Tensor,
     pull_HNN: Tensor,
     push_HN: Tensor | None,
-    exponents_fit: bool,
+    fit: bool,
     spare_HNN: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Every row's log sum, and minus half of what the loss's gradient is on each pair's logits.
 
-    Of both sides of the pair together. bits are logits over log 2; they are spoilt, and what is
-    spare.
+    Of both sides of the pair together. Logits that fit are in bits, others in nats; they are
+    spoilt, and what is spare.
     """
-    if exponents_fit:
-        e_HNN = bits_HNN.exp2_()
+    if fit:
+        e_HNN = logits_HNN.exp2_()
         diagonal_HN.zero_()
         sum_HN = e_HNN.sum(dim=2)
         a_HN = sum_HN.reciprocal() if push_HN is None else push_HN / sum_HN
@@ -99,7 +103,6 @@ def _force(
         both_HNN = torch.add(a_HN.unsqueeze(2), a_HN.unsqueeze(1), out=spare_HNN)
         return sum_HN.log_(), torch.addcmul(pull_HNN, e_HNN, both_HNN, value=-0.5, out=e_HNN)
     diagonal_HN.fill_(-torch.inf)
-    logits_HNN = bits_HNN.div_(LOG2_E)
     log_sum_HN = logits_HNN.logsumexp(dim=2)
     p_HNN = logits_HNN.sub_(log_sum_HN[:, :, None]).exp_()
     if push_HN is not None:

@@ -56,14 +56,18 @@ def rows_gradient(z_HND: Tensor, rate_H: Tensor, found: LogSums, u_HN: Tensor) -
     return torch.stack(gradients) * root_H11
 
 
+def may_look(x: Tensor) -> bool:
+    """Whether to ask for a value costs nothing: elsewhere one would wait for the device."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def exponents_fit(square_HN: Tensor, *, per_nat: float = 1.0) -> bool:
     """Whether all x_i.x_j are known to have room in the number's range; False where in doubt.
 
-    square_HN are all x_i.x_i, so many per nat: by Cauchy and Schwarz none is beyond the greatest.
+    square_HN are all x_i.x_i, in units of which `per_nat` are a nat: by Cauchy and Schwarz no
+    product is beyond the greatest.
     """
-    if square_HN.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    return bool(square_HN.max().item() <= ROOM[square_HN.dtype] * per_nat)
+    return may_look(square_HN) and bool(square_HN.max().item() <= ROOM[square_HN.dtype] * per_nat)
 
 
 def _symmetric(x_ND: Tensor) -> Tensor:

@@ -185,6 +185,7 @@ class EqualLabel:
         plain = self._look() if self.plain is None else self.plain
         class_HB1 = (self.labels_HB if plain else self._class_HB).unsqueeze(2)
         class_HBV = z_BVD.new_empty(H, B, V) if plain else class_HB1.new_empty(H, B, V)
+        # Converted and repeated at once: to start an operation takes longer than this one.
         class_HN = class_HBV.copy_(class_HB1).view(H, N)
         is_partner_HNN = z_BVD.new_empty(H, N, N)
         torch.eq(class_HN.unsqueeze(2), class_HN.unsqueeze(1), out=is_partner_HNN)

@@ -114,13 +114,16 @@ class Suggester:
 
     def _sampler(self, seed: int) -> BaseSampler:
         if self.search.sampler == "tpe":
-            startup = min(10, self.num_trials // 3)
+            startup = max(1, min(10, self.num_trials // 3))
             return _TPE(self.distributions, seed=seed, n_startup_trials=startup)
         return RandomSampler(seed=seed)
 
 
 class _TPE(TPESampler):
-    """TPE in a space that is known; Optuna's reads it off all trials again for each suggestion."""
+    """TPE in a space that is known.
+
+    Optuna's own reads it off all trials, which a sampler that is made anew has not kept.
+    """
 
     def __init__(self, space: dict[str, BaseDistribution], **options: Any) -> None:
         super().__init__(**options)
@@ -129,10 +132,8 @@ class _TPE(TPESampler):
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Nothing, as Optuna's, while no trial tells of it."""
-        told = (TrialState.COMPLETE, TrialState.PRUNED)
-        is_told = any(t.state in told for t in study.get_trials(deepcopy=False))
-        return dict(self._known) if is_told else {}
+        """All fields that have a choice."""
+        return dict(self._known)
 
 
 def _known_points(search: SearchSpec) -> list[Point]:

@@ -77,11 +77,12 @@ def test_each_probe_is_what_training_it_alone_gives(dtype: torch.dtype) -> None:
     best = train_probes(train, NUM_CLASSES, RECIPE, seed=3, val=val)
     epochs = set()
     for label in NUM_CLASSES:
-        weights = alone_with_torch(train, label, RECIPE, seed=3)
+        by_epoch = steps_with_torch(train, label, RECIPE, seed=3)
+        weights = [steps[-1] for steps in by_epoch]
         epoch = alone_choice(weights, val, label)
         assert mean[label].epoch == RECIPE.epochs
         assert best[label].epoch == epoch
-        steps = [each for epoch in steps_with_torch(train, label, RECIPE, seed=3) for each in epoch]
+        steps = [weight for steps in by_epoch for weight in steps]
         tail = torch.stack(steps[len(steps) // 2 :]).mean(dim=0)
         torch.testing.assert_close(mean[label].weight, tail, rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(best[label].weight, weights[epoch - 1], rtol=1e-6, atol=1e-6)

@@ -98,11 +98,12 @@ def test_none_gives_each_task_s_weighted_anchors_and_temperatures_may_differ() -
 
 
 @pytest.mark.parametrize("most_pairs", [0, 2**20])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_tasks_of_any_shape_and_type_with_labels_missing_are_the_sum_of_each(
-    weighted: bool, most_pairs: int, monkeypatch: pytest.MonkeyPatch
+    weighted: bool, reduction: str, most_pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first two go into one computation; an unknown label leaves anchors without partner."""
+    """a and b go into one computation; an unknown label leaves anchors without partner."""
     monkeypatch.setattr(relations, "MOST_PAIRS", most_pairs)
     generator = torch.Generator().manual_seed(0)
     shapes = {
@@ -122,10 +123,11 @@ def test_tasks_of_any_shape_and_type_with_labels_missing_are_the_sum_of_each(
         labels[task] = torch.arange(shape[0]) % 3
         labels[task][2] = -1
         s[task] = torch.tensor(0.3 * len(s))
-    together = mtcon(z, labels, temperature=0.2, log_variance=s if weighted else None)
+    given = s if weighted else None
+    together = mtcon(z, labels, temperature=0.2, log_variance=given, reduction=reduction)
     assert isinstance(together, Tensor)
     assert together.shape == ()
-    each = [supcon(z[t], labels[t], temperature=0.2).double() for t in z]
+    each = [supcon(z[t], labels[t], temperature=0.2, reduction=reduction).double() for t in z]
     if weighted:
         each = [loss * torch.exp(-s[t]) + s[t] for loss, t in zip(each, z, strict=True)]
     alone = torch.stack(each).sum()
@@ -137,12 +139,35 @@ def test_tasks_of_any_shape_and_type_with_labels_missing_are_the_sum_of_each(
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
+def test_every_task_keeps_its_dtype() -> None:
+    labels = torch.tensor([0, 0, 1])
+    z = {"a": torch.ones(3, 2, 4), "b": torch.ones(3, 2, 4, dtype=torch.float64)}
+    anchors = mtcon(z, dict.fromkeys(z, labels), temperature=1.0, reduction="none")
+    assert isinstance(anchors, dict)
+    assert {task: each.dtype for task, each in anchors.items()} == {
+        "a": torch.float32,
+        "b": torch.float64,
+    }
+
+
+@pytest.mark.parametrize("most_pairs", [0, 2**20])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
-def test_labels_may_be_of_any_type_of_whole_numbers(dtype: torch.dtype) -> None:
-    z_by_task, labels_by_task = case_a()
-    small = {task: labels.to(dtype) for task, labels in labels_by_task.items()}
-    total = mtcon(z_by_task, small, temperature=0.5)
-    assert value(total) == value(mtcon(z_by_task, labels_by_task, temperature=0.5))
+def test_labels_may_be_of_any_type_of_whole_numbers(
+    dtype: torch.dtype, most_pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The greatest label of each is a label, also where it looks like -1 in that type."""
+    monkeypatch.setattr(relations, "MOST_PAIRS", most_pairs)
+    z = F.normalize(torch.randn(4, 2, 3, generator=torch.Generator().manual_seed(0)), dim=2)
+    most = torch.iinfo(dtype).max
+    labels = torch.tensor([most, most, 3, 3], dtype=dtype)
+    plain = supcon(z, torch.tensor([1, 1, 3, 3]), temperature=0.5)
+    assert supcon(z, labels, temperature=0.5).item() == plain.item()
+
+
+def test_all_labels_are_looked_at_before_anything_is_computed() -> None:
+    z = {"a": torch.full((2, 2, 2), math.nan), "b": torch.ones(3, 2, 2)}
+    with pytest.raises(ValueError, match=r"labels must have shape \[3\], got \[2\]"):
+        mtcon(z, dict.fromkeys(z, torch.tensor([0, 1])), temperature=0.1)
 
 
 def test_sums_over_anchors_have_the_value_of_case_a() -> None:
@@ -185,8 +210,12 @@ def bad(z: Tensor | None = None, labels: Tensor | None = None, **options: Any) -
     ("arguments", "message"),
     [
         ({"labels": torch.zeros(4).long()}, r"labels must have shape \[2\], got \[4\]"),
-        ({"labels": torch.zeros(2)}, "labels must be of an integer dtype, got torch.float32"),
-        ({"labels": torch.ones(2) > 0}, "labels must be of an integer dtype, got torch.bool"),
+        ({"labels": torch.zeros(2)}, r"an integer dtype \(torch.int64, .*, got torch.float32; use"),
+        ({"labels": torch.ones(2) > 0}, r"an integer dtype \(torch.int64, .*, got torch.bool; use"),
+        (
+            {"labels": torch.zeros(2, dtype=torch.long, device="meta")},
+            "labels must be on z's device cpu, got meta",
+        ),
         ({"labels": torch.tensor([0, -2])}, r"labels must be at least -1 .* got -2 at item 1"),
         ({"missing": "drop"}, "missing must be 'skip' or 'self_only', got 'drop'"),
         ({"temperature": 0}, "temperature must be positive, got 0"),

@@ -65,3 +65,15 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 def test_the_command_line_starts_without_ray_mlflow_and_optuna() -> None:
     """`mtcon-ray validate` and shell completion must not wait for seconds."""
     run_python(BLOCKED_IMPORTS, "mtcon_ray.cli.main")
+
+
+def test_what_takes_long_to_load_is_loaded_where_it_is_used() -> None:
+    """They take twice as long as all the rest, and `mtcon-ray list` needs none of them."""
+    slow = ("pandas", "torch._dynamo", "torchvision")
+    code = """
+import importlib, json, sys
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+print(json.dumps(sorted(sys.modules)))
+"""
+    assert not set(slow) & set(json.loads(run_python(code, *map(module_name, PURE))))

@@ -1,11 +1,13 @@
-"""A CSV of strings whose every cell can be pointed at: its row as a spreadsheet counts it."""
+"""A CSV of strings whose every cell can be pointed at: its row as a spreadsheet counts it.
+
+pandas is imported where a file is read: commands that read none start a third sooner.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.errors import DataError, nearest
@@ -91,6 +93,8 @@ def join_attributes(table: CsvFile, images: np.ndarray, path: Path) -> CsvFile:
 
 def _cells(path: Path) -> np.ndarray:
     """All cells, header included; without it pandas would rename equal columns silently."""
+    import pandas as pd
+
     try:
         frame = pd.read_csv(
             path, header=None, dtype=str, keep_default_na=False, na_filter=False,
@@ -145,6 +149,8 @@ def read_lists(
 
 def read_numbers(table: CsvFile, column: str, field: str) -> np.ndarray:
     """A column of numbers, float64 [N], NaN where empty. Raises DataError."""
+    import pandas as pd
+
     cells = table.column(column, field)
     numbers: np.ndarray = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").to_numpy(
         float

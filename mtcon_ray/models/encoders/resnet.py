@@ -1,19 +1,24 @@
-"""torchvision's ResNet-18 and ResNet-50 without their classifier."""
+"""torchvision's ResNet-18 and ResNet-50 without their classifier.
+
+torchvision is imported where a network is made: it brings torch's compiler along, which would
+double the time that a command takes to start.
+"""
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
-from torchvision.models import ResNet18_Weights, ResNet50_Weights, resnet18, resnet50
-from torchvision.models.resnet import ResNet
 
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
 from mtcon_ray.registry import LocalPath
+
+if TYPE_CHECKING:
+    from torchvision.models import ResNet, WeightsEnum
 
 
 class ResNetSpec(EncoderSpec):
@@ -39,16 +44,11 @@ class ResNetSpec(EncoderSpec):
 
 
 class _ResNet(Encoder):
-    def __init__(
-        self,
-        spec: ResNetSpec,
-        make: Callable[..., ResNet],
-        imagenet: ResNet18_Weights | ResNet50_Weights,
-        *,
-        stages: int = 4,
-    ) -> None:
+    def __init__(self, spec: ResNetSpec, *, stages: int = 4) -> None:
+        from torchvision.models import get_model, get_model_weights
+
         super().__init__(spec)
-        self.net = make(weights=None)
+        self.net: ResNet = get_model(spec.name, weights=None)
         self.width = self.net.fc.in_features
         self.net.fc = nn.Identity()
         if stages == 3:
@@ -59,7 +59,7 @@ class _ResNet(Encoder):
             nn.init.kaiming_normal_(self.net.conv1.weight, mode="fan_out", nonlinearity="relu")
             self.net.maxpool = nn.Identity()
         if spec.weights is not None:
-            _load(self.net, spec.weights, imagenet)
+            _load(self.net, spec.weights, get_model_weights(spec.name)["IMAGENET1K_V1"])
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Features after the average pooling, [N, width]."""
@@ -80,7 +80,7 @@ class ResNet18(_ResNet):
         )
 
     def __init__(self, spec: Spec) -> None:
-        super().__init__(spec, resnet18, ResNet18_Weights.IMAGENET1K_V1, stages=spec.stages)
+        super().__init__(spec, stages=spec.stages)
 
 
 @ENCODERS.register("resnet50")
@@ -92,11 +92,8 @@ class ResNet50(_ResNet):
 
         name: Literal["resnet50"] = "resnet50"
 
-    def __init__(self, spec: Spec) -> None:
-        super().__init__(spec, resnet50, ResNet50_Weights.IMAGENET1K_V1)
 
-
-def _load(net: ResNet, weights: str, imagenet: ResNet18_Weights | ResNet50_Weights) -> None:
+def _load(net: "ResNet", weights: str, imagenet: "WeightsEnum") -> None:
     state = _download(imagenet) if weights == "imagenet" else _read(Path(weights))
     left_out = ("fc.", "layer4.") if isinstance(net.layer4, nn.Identity) else ("fc.",)
     state = {key: value for key, value in state.items() if not key.startswith(left_out)}
@@ -109,7 +106,7 @@ def _load(net: ResNet, weights: str, imagenet: ResNet18_Weights | ResNet50_Weigh
         ) from error
 
 
-def _download(imagenet: ResNet18_Weights | ResNet50_Weights) -> Mapping[str, Tensor]:
+def _download(imagenet: "WeightsEnum") -> Mapping[str, Tensor]:
     try:
         state: Mapping[str, Tensor] = imagenet.get_state_dict(progress=False, check_hash=True)
         return state

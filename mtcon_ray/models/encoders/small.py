@@ -4,7 +4,6 @@ from typing import Literal
 
 from pydantic import Field
 from torch import Tensor, nn
-from torchvision.models.resnet import BasicBlock
 
 from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
 
@@ -49,6 +48,9 @@ class Small(Encoder):
 
 
 def _stage(before: int, width: int, *, stride: int, num_blocks: int) -> nn.Sequential:
+    # Here, for torchvision doubles the time that a command takes to start.
+    from torchvision.models.resnet import BasicBlock
+
     shortcut = None if before == width else _conv_norm(before, width, kernel=1, stride=stride)
     first = BasicBlock(before, width, stride, shortcut)
     return nn.Sequential(first, *(BasicBlock(width, width) for _ in range(num_blocks - 1)))

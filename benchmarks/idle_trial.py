@@ -150,7 +150,7 @@ class Timer(Searcher):
 
 
 def sweep_spec(num_trials: int) -> RunSpec:
-    """A sweep of `num_trials` random temperatures, tracked in SQLite under its root."""
+    """A sweep of `num_trials` temperatures, tracked in SQLite under its root."""
     return parse_spec(
         {
             "name": "idle",

@@ -2,9 +2,12 @@
 
 A whole sweep with tracking in SQLite, only the training replaced: each trial reports five epochs
 of made-up curves, and one runs at a time: such a trial is over before a second process has started,
-so that Tune would start and drop one after the other, beside what is measured. Afterwards the
-report is built anew, the commands that read a sweep are run as a user runs them, and a real MLflow
-server is asked for its table of runs.
+so that Tune would start and drop one after the other, beside what is measured. Once with TPE, which
+fits its model to all trials before, and once with random values, which leaves what the service
+itself takes. At each trial's end a fixed loop is timed, for a machine that others share may be
+twice as fast at the end of a sweep as at its start, or half. Afterwards the report of the first is
+built anew, the commands that read a sweep are run as a user runs them, and a real MLflow server is
+asked for its table of runs.
 """
 
 import json
@@ -17,7 +20,6 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -42,9 +44,10 @@ from mtcon_ray.sweep.warm import WarmTrial
 from mtcon_ray.tracking import runs
 from mtcon_ray.tracking.server import open_client
 
-MARKS = (100, 300, 1000)
+MARKS = (200, 500, 1000)  # in the first hundred what sends to MLflow has a backlog yet
 WINDOW = 100  # trials before a mark over which its seconds per trial are counted
 EPOCHS = 5
+LOOP = range(50_000)
 AT_ONCE = 1
 PAGE = 100  # runs that MLflow's table asks for at first
 
@@ -70,13 +73,17 @@ class CurveTrial(WarmTrial):
 
 @dataclass
 class Growth(Observer):
-    """The moment and the driver's resident bytes at the end of each trial."""
+    """The moment, a loop's seconds and the driver's resident bytes at the end of each trial."""
 
     ends: list[float] = field(default_factory=list)
+    loops: list[float] = field(default_factory=list)
     resident: list[int] = field(default_factory=list)
 
     def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
+        begin = perf_counter()
+        sum(LOOP)  # in C, so that no other thread takes its turn
         self.ends.append(perf_counter())
+        self.loops.append(self.ends[-1] - begin)
         self.resident.append(resident_bytes())
 
     def per_trial(self, mark: int) -> float:
@@ -84,21 +91,30 @@ class Growth(Observer):
         first = max(AT_ONCE, mark - WINDOW)
         return (self.ends[mark - 1] - self.ends[first - 1]) / (mark - first)
 
+    def per_loop(self, mark: int) -> float:
+        """The same in loops, by the median loop of that window."""
+        return self.per_trial(mark) / median(self.loops[max(AT_ONCE, mark - WINDOW) : mark])
 
-def sweep_spec(num_trials: int) -> RunSpec:
-    """TPE and ASHA over temperatures."""
-    changes = {"name": "scale", "train.epochs": EPOCHS, "search.max_concurrent": AT_ONCE}
+
+def sweep_spec(num_trials: int, sampler: str) -> RunSpec:
+    """ASHA over temperatures."""
+    changes = {
+        "name": "scale",
+        "train.epochs": EPOCHS,
+        "search.max_concurrent": AT_ONCE,
+        "search.sampler": sampler,
+    }
     return with_values(idle_trial.sweep_spec(num_trials), changes)
 
 
-def run_sweep(root: Path, num_trials: int) -> tuple[Growth, Counter[str]]:
+def run_sweep(root: Path, num_trials: int, sampler: str) -> tuple[Growth, Counter[str]]:
     """How time and memory grew, and the calls of MLflow's client by name."""
     growth, calls = Growth(), Counter[str]()
     with (
         patch.object(driver, "WarmTrial", CurveTrial),
         patch.object(runs, "open_client", lambda uri: _Counting(open_client(uri), calls)),
     ):
-        results = driver.run_sweep(sweep_spec(num_trials), root=root, observer=growth)
+        results = driver.run_sweep(sweep_spec(num_trials, sampler), root=root, observer=growth)
     assert len(results.trials) == len(growth.ends) == num_trials
     idle_trial.check_tracked_runs(root, num_trials)
     return growth, calls
@@ -115,26 +131,18 @@ class _Counting:
         return getattr(self._client, name)
 
 
-def growth_rows(growth: Growth, marks: tuple[int, ...]) -> list[tuple[str, str, str]]:
+def growth_rows(growth: Growth, marks: tuple[int, ...]) -> list[tuple[str, ...]]:
     """A row per mark, and the ratio of the last to the first."""
-    seconds = [growth.per_trial(mark) for mark in marks]
+    seconds, loops = map(growth.per_trial, marks), map(growth.per_loop, marks)
+    grown = list(zip(seconds, loops, strict=True))
     megabytes = [growth.resident[mark - 1] / 2**20 for mark in marks]
+    added = 1024 * (megabytes[-1] - megabytes[-2]) / (marks[-1] - marks[-2])
     rows = [
-        (f"up to trial {mark:,}", f"{s:.3f}", f"{mb:.0f}")
-        for mark, s, mb in zip(marks, seconds, megabytes, strict=True)
+        (f"up to trial {mark:,}", f"{s:.3f}", f"{n:.0f}", f"{mb:.0f}")
+        for mark, (s, n), mb in zip(marks, grown, megabytes, strict=True)
     ]
-    added = [
-        1024 * (b - a) / (after - before)
-        for (a, b), (before, after) in zip(pairwise(megabytes), pairwise(marks), strict=True)
-    ]
-    return [
-        *rows,
-        (
-            "last over first; KiB a trial between the last two",
-            f"{seconds[-1] / seconds[0]:.2f}",
-            f"{added[-1]:.0f}",
-        ),
-    ]
+    times = (f"{last / first:.2f}" for first, last in zip(grown[0], grown[-1], strict=True))
+    return [*rows, ("last over first; KiB a trial between the last two", *times, f"{added:.0f}")]
 
 
 def measure_reading(folder: Path) -> list[tuple[str, str]]:
@@ -225,22 +233,27 @@ def measure(marks: tuple[int, ...] = MARKS, *, ui: bool = True) -> str:
     """The tables. Some minutes."""
     with TemporaryDirectory() as folder:
         root = Path(folder)
-        growth, calls = run_sweep(root, marks[-1])
+        growth, calls = run_sweep(root, marks[-1], "tpe")
         reading = measure_reading(root / "sweeps" / "scale-1")
         reading += measure_ui(root) if ui else []
-    header = (f"{marks[-1]:,} trials of {EPOCHS} epochs", "s per trial", "driver's memory, MiB")
-    per_trial = sum(calls.values()) / marks[-1]
-    reading.insert(
-        0,
-        (
-            f"calls of MLflow's client per trial, {calls['log_batch'] / marks[-1]:.1f} batches "
-            "among them",
-            f"{per_trial:.1f}",
-        ),
+    with TemporaryDirectory() as folder:
+        at_random, _ = run_sweep(Path(folder), marks[-1], "random")
+    batches = f"{calls['log_batch'] / marks[-1]:.1f} batches among them"
+    num_calls = (
+        f"calls of MLflow's client per trial, {batches}",
+        f"{sum(calls.values()) / marks[-1]:.1f}",
     )
     return "\n\n".join(
         [
-            markdown(header, growth_rows(growth, marks)),
-            markdown((f"Afterwards, {marks[-1]:,} trials", "seconds"), reading),
+            _growth_table("TPE", growth, marks),
+            _growth_table("random", at_random, marks),
+            markdown((f"Afterwards, {marks[-1]:,} trials", "seconds"), [num_calls, *reading]),
         ]
+    )
+
+
+def _growth_table(sampler: str, growth: Growth, marks: tuple[int, ...]) -> str:
+    title = f"{sampler}: {marks[-1]:,} trials of {EPOCHS} epochs"
+    return markdown(
+        (title, "s per trial", "in fixed loops", "driver's memory, MiB"), growth_rows(growth, marks)
     )

@@ -247,7 +247,7 @@ def _spread(values: list[float], form: str) -> str:
 
 
 def measure() -> str:
-    """The table; the trainings take some 25 minutes of one core, the sweeps as long."""
+    """The table; the trainings take some 50 minutes of one core, the sweeps as long."""
     spec = grid_spec(photos=PHOTOS.exists())
     with TemporaryDirectory() as folder:
         root = Path(folder)

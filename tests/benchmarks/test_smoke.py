@@ -208,8 +208,10 @@ def test_a_number_comes_with_its_machine(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.soak
 def test_scale_is_measured() -> None:
     table = scale.measure(marks=(3, 5), ui=False)
-    for row in ("up to trial 5", "calls of MLflow's client per trial", "report, with importances"):
+    rows = ("TPE: 5 trials", "random: 5 trials", "calls of MLflow's client", "report, with")
+    for row in rows:
         assert f"| {row}" in table
+    assert table.count("| up to trial 5 |") == 2
 
 
 @pytest.mark.ray

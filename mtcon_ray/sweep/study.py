@@ -89,9 +89,10 @@ class Suggester:
         trial = self._ask() if repeat else self._ask_new()
         if trial is None:
             return None
-        trial.set_user_attr(TRIAL, f"trial-{self.num_given:04d}")
         trial.set_user_attr(CONFIGURATION, configuration)
         trial.set_user_attr(REPEAT, repeat)
+        # Last: a driver may be killed between two of these, and what has a name is continued.
+        trial.set_user_attr(TRIAL, f"trial-{self.num_given:04d}")
         self.num_given += 1
         self._params.setdefault(configuration, trial.params)
         self._seen.add(_key(trial.params))

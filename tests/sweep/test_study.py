@@ -140,6 +140,32 @@ def test_a_point_queued_by_a_killed_driver_is_not_given_twice(tmp_path: Path, re
     assert [p[TEMPERATURE] for p in before + after] == expected
 
 
+@pytest.mark.parametrize("written", [0, 1, 2])
+def test_a_driver_killed_as_it_names_a_trial_leaves_none_half_named(
+    written: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = search(sampler="grid", space={TEMPERATURE: {"grid": [0.5, 0.1]}}, repeats=2)
+    journal = tmp_path / "study.journal"
+    before = run(Suggester(open_study(journal, "s"), spec, 0), 1)
+    write, left = optuna.Trial.set_user_attr, iter(range(written))
+
+    def killed_after(trial: optuna.Trial, key: str, value: Any) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        write(trial, key, value)
+
+    suggester = Suggester(open_study(journal, "s"), spec, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(optuna.Trial, "set_user_attr", killed_after)
+        with pytest.raises(KeyboardInterrupt):
+            suggester.next()
+    study = open_study(journal, "s")
+    after = run(Suggester(study, spec, 0))
+    assert [p[TEMPERATURE] for p in before + after] == [0.5, 0.5, 0.1, 0.1]
+    given = [(t.user_attrs[CONFIGURATION], t.user_attrs[REPEAT]) for t in named_trials(study)]
+    assert given == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
 def test_repeats_share_a_configuration_and_count_their_seeds() -> None:
     study = open_study(None, "s")
     run(Suggester(study, search(num_trials=2, repeats=3), 0))

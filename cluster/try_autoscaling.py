@@ -6,6 +6,7 @@ Everything runs on this machine, in a folder and on ports of its own; other Rays
 import argparse
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -16,7 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 
 import yaml
@@ -35,6 +36,8 @@ IDLE_MINUTES = 0.25
 WAIT_SECONDS = 600
 # What Ray calls a process while a trial of Tune's trains in it; its parent is the node.
 TRAINING = "ray::ResourceTrainable.train"
+# Above those of Ray's workers, below those that Linux and macOS give to connections.
+PORTS = range(20_000, 32_768)
 # The id that Ray's provider of make-believe nodes gives its head.
 HEAD_ID = "f" * 51 + "00000"
 AUTOSCALER = {
@@ -54,7 +57,7 @@ class Cluster:
         self.used: set[str] = set()
         self._begin = time.monotonic()
         self._shown = ""
-        self._gcs, self._dashboard, self._agent = free_ports(3)
+        self._gcs, self._dashboard, self._agent, self._clients = free_ports(4)
         self._head: subprocess.Popen[bytes] | None = None
         own = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_"))}
         self.environment = {
@@ -76,7 +79,8 @@ class Cluster:
             self._head = subprocess.Popen(
                 ["ray", "start", "--head", "--block", "--num-cpus=0", f"--port={self._gcs}",
                  f"--dashboard-port={self._dashboard}", f"--temp-dir={self.folder}/r",
-                 f"--dashboard-agent-listen-port={self._agent}", "--disable-usage-stats",
+                 f"--dashboard-agent-listen-port={self._agent}",
+                 f"--ray-client-server-port={self._clients}", "--disable-usage-stats",
                  f"--autoscaling-config={config}"],
                 env={**self.environment, **AUTOSCALER, "MTCON_RAY_CLUSTER_FILE": str(config)},
                 stdout=log, stderr=log, start_new_session=True,
@@ -178,12 +182,22 @@ def parents_of(title: str) -> set[int]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Ports that nobody listens on, none of which a system gives to a connection by itself.
+
+    A head takes the last of its ports seconds after they were found; a port that became another
+    process's meanwhile ends the whole head.
+    """
+    return list(islice(filter(is_free, random.SystemRandom().sample(PORTS, len(PORTS))), count))
+
+
+def is_free(port: int) -> bool:
+    """Whether no process of this machine has the port, at whatever address."""
+    with socket.socket() as one:
+        try:
+            one.bind(("", port))
+        except OSError:
+            return False
+    return True
 
 
 def answers(port: int) -> bool:

@@ -74,11 +74,11 @@ def test_each_choice_is_uniform() -> None:
 
 
 def test_a_draw_follows_from_its_seed_alone() -> None:
-    state = np.random.get_state()[1].tolist()  # type: ignore[index]
+    state = np.random.get_state(legacy=False)
     one, again, other = (draw_triplets(MIXED, TASKS, number=50, seed=s) for s in (3, 3, 4))
     np.testing.assert_array_equal(one, again)
     assert (one != other).any()
-    assert np.random.get_state()[1].tolist() == state  # type: ignore[index]
+    np.testing.assert_equal(np.random.get_state(legacy=False), state)
 
 
 def test_examples_hold_three_pictures_seen_once() -> None:

@@ -9,7 +9,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torchvision.models import ResNet18_Weights, resnet18
+from torchvision.models import ResNet18_Weights, ResNet50_Weights, resnet18
 
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.models.encoders import ENCODERS, Encoder
@@ -106,7 +106,7 @@ def test_weights_of_a_local_file_are_torchvisions(tmp_path: Path) -> None:
     torch.testing.assert_close(ours(images(32)), expected(images(32)))
 
 
-def make(kind: type[Encoder], weights: Path, stem: str = "imagenet") -> Encoder:
+def make(kind: type[Encoder], weights: Path | str, stem: str = "imagenet") -> Encoder:
     """An encoder with the weights of a file."""
     return kind(kind.Spec.model_validate({"weights": str(weights), "stem": stem}))
 
@@ -136,8 +136,14 @@ def test_a_file_of_something_else_is_refused(content: object, tmp_path: Path) ->
         make(ResNet18, tmp_path / "weights.pt")
 
 
+@pytest.mark.parametrize(
+    ("encoder", "weights"), [(ResNet18, ResNet18_Weights), (ResNet50, ResNet50_Weights)]
+)
 def test_imagenet_weights_without_network_say_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    encoder: type[ResNet18 | ResNet50],
+    weights: type[ResNet18_Weights | ResNet50_Weights],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def offline(*_: object, **__: object) -> None:
         raise URLError("no route to host")
@@ -145,8 +151,8 @@ def test_imagenet_weights_without_network_say_what_to_do(
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("torch.hub.urlopen", offline)
     with pytest.raises(SpecError, match=r"no route to host.*set model\.encoder\.weights") as caught:
-        ResNet18(ResNet18.Spec(weights="imagenet"))
-    assert ResNet18_Weights.IMAGENET1K_V1.url in str(caught.value)
+        make(encoder, "imagenet")
+    assert weights.IMAGENET1K_V1.url in str(caught.value)
 
 
 def test_imagenet_weights_are_read_from_torchvisions_cache(

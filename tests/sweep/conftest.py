@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def head(home: dict[str, str]) -> Iterator[str]:
+def head(home: dict[str, str]) -> Iterator[Callable[[], str]]:
     """Address of the dashboard of a head with two CPUs; started after a local sweep was."""
     # Those of agent and clients, too: another Ray of this machine has their usual ones.
     port, dashboard, agent, client = free_ports(4)
@@ -36,16 +37,16 @@ def head(home: dict[str, str]) -> Iterator[str]:
 
     def start() -> str:
         environment = {**home, "RAY_AUTH_MODE": "token"}
-        started.append(
-            subprocess.Popen(
-                ["ray", "start", "--head", "--block", "--num-cpus", "2", "--port", str(port),
-                 "--dashboard-port", str(dashboard), "--dashboard-agent-listen-port", str(agent),
-                 "--ray-client-server-port", str(client), "--temp-dir", str(folder),
-                 "--disable-usage-stats"],
-                env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        )  # fmt: skip
+        with (folder / "head.log").open("w") as log:
+            started.append(
+                subprocess.Popen(
+                    ["ray", "start", "--head", "--block", "--num-cpus", "2", "--port", str(port),
+                     "--dashboard-port", str(dashboard), "--ray-client-server-port", str(client),
+                     "--dashboard-agent-listen-port", str(agent), "--temp-dir", str(folder),
+                     "--disable-usage-stats"],
+                    env=environment, stdout=log, stderr=log, start_new_session=True,
+                )
+            )  # fmt: skip
         deadline = time.monotonic() + 120
         while True:
             try:
@@ -55,9 +56,13 @@ def head(home: dict[str, str]) -> Iterator[str]:
                 assert time.monotonic() < deadline, "the head did not come up"
                 time.sleep(0.5)
 
-    yield start  # type: ignore[misc]
+    yield start
+    ended = [process.poll() for process in started]
     for process in started:
-        # Asked kindly it takes half a minute, waiting for agents that wait for it.
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            # Asked kindly it takes half a minute, waiting for agents that wait for it.
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait(60)
+    said = "".join(path.read_text() for path in folder.glob("head.log"))
     shutil.rmtree(folder, ignore_errors=True)
+    assert ended in ([], [None]), f"the head ended by itself: {said[-5000:]}"

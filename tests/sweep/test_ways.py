@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def plan_and_configurations(folder: Path) -> tuple[dict[str, Any], list[Any]]:
 
 
 def test_script_program_and_job_give_the_same_plan_and_configurations(
-    tmp_path: Path, home: dict[str, str], head: Any
+    tmp_path: Path, home: dict[str, str], head: Callable[[], str]
 ) -> None:
     """In this order under one home: the local sweeps leave a token that the head then asks for."""
     copy = tmp_path / "checkout"

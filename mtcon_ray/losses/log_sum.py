@@ -40,20 +40,18 @@ def log_sums(z_HND: Tensor, rate_H: Tensor) -> LogSums:
     """Of every row; float32 or float64, N at least 2, rates positive."""
     x_HND = z_HND * rate_H.sqrt()[:, None, None]
     fits = exponents_fit(x_HND.square().sum(dim=2))
-    rows = [_symmetric(x_ND) if fits else _row_maxima(x_ND) for x_ND in x_HND]
-    return LogSums(torch.stack(rows), fits)
+    return LogSums(_symmetric(x_HND) if fits else _row_maxima(x_HND), fits)
 
 
 def rows_gradient(z_HND: Tensor, rate_H: Tensor, found: LogSums, u_HN: Tensor) -> Tensor:
     """rate * W z as above: what u_HN, a gradient on log_sum_HN, is on z_HND."""
     root_H11 = rate_H.sqrt()[:, None, None]
-    gradients = [
-        _gradient_by_tiles(x_ND, u_N * torch.exp(-log_sum_N))
-        if found.fits
-        else _gradient_by_rows(x_ND, log_sum_N, u_N)
-        for x_ND, log_sum_N, u_N in zip(z_HND * root_H11, found.log_sum_HN, u_HN, strict=True)
-    ]
-    return torch.stack(gradients) * root_H11
+    x_HND = z_HND * root_H11
+    if found.fits:
+        gradient_HND = _gradient_by_tiles(x_HND, u_HN * torch.exp(-found.log_sum_HN))
+    else:
+        gradient_HND = _gradient_by_strips(x_HND, found.log_sum_HN, u_HN)
+    return gradient_HND * root_H11
 
 
 def may_look(x: Tensor) -> bool:
@@ -70,56 +68,60 @@ def exponents_fit(square_HN: Tensor, *, per_nat: float = 1.0) -> bool:
     return may_look(square_HN) and bool(square_HN.max().item() <= ROOM[square_HN.dtype] * per_nat)
 
 
-def _symmetric(x_ND: Tensor) -> Tensor:
-    sum_N = x_ND.new_zeros(len(x_ND))
-    for i, j, e_IJ in _tiles(x_ND):
-        sum_N[i] += e_IJ.sum(dim=1)
+def _symmetric(x_HND: Tensor) -> Tensor:
+    sum_HN = x_HND.new_zeros(x_HND.shape[:2])
+    for h, i, j, e_IJ in _tiles(x_HND):
+        sum_HN[h, i] += e_IJ.sum(dim=1)
         if i != j:
-            sum_N[j] += e_IJ.sum(dim=0)
-    return sum_N.log_()
+            sum_HN[h, j] += e_IJ.sum(dim=0)
+    return sum_HN.log_()
 
 
-def _gradient_by_tiles(x_ND: Tensor, a_N: Tensor) -> Tensor:
-    gradient_ND = torch.zeros_like(x_ND)
-    for i, j, e_IJ in _tiles(x_ND):
-        w_IJ = e_IJ.mul_(a_N[i, None] + a_N[j])
-        gradient_ND[i].addmm_(w_IJ, x_ND[j])
+def _gradient_by_tiles(x_HND: Tensor, a_HN: Tensor) -> Tensor:
+    gradient_HND = torch.zeros_like(x_HND)
+    for h, i, j, e_IJ in _tiles(x_HND):
+        w_IJ = e_IJ.mul_(a_HN[h, i, None] + a_HN[h, j])
+        gradient_HND[h, i].addmm_(w_IJ, x_HND[h, j])
         if i != j:
-            gradient_ND[j].addmm_(w_IJ.T, x_ND[i])
-    return gradient_ND
+            gradient_HND[h, j].addmm_(w_IJ.T, x_HND[h, i])
+    return gradient_HND
 
 
-def _tiles(x_ND: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-    """E's tiles on and above its diagonal, with the rows and columns that they are."""
-    x_ND = x_ND * LOG2_E**0.5
-    slices = [slice(i, i + TILE) for i in range(0, len(x_ND), TILE)]
-    for n, i in enumerate(slices):
-        for j in slices[n:]:
-            e_IJ = torch.mm(x_ND[i], x_ND[j].T).exp2_()
-            if i == j:
-                e_IJ.fill_diagonal_(0)
-            yield i, j, e_IJ
+def _tiles(x_HND: Tensor) -> Iterator[tuple[int, slice, slice, Tensor]]:
+    """E's tiles on and above its diagonal, with the space, the rows and the columns that they are.
+
+    One space after another, for a tile of one is as much as a core's cache holds.
+    """
+    x_HND = x_HND * LOG2_E**0.5
+    slices = [slice(i, i + TILE) for i in range(0, x_HND.shape[1], TILE)]
+    for h, x_ND in enumerate(x_HND):
+        for n, i in enumerate(slices):
+            for j in slices[n:]:
+                e_IJ = torch.mm(x_ND[i], x_ND[j].T).exp2_()
+                if i == j:
+                    e_IJ.fill_diagonal_(0)
+                yield h, i, j, e_IJ
 
 
-def _row_maxima(x_ND: Tensor) -> Tensor:
-    return torch.cat([logits_IN.logsumexp(dim=1) for _, logits_IN in _strips(x_ND)])
+def _row_maxima(x_HND: Tensor) -> Tensor:
+    return torch.cat([logits_HIN.logsumexp(dim=2) for _, logits_HIN in _strips(x_HND)], dim=1)
 
 
-def _gradient_by_rows(x_ND: Tensor, log_sum_N: Tensor, u_N: Tensor) -> Tensor:
-    gradient_ND = torch.zeros_like(x_ND)
-    for i, logits_IN in _strips(x_ND):
-        w_IN = logits_IN.sub_(log_sum_N[i, None]).exp_().mul_(u_N[i, None])
-        gradient_ND[i] += w_IN @ x_ND
-        gradient_ND += w_IN.T @ x_ND[i]
-    return gradient_ND
+def _gradient_by_strips(x_HND: Tensor, log_sum_HN: Tensor, u_HN: Tensor) -> Tensor:
+    gradient_HND = torch.zeros_like(x_HND)
+    for i, logits_HIN in _strips(x_HND):
+        w_HIN = logits_HIN.sub_(log_sum_HN[:, i, None]).exp_().mul_(u_HN[:, i, None])
+        gradient_HND[:, i] += w_HIN @ x_HND
+        gradient_HND += w_HIN.mT @ x_HND[:, i]
+    return gradient_HND
 
 
-def _strips(x_ND: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """All exponents of some rows at a time, the row with itself at minus infinity."""
-    N = len(x_ND)
-    height = max(1, (ON_CPU if x_ND.device.type == "cpu" else ELSEWHERE) // N)
+def _strips(x_HND: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Exponents of some rows of all spaces at a time, a row with itself at minus infinity."""
+    H, N, _ = x_HND.shape
+    height = max(1, (ON_CPU if x_HND.device.type == "cpu" else ELSEWHERE) // (H * N))
     for start in range(0, N, height):
         i = slice(start, min(start + height, N))
-        logits_IN = x_ND[i] @ x_ND.T
-        logits_IN.diagonal(offset=start).fill_(-torch.inf)
-        yield i, logits_IN
+        logits_HIN = x_HND[:, i] @ x_HND.mT
+        logits_HIN.diagonal(offset=start, dim1=1, dim2=2).fill_(-torch.inf)
+        yield i, logits_HIN

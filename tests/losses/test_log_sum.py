@@ -43,6 +43,7 @@ def test_every_way_gives_the_plain_values_and_gradients(
     way: str, num_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_sum, "TILE", 4)
+    monkeypatch.setattr(log_sum, "ON_CPU", 100)
     if way == "rows":
         monkeypatch.setattr(log_sum, "ROOM", NO_ROOM)
     z_HND = random_rows(3, num_rows, 5, seed=num_rows).requires_grad_()
@@ -90,8 +91,13 @@ def test_a_learned_temperature_gets_its_gradient_in_every_way(
         )
 
 
-def test_memory_is_linear_in_the_batch() -> None:
+@pytest.mark.parametrize("room", [log_sum.ROOM, NO_ROOM], ids=["tiles", "strips"])
+def test_memory_is_linear_in_the_batch(
+    room: dict[torch.dtype, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No operation of three heads' losses and gradients makes anything of the order of [N, N]."""
+    monkeypatch.setattr(log_sum, "ROOM", room)
+    monkeypatch.setattr(log_sum, "ON_CPU", log_sum.TILE**2)
     num_items = 1024
     z_by_task = {t: random_rows(num_items, 2, 4, seed=0).float().requires_grad_() for t in "abc"}
     labels = {

@@ -18,6 +18,7 @@ from mtcon_ray.losses import mtcon, nt_xent
 TASKS = {"category": 8, "gender": 4, "colour": 15}
 TEMPERATURE = 0.1
 WIDTH = 128
+GRADIENT_ERROR = 1e-4  # relative, in float32
 HEADER = ("forward and backward, 2 views, width 128", "ms", "ours is faster by", "peak memory, MiB")
 
 
@@ -202,9 +203,10 @@ def check_equal(ours: Callable[[], Tensor], peer: Callable[[], Tensor], at: list
     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
     pairs = zip(torch.autograd.grad(one, at), torch.autograd.grad(other, at), at, strict=True)
     for mine, theirs, z_BVD in pairs:
-        torch.testing.assert_close(
-            _along_sphere(mine, z_BVD), _along_sphere(theirs, z_BVD), rtol=1e-3, atol=1e-6
-        )
+        found, expected = _along_sphere(mine, z_BVD), _along_sphere(theirs, z_BVD)
+        # Of all entries together: one by one those that cancel out are rounding alone.
+        error = ((found - expected).norm() / expected.norm()).item()
+        assert error < GRADIENT_ERROR, f"gradients differ by {error:.1e} of their length"
 
 
 def _along_sphere(gradient_BVD: Tensor, z_BVD: Tensor) -> Tensor:

@@ -6,6 +6,8 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+import torch
+
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import DataError
 from mtcon_ray.local import pick_device
@@ -31,13 +33,15 @@ def measure_rate(spec: RunSpec, root: Path) -> float:
         base.data, seed=base.data.seed, view_size=base.views.size, store=store_folder(root)
     )
     times: list[float] = []
+    device, threads = pick_device(base), base.resources.cpus
 
     def enough() -> bool:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)  # or the steps would be timed as they are launched
         times.append(time.perf_counter())
         return len(times) > NUM_WARMUP_STEPS + NUM_STEPS
 
     with tempfile.TemporaryDirectory() as folder:
-        device, threads = pick_device(base), base.resources.cpus
         run = Run(base, dataset, Path(folder), device=device, threads=threads, should_stop=enough)
         for _ in run:
             pass

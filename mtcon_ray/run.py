@@ -102,6 +102,8 @@ class Run:
                 seed=spec.seed,
                 device=device,
                 ranks=ranks,
+                # Of one that several trainings share; without a GPU nothing asks for it.
+                share=min(1.0, spec.resources.gpus or 1.0),
             )
             self.learner = self._make_learner(method)
         self.num_steps = spec.train.epochs * self._batches.steps_per_epoch

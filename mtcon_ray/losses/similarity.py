@@ -5,18 +5,21 @@ sums over each label's rows give the partners' sums: no mask over the N rows is 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
+from mtcon_ray.losses.log_sum import may_look
 from mtcon_ray.losses.relations import Degrees, Pairs, pairs_of_items
 
 # METHODS 10.1: a pair exactly at the threshold belongs to it, whatever rounding does.
 TOLERANCE = 1e-6
 # Up to so many numbers in all pairs of items each item is a group of its own: finding equal ones
-# takes as long there, and waits for the device to tell how many they are.
+# takes as long there. Off the CPU, where one would wait to be told how many they are, up to so many
+# pairs. As many numbers of pairs are compared at a time.
 MOST_ALONE = 2**24
 # A kernel's weight below this makes no partner: numbers 3.03 bandwidths apart.
 LEAST_WEIGHT = 0.01
@@ -59,8 +62,10 @@ class Groups(NamedTuple):
         """Labels that known items have, a scalar."""
         is_there_G = self.sizes(z_HBVD) > 0
         if is_alone(self.label_G):
-            G = len(self.label_G)
-            is_equal_GG = (self.label_G[:, None] == self.label_G).view(G, G, -1).all(dim=2)
+            label_GL = self.label_G.view(len(self.label_G), -1)
+            is_equal_GG = torch.ones_like(self.is_partner_GG)
+            for some_GL in by_labels(label_GL):
+                is_equal_GG &= (some_GL[:, None] == some_GL).all(dim=2)
             is_there_G &= ~(is_equal_GG & is_there_G).tril(-1).any(dim=1)
         return is_there_G.sum()
 
@@ -195,7 +200,13 @@ def grouped(label_B: Tensor) -> tuple[Tensor, Tensor]:
 
 def is_alone(label_B: Tensor) -> bool:
     """Whether items, or groups, are so few that equal ones stand apart."""
-    return len(label_B) * label_B.numel() <= MOST_ALONE
+    numbers = label_B.numel() if may_look(label_B) else len(label_B)
+    return len(label_B) * numbers <= MOST_ALONE
+
+
+def by_labels(x_GL: Tensor) -> Iterator[Tensor]:
+    """Columns of groups whose numbers, in all pairs of groups, are MOST_ALONE; one at least."""
+    yield from x_GL.split(max(1, MOST_ALONE // len(x_GL) ** 2), dim=1)
 
 
 def is_known(sets_BL: Tensor) -> Tensor:
@@ -211,8 +222,11 @@ def _overlap(y_GL: Tensor, known_GL: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _overlap_of_counts(y_GL: Tensor, known_GL: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums of minima and of maxima over the labels known in both; takes G x G x L floats."""
-    both_GGL = known_GL[:, None] * known_GL
-    minima_GG = (torch.minimum(y_GL[:, None], y_GL) * both_GGL).sum(dim=2)
-    maxima_GG = (torch.maximum(y_GL[:, None], y_GL) * both_GGL).sum(dim=2)
+    """Sums of minima and of maxima over the labels known in both."""
+    minima_GG = y_GL.new_zeros(len(y_GL), len(y_GL))
+    maxima_GG = minima_GG.clone()
+    for y_GK, known_GK in zip(by_labels(y_GL), by_labels(known_GL), strict=True):
+        both_GGK = known_GK[:, None] * known_GK
+        minima_GG += (torch.minimum(y_GK[:, None], y_GK) * both_GGK).sum(dim=2)
+        maxima_GG += (torch.maximum(y_GK[:, None], y_GK) * both_GGK).sum(dim=2)
     return minima_GG, maxima_GG

@@ -135,6 +135,7 @@ def reports(
     spool = Spool(work.record) if ranks.rank == 0 else None
     epochs = work.spec.train.epochs
     stop_asked, at_rung = StopFile(work.sweep), False
+    failure: str | None = None
     try:
         check_device(work.spec.resources.gpus, device)
         run = make_run(
@@ -158,8 +159,10 @@ def reports(
         if run.interrupted:
             yield {"outcome": Outcome.WAITING if at_rung else Outcome.INTERRUPTED, "done": True}
     except TrialError as error:
-        reason = f"{type(error).__name__.removesuffix('Error')}: {error}"
-        yield {"outcome": Outcome.FAILED, "reason": reason, "done": True}
+        failure = f"{type(error).__name__.removesuffix('Error')}: {error}"
+    # Not while the error is handled, which holds all that the step has on the device.
+    if failure is not None:
+        yield {"outcome": Outcome.FAILED, "reason": failure, "done": True}
 
 
 def _from_last(run: Run) -> Iterator[Progress]:

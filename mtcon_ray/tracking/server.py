@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mtcon_ray.errors import SpecError, TrackingError
+from mtcon_ray.places import mlflow_artifacts, mlflow_database
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -45,7 +46,7 @@ def tracking_uri(spec_uri: str | None, environ_uri: str | None, root: Path) -> s
     Raises SpecError for a place that means another one in another working directory.
     """
     if not spec_uri and not environ_uri:
-        return f"sqlite:///{root.absolute()}/mlflow.db"
+        return f"sqlite:///{mlflow_database(root.absolute())}"
     name = "tracking.uri" if spec_uri else "MLFLOW_TRACKING_URI"
     uri = str(spec_uri or environ_uri).rstrip("/")
     scheme = uri.partition(":")[0].partition("+")[0].lower()
@@ -62,7 +63,7 @@ def tracking_uri(spec_uri: str | None, environ_uri: str | None, root: Path) -> s
 
 def artifact_location(uri: str, root: Path) -> str | None:
     """Folder for the artifacts of a new experiment; None where the server has its own."""
-    return None if is_server(uri) else (root / "mlartifacts").as_uri()
+    return None if is_server(uri) else mlflow_artifacts(root).as_uri()
 
 
 def is_server(uri: str) -> bool:

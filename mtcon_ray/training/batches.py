@@ -24,8 +24,8 @@ class Batches:
     """The global batches of a training by step; each rank makes the views of its own items.
 
     A batch is a pure function of seed and step: examples from the epoch's permutation, whose
-    last incomplete batch is dropped, views from the step's generator. Raises SpecError if there
-    is no whole batch.
+    last incomplete batch is dropped, views from the step's generator. `share` is the training's
+    part of the device. Raises SpecError if there is no whole batch.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class Batches:
         seed: int,
         device: torch.device,
         ranks: Ranks,
+        share: float = 1.0,
     ) -> None:
         self.views = views
         self.batch_size = batch_size
@@ -51,7 +52,7 @@ class Batches:
                 f"({len(examples)}), got {batch_size}"
             )
         self._source_size = dataset.images.shape[1]
-        self._feed = ImageFeed(dataset.images, np.unique(examples.rows_EP), device)
+        self._feed = ImageFeed(dataset.images, np.unique(examples.rows_EP), device, share=share)
         table = dataset.table
         numbers = {
             task: table.standardised(task) for task in dataset.tasks if task in table.continuous

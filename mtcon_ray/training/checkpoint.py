@@ -29,6 +29,8 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
         _sync_folder(path.parent)
+    except torch.AcceleratorError:
+        raise  # of the device, whatever it was doing, not of the disk
     # On a full disk torch's zip writer hides the OSError in a RuntimeError.
     except (OSError, RuntimeError) as error:
         raise ResourceError(

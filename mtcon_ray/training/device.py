@@ -12,8 +12,10 @@ from torch import Tensor
 from mtcon_ray.data.transfer import send
 from mtcon_ray.errors import OutOfMemoryError, SpecError
 
-# Share of a device's free memory that training images may take; the rest is for the network.
+# Share of a training's part of a device's memory that its images may take.
 RESIDENT_SHARE = 0.3
+# What CUDA's libraries say of a full device where torch's own allocator is not asked.
+FULL = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 CHUNK_ROWS = 4096
 
 # Of glibc's malloc.h.
@@ -21,8 +23,9 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 
 
 def pick_autocast(precision: str, device: torch.device) -> torch.dtype | None:
-    """The dtype of autocast on this device, or None for plain float32.
+    """The dtype of autocast on this device, or None for float32 as torch computes it.
 
+    A GPU's convolutions then round their factors to TF32, which is torch's default.
     Raises SpecError if bfloat16 is asked of a GPU that lacks it; a CPU emulates it slowly.
     """
     if precision == "float32":
@@ -44,7 +47,8 @@ class ImageFeed:
 
     images is uint8 [N, S, S, 3]; only `rows` (ascending) may be asked for. On a CPU the memory
     map itself is the store and nothing is kept: a thread that reads ahead would take from the
-    cores that train. With `streams`, by default where a GPU has no room, one does.
+    cores that train. With `streams`, by default where a GPU has no room, one does. `share` is the
+    training's part of the device.
     """
 
     def __init__(
@@ -54,13 +58,15 @@ class ImageFeed:
         device: torch.device,
         *,
         streams: bool | None = None,
+        share: float = 1.0,
     ) -> None:
         self.device = device
         self._images = images
         self._rows = rows
-        is_kept = device.type == "cuda" and not streams and self._fits()
-        self._resident = self._copy() if is_kept else None
-        self.streams = device.type == "cuda" and not is_kept if streams is None else streams
+        may_keep = device.type == "cuda" and not streams and self._fits(share)
+        self._resident = self._copy_if_it_fits() if may_keep else None
+        is_streamed = device.type == "cuda" and self._resident is None
+        self.streams = is_streamed if streams is None else streams
         self._reader = ThreadPoolExecutor(1, "images") if self.streams else None
         self._expected: tuple[np.ndarray, Future[Tensor]] | None = None
 
@@ -88,10 +94,20 @@ class ImageFeed:
         images = torch.from_numpy(self._images[rows])
         return images.pin_memory() if self.device.type == "cuda" else images
 
-    def _fits(self) -> bool:
+    def _fits(self, share: float) -> bool:
         num_bytes = len(self._rows) * self._images[0].nbytes
-        num_free, _ = torch.cuda.mem_get_info(self.device)
-        return bool(num_bytes <= RESIDENT_SHARE * num_free)
+        num_free, num_total = torch.cuda.mem_get_info(self.device)
+        # What this process's allocator has left from a training before is free to this one.
+        num_free += torch.cuda.memory_reserved(self.device)
+        num_free -= torch.cuda.memory_allocated(self.device)
+        return bool(num_bytes <= RESIDENT_SHARE * min(num_free, share * num_total))
+
+    def _copy_if_it_fits(self) -> Tensor | None:
+        """None where others have taken the memory meanwhile."""
+        try:
+            return self._copy()
+        except torch.OutOfMemoryError:
+            return None
 
     def _copy(self) -> Tensor:
         shape = (len(self._rows), *self._images.shape[1:])
@@ -107,7 +123,9 @@ def explain_out_of_memory(what: str, way_out: str) -> Iterator[None]:
     """Turn a device's out-of-memory error into ours: `<what> must fit ...; <way out>`."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and not any(w in str(error) for w in FULL):
+            raise
         reason = str(error).partition(". ")[0]
         raise OutOfMemoryError(
             f"{what} must fit the device's memory, got {reason}; {way_out}"

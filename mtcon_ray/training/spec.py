@@ -41,7 +41,9 @@ class TrainSpec(Spec):
     )
     max_grad_norm: float | None = Field(None, gt=0, description="clip the gradient; null: no")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="auto: bfloat16 autocast where the device computes it fast"
+        "auto",
+        description="auto: bfloat16 autocast where the device computes it fast; float32 on a GPU: "
+        "convolutions in TF32, as torch has it",
     )
     compile: Compile = Field(
         "none",

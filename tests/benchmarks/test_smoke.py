@@ -85,8 +85,14 @@ def test_a_peer_that_computes_something_else_is_not_timed() -> None:
     def other() -> torch.Tensor:
         return nt_xent(z_BVD, temperature=0.11)
 
-    with pytest.raises(AssertionError):
+    def same_value() -> torch.Tensor:
+        return ours().detach() + other() - other().detach()
+
+    losses.check_equal(ours, ours, [z_BVD])
+    with pytest.raises(AssertionError, match="not close"):
         losses.check_equal(ours, other, [z_BVD])
+    with pytest.raises(AssertionError, match="gradients differ"):
+        losses.check_equal(ours, same_value, [z_BVD])
 
 
 def test_views_are_timed() -> None:

@@ -173,7 +173,10 @@ def test_numbers_lose_what_the_kernel_says(
 def test_items_alone_and_grouped_are_the_same_relation(
     kind: str, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many items are grouped by equal labels; how many there are is told in both ways."""
+    """Many items are grouped by equal labels; how many there are is told in every way.
+
+    Off the CPU pairs decide alone, and their numbers are compared some labels at a time.
+    """
     sets = torch.tensor([[1, 1, 0], [0, 0, 0], [1, 1, 0], [-1, -1, -1], [-1, 1, 0], [-1, -1, -1]])
     numbers = torch.tensor([0.0, math.nan, 0.0, 0.2, math.nan, 7.0])
     z_HBVD = unit_rows(6, 2)[None]
@@ -194,9 +197,12 @@ def test_items_alone_and_grouped_are_the_same_relation(
 
     alone = found()
     assert alone[-1].tolist() == [3.0]
-    monkeypatch.setattr(similarity, "MOST_ALONE", 0)
-    for one, other in zip(alone, found(), strict=True):
-        torch.testing.assert_close(one, other)
+    for most, looks, as_before in ((0, True, False), (36, False, True), (35, False, False)):
+        monkeypatch.setattr(similarity, "MOST_ALONE", most)
+        monkeypatch.setattr(similarity, "may_look", lambda x, looks=looks: looks)
+        assert similarity.is_alone(sets) == as_before
+        for one, other in zip(alone, found(), strict=True):
+            torch.testing.assert_close(one, other)
 
 
 def test_numbers_far_apart_are_no_partners_and_equal_ones_are_classes() -> None:

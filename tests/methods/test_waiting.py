@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.losses.similarity import LabelSets
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.models.spec import ModelSpec
@@ -138,6 +139,17 @@ def test_a_step_in_chunks_never_waits(
 ) -> None:
     run = make_run(make_spec(name), tmp_path / "store", tmp_path / "run")
     two_steps(run, monkeypatch, chunks=True)
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_label_sets_of_a_large_batch_never_wait(counts: bool) -> None:
+    """They are not grouped, whose number would have to be looked at."""
+    sets_BL = torch.empty(1024, 65, dtype=torch.uint8, device=META)
+    z_HBVD = torch.empty(1, 1024, 2, 4, device=META)
+    with NoWaiting():
+        relation = LabelSets(sets_BL, threshold=0.3, counts=counts)
+        assert relation.num_groups(z_HBVD).shape == (1,)
+        assert relation.sums(z_HBVD).shape == z_HBVD.shape
 
 
 def test_views_are_made_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,20 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         checkpoint.save(tmp_path / "gone" / "last.pt", {})
 
 
+def test_an_error_of_the_device_is_not_told_as_one_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of steps before, say, which the copy of the weights waits for."""
+
+    def fails(*_: Any) -> None:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access", 700)
+
+    monkeypatch.setattr(torch, "save", fails)
+    with pytest.raises(torch.AcceleratorError, match="illegal"):
+        checkpoint.save(tmp_path / "last.pt", {})
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("damage", ["empty", "cut", "text", "flipped", "code", "list", "format"])
 def test_a_file_that_is_not_ours_and_whole_is_refused(tmp_path: Path, damage: str) -> None:
     """Whatever is wrong with it, the error is ours and names the file."""

@@ -2,12 +2,18 @@
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import OutOfMemoryError
+from mtcon_ray.run import Run
+from mtcon_ray.spec import parse_spec
+from mtcon_ray.training import batches
 from mtcon_ray.training.device import ImageFeed, explain_out_of_memory, pick_autocast, settle
 
 CPU = torch.device("cpu")
@@ -46,18 +52,72 @@ def test_an_error_of_reading_ahead_is_raised_where_the_images_are_asked_for() ->
         feed(np.array([7]))
 
 
-@pytest.mark.parametrize(("free", "streams"), [(3999, True), (4000, False)])
+@pytest.mark.parametrize(
+    ("free", "left", "share", "streams"),
+    [
+        (3999, 0, 1, True),
+        (4000, 0, 1, False),
+        # The allocator holds 500, of which 100 are used.
+        (3599, 500, 1, True),
+        (3600, 500, 1, False),
+        # Of a GPU of 20,000 as many as a training's part of it allows, however much is free.
+        (15000, 0, 0.1999, True),
+        (15000, 0, 0.2, False),
+    ],
+)
 def test_images_stream_where_a_gpu_lacks_room_for_them(
-    free: int, streams: bool, monkeypatch: pytest.MonkeyPatch
+    free: int, left: int, share: float, streams: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three tenths of what is free are theirs; what streams lies in pinned memory."""
+    """Three tenths of what is a training's are theirs; what streams lies in pinned memory."""
     images = np.arange(100, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 10**6))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 20_000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: left)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: left // 5)
     monkeypatch.setattr(ImageFeed, "_copy", lambda feed: torch.empty(0))
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x: x + 100)  # to be told by
-    feed = ImageFeed(images, np.arange(100), torch.device("cuda"))
+    feed = ImageFeed(images, np.arange(100), torch.device("cuda"), share=share)
     assert feed.streams is streams
     assert feed._read(np.array([7])).unique().tolist() == [107]
+
+
+@pytest.mark.parametrize(("gpus", "share"), [(0, 1.0), (0.25, 0.25), (2, 1.0)])
+def test_a_training_that_shares_a_gpu_keeps_images_in_its_part_of_it(
+    gpus: float, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many trainings as fit one after another would fill it otherwise."""
+    asked: list[float] = []
+
+    class Feed(ImageFeed):
+        def __init__(self, *args: Any, share: float = 1.0, **options: Any) -> None:
+            super().__init__(*args, share=share, **options)
+            asked.append(share)
+
+    monkeypatch.setattr(batches, "ImageFeed", Feed)
+    spec = parse_spec(
+        {
+            "name": "shared",
+            "data": {"kind": "drawn", "num_items": 60},
+            "views": {"size": 8},
+            "model": {"encoder": {"name": "small", "width": 4}},
+            "train": {"batch_size": 8},
+            "resources": {"gpus": gpus},
+        }
+    )
+    dataset = open_dataset(spec.data, seed=0, view_size=8, store=tmp_path / "store")
+    Run(spec, dataset, tmp_path, device=CPU)
+    assert asked == [share]
+
+
+def test_images_stream_where_others_took_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at what is free and the copy."""
+
+    def full(feed: ImageFeed) -> None:
+        raise torch.OutOfMemoryError("tried 2 GiB")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**6, 10**6))
+    monkeypatch.setattr(ImageFeed, "_copy", full)
+    images = np.zeros((2, 2, 2, 3), np.uint8)
+    assert ImageFeed(images, np.arange(2), torch.device("cuda")).streams
 
 
 def test_images_that_are_kept_come_in_the_order_of_the_rows() -> None:
@@ -90,13 +150,26 @@ def test_images_are_kept_on_a_gpu_that_has_room() -> None:
     assert feed(np.array([8, 1, 5])).cpu().numpy().tolist() == images_then[[8, 1, 5]].tolist()
 
 
-def test_out_of_memory_is_a_trial_error_with_a_way_out() -> None:
-    """The allocator's own first sentence stays."""
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("tried 2 GiB. GPU 0 has 1 GiB free"),
+        torch.AcceleratorError("CUDA error: out of memory (tried 2 GiB). Compile with", 2),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED, tried 2 GiB. When calling"),
+    ],
+)
+def test_out_of_memory_is_a_trial_error_with_a_way_out(error: RuntimeError) -> None:
+    """The first sentence of whoever says so stays."""
     with (
-        pytest.raises(OutOfMemoryError, match=r"batch 64 must fit.*tried 2 GiB; lower it"),
+        pytest.raises(OutOfMemoryError, match=r"batch 64 must fit.*tried 2 GiB\)?; lower it"),
         explain_out_of_memory("batch 64", "lower it"),
     ):
-        raise torch.OutOfMemoryError("tried 2 GiB. GPU 0 has 1 GiB free")
+        raise error
+
+
+def test_another_error_of_a_device_stays_what_it_is() -> None:
+    with pytest.raises(RuntimeError, match="illegal"), explain_out_of_memory("a", "b"):
+        raise RuntimeError("CUDA error: an illegal memory access")
 
 
 def test_memory_that_is_freed_is_not_faulted_in_again() -> None:

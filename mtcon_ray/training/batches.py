@@ -1,7 +1,8 @@
 """The global batches of a training, a pure function of seed and step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import cycle
 
 import numpy as np
 import torch
@@ -88,13 +89,15 @@ class Batches:
         )
         parts = self._parts(size)
         rows = [rows_BP[part].reshape(-1) for part in parts]
-        # Several chunks are made twice, in turn.
-        ahead = self._first_rows(step + 1, size) if len(parts) == 1 else rows[0]
+        ahead = self._first_rows(step + 1, size)
+        # Several chunks are made twice, in turn: after the last comes the first, or the next step.
+        after_last = [ahead] if len(parts) == 1 else [rows[0], ahead]
+        laters = map(cycle, [*([later] for later in rows[1:]), after_last])
         chunks = [
             partial(
                 self._make_views, now, later, parameters.rows(slice(part.start * V, part.stop * V))
             )
-            for part, now, later in zip(parts, rows, [*rows[1:], ahead], strict=True)
+            for part, now, later in zip(parts, rows, laters, strict=True)
         ]
         return chunks, self._batch(chosen, rows_BP[:, 0])
 
@@ -112,9 +115,9 @@ class Batches:
         return rows.reshape(-1)
 
     def _make_views(
-        self, rows: np.ndarray, later: np.ndarray | None, parameters: ViewParameters
+        self, rows: np.ndarray, laters: Iterator[np.ndarray | None], parameters: ViewParameters
     ) -> Tensor:
-        images = self._feed(rows)
+        images, later = self._feed(rows), next(laters)
         if self._feed.streams and later is not None:
             self._feed.expect(later)
         return make_views(images, parameters, self.views)

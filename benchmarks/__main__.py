@@ -12,6 +12,7 @@ STAGES = (
     "training",
     "profiles",
     "compiled",
+    "precision",
     "probes",
     "gpu_views",
     "gpu_training",
@@ -22,6 +23,7 @@ STAGES = (
     "large_loss",
     "cadence",
     "short_probe",
+    "search_curves",
     "search",
 )
 

@@ -1,22 +1,23 @@
 """What share of training the validation probes take, at the cadence that a spec asks for.
 
-Interleaved: an epoch of training, then a probe, several times over, on the same network; the
-share is a probe's seconds over those of `evaluate.every` epochs of training.
+Interleaved: an epoch of training, then a probe, several times over, on the same network. With a
+probe goes what it causes: a checkpoint of the encoder that is best so far. The share is of the
+spec's whole training: the first probe, which makes the views that the others keep, and as many
+others as `evaluate.every` asks for, over all of its epochs and their checkpoints.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from math import ceil
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any
-from unittest.mock import patch
 
 import torch
 
 from benchmarks.search import PHOTOS
 from benchmarks.table import markdown
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.evaluation import protocol
 from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, load_spec, with_values
 
@@ -25,24 +26,27 @@ AIM = 0.05
 HEADER = (
     f"validation probes (aim: at most {AIM:.0%} of training)",
     "an epoch, s",
-    "a probe, s",
+    "a probe (the first), s",
     "every",
     "share, median (least to most)",
 )
 
 
-class Probes:
-    """Stands for `protocol.validate` and adds up what it takes."""
+class TimedRun(Run):
+    """A training that adds up the seconds of its probes and of what they cause."""
 
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self._validate = protocol.validate
+    probing = 0.0
 
-    def __call__(self, *args: Any, **options: Any) -> dict[str, float]:
+    def _evaluate(self, how: Callable[..., dict[str, float]]) -> dict[str, float]:
         begin = perf_counter()
-        values = self._validate(*args, **options)
-        self.seconds.append(perf_counter() - begin)
+        values = super()._evaluate(how)
+        self.probing += perf_counter() - begin
         return values
+
+    def _keep_best(self, epoch: int, value: float) -> None:
+        begin = perf_counter()
+        super()._keep_best(epoch, value)
+        self.probing += perf_counter() - begin
 
 
 def specs() -> dict[str, RunSpec]:
@@ -59,25 +63,28 @@ def specs() -> dict[str, RunSpec]:
 
 def measure_spec(spec: RunSpec, folder: Path, rounds: int) -> tuple[str, ...]:
     """A row but for its name."""
-    every = spec.evaluate.every
+    every, num_epochs = spec.evaluate.every, spec.train.epochs
     trial = with_values(spec.trial({}), {"evaluate.every": 1, "train.epochs": rounds + 1})
     data = open_dataset(
         trial.data, seed=trial.data.seed, view_size=trial.views.size, store=folder / "store"
     )
-    probes, epochs = Probes(), []
-    with patch.object(protocol, "validate", probes):
-        run = Run(trial, data, folder / "run", device=torch.device("cpu"), threads=1)
-        begin = perf_counter()
-        for _ in run:
-            epochs.append(perf_counter() - begin - probes.seconds[-1])
-            begin = perf_counter()
-    pairs = sorted(p / (every * e) for p, e in zip(probes.seconds[1:], epochs[1:], strict=True))
-    middle = len(pairs) // 2
+    run = TimedRun(trial, data, folder / "run", device=torch.device("cpu"), threads=1)
+    epochs, probes = [], []
+    begin = perf_counter()
+    for _ in run:
+        probes.append(run.probing)
+        epochs.append(perf_counter() - begin - run.probing)
+        run.probing, begin = 0.0, perf_counter()
+    num_probes = ceil(num_epochs / every)
+    shares = sorted(
+        (probes[0] + (num_probes - 1) * probe) / (num_epochs * epoch)
+        for epoch, probe in zip(epochs[1:], probes[1:], strict=True)
+    )
     return (
-        f"{sorted(epochs[1:])[middle]:.2f}",
-        f"{sorted(probes.seconds[1:])[middle]:.2f}",
+        f"{median(epochs[1:]):.2f}",
+        f"{median(probes[1:]):.2f} ({probes[0]:.2f})",
         str(every),
-        f"{pairs[middle]:.1%} ({pairs[0]:.1%} to {pairs[-1]:.1%})",
+        f"{median(shares):.1%} ({shares[0]:.1%} to {shares[-1]:.1%})",
     )
 
 

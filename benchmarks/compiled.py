@@ -16,8 +16,8 @@ from torch import Tensor
 from benchmarks.losses import check_equal, drawn, ours_and_supcontrast, trained
 from benchmarks.table import markdown
 from benchmarks.timing import interleaved, ratio
+from benchmarks.training import check_close_step, network_alone, run_of, spec_of, supcontrast
 from benchmarks.training import drawn as drawn_images
-from benchmarks.training import network_alone, run_of, spec_of, supcontrast
 from benchmarks.views import BATCH, STORED, drawn_photographs, make_all, peers
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.fusing import fused
@@ -103,6 +103,8 @@ def _epoch(num_images: int, rounds: int, encoder: str) -> str:
         begin = perf_counter()
         network_alone(runs["kernels"], 128)
         print(f"compiling the network took {perf_counter() - begin:.0f} s", flush=True)
+        for run in runs.values():
+            check_close_step(run, single)
         ways: dict[str, Callable[[], object]] = {
             "mtcon-ray, compiled": partial(next, iter(runs["kernels"])),
             "mtcon-ray": partial(next, iter(runs["none"])),

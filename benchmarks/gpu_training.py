@@ -3,7 +3,8 @@
 50,025 images of 112 pixels drawn at random, 35,017 of them for training, three tasks, bfloat16,
 at batches of 64 and of 512: plain, compiled, and with CUDA graphs. Peer and limits are as in
 `training`, the peer with a DataLoader's worker on each core of the host; each limit is compiled as
-what it limits. The papers train 200 epochs: their hours are counted from the epochs that are timed.
+what it limits. float32 convolves in TF32, torch's default on a GPU. The papers train 200 epochs:
+their hours are counted from the epochs that are timed.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,9 +18,17 @@ import torch
 from benchmarks.machine import NO_GPU
 from benchmarks.table import markdown
 from benchmarks.timing import Times, interleaved, ratio
-from benchmarks.training import check_same_step, network_alone, run_of, spec_of, supcontrast
+from benchmarks.training import (
+    check_close_step,
+    check_same_step,
+    network_alone,
+    run_of,
+    spec_of,
+    supcontrast,
+)
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.spec import with_values
 
 NUM_IMAGES, SIZE, EPOCHS = 50_025, 112, 200
 SPLITS = (0.7, 0.8)  # where train and val end
@@ -68,6 +77,11 @@ def measure(
             }
             check_same_step(specs["none"], dataset, Path(folder) / "check", device)
             runs = {h: run_of(s, dataset, Path(folder) / h, device) for h, s in specs.items()}
+            exact = with_values(specs["none"], {"train.precision": "float32"})
+            single = run_of(exact, dataset, Path(folder) / "float32", device)
+            for run in runs.values():
+                check_close_step(run, single)
+            del single
             num_views = 2 * batch_size * (len(dataset.table.rows("train")) // batch_size)
             ways: dict[str, Callable[[], object]] = {}
             for how, run in runs.items():

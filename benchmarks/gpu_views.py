@@ -1,14 +1,14 @@
 """Two augmented views of every image at 112 pixels on one GPU, against all cores of its host.
 
-The images lie on the GPU, as those of a training do; the peers are `views`'s, a worker per core,
-whose views stay on the host.
+The images lie on the GPU, as those of a training do; the peers are `views`'s, a worker per core
+and 64 images at a time, whose views stay on the host.
 """
 
 import torch
 
 from benchmarks.machine import NO_GPU
 from benchmarks.table import markdown
-from benchmarks.views import Photographs, drawn_photographs, header, loading, recipe, rows_of
+from benchmarks.views import drawn_photographs, header, peers, rows_of
 from mtcon_ray.data.views import ViewsSpec
 
 SIZE = 112
@@ -25,7 +25,6 @@ def measure(num_images: int = 4096, rounds: int = 5, device: torch.device | None
     for batch in BATCHES:
         for title, blur in (("", 0.0), (", half of them blurred", 0.5)):
             spec = ViewsSpec(size=SIZE, blur=blur)
-            peers = {"torchvision, decoded images": loading(Photographs(images, recipe(spec)), 64)}
             name = f", {batch} images at a time{title}"
-            rows += rows_of(name, images, spec, peers, batch, device, rounds)
+            rows += rows_of(name, images, spec, peers(images, spec), batch, device, rounds)
     return markdown(header(SIZE), rows)

@@ -2,7 +2,8 @@
 
 Peers: SupContrast's loss as published (the whole [N, N] mask and log-probabilities, one task at a
 time), pytorch-metric-learning's SupConLoss, lightly's NTXentLoss. The limit is the matrix products
-alone: every row with every other, and what a gradient takes to send that back.
+alone: every row with every other, and what a gradient takes to send that back. Whole products:
+who makes half of the similarities, which are symmetric, may go below it.
 """
 
 from collections.abc import Callable
@@ -49,7 +50,7 @@ def supcontrast_loss(z_BVD: Tensor, labels_B: Tensor) -> Tensor:
 
 
 def matrix_products(z_ND: Tensor) -> None:
-    """What no implementation can leave out: similarities, and their gradient sent to both sides."""
+    """All similarities, and weights of all of them times the rows."""
     similarity_NN = z_ND @ z_ND.T
     similarity_NN @ z_ND
 

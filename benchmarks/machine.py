@@ -11,7 +11,8 @@ import torch
 
 from mtcon_ray.tracking.provenance import provenance
 
-PACKAGES = ("torch", "ray", "optuna", "mlflow")
+PACKAGES = ("torch", "torchvision", "numpy", "pillow", "lightly", "pytorch-metric-learning",
+            "ray", "optuna", "mlflow")  # fmt: skip
 NO_GPU = "none at hand: not run"
 
 

@@ -30,6 +30,7 @@ from unittest.mock import patch
 from benchmarks import idle_trial
 from benchmarks.table import markdown
 from benchmarks.timing import resident_bytes
+from cluster.try_autoscaling import free_ports
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.observer import Observer
@@ -192,11 +193,7 @@ def _median_seconds(address: str, ids: list[str], asked: dict[str, Any]) -> floa
 @contextmanager
 def mlflow_server(store: str) -> Iterator[str]:
     """A server of MLflow's on a free port of this machine."""
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store,
                "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]  # fmt: skip
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -229,13 +226,13 @@ def _post(url: str, body: dict[str, Any]) -> Any:
         return json.load(answer)
 
 
-def measure(marks: tuple[int, ...] = MARKS, *, ui: bool = True) -> str:
+def measure(marks: tuple[int, ...] = MARKS) -> str:
     """The tables. Some minutes."""
     with TemporaryDirectory() as folder:
         root = Path(folder)
         growth, calls = run_sweep(root, marks[-1], "tpe")
         reading = measure_reading(root / "sweeps" / "scale-1")
-        reading += measure_ui(root) if ui else []
+        reading += measure_ui(root)
     with TemporaryDirectory() as folder:
         at_random, _ = run_sweep(Path(folder), marks[-1], "random")
     batches = f"{calls['log_batch'] / marks[-1]:.1f} batches among them"

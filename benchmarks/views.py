@@ -1,15 +1,17 @@
 """Two augmented views of every image at 64 pixels on the CPU, in images' views per second.
 
 Peers: torchvision's transforms on PIL images in a DataLoader with a worker per core, as
-SupContrast's data loading is (lightly's transforms are these too), from JPEG files and from
-decoded images. The same operations with the same strengths; that they give the same distribution is
-tested in tests/data/test_views.py and test_view_moments.py. The limit is memory: the stored images
-read once and the views written once, by a copy.
+SupContrast's data loading is, from JPEG files and from decoded images; and lightly's transforms,
+which are torchvision's but for the blur, Pillow's faster one of box filters. The same operations
+with the same strengths; that torchvision's give the same distribution is tested in
+tests/data/test_views.py and test_view_moments.py. The limit is memory: the stored images read once
+and the views written once, by a copy.
 """
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,10 +38,12 @@ def header(size: int) -> tuple[str, ...]:
 
 
 class Photographs(Dataset[Tensor]):
-    """Images as JPEG or decoded, each in two views by the given transform."""
+    """Images as JPEG or decoded, each in two views by the given transform of one image."""
 
     def __init__(
-        self, images: list[bytes] | np.ndarray, transform: Callable[[Image.Image], Tensor]
+        self,
+        images: list[bytes] | np.ndarray,
+        transform: Callable[[Image.Image], Sequence[Any]],
     ) -> None:
         self.images = images
         self.transform = transform
@@ -54,7 +58,17 @@ class Photographs(Dataset[Tensor]):
             if isinstance(stored, bytes)
             else Image.fromarray(stored)
         )
-        return torch.stack([self.transform(image), self.transform(image)])
+        return torch.stack(list(self.transform(image)))
+
+
+class TwoCrops:
+    """A transform twice, as SupContrast's class of this name."""
+
+    def __init__(self, transform: Callable[[Image.Image], Tensor]) -> None:
+        self.transform = transform
+
+    def __call__(self, image: Image.Image) -> list[Tensor]:
+        return [self.transform(image), self.transform(image)]
 
 
 def recipe(spec: ViewsSpec) -> Callable[[Image.Image], Tensor]:
@@ -77,6 +91,29 @@ def recipe(spec: ViewsSpec) -> Callable[[Image.Image], Tensor]:
     return composed
 
 
+def lightly_recipe(spec: ViewsSpec) -> Callable[[Image.Image], Sequence[Any]] | None:
+    """lightly's transforms of a spec; None, with a word, where it is not installed."""
+    try:
+        from lightly.transforms.simclr_transform import SimCLRTransform
+    except ImportError:
+        print("lightly is not installed: its rows are left out", flush=True)
+        return None
+    return SimCLRTransform(
+        input_size=spec.size,
+        cj_prob=spec.jitter,
+        cj_bright=spec.brightness,
+        cj_contrast=spec.contrast,
+        cj_sat=spec.saturation,
+        cj_hue=spec.hue,
+        min_scale=spec.crop_scale[0],
+        random_gray_scale=spec.grayscale,
+        gaussian_blur=spec.blur,
+        sigmas=spec.blur_sigma,
+        hf_prob=spec.flip,
+        normalize={"mean": list(spec.mean), "std": list(spec.std)},
+    )
+
+
 def measure(num_images: int = 2048, rounds: int = 5) -> str:
     """The table, without blur and with it."""
     keep_freed_memory()  # as a training does
@@ -89,12 +126,16 @@ def measure(num_images: int = 2048, rounds: int = 5) -> str:
 
 
 def peers(decoded: np.ndarray, spec: ViewsSpec) -> dict[str, Callable[[], None]]:
-    """torchvision's way, from files and from decoded images."""
-    encoded = [_jpeg(image) for image in decoded]
-    return {
-        "torchvision, decoding JPEG": loading(Photographs(encoded, recipe(spec)), BATCH),
-        "torchvision, decoded images": loading(Photographs(decoded, recipe(spec)), BATCH),
+    """torchvision's way, from files and from decoded images, and lightly's from the latter."""
+    encoded, twice = [_jpeg(image) for image in decoded], TwoCrops(recipe(spec))
+    found = {
+        "torchvision, decoding JPEG": loading(Photographs(encoded, twice), BATCH),
+        "torchvision, decoded images": loading(Photographs(decoded, twice), BATCH),
     }
+    lightly = lightly_recipe(spec)
+    if lightly is not None:
+        found["lightly, decoded images"] = loading(Photographs(decoded, lightly), BATCH)
+    return found
 
 
 def rows_of(

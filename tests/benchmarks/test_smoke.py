@@ -1,5 +1,6 @@
 """Each benchmark once, as small as it goes: that it measures, not what."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,20 @@ from benchmarks import (
     idle_trial,
     large_loss,
     losses,
+    precision,
     probes,
     profiles,
     scale,
-    search,
     short_probe,
-    timing,
     tracking,
     training,
     views,
 )
 from benchmarks.__main__ import STAGES
-from benchmarks.machine import describe_machine
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.losses import nt_xent
 from mtcon_ray.spec import load_spec, with_values
+from mtcon_ray.training.device import pick_autocast
 from tests.test_imports import BLOCKED_IMPORTS, run_python
 
 CPU = torch.device("cpu")
@@ -53,9 +53,28 @@ def test_idle_trials_are_timed() -> None:
     for clock in (ours, function):
         assert len(clock.ends) == 3
         assert 0 < clock.per_trial < clock.total
-    table = idle_trial.table({"ours": ours}, {"function": function}).splitlines()
-    assert f"| ours | {ours.per_trial:.2f} | 1.0 |" in table[2]
-    assert f"| function | {function.per_trial:.2f} |" in table[3]
+
+
+@pytest.mark.ray
+@pytest.mark.soak
+def test_a_trainer_in_each_trial_is_timed() -> None:
+    """The peer; the first two trials start its processes."""
+    clock = idle_trial.measure_trainers(3)
+    assert len(clock.ends) == 3
+    assert 0 < clock.per_trial < clock.total
+
+
+def test_idle_trials_are_told_by_their_rounds() -> None:
+    def clock(*ends: float) -> idle_trial.Clock:
+        return idle_trial.Clock(0.0, list(ends))
+
+    ours = [clock(1, 2, 3), clock(1, 2, 4), clock(1, 2, 6)]
+    peer = [clock(1, 2, 12), clock(1, 2, 42), clock(1, 2, 22)]
+    table = idle_trial.table({"ours": ours, "peer": peer}, "ours").splitlines()
+    assert table[2:] == [
+        "| ours | 2.00 | 1 | 4.0 |",
+        "| peer | 20.00 | 10.00 (5.00 to 20.00) | 22.0 |",
+    ]
 
 
 @pytest.mark.ray
@@ -99,6 +118,7 @@ def test_views_are_timed() -> None:
     table = views.measure(num_images=8, rounds=1)
     assert "| mtcon-ray |" in table
     assert "torchvision, decoding JPEG, half of them blurred" in table
+    assert "lightly, decoded images, half of them blurred" in table
     assert "| limit: memory bandwidth |" in table
 
 
@@ -123,6 +143,23 @@ def test_what_is_for_a_gpu_runs_on_a_cpu_too() -> None:
     )
     for way in ("mtcon-ray", "as SupContrast, float32", "limit of mtcon-ray: the network alone"):
         assert f"| {way}, batch 16 |" in table
+
+
+@pytest.mark.parametrize(
+    ("temperature", "scale", "differ"), [(0.1, 1, None), (0.09, 1, "losses"), (0.1, 2, "gradients")]
+)
+def test_what_is_timed_in_bfloat16_is_close_to_float32(
+    temperature: float, scale: int, differ: str | None, tmp_path: Path
+) -> None:
+    dataset = gpu_training.random_images(60, 16)
+    exact = training.spec_of(60, "small", "float32", size=16, batch_size=16)
+    changes = {"train.precision": "bfloat16", "method.temperature": temperature}
+    half = training.run_of(with_values(exact, changes), dataset, tmp_path / "half")
+    for parameter in half.network.parameters():
+        parameter.register_hook(lambda gradient: scale * gradient)
+    expected = pytest.raises(AssertionError, match=f"{differ} differ") if differ else nullcontext()
+    with expected:
+        training.check_close_step(half, training.run_of(exact, dataset, tmp_path / "exact"))
 
 
 def test_a_loop_that_computes_something_else_is_not_timed(
@@ -150,6 +187,7 @@ def test_stages_are_the_files() -> None:
 def test_benchmarks_of_the_core_start_without_the_rest() -> None:
     core = (
         "views",
+        "losses",
         "training",
         "profiles",
         "compiled",
@@ -163,8 +201,17 @@ def test_benchmarks_of_the_core_start_without_the_rest() -> None:
 
 def test_training_is_timed() -> None:
     table = training.measure(num_images=64, rounds=1, encoder="small")
-    for way in ("mtcon-ray", "mtcon-ray, bfloat16", "as SupContrast", "limit in bfloat16"):
-        assert f"| {way} |" in table
+    assert "| mtcon-ray |" in table
+    in_half = pick_autocast("auto", CPU) is not None
+    assert table.count("| as SupContrast, float32 |") == 1 + in_half
+    assert ("| limit: the network alone, bfloat16 |" in table) == in_half
+
+
+def test_precisions_are_compared() -> None:
+    tiny = load_spec(tracking.DEFAULT_JOB, TINY_JOB).trial({"method.temperature": 0.1})
+    header, _, *rows = precision.measure(tiny, seeds=range(2)).splitlines()
+    assert "| float32 | bfloat16 |" in header
+    assert [row.split(" ")[1] for row in rows] == ["shape", "colour", "texture", "tilt"]
 
 
 def test_probes_are_timed() -> None:
@@ -189,51 +236,16 @@ def test_profiles_are_of_the_views_and_losses_that_are_timed() -> None:
     assert torch.equal(parts, make_views(images, drawn, spec))
 
 
-def test_ratios_are_of_the_same_round() -> None:
-    slow, fast = timing.Times((2.0, 9.0, 4.0)), timing.Times((1.0, 3.0, 1.0))
-    assert str(timing.ratio(slow, fast)) == "3.00 (2.00 to 4.00)"
-
-
-def test_peak_memory_is_what_a_way_takes_beyond_what_is_there() -> None:
-    size = 64 * 2**20
-    assert 0.9 * size < timing.peak_bytes(lambda: bytearray(b"x") * size) < 1.5 * size
-
-
-def test_a_number_comes_with_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["benchmarks", "tracking"])
-    when, commit, machine, gpu, versions = describe_machine().splitlines()
-    assert when.endswith("`python -m benchmarks tracking`")
-    assert commit.startswith("- commit ")
-    assert "usable cores" in machine
-    assert gpu.startswith("- GPU: ")
-    assert "optuna" in versions
-
-
 @pytest.mark.ray
 @pytest.mark.mlflow
 @pytest.mark.soak
 def test_scale_is_measured() -> None:
-    table = scale.measure(marks=(3, 5), ui=False)
-    rows = ("TPE: 5 trials", "random: 5 trials", "calls of MLflow's client", "report, with")
+    table = scale.measure(marks=(3, 5))
+    rows = ("TPE: 5 trials", "random: 5 trials", "calls of MLflow's client", "report, with",
+            "MLflow's server: all 1,000 runs")  # fmt: skip
     for row in rows:
         assert f"| {row}" in table
     assert table.count("| up to trial 5 |") == 2
-
-
-@pytest.mark.ray
-@pytest.mark.mlflow
-@pytest.mark.soak
-def test_searches_are_compared_over_recorded_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = ("3 at random", "halving")
-    monkeypatch.setattr(search, "SETTINGS", {name: search.SETTINGS[name] for name in kept})
-    rising = {str(t): [t * e / 9 for e in range(1, 10)] for t in search.TEMPERATURES}
-    # Halving finds the best of each, which is the worst of the other.
-    falling = {
-        str(t): [e / 9 - v for e, v in enumerate(rising[str(t)], 1)] for t in search.TEMPERATURES
-    }
-    spec = search.grid_spec(photos=False, epochs=9, seeds=1)
-    table = search.compare(spec, [rising, falling], range(1))
-    assert "| halving | 24.1% | 0.00 | 0.00 | 98.00 | 98.00 |" in table
 
 
 @pytest.mark.soak

@@ -1,0 +1,94 @@
+"""Test accuracies of trainings in bfloat16 beside those in float32, from the same seeds.
+
+A ResNet-18 for some epochs on the photographs at their sweep's 40 px (without them, on the drawn
+images), probes as in any report. Seeds say how far two trainings of one precision lie apart.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from tempfile import TemporaryDirectory
+
+import torch
+
+from benchmarks.cadence import EXPERIMENTS
+from benchmarks.machine import usable_cores
+from benchmarks.search import PHOTOS
+from benchmarks.table import markdown
+from mtcon_ray import metrics
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.run import Run
+from mtcon_ray.spec import RunSpec, load_spec, with_values
+
+PRECISIONS = ("float32", "bfloat16")
+TEMPERATURE = {"method.temperature": 0.1}
+CPU = torch.device("cpu")
+HEADER = (
+    "test accuracy, mean over seeds (standard deviation)",
+    *PRECISIONS,
+    "bfloat16 less float32",
+    "one bootstrap deviation",
+)
+
+
+def spec_of() -> RunSpec:
+    """One training of the photographs' sweep, or of the drawn images', with a ResNet-18."""
+    if PHOTOS.exists():
+        data = (f"data.csv={PHOTOS}/labels.csv", f"data.images={PHOTOS}/images.tar.gz")
+        spec = load_spec(EXPERIMENTS / "shoes_temperature.yaml", data)
+    else:
+        spec = load_spec(EXPERIMENTS / "temperature.yaml")
+    changed = {
+        "model": {"encoder": {"name": "resnet18"}, "head_dim": 64},
+        "train.lr": 0.05,
+        "train.epochs": 6,
+        "evaluate.every": 6,
+    }
+    return with_values(spec.trial(TEMPERATURE), changed)
+
+
+def measure(
+    spec: RunSpec | None = None, seeds: Sequence[int] = range(3), device: torch.device = CPU
+) -> str:
+    """The table; with photographs a quarter of an hour of two cores."""
+    spec = spec or spec_of()
+    found: dict[str, list[dict[str, float]]] = {precision: [] for precision in PRECISIONS}
+    with TemporaryDirectory() as folder:
+        dataset = open_dataset(
+            spec.data,
+            seed=spec.data.seed,
+            view_size=spec.views.size,
+            store=Path(folder) / "store",
+        )
+        for seed in seeds:
+            for precision in PRECISIONS:
+                chosen = with_values(spec, {"seed": seed, "train.precision": precision})
+                values = trained(chosen, dataset, Path(folder) / f"{precision}-{seed}", device)
+                print(f"seed {seed}, {precision}: {values}", flush=True)
+                found[precision].append(values)
+    return table(found, dataset)
+
+
+def trained(
+    spec: RunSpec, dataset: Dataset, folder: Path, device: torch.device
+) -> dict[str, float]:
+    """What a finished training reports of the test split."""
+    run = Run(spec, dataset, folder, device=device, threads=usable_cores())
+    for _ in run:
+        pass
+    return run.report()
+
+
+def table(found: dict[str, list[dict[str, float]]], dataset: Dataset) -> str:
+    """A row per label; the last column is the mean over all trainings."""
+    rows = []
+    labels = [("test", t) for t in dataset.tasks] + [("heldout", t) for t in dataset.held_out]
+    for split, label in labels:
+        by_precision = [[r[metrics.accuracy(split, label)] for r in found[p]] for p in PRECISIONS]
+        single, half = map(fmean, by_precision)
+        deviations = [r[metrics.accuracy_std(split, label)] for p in PRECISIONS for r in found[p]]
+        held_out = ", held out" if split == "heldout" else ""
+        cells = [f"{fmean(each):.3f} ({stdev(each):.3f})" for each in by_precision]
+        name = f"{label} ({dataset.table.size_of(label)} classes){held_out}"
+        rows.append((name, *cells, f"{half - single:+.3f}", f"{fmean(deviations):.3f}"))
+    return markdown(HEADER, rows)

@@ -98,7 +98,7 @@ def lightly_recipe(spec: ViewsSpec) -> Callable[[Image.Image], Sequence[Any]] | 
     except ImportError:
         print("lightly is not installed: its rows are left out", flush=True)
         return None
-    return SimCLRTransform(
+    found: Callable[[Image.Image], Sequence[Any]] = SimCLRTransform(
         input_size=spec.size,
         cj_prob=spec.jitter,
         cj_bright=spec.brightness,
@@ -112,6 +112,7 @@ def lightly_recipe(spec: ViewsSpec) -> Callable[[Image.Image], Sequence[Any]] | 
         hf_prob=spec.flip,
         normalize={"mean": list(spec.mean), "std": list(spec.std)},
     )
+    return found
 
 
 def measure(num_images: int = 2048, rounds: int = 5) -> str:

@@ -6,7 +6,7 @@ spec's whole training: the first probe, which makes the views that the others ke
 others as `evaluate.every` asks for, over all of its epochs and their checkpoints.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from statistics import median
@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.search import PHOTOS
 from benchmarks.table import markdown
-from mtcon_ray.data.dataset import open_dataset
+from benchmarks.training import opened
 from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, load_spec, with_values
 
@@ -65,26 +65,32 @@ def measure_spec(spec: RunSpec, folder: Path, rounds: int) -> tuple[str, ...]:
     """A row but for its name."""
     every, num_epochs = spec.evaluate.every, spec.train.epochs
     trial = with_values(spec.trial({}), {"evaluate.every": 1, "train.epochs": rounds + 1})
-    data = open_dataset(
-        trial.data, seed=trial.data.seed, view_size=trial.views.size, store=folder / "store"
+    run = TimedRun(
+        trial, opened(trial, folder), folder / "run", device=torch.device("cpu"), threads=1
     )
-    run = TimedRun(trial, data, folder / "run", device=torch.device("cpu"), threads=1)
     epochs, probes = [], []
     begin = perf_counter()
     for _ in run:
         probes.append(run.probing)
         epochs.append(perf_counter() - begin - run.probing)
         run.probing, begin = 0.0, perf_counter()
-    num_probes = ceil(num_epochs / every)
-    shares = sorted(
-        (probes[0] + (num_probes - 1) * probe) / (num_epochs * epoch)
-        for epoch, probe in zip(epochs[1:], probes[1:], strict=True)
-    )
+    shares = shares_of(epochs, probes, num_epochs, every)
     return (
         f"{median(epochs[1:]):.2f}",
         f"{median(probes[1:]):.2f} ({probes[0]:.2f})",
         str(every),
         f"{median(shares):.1%} ({shares[0]:.1%} to {shares[-1]:.1%})",
+    )
+
+
+def shares_of(
+    epochs: Sequence[float], probes: Sequence[float], num_epochs: int, every: int
+) -> list[float]:
+    """Of a whole training, the least first: by each epoch's and probe's seconds but the first."""
+    num_others = ceil(num_epochs / every) - 1
+    return sorted(
+        (probes[0] + num_others * probe) / (num_epochs * epoch)
+        for epoch, probe in zip(epochs[1:], probes[1:], strict=True)
     )
 
 

@@ -16,8 +16,14 @@ from torch import Tensor
 from benchmarks.losses import check_equal, drawn, ours_and_supcontrast, trained
 from benchmarks.table import markdown
 from benchmarks.timing import interleaved, ratio
-from benchmarks.training import check_close_step, network_alone, run_of, spec_of, supcontrast
-from benchmarks.training import drawn as drawn_images
+from benchmarks.training import (
+    check_close_step,
+    network_alone,
+    opened,
+    run_of,
+    spec_of,
+    supcontrast,
+)
 from benchmarks.views import BATCH, STORED, drawn_photographs, make_all, peers
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.fusing import fused
@@ -96,7 +102,7 @@ def _epoch(num_images: int, rounds: int, encoder: str) -> str:
             compile: spec_of(num_images, encoder, "bfloat16", compile)
             for compile in ("kernels", "none")
         }
-        dataset = drawn_images(specs["none"], Path(folder))
+        dataset = opened(specs["none"], Path(folder))
         runs = {c: run_of(spec, dataset, Path(folder) / c) for c, spec in specs.items()}
         single = run_of(spec_of(num_images, encoder, "float32"), dataset, Path(folder) / "float32")
         num_views = 2 * 64 * (len(dataset.table.rows("train")) // 64)

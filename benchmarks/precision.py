@@ -15,8 +15,9 @@ from benchmarks.cadence import EXPERIMENTS
 from benchmarks.machine import usable_cores
 from benchmarks.search import PHOTOS
 from benchmarks.table import markdown
+from benchmarks.training import opened
 from mtcon_ray import metrics
-from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, load_spec, with_values
 
@@ -54,12 +55,7 @@ def measure(
     spec = spec or spec_of()
     found: dict[str, list[dict[str, float]]] = {precision: [] for precision in PRECISIONS}
     with TemporaryDirectory() as folder:
-        dataset = open_dataset(
-            spec.data,
-            seed=spec.data.seed,
-            view_size=spec.views.size,
-            store=Path(folder) / "store",
-        )
+        dataset = opened(spec, Path(folder))
         for seed in seeds:
             for precision in PRECISIONS:
                 chosen = with_values(spec, {"seed": seed, "train.precision": precision})

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from benchmarks.table import markdown
 from benchmarks.timing import Times, interleaved, ratio
-from benchmarks.training import drawn, spec_of
+from benchmarks.training import opened, spec_of
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.splits import SPLITS, Split
@@ -44,7 +44,7 @@ def measure(num_images: int = 9188, encoder: str = "resnet18", rounds: int = 3) 
     """The table; the peer's seconds are those of one epoch, counted 60 times."""
     with TemporaryDirectory() as folder:
         spec = spec_of(round(0.7 * num_images), encoder, "float32")
-        dataset = drawn(spec, Path(folder))
+        dataset = opened(spec, Path(folder))
         network = Run(spec, dataset, Path(folder), device=torch.device("cpu")).network
         check_same_accuracies(network, dataset, spec)
         times = interleaved(

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from benchmarks.search import FIELD, PHOTOS, TEMPERATURES, grid_spec
 from benchmarks.table import markdown
+from benchmarks.training import opened
 from mtcon_ray import metrics
-from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.evaluation import probe, protocol
 from mtcon_ray.evaluation.measures import Measurement
 from mtcon_ray.run import Run
@@ -72,12 +73,7 @@ def measure(
     spec = spec or grid_spec(photos=PHOTOS.exists(), seeds=1).trial({FIELD: TEMPERATURE})
     rows = []
     with TemporaryDirectory() as folder:
-        dataset = open_dataset(
-            spec.data,
-            seed=spec.data.seed,
-            view_size=spec.views.size,
-            store=Path(folder) / "store",
-        )
+        dataset = opened(spec, Path(folder))
         measured = probed(spec, dataset, Path(folder) / "run")
         for epoch in epochs:
             with patch.object(probe, "TailMean", LastStep):

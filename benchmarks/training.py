@@ -47,7 +47,7 @@ CPU = torch.device("cpu")
 def measure(num_images: int = 768, rounds: int = 3, encoder: str = "resnet18") -> str:
     """The table: float32, and bfloat16 where the processor computes in it."""
     with TemporaryDirectory() as folder:
-        dataset = drawn(spec_of(num_images, encoder, "float32"), Path(folder))
+        dataset = opened(spec_of(num_images, encoder, "float32"), Path(folder))
         single, *halves = (
             run_of(spec_of(num_images, encoder, precision), dataset, Path(folder) / precision)
             for precision in ("float32", "bfloat16")
@@ -118,9 +118,11 @@ def spec_of(
     )
 
 
-def drawn(spec: RunSpec, folder: Path) -> Dataset:
-    """The embedded data set, decoded."""
-    return open_dataset(spec.data, seed=0, view_size=spec.views.size, store=folder / "store")
+def opened(spec: RunSpec, folder: Path) -> Dataset:
+    """The spec's data set, decoded below the folder."""
+    return open_dataset(
+        spec.data, seed=spec.data.seed, view_size=spec.views.size, store=folder / "store"
+    )
 
 
 def run_of(spec: RunSpec, dataset: Dataset, folder: Path, device: torch.device = CPU) -> Run:

@@ -1,6 +1,7 @@
 """Each benchmark once, as small as it goes: that it measures, not what."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,17 @@ def test_precisions_are_compared() -> None:
     assert [row.split(" ")[1] for row in rows] == ["shape", "colour", "texture", "tilt"]
 
 
+def test_precisions_differ_by_the_means_of_their_seeds() -> None:
+    dataset = replace(gpu_training.random_images(60, 4), tasks=("shape",))
+
+    def reported(*accuracies: float) -> list[dict[str, float]]:
+        return [{"test/accuracy/shape": a, "test/accuracy_std/shape": 0.02} for a in accuracies]
+
+    found = {"float32": reported(0.5, 0.7), "bfloat16": reported(0.6, 0.7)}
+    row = precision.table(found, dataset).splitlines()[-1]
+    assert row == "| shape (4 classes) | 0.600 (0.141) | 0.650 (0.071) | +0.050 | 0.020 |"
+
+
 def test_probes_are_timed() -> None:
     table = probes.measure(num_images=200, encoder="small", rounds=1)
     assert "as SupContrast: 60 epochs" in table
@@ -267,6 +279,12 @@ def test_probes_are_weighed_against_training() -> None:
     tiny = idle_trial.sweep_spec(1)
     table = cadence.measure({"tiny": with_values(tiny, {"train.batch_size": 16})}, rounds=1)
     assert "| tiny |" in table
+
+
+def test_the_first_probe_and_all_others_are_weighed_against_every_epoch() -> None:
+    """Five epochs, probed after 2, 4 and 5."""
+    shares = cadence.shares_of([9.0, 2.0, 1.0], [0.5, 0.2, 0.25], num_epochs=5, every=2)
+    assert shares == pytest.approx([(0.5 + 2 * 0.2) / 10, (0.5 + 2 * 0.25) / 5])
 
 
 def test_the_short_probe_is_taken_with_several_orders() -> None:

@@ -194,9 +194,8 @@ def update(
 ) -> Update:
     """One optimizer step at this rate, the step'th of num_steps, counted from 0.
 
-    Nothing in it waits for the device, but where several GPUs share their batch norms: torch's
-    SyncBatchNorm does. From the first step on whose gradient or loss is not finite no parameter
-    changes; `learner.watch.check` tells, and must before anything is saved.
+    Nothing in it waits for the device. From the first step on whose gradient or loss is not
+    finite no parameter changes; `learner.watch.check` tells, and must before anything is saved.
     """
     learner.network.progress = learner.method.progress = step / num_steps
     done = compute_gradients(learner, views, batch)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.optim import SGD
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -23,9 +24,12 @@ from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.losses.similarity import LabelSets
 from mtcon_ray.methods import METHODS
+from mtcon_ray.models import batch_norm
+from mtcon_ray.models.batch_norm import _GlobalBatchNorm, make_global
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.run import Run
+from mtcon_ray.training.distributed import Ranks
 from mtcon_ray.training.step import update
 from tests.methods.test_contract import VARIANTS, make_data, make_run, make_spec
 
@@ -139,6 +143,24 @@ def test_a_step_in_chunks_never_waits(
 ) -> None:
     run = make_run(make_spec(name), tmp_path / "store", tmp_path / "run")
     two_steps(run, monkeypatch, chunks=True)
+
+
+@pytest.mark.parametrize("name", ["mtcon", "simsiam", "moco"])
+def test_a_step_of_several_ranks_never_waits(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one batch norm, whose moments, like the rows, come from all ranks."""
+    run = make_run(make_spec(name), tmp_path / "store", tmp_path / "run")
+    make_global(run.network)
+    norms = [m for m in run.network.modules() if isinstance(m, _GlobalBatchNorm)]
+    run.learner = replace(run.learner, ranks=Ranks(0, 2))
+    exchanged: list[Tensor] = []
+    monkeypatch.setattr(batch_norm, "_is_shared", lambda group: True)
+    monkeypatch.setattr(dist, "all_reduce", lambda x, **options: exchanged.append(x))
+    monkeypatch.setattr(dist, "all_gather_into_tensor", lambda out, x: exchanged.append(x))
+    two_steps(run, monkeypatch)
+    assert len(exchanged) > 2 * (2 * len(norms) - 1) > 0
+    assert all(x.device == META for x in exchanged)
 
 
 @pytest.mark.parametrize("counts", [False, True])

@@ -1,15 +1,20 @@
 """Two ranks' batch norm is one process's on the joined batch: values, moments, gradients."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 
+from mtcon_ray.models import batch_norm
 from mtcon_ray.models.batch_norm import GlobalBatchNorm1d, GlobalBatchNorm2d, make_global
 
 SPLITS = ([3, 5], [4, 4])
 OFFSET = 100.0
+WEIGHT_NCHW = torch.arange(600.0).sin().view(8, 3, 5, 5)
 
 
 def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
@@ -46,6 +51,29 @@ def step(net: nn.Module, x_NCHW: Tensor, weight_NCHW: Tensor) -> dict[str, Tenso
     return {"y": y_NCHW.detach(), "grad x": x_NCHW.grad, **gradients, **buffers}
 
 
+def one_norm(norm: nn.Module, x_NCHW: Tensor, weight_NCHW: Tensor) -> dict[str, Tensor]:
+    """What a step of a single norm gives; images need no gradient, nor does the bias."""
+    y_NCHW = norm(x_NCHW)
+    (y_NCHW.float() * weight_NCHW).sum().backward()
+    grad = {} if x_NCHW.grad is None else {"grad x": x_NCHW.grad}
+    assert norm.bias.grad is None
+    return {"y": y_NCHW.detach(), **grad, "grad weight": norm.weight.grad}
+
+
+def half_precision(x_NCHW: Tensor) -> Tensor:
+    """Channels last, the first channel the same everywhere, so that it has no deviation."""
+    x_NCHW = x_NCHW.to(torch.bfloat16, memory_format=torch.channels_last).clone()
+    x_NCHW[:, 0] = 3.0
+    return x_NCHW
+
+
+def learnt_scale() -> nn.BatchNorm2d:
+    """A norm in float32 whose scale alone is trained."""
+    norm = nn.BatchNorm2d(3)
+    norm.bias.requires_grad_(False)
+    return norm
+
+
 def run_rank(rank: int, folder: str) -> None:
     """One of two processes: writes what `step` gives on its part of each split."""
     torch.set_num_threads(1)
@@ -55,6 +83,10 @@ def run_rank(rank: int, folder: str) -> None:
         for split in SPLITS:
             x_NCHW, weight_NCHW = (part.split(split)[rank] for part in batch(dtype))
             results.append(step(make_global(network(dtype)), x_NCHW, weight_NCHW))
+    images_NCHW, weight_NCHW = (part.split([3, 5])[rank] for part in (batch()[0], WEIGHT_NCHW))
+    x_NCHW = half_precision(images_NCHW)
+    for x in (x_NCHW.clone().requires_grad_(), x_NCHW):
+        results.append(one_norm(make_global(learnt_scale()), x, weight_NCHW))
     torch.save(results, f"{folder}/rank-{rank}.pt")
     dist.destroy_process_group()
 
@@ -84,6 +116,45 @@ def test_two_ranks_equal_one_process(case: int, two_ranks: list[list[dict[str, T
             assert torch.equal(ours, parts[1][name]), name
         assert name.startswith("buffer") or ours.dtype == dtype
         assert torch.allclose(ours.double(), value, tolerance, tolerance), name
+
+
+@pytest.mark.parametrize("case", [4, 5], ids=["with the images' gradient", "without"])
+def test_half_precision_is_normalised_in_float32(
+    case: int, two_ranks: list[list[dict[str, Tensor]]]
+) -> None:
+    x_NCHW = half_precision(batch()[0]).requires_grad_(case == 4)
+    expected = one_norm(learnt_scale(), x_NCHW, WEIGHT_NCHW)
+    parts = [two_ranks[rank][case] for rank in range(2)]
+    assert all(set(part) == set(expected) for part in parts)
+    assert ("grad x" in expected) == (case == 4)
+    for name in set(expected) - {"grad weight"}:
+        ours = torch.cat([part[name] for part in parts])
+        assert ours.dtype == torch.bfloat16
+        assert all(part[name].is_contiguous(memory_format=torch.channels_last) for part in parts)
+        assert torch.allclose(ours.float(), expected[name].float(), 1e-2, 1e-2), name
+    total = parts[0]["grad weight"] + parts[1]["grad weight"]
+    assert torch.allclose(total, expected["grad weight"], 1e-3, 1e-3)
+
+
+@pytest.fixture
+def one_rank(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    dist.init_process_group("gloo", f"file://{tmp_path}/init", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_it_compiles_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is exchanged in it too, so that train.compile works where batch norm is global."""
+    monkeypatch.setattr(batch_norm, "_is_shared", lambda group: True)
+    x_NCHW, weight_NCHW = batch()
+    net = make_global(network())
+    expected = step(network(), x_NCHW, weight_NCHW)
+    net.compile(fullgraph=True, dynamic=False, backend="aot_eager_decomp_partition")
+    ours = step(net, x_NCHW, weight_NCHW)
+    for name, value in expected.items():
+        assert torch.allclose(ours[name], value, 1e-8, 1e-8), name
 
 
 def test_alone_it_is_batch_norm_itself() -> None:

@@ -29,6 +29,7 @@ from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, dump_spec, with_values
 from mtcon_ray.sweep.cluster import check_shared, connected, sweep_environment, view_of
 from mtcon_ray.sweep.folder import choose_folder, claimed
+from mtcon_ray.sweep.forget import Forget
 from mtcon_ray.sweep.gang import Reaper, driver_resources, gang_trial
 from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.past import ENDS, close_waiting, continued_trials, history, settle
@@ -215,7 +216,7 @@ class _Sweep:
             run_config=tune.RunConfig(
                 name=self._attempt().name,
                 storage_path=str(self.folder / "tune"),
-                callbacks=[Watch(self.observer, stop, request), Reaper()],
+                callbacks=[Watch(self.observer, stop, request), Reaper(), Forget()],
                 failure_config=tune.FailureConfig(max_failures=self.spec.search.max_failures),
                 stop=stop,
                 verbose=0,

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from optuna.trial import TrialState
+from ray.tune import ResultGrid, Tuner
 
 from mtcon_ray.errors import SweepError
 from mtcon_ray.observer import Observer
@@ -99,8 +100,11 @@ def logged(root: Path, folder: Path) -> dict[str, Any]:
 
 
 def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
-    tmp_path: Path, spec_file: Callable[..., Path]
+    tmp_path: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    grids: list[ResultGrid] = []
+    fit = Tuner.fit
+    monkeypatch.setattr(Tuner, "fit", lambda tuner: grids.append(fit(tuner)))
     search = {**TINY["search"], "scheduler": {"name": "asha", "grace": 0.5}}
     node = tmp_path / "node"
     storage = {"node_store": str(node)}
@@ -108,6 +112,8 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
     assert results.winner is not None
     assert results.winner.full_budget
     assert [path.suffix for path in sorted(node.iterdir())] == ["", ".lock"], "one copy for all"
+    kept_by_tune = [set(grids[0][i].metrics or {}) for i in range(len(grids[0]))]
+    assert kept_by_tune == [{"done", "trial_id"}] * 3, "grows with the number of trials"
     last = results.winner.reports[-1][1]
     assert {"test/accuracy/shape", "test/accuracy_std/colour", "heldout/accuracy/tilt"} <= set(last)
     assert (results.folder / "report" / "index.html").exists()

@@ -9,6 +9,8 @@ from ray.tune.experiment import Trial
 from mtcon_ray.observer import Observer
 from mtcon_ray.sweep.stopping import STALL_SECONDS, Stop
 
+LOOK_SECONDS = 1.0
+
 
 class Watch(Callback):
     """Forwards each report; asks the sweep to stop when no trial can be placed for too long."""
@@ -17,7 +19,7 @@ class Watch(Callback):
         self._observer = observer
         self._stop = stop
         self._request = request
-        self._last_running = time.monotonic()
+        self._last_running = self._last_look = time.monotonic()
 
     def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
         """Tune pickles its callbacks and we read none of it back; an observer may not pickle."""
@@ -36,6 +38,9 @@ class Watch(Callback):
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """One turn of Tune's loop."""
         now = time.monotonic()
+        if now - self._last_look < LOOK_SECONDS:  # at all trials there are, each time
+            return
+        self._last_look = now
         waiting = [t for t in trials if t.status == Trial.PENDING]
         if not waiting or any(t.status == Trial.RUNNING for t in trials):
             self._last_running = now

@@ -52,7 +52,7 @@ class fusible(Generic[P, R]):
             # Not before: the import of torch's compiler takes a second.
             self._call = torch.compile(self._function, fullgraph=True, dynamic=self._dynamic)
         try:
-            return self._call(*args, **kwargs)
+            return call_compiled(self._call, *args, **kwargs)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # a compiler's errors are of any kind
@@ -60,6 +60,29 @@ class fusible(Generic[P, R]):
             self._call = self._function
             log.warning("%s is not compiled: %s", self._function.__name__, reason(error))
             return self._function(*args, **kwargs)
+
+
+def call_compiled(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Calls what torch.compile gave for one whole graph.
+
+    Torch compiles a function for so many shapes in a process and no more. A process that trains
+    one trial after another may meet more: then all that it has compiled before is dropped.
+    """
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:
+        if not _is_of_limit(error):
+            raise
+    torch.compiler.reset()
+    return function(*args, **kwargs)
+
+
+def _is_of_limit(error: Exception) -> bool:
+    from torch._dynamo.exc import (
+        FailOnRecompileLimitHit,
+    )  # a second, without a compiler for nothing
+
+    return isinstance(error, FailOnRecompileLimitHit)
 
 
 def reason(error: Exception) -> str:

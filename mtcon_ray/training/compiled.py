@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch._functorch import config as functorch
 
-from mtcon_ray.fusing import reason
+from mtcon_ray.fusing import call_compiled, reason
 from mtcon_ray.models.network import Network
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,10 @@ class Compiled(nn.Module):
         assert how != "none"
         self.network = network
         self._how = how
-        self.replays = how == "graphs" and next(network.parameters()).is_cuda
+        self.replays = how == "graphs" and _is_on_gpu(network)
+        if self.replays:
+            # The recordings of a process's earlier trainings would keep their memory.
+            torch.compiler.reset()
         # Nothing has happened when one whole graph fails: no moment has moved yet.
         self._call: Callable[[Tensor], dict[str, Tensor]] | None = torch.compile(
             network.forward,
@@ -49,7 +52,7 @@ class Compiled(nn.Module):
                 torch.compiler.cudagraph_mark_step_begin()
             # Else the backward would be compiled, and fail, where nobody can fall back any more.
             with functorch.patch(force_non_lazy_backward_lowering=True):
-                z_by_head = self._call(x_NCHW)
+                z_by_head = call_compiled(self._call, x_NCHW)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # a compiler's errors are of any kind
@@ -63,6 +66,10 @@ class Compiled(nn.Module):
         self._call = None
         self.replays = False
         log.warning("train.compile %s: trains without, for %s", self._how, reason(error))
+
+
+def _is_on_gpu(network: Network) -> bool:
+    return next(network.parameters()).is_cuda
 
 
 def stop_replays(forward: nn.Module, error: Exception) -> bool:

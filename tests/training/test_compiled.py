@@ -63,6 +63,54 @@ compile_fx.compile_fx_forward, compile_fx.compile_fx_backward = forward, backwar
 """
 
 
+# One trial after another in a process: more shapes than torch compiles a function for.
+MANY = """
+from functools import partial
+
+import torch
+from mtcon_ray.fusing import fused, fusible
+from mtcon_ray.models.network import build_network, projections
+from mtcon_ray.models.spec import ModelSpec
+from mtcon_ray.training.compiled import Compiled
+
+torch.compile = partial(torch.compile, backend="eager")
+
+@fusible
+def double(x):
+    return 2 * x
+
+forwards = []
+for width in range(4, 4 + 12):
+    spec = ModelSpec.model_validate({"encoder": {"name": "small", "width": width}, "head_dim": 4})
+    network = build_network(spec, projections(("a",), dim=4, hidden=None), 0).eval()
+    forwards.append(Compiled(network, "kernels"))
+    x = torch.randn(width, 3, 16, 16)
+    torch.testing.assert_close(forwards[-1](x), network(x))
+with fused():
+    for rank in range(12):
+        assert double(torch.ones((1,) * rank)).item() == 2
+kept = [forward._call is not None for forward in forwards] + [double._call is not double._function]
+print("compiled" if all(kept) else kept)
+"""
+
+
+def test_more_shapes_than_torch_compiles_for_are_compiled(tmp_path: Path) -> None:
+    printed, logged = run_apart(MANY, tmp_path)
+    assert printed == "compiled"
+    assert "trains without" not in logged
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_earlier_trainings_recordings_go(monkeypatch: pytest.MonkeyPatch, on_gpu: bool) -> None:
+    dropped: list[bool] = []
+    monkeypatch.setattr(torch.compiler, "reset", lambda: dropped.append(True))
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    monkeypatch.setattr("mtcon_ray.training.compiled._is_on_gpu", lambda _: on_gpu)
+    assert Compiled(small_network(), "graphs").replays == on_gpu
+    Compiled(small_network(), "kernels")
+    assert dropped == [True] * on_gpu
+
+
 def test_without_a_compiler_the_network_is_called_as_it_is_and_the_reason_said_once(
     tmp_path: Path,
 ) -> None:

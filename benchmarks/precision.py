@@ -4,9 +4,10 @@ A ResNet-18 for some epochs on the photographs at their sweep's 40 px (without t
 images), probes as in any report. Seeds say how far two trainings of one precision lie apart.
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, stdev, variance
 from tempfile import TemporaryDirectory
 
 import torch
@@ -27,7 +28,7 @@ CPU = torch.device("cpu")
 HEADER = (
     "test accuracy, mean over seeds (standard deviation)",
     *PRECISIONS,
-    "bfloat16 less float32",
+    "bfloat16 less float32 (standard error)",
     "one bootstrap deviation",
 )
 
@@ -49,9 +50,9 @@ def spec_of() -> RunSpec:
 
 
 def measure(
-    spec: RunSpec | None = None, seeds: Sequence[int] = range(3), device: torch.device = CPU
+    spec: RunSpec | None = None, seeds: Sequence[int] = range(6), device: torch.device = CPU
 ) -> str:
-    """The table; with photographs a quarter of an hour of two cores."""
+    """The table; with photographs an hour of two cores."""
     spec = spec or spec_of()
     found: dict[str, list[dict[str, float]]] = {precision: [] for precision in PRECISIONS}
     with TemporaryDirectory() as folder:
@@ -84,7 +85,9 @@ def table(found: dict[str, list[dict[str, float]]], dataset: Dataset) -> str:
         single, half = map(fmean, by_precision)
         deviations = [r[metrics.accuracy_std(split, label)] for p in PRECISIONS for r in found[p]]
         held_out = ", held out" if split == "heldout" else ""
+        error = math.sqrt(sum(variance(each) / len(each) for each in by_precision))
         cells = [f"{fmean(each):.3f} ({stdev(each):.3f})" for each in by_precision]
         name = f"{label} ({dataset.table.size_of(label)} classes){held_out}"
-        rows.append((name, *cells, f"{half - single:+.3f}", f"{fmean(deviations):.3f}"))
+        difference = f"{half - single:+.3f} ({error:.3f})"
+        rows.append((name, *cells, difference, f"{fmean(deviations):.3f}"))
     return markdown(HEADER, rows)

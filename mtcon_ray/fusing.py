@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# What is compiled for nine shapes in fewer calls than these takes longer to compile than to run.
+CALLS = 100
+
 _asked: ContextVar[bool] = ContextVar("fused", default=False)
 
 
@@ -50,9 +53,11 @@ class fusible(Generic[P, R]):
             return self._function(*args, **kwargs)
         if self._call is None:
             # Not before: the import of torch's compiler takes a second.
-            self._call = torch.compile(self._function, fullgraph=True, dynamic=self._dynamic)
+            self._call = Renewing(
+                torch.compile(self._function, fullgraph=True, dynamic=self._dynamic)
+            )
         try:
-            return call_compiled(self._call, *args, **kwargs)
+            return self._call(*args, **kwargs)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # a compiler's errors are of any kind
@@ -62,19 +67,28 @@ class fusible(Generic[P, R]):
             return self._function(*args, **kwargs)
 
 
-def call_compiled(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Calls what torch.compile gave for one whole graph.
+class Renewing(Generic[P, R]):
+    """What torch.compile gave for one whole graph, for any number of shapes in a process.
 
-    Torch compiles a function for so many shapes in a process and no more. A process that trains
-    one trial after another may meet more: then all that it has compiled before is dropped.
+    Torch compiles a function for eight and then fails. A process that trains one trial after
+    another may meet more: then all that it has compiled is dropped and compiled again, once in
+    CALLS calls at the most; a function that is compiled more often fails.
     """
-    try:
-        return function(*args, **kwargs)
-    except Exception as error:
-        if not _is_of_limit(error):
-            raise
-    torch.compiler.reset()
-    return function(*args, **kwargs)
+
+    def __init__(self, compiled: Callable[P, R]) -> None:
+        self._compiled = compiled
+        self._calls = CALLS
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._calls += 1
+        try:
+            return self._compiled(*args, **kwargs)
+        except Exception as error:
+            if self._calls < CALLS or not _is_of_limit(error):
+                raise
+        self._calls = 0
+        torch.compiler.reset()
+        return self._compiled(*args, **kwargs)
 
 
 def _is_of_limit(error: Exception) -> bool:

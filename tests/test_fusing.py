@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from mtcon_ray.data.augmentations import _blend_, _shift_hue_
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.fusing import fused, fusible
+from mtcon_ray.fusing import CALLS, Renewing, fused, fusible
 from mtcon_ray.run import Run
 from mtcon_ray.spec import parse_spec
 from tests.compiling import run_apart
@@ -94,6 +95,35 @@ def test_what_fails_to_compile_is_called_as_it_is_and_the_reason_said_once(
         assert doubled(torch.ones(())) == 2
     assert compiler.calls == 1
     assert caplog.messages == ["double is not compiled: compiling failed: RuntimeError: no kernel"]
+
+
+@pytest.mark.parametrize(("calls", "resets"), [(CALLS + 9, 2), (CALLS - 9, 1)])
+def test_all_begins_anew_once_in_so_many_calls(
+    calls: int, resets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What hits the limit again sooner is not worth compiling."""
+    dropped: list[bool] = []
+    full = [True]
+
+    def compiled() -> int:
+        if full[0]:
+            raise FailOnRecompileLimitHit("recompile_limit reached")
+        return 5
+
+    def reset() -> None:
+        dropped.append(True)
+        full[0] = False
+
+    monkeypatch.setattr(torch.compiler, "reset", reset)
+    renewing = Renewing(compiled)
+    assert [renewing() for _ in range(calls)] == [5] * calls
+    full[0] = True
+    if resets == 2:
+        assert renewing() == 5
+    else:
+        with pytest.raises(FailOnRecompileLimitHit):
+            renewing()
+    assert len(dropped) == resets
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])

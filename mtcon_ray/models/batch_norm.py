@@ -11,6 +11,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
+_TINY = torch.finfo(torch.float32).tiny
+
 
 def make_global(module: nn.Module, group: dist.ProcessGroup | None = None) -> nn.Module:
     """The module with the training moments of its batch norms taken over all ranks of the group.
@@ -39,7 +41,7 @@ def running_moments_kept(module: nn.Module) -> Iterator[None]:
             norm.track_running_stats = True
 
 
-class _GlobalBatchNorm(_BatchNorm):
+class GlobalBatchNorm(_BatchNorm):
     """Batch norm whose training moments are those of all ranks' items, with gradients.
 
     Ranks may hold different numbers of items, none of them 0. The gradient is that of the sum of
@@ -71,21 +73,21 @@ class _GlobalBatchNorm(_BatchNorm):
         self.running_var.lerp_((var_C * count / (count - 1)).to(dtype), self.momentum)
 
 
-class GlobalBatchNorm1d(_GlobalBatchNorm, nn.BatchNorm1d):
+class GlobalBatchNorm1d(GlobalBatchNorm, nn.BatchNorm1d):
     """For rows [N, C]."""
 
 
-class GlobalBatchNorm2d(_GlobalBatchNorm, nn.BatchNorm2d):
+class GlobalBatchNorm2d(GlobalBatchNorm, nn.BatchNorm2d):
     """For images [N, C, H, W]."""
 
 
-_GLOBAL: dict[type[_BatchNorm], type[_GlobalBatchNorm]] = {
+_GLOBAL: dict[type[_BatchNorm], type[GlobalBatchNorm]] = {
     nn.BatchNorm1d: GlobalBatchNorm1d,
     nn.BatchNorm2d: GlobalBatchNorm2d,
 }
 
 
-def _convert(norm: _BatchNorm, group: dist.ProcessGroup | None) -> _GlobalBatchNorm:
+def _convert(norm: _BatchNorm, group: dist.ProcessGroup | None) -> GlobalBatchNorm:
     new = _GLOBAL[type(norm)](norm.num_features, norm.eps, norm.momentum, norm.affine)
     new.weight, new.bias = norm.weight, norm.bias
     new.running_mean, new.running_var = norm.running_mean, norm.running_var
@@ -103,13 +105,12 @@ def _moments_over_ranks(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Count, mean and biased variance per channel in float64, by one all-reduce."""
     # Of torch's one fused pass the moments alone are wanted. Without moments to move it would
-    # return bfloat16's in bfloat16; the deviation's inverse is 0 where there is no deviation.
+    # return bfloat16's in bfloat16; with eps the deviation's inverse is finite where that is 0.
     unused_C = x.new_zeros(x.shape[1], dtype=_dtype_of_moments(x))
     _, mean_C, inverse_C = torch.native_batch_norm(
-        x, None, None, unused_C, unused_C.clone(), training=True, momentum=0.0, eps=0.0
+        x, None, None, unused_C, unused_C.clone(), training=True, momentum=0.0, eps=_TINY
     )
-    mean_C, inverse_C = mean_C.double(), inverse_C.double()
-    var_C = torch.where(inverse_C == 0, 0.0, inverse_C.pow(-2))
+    mean_C, var_C = mean_C.double(), inverse_C.double().pow(-2)
     # Sums of squares would cancel in float32; from local moments, in float64, they do not.
     count = mean_C.new_full((1,), x.numel() // x.shape[1])
     total = torch.cat([count, count * mean_C, count * (var_C + mean_C.square())])

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch._functorch import config as functorch
 
-from mtcon_ray.fusing import call_compiled, reason
+from mtcon_ray.fusing import Renewing, reason
+from mtcon_ray.models.batch_norm import GlobalBatchNorm
 from mtcon_ray.models.network import Network
 
 log = logging.getLogger(__name__)
@@ -31,16 +32,23 @@ class Compiled(nn.Module):
         self.network = network
         self._how = how
         self.replays = how == "graphs" and _is_on_gpu(network)
+        if self.replays and any(isinstance(m, GlobalBatchNorm) for m in network.modules()):
+            self.replays = False
+            log.warning(
+                "train.compile graphs: compiles kernels alone, for batch norm over several GPUs "
+                "exchanges its moments within the network; model.batch_norm: local does not"
+            )
         if self.replays:
             # The recordings of a process's earlier trainings would keep their memory.
             torch.compiler.reset()
         # Nothing has happened when one whole graph fails: no moment has moved yet.
-        self._call: Callable[[Tensor], dict[str, Tensor]] | None = torch.compile(
+        compiled: Callable[[Tensor], dict[str, Tensor]] = torch.compile(
             network.forward,
             fullgraph=True,
             dynamic=False,
             mode="reduce-overhead" if self.replays else None,
         )
+        self._call: Renewing[[Tensor], dict[str, Tensor]] | None = Renewing(compiled)
 
     def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
         """What the network gives."""
@@ -52,7 +60,7 @@ class Compiled(nn.Module):
                 torch.compiler.cudagraph_mark_step_begin()
             # Else the backward would be compiled, and fail, where nobody can fall back any more.
             with functorch.patch(force_non_lazy_backward_lowering=True):
-                z_by_head = call_compiled(self._call, x_NCHW)
+                z_by_head = self._call(x_NCHW)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # a compiler's errors are of any kind

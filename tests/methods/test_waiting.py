@@ -25,7 +25,7 @@ from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.losses.similarity import LabelSets
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models import batch_norm
-from mtcon_ray.models.batch_norm import _GlobalBatchNorm, make_global
+from mtcon_ray.models.batch_norm import GlobalBatchNorm, make_global
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.run import Run
@@ -152,7 +152,7 @@ def test_a_step_of_several_ranks_never_waits(
     """With one batch norm, whose moments, like the rows, come from all ranks."""
     run = make_run(make_spec(name), tmp_path / "store", tmp_path / "run")
     make_global(run.network)
-    norms = [m for m in run.network.modules() if isinstance(m, _GlobalBatchNorm)]
+    norms = [m for m in run.network.modules() if isinstance(m, GlobalBatchNorm)]
     run.learner = replace(run.learner, ranks=Ranks(0, 2))
     exchanged: list[Tensor] = []
     monkeypatch.setattr(batch_norm, "_is_shared", lambda group: True)

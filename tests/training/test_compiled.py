@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.methods.mtcon import MTCon
+from mtcon_ray.models.batch_norm import make_global
 from mtcon_ray.models.network import Network, build_network, projections
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.training import step
@@ -98,6 +99,18 @@ def test_more_shapes_than_torch_compiles_for_are_compiled(tmp_path: Path) -> Non
     printed, logged = run_apart(MANY, tmp_path)
     assert printed == "compiled"
     assert "trains without" not in logged
+
+
+def test_batch_norm_over_several_gpus_is_not_replayed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    monkeypatch.setattr("mtcon_ray.training.compiled._is_on_gpu", lambda _: True)
+    network = small_learner().network
+    make_global(network)
+    assert not Compiled(network, "graphs").replays
+    assert "compiles kernels alone" in caplog.text
+    assert "model.batch_norm: local" in caplog.text
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])

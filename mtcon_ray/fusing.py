@@ -92,9 +92,8 @@ class Renewing(Generic[P, R]):
 
 
 def _is_of_limit(error: Exception) -> bool:
-    from torch._dynamo.exc import (
-        FailOnRecompileLimitHit,
-    )  # a second, without a compiler for nothing
+    # Not at the top: without a compiler its second of import would be for nothing.
+    from torch._dynamo.exc import FailOnRecompileLimitHit
 
     return isinstance(error, FailOnRecompileLimitHit)
 

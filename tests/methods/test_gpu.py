@@ -1,0 +1,232 @@
+"""Every method's training on a GPU: nothing left on the CPU, and no step that waits for the GPU.
+
+Where there is none, one is pretended. What a real one adds (kernels that are not there for a
+dtype, libraries that wait by themselves) only the last test can tell.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
+from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.losses.similarity import LabelSets
+from mtcon_ray.methods import METHODS
+from mtcon_ray.models import batch_norm
+from mtcon_ray.models.batch_norm import GlobalBatchNorm, make_global
+from mtcon_ray.models.network import build_network, projections
+from mtcon_ray.models.spec import ModelSpec
+from mtcon_ray.run import Run
+from mtcon_ray.spec import RunSpec, with_values
+from mtcon_ray.training import checkpoint
+from mtcon_ray.training.distributed import Ranks
+from tests.methods.test_contract import VARIANTS, make_data, make_run, make_spec
+from tests.pretended_gpu import GPU, Pretence, Read, pretended_gpu
+
+BFLOAT16 = {"train.precision": "bfloat16", "train.max_grad_norm": 1.0, "train.batch_size": 40}
+CHUNKS = {"train.chunk_size": 8, "model.batch_norm": "local"}
+
+
+def run_on_gpu(spec: RunSpec, folder: Path) -> Run:
+    return Run(spec, make_data(spec, folder / "store"), folder / "run", device=GPU)
+
+
+def assert_there(run: Run) -> None:
+    """All that is trained, and what moves along."""
+    learner = run.learner
+    for module in filter(None, (learner.network, learner.method, learner.teacher)):
+        for name, x in module.state_dict(keep_vars=True).items():
+            assert x.device == GPU, name
+    for state in learner.optimizer.state.values():
+        assert {x.device for x in state.values() if isinstance(x, Tensor)} <= {GPU}
+
+
+def two_steps_without_waiting(run: Run, gpu: Pretence) -> None:
+    """So that what is kept from one to the next is met."""
+    gpu.reads = False
+    for _ in range(2):
+        run._train_step()
+    with pytest.raises(Read):
+        run.learner.watch.check()
+    gpu.reads = True
+
+
+@pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
+def test_a_training_goes_on_on_a_gpu(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a CPU's checkpoint amid an epoch to the end; what comes after steps alone waits."""
+    spec = with_values(make_spec(name), BFLOAT16)
+    stops = chain(repeat(False, 5), [True])
+    begun = make_run(spec, tmp_path / "store", tmp_path / "run", should_stop=partial(next, stops))
+    assert len(list(begun)) == 1
+    saved: list[dict[str, Any]] = []
+    monkeypatch.setattr(checkpoint, "save", lambda path, state: saved.append(state))
+    with pretended_gpu(monkeypatch) as gpu:
+        run = run_on_gpu(spec, tmp_path)
+        assert run.learner.autocast_dtype == torch.bfloat16
+        assert run.step == begun.step == 5
+        assert_there(run)
+        two_steps_without_waiting(run, gpu)
+        (last,) = run
+        assert last.done
+        assert_there(run)
+        told = {tuple(name.split("/")[::2]) for name in run.report()}
+        assert told >= {("test", task) for task in spec.data.tasks or ()}
+    assert saved
+
+
+@pytest.mark.parametrize("changes", [CHUNKS, {"train.precision": "float32"}])
+@pytest.mark.parametrize("name", ["mtcon", "moco"])
+def test_steps_of_other_kinds_never_wait(
+    name: str, changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = with_values(make_spec(name), {**BFLOAT16, **changes})
+    with pretended_gpu(monkeypatch) as gpu:
+        two_steps_without_waiting(run_on_gpu(spec, tmp_path), gpu)
+
+
+def test_images_that_do_not_fit_are_sent_without_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pretended_gpu(monkeypatch, free=10) as gpu:
+        run = run_on_gpu(make_spec("mtcon"), tmp_path)
+        assert run._batches._feed.streams
+        two_steps_without_waiting(run, gpu)
+
+
+@pytest.mark.parametrize("name", ["mtcon", "simsiam", "moco"])
+def test_a_step_of_several_ranks_never_waits(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one batch norm, whose moments, like the rows, come from all ranks."""
+    exchanged: list[Tensor] = []
+    monkeypatch.setattr(batch_norm, "_is_shared", lambda group: True)
+    monkeypatch.setattr(dist, "all_reduce", lambda x, **options: exchanged.append(x))
+    monkeypatch.setattr(dist, "all_gather_into_tensor", lambda out, x: exchanged.append(x))
+    with pretended_gpu(monkeypatch) as gpu:
+        run = run_on_gpu(make_spec(name), tmp_path)
+        make_global(run.network)
+        norms = [m for m in run.network.modules() if isinstance(m, GlobalBatchNorm)]
+        run.learner = replace(run.learner, ranks=Ranks(0, 2))
+        run._batches.ranks = run.learner.ranks
+        two_steps_without_waiting(run, gpu)
+    assert len(exchanged) > 2 * (2 * len(norms) - 1) > 0
+    assert all(x.device == GPU for x in exchanged)
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_label_sets_of_a_large_batch_never_wait(
+    counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are not grouped, whose number would have to be looked at."""
+    with pretended_gpu(monkeypatch) as gpu:
+        gpu.reads = False
+        sets_BL = torch.empty(1024, 65, dtype=torch.uint8, device=GPU)
+        z_HBVD = torch.empty(1, 1024, 2, 4, device=GPU)
+        relation = LabelSets(sets_BL, threshold=0.3, counts=counts)
+        assert relation.num_groups(z_HBVD).shape == (1,)
+        assert relation.sums(z_HBVD).shape == z_HBVD.shape
+
+
+def test_views_are_made_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was drawn lies on the host and is sent."""
+    spec = ViewsSpec(size=8, grayscale=0.5, blur=0.5)
+    with pretended_gpu(monkeypatch) as gpu:
+        gpu.reads = False
+        drawn = draw_parameters(32, 10, spec, torch.Generator().manual_seed(0))
+        images = torch.empty(16, 10, 10, 3, dtype=torch.uint8, device=GPU)
+        views = make_views(images, drawn, spec)
+    assert (views.shape, views.device) == ((32, 3, 8, 8), GPU)
+
+
+def test_features_are_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not after each batch."""
+    spec = ModelSpec.model_validate({"encoder": {"name": "small", "width": 4}, "head_dim": 4})
+    given: list[int] = []
+    images, rows = np.zeros((9, 10, 10, 3), np.uint8), np.arange(9)
+    with pretended_gpu(monkeypatch) as gpu:
+        network = build_network(spec, projections(("a",), dim=4, hidden=None), seed=0).to(GPU)
+        encode = network.features
+
+        def counted(x_NCHW: Tensor) -> Tensor:
+            given.append(len(x_NCHW))
+            return encode(x_NCHW)
+
+        monkeypatch.setattr(network, "features", counted)
+        gpu.reads = False
+        with pytest.raises(Read, match="to"):
+            extract_features(network, images, rows, ViewsSpec(size=8), batch_size=4, device=GPU)
+    assert given == [4, 4, 1]
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda x: x.item(),
+        lambda x: x.tolist(),
+        bool,
+        lambda x: x.cpu(),
+        lambda x: x.nonzero(),
+        lambda x: x[x > 0],
+        lambda x: x.unique(),
+        lambda x: x.masked_select(x > 0),
+        lambda x: x.equal(x),
+        lambda x: x.new_tensor([1.0]),
+        lambda x: torch.tensor([1.0], device=x.device),
+        lambda x: x + torch.ones(1).to(x.device),
+        lambda x: x.copy_(torch.ones(1)),
+        lambda x: torch.ones(1).copy_(x),
+        lambda x: x.fill_(0).__setitem__(x > 0, torch.zeros(1, device=x.device)),
+    ],
+)
+def test_what_waits_is_found(
+    look: Callable[[Tensor], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pretended_gpu(monkeypatch) as gpu:
+        gpu.reads = False
+        x = torch.empty(1, device=GPU)
+        with pytest.raises(Read):
+            look(x)
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda x: x + torch.ones(2),
+        lambda x: torch.cat([x, torch.ones(2)]),
+        lambda x: x[None] @ torch.ones(2, 2),
+        lambda x: torch.ones(2)[x.long()],
+        lambda x: x[None] @ torch.ones(2, 2, dtype=torch.bfloat16, device=x.device),
+    ],
+)
+def test_what_lies_elsewhere_is_found(
+    mix: Callable[[Tensor], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pretended_gpu(monkeypatch):
+        x = torch.empty(2, device=GPU)
+        with pytest.raises((RuntimeError, AssertionError), match=r"device|bfloat16|on the CPU"):
+            mix(x)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
+def test_a_step_never_waits_for_a_gpu(name: str, tmp_path: Path) -> None:
+    """Labels, images, views, seeds and sums too."""
+    run = run_on_gpu(make_spec(name), tmp_path)
+    for step in range(3):  # the first two find algorithms and fill the allocator
+        torch.cuda.set_sync_debug_mode("error" if step == 2 else "default")
+        try:
+            run._train_step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    run.learner.watch.check()

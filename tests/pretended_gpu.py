@@ -1,0 +1,211 @@
+"""A GPU that is not there: whole trainings run on it, though nothing is computed.
+
+Tensors on it are torch's fake ones, which have a shape, a dtype and a device, but no values. What
+mixes them with tensors on the CPU, or dtypes that autocast leaves apart, fails as it does on a GPU.
+Work on the CPU is done. What is read from the GPU is zero, true, or noise.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd.function import BackwardCFunction
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
+
+GPU = torch.device("cuda", 0)
+MOVES = {"to", "_to_copy", "copy_"}
+BY_INDEX = {"index", "index_put_"}
+SIZES = {"masked_select", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"}
+# Which fake tensors of two dtypes pass, and no others.
+PRODUCTS = {
+    *("mm", "bmm", "mv", "dot", "addmm", "addmm_", "addmv", "baddbmm", "baddbmm_"),
+    *("convolution", "convolution_backward"),
+}
+GIGABYTE = 2**30
+
+
+class Read(Exception):
+    """The host would have waited for what it reads."""
+
+
+class Pretence(TorchDispatchMode):
+    """Does what lies on the CPU, and stands for the driver of a GPU where torch would ask for it.
+
+    While `reads` is false, what makes the host wait for the GPU raises Read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        leaves = tree_leaves((args, kwargs))
+        if not any(map(_is_there, leaves)):
+            with _disable_current_modes():
+                return func(*args, **kwargs)
+        name = func.overloadpacket.__name__
+        if name in PRODUCTS:
+            dtypes = {x.dtype for x in leaves if isinstance(x, Tensor)}
+            assert len(dtypes) == 1, (name, dtypes)
+        if name.startswith("_fused_"):  # an optimizer's step, which has no fake form
+            assert {x.device for x in leaves if isinstance(x, Tensor)} == {GPU}, name
+            return None
+        if name in SIZES:
+            self._read(name)
+        if name in ("_local_scalar_dense", "is_nonzero", "equal"):
+            self._read(name)
+            return args[0].dtype == torch.bool
+        if name == "nonzero":
+            self._read(name)
+            return args[0].new_zeros(args[0].numel(), args[0].dim(), dtype=torch.int64)
+        if name in BY_INDEX:
+            self._check_places(args[0], args[1])
+        if name in BY_INDEX and (masks := [x for x in args[1] if x is not None and _is_mask(x)]):
+            self._read(name)
+            return self._by_mask(args[0], args[1], masks) if name == "index" else args[0]
+        if name in MOVES and (moved := self._moved(name, args, kwargs, leaves)) is not None:
+            return moved
+        return func(*args, **kwargs)
+
+    def _moved(self, name: str, args: Any, kwargs: Any, leaves: list[Any]) -> Tensor | None:
+        """What comes from the other side; None if nothing does."""
+        target: Tensor = args[0]
+        source = args[1] if name == "copy_" else target
+        device = next((x for x in leaves if isinstance(x, torch.device)), target.device)
+        if source.device.type == device.type:
+            return None
+        dtype = kwargs.get("dtype") or target.dtype
+        if source.device == GPU:
+            self._read(name)
+            with _disable_current_modes():
+                noise = torch.rand(source.shape).to(dtype)
+                return target.copy_(noise) if name == "copy_" else noise
+        if name == "copy_":
+            self._read(name)
+            return target
+        if not kwargs.get("non_blocking"):
+            self._read(name)
+        return torch.empty_strided(source.shape, source.stride(), dtype=dtype, device=GPU)
+
+    def _by_mask(self, x: Tensor, indices: Sequence[Tensor | None], masks: list[Tensor]) -> Tensor:
+        """All that a mask may choose."""
+        (mask,) = masks
+        assert mask.device == x.device
+        first = next(i for i, each in enumerate(indices) if each is mask)
+        return x.flatten(first, first + mask.dim() - 1).clone()
+
+    def _check_places(self, x: Tensor, indices: Sequence[Tensor | None]) -> None:
+        """Those on the CPU may choose there, and are sent to choose on the GPU."""
+        if any(i is not None and i.device != x.device for i in indices):
+            assert x.device == GPU, "what lies on the CPU is indexed from the GPU"
+            self._read("index")
+
+    def _read(self, name: str) -> None:
+        if not self.reads:
+            raise Read(name)
+
+
+def _is_there(x: object) -> bool:
+    return isinstance(x, FakeTensor) or (isinstance(x, torch.device) and x.type == "cuda")
+
+
+def _is_mask(x: Tensor) -> bool:
+    return x.dtype == torch.bool
+
+
+@contextmanager
+def pretended_gpu(
+    monkeypatch: pytest.MonkeyPatch, *, free: int = 64 * GIGABYTE
+) -> Iterator[Pretence]:
+    """One with so many bytes to spare."""
+    to = nn.Module.to
+    pretence = Pretence()
+
+    def converted(module: nn.Module, *args: Any, **options: Any) -> nn.Module:
+        """A fake weight has no other layout."""
+        return module if "memory_format" in options else to(module, *args, **options)
+
+    def tolist(x: FakeTensor) -> Any:
+        return x.cpu().tolist()
+
+    with monkeypatch.context() as patch, FakeTensorMode(allow_non_fake_inputs=True), pretence:
+        patch.setattr(torch.cuda, "is_bf16_supported", lambda **options: True)
+        patch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80 * GIGABYTE))
+        patch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+        patch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
+        patch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
+        patch.setattr(Tensor, "pin_memory", lambda x: x)
+        patch.setattr(Tensor, "backward", backward)
+        patch.setattr(FakeTensor, "tolist", tolist)
+        patch.setattr(FakeTensor, "data_ptr", lambda x: 0)  # as copying one asks for it
+        patch.setattr(nn.Module, "to", converted)
+        yield pretence
+
+
+def backward(root: Tensor, gradient: Tensor | None = None) -> None:
+    """As torch's own, whose engine would look for the GPU."""
+    assert root.grad_fn is not None
+    gradients: dict[Any, dict[int, Tensor]] = defaultdict(dict)
+    gradients[root.grad_fn][root.output_nr] = (
+        torch.ones_like(root) if gradient is None else gradient
+    )
+    awaited = _num_users(root.grad_fn)
+    ready = [root.grad_fn]
+    while ready:
+        node = ready.pop()
+        for (user, index), found in _step(node, gradients.pop(node, {})):
+            if found is not None:
+                meta = user._input_metadata[index]
+                assert found.device == meta.device, (node, user, found.device, meta.device)
+                fitting = found.sum_to_size(meta.shape).to(meta.dtype)
+                before = gradients[user].get(index)
+                gradients[user][index] = fitting if before is None else before + fitting
+            awaited[user] -= 1
+            if not awaited[user]:
+                ready.append(user)
+
+
+def _num_users(root: Any) -> dict[Any, int]:
+    """For each node below the root how many gradients come to it."""
+    awaited: dict[Any, int] = defaultdict(int)
+    seen, stack = {root}, [root]
+    while stack:
+        for user, _ in stack.pop().next_functions:
+            if user is not None:
+                awaited[user] += 1
+                if user not in seen:
+                    seen.add(user)
+                    stack.append(user)
+    return awaited
+
+
+@torch.no_grad()
+def _step(node: Any, found: dict[int, Tensor]) -> list[tuple[tuple[Any, int], Tensor | None]]:
+    """What a node hands on, and to whom; a leaf keeps it."""
+    users = [(user, index) for user, index in node.next_functions if user is not None]
+    if not found:
+        return [(user, None) for user in users]
+    given = [found.get(index) for index in range(len(node._input_metadata))]
+    if isinstance(node, BackwardCFunction):
+        asked = node.needs_input_grad
+        handed = [x for x, is_asked in zip(node.apply(*given), asked, strict=True) if is_asked]
+    elif type(node).__name__ == "AccumulateGrad":
+        leaf, (gradient,) = node.variable, given
+        assert gradient is not None
+        leaf.grad = gradient.detach().clone() if leaf.grad is None else leaf.grad + gradient
+        return []
+    else:
+        all_handed = node(*given)
+        all_handed = all_handed if isinstance(all_handed, tuple) else (all_handed,)
+        pairs = zip(all_handed, node.next_functions, strict=True)
+        handed = [x for x, (user, _) in pairs if user is not None]
+    return list(zip(users, handed, strict=True))

@@ -145,6 +145,7 @@ def pretended_gpu(
         patch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
         patch.setattr(Tensor, "pin_memory", lambda x: x)
         patch.setattr(Tensor, "backward", backward)
+        patch.setattr(torch.autograd, "grad", gradient_of)
         patch.setattr(FakeTensor, "tolist", tolist)
         patch.setattr(FakeTensor, "data_ptr", lambda x: 0)  # as copying one asks for it
         patch.setattr(nn.Module, "to", converted)
@@ -172,6 +173,15 @@ def backward(root: Tensor, gradient: Tensor | None = None) -> None:
             awaited[user] -= 1
             if not awaited[user]:
                 ready.append(user)
+
+
+def gradient_of(root: Tensor, leaf: Tensor) -> tuple[Tensor]:
+    """As torch.autograd.grad of one leaf that has no gradient yet."""
+    assert leaf.grad is None
+    backward(root)
+    found, leaf.grad = leaf.grad, None
+    assert found is not None
+    return (found,)
 
 
 def _num_users(root: Any) -> dict[Any, int]:

@@ -32,6 +32,7 @@ from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.losses import nt_xent
 from mtcon_ray.spec import load_spec, with_values
 from mtcon_ray.training.device import pick_autocast
+from tests.pretended_gpu import GPU, pretended_gpu
 from tests.test_imports import BLOCKED_IMPORTS, run_python
 
 CPU = torch.device("cpu")
@@ -146,6 +147,31 @@ def test_what_is_for_a_gpu_runs_on_a_cpu_too() -> None:
     )
     for way in ("mtcon-ray", "as SupContrast, float32", "limit of mtcon-ray: the network alone"):
         assert f"| {way}, batch 16 |" in table
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set")  # which needs a real one
+def test_what_is_for_a_gpu_leaves_nothing_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pretended one has no values that could be compared."""
+    for check in ("check_same_step", "check_close_step"):
+        monkeypatch.setattr(gpu_training, check, lambda *given: None)
+    waits: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waits.append)
+    with pretended_gpu(monkeypatch):
+        table = gpu_views.measure(num_images=8, rounds=1, device=GPU)
+        assert "| mtcon-ray, 512 images at a time, half of them blurred |" in table
+        assert waits
+        waits.clear()
+        table = gpu_training.measure(
+            num_images=60,
+            size=16,
+            batches=(16,),
+            rounds=1,
+            encoder="small",
+            compiled=("none",),
+            device=GPU,
+        )
+    assert "| mtcon-ray, batch 16 |" in table
+    assert waits
 
 
 @pytest.mark.parametrize(

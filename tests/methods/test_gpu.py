@@ -85,6 +85,25 @@ def test_a_training_goes_on_on_a_gpu(
     assert saved
 
 
+def test_probes_of_all_kinds_are_trained_on_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of classes, sets and numbers, of tasks and of labels held out, at several rates."""
+    changes = {
+        "data.held_out": ["colour"], "evaluate.every": 1, "evaluate.probe.lr": [0.1, 0.3],
+        "evaluate.label_sets": {"loss": "asymmetric", "ema": 0.9},
+    }  # fmt: skip
+    spec = with_values(make_spec("mtcon-mixed"), {**BFLOAT16, **changes})
+    monkeypatch.setattr(checkpoint, "save", lambda path, state: None)
+    with pretended_gpu(monkeypatch):
+        run = run_on_gpu(spec, tmp_path)
+        assert [progress.evaluated for progress in run] == [True, True]
+        told = run.report()
+    for label in ("test/accuracy/shape", "test/map/attributes", "test/r2/size"):
+        assert label in told, sorted(told)
+    assert "heldout/accuracy/colour" in told
+
+
 @pytest.mark.parametrize("changes", [CHUNKS, {"train.precision": "float32"}])
 @pytest.mark.parametrize("name", ["mtcon", "moco"])
 def test_steps_of_other_kinds_never_wait(

@@ -28,6 +28,7 @@ PRODUCTS = {
     *("convolution", "convolution_backward"),
 }
 GIGABYTE = 2**30
+PINNED = "is_pretended_pinned"
 
 
 class Read(Exception):
@@ -92,7 +93,7 @@ class Pretence(TorchDispatchMode):
         if name == "copy_":
             self._read(name)
             return target
-        if not kwargs.get("non_blocking"):
+        if not (kwargs.get("non_blocking") and getattr(source, PINNED, False)):
             self._read(name)
         return torch.empty_strided(source.shape, source.stride(), dtype=dtype, device=GPU)
 
@@ -143,13 +144,20 @@ def pretended_gpu(
         patch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
         patch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
         patch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
-        patch.setattr(Tensor, "pin_memory", lambda x: x)
+        patch.setattr(Tensor, "pin_memory", pinned)
         patch.setattr(Tensor, "backward", backward)
         patch.setattr(torch.autograd, "grad", gradient_of)
         patch.setattr(FakeTensor, "tolist", tolist)
         patch.setattr(FakeTensor, "data_ptr", lambda x: 0)  # as copying one asks for it
         patch.setattr(nn.Module, "to", converted)
         yield pretence
+
+
+def pinned(x: Tensor) -> Tensor:
+    """A copy from which the host sends without waiting."""
+    copy = x.clone()
+    setattr(copy, PINNED, True)
+    return copy
 
 
 def backward(root: Tensor, gradient: Tensor | None = None) -> None:
@@ -205,17 +213,15 @@ def _step(node: Any, found: dict[int, Tensor]) -> list[tuple[tuple[Any, int], Te
     if not found:
         return [(user, None) for user in users]
     given = [found.get(index) for index in range(len(node._input_metadata))]
-    if isinstance(node, BackwardCFunction):
-        asked = node.needs_input_grad
-        handed = [x for x, is_asked in zip(node.apply(*given), asked, strict=True) if is_asked]
-    elif type(node).__name__ == "AccumulateGrad":
+    if type(node).__name__ == "AccumulateGrad":
         leaf, (gradient,) = node.variable, given
         assert gradient is not None
         leaf.grad = gradient.detach().clone() if leaf.grad is None else leaf.grad + gradient
         return []
-    else:
-        all_handed = node(*given)
-        all_handed = all_handed if isinstance(all_handed, tuple) else (all_handed,)
-        pairs = zip(all_handed, node.next_functions, strict=True)
-        handed = [x for x, (user, _) in pairs if user is not None]
-    return list(zip(users, handed, strict=True))
+    is_ours = isinstance(node, BackwardCFunction)
+    handed = node.apply(*given) if is_ours else node(*given)
+    handed = handed if isinstance(handed, tuple) else (handed,)
+    # One of ours answers for all that it was given, numbers too, torch's for tensors alone.
+    asked = node.needs_input_grad if is_ours else [user for user, _ in node.next_functions]
+    wanted = [x for x, is_asked in zip(handed, asked, strict=True) if is_asked]
+    return list(zip(users, wanted, strict=True))

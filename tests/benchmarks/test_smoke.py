@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -132,19 +133,23 @@ def test_what_needs_a_gpu_says_so(stage: Any, monkeypatch: pytest.MonkeyPatch) -
     assert "none at hand: not run" in stage.measure()
 
 
+# An epoch of a GPU's benchmark, small.
+measure_small = partial(
+    gpu_training.measure,
+    num_images=60,
+    size=16,
+    batches=(16,),
+    rounds=1,
+    encoder="small",
+    compiled=("none",),
+)
+
+
 def test_what_is_for_a_gpu_runs_on_a_cpu_too() -> None:
     """But for the trials, below."""
     table = gpu_views.measure(num_images=8, rounds=1, device=CPU)
     assert "| mtcon-ray, 512 images at a time, half of them blurred |" in table
-    table = gpu_training.measure(
-        num_images=60,
-        size=16,
-        batches=(16,),
-        rounds=1,
-        encoder="small",
-        compiled=("none",),
-        device=CPU,
-    )
+    table = measure_small(device=CPU)
     for way in ("mtcon-ray", "as SupContrast, float32", "limit of mtcon-ray: the network alone"):
         assert f"| {way}, batch 16 |" in table
 
@@ -161,15 +166,7 @@ def test_what_is_for_a_gpu_leaves_nothing_on_the_cpu(monkeypatch: pytest.MonkeyP
         assert "| mtcon-ray, 512 images at a time, half of them blurred |" in table
         assert waits
         waits.clear()
-        table = gpu_training.measure(
-            num_images=60,
-            size=16,
-            batches=(16,),
-            rounds=1,
-            encoder="small",
-            compiled=("none",),
-            device=GPU,
-        )
+        table = measure_small(device=GPU)
     assert "| mtcon-ray, batch 16 |" in table
     assert waits
 

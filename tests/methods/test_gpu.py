@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd import Function
 
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.evaluation.features import extract_features
@@ -33,7 +34,23 @@ from tests.methods.test_contract import VARIANTS, make_data, make_run, make_spec
 from tests.pretended_gpu import GPU, Pretence, Read, pretended_gpu
 
 BFLOAT16 = {"train.precision": "bfloat16", "train.max_grad_norm": 1.0, "train.batch_size": 40}
+SGD_OPTIONS: dict[str, Any] = {
+    **{"weight_decay": 0.0, "momentum": 0.9, "lr": 0.1, "dampening": 0.0},
+    **{"nesterov": False, "maximize": False, "is_first_step": False},
+}
 CHUNKS = {"train.chunk_size": 8, "model.batch_norm": "local"}
+
+
+class OnCpu(Function):
+    """Forgets in its backward where it is."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return torch.ones(gradient.shape)
 
 
 def run_on_gpu(spec: RunSpec, folder: Path) -> Run:
@@ -203,6 +220,7 @@ def test_features_are_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda x: x.new_tensor([1.0]),
         lambda x: torch.tensor([1.0], device=x.device),
         lambda x: x + torch.ones(1).to(x.device),
+        lambda x: x + torch.ones(1).to(x.device, non_blocking=True),  # not pinned
         lambda x: x.copy_(torch.ones(1)),
         lambda x: torch.ones(1).copy_(x),
         lambda x: x.fill_(0).__setitem__(x > 0, torch.zeros(1, device=x.device)),
@@ -226,6 +244,8 @@ def test_what_waits_is_found(
         lambda x: x[None] @ torch.ones(2, 2),
         lambda x: torch.ones(2)[x.long()],
         lambda x: x[None] @ torch.ones(2, 2, dtype=torch.bfloat16, device=x.device),
+        lambda x: OnCpu.apply(x.requires_grad_()).sum().backward(),
+        lambda x: torch._fused_sgd_([x], [x], [torch.ones(2)], **SGD_OPTIONS),
     ],
 )
 def test_what_lies_elsewhere_is_found(
@@ -233,7 +253,9 @@ def test_what_lies_elsewhere_is_found(
 ) -> None:
     with pretended_gpu(monkeypatch):
         x = torch.empty(2, device=GPU)
-        with pytest.raises((RuntimeError, AssertionError), match=r"device|bfloat16|on the CPU"):
+        with pytest.raises(
+            (RuntimeError, AssertionError), match=r"device|bfloat16|on the CPU|fused"
+        ):
             mix(x)
 
 

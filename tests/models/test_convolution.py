@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import resnet18
 
+from mtcon_ray.models import convolution
 from mtcon_ray.models.convolution import ProductConv2d, use_products
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.models.spec import ModelSpec
@@ -14,8 +15,9 @@ from mtcon_ray.models.spec import ModelSpec
 CHANNELS = (3, 5)
 # kernel, stride, padding, side of the input
 TINY = [(3, 1, 1, 2), (3, 2, 1, 1), (3, 2, 1, 4), (3, 2, 1, 3), (1, 2, 0, 4), (1, 1, 0, 1)]
-TINY += [(5, 1, 2, 2), (4, 4, 0, 8)]
-LARGE = [(3, 1, 1, 3), (3, 2, 1, 5), (1, 1, 0, 4)]
+TINY += [(3, 1, 1, 3), (3, 2, 1, 5), (3, 2, 1, 6), (3, 1, 2, 1), (1, 1, 0, 3), (5, 1, 2, 2)]
+TINY += [(7, 1, 3, 2), (4, 4, 0, 8), (2, 3, 1, 6), (2, 4, 1, 5)]
+LARGE = [(3, 1, 1, 4), (3, 2, 1, 7), (1, 1, 0, 4)]
 
 
 def both(kernel: int, stride: int, padding: int, bias: bool) -> tuple[nn.Conv2d, nn.Conv2d]:
@@ -59,6 +61,75 @@ def test_tiny_maps(kernel: int, stride: int, padding: int, side: int, bias: bool
     found = values_and_gradients(ours, side, half=True, products=True)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=2**-7, atol=2**-6)
+
+
+def test_what_a_pixel_gets_from_several_outputs_is_summed_in_float32() -> None:
+    """259 in bfloat16 is 260; 256 and three times 1, one after the other, are 256."""
+    parent = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1, bias=False))
+    use_products(parent)
+    with torch.no_grad():
+        parent.get_parameter("0.weight").fill_(1.0)[0, 0, 1, 1] = 256
+    x_NCHW = torch.ones(1, 1, 2, 2, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        parent(x_NCHW).sum().backward()
+    assert x_NCHW.grad is not None
+    assert x_NCHW.grad.tolist() == [[[[260.0, 260.0], [260.0, 260.0]]]]
+
+
+@pytest.mark.parametrize("frozen", ["input", "weight"])
+def test_no_gradient_is_computed_that_nobody_asks_for(
+    frozen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, conv = both(3, 1, 1, bias=True)
+    asked = {**dict(conv.named_parameters()), "input": torch.randn(2, 3, 2, 2, requires_grad=True)}
+    asked[frozen].requires_grad_(False)
+    # Called, it would be an error: None takes no arguments.
+    monkeypatch.setattr(convolution, f"_{frozen}_gradient", None)
+    with torch.autocast("cpu", torch.bfloat16):
+        y_NCHW = conv(asked["input"])
+    y_NCHW.sum().backward()
+    assert [name for name, each in asked.items() if each.grad is None] == [frozen]
+
+
+# Opcheck reads .grad of copies that are no leaves.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize(("kernel", "stride", "padding", "side"), TINY)
+def test_the_operator_is_what_it_tells_torch(
+    kernel: int, stride: int, padding: int, side: int, last: bool
+) -> None:
+    """Shapes, dtypes, strides and gradients, traced as torch.compile does."""
+    _, conv = both(kernel, stride, padding, bias=True)
+    layout = torch.channels_last if last else torch.contiguous_format
+    x_NCHW, weight = (
+        each.detach().bfloat16().contiguous(memory_format=layout).requires_grad_()
+        for each in (torch.randn(2, 3, side, side), conv.weight)
+    )
+    bias = torch.randn(5, dtype=torch.bfloat16, requires_grad=True)
+    sizes = [stride] * 2, [padding] * 2
+    torch.library.opcheck(convolution._convolve, (x_NCHW, weight, bias, *sizes))
+    g_NOHW = torch.ones_like(convolution._convolve(x_NCHW, weight, bias, *sizes))
+    rest = g_NOHW, x_NCHW.detach(), weight.detach(), *sizes
+    torch.library.opcheck(convolution._input_gradient, rest)
+    torch.library.opcheck(convolution._weight_gradient, rest)
+
+
+def test_it_compiles_as_one_graph() -> None:
+    """And as one call each way."""
+    _, conv = both(3, 1, 1, bias=True)
+    expected = values_and_gradients(conv, 2, half=True, products=True)
+    graphs: list[torch.fx.GraphModule] = []
+
+    def keep(graph: torch.fx.GraphModule, inputs: object) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    conv.compile(fullgraph=True, dynamic=False, backend=keep)
+    found = values_and_gradients(conv, 2, half=True, products=True)
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    (graph,) = graphs
+    called = [str(node.target) for node in graph.graph.nodes if "mtcon_ray" in str(node.target)]
+    assert len(called) == 1, called
 
 
 def test_height_and_width_are_told_apart() -> None:
@@ -132,6 +203,7 @@ def test_what_is_not_plain_is_left_alone() -> None:
         nn.Conv2d(4, 4, 3, dilation=2),
         nn.Conv2d(4, 4, 3, padding="same"),
         nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"),
+        nn.Conv2d(4, 4, (3, 1), padding=1),
         nn.Conv2d(4, 4, 16, stride=16),
     )
     use_products(odd)

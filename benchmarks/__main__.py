@@ -12,6 +12,7 @@ STAGES = (
     "training",
     "profiles",
     "compiled",
+    "convolutions",
     "precision",
     "probes",
     "gpu_views",

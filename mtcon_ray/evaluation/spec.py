@@ -21,7 +21,7 @@ class ShortProbeSpec(Spec):
     batch_size: int = Field(64, ge=1, description="items per step")
     lr: float = Field(0.1, gt=0, description="of SGD with momentum")
     max_items: int = Field(
-        1536, ge=2, description="at most this many training and as many validation items"
+        1280, ge=2, description="at most this many training and as many validation items"
     )
 
 

@@ -13,6 +13,7 @@ import torch
 from benchmarks import (
     cadence,
     compiled,
+    convolutions,
     gpu_training,
     gpu_trials,
     gpu_views,
@@ -31,6 +32,7 @@ from benchmarks import (
 from benchmarks.__main__ import STAGES
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.losses import nt_xent
+from mtcon_ray.models import convolution
 from mtcon_ray.spec import load_spec, with_values
 from mtcon_ray.training.device import pick_autocast
 from tests.pretended_gpu import GPU, pretended_gpu
@@ -217,6 +219,7 @@ def test_benchmarks_of_the_core_start_without_the_rest() -> None:
         "training",
         "profiles",
         "compiled",
+        "convolutions",
         "probes",
         "gpu_views",
         "gpu_training",
@@ -231,6 +234,30 @@ def test_training_is_timed() -> None:
     in_half = pick_autocast("auto", CPU) is not None
     assert table.count("| as SupContrast, float32 |") == 1 + in_half
     assert ("| limit: the network alone, bfloat16 |" in table) == in_half
+
+
+def small_convolutions() -> str:
+    shape = convolutions.Shape((4, 8), 3, 2, 4)
+    return convolutions.measure(num_views=(2,), rounds=1, shapes=(shape,), sides=(32,))
+
+
+def test_convolutions_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolutions, "pick_autocast", lambda *_: torch.bfloat16)
+    _, _, single, whole = small_convolutions().splitlines()
+    assert single.startswith("| 4 to 8 channels, 3 by 3, stride 2, of 4 by 4 | 2 |")
+    assert whole.startswith("| ResNet-18 at 32 px | 128 |")
+    monkeypatch.setattr(convolutions, "pick_autocast", lambda *_: None)
+    assert small_convolutions().endswith("not run.")
+
+
+def test_convolutions_are_not_timed_where_gradients_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = convolution._convolve
+    monkeypatch.setattr(convolution, "_convolve", lambda *given: 2 * ours(*given))
+    monkeypatch.setattr(convolutions, "pick_autocast", lambda *_: torch.bfloat16)
+    with pytest.raises(AssertionError, match="gradients differ"):
+        small_convolutions()
 
 
 def test_precisions_are_compared() -> None:

@@ -21,8 +21,8 @@ MOST_PLACES = 49
 def use_products(module: nn.Module) -> None:
     """Makes the convolutions below the module ProductConv2d; all else of them stays.
 
-    Left as they are: convolutions in groups, dilated, or padded with anything but a number of
-    zeros, those with large kernels, and subclasses of Conv2d.
+    Left as they are: convolutions in groups, dilated, padded with anything but zeros or with as
+    many as the kernel is long, those with large kernels, and subclasses of Conv2d.
     """
     for child in module.modules():
         if type(child) is nn.Conv2d and _is_plain(child):

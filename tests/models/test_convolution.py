@@ -204,7 +204,7 @@ def test_what_is_not_plain_is_left_alone() -> None:
         nn.Conv2d(4, 4, 3, padding="same"),
         nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"),
         nn.Conv2d(4, 4, (3, 1), padding=1),
-        nn.Conv2d(4, 4, 16, stride=16),
+        nn.Conv2d(4, 4, (5, 10)),
     )
     use_products(odd)
     assert all(type(conv) is nn.Conv2d for conv in odd)

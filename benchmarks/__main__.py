@@ -21,6 +21,7 @@ STAGES = (
     "idle_trial",
     "tracking",
     "scale",
+    "suggestions",
     "large_loss",
     "cadence",
     "short_probe",

@@ -17,7 +17,9 @@ class SearchSpec(Spec):
         {}, description="dotted path of a spec field to its range, e.g. method.temperature"
     )
     sampler: Literal["tpe", "random", "grid"] = Field(
-        "tpe", description="tpe: Optuna's; random; grid: every combination of listed values"
+        "tpe",
+        description="tpe: Optuna's, its model of at most 400 trials, the best and the latest; "
+        "random; grid: every combination of listed values",
     )
     num_trials: int | None = Field(
         None, ge=1, le=100_000, description="configurations to try; null: the whole grid, else 12"

@@ -16,13 +16,14 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, RandomSampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from mtcon_ray.search.space import Dimension, Point, grid_points
 from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.sweep.tpe import KnownSpaceTPE
 
 # How often the sampler may repeat itself before a random one is asked, and that one in turn
 # before the space counts as exhausted. TPE always repeats a listed value that it likes.
@@ -116,25 +117,8 @@ class Suggester:
     def _sampler(self, seed: int) -> BaseSampler:
         if self.search.sampler == "tpe":
             startup = max(1, min(10, self.num_trials // 3))
-            return _TPE(self.distributions, seed=seed, n_startup_trials=startup)
+            return KnownSpaceTPE(self.distributions, seed=seed, n_startup_trials=startup)
         return RandomSampler(seed=seed)
-
-
-class _TPE(TPESampler):
-    """TPE in a space that is known.
-
-    Optuna's own reads it off all trials, which a sampler that is made anew has not kept.
-    """
-
-    def __init__(self, space: dict[str, BaseDistribution], **options: Any) -> None:
-        super().__init__(**options)
-        self._known = {name: space[name] for name in sorted(space) if not space[name].single()}
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """All fields that have a choice."""
-        return dict(self._known)
 
 
 def _known_points(search: SearchSpec) -> list[Point]:

@@ -74,7 +74,7 @@ def test_tpe_suggests_what_optunas_own_would(
     tpe = search(sampler="tpe", num_trials=num_trials, space=space)
     ours = run(Suggester(open_study(None, "s"), tpe, seed=0))
     looked_up = TPESampler.infer_relative_search_space
-    own = "mtcon_ray.sweep.study._TPE.infer_relative_search_space"
+    own = "mtcon_ray.sweep.tpe.KnownSpaceTPE.infer_relative_search_space"
     monkeypatch.setattr(own, looked_up)
     assert ours == run(Suggester(open_study(None, "s"), tpe, seed=0))
     assert len(ours) == num_trials

@@ -74,9 +74,13 @@ class CurveTrial(WarmTrial):
 
 @dataclass
 class Growth(Observer):
-    """The moment, a loop's seconds and the driver's resident bytes at the end of each trial."""
+    """The moment, a loop's seconds and the driver's resident bytes at the end of each trial.
+
+    And the processor time that the driver's main thread has had: all that is not sent to MLflow.
+    """
 
     ends: list[float] = field(default_factory=list)
+    main_thread: list[float] = field(default_factory=list)
     loops: list[float] = field(default_factory=list)
     resident: list[int] = field(default_factory=list)
 
@@ -84,17 +88,21 @@ class Growth(Observer):
         begin = perf_counter()
         sum(LOOP)  # in C, so that no other thread takes its turn
         self.ends.append(perf_counter())
+        self.main_thread.append(time.thread_time())
         self.loops.append(self.ends[-1] - begin)
         self.resident.append(resident_bytes())
 
-    def per_trial(self, mark: int) -> float:
-        """Seconds per trial over the WINDOW before a mark, less the first AT_ONCE of all."""
-        first = max(AT_ONCE, mark - WINDOW)
-        return (self.ends[mark - 1] - self.ends[first - 1]) / (mark - first)
+    def per_trial(self, mark: int) -> tuple[float, float, float]:
+        """Over the WINDOW before a mark, less the first AT_ONCE of all.
 
-    def per_loop(self, mark: int) -> float:
-        """The same in loops, by the median loop of that window."""
-        return self.per_trial(mark) / median(self.loops[max(AT_ONCE, mark - WINDOW) : mark])
+        Seconds, the same in loops by that window's median, and the main thread's seconds.
+        """
+        first = max(AT_ONCE, mark - WINDOW)
+        seconds, busy = (
+            (each[mark - 1] - each[first - 1]) / (mark - first)
+            for each in (self.ends, self.main_thread)
+        )
+        return seconds, seconds / median(self.loops[first:mark]), busy
 
 
 def sweep_spec(num_trials: int, sampler: str) -> RunSpec:
@@ -134,13 +142,12 @@ class _Counting:
 
 def growth_rows(growth: Growth, marks: tuple[int, ...]) -> list[tuple[str, ...]]:
     """A row per mark, and the ratio of the last to the first."""
-    seconds, loops = map(growth.per_trial, marks), map(growth.per_loop, marks)
-    grown = list(zip(seconds, loops, strict=True))
+    grown = [growth.per_trial(mark) for mark in marks]
     megabytes = [growth.resident[mark - 1] / 2**20 for mark in marks]
     added = 1024 * (megabytes[-1] - megabytes[-2]) / (marks[-1] - marks[-2])
     rows = [
-        (f"up to trial {mark:,}", f"{s:.3f}", f"{n:.0f}", f"{mb:.0f}")
-        for mark, (s, n), mb in zip(marks, grown, megabytes, strict=True)
+        (f"up to trial {mark:,}", f"{s:.3f}", f"{loops:.0f}", f"{1e3 * busy:.1f}", f"{mb:.0f}")
+        for mark, (s, loops, busy), mb in zip(marks, grown, megabytes, strict=True)
     ]
     times = (f"{last / first:.2f}" for first, last in zip(grown[0], grown[-1], strict=True))
     return [*rows, ("last over first; KiB a trial between the last two", *times, f"{added:.0f}")]
@@ -252,5 +259,12 @@ def measure(marks: tuple[int, ...] = MARKS) -> str:
 def _growth_table(sampler: str, growth: Growth, marks: tuple[int, ...]) -> str:
     title = f"{sampler}: {marks[-1]:,} trials of {EPOCHS} epochs"
     return markdown(
-        (title, "s per trial", "in fixed loops", "driver's memory, MiB"), growth_rows(growth, marks)
+        (
+            title,
+            "s per trial",
+            "in fixed loops",
+            "driver's main thread, ms",
+            "driver's memory, MiB",
+        ),
+        growth_rows(growth, marks),
     )

@@ -21,8 +21,6 @@ from mtcon_ray.tracking.spool import Event
 PARENT = "parent"
 IDENTITY = "mtcon.id"
 ENDING_TAGS = ("mtcon.pruned", "mtcon.interrupted", "mtcon.reason")
-MAX_METRICS_PER_BATCH = 1000
-MAX_PER_BATCH = 100
 MAX_VALUE = 5000  # characters of a tag or parameter that every server takes
 
 # Without it the UI opens its view of language-model evaluations.
@@ -71,7 +69,7 @@ class Runs:
                 self._ended.add(name)
 
     def send(self, name: str, events: list[Event]) -> None:
-        """Write one event, or several reports, to a run, which is made if it is new.
+        """Write one event, or one group (see `sender`), to a run, which is made if it is new.
 
         Raises RefusedError or LostError, and whatever the client raises when nobody answers.
         """
@@ -79,19 +77,12 @@ class Runs:
             if name not in self.ids:
                 self._create(name, events[0])
             match events[0]["kind"]:
-                case "start":
-                    self._params(name, events[0])
-                    self._describe(name, events[0])
-                    if self._dataset:
-                        self._client.log_inputs(self.ids[name], [self._dataset])
-                case "report":
-                    self._reports(name, events)
                 case "artifact":
                     self._artifact(name, events[0])
-                case "end":
-                    self._end(name, events[0])
                 case "reopen":
                     self._reopen(name)
+                case _:
+                    self._log(name, events)
         except MlflowException as error:
             if error.error_code == "RESOURCE_DOES_NOT_EXIST":
                 raise LostError(str(error)) from error
@@ -183,42 +174,45 @@ class Runs:
             raise
         self.ids[name] = self.open[name] = run.info.run_id
 
-    def _params(self, name: str, event: Event) -> None:
-        params = [Param(k, str(v)[:MAX_VALUE]) for k, v in event.get("params", {}).items()]
-        for i in range(0, len(params), MAX_PER_BATCH):
-            self._client.log_batch(
-                self.ids[name], params=params[i : i + MAX_PER_BATCH], synchronous=True
-            )
-
-    def _describe(self, name: str, event: Event) -> None:
-        """The run's description, and the view that compares it with its children."""
-        run_id = self.ids[name]
-        if view := event.get("view"):
-            tag = pages.packed(view)
-            self._client.set_experiment_tag(
-                self.experiment_id, f"{pages.VIEW}{self._identity}", tag
-            )
-        if note := event.get("note"):
-            linked = (
-                pages.parent_note(note, self.experiment_id, self._identity)
-                if name == PARENT
-                else pages.trial_note(note, self.experiment_id, run_id)
-            )
-            self._client.set_tag(run_id, pages.NOTE, linked)
-
-    def _reports(self, name: str, events: list[Event]) -> None:
-        metrics = [
-            Metric(key, value, event["time_ms"], event["epoch"])
-            for event in events
-            if not self._is_logged(name, event)
-            for key, value in sorted(event["metrics"].items())
-        ]
+    def _log(self, name: str, events: list[Event]) -> None:
+        """A run's start, reports and end, as far as they are here: each call is a round trip."""
+        run_id, first, last = self.ids[name], events[0], events[-1]
+        metrics = self._new_metrics(name, events)
         if metrics and name in self._ended:
             self._reopen(name)
-        for i in range(0, len(metrics), MAX_METRICS_PER_BATCH):
-            self._client.log_batch(
-                self.ids[name], metrics=metrics[i : i + MAX_METRICS_PER_BATCH], synchronous=True
-            )
+        params = first.get("params", {}) if first["kind"] == "start" else {}
+        tags = last.get("tags", {}) if last["kind"] == "end" else {}
+        if note := last.get("note") or first.get("note"):
+            tags = tags | {pages.NOTE: self._linked(note, name)}
+        # The client cuts it into batches as large as every server takes.
+        self._client.log_batch(
+            run_id,
+            metrics=metrics,
+            params=[Param(k, str(v)[:MAX_VALUE]) for k, v in params.items()],
+            tags=[RunTag(k, str(v)[:MAX_VALUE]) for k, v in tags.items()],
+            synchronous=True,
+        )
+        if view := first.get("view"):
+            key, tag = f"{pages.VIEW}{self._identity}", pages.packed(view)
+            self._client.set_experiment_tag(self.experiment_id, key, tag)
+        if first["kind"] == "start" and self._dataset:
+            self._client.log_inputs(run_id, [self._dataset])
+        if last["kind"] == "end":
+            self._end(name, last)
+
+    def _linked(self, note: str, name: str) -> str:
+        """A run's description, the parent's with the view that compares it with its children."""
+        if name == PARENT:
+            return pages.parent_note(note, self.experiment_id, self._identity)
+        return pages.trial_note(note, self.experiment_id, self.ids[name])
+
+    def _new_metrics(self, name: str, events: list[Event]) -> list[Metric]:
+        return [
+            Metric(key, value, event["time_ms"], event["epoch"])
+            for event in events
+            if event["kind"] == "report" and not self._is_logged(name, event)
+            for key, value in sorted(event["metrics"].items())
+        ]
 
     def _is_logged(self, name: str, event: Event) -> bool:
         """Whether a run that was found again has this epoch: its last metric in order of names."""
@@ -243,9 +237,6 @@ class Runs:
         self._client.log_artifact(self.ids[name], str(path), to or None)
 
     def _end(self, name: str, event: Event) -> None:
-        tags = [RunTag(k, str(v)[:MAX_VALUE]) for k, v in event.get("tags", {}).items()]
-        self._client.log_batch(self.ids[name], tags=tags, synchronous=True)
-        self._describe(name, event)
         self._client.set_terminated(self.ids[name], event["status"], event["time_ms"])
         self.open.pop(name, None)
         if name == PARENT and self._doubtful:

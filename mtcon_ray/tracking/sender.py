@@ -246,16 +246,22 @@ def track_sync(folder: Path, uri: str, experiment: str) -> tuple[int, int]:
 
 
 def _groups(events: list[tuple[Event, int]]) -> Iterator[tuple[list[Event], int]]:
-    """Neighbouring reports that fit into one batch of MLflow's, other events alone."""
+    """A run's neighbouring events that go together: its start, as many reports as fit, its end.
+
+    What is neither goes alone.
+    """
     group: list[Event] = []
     size = group_end = 0
     for event, end in events:
-        # Anything but a report is taken as too large for company.
-        added = len(event["metrics"]) if event["kind"] == "report" else METRICS_AT_ONCE + 1
-        if group and size + added > METRICS_AT_ONCE:
+        added = len(event["metrics"]) if event["kind"] == "report" else 0
+        if group and not (_follows(event, group[-1]) and size + added <= METRICS_AT_ONCE):
             yield group, group_end
             group, size = [], 0
         group.append(event)
         size, group_end = size + added, end
     if group:
         yield group, group_end
+
+
+def _follows(event: Event, last: Event) -> bool:
+    return event["kind"] in ("report", "end") and last["kind"] in ("start", "report")

@@ -1,0 +1,108 @@
+"""How many calls of MLflow's client a run takes: to a server far away each is a round trip."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mtcon_ray.tracking.server import open_client
+
+if TYPE_CHECKING:
+    from tests.tracking.conftest import Sweep
+
+pytestmark = [
+    pytest.mark.mlflow,
+    # MLflow's own use of SQLAlchemy.
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
+]
+
+
+class Counted:
+    """MLflow's client, the names of its calls kept in order."""
+
+    def __init__(self, client: Any, calls: list[str]) -> None:
+        self._client, self._calls = client, calls
+
+    def __getattr__(self, name: str) -> Any:
+        self._calls.append(name)
+        return getattr(self._client, name)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the client is asked for."""
+    made: list[str] = []
+    monkeypatch.setattr(
+        "mtcon_ray.tracking.runs.open_client", lambda uri: Counted(open_client(uri), made)
+    )
+    return made
+
+
+def sent(sweep: "Sweep", calls: list[str]) -> list[str]:
+    """Calls for all that is spooled, without those of finding the folder's runs."""
+    del calls[:]
+    with sweep.sending():
+        pass
+    return calls[calls.index("search_runs") + 1 :]
+
+
+def test_a_whole_run_is_made_written_and_ended_in_three_calls(
+    sweep: "Sweep", calls: list[str]
+) -> None:
+    sweep.begin()
+    sent(sweep, calls)
+    trial = sweep.spool("trial-0000")
+    trial.append("start", params={"method.temperature": 0.1}, tags={}, note="Begun.")
+    for epoch in range(1, 11):
+        trial.append_report(epoch, {f"m{i}": i + epoch for i in range(100)})  # 1,000 in all
+    trial.append("end", status="FINISHED", tags={"mtcon.value": "0.75"}, note="Done.")
+    assert sent(sweep, calls) == ["create_run", "log_batch", "set_terminated"]
+    run = sweep.run("trial-0000")
+    assert run.data.params == {"method.temperature": "0.1"}
+    assert run.data.tags["mtcon.value"] == "0.75"
+    assert run.data.tags["mlflow.note.content"].startswith("Done.")
+    assert run.info.status == "FINISHED"
+    assert sweep.steps("trial-0000", "m99") == list(range(1, 11))
+
+
+def test_more_metrics_than_a_batch_holds_are_several(sweep: "Sweep", calls: list[str]) -> None:
+    sweep.begin()
+    sent(sweep, calls)
+    trial = sweep.begin("trial-0000")
+    for epoch in range(1, 12):
+        trial.append_report(epoch, {f"m{i}": i + epoch for i in range(100)})
+    assert sent(sweep, calls) == ["create_run", "log_batch", "log_batch"]
+    assert sweep.steps("trial-0000", "m99") == list(range(1, 12))
+
+
+def test_what_came_after_an_end_is_written_after_it(sweep: "Sweep", calls: list[str]) -> None:
+    """A trial interrupted and resumed while the server was away."""
+    sweep.begin()
+    sent(sweep, calls)
+    trial = sweep.begin("trial-0000")
+    trial.append_report(1, {"loss": 2.0})
+    trial.append("end", status="KILLED", tags={"mtcon.interrupted": "true"})
+    trial.append("reopen")
+    trial.append_report(2, {"loss": 1.0})
+    trial.append("end", status="FINISHED", tags={})
+    assert sent(sweep, calls) == [
+        *("create_run", "log_batch", "set_terminated"),
+        *("get_run", "delete_tag", "update_run"),
+        *("log_batch", "set_terminated"),
+    ]
+    run = sweep.run("trial-0000")
+    assert run.info.status == "FINISHED"
+    assert "mtcon.interrupted" not in run.data.tags
+    assert sweep.steps("trial-0000") == [1, 2]
+
+
+def test_a_refused_parameter_costs_no_report_and_no_end(sweep: "Sweep") -> None:
+    sweep.begin()
+    trial = sweep.spool("trial-0000")
+    trial.append("start", params={"bad\nname": 1}, tags={})
+    trial.append_report(1, {"loss": 2.0})
+    trial.append("end", status="FINISHED", tags={})
+    with sweep.sending() as sender:
+        assert sender.drain(60)
+    assert [r.split(":")[0] for r in sender.refused] == ["trial-0000, event 0"]
+    assert sweep.run("trial-0000").info.status == "FINISHED"
+    assert sweep.steps("trial-0000") == [1]

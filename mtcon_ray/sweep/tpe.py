@@ -50,9 +50,9 @@ class KnownSpaceTPE(TPESampler):
 
 
 def best_and_latest(trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """At most MAX_ENDED of the ended trials, and all that run, in their order.
+    """All trials up to MAX_ENDED that have ended; of more, so many and those that run, in order.
 
-    Kept are the NUM_BEST completed ones of the highest values, and the latest of the others.
+    Of the ended ones the NUM_BEST completed of the highest values, and the latest of the others.
     """
     ended = [t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     if len(ended) <= MAX_ENDED:

@@ -11,8 +11,8 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
 # Optuna's own splits, converts and fits all trials before for each suggestion, the oldest of them
-# at the least weight. Up to so many it is asked as it is; beyond them the best, of which it models
-# at most 25 as good ones, and the latest stand for all. `benchmarks/suggestions.py` compares what
+# at the least weight. Up to so many it is asked as it is; beyond them the best, a few of which it
+# models as good ones, and the latest stand for all. `benchmarks/suggestions.py` compares what
 # is found; with half as many it was sometimes a little worse.
 MAX_ENDED = 400
 NUM_BEST = 25

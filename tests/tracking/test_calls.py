@@ -106,3 +106,12 @@ def test_a_refused_parameter_costs_no_report_and_no_end(sweep: "Sweep") -> None:
     assert [r.split(":")[0] for r in sender.refused] == ["trial-0000, event 0"]
     assert sweep.run("trial-0000").info.status == "FINISHED"
     assert sweep.steps("trial-0000") == [1]
+
+
+def test_a_long_parameter_is_cut_to_what_every_server_takes(sweep: "Sweep") -> None:
+    sweep.begin()
+    sweep.spool("trial-0000").append("start", params={"data.tasks": "x" * 10_000}, tags={})
+    with sweep.sending() as sender:
+        pass
+    assert sender.refused == []
+    assert sweep.run("trial-0000").data.params == {"data.tasks": "x" * 5000}

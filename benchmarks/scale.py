@@ -2,12 +2,12 @@
 
 A whole sweep with tracking in SQLite, only the training replaced: each trial reports five epochs
 of made-up curves, and one runs at a time: such a trial is over before a second process has started,
-so that Tune would start and drop one after the other, beside what is measured. Once with TPE, which
-fits its model to all trials before, and once with random values, which leaves what the service
-itself takes. At each trial's end a fixed loop is timed, for a machine that others share may be
-twice as fast at the end of a sweep as at its start, or half. Afterwards the report of the first is
-built anew, the commands that read a sweep are run as a user runs them, and a real MLflow server is
-asked for its table of runs.
+so that Tune would start and drop one after the other, beside what is measured. By turns with TPE,
+which fits its model to trials before, and with random values, which leaves what the service itself
+takes; three times, for a machine that others share may be twice as fast at the end of a sweep as at
+its start, or half. That is also why a fixed loop is timed at each trial's end. Afterwards the
+report of the first is built anew, the commands that read a sweep are run as a user runs them, and a
+real MLflow server is asked for its table of runs.
 """
 
 import json
@@ -24,12 +24,12 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from benchmarks import idle_trial
 from benchmarks.table import markdown
-from benchmarks.timing import resident_bytes
+from benchmarks.timing import Ratio, resident_bytes
 from cluster.try_autoscaling import free_ports
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
@@ -50,6 +50,7 @@ WINDOW = 100  # trials before a mark over which its seconds per trial are counte
 EPOCHS = 5
 LOOP = range(50_000)
 AT_ONCE = 1
+ROUNDS = 3
 PAGE = 100  # runs that MLflow's table asks for at first
 
 
@@ -92,17 +93,24 @@ class Growth(Observer):
         self.loops.append(self.ends[-1] - begin)
         self.resident.append(resident_bytes())
 
-    def per_trial(self, mark: int) -> tuple[float, float, float]:
-        """Over the WINDOW before a mark, less the first AT_ONCE of all.
-
-        Seconds, the same in loops by that window's median, and the main thread's seconds.
-        """
+    def cost(self, mark: int) -> "Cost":
+        """Over the WINDOW before a mark, less the first AT_ONCE of all."""
         first = max(AT_ONCE, mark - WINDOW)
         seconds, busy = (
             (each[mark - 1] - each[first - 1]) / (mark - first)
             for each in (self.ends, self.main_thread)
         )
-        return seconds, seconds / median(self.loops[first:mark]), busy
+        loops = seconds / median(self.loops[first:mark])
+        return Cost(seconds, loops, busy, self.resident[mark - 1] / 2**20)
+
+
+class Cost(NamedTuple):
+    """What a trial takes at some stage of a sweep, and what the driver holds then."""
+
+    seconds: float
+    loops: float  # the same seconds in fixed loops by their median of these trials
+    main_thread: float  # seconds of its processor time
+    resident: float  # MiB
 
 
 def sweep_spec(num_trials: int, sampler: str) -> RunSpec:
@@ -140,21 +148,25 @@ class _Counting:
         return getattr(self._client, name)
 
 
-def growth_rows(growth: Growth, marks: tuple[int, ...]) -> list[tuple[str, ...]]:
-    """A row per mark, and the ratio of the last to the first."""
-    grown = [growth.per_trial(mark) for mark in marks]
-    megabytes = [growth.resident[mark - 1] / 2**20 for mark in marks]
-    added = 1024 * (megabytes[-1] - megabytes[-2]) / (marks[-1] - marks[-2])
-    rows = [
-        (f"up to trial {mark:,}", f"{s:.3f}", f"{loops:.0f}", f"{1e3 * busy:.1f}", f"{mb:.0f}")
-        for mark, (s, loops, busy), mb in zip(marks, grown, megabytes, strict=True)
-    ]
-    times = (f"{last / first:.2f}" for first, last in zip(grown[0], grown[-1], strict=True))
-    return [*rows, ("last over first; KiB a trial between the last two", *times, f"{added:.0f}")]
+def growth_rows(growths: list[Growth], marks: tuple[int, ...]) -> list[tuple[str, ...]]:
+    """A row per mark, medians of the rounds; then the ratios of the last to the first."""
+    costs = [[growth.cost(mark) for mark in marks] for growth in growths]
+    rows = []
+    for mark, of_rounds in zip(marks, zip(*costs, strict=True), strict=True):
+        cost = Cost(*(median(each) for each in zip(*of_rounds, strict=True)))
+        cells = (f"{cost.seconds:.3f}", f"{cost.loops:.0f}", f"{1e3 * cost.main_thread:.1f}")
+        rows.append((f"up to trial {mark:,}", *cells, f"{cost.resident:.0f}"))
+    ratios = [[b / a for a, b in zip(of[0][:3], of[-1][:3], strict=True)] for of in costs]
+    times = [str(Ratio(median(each), min(each), max(each))) for each in zip(*ratios, strict=True)]
+    num_between = marks[-1] - marks[-2]
+    added = [1024 * (of[-1].resident - of[-2].resident) / num_between for of in costs]
+    memory = f"{median(added):.0f} ({min(added):.0f} to {max(added):.0f})"
+    return [*rows, ("last over first; KiB a trial between the last two", *times, memory)]
 
 
-def measure_reading(folder: Path) -> list[tuple[str, str]]:
+def measure_reading(root: Path) -> list[tuple[str, str]]:
     """Seconds of what reads a sweep; commands as a user starts them, imports and all."""
+    folder = root / "sweeps" / "scale-1"
     begin = perf_counter()
     results = load_sweep(folder)
     shares = importances(open_study(folder / "study.journal", folder.name))
@@ -165,10 +177,10 @@ def measure_reading(folder: Path) -> list[tuple[str, str]]:
     ]
     for name in (["status", folder.name], ["best", folder.name], ["list"]):
         begin = perf_counter()
-        command = [sys.executable, "-m", "mtcon_ray", *name, "--root", str(folder.parents[1])]
+        command = [sys.executable, "-m", "mtcon_ray", *name, "--root", str(root)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         rows.append((f"mtcon-ray {name[0]}", f"{perf_counter() - begin:.1f}"))
-    return rows
+    return [*rows, *measure_ui(root)]
 
 
 def measure_ui(root: Path) -> list[tuple[str, str]]:
@@ -233,30 +245,32 @@ def _post(url: str, body: dict[str, Any]) -> Any:
         return json.load(answer)
 
 
-def measure(marks: tuple[int, ...] = MARKS) -> str:
+def measure(marks: tuple[int, ...] = MARKS, rounds: int = ROUNDS) -> str:
     """The tables. Some minutes."""
-    with TemporaryDirectory() as folder:
-        root = Path(folder)
-        growth, calls = run_sweep(root, marks[-1], "tpe")
-        reading = measure_reading(root / "sweeps" / "scale-1")
-        reading += measure_ui(root)
-    with TemporaryDirectory() as folder:
-        at_random, _ = run_sweep(Path(folder), marks[-1], "random")
-    batches = f"{calls['log_batch'] / marks[-1]:.1f} batches among them"
-    num_calls = (
-        f"calls of MLflow's client per trial, {batches}",
-        f"{sum(calls.values()) / marks[-1]:.1f}",
-    )
+    growths: dict[str, list[Growth]] = {"tpe": [], "random": []}
+    rows: list[tuple[str, str]] = []
+    for _ in range(rounds):
+        for sampler, of_rounds in growths.items():
+            with TemporaryDirectory() as folder:
+                growth, calls = run_sweep(Path(folder), marks[-1], sampler)
+                of_rounds.append(growth)
+                rows = rows or [*_call_rows(calls, marks[-1]), *measure_reading(Path(folder))]
     return "\n\n".join(
         [
-            _growth_table("TPE", growth, marks),
-            _growth_table("random", at_random, marks),
-            markdown((f"Afterwards, {marks[-1]:,} trials", "seconds"), [num_calls, *reading]),
+            _growth_table("TPE", growths["tpe"], marks),
+            _growth_table("random", growths["random"], marks),
+            markdown((f"Afterwards, {marks[-1]:,} trials", "seconds"), rows),
         ]
     )
 
 
-def _growth_table(sampler: str, growth: Growth, marks: tuple[int, ...]) -> str:
+def _call_rows(calls: Counter[str], num_trials: int) -> list[tuple[str, str]]:
+    batches = f"{calls['log_batch'] / num_trials:.1f} batches among them"
+    name = f"calls of MLflow's client per trial, {batches}"
+    return [(name, f"{calls.total() / num_trials:.1f}")]
+
+
+def _growth_table(sampler: str, growths: list[Growth], marks: tuple[int, ...]) -> str:
     title = f"{sampler}: {marks[-1]:,} trials of {EPOCHS} epochs"
     return markdown(
         (
@@ -266,5 +280,5 @@ def _growth_table(sampler: str, growth: Growth, marks: tuple[int, ...]) -> str:
             "driver's main thread, ms",
             "driver's memory, MiB",
         ),
-        growth_rows(growth, marks),
+        growth_rows(growths, marks),
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
@@ -16,7 +16,42 @@ BUDGET = "budget"
 History = list[tuple[float, float]]  # (budget, objective), ascending
 
 
-class ResumableASHA(AsyncHyperBandScheduler):
+class OpenTrials(FIFOScheduler):
+    """Chooses as Tune does, but among the trials that have not ended.
+
+    Tune's own looks at every trial there has been, in each turn of its loop.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._open: list[Any] = []  # in the order in which they wait
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """A trial begins to wait; one that is tried again goes behind the others."""
+        super().on_trial_add(tune_controller, trial)
+        self._drop(trial)
+        self._open.append(trial)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
+        """A trial is over before it ran, or while it paused."""
+        super().on_trial_remove(tune_controller, trial)
+        self._drop(trial)
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """The first that waits, else the first that pauses."""
+        live = tune_controller.get_live_trials()
+        self._open = [t for t in self._open if t in live]
+        for status in (Trial.PENDING, Trial.PAUSED):
+            for trial in self._open:
+                if trial.status == status:
+                    return cast(Trial, trial)
+        return None
+
+    def _drop(self, trial: Any) -> None:
+        self._open = [t for t in self._open if t is not trial]
+
+
+class ResumableASHA(OpenTrials, AsyncHyperBandScheduler):
     """Ray's ASHA whose rungs already hold what earlier drivers of this sweep saw."""
 
     def __init__(
@@ -27,8 +62,7 @@ class ResumableASHA(AsyncHyperBandScheduler):
             metric=OBJECTIVE,
             mode="max",
             max_t=100,
-            # A float does; the margin is for budgets that are rounded.
-            grace_period=100 * spec.grace - 1e-6,  # type: ignore[arg-type]
+            grace_period=100 * spec.grace - 1e-6,  # the margin is for budgets that are rounded
             reduction_factor=spec.reduction,
             stop_last_trials=False,
         )
@@ -58,4 +92,4 @@ def make_scheduler(
     """The scheduler of a sweep; `continued` holds the histories of trials that go on, by name."""
     if isinstance(spec, ASHA.Spec):
         return ResumableASHA(spec, past, continued)
-    return FIFOScheduler()
+    return OpenTrials()

@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from mtcon_ray.search.space import Dimension, Point, grid_points
 from mtcon_ray.search.spec import SearchSpec
-from mtcon_ray.sweep.tpe import KnownSpaceTPE
+from mtcon_ray.sweep.tpe import KnownSpaceTPE, Modelled
 
 # How often the sampler may repeat itself before a random one is asked, and that one in turn
 # before the space counts as exhausted. TPE always repeats a listed value that it likes.
@@ -69,6 +69,8 @@ class Suggester:
         given = named_trials(study)
         self.num_given = len(given)
         # Kept up to date, for reading them all for each suggestion would be felt after hundreds.
+        self._num_stored = len(study.get_trials(deepcopy=False))
+        self._modelled = Modelled()
         self._params = {t.user_attrs[CONFIGURATION]: t.params for t in reversed(given)}
         self._seen = {_key(t.params) for t in given}
 
@@ -100,10 +102,11 @@ class Suggester:
         return stored(self.study, trial._trial_id)
 
     def _ask(self, *, at_random: bool = False) -> optuna.Trial:
-        number = len(self.study.get_trials(deepcopy=False))
-        seed = Random(f"{self.seed}/{number}").getrandbits(31)
+        seed = Random(f"{self.seed}/{self._num_stored}").getrandbits(31)
         self.study.sampler = RandomSampler(seed=seed) if at_random else self._sampler(seed)
-        return self.study.ask(self.distributions)
+        trial = self.study.ask(self.distributions)
+        self._num_stored = trial.number + 1
+        return trial
 
     def _ask_new(self) -> optuna.Trial | None:
         for attempt in range(MAX_DUPLICATES + MAX_RANDOM_DUPLICATES):
@@ -117,7 +120,9 @@ class Suggester:
     def _sampler(self, seed: int) -> BaseSampler:
         if self.search.sampler == "tpe":
             startup = max(1, min(10, self.num_trials // 3))
-            return KnownSpaceTPE(self.distributions, seed=seed, n_startup_trials=startup)
+            return KnownSpaceTPE(
+                self.distributions, self._modelled, seed=seed, n_startup_trials=startup
+            )
         return RandomSampler(seed=seed)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Container
 from heapq import nlargest
+from itertools import islice, takewhile
 from typing import Any
 
 import optuna
@@ -22,11 +23,18 @@ class KnownSpaceTPE(TPESampler):
     """TPE that is told its space, and that fits its model to MAX_ENDED ended trials at most.
 
     Optuna's own reads the space off all trials, which a sampler that is made anew has not kept.
+    `modelled` is of one study, and goes from a sampler to the next.
     """
 
-    def __init__(self, space: dict[str, BaseDistribution], **options: Any) -> None:
+    def __init__(
+        self,
+        space: dict[str, BaseDistribution],
+        modelled: "Modelled | None" = None,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         self._known = {name: space[name] for name in sorted(space) if not space[name].single()}
+        self._modelled = modelled or Modelled()
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
@@ -42,11 +50,30 @@ class KnownSpaceTPE(TPESampler):
     ) -> dict[str, Any]:
         """Values for the fields of the space; none until enough trials have ended."""
         every = study.get_trials(deepcopy=False)
-        kept = best_and_latest(every)
+        kept = self._modelled.of(every)
         if len(kept) < len(every):
             view = StudyView(study, kept)
             study = optuna.create_study(storage=view, direction=study.direction)
         return super().sample_relative(study, trial, search_space)
+
+
+class Modelled:
+    """The best and latest of a study's trials, each trial looked at until it has ended.
+
+    Who is neither among the best nor the latest of the first trials is not of all of them.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[FrozenTrial] = []  # of the trials that had ended when all before had
+        self._num_settled = 0
+
+    def of(self, every: list[FrozenTrial]) -> list[FrozenTrial]:
+        """`best_and_latest` of all trials, of which earlier calls have seen the first."""
+        rest = islice(every, self._num_settled, None)
+        settled = list(takewhile(lambda t: t.state.is_finished(), rest))
+        self._num_settled += len(settled)
+        self._kept = best_and_latest(self._kept + settled)
+        return best_and_latest(self._kept + every[self._num_settled :])
 
 
 def best_and_latest(trials: list[FrozenTrial]) -> list[FrozenTrial]:

@@ -50,10 +50,23 @@ def test_the_same_seed_gives_the_same_suggestions(sampler: str) -> None:
     assert len(first) == 9
 
 
+SEARCHES: list[dict[str, Any]] = [
+    {"num_trials": 9},
+    # The queue's trials are stored before they are asked for.
+    {"num_trials": 6, "repeats": 2, "sampler": "random", "first_points": [{TEMPERATURE: 0.5}, {}]},
+    # What the sampler repeated is stored and not given out.
+    {"num_trials": 9, "sampler": "random", "space": {TEMPERATURE: {"choice": list(range(1, 10))}}},
+]
+
+
+@pytest.mark.parametrize("fields", SEARCHES, ids=["tpe", "queued", "repeated"])
 @pytest.mark.parametrize("cut", [1, 4, 7])
-def test_a_resumed_study_suggests_what_an_uncut_one_would(tmp_path: Path, cut: int) -> None:
-    spec = search(num_trials=9)
+def test_a_resumed_study_suggests_what_an_uncut_one_would(
+    tmp_path: Path, cut: int, fields: dict[str, Any]
+) -> None:
+    spec = search(**fields)
     uncut = run(Suggester(open_study(None, "s"), spec, 0))
+    assert len(uncut) == spec.num_configurations * spec.repeats
     journal = tmp_path / "study.journal"
     before = run(Suggester(open_study(journal, "s"), spec, 0), cut)
     after = run(Suggester(open_study(journal, "s"), spec, 0))

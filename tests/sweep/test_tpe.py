@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from random import Random
 from statistics import mean
 from typing import Any
 
@@ -12,8 +13,15 @@ from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from mtcon_ray.search.spec import SearchSpec
-from mtcon_ray.sweep.study import open_study
-from mtcon_ray.sweep.tpe import MAX_ENDED, NUM_BEST, KnownSpaceTPE, StudyView, best_and_latest
+from mtcon_ray.sweep.study import Suggester, open_study
+from mtcon_ray.sweep.tpe import (
+    MAX_ENDED,
+    NUM_BEST,
+    KnownSpaceTPE,
+    Modelled,
+    StudyView,
+    best_and_latest,
+)
 
 SPACE: dict[str, BaseDistribution] = {
     "batch_size": CategoricalDistribution([32, 64, 128]),
@@ -29,7 +37,7 @@ def accuracy(params: dict[str, Any]) -> float:
     return 0.8 - 0.2 * temperature**2 - 0.1 * lr**2 - 0.01 * batches
 
 
-def ended(state: TrialState, number: int, value: float = 0.0) -> FrozenTrial:
+def ended(state: TrialState, number: int, value: float | None = 0.0) -> FrozenTrial:
     params = {"temperature": 0.03 + number * 1e-4, "lr": 0.01, "batch_size": 64}
     trial = create_trial(state=state, params=params, distributions=SPACE, value=value)
     trial.number = number
@@ -76,6 +84,54 @@ def test_what_runs_is_kept_and_what_failed_is_not_counted() -> None:
     trials[3] = ended(TrialState.COMPLETE, 3, 0.5)
     kept = [t.number for t in best_and_latest(trials)]
     assert kept == [1, 3, *(n for n in range(100, last + 2) if n != last)]
+
+
+def not_failed(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    return [t for t in trials if t.state is not TrialState.FAIL]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_modelled_before_need_not_be_read_again(seed: int) -> None:
+    """Trials end out of order, in every state. Of those that failed there is no model."""
+    random, trials = Random(seed), list[FrozenTrial]()
+    modelled, running = Modelled(), list[int]()
+    states = [TrialState.COMPLETE] * 7 + [TrialState.PRUNED] * 2 + [TrialState.FAIL]
+    for number in range(900):
+        trials.append(ended(TrialState.RUNNING, number))
+        running.append(number)
+        while len(running) > random.choice([0, 1, 8]):
+            n = running.pop(random.randrange(len(running)))
+            state, value = random.choice(states), random.randrange(300) - n / 10
+            trials[n] = ended(state, n, None if state is TrialState.FAIL else value)
+        if random.random() < 0.8:
+            kept, of_all = modelled.of(list(trials)), best_and_latest(trials)
+            assert not_failed(kept) == not_failed(of_all)
+
+
+def test_a_trial_that_has_ended_is_read_once() -> None:
+    trials = [ended(TrialState.COMPLETE, n, float(n % 7)) for n in range(900)]
+    modelled = Modelled()
+    of_all = modelled.of(trials)
+    seen = [*(ended(TrialState.RUNNING, n) for n in range(900)), ended(TrialState.PRUNED, 900)]
+    assert modelled.of(seen) == best_and_latest([*of_all, seen[-1]])
+
+
+def test_a_driver_looks_through_all_trials_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    study, looked_at = open_study(None, "s"), list[int]()
+    fill(study, 2 * MAX_ENDED)
+
+    def counted(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+        looked_at.append(len(trials))
+        return best_and_latest(trials)
+
+    monkeypatch.setattr("mtcon_ray.sweep.tpe.best_and_latest", counted)
+    search = {"space": {"method.temperature": {"loguniform": [0.03, 1.0]}}, "num_trials": 9}
+    suggester = Suggester(study, SearchSpec.model_validate(search), 0)
+    for _ in range(3):
+        assert suggester.next()
+    first, *others = looked_at
+    assert first == 2 * MAX_ENDED
+    assert 0 < max(others) < MAX_ENDED + 5
 
 
 def test_a_view_shows_what_it_was_given_by_state() -> None:
@@ -151,3 +207,14 @@ def test_beyond_the_bound_the_search_goes_on_at_the_best() -> None:
         found.append(accuracy(trial.params))
         study.tell(trial.number, found[-1])
     assert mean(found[-30:]) > max(0.77, mean(at_random) + 0.1)
+
+
+def test_what_was_good_long_ago_is_still_known() -> None:
+    study = open_study(None, "s")
+    for number in range(MAX_ENDED + NUM_BEST + 50):
+        good = number < 10
+        params = {"batch_size": 64, "lr": 0.05, "temperature": 0.2 if good else 0.9}
+        trial = create_trial(params=params, distributions=SPACE, value=accuracy(params))
+        study.add_trial(trial)
+    taken = [suggest(study, KnownSpaceTPE(SPACE, seed=s)).params["temperature"] for s in range(9)]
+    assert sorted(taken)[len(taken) // 2] == pytest.approx(0.2, rel=0.3)

@@ -26,7 +26,7 @@ from optuna.trial import TrialState
 
 from benchmarks.table import markdown
 from mtcon_ray.sweep.study import open_study
-from mtcon_ray.sweep.tpe import MAX_ENDED, KnownSpaceTPE
+from mtcon_ray.sweep.tpe import MAX_ENDED, KnownSpaceTPE, Modelled
 
 SPACE: dict[str, BaseDistribution] = {
     "epochs": IntDistribution(10, 200),
@@ -103,9 +103,14 @@ def search(
         yield
 
 
-def ours(seed: int) -> BaseSampler:
-    """Made anew for each suggestion."""
-    return KnownSpaceTPE(SPACE, seed=seed)
+class Ours:
+    """Made anew for each suggestion; what is modelled goes on, as in a sweep."""
+
+    def __init__(self) -> None:
+        self.modelled = Modelled()
+
+    def __call__(self, seed: int) -> BaseSampler:
+        return KnownSpaceTPE(SPACE, self.modelled, seed=seed)
 
 
 class Kept:
@@ -127,7 +132,7 @@ def compare(
     found = []
     for seed in seeds:
         logs = (Search(), Search())
-        makes: tuple[Making, Making] = (ours, Kept())
+        makes: tuple[Making, Making] = (Ours(), Kept())
         steps = [
             search(make, seed, marks[-1], stopped_early=stopped_early, log=log)
             for make, log in zip(makes, logs, strict=True)

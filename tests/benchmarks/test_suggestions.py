@@ -31,7 +31,7 @@ def test_a_made_up_search_is_logged_trial_by_trial(monkeypatch: pytest.MonkeyPat
     stopped = []
     for stopped_early in (False, True):
         log = suggestions.Search()
-        steps = suggestions.search(suggestions.ours, 0, 30, stopped_early=stopped_early, log=log)
+        steps = suggestions.search(suggestions.Ours(), 0, 30, stopped_early=stopped_early, log=log)
         assert len(list(steps)) == len(log.seconds) == 30
         assert log.values == [accuracy(p) for p in log.params]
         assert log.winners == list(accumulate(log.values, max))

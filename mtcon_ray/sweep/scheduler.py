@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
@@ -24,7 +24,7 @@ class OpenTrials(FIFOScheduler):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._open: list[Any] = []  # in the order in which they wait
+        self._open: list[Trial] = []  # in the order in which they wait
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """A trial begins to wait; one that is tried again goes behind the others."""
@@ -44,10 +44,10 @@ class OpenTrials(FIFOScheduler):
         for status in (Trial.PENDING, Trial.PAUSED):
             for trial in self._open:
                 if trial.status == status:
-                    return cast(Trial, trial)
+                    return trial
         return None
 
-    def _drop(self, trial: Any) -> None:
+    def _drop(self, trial: Trial) -> None:
         self._open = [t for t in self._open if t is not trial]
 
 

@@ -159,7 +159,7 @@ def logs(session: Session, job: str, address: str | None, follow: bool) -> int:
 @job_argument
 @address_option
 def stop(job: str, address: str | None) -> None:
-    """Stop a JOB, or a sweep's newest, as Ctrl-C does; `resume` goes on with it."""
+    """Stop a JOB, or a sweep's newest, as Ctrl-C does, and wait until it has; `resume` goes on."""
     from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
 
     known = Jobs(cluster_dashboard(address))
@@ -167,7 +167,10 @@ def stop(job: str, address: str | None) -> None:
     if not found.running or not known.stop(found.id):
         say(f"{found.id} has ended already: {found.status.lower()}")
         return
-    say(f"stopping {found.id}; to go on: `mtcon-ray resume {found.sweep or found.id}`")
+    say(f"stopping {found.id}, which saves its checkpoints first")
+    ended = known.wait_until_ended(found.id).lower()
+    go_on = f"; to go on: `mtcon-ray resume {found.sweep or found.id}`"
+    say(f"{found.id} {ended}{'' if ended == 'succeeded' else go_on}")
 
 
 def _inside(target: Path) -> Path:

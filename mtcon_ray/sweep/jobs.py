@@ -32,6 +32,8 @@ DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
 # Ray's own 3 s would cut a checkpoint off.
 STOP_SECONDS = 60
+# Until Ray has killed what does not end by itself and says so.
+STOPPED_SECONDS = STOP_SECONDS + 30
 AGENT_SECONDS = 60
 # Of a long trace its last ones say what went wrong.
 REASON_LINES = 8
@@ -209,6 +211,21 @@ class Jobs:
         """
         with self._answered():
             return self._client.stop_job(job_id)
+
+    def wait_until_ended(self, job_id: str, limit: float = STOPPED_SECONDS) -> str:
+        """The status that the job ends with. Raises SweepError after `limit` seconds."""
+        deadline = time.monotonic() + limit
+        while True:
+            with self._answered():
+                status = self._client.get_job_status(job_id)
+            if status.is_terminal():
+                return str(status)
+            if time.monotonic() > deadline:
+                raise SweepError(
+                    f"job {job_id} must end within {limit:.0f} s, got one that is still "
+                    f"{status.lower()}; see `mtcon-ray logs {job_id}`, and stop it again"
+                )
+            time.sleep(0.5)
 
     def _wait_for_start(self, job_id: str, wait: Callable[[str, float, str], None]) -> None:
         while True:

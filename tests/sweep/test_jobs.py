@@ -47,6 +47,14 @@ if __name__ == "__main__":
 """
 
 
+WAIT_IN_VAIN = """
+import sys
+from mtcon_ray.sweep.jobs import Jobs
+
+Jobs(sys.argv[1]).wait_until_ended("small-1-1", limit=0)
+"""
+
+
 @pytest.mark.ray
 @pytest.mark.parametrize(
     ("given", "url"),
@@ -222,8 +230,13 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         ),
         user.begin("jobs", RAY_AUTH_TOKEN="0" * 64),
+        subprocess.Popen(
+            [sys.executable, "-c", WAIT_IN_VAIN, address], env=environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ),
     ]  # fmt: skip
-    (code, again), (_, locked), (wrong_code, wrong) = map(ended, others)
+    (code, again), (_, locked), (wrong_code, wrong), (_, waited) = map(ended, others)
+    assert "job small-1-1 must end within 0 s, got one that is still running" in waited
     assert (code, wrong_code) == (2, 2)
     assert "got job small-1-1 that is; follow it with" in again
     assert "'small-1' must have one driver at a time" in locked
@@ -231,7 +244,8 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
 
     both = [user.begin("logs", "small-1", "-f"), user.begin("stop", "small-1")]
     (code, printed), (_, stopping) = map(ended, both)
-    assert "stopping small-1-1; to go on: `mtcon-ray resume small-1`" in stopping
+    assert stopping.startswith("stopping small-1-1, which saves its checkpoints first\n")
+    assert stopping.endswith("small-1-1 stopped; to go on: `mtcon-ray resume small-1`\n")
     assert code == 130
     assert "stopped by SIGTERM" in printed
     assert [t.status for t in load_sweep(sweep).trials] == ["INTERRUPTED"]

@@ -165,7 +165,7 @@ def stop(job: str, address: str | None) -> None:
     known = Jobs(cluster_dashboard(address))
     found = known.find(job)
     if not found.running or not known.stop(found.id):
-        say(f"{found.id} has ended already: {found.status.lower()}")
+        say(f"{found.id} has ended already: {known.wait_until_ended(found.id).lower()}")
         return
     say(f"stopping {found.id}, which saves its checkpoints first")
     ended = known.wait_until_ended(found.id).lower()

@@ -125,16 +125,16 @@ def test_the_trial_to_run_is_the_one_that_tunes_own_order_gives(spec: Any, seed:
     random, chosen = Random(seed), set()
     for number in range(60):
         controller.add(Waiting(number))
-        for one in random.sample(sorted(controller.live, key=lambda t: t.trial_id), 1):
-            match random.choice(["run", "pause", "end", "again"]):
-                case "run":
-                    one.status = Trial.RUNNING
-                case "pause":
-                    one.status = Trial.PAUSED
-                case "end":
-                    controller.end(one)
-                case "again":
-                    controller.add(one)
+        one = random.choice(sorted(controller.live, key=lambda t: t.trial_id))
+        match random.choice(["run", "pause", "end", "again"]):
+            case "run":
+                one.status = Trial.RUNNING
+            case "pause":
+                one.status = Trial.PAUSED
+            case "end":
+                controller.end(one)
+            case "again":
+                controller.add(one)
         if number > 50:  # the last ones run or pause, so that pausing ones have their turn
             for one in controller.live:
                 one.status = Trial.RUNNING if one.status == Trial.PENDING else one.status

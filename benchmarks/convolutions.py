@@ -54,8 +54,9 @@ def measure(
     rounds: int = 9,
     shapes: tuple[Shape, ...] = SHAPES,
     sides: tuple[int, ...] = (32, 64, 96),
+    num_views_of_whole: int = 128,
 ) -> str:
-    """The table; of the ResNet-18 with 128 views."""
+    """The table; the last rows are the ResNet-18's."""
     if pick_autocast("auto", torch.device("cpu")) is None:
         return "This processor does not compute in bfloat16 fast: not run."
     keep_freed_memory()  # as a training does
@@ -67,9 +68,9 @@ def measure(
             x_NCHW = torch.randn(n, shape.channels[0], shape.side, shape.side, requires_grad=True)
             rows.append((str(shape), f"{n}", *compared(nn.Sequential(conv), x_NCHW, rounds)))
     for side in sides:
-        x_NCHW = torch.randn(128, 3, side, side)
+        x_NCHW = torch.randn(num_views_of_whole, 3, side, side)
         cells = compared(resnet18(num_classes=32), x_NCHW, rounds)
-        rows.append((f"ResNet-18 at {side} px", "128", *cells))
+        rows.append((f"ResNet-18 at {side} px", f"{num_views_of_whole}", *cells))
     return markdown(HEADER, rows)
 
 

@@ -22,6 +22,7 @@ from mtcon_ray.cli.main import program
 from mtcon_ray.methods import METHODS
 from mtcon_ray.spec import parse_spec
 from tests.pages import DOCS, PAGES, REPOSITORY, Block, blocks, run_by
+from tests.waiting import PATIENCE_SECONDS
 
 METHODS_TEXT = (DOCS / "methods.md").read_text(encoding="utf-8")
 SNIPPETS = sorted(
@@ -174,7 +175,7 @@ def test_the_three_files_of_ones_own_train_together(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", *shlex.split(block.code.replace("mtcon-ray", "mtcon_ray"))],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "shape" in done.stdout

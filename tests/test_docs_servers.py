@@ -3,15 +3,13 @@
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 
 from cluster.try_autoscaling import free_ports
 from tests.pages import run_by
+from tests.waiting import answers, wait_until
 
 SHOWN = run_by("tests/test_docs_servers.py::test_a_server_that_is_shown_answers")
 COMMANDS = [
@@ -38,19 +36,6 @@ def test_a_server_that_is_shown_answers(command: str, tmp_path: Path) -> None:
     program = str(Path(sys.executable).with_name("mlflow"))
     with subprocess.Popen([program, *words[1:]], cwd=tmp_path, start_new_session=True) as server:
         try:
-            _wait_for(f"http://127.0.0.1:{port}/health", server)
+            wait_until(lambda: answers(f"http://127.0.0.1:{port}/health"), "MLflow", process=server)
         finally:
             server.terminate()
-
-
-def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 120
-    while True:
-        try:
-            with urlopen(url, timeout=5) as answer:
-                assert answer.read() == b"OK"
-                return
-        except URLError:
-            assert server.poll() is None, f"{server.args!r} ended"
-            assert time.monotonic() < deadline, f"no answer at {url}"
-            time.sleep(0.5)

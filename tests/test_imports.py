@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import PATIENCE_SECONDS
+
 REPOSITORY = Path(__file__).parent.parent
 OUTER = {"tracking", "single.py", "sweep", "comparison", "cli", "__main__.py"}
 # The core, and what of the rest is pure.
@@ -35,7 +37,7 @@ def run_python(code: str, *arguments: str) -> str:
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -84,6 +84,7 @@ def test_idle_trials_are_told_by_their_rounds() -> None:
 
 @pytest.mark.ray
 @pytest.mark.mlflow
+@pytest.mark.soak
 def test_tracking_is_timed() -> None:
     costs = tracking.measure_sweep(load_spec(tracking.DEFAULT_JOB, TINY_JOB))
     assert costs.num_trials == 2
@@ -237,14 +238,14 @@ def test_training_is_timed() -> None:
 
 def small_convolutions() -> str:
     shape = convolutions.Shape((4, 8), 3, 2, 4)
-    return convolutions.measure(num_views=(2,), rounds=1, shapes=(shape,), sides=(32,))
+    return convolutions.measure((2,), 1, (shape,), sides=(32,), num_views_of_whole=4)
 
 
 def test_convolutions_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolutions, "pick_autocast", lambda *_: torch.bfloat16)
     _, _, single, whole = small_convolutions().splitlines()
     assert single.startswith("| 4 to 8 channels, 3 by 3, stride 2, of 4 by 4 | 2 |")
-    assert whole.startswith("| ResNet-18 at 32 px | 128 |")
+    assert whole.startswith("| ResNet-18 at 32 px | 4 |")
     monkeypatch.setattr(convolutions, "pick_autocast", lambda *_: None)
     assert small_convolutions().endswith("not run.")
 

@@ -11,6 +11,8 @@ import termios
 import threading
 from pathlib import Path
 
+from tests.waiting import PATIENCE_SECONDS
+
 TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|(.)", re.DOTALL)
 
 
@@ -72,8 +74,8 @@ class Watched:
 
     def ended(self) -> tuple[int, str]:
         """Exit code, and every character that was written."""
-        code = self._process.wait(300)
-        self._reader.join(60)
+        code = self._process.wait(PATIENCE_SECONDS)
+        self._reader.join(PATIENCE_SECONDS)
         os.close(self._ours)
         return code, self._written.decode()
 

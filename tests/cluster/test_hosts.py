@@ -7,8 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import yaml
 
 from mtcon_ray.results import load_sweep
 from mtcon_ray.tracking.spool import Spool
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
 REPOSITORY = Path(__file__).parents[2]
@@ -131,13 +131,6 @@ def end(process: subprocess.Popen[bytes]) -> None:
             process.wait(30)
 
 
-def wait_for(what: str, ready: Callable[[], bool], seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        time.sleep(1)
-
-
 @pytest.fixture
 def hosts() -> Iterator[Hosts]:
     with ExitStack() as stack:
@@ -154,28 +147,28 @@ def test_a_host_that_is_cut_off_and_comes_back_costs_nothing(hosts: Hosts) -> No
         env=hosts.environment(), check=True, capture_output=True,
     )  # fmt: skip
     hosts.node(0)
-    wait_for("the head", lambda: "10.77.0.1" in hosts.alive())
+    wait_until(lambda: "10.77.0.1" in hosts.alive(), "the head", pause=1)
     # One after the other: both would take the same names in the folder that the hosts share.
     first = hosts.node(1)
-    wait_for("a worker", lambda: "10.77.0.2" in hosts.alive())
+    wait_until(lambda: "10.77.0.2" in hosts.alive(), "a worker", pause=1)
     hosts.node(2)
-    wait_for("another worker", lambda: "10.77.0.3" in hosts.alive())
+    wait_until(lambda: "10.77.0.3" in hosts.alive(), "another worker", pause=1)
     (hosts.folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     sweep = hosts.start(
         0, sys.executable, "-m", "mtcon_ray", "sweep", f"{hosts.folder}/spec.yaml", "--name", "a",
         log="sweep.log",
     )  # fmt: skip
     folder = hosts.folder / "mtcon-ray" / "sweeps" / "a"
-    wait_for("two trials", lambda: len(list(folder.glob("checkpoints/*/last.pt"))) == 2)
+    wait_until(lambda: len(list(folder.glob("checkpoints/*/last.pt"))) == 2, "two trials", pause=1)
 
     hosts.cable(1, "down")
-    wait_for("the host to be given up", lambda: "10.77.0.2" not in hosts.alive())
+    wait_until(lambda: "10.77.0.2" not in hosts.alive(), "the host to be given up", pause=1)
     hosts.cable(1, "up")
     end(first)
     hosts.node(1)
-    wait_for("the host to be back", lambda: "10.77.0.2" in hosts.alive())
+    wait_until(lambda: "10.77.0.2" in hosts.alive(), "the host to be back", pause=1)
 
-    assert sweep.wait(400) == 0, (hosts.folder / "sweep.log").read_text()[-3000:]
+    assert sweep.wait(PATIENCE_SECONDS) == 0, (hosts.folder / "sweep.log").read_text()[-3000:]
     assert [t.status for t in load_sweep(folder).trials] == ["FINISHED"] * 3
     for trial in load_sweep(folder).trials:
         events = Spool.read(folder / "spool" / f"{trial.name}.jsonl")

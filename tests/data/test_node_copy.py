@@ -13,6 +13,7 @@ import pytest
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.node_copy import node_copy
 from mtcon_ray.data.sources import SOURCES
+from tests.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_processes_that_ask_at_once_copy_once(folder: Path, tmp_path: Path) -> N
     )
     command = [sys.executable, "-c", code, str(folder), str(tmp_path / "node")]
     asked = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
-    inodes = {process.communicate(timeout=60)[0] for process in asked}
+    inodes = {process.communicate(timeout=PATIENCE_SECONDS)[0] for process in asked}
     assert len(inodes) == 1
     assert next(iter(inodes)).strip().isdigit()
     assert sorted(path.name for path in (tmp_path / "node").iterdir()) == ["abc", "abc.lock"]

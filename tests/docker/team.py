@@ -4,15 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from moto.server import ThreadedMotoServer
 
 from cluster.try_autoscaling import free_ports
-from mtcon_ray.errors import TrackingError
-from mtcon_ray.tracking.server import check_server
-from tests.tracking.postgres import SECONDS, Postgres
+from tests.tracking.postgres import Postgres
+from tests.waiting import answers, wait_until
 
 DOCKER = Path(__file__).parents[2] / "docker"
 BUCKET = "mlflow"
@@ -42,14 +40,9 @@ class Team:
         self.postgres.start()
         self.s3.start()
         self.process = self.run_script()
-        deadline = time.monotonic() + SECONDS
-        while True:
-            try:
-                return check_server(self.uri)
-            except TrackingError:
-                assert self.process.poll() is None, self.log()
-                assert time.monotonic() < deadline, self.log()
-                time.sleep(0.2)
+        wait_until(
+            lambda: answers(f"{self.uri}/health"), "MLflow", process=self.process, told=self.log
+        )
 
     def run_script(self, *arguments: str) -> subprocess.Popen[bytes]:
         """mlflow.sh with the settings of compose.yaml, its output in the log."""

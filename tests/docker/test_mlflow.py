@@ -14,8 +14,8 @@ import pytest
 from mtcon_ray.tracking.server import check_server
 from tests.docker.team import BUCKET, Team
 from tests.tracking.conftest import Sweep
-from tests.tracking.postgres import SECONDS
 from tests.tracking.writers import EPOCHS, METRICS, TRIALS, all_at_once, lost_or_doubled
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.mlflow,
@@ -49,7 +49,9 @@ def test_sixteen_writers_lose_nothing(team: Team, tmp_path: Path) -> None:
 
 def test_a_connection_outlives_a_sender_s_pause(team: Team) -> None:
     """uvicorn closes one after 5 s, into which a sender may just be writing."""
-    connection = http.client.HTTPConnection(team.uri.removeprefix("http://"), timeout=20)
+    connection = http.client.HTTPConnection(
+        team.uri.removeprefix("http://"), timeout=PATIENCE_SECONDS
+    )
     for pause in (0.0, 6.0):
         time.sleep(pause)
         connection.request("GET", "/health")
@@ -133,12 +135,12 @@ def test_no_secret_is_in_an_environment_a_command_line_or_the_log(team: Team) ->
 def test_the_schema_is_upgraded_with_the_same_access(team: Team) -> None:
     """As docker/README.md says, beside a server that is at work."""
     process = team.run_script("bash", "-c", 'mlflow db upgrade "$STORE"')
-    assert process.wait(SECONDS) == 0, team.log()
+    assert process.wait(PATIENCE_SECONDS) == 0, team.log()
 
 
 def test_a_driver_may_write_to_the_database_itself(team: Team) -> None:
     """Without a server, with the password in the address: the extra `postgres`."""
-    check_server(team.postgres.uri(), timeout=SECONDS)
+    check_server(team.postgres.uri(), timeout=PATIENCE_SECONDS)
 
 
 def _group(process: Path) -> int | None:

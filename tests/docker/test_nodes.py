@@ -7,21 +7,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 
 from cluster.try_autoscaling import free_ports
+from tests.waiting import PATIENCE_SECONDS, answers, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
 
 DOCKER = Path(__file__).parents[2] / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
-SECONDS = 240
 # Where a task of one CPU runs: on the worker, for the head has none.
 WORK = """
 import ray
@@ -73,7 +71,7 @@ class Nodes:
     def run(self, *command: str, **variables: str) -> tuple[int, str]:
         """Exit code and output of a client of theirs."""
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=120, cwd=self.folder,
+            command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, cwd=self.folder,
             env={**self.environment, "RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0",
                  "RAY_ADDRESS": self.environment["RAY_HEAD"], **variables},
         )  # fmt: skip
@@ -89,7 +87,7 @@ def nodes() -> Iterator[Nodes]:
         nodes = Nodes(folder)
         for role in ("head", "worker"):
             process = nodes.start(role)
-            stack.callback(process.wait, 60)
+            stack.callback(process.wait, PATIENCE_SECONDS)
             stack.callback(os.killpg, process.pid, signal.SIGKILL)
             wait_for_health(nodes, role, process)
         yield nodes
@@ -98,16 +96,9 @@ def nodes() -> Iterator[Nodes]:
 def wait_for_health(nodes: Nodes, role: str, process: subprocess.Popen[bytes]) -> None:
     """By the question of the images' own health check, which sends no token."""
     [path] = re.findall(r"http://127\.0\.0\.1:52365(/\S+?)'", DOCKERFILE)
-    deadline = time.monotonic() + SECONDS
-    while True:
-        try:
-            urlopen(f"http://127.0.0.1:{nodes.agents[role]}{path}", timeout=5).close()
-            return
-        except OSError:
-            log = (nodes.folder / f"{role}.log").read_text()
-            assert process.poll() is None, log
-            assert time.monotonic() < deadline, log
-            time.sleep(0.5)
+    url = f"http://127.0.0.1:{nodes.agents[role]}{path}"
+    log = nodes.folder / f"{role}.log"
+    wait_until(lambda: answers(url), f"healthy {role}", process=process, told=log.read_text)
 
 
 def test_a_worker_joins_the_head_and_takes_its_work(nodes: Nodes) -> None:

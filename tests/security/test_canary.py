@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.request import urlopen
 
 import pytest
 import yaml
 
 from cluster.try_autoscaling import free_ports
 from tests.sweep.test_jobs import SPEC
+from tests.waiting import PATIENCE_SECONDS, answers, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
 
@@ -56,22 +56,12 @@ def server(tmp_path: Path, home: dict[str, str]) -> Iterator[tuple[str, Path]]:
             env=home, cwd=folder, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     try:
-        wait_until_healthy(f"http://127.0.0.1:{port}/health", folder / "log")
+        url = f"http://127.0.0.1:{port}/health"
+        wait_until(lambda: answers(url), "MLflow", process=process, told=(folder / "log").read_text)
         yield f"127.0.0.1:{port}", folder
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(60)
-
-
-def wait_until_healthy(url: str, log: Path) -> None:
-    deadline = time.monotonic() + 240
-    while True:
-        try:
-            urlopen(url, timeout=1).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.3)
+        process.wait(PATIENCE_SECONDS)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,8 @@ from urllib.request import Request, urlopen
 import grpc
 import psutil
 import pytest
+
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.ray
 # Calls that would tell, change or run something, of every kind of process.
@@ -38,7 +39,7 @@ def answer(url: str, token: str | None = None, job: str | None = None) -> int:
         headers["Authorization"] = f"Bearer {token}"
     data = json.dumps({"entrypoint": job}).encode() if job else None
     try:
-        with urlopen(Request(url, data, headers), timeout=10) as response:
+        with urlopen(Request(url, data, headers), timeout=PATIENCE_SECONDS) as response:
             return int(response.status)
     except HTTPError as error:
         status = error.code
@@ -99,7 +100,9 @@ def call(address: str, method: str, token: str | None) -> str:
     metadata = [("authorization", f"Bearer {token}")] if token else []
     with grpc.insecure_channel(address) as channel:
         try:
-            channel.unary_unary(f"/ray.rpc.{method}")(b"", timeout=10, metadata=metadata)
+            channel.unary_unary(f"/ray.rpc.{method}")(
+                b"", timeout=PATIENCE_SECONDS, metadata=metadata
+            )
         except grpc.RpcError as error:
             return str(error.code().name)
     return "OK"
@@ -107,12 +110,17 @@ def call(address: str, method: str, token: str | None) -> str:
 
 def ports(home: str) -> dict[str, str]:
     """As above, by address, when all of the cluster's processes listen."""
-    seconds, found = 60, dict(listening(home))
-    deadline = time.monotonic() + seconds
-    while missing := [n for n in LISTENERS if not any(n in c for c in found.values())]:
-        assert time.monotonic() < deadline, f"{missing} did not listen within {seconds} s"
-        time.sleep(0.5)
-        found = dict(listening(home))
+    found: dict[str, str] = {}
+
+    def missing() -> list[str]:
+        return [name for name in LISTENERS if not any(name in c for c in found.values())]
+
+    def all_listen() -> bool:
+        found.clear()
+        found.update(listening(home))
+        return not missing()
+
+    wait_until(all_listen, "port of each process", told=missing)
     return found
 
 
@@ -121,8 +129,8 @@ def test_every_port_wants_the_token_but_those_of_metrics(
 ) -> None:
     """The calls that a joining node, a driver, a Ray Client or another worker begins with."""
     dashboard = head()
-    while answer(f"{dashboard}/api/jobs/", token, job=DRIVER) != 200:
-        time.sleep(0.5)
+    # At first there is no agent that could start it.
+    wait_until(lambda: answer(f"{dashboard}/api/jobs/", token, job=DRIVER) == 200, "job")
     found, opened = ports(home["HOME"]), []
     for address, command in found.items():
         for wrong in (None, "a" * 64):
@@ -132,7 +140,7 @@ def test_every_port_wants_the_token_but_those_of_metrics(
                 continue
             status = answer(f"http://{address}/metrics", wrong)
             if status == 200:
-                with urlopen(f"http://{address}/metrics", timeout=10) as page:
+                with urlopen(f"http://{address}/metrics", timeout=PATIENCE_SECONDS) as page:
                     assert page.read(6) == b"# HELP", command
                 opened.append(command)
             else:

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cluster.try_autoscaling import free_ports
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -23,6 +23,12 @@ def home(tmp_path: Path) -> dict[str, str]:
     quiet = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_"))}
     path = f"{Path(sys.executable).parent}:{quiet['PATH']}"
     return {**quiet, "HOME": str(tmp_path), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def listens(port: int) -> bool:
+    """Whether somebody takes connections there; raises OSError where nobody does."""
+    with socket.create_connection(("127.0.0.1", port), 1):
+        return True
 
 
 @pytest.fixture
@@ -47,14 +53,8 @@ def head(home: dict[str, str]) -> Iterator[Callable[[], str]]:
                     env=environment, stdout=log, stderr=log, start_new_session=True,
                 )
             )  # fmt: skip
-        deadline = time.monotonic() + 120
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", dashboard), 1).close()
-                return f"http://127.0.0.1:{dashboard}"
-            except OSError:
-                assert time.monotonic() < deadline, "the head did not come up"
-                time.sleep(0.5)
+        wait_until(lambda: listens(dashboard), "head", process=started[-1])
+        return f"http://127.0.0.1:{dashboard}"
 
     yield start
     ended = [process.poll() for process in started]
@@ -62,7 +62,7 @@ def head(home: dict[str, str]) -> Iterator[Callable[[], str]]:
         with suppress(ProcessLookupError):
             # Asked kindly it takes half a minute, waiting for agents that wait for it.
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(60)
+        process.wait(PATIENCE_SECONDS)
     said = "".join(path.read_text() for path in folder.glob("head.log"))
     shutil.rmtree(folder, ignore_errors=True)
     assert ended in ([], [None]), f"the head ended by itself: {said[-5000:]}"

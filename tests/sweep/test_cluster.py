@@ -19,6 +19,7 @@ from mtcon_ray.sweep.cluster import (
     sweep_environment,
     view_of,
 )
+from tests.waiting import PATIENCE_SECONDS
 
 AUTOSCALING = """
 cluster_name: c
@@ -128,7 +129,7 @@ def test_what_ray_says_goes_to_its_file(home: dict[str, str], tmp_path: Path) ->
     log = tmp_path / "logs" / "ray.log"
     done = subprocess.run(
         [sys.executable, "-c", CONNECTED, str(log)],
-        env=home, capture_output=True, text=True, timeout=120,
+        env=home, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert "WARNING ray._private.authentication" in log.read_text("utf-8")

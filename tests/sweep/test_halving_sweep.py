@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from mtcon_ray.places import sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.spec import load_spec
 from mtcon_ray.sweep.driver import run_sweep
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.soak]
 
@@ -56,11 +56,10 @@ def test_killed_and_resumed_it_trains_what_it_would_have_one_at_a_time(tmp_path:
         text=True,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 240
-    while not (folder / "spec.yaml").exists() or not _two_wait(folder):
-        assert first.poll() is None, first.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(
+        lambda: (folder / "spec.yaml").exists() and _two_wait(folder), "two trials at a rung",
+        process=first, told=lambda: first.communicate()[0], pause=0.02,
+    )  # fmt: skip
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
     second = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False)

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from mtcon_ray.errors import MtconError, UserError
 from mtcon_ray.results import load_sweep
 from mtcon_ray.sweep.jobs import Jobs, checked_address, lost
 from tests.cli.screens import Watched, screen
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 SPEC: dict[str, Any] = {
@@ -150,19 +150,11 @@ class User:
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     try:
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         raise AssertionError(f"no end of {process.args!r}") from None
     return process.returncode, output
-
-
-def wait_for(there: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
-    deadline = time.monotonic() + 300
-    while not there():
-        assert process is None or process.poll() is None, ended(process)
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def assert_followed_as_a_local_sweep_is(written: str) -> None:
@@ -202,7 +194,7 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
 
     # Ctrl-C ends the following alone.
     following = user.begin("submit", "spec.yaml")
-    wait_for(last.exists, following)
+    wait_until(last.exists, "checkpoint", process=following, told=lambda: ended(following))
     following.send_signal(signal.SIGINT)
     code, printed = ended(following)
     assert code == 130
@@ -254,7 +246,7 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
     code, printed = user.run("resume", "small-1", "--no-follow")
     assert code == 0
     assert "MLflow: http://127.0.0.1:9\n" in printed
-    wait_for(lambda: load_sweep(sweep).trials[0].last_epoch > stopped_at)
+    wait_until(lambda: load_sweep(sweep).trials[0].last_epoch > stopped_at, "further epoch")
     code, written = script.ended()
     assert code == 0, written
     assert_followed_as_a_local_sweep_is(written)

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.sweep.share import share_of
 from mtcon_ray.tracking.spool import Spool
 from tests.sweep.test_jobs import REPOSITORY, SPEC
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,13 @@ def test_a_small_sweep_runs_beside_a_large_one(
         done = subprocess.run(
             [sys.executable, "-m", "mtcon_ray", "submit", *arguments],
             env={**environment, "PYTHONPATH": str(REPOSITORY)},
-            cwd=folder, capture_output=True, text=True, timeout=400,
+            cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
     sweeps = tmp_path / "mtcon-ray" / "sweeps"
     submit("large.yaml", "--no-follow")
-    deadline = time.monotonic() + 200
-    while len(list(sweeps.glob("large-1/checkpoints/*/last.pt"))) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    wait_until(lambda: len(list(sweeps.glob("large-1/checkpoints/*/last.pt"))) > 1, "two trials")
     submit("small.yaml")
     small, large = load_sweep(sweeps / "small-1"), load_sweep(sweeps / "large-1")
     assert [t.status for t in small.trials] == ["FINISHED"] * 2

@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from mtcon_ray.results import load_sweep
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
 
@@ -27,23 +27,31 @@ def small() -> list[str]:
     return [word for value in SMALL for word in ("--set", value)]
 
 
+def finished(
+    command: list[str], environment: dict[str, str], folder: Path
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True,
+        timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+
+
 def run(command: list[str], environment: dict[str, str], folder: Path) -> str:
-    done = subprocess.run(
-        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=400
-    )
+    done = finished(command, environment, folder)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
 
 def submit(job: list[str], environment: dict[str, str], folder: Path) -> str:
     """What a job prints; a head that has just come up may not take jobs yet."""
-    for _ in range(30):
-        done = subprocess.run(
-            job, env=environment, cwd=folder, capture_output=True, text=True, timeout=400
-        )
-        if "No available agent" not in done.stderr:
-            break
-        time.sleep(2)
+    tries: list[subprocess.CompletedProcess[str]] = []
+
+    def is_taken() -> bool:
+        tries.append(finished(job, environment, folder))
+        return "No available agent" not in tries[-1].stderr
+
+    wait_until(is_taken, "agent for the job", pause=2)
+    done = tries[-1]
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout + done.stderr
 
@@ -70,7 +78,7 @@ def test_script_program_and_job_give_the_same_plan_and_configurations(
     address = head()
     job = ["ray", "job", "submit", "--address", address, "--working-dir", ".", "--",
            "python", "experiments/sweep_temperature.py", "--name", "c", *small()]  # fmt: skip
-    refused = subprocess.run(job, env=home, cwd=copy, capture_output=True, text=True, timeout=120)
+    refused = finished(job, home, copy)
     assert refused.returncode != 0
     assert "token" in refused.stdout + refused.stderr
     printed = submit(job, {**home, "RAY_AUTH_MODE": "token"}, copy)

@@ -11,6 +11,7 @@ import pytest
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import check_server
 from mtcon_ray.tracking.spool import Spool
+from tests.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -58,7 +59,7 @@ class Sweep:
         try:
             yield sender
         finally:
-            assert sender.close(timeout=60) == 0, sender.last_error
+            assert sender.close(PATIENCE_SECONDS) == 0, sender.last_error
 
     def run(self, name: str = "parent", sweep: str | None = None) -> "Run":
         """The one run of that name, as MLflow has it; fails if there are several."""

@@ -4,14 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from cluster.try_autoscaling import free_ports
-from mtcon_ray.errors import TrackingError
-from mtcon_ray.tracking.server import check_server, quiet_environment
-
-SECONDS = 300  # to start, or to drain, on a machine that is very busy
+from mtcon_ray.tracking.server import quiet_environment
+from tests.waiting import answers, wait_until
 
 
 class Server:
@@ -40,13 +37,10 @@ class Server:
                 stderr=log,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + SECONDS
-        while True:
-            try:
-                return check_server(self.uri)
-            except TrackingError:
-                assert time.monotonic() < deadline, (self.root / "server.log").read_text()
-                time.sleep(0.2)
+        wait_until(
+            lambda: answers(f"{self.uri}/health"), "MLflow",
+            process=self._process, told=(self.root / "server.log").read_text,
+        )  # fmt: skip
 
     def kill(self) -> None:
         if self._process is not None:

@@ -7,11 +7,11 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from urllib.parse import quote
 
-SECONDS = 120  # to start on a machine that is very busy
+from tests.waiting import wait_until
+
 VERSION = "pginstall18"
 NOBODY = 65534  # PostgreSQL refuses to run as root
 
@@ -45,19 +45,18 @@ class Postgres:
         data = self._folder / "data"
         self._run("initdb", f"--pgdata={data}", "--username=mlflow", "--auth=scram-sha-256",
                   f"--pwfile={secret}", "--encoding=utf8", "--locale=C")  # fmt: skip
+        address = ("-h", "127.0.0.1", "-p", str(self.port))
         with (self._folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(self.port),
+                [self._programs / "postgres", "-D", data, *address,
                  "-k", self._folder, "-c", "fsync=off"],
                 user=self._user, group=self._user, stdout=log, stderr=log, cwd=self._folder,
             )  # fmt: skip
-        deadline = time.monotonic() + SECONDS
-        while subprocess.call(
-            [self._programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        ):
-            assert self._process.poll() is None, (self._folder / "log").read_text()
-            assert time.monotonic() < deadline, (self._folder / "log").read_text()
-            time.sleep(0.1)
+        ask: list[str | Path] = [self._programs / "pg_isready", "-q", *address]
+        wait_until(
+            lambda: subprocess.call(ask) == 0, "PostgreSQL",
+            process=self._process, told=(self._folder / "log").read_text,
+        )  # fmt: skip
         self.query("CREATE DATABASE mlflow", database="postgres")
 
     def query(self, statement: str, database: str = "mlflow") -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mtcon_ray.tracking.sender import Sender
-from tests.tracking.mlflow_server import SECONDS, Server
+from tests.tracking.mlflow_server import Server
+from tests.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from tests.tracking.conftest import Sweep
@@ -39,7 +40,7 @@ def test_server_killed_and_restarted_in_mid_sweep(server: Server, sweep: "Sweep"
     sender.start()
     for epoch in range(1, 4):
         first.append_report(epoch, {"loss": 1.0, "lr": 0.1})
-    assert sender.drain(SECONDS)
+    assert sender.drain(PATIENCE_SECONDS)
     ids = sender.run_ids()
 
     for epoch in range(4, 7):  # the kill falls between these and the next
@@ -62,7 +63,7 @@ def test_server_killed_and_restarted_in_mid_sweep(server: Server, sweep: "Sweep"
     server.start()
     second.append("end", status="FINISHED", tags={})
     parent.append("end", status="FINISHED", tags={})
-    assert sender.close(SECONDS) == 0, sender.last_error
+    assert sender.close(PATIENCE_SECONDS) == 0, sender.last_error
     assert sender.refused == []
     sweep.uri = server.uri
     assert sweep.steps("trial-0000") == [1, 2, 3, 4, 5, 6]

@@ -3,7 +3,6 @@
 import math
 import shutil
 import sqlite3
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mtcon_ray.tracking.sender import Sender, track_sync
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from tests.tracking.conftest import Sweep
@@ -20,8 +20,6 @@ pytestmark = [
     # MLflow's own use of SQLAlchemy.
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
-
-SECONDS = 60  # to drain on a busy machine
 
 
 def test_killed_between_sending_and_remembering(sweep: "Sweep") -> None:
@@ -90,7 +88,7 @@ def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: "Sweep") -> N
     trial = sweep.begin("trial-0000")
     trial.append_report(1, {"loss": 1.0})
     with sweep.sending() as sender:
-        assert sender.drain(SECONDS)
+        assert sender.drain(PATIENCE_SECONDS)
         old = sender.run_ids()
         with closing(sqlite3.connect(sweep.uri.removeprefix("sqlite:///"))) as database:
             tables = ("metrics", "latest_metrics", "params", "tags", "runs", "experiment_tags")
@@ -159,9 +157,7 @@ def test_an_artifact_store_that_is_away_holds_nothing_up(sweep: "Sweep", root: P
     parent.append("end", status="FINISHED", tags={})
     sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
     sender.start()
-    deadline = time.monotonic() + SECONDS
-    while sender.pending() > 1 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: sender.pending() == 1, "rest of the events", pause=0.05)
     assert sender.close(0.1) == 1
     assert sweep.run().info.status == "FINISHED"
     assert sender.last_error is not None

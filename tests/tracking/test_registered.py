@@ -17,6 +17,7 @@ from mtcon_ray.observer import Observer
 from mtcon_ray.tracking.registered import TrackedRun, find_run, register_model
 from mtcon_ray.tracking.server import artifact_location, open_client
 from tests.tracking.mlflow_server import Server
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.mlflow,
@@ -110,7 +111,7 @@ def test_a_sweeps_best_is_had_back_from_a_server(
 def _command(folder: Path, *words: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "mtcon_ray", *words],
-        cwd=folder, capture_output=True, text=True, timeout=300,
+        cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout

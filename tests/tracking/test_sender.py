@@ -9,6 +9,7 @@ import pytest
 
 from mtcon_ray.tracking.cursors import Cursors
 from mtcon_ray.tracking.sender import Sender, track_sync
+from tests.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from tests.tracking.conftest import Sweep
@@ -18,8 +19,6 @@ pytestmark = [
     # MLflow's own use of SQLAlchemy.
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
-
-SECONDS = 60  # to drain on a busy machine
 
 
 def test_parent_and_child_are_nested_and_complete(sweep: "Sweep") -> None:
@@ -32,7 +31,7 @@ def test_parent_and_child_are_nested_and_complete(sweep: "Sweep") -> None:
     trial.append("artifact", path=str(checkpoint), to="checkpoints")
     trial.append("end", status="FINISHED", tags={"mtcon.value": "0.75"})
     with sweep.sending() as sender:
-        assert sender.drain(SECONDS)
+        assert sender.drain(PATIENCE_SECONDS)
         ids = sender.run_ids()
         assert sender.parent_url() == f"http://127.0.0.1:5000/#/experiments/1/runs/{ids['parent']}"
     parent, child = sweep.run(), sweep.run("trial-0000")
@@ -130,7 +129,7 @@ def test_signal_marks_open_runs_at_once_and_resume_takes_it_back(sweep: "Sweep")
     done.append("end", status="FINISHED", tags={})
     trials = [sweep.begin(f"trial-{number:04d}") for number in range(1, 6)]
     with sweep.sending() as sender:
-        assert sender.drain(SECONDS)
+        assert sender.drain(PATIENCE_SECONDS)
         begin = time.monotonic()
         assert sender.mark_killed() == 6
         assert time.monotonic() - begin < 2

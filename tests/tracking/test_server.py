@@ -19,6 +19,7 @@ from mtcon_ray.tracking.server import (
     tracking_uri,
     ui_command,
 )
+from tests.waiting import PATIENCE_SECONDS
 
 ROOT = Path("/data/mtcon")
 
@@ -136,7 +137,7 @@ def test_sqlite_is_made_once_and_silently(tmp_path: Path) -> None:
         )
         for _ in range(2)
     ]
-    outputs = [process.communicate(timeout=120)[0] for process in both]
+    outputs = [process.communicate(timeout=PATIENCE_SECONDS)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
     assert outputs == [b"", b""]
     assert list(work.iterdir()) == []

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from mtcon_ray.tracking.sender import Sender
 from tests.tracking.conftest import Sweep
+from tests.waiting import PATIENCE_SECONDS
 
 TRIALS, EPOCHS, METRICS = 2, 8, 20
-SECONDS = 300  # to send it all on a machine that is very busy
 
 
 def write_and_send(folder: Path, uri: str) -> tuple[int, str | None]:
@@ -27,7 +27,7 @@ def write_and_send(folder: Path, uri: str) -> tuple[int, str | None]:
     for trial in trials:
         trial.append("end", status="FINISHED", tags={})
     parent.append("end", status="FINISHED", tags={})
-    left = sender.close(SECONDS)
+    left = sender.close(PATIENCE_SECONDS)
     return left, next(iter(errors - {None}), sender.last_error)
 
 

@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from mtcon_ray.tracking.server import check_server
+
 # Before anything imports Ray or MLflow: no token written into the home folder, nothing sent home.
 os.environ["RAY_AUTH_MODE"] = "disabled"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+# Before anything imports torch: as many tests at a time as cores leave each a thread. With more
+# the suite takes a quarter longer, most of it waiting for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell ignores Ctrl-C for what it starts in the background, and so would all processes here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -36,3 +41,11 @@ def photos(request: pytest.FixtureRequest) -> Path:
     if not (folder / "fashion_shoes" / "labels.csv").exists():
         pytest.skip(f"no photographs under {folder}; give their folder with --photos")
     return folder
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow database without runs."""
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    check_server(f"sqlite:///{path}")
+    return path

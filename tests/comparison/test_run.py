@@ -27,6 +27,7 @@ def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
                     "train": {"epochs": 2, "batch_size": 16},
                     "evaluate": {"bootstrap": 20},
                     "tracking": {"offline": True},
+                    "resources": {"cpus": 2},  # one process of trials, which takes seconds to start
                 },
                 "systems": {
                     "good": {"method": {"name": "mtcon"}, "seeds": 2},

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,17 +44,21 @@ PROXIES = {
 
 
 @pytest.fixture
-def server(tmp_path: Path, home: dict[str, str]) -> Iterator[tuple[str, Path]]:
+def server(
+    tmp_path: Path, home: dict[str, str], empty_database: Path
+) -> Iterator[tuple[str, Path]]:
     """Address of a real MLflow server, and the folder of all that it keeps."""
     folder = tmp_path / "mlflow"
     folder.mkdir()
+    shutil.copy(empty_database, folder / "mlflow.db")
+    environment = {**home, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     (port,) = free_ports(1)
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1",
              "--backend-store-uri", f"sqlite:///{folder}/mlflow.db",
              "--artifacts-destination", str(folder / "artifacts")],
-            env=home, cwd=folder, stdout=log, stderr=log, start_new_session=True,
+            env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     try:
         url = f"http://127.0.0.1:{port}/health"

@@ -1,8 +1,6 @@
 """What a cluster has or may scale to."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,6 @@ from mtcon_ray.sweep.cluster import (
     sweep_environment,
     view_of,
 )
-from tests.waiting import PATIENCE_SECONDS
 
 AUTOSCALING = """
 cluster_name: c
@@ -111,25 +108,3 @@ def test_what_a_job_was_submitted_with_holds(monkeypatch: pytest.MonkeyPatch) ->
     job = {"runtime_env": {"env_vars": {"OMP_NUM_THREADS": "7"}}}
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps(job))
     assert beside_the_job(environment) == {"RAY_AIR_NEW_OUTPUT": "0"}
-
-
-CONNECTED = """
-import sys
-from pathlib import Path
-from mtcon_ray.sweep.cluster import connected, sweep_environment
-
-with connected(Path(sys.argv[1]), sweep_environment(1)):
-    pass
-"""
-
-
-@pytest.mark.ray
-def test_what_ray_says_goes_to_its_file(home: dict[str, str], tmp_path: Path) -> None:
-    """At a user's first sweep it has something to say, and a board is on the terminal."""
-    log = tmp_path / "logs" / "ray.log"
-    done = subprocess.run(
-        [sys.executable, "-c", CONNECTED, str(log)],
-        env=home, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert "WARNING ray._private.authentication" in log.read_text("utf-8")

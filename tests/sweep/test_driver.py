@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from ray.tune import ResultGrid, Tuner
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import SweepError
 from mtcon_ray.observer import Observer
-from mtcon_ray.places import store_folder, sweep_folder
+from mtcon_ray.places import mlflow_database, store_folder, sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.run import Run
 from mtcon_ray.spec import load_spec
@@ -45,6 +46,15 @@ TINY: dict[str, Any] = {
         "max_concurrent": 1,  # each process of trials takes seconds to start
     },
 }
+
+
+@pytest.fixture
+def root(tmp_path: Path, empty_database: Path) -> Path:
+    """A root with a database of its own, which takes MLflow seconds to make."""
+    path = tmp_path / "root"
+    path.mkdir()
+    shutil.copy(empty_database, mlflow_database(path))
+    return path
 
 
 @pytest.fixture
@@ -101,7 +111,7 @@ def logged(root: Path, folder: Path) -> dict[str, Any]:
 
 
 def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
-    tmp_path: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grids: list[ResultGrid] = []
     fit = Tuner.fit
@@ -111,7 +121,7 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
     }  # fmt: skip
     node = tmp_path / "node"
     storage = {"node_store": str(node)}
-    results = sweep(spec_file(search=search, storage=storage), tmp_path / "root")
+    results = sweep(spec_file(search=search, storage=storage), root)
     assert results.winner is not None
     assert results.winner.full_budget
     assert [path.suffix for path in sorted(node.iterdir())] == ["", ".lock"], "one copy for all"
@@ -123,7 +133,7 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
 
     study = open_study(results.folder / "study.journal", results.name)
     states = {t.user_attrs["mtcon.trial"]: t.state for t in named_trials(study)}
-    seen = logged(tmp_path / "root", results.folder)
+    seen = logged(root, results.folder)
     for trial in results.trials:
         finished = trial.status == "FINISHED"
         assert states[trial.name] is (TrialState.COMPLETE if finished else TrialState.PRUNED)
@@ -141,9 +151,8 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
 
 
 def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
-    tmp_path: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = tmp_path / "root"
     path = spec_file(train={"epochs": 12, "batch_size": 32})
     folder = sweep_folder(root, "cut")
     first = command(path, root)
@@ -194,9 +203,8 @@ def _comparable(reports: Any) -> list[tuple[int, dict[str, float]]]:
 
 
 def test_a_signal_marks_checkpoints_and_can_be_resumed(
-    tmp_path: Path, spec_file: Callable[..., Path]
+    root: Path, spec_file: Callable[..., Path]
 ) -> None:
-    root = tmp_path / "root"
     path = spec_file(train={"epochs": 30, "batch_size": 32})
     folder = sweep_folder(root, "cut")
     process = command(path, root)
@@ -214,7 +222,7 @@ def test_a_signal_marks_checkpoints_and_can_be_resumed(
 
 
 def test_a_diverging_trial_is_recorded_and_the_sweep_goes_on(
-    tmp_path: Path, spec_file: Callable[..., Path]
+    root: Path, spec_file: Callable[..., Path]
 ) -> None:
     search = {
         **TINY["search"],
@@ -222,7 +230,7 @@ def test_a_diverging_trial_is_recorded_and_the_sweep_goes_on(
         "repeats": 2,
     }
     train = {**TINY["train"], "lr": 1000, "warmup_epochs": 0}
-    results = sweep(spec_file(search=search, train=train), tmp_path / "root")
+    results = sweep(spec_file(search=search, train=train), root)
     by_decay = {(t.params["train.weight_decay"], t.seed): t for t in results.trials}
     assert set(by_decay) == {(1.0, 0), (1.0, 1), (1e-4, 0), (1e-4, 1)}
     for seed in (0, 1):
@@ -246,6 +254,7 @@ def test_one_trial_at_a_time_repeats_exactly_whatever_the_test_labels_say(
         **TINY,
         "train": {"epochs": 2, "batch_size": 64},
         "evaluate": {"bootstrap": 100},
+        "tracking": {"offline": True},
         "search": {
             "space": {"method.temperature": {"loguniform": [0.03, 1]}},
             "num_trials": 4,
@@ -282,7 +291,7 @@ def test_one_trial_at_a_time_repeats_exactly_whatever_the_test_labels_say(
 
 @pytest.mark.parametrize("temperatures", [[0.5], pytest.param([0.1, 0.5], marks=pytest.mark.soak)])
 def test_trials_of_two_workers_fit_two_cpus_and_leave_nothing_behind(
-    temperatures: list[float], tmp_path: Path, spec_file: Callable[..., Path]
+    temperatures: list[float], root: Path, spec_file: Callable[..., Path]
 ) -> None:
     """The second has what the first has left."""
     search = {
@@ -290,7 +299,7 @@ def test_trials_of_two_workers_fit_two_cpus_and_leave_nothing_behind(
         "space": {"method.temperature": {"grid": temperatures}},
         "scheduler": {"name": "asha", "grace": 0.5},
     }
-    gang = sweep(spec_file(search=search, resources={"workers": 2}), tmp_path / "root")
+    gang = sweep(spec_file(search=search, resources={"workers": 2}), root)
     assert gang.plan["concurrency"] == 1
     assert gang.winner is not None
     statuses = [t.status for t in gang.trials]

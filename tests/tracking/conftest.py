@@ -9,20 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mtcon_ray.tracking.sender import Sender
-from mtcon_ray.tracking.server import check_server
 from mtcon_ray.tracking.spool import Spool
 from tests.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow database without runs."""
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    check_server(f"sqlite:///{path}")
-    return path
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
 from ray.autoscaler._private.util import format_readonly_node_type
 from ray.autoscaler.v2.utils import is_autoscaler_v2
 from ray.experimental.internal_kv import _internal_kv_get
-from ray.tune.execution import class_cache
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.errors import MtconError, ResourceError
@@ -31,11 +30,6 @@ LOCAL = "local"
 FILE_VARIABLE = "MTCON_RAY_CLUSTER_FILE"
 # What `ray up` leaves on the head that it makes.
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
-# Tune would write these into the command line of every trial's process, which all users of a
-# machine can read, and into Ray's logs. No trial needs them.
-class_cache.ENV_VARS_TO_PROPAGATE.difference_update(
-    [name for name in class_cache.ENV_VARS_TO_PROPAGATE if name.startswith("AWS_")]
-)
 
 
 def cluster_address() -> str | None:
@@ -141,6 +135,7 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
 
     Ray's own messages go to the `log` file. Raises MtconError where no cluster answers.
     """
+    _keep_secrets_from_tune()
     environment = beside_the_job(environment)
     for name, value in environment.items():
         os.environ[name] = value  # read by Ray and Tune in this process and in those they start
@@ -175,6 +170,18 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
         for name in ("ray", "ray.tune", "ray.train"):
             logging.getLogger(name).removeHandler(handler)
         handler.close()
+
+
+def _keep_secrets_from_tune() -> None:
+    """Of AWS, which it would write into the command line of every trial's process and Ray's logs.
+
+    All users of a machine can read these. No trial needs the secrets.
+    """
+    # Here, for it takes longer to load than all else that a plan needs.
+    from ray.tune.execution import class_cache
+
+    names = class_cache.ENV_VARS_TO_PROPAGATE
+    names.difference_update([name for name in names if name.startswith("AWS_")])
 
 
 def sweep_environment(threads: int) -> dict[str, str]:

@@ -30,7 +30,7 @@ evaluate: {bootstrap: 20}
 tracking: {offline: true}
 search: {space: {method.temperature: {grid: [0.1, 0.5]}}, sampler: grid}
 """
-HEAVY = ("torch", "pandas", "ray", "mlflow", "optuna", "matplotlib")
+HEAVY = ("torch", "pandas", "ray", "ray.tune", "mlflow", "optuna", "matplotlib")
 Invoke = Callable[..., Result]
 
 
@@ -249,6 +249,11 @@ def test_help_and_version_load_nothing_heavy() -> None:
 
 def test_validate_loads_neither_ray_nor_mlflow_nor_optuna(spec: Path) -> None:
     assert not loaded_by("validate", str(spec)) & {"ray", "mlflow", "optuna"}
+
+
+def test_a_plan_waits_for_neither_tune_nor_mlflow(spec: Path, tmp_path: Path) -> None:
+    loaded = loaded_by("plan", str(spec), "--root", str(tmp_path))
+    assert not loaded & {"ray.tune", "mlflow"}
 
 
 def test_python_m_is_the_program() -> None:

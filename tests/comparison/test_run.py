@@ -9,6 +9,7 @@ import yaml
 from mtcon_ray.comparison.run import run_comparison
 from mtcon_ray.comparison.spec import load_comparison
 from mtcon_ray.observer import Observer
+from mtcon_ray.sweep.folder import claimed
 from mtcon_ray.tracking.spool import Spool
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
@@ -61,7 +62,9 @@ def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
     assert "be finite, got inf or nan" in wild_line
     spool = root / "sweeps" / "few-good" / "spool" / "trial-0000.jsonl"
     events = Spool.read(spool)
-    again, _ = run_comparison(comparison, root=root, watch=watch)
+    with claimed(root / "sweeps" / "few-wild"):  # as if it were being resumed elsewhere
+        again, _ = run_comparison(comparison, root=root, watch=watch)
     assert watched == ["good", "wild", "wild"]
     assert again[0].finished == good.finished
     assert Spool.read(spool) == events
+    assert "must have one driver at a time" in again[1].why

@@ -221,6 +221,17 @@ def test_a_signal_marks_checkpoints_and_can_be_resumed(
     assert "RUNNING" not in seen["statuses"].values()
 
 
+@pytest.mark.soak
+def test_a_sweep_that_has_ended_is_resumed_and_trains_nothing(
+    root: Path, spec_file: Callable[..., Path]
+) -> None:
+    ended = sweep(spec_file(), root)
+    again = sweep(spec_file(), root, name=ended.name, resume=True)
+    assert again.trials == ended.trials
+    assert again.winner == ended.winner
+    assert len(logged(root, ended.folder)["children"]) == 3
+
+
 def test_a_diverging_trial_is_recorded_and_the_sweep_goes_on(
     root: Path, spec_file: Callable[..., Path]
 ) -> None:

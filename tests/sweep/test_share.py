@@ -40,11 +40,11 @@ def last_epoch(sweep: SweepResults) -> int:
 def test_a_small_sweep_runs_beside_a_large_one(
     tmp_path: Path, home: dict[str, str], head: Callable[[], str]
 ) -> None:
-    """The large one has both CPUs when the small one comes, and work for long after it."""
+    """The large one has both CPUs when the small one comes, and work for minutes after it."""
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "mtcon_ray").symlink_to(REPOSITORY / "mtcon_ray")
-    temperatures = [round(0.1 + i / 20, 2) for i in range(12)]
+    temperatures = [round(0.1 + i / 200, 3) for i in range(120)]
     for name, grid, epochs in (("large", temperatures, 40), ("small", [0.1, 0.5], 2)):
         spec = {**SPEC, "name": name, "train": {"epochs": epochs, "batch_size": 32}}
         spec["evaluate"] = {**SPEC["evaluate"], "every": 1}

@@ -15,7 +15,7 @@ FAST := -m "not ray and not mlflow and not soak" \
 demo: .venv/ready  ## the main job: a temperature sweep on drawn images
 	$(BIN)/python experiments/sweep_temperature.py
 
-check: lint  ## seconds: style, types, fast tests
+check: lint  ## some minutes: style, types, tests without Ray and MLflow
 	$(PYTEST) $(FAST)
 
 test: lint  ## what CI runs: everything but the soak tests

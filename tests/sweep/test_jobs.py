@@ -250,6 +250,7 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
     code, written = script.ended()
     assert code == 0, written
     assert_followed_as_a_local_sweep_is(written)
+    assert user.run("stop", "script-1") == (0, "script-1-1 has ended already: succeeded\n")
     code, printed = user.run("logs", "script-1")
     assert code == 0
     assert "[ 0:00] starting\n" in printed

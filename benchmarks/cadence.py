@@ -43,9 +43,9 @@ class TimedRun(Run):
         self.probing += perf_counter() - begin
         return values
 
-    def _keep_best(self, epoch: int, value: float) -> None:
+    def _keep(self, epoch: int, value: float) -> None:
         begin = perf_counter()
-        super()._keep_best(epoch, value)
+        super()._keep(epoch, value)
         self.probing += perf_counter() - begin
 
 

@@ -8,6 +8,7 @@
     │   ├── SweepError             a sweep or run that exists, is missing, locked or differs
     │   └── CheckpointError        a checkpoint that is broken or of another architecture
     ├── TrackingError              the tracking server does not answer
+    ├── StorageError               a disk is full, read-only or broken while a sweep runs
     └── TrialError                 ends one trial, never the sweep
         ├── DivergedError          a gradient, a loss or an embedding is not finite
         └── OutOfMemoryError       the configuration does not fit the device
@@ -16,8 +17,12 @@ A message says what, where, the rule, the value, and the way out. Bugs of ours a
 `AssertionError` and keep their trace.
 """
 
+import errno
+import shutil
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
+from typing import Self
 
 
 class MtconError(Exception):
@@ -56,6 +61,34 @@ class TrackingError(MtconError):
     """The tracking server gives no answer."""
 
 
+# What the system says of a disk, not of one file: full, over quota, read-only, broken.
+DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+
+
+class StorageError(MtconError):
+    """A file below the root cannot be written; what was written before it is whole."""
+
+    @classmethod
+    def of(cls, path: Path, error: BaseException) -> Self:
+        """The error that names the path, the reason and the free space of the path's disk."""
+        reason = getattr(error, "strerror", None) or error
+        return cls(
+            f"{path} must be writable, got {reason} with {_free_space(path)}; free disk space or "
+            "make the folder writable"
+        )
+
+
+def storage_error(error: BaseException | None) -> StorageError | None:
+    """Returns the disk's error that an exception is or was raised from, None without one."""
+    while error is not None:
+        if isinstance(error, StorageError):
+            return error
+        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+            return StorageError.of(Path(error.filename or "."), error)
+        error = error.__cause__ or error.__context__
+    return None
+
+
 class TrialError(MtconError):
     """Ends one trial; the sweep records the reason and goes on."""
 
@@ -66,6 +99,15 @@ class DivergedError(TrialError):
 
 class OutOfMemoryError(TrialError):
     """The device has too little memory for this configuration."""
+
+
+def _free_space(path: Path) -> str:
+    there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    try:
+        free = shutil.disk_usage(there).free
+    except OSError as error:
+        return f"an unknown free space ({error.strerror})"
+    return f"{free / 1e6:,.1f} MB free on its disk"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

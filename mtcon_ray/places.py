@@ -61,7 +61,7 @@ def spool_folder(folder: Path) -> Path:
 
 
 def checkpoint_folder(folder: Path, trial: str) -> Path:
-    """`last.pt` and `best.pt` of one trial."""
+    """`model.pt` of one trial and, until it has ended, `last.pt` and `last.previous.pt`."""
     return folder / "checkpoints" / trial
 
 

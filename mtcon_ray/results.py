@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from mtcon_ray.errors import SweepError
+from mtcon_ray.evaluation.spec import Select, selected_epoch
 from mtcon_ray.metrics import OBJECTIVE
 from mtcon_ray.spec import RunSpec, load_spec
 from mtcon_ray.tracking.spool import Event, Spool
@@ -21,7 +22,10 @@ RANK = {"PRUNED": 1, "RUNNING": 2, "INTERRUPTED": 2, "FAILED": 3}  # 0: the full
 
 @dataclass(frozen=True)
 class TrialResult:
-    """One trial; `epochs` is its own budget, `reports` one (epoch, metrics) per epoch."""
+    """One trial; `epochs` is its own budget, `reports` one (epoch, metrics) per epoch.
+
+    `select` is the spec's `evaluate.select`: which epoch's network counts.
+    """
 
     name: str
     number: int
@@ -31,6 +35,7 @@ class TrialResult:
     epochs: int
     seed: int
     reports: tuple[Report, ...]
+    select: Select = "last"
 
     @property
     def last_epoch(self) -> int:
@@ -39,9 +44,15 @@ class TrialResult:
 
     @property
     def value(self) -> float | None:
-        """Validation accuracy at the last probe, a fraction; None without a finite one."""
-        values = [metrics[OBJECTIVE] for _, metrics in self.reports if OBJECTIVE in metrics]
-        return values[-1] if values and math.isfinite(values[-1]) else None
+        """Validation accuracy of the network that counts, a fraction; None without a finite one."""
+        values = self._values()
+        epoch = selected_epoch(values, self.select)
+        return values[epoch] if epoch is not None and math.isfinite(values[epoch]) else None
+
+    @property
+    def model_epoch(self) -> int | None:
+        """Epoch of the network that counts, which model.pt keeps; None before the first probe."""
+        return selected_epoch(self._values(), self.select)
 
     @property
     def full_budget(self) -> bool:
@@ -53,6 +64,10 @@ class TrialResult:
     def configuration(self) -> str:
         """The same for trials that differ in their seed alone."""
         return json.dumps(self.params, sort_keys=True)
+
+    def _values(self) -> dict[int, float]:
+        """Validation accuracies by epoch."""
+        return {epoch: m[OBJECTIVE] for epoch, m in self.reports if OBJECTIVE in m}
 
 
 @dataclass(frozen=True)
@@ -108,20 +123,21 @@ def load_sweep(folder: Path) -> SweepResults:
         )
     plan = folder / "plan.json"
     events = {p.stem: Spool.read(p) for p in sorted((folder / "spool").glob("trial-*.jsonl"))}
-    trials = [_trial(name, read) for name, read in events.items() if read]
+    spec = load_spec(folder / "spec.yaml")
+    trials = [_trial(name, read, spec) for name, read in events.items() if read]
     return SweepResults(
         name=folder.name,
         folder=folder,
-        spec=load_spec(folder / "spec.yaml"),
+        spec=spec,
         plan=json.loads(plan.read_text()) if plan.exists() else {},
         trials=tuple(sorted(trials, key=lambda t: t.number)),
     )
 
 
-def _trial(name: str, events: list[Event]) -> TrialResult:
+def _trial(name: str, events: list[Event], spec: RunSpec) -> TrialResult:
     start = events[0]
     assert start["kind"] == "start", f"{name}: a spool begins with its start, got {start}"
-    status, reason = _status(events)
+    status, reason = trial_status(events)
     return TrialResult(
         name=name,
         number=int(name.removeprefix("trial-")),
@@ -131,11 +147,12 @@ def _trial(name: str, events: list[Event]) -> TrialResult:
         epochs=int(start["tags"]["mtcon.epochs"]),
         seed=int(start["tags"]["mtcon.seed"]),
         reports=tuple((e["epoch"], e["metrics"]) for e in events if e["kind"] == "report"),
+        select=spec.evaluate.select,
     )
 
 
-def _status(events: list[Event]) -> tuple[Status, str | None]:
-    """Status and reason after the last event that changed them."""
+def trial_status(events: list[Event]) -> tuple[Status, str | None]:
+    """Returns status and reason after the last event of a trial that changed them."""
     last = next(e for e in reversed(events) if e["kind"] in ("start", "end", "reopen"))
     if last["kind"] != "end":
         return "RUNNING", None

@@ -14,7 +14,7 @@ import torch
 
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.errors import CheckpointError, ResourceError
+from mtcon_ray.errors import CheckpointError, ResourceError, StorageError
 from mtcon_ray.evaluation import protocol
 from mtcon_ray.evaluation.features import KeptViews
 from mtcon_ray.fusing import fused
@@ -28,8 +28,6 @@ from mtcon_ray.training.distributed import ALONE, Ranks, any_rank, parallelise, 
 from mtcon_ray.training.optimizer import lr_at, make_optimizer
 from mtcon_ray.training.step import Learner, Tally, Update, update
 
-LAST = "last.pt"
-BEST = "best.pt"
 # Steps between two questions to the device whether all is finite, for which it is waited.
 CHECK_EVERY = 50
 
@@ -50,6 +48,9 @@ class Progress:
 class Run:
     """A training that can be cut anywhere and goes on from `folder/last.pt`, if that is there.
 
+    `folder/model.pt` is the network that its value and test accuracies are of: the last validated
+    one, or the best validated one with `evaluate.select: best`.
+
     Iterating trains and yields one Progress per epoch; when it yields depends on the spec alone.
     An epoch is on disk (every `train.checkpoint_every` and the last) before it is yielded. When
     `should_stop` is true, asked before each step on one worker and before each epoch on
@@ -62,7 +63,10 @@ class Run:
     which is seeded anew in each step; so there is no random state to save. On a CPU a cut
     training ends bit-equal to an uncut one.
 
-    Raises CheckpointError if `last.pt` is broken or belongs to another spec or data.
+    A damaged `last.pt` is left for the checkpoint before it, and without a whole one the training
+    starts anew; `damage` then says so, else it is None.
+    Raises CheckpointError if `last.pt` belongs to another spec or data, StorageError where
+    a checkpoint cannot be written.
     """
 
     def __init__(
@@ -88,6 +92,8 @@ class Run:
         self.interrupted = False
         self.last: Progress | None = None
         self.best: float | None = None
+        self.damage: str | None = None
+        self._last_is_whole = False
         self.step = 0
         self._tally = Tally()
         self._kept = KeptViews()
@@ -130,8 +136,12 @@ class Run:
             yield self._close_epoch(last_update)
 
     def report(self) -> dict[str, float]:
-        """Accuracies on `test` and of held-out labels, of the network after its last epoch."""
+        """Accuracies on `test` and of held-out labels, of the network in model.pt."""
         assert self.done, f"report after the last step {self.num_steps}, not after {self.step}"
+        if self.spec.evaluate.select == "best":
+            # The training is over: its own network may take the kept one's place.
+            kept = checkpoint.load(self.folder / checkpoint.MODEL)
+            self.network.load_state_dict(kept["network"])
         return self._evaluate(protocol.report)
 
     def _make_learner(self, method: Method) -> Learner:
@@ -194,7 +204,7 @@ class Run:
         evaluated = self.done or epoch % self.spec.evaluate.every == 0
         if evaluated and self.ranks.rank == 0:
             values |= self._evaluate(partial(protocol.validate, kept=self._kept))
-            self._keep_best(epoch, values[metrics.OBJECTIVE])
+            self._keep(epoch, values[metrics.OBJECTIVE])
         self.last = Progress(epoch, values, evaluated, self.done)
         self._tally = Tally()
         if self.done or epoch % self.spec.train.checkpoint_every == 0:
@@ -248,13 +258,15 @@ class Run:
             "sizes": _sizes(self.dataset),
         }
 
-    def _keep_best(self, epoch: int, value: float) -> None:
-        if self.best is not None and value <= self.best:
+    def _keep(self, epoch: int, value: float) -> None:
+        """Write model.pt if the network of this validated epoch is the one that counts."""
+        better = self.best is None or value > self.best
+        self.best = value if better else self.best
+        if self.spec.evaluate.select == "best" and not better:
             return
-        self.best = value
         table = self.dataset.table
         checkpoint.save(
-            self.folder / BEST,
+            self.folder / checkpoint.MODEL,
             {
                 **self._identity(),
                 "network": self.network.state_dict(),
@@ -268,8 +280,9 @@ class Run:
         if self.ranks.rank != 0:
             return
         teacher = self.learner.teacher
+        last = self.folder / checkpoint.LAST
         checkpoint.save(
-            self.folder / LAST,
+            last,
             {
                 **self._identity(),
                 "network": self.network.state_dict(),
@@ -281,22 +294,34 @@ class Run:
                 "best": self.best,
                 "last": None if self.last is None else asdict(self.last),
             },
+            # A damaged file must not take the place of the whole one before it.
+            previous=self.folder / checkpoint.PREVIOUS if self._last_is_whole else None,
         )
+        self._last_is_whole = True
 
     def _resume(self) -> None:
-        path = self.folder / LAST
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            self._restore(path, checkpoint.load(path))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError.of(self.folder, error) from error
+        state, path, damage = checkpoint.load_newest(self.folder)
+        if state is not None and path is not None:
+            self._restore(path, state)
+        self._last_is_whole = path is not None and path.name == checkpoint.LAST
+        if damage is not None:
+            epoch = self.step // self._batches.steps_per_epoch
+            where = f"goes on after epoch {epoch}, from {path.name}" if path else "starts anew"
+            self.damage = f"{damage}; the training {where}"
         if not same_on_all(self.step, self.ranks, self.device):
             raise ResourceError(
-                f"every worker must read the same {path}, got different ones; put storage.root "
-                "on a file system that all nodes share"
+                f"every worker must read the same checkpoint in {self.folder}, got different ones; "
+                "put storage.root on a file system that all nodes share"
             )
 
     def _restore(self, path: Path, state: dict[str, Any]) -> None:
         saved, current = (
-            {**json.loads(identity["spec"]), "fingerprint": identity["fingerprint"]}
+            # Read as a spec, so that a field which an earlier version lacked has its default.
+            {**_whole_spec(identity["spec"], path), "fingerprint": identity["fingerprint"]}
             for identity in (state, self._identity())
         )
         checkpoint.check_same_training(path, saved, current)
@@ -313,12 +338,16 @@ class Run:
             self._tally.losses = self._tally.losses.to(self.device)
 
 
+def _whole_spec(text: str, path: Path) -> dict[str, Any]:
+    return dump_spec(parse_spec(json.loads(text), where=str(path)))
+
+
 def _sizes(dataset: Dataset) -> dict[str, int]:
     return {task: dataset.table.size_of(task) for task in dataset.tasks}
 
 
 def load_network(path: Path) -> tuple[RunSpec, Network]:
-    """The network in a best or last checkpoint, on the CPU, and the spec that it was trained by.
+    """The network in a kept or resume checkpoint, on the CPU, and the spec that it was trained by.
 
     Raises CheckpointError if the file cannot be read or its network does not fit its spec.
     """

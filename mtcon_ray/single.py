@@ -1,7 +1,7 @@
 """One tracked training without Ray.
 
-<root>/runs/<name>/ holds spec.yaml, plan.json, last.pt, best.pt and spool/parent.jsonl, which is
-the run's record and what is sent to MLflow.
+<root>/runs/<name>/ holds spec.yaml, plan.json, model.pt, while it is not done last.pt and
+last.previous.pt, and spool/parent.jsonl, which is the run's record and what is sent to MLflow.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from mtcon_ray.data.dataset import Dataset, fetch_places, open_dataset
-from mtcon_ray.errors import SweepError, nearest
+from mtcon_ray.errors import StorageError, SweepError, nearest
 from mtcon_ray.local import pick_device, this_machine
 from mtcon_ray.lock import driver_lock
 from mtcon_ray.observer import Observer
@@ -36,10 +36,12 @@ from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenan
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import check_server, tracking_uri
 from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.training.checkpoint import discard_resume_state, kept_model
 
 RECORD = "parent.jsonl"
-# How long the end of a training waits for the tracking server to take what is left.
-DRAIN_SECONDS = 120.0
+# How long the end of a training waits for the tracking server to take what is left, and after a
+# signal or a full disk, where whoever stopped it waits too.
+DRAIN_SECONDS, STOPPED_DRAIN_SECONDS = 120.0, 10.0
 STATUS_BY_END: dict[str, Status] = {
     "FINISHED": "FINISHED",
     "FAILED": "FAILED",
@@ -65,6 +67,9 @@ def train_run(
     device = pick_device(spec)
     prepare_root(root)
     folder = _choose_folder(root, spec, name, resume)
+    if resume and (result := load_run(folder)).status == "FINISHED":
+        observer.on_note(f"{folder.name} has finished already")
+        return result
     plan = make_plan(spec, root, this_machine())
     uri = tracking_uri(spec.tracking.uri, environ_uri, root)
     if not spec.tracking.offline:
@@ -107,6 +112,7 @@ def load_run(folder: Path) -> TrialResult:
         epochs=spec.train.epochs,
         seed=spec.seed,
         reports=tuple((e["epoch"], e["metrics"]) for e in events if e["kind"] == "report"),
+        select=spec.evaluate.select,
     )
 
 
@@ -136,8 +142,12 @@ class _Training:
             with on_signals(self._stop):
                 yield
             status = "FINISHED"
-        except Interrupted:
+        except (Interrupted, StorageError) as error:
             status, tags = "KILLED", {"mtcon.interrupted": "true"}
+            if isinstance(error, StorageError):
+                tags["mtcon.reason"] = str(error)
+                self._mark_killed()  # the record below may find no room either
+                raise StorageError(f"{error}; {self._way_on()}") from error
             raise
         except BaseException as error:
             tags = {"mtcon.reason": f"{type(error).__name__}: {error}"[:4000]}
@@ -156,6 +166,8 @@ class _Training:
             should_stop=lambda: self.stopped_by is not None,
         )
         self.observer.on_suggest(self.name, {})
+        if run.damage:
+            self.observer.on_note(run.damage)
         if run.last and run.last.epoch > self.spool.last_epoch:
             self._record(run, run.last)
         for progress in run:
@@ -174,16 +186,21 @@ class _Training:
     def _stop(self, signal_name: str) -> None:
         """Runs inside the signal's handler: first MLflow, then the checkpoint."""
         self.stopped_by = signal_name
-        if self.sender:
-            self.sender.mark_killed()
+        self._mark_killed()
         if not self.may_finish_step:
             raise self._interrupted()
 
     def _interrupted(self) -> Interrupted:
         return Interrupted(
-            f"stopped by {self.stopped_by}; the training is checkpointed; to go on: "
-            f"repeat the command with --name {self.name} --resume"
+            f"stopped by {self.stopped_by}; the training is checkpointed; {self._way_on()}"
         )
+
+    def _way_on(self) -> str:
+        return f"to go on: repeat the command with --name {self.name} --resume"
+
+    def _mark_killed(self) -> None:
+        if self.sender:
+            self.sender.mark_killed()
 
     def _begin(self) -> None:
         if self.spool.events():
@@ -201,13 +218,18 @@ class _Training:
             self.spool.append("artifact", path=str(self.folder / file), to="")
 
     def _end(self, status: str, tags: dict[str, str]) -> None:
-        if status == "FINISHED":
-            for file in ("best.pt", "last.pt"):
-                self.spool.append("artifact", path=str(self.folder / file), to="checkpoints")
-        self.spool.append("end", status=status, tags=tags)
+        try:
+            if status == "FINISHED":
+                model = kept_model(self.folder)
+                self.spool.append("artifact", path=str(model), to="checkpoints")
+                discard_resume_state(self.folder)
+            self.spool.append("end", status=status, tags=tags)
+        except StorageError as error:
+            self.observer.on_note(f"the end of {self.name} is not recorded: {error}")
         result = load_run(self.folder)
         self.observer.on_end(self.name, result.status, result.value, result.reason)
-        left = self.sender.close(DRAIN_SECONDS) if self.sender else 1
+        seconds = STOPPED_DRAIN_SECONDS if status == "KILLED" else DRAIN_SECONDS
+        left = self.sender.close(seconds) if self.sender else 1
         if left:
             why = self.sender.last_error if self.sender else "tracking.offline is set"
             self.observer.on_note(

@@ -241,11 +241,11 @@ def trained(shop: Shop) -> Path:
 
 def test_a_checkpoint_of_another_architecture_is_refused(shop: Shop, trained: Path) -> None:
     """Network and spec in one file do not fit, as when the encoder's code has changed."""
-    state = torch.load(trained / "best.pt", weights_only=True)
+    state = torch.load(trained / "model.pt", weights_only=True)
     state["spec"] = state["spec"].replace('"width": 4', '"width": 8')
-    torch.save(state, trained / "best.pt")
-    says = ("best.pt must fit the network of its own spec", "size mismatch")
-    shop.refuses("evaluate", file=trained / "best.pt", says=says)
+    torch.save(state, trained / "model.pt")
+    says = ("model.pt must fit the network of its own spec", "size mismatch")
+    shop.refuses("evaluate", file=trained / "model.pt", says=says)
 
 
 def test_a_file_that_is_no_checkpoint_is_refused(shop: Shop) -> None:

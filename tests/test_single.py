@@ -1,6 +1,7 @@
 """A single tracked training: its record, its resume, its ways of ending."""
 
 import os
+import shutil
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,7 +63,7 @@ def test_training_is_recorded_epoch_by_epoch(spec: RunSpec, tmp_path: Path) -> N
     assert {"val/accuracy", "test/accuracy/shape", "heldout/accuracy/tilt"} <= last.keys()
     assert "test/accuracy/shape" not in result.reports[0][1]
     assert {p.name for p in folder.iterdir()} == {
-        "spec.yaml", "plan.json", "last.pt", "best.pt", "spool", "lock"
+        "spec.yaml", "plan.json", "model.pt", "spool", "lock"
     }  # fmt: skip
     assert train_run(spec, root=tmp_path, observer=Observer()).name == "tiny-2"
 
@@ -79,7 +80,7 @@ def test_cut_training_goes_on_and_records_each_epoch_once(spec: RunSpec, tmp_pat
     assert kinds(folder) == ["start", "report", "end", "reopen", "report", "report", "end"]
     whole = train_run(spec, root=tmp_path, name="whole", observer=Observer())
     cut, uncut = (
-        torch.load(tmp_path / "runs" / name / "last.pt", weights_only=True)["network"]
+        torch.load(tmp_path / "runs" / name / "model.pt", weights_only=True)["network"]
         for name in ("mine", "whole")
     )
     assert all(torch.equal(cut[key], uncut[key]) for key in uncut)
@@ -104,14 +105,54 @@ def test_epoch_that_was_trained_but_not_recorded_is_recorded_at_resume(
     spec: RunSpec, tmp_path: Path
 ) -> None:
     """A kill between checkpoint and record."""
-    train_run(spec, root=tmp_path, name="mine", observer=Observer())
-    path = tmp_path / "runs" / "mine" / "spool" / "parent.jsonl"
+    folder = tmp_path / "runs" / "mine"
+
+    class KeepsLast(Observer):
+        """Keeps the resume state, which goes with the end of the training."""
+
+        def on_report(self, trial: str, epoch: int, epochs: int, metrics: Any) -> None:
+            shutil.copy(folder / "last.pt", tmp_path / "kept.pt")
+
+    train_run(spec, root=tmp_path, name="mine", observer=KeepsLast())
+    shutil.copy(tmp_path / "kept.pt", folder / "last.pt")
+    path = folder / "spool" / "parent.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     report = next(i for i, line in enumerate(lines) if f'"epoch": {EPOCHS}' in line)
     path.write_text("".join(lines[:report]))
     result = train_run(spec, root=tmp_path, name="mine", resume=True, observer=Observer())
     assert result.last_epoch == EPOCHS
     assert "test/accuracy/shape" in result.reports[-1][1]
+
+
+def test_a_finished_training_is_not_trained_again(spec: RunSpec, tmp_path: Path) -> None:
+    """Its resume state is gone: from its checkpoints alone it would begin anew."""
+    before = train_run(spec, root=tmp_path, name="mine", observer=Observer())
+    stamp = (tmp_path / "runs" / "mine" / "model.pt").stat().st_mtime_ns
+    notes: list[str] = []
+
+    class Listens(Observer):
+        def on_note(self, text: str) -> None:
+            notes.append(text)
+
+    assert train_run(spec, root=tmp_path, name="mine", resume=True, observer=Listens()) == before
+    assert (tmp_path / "runs" / "mine" / "model.pt").stat().st_mtime_ns == stamp
+    assert notes == ["mine has finished already"]
+
+
+def test_a_damaged_checkpoint_is_told(spec: RunSpec, tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    class Listens(Observer):
+        def on_note(self, text: str) -> None:
+            notes.append(text)
+
+    with pytest.raises(Interrupted):
+        train_run(spec, root=tmp_path, name="mine", observer=Killer(1))
+    (tmp_path / "runs" / "mine" / "last.pt").write_bytes(bytes(5000))
+    result = train_run(spec, root=tmp_path, name="mine", resume=True, observer=Listens())
+    assert result.status == "FINISHED"
+    (note,) = (n for n in notes if "last.pt must be a whole file" in n)
+    assert note.endswith("the training goes on after epoch 1, from last.previous.pt")
 
 
 def test_failure_is_recorded_with_its_reason(spec: RunSpec, tmp_path: Path) -> None:
@@ -150,7 +191,7 @@ def test_what_one_process_cannot_have_is_refused(
 
 def test_checkpoint_is_measured_again_also_on_other_labels(spec: RunSpec, tmp_path: Path) -> None:
     result = train_run(spec, root=tmp_path, observer=Observer())
-    best = tmp_path / "runs" / "tiny-1" / "best.pt"
+    best = tmp_path / "runs" / "tiny-1" / "model.pt"
     overrides = ["evaluate.bootstrap=30", "data.held_out=[mark]", "data.tasks=[colour]"]
     values = evaluate_checkpoint(best, root=tmp_path, overrides=overrides, observer=Observer())
     assert {key for key in values if "_std" not in key} == {
@@ -162,7 +203,7 @@ def test_checkpoint_is_measured_again_also_on_other_labels(spec: RunSpec, tmp_pa
 
 def test_a_checkpoint_keeps_its_own_model(spec: RunSpec, tmp_path: Path) -> None:
     train_run(spec, root=tmp_path, observer=Observer())
-    best = tmp_path / "runs" / "tiny-1" / "best.pt"
+    best = tmp_path / "runs" / "tiny-1" / "model.pt"
     with pytest.raises(SpecError, match="belongs to the checkpoint"):
         evaluate_checkpoint(
             best, root=tmp_path, overrides=["model.head_dim=4"], observer=Observer()

@@ -148,16 +148,17 @@ def completion(context: click.Context, shell: str) -> None:
 def _checkpoint(root: Path, model: str) -> tuple[Path, str, "SweepResults | None"]:
     """A checkpoint's path, what to call it, and the sweep whose winner it is."""
     from mtcon_ray.results import load_sweep
+    from mtcon_ray.training.checkpoint import kept_model
 
     if Path(model).is_file():
         return Path(model), Path(model).resolve().parent.name, None
     folder = find_folder(root, model)
     if folder.parent != sweeps_folder(root):
-        return folder / "best.pt", folder.name, None
+        return kept_model(folder), folder.name, None
     results = load_sweep(folder)
     if results.winner is None:
         raise MtconError(f"no trial of {model!r} has trained for its full budget yet")
-    return checkpoint_folder(folder, results.winner.name) / "best.pt", folder.name, results
+    return kept_model(checkpoint_folder(folder, results.winner.name)), folder.name, results
 
 
 def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> "TrackedRun":

@@ -50,14 +50,14 @@ def report(session: Session, name: str, root: str | None) -> None:
     """Build a sweep's report again, also while it runs; print its path."""
     from mtcon_ray.report.build import build_report
     from mtcon_ray.results import load_sweep
-    from mtcon_ray.sweep.study import importances, open_study
+    from mtcon_ray.sweep.study import importances, read_study
     from mtcon_ray.tracking.server import tracking_uri, ui_command
 
     where = choose_root(root)
     folder = _sweep_folder(where, name)
     results = load_sweep(folder)
     uri = tracking_uri(results.spec.tracking.uri, os.environ.get("MLFLOW_TRACKING_URI"), where)
-    shares = importances(open_study(folder / "study.journal", folder.name))
+    shares = importances(read_study(folder / "study.journal", folder.name))
     say(build_report(results, shares, ui_command=ui_command(uri)))
 
 

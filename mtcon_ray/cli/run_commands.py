@@ -45,6 +45,7 @@ def train(
         from mtcon_ray.results import load_sweep
         from mtcon_ray.single import train_run
         from mtcon_ray.spec import load_spec
+        from mtcon_ray.training.checkpoint import kept_model
 
         run_spec = load_spec(spec, overrides)
         where = choose_root(root or run_spec.storage.root)
@@ -61,7 +62,7 @@ def train(
     classes = load_sweep(folder).plan["classes"]
     for line in accuracies(run_spec, classes, last_metrics(result)):
         say(line)
-    say(f"checkpoint: {folder / 'best.pt'}")
+    say(f"checkpoint: {kept_model(folder)} (network of epoch {result.model_epoch})")
 
 
 @click.command()

@@ -9,6 +9,7 @@ from mtcon_ray.cli.text import accuracy, configuration, table
 from mtcon_ray.places import checkpoint_folder
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import RunSpec
+from mtcon_ray.training.checkpoint import kept_model
 
 NUM_LEADERS = 10
 
@@ -85,14 +86,14 @@ def winner_lines(results: SweepResults) -> Iterator[str]:
     classes = results.plan.get("classes", {})
     for line in accuracies(results.spec, classes, last_metrics(winner)):
         yield f"  {line}"
-    yield f"checkpoint: {best_checkpoint(results, winner)}"
+    yield f"checkpoint: {kept_checkpoint(results, winner)}"
 
 
-def best_checkpoint(results: SweepResults, trial: TrialResult) -> str:
-    """Path of a trial's best checkpoint; a single training is its own trial."""
+def kept_checkpoint(results: SweepResults, trial: TrialResult) -> str:
+    """Returns the path of the network that a trial's value is of; a training is its own trial."""
     folder = results.folder
     place = folder if trial.name == folder.name else checkpoint_folder(folder, trial.name)
-    return str(place / "best.pt")
+    return str(kept_model(place))
 
 
 def trial_record(results: SweepResults, trial: TrialResult) -> dict[str, Any]:
@@ -106,8 +107,9 @@ def trial_record(results: SweepResults, trial: TrialResult) -> dict[str, Any]:
         "epoch": trial.last_epoch,
         "epochs": trial.epochs,
         "value": trial.value,
+        "model_epoch": trial.model_epoch,
         "metrics": last_metrics(trial),
-        "checkpoint": best_checkpoint(results, trial),
+        "checkpoint": kept_checkpoint(results, trial),
     }
 
 

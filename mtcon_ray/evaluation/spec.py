@@ -1,11 +1,14 @@
 """The `evaluate` section."""
 
+import math
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from mtcon_ray.registry import Spec
 
+Select = Literal["last", "best"]
 Rate = Annotated[float, Field(gt=0)]
 Penalty = Annotated[float, Field(gt=0, le=1e6)]
 
@@ -78,9 +81,25 @@ class EvaluateSpec(Spec):
     """When and how the frozen encoder is probed."""
 
     every: int = Field(1, ge=1, description="epochs between validation probes; the last always")
+    select: Select = Field(
+        "last",
+        description="the validated epoch whose network counts: a trial's value, test accuracies, "
+        "kept model.pt and export are of the last one, or of the one with the best value",
+    )
     short_probe: ShortProbeSpec = ShortProbeSpec()
     probe: ProbeSpec = ProbeSpec()
     label_sets: LabelSetsSpec = LabelSetsSpec()
     numbers: NumbersSpec = NumbersSpec()
     bootstrap: int = Field(1000, ge=10, le=1_000_000, description="resamples behind a deviation")
     batch_size: int = Field(256, ge=1, description="images per forward pass of the encoder")
+
+
+def selected_epoch(values: Mapping[int, float], select: Select) -> int | None:
+    """Returns the epoch whose network stands for a training, of validation values by epoch.
+
+    The last one, or with `best` the first of the highest finite ones; None without a value.
+    """
+    finite = [epoch for epoch, value in sorted(values.items()) if math.isfinite(value)]
+    if select == "last" or not finite:
+        return max(values, default=None)
+    return max(finite, key=lambda epoch: values[epoch])

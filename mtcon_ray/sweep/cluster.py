@@ -140,6 +140,8 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
     for name, value in environment.items():
         os.environ[name] = value  # read by Ray and Tune in this process and in those they start
     handler = _log_to(log)
+    # On a full disk each line of the log would print a trace on the terminal.
+    raises, logging.raiseExceptions = logging.raiseExceptions, False
     address = cluster_address()
     options: dict[str, Any] = {
         "log_to_driver": False,
@@ -170,6 +172,7 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
         for name in ("ray", "ray.tune", "ray.train"):
             logging.getLogger(name).removeHandler(handler)
         handler.close()
+        logging.raiseExceptions = raises
 
 
 def _keep_secrets_from_tune() -> None:
@@ -237,5 +240,10 @@ def _unreachable(address: str | None, error: Exception) -> MtconError:
             f"the Ray cluster at {address} wants its token (401): set RAY_AUTH_MODE=token here and "
             "give the head's token in RAY_AUTH_TOKEN or ~/.ray/auth_token; "
             "cluster/README.md says how"
+        )
+    if address is None and "timed out during startup" in text:
+        return MtconError(
+            "a Ray of this machine must start within 30 s, got none; nothing is left of it: repeat "
+            "the command when the machine is less busy"
         )
     return MtconError(f"no Ray could be started or reached at {address or LOCAL}: {text}")

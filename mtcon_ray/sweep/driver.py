@@ -14,11 +14,13 @@ from threading import Thread
 from typing import Any
 
 import optuna
+import ray
 from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 
 from mtcon_ray.data.dataset import fetch_places, open_dataset
-from mtcon_ray.errors import MtconError
+from mtcon_ray.errors import MtconError, StorageError, storage_error
+from mtcon_ray.evaluation.spec import selected_epoch
 from mtcon_ray.observer import Observer
 from mtcon_ray.places import log_folder, store_folder
 from mtcon_ray.plan import Plan, check_cluster, make_plan, prepare_root, write_beginnings
@@ -57,6 +59,8 @@ from mtcon_ray.tracking.server import check_server, tracking_uri, ui_command
 NUM_PREVIEWED = 5
 # How long the end of a sweep waits for the tracking server to take what is left.
 DRAIN_SECONDS = 120.0
+# After a signal or a full disk, less than what a job or a pod is given to end.
+STOPPED_DRAIN_SECONDS = 10.0
 # Tries of Ray Train to place a trial's workers, a minute each: a node may have to boot.
 CONTROLLER_FAILURES = 30
 STATUS = {
@@ -106,13 +110,14 @@ def run_sweep(
         if not resume:
             stack.enter_context(claimed(folder))
         check_same_data(SweepRecord(folder, spec).parent.path, dataset.fingerprint)
-        write_beginnings(folder, spec, plan)
         tags = {**provenance(Path.cwd()), FINGERPRINT: dataset.fingerprint}
         # A job's working directory is Ray's, which may replace it under a running driver.
         stack.enter_context(chdir(folder))
         environment = sweep_environment(spec.resources.cpus)
         stack.enter_context(connected(log_folder(folder) / "ray.log", environment))
         check_shared(root)
+        # From here on there is a sweep: a Ray that did not start leaves nothing behind.
+        write_beginnings(folder, spec, plan)
         return _Sweep(spec, root, folder, plan, uri, observer, places).run(tags)
 
 
@@ -157,18 +162,25 @@ class _Sweep:
             sender.start()
         stop = Stop(self.folder)
 
-        def interrupt(signal_name: str) -> None:
-            if not self.spec.tracking.offline:
+        def halt(reason: str) -> None:
+            if not stop.asked and not self.spec.tracking.offline:
                 sender.mark_killed()
-            stop.ask(signal_name)
+            stop.ask(reason)
 
         self.observer.on_start(self.folder.name, self.folder, self.plan)
-        with on_signals(interrupt):
-            self._tune(study, record, stop)
+        with on_signals(halt):
+            try:
+                self._tune(study, record, stop, halt)
+            except Exception as error:
+                disk = storage_error(error)
+                if disk is None:
+                    raise
+                halt(str(disk))
+                # Ends the trials, which go on training otherwise and write into the same records.
+                ray.shutdown()
         if stop.reason:
-            close_waiting(study, record)
-            record.end("KILLED", None, **{"mtcon.interrupted": "true"})
-            self._send_rest(sender)
+            self._close_unfinished(study, record)
+            self._send_rest(sender, STOPPED_DRAIN_SECONDS)
             raise self._stopped(stop.reason)
         results = load_sweep(self.folder)
         report = build_report(results, importances(study), ui_command=ui_command(self.uri))
@@ -176,7 +188,21 @@ class _Sweep:
         self._send_rest(sender)
         return results
 
-    def _tune(self, study: optuna.Study, record: SweepRecord, stop: Stop) -> None:
+    def _close_unfinished(self, study: optuna.Study, record: SweepRecord) -> None:
+        """Record what is interrupted; a disk that is full leaves that to the resume."""
+        try:
+            close_waiting(study, record)
+            record.end("KILLED", None, **{"mtcon.interrupted": "true"})
+        except StorageError as error:
+            self.observer.on_note(f"the end is not recorded, --resume puts it right: {error}")
+
+    def _tune(
+        self,
+        study: optuna.Study,
+        record: SweepRecord,
+        stop: Stop,
+        halt: Callable[[str], None],
+    ) -> None:
         suggester = Suggester(study, self.spec.search, self.spec.seed)
         continued = continued_trials(study)
         if not continued and suggester.num_given >= suggester.num_trials:
@@ -185,23 +211,26 @@ class _Sweep:
         for trial in ended:
             self._tell_end(trial, ENDS[trial.state], trial.user_attrs.get(REASON))
         rungs = self._rungs(suggester, record)
+        resources = self.spec.resources
+        request = f"{resources.cpus} CPUs and {resources.gpus:g} GPUs per worker"
+        watch = Watch(self.observer, stop, request)
         searcher = StudySearcher(
             suggester,
             [t for t in continued if not (rungs and rungs.waits(t))],
             max_concurrent=self._share(),
             stopping=lambda: stop.asked,
+            halt=halt,
             on_start=partial(self._started, record),
             on_end=partial(self._ended, record),
-            explain=self._explain,
+            explain=partial(self._explain, watch),
             rungs=rungs,
+            select=self.spec.evaluate.select,
         )
-        resources = self.spec.resources
         scheduler = make_scheduler(
             self.spec.search.scheduler,
             [history(t, record.epochs(t)) for t in ended],
             {t.user_attrs[TRIAL]: history(t, record.epochs(t)) for t in continued},
         )
-        request = f"{resources.cpus} CPUs and {resources.gpus:g} GPUs per worker"
         tune.Tuner(
             self._trainable(),
             param_space={"common": self._common()},
@@ -216,7 +245,7 @@ class _Sweep:
             run_config=tune.RunConfig(
                 name=self._attempt().name,
                 storage_path=str(self.folder / "tune"),
-                callbacks=[Watch(self.observer, stop, request), Reaper(), Forget()],
+                callbacks=[watch, Reaper(), Forget()],
                 failure_config=tune.FailureConfig(max_failures=self.spec.search.max_failures),
                 stop=stop,
                 verbose=0,
@@ -261,14 +290,10 @@ class _Sweep:
             self._attempt_folder = self.folder / "tune" / f"attempt-{number}"
         return self._attempt_folder
 
-    def _explain(self, trial: str) -> str:
-        """Why a trial's process was lost, as far as Tune knows."""
-        # A trial that was given out again has a folder of Tune's with something behind its name.
-        files = self._attempt().glob(f"{trial}*/error.txt")
-        file = max(files, key=lambda f: f.stat().st_mtime, default=None)
-        lines = file.read_text(encoding="utf-8").strip().splitlines() if file else []
-        why = lines[-1] if lines else "its process was lost"
-        return f"{why} (log: {file or self._attempt() / trial})"
+    def _explain(self, watch: Watch, trial: str) -> str:
+        """Returns why a trial failed, as Tune knows it, in a line."""
+        log = log_folder(self.folder) / "ray.log"
+        return f"{watch.error_of(trial) or 'its process was lost'} (log: {log})"
 
     def _started(self, record: SweepRecord, trial: FrozenTrial, again: bool) -> None:
         record.trial_started(trial)
@@ -283,11 +308,12 @@ class _Sweep:
 
     def _tell_end(self, trial: FrozenTrial, outcome: Outcome, reason: str | None) -> None:
         values = trial.intermediate_values
-        value = values[max(values)] if values else None
+        epoch = selected_epoch(values, self.spec.evaluate.select)
+        value = None if epoch is None else values[epoch]
         self.observer.on_end(trial.user_attrs[TRIAL], STATUS[outcome], value, reason)
 
-    def _send_rest(self, sender: Sender) -> None:
-        left = sender.close(DRAIN_SECONDS) if not self.spec.tracking.offline else 1
+    def _send_rest(self, sender: Sender, seconds: float = DRAIN_SECONDS) -> None:
+        left = sender.close(seconds) if not self.spec.tracking.offline else 1
         if sender.refused:
             self.observer.on_note(
                 f"MLFLOW REFUSED {len(sender.refused)} records ({sender.refused[0]}); "

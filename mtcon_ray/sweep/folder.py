@@ -1,5 +1,6 @@
 """A sweep's folder: its name, and its one driver."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,8 @@ def choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) -> 
         name = last_name(sweeps_folder(root), spec.name)
     folder = sweep_folder(root, name)
     if not resume:
-        if folder.exists():
+        # What was killed before its spec was written left a folder, and no sweep.
+        if (folder / SPEC_FILE).exists():
             raise SweepError(
                 f"sweep {name!r} exists already under {folder.parent}; to go on with it: "
                 f"repeat the command with --name {name} --resume (`submit`: --name {name} alone); "
@@ -38,7 +40,14 @@ def choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) -> 
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """The folder, made if new, with its one driver's lock held."""
+    """The folder, made if new, with its one driver's lock held.
+
+    A folder in which no sweep has begun goes again, so that the same command can be repeated.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with driver_lock(folder):
-        yield
+        try:
+            yield
+        finally:
+            if not (folder / SPEC_FILE).exists():
+                shutil.rmtree(folder, ignore_errors=True)

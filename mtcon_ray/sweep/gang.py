@@ -1,5 +1,8 @@
 """Trials of several workers: Ray Train's TorchTrainer inside a Tune function."""
 
+import json
+import logging
+import os
 import time
 from typing import Any
 
@@ -12,12 +15,16 @@ from ray.tune.experiment import Trial
 from ray.tune.integration.ray_train import TuneReportCallback
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
-from mtcon_ray.sweep.trial import Assignment, Outcome, open_trial_data, reports
+from mtcon_ray.sweep.trial import Assignment, Outcome, ending, open_trial_data, reports
 from mtcon_ray.training.distributed import Ranks
 
 PLACEMENT_GROUP = "placement_group"
+# In the trial's folder: the result that a rank's error ends the trial with, for all ranks.
+ENDING = "ending.json"
 # Tune tells us that a trial is over before it stops the trial's processes.
 REAP_SECONDS = 5.0
+
+log = logging.getLogger(__name__)
 
 
 def driver_resources() -> dict[str, float]:
@@ -28,7 +35,13 @@ def driver_resources() -> dict[str, float]:
 
 
 def gang_trial(config: dict[str, Any]) -> None:
-    """One trial; its workers' reports reach Tune through Train's callback."""
+    """One trial; its workers' reports reach Tune through Train's callback.
+
+    An error of ours on one rank would leave the others waiting for it in an exchange, or in
+    `ray.train.report`, which is a barrier. So the rank writes down how the trial ends and raises:
+    Train ends the group, and either starts it again, and every rank reads the ending, or gives up,
+    and the ending is read here.
+    """
     common = config["common"]
     work = Assignment.read(config)
     resources = work.spec.resources
@@ -55,10 +68,16 @@ def gang_trial(config: dict[str, Any]) -> None:
         ),
     )
     try:
+        # Of an attempt that an earlier driver, or a lost node, ended.
+        (work.checkpoints / ENDING).unlink(missing_ok=True)
         trainer.fit()
     except ray.train.TrainingFailedError as error:
-        reason = " ".join(str(error).split())[-500:]
-        tune.report({"outcome": Outcome.FAILED, "reason": reason, "done": True})
+        tune.report(_read_ending(work) or _ending_of(error))
+    except OSError as error:
+        end = ending(error)
+        if end is None:
+            raise
+        tune.report(end)
 
 
 def _train_as_worker(config: dict[str, Any]) -> None:
@@ -70,9 +89,49 @@ def _train_as_worker(config: dict[str, Any]) -> None:
     context = ray.train.get_context()
     work = Assignment.read(config)
     ranks = Ranks(context.get_world_rank(), context.get_world_size())
-    dataset = open_trial_data(work)
-    for result in reports(work, dataset, device=ray.train.torch.get_device(), ranks=ranks):
-        ray.train.report(result)
+    end = _read_ending(work)
+    if end is not None:
+        ray.train.report(end)
+        return
+    device = ray.train.torch.get_device()
+    try:
+        for result in reports(work, lambda: open_trial_data(work), device=device, ranks=ranks):
+            ray.train.report(result)
+    except Exception as error:
+        end = ending(error)
+        if end is not None:
+            _write_ending(work, end)
+        raise
+
+
+def _write_ending(work: Assignment, end: dict[str, Any]) -> None:
+    """Write down how the trial ends; on a full disk Train's own error has to tell it."""
+    beside = work.checkpoints / f".{ENDING}.{os.getpid()}"
+    try:
+        work.checkpoints.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps(end), encoding="utf-8")
+        os.replace(beside, work.checkpoints / ENDING)
+    except OSError as error:
+        log.warning("%s could not be written: %s", work.checkpoints / ENDING, error)
+
+
+def _read_ending(work: Assignment) -> dict[str, Any] | None:
+    try:
+        end: dict[str, Any] = json.loads((work.checkpoints / ENDING).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return end
+
+
+def _ending_of(error: ray.train.TrainingFailedError) -> dict[str, Any]:
+    """How a trial ends whose workers failed as often as they may."""
+    for failure in getattr(error, "worker_failures", {}).values():
+        # Train wraps what a worker raised.
+        end = ending(getattr(failure, "_base_exc", failure))
+        if end is not None:
+            return end
+    reason = " ".join(str(error).split())[-500:]
+    return {"outcome": Outcome.FAILED, "reason": reason, "done": True}
 
 
 class Reaper(tune.Callback):

@@ -4,11 +4,14 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from mtcon_ray import metrics
+from mtcon_ray.evaluation.spec import selected_epoch
+from mtcon_ray.results import trial_status
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.scheduler import History
 from mtcon_ray.sweep.searcher import tell
-from mtcon_ray.sweep.study import REASON, TRIAL, named_trials
+from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, named_trials, stored, trial_name
 from mtcon_ray.sweep.trial import Outcome
+from mtcon_ray.tracking.spool import Spool
 
 ENDS = {
     TrialState.COMPLETE: Outcome.FINISHED,
@@ -17,27 +20,54 @@ ENDS = {
 }
 
 
+OUTCOMES = {
+    "FINISHED": Outcome.FINISHED,
+    "PRUNED": Outcome.PRUNED,
+    "FAILED": Outcome.FAILED,
+}
+
+
 def settle(study: optuna.Study, record: SweepRecord) -> None:
-    """Close in the study what only a kill left open.
+    """Close in the study what only a kill left open, and restore what a torn journal has lost.
 
     A trial that was recorded to its last epoch is finished though nobody was told; one that was
-    suggested but never named was never trained.
+    suggested but never named was never trained, unless the line that named it is lost.
     """
     for trial in named_trials(study):
         if trial.state in ENDS and record.spool(trial).events()[-1]["kind"] != "end":
             record.trial_ended(trial, ENDS[trial.state], trial.user_attrs.get(REASON))
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        if TRIAL not in trial.user_attrs:
+        if TRIAL in trial.user_attrs or _named_again(study, trial, record):
+            _settle_open(study, stored(study, trial._trial_id), record)
+        else:
             tell(study, trial, Outcome.FAILED, None, "its driver was killed as it was suggested")
-            continue
-        recorded = _recorded(record, trial)
-        for epoch, value in sorted(recorded.items()):
-            if epoch not in trial.intermediate_values:
-                optuna.trial.Trial(study, trial._trial_id).report(value, step=epoch)
-        last = record.epochs(trial)
-        if last in recorded:
-            tell(study, trial, Outcome.FINISHED, recorded[last], None)
-            record.trial_ended(trial, Outcome.FINISHED, None)
+
+
+def _named_again(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -> bool:
+    """Whether a trial without a name has begun a record, and so got its name back."""
+    name = trial_name(len(named_trials(study)))
+    begun = Spool.read(record.spool_of(name))
+    if not begun or begun[0]["params"] != trial.params or REPEAT not in trial.user_attrs:
+        return False
+    optuna.trial.Trial(study, trial._trial_id).set_user_attr(TRIAL, name)
+    return True
+
+
+def _settle_open(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -> None:
+    recorded = _recorded(record, trial)
+    for epoch, value in sorted(recorded.items()):
+        if epoch not in trial.intermediate_values:
+            optuna.trial.Trial(study, trial._trial_id).report(value, step=epoch)
+    values = trial.intermediate_values | recorded
+    selected = selected_epoch(values, record.spec.evaluate.select)
+    final = None if selected is None else values[selected]
+    events = record.spool(trial).events()
+    status, reason = trial_status(events) if events else ("RUNNING", None)
+    if status in OUTCOMES:
+        tell(study, trial, OUTCOMES[status], final, reason)
+    elif record.epochs(trial) in recorded:
+        tell(study, trial, Outcome.FINISHED, final, None)
+        record.trial_ended(trial, Outcome.FINISHED, None)
 
 
 def continued_trials(study: optuna.Study) -> list[FrozenTrial]:

@@ -13,6 +13,7 @@ from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL
 from mtcon_ray.sweep.trial import Outcome
 from mtcon_ray.tracking.pages import layout
 from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.training.checkpoint import discard_resume_state, kept_model
 
 STATUS = {
     Outcome.FINISHED: "FINISHED",
@@ -76,13 +77,16 @@ class SweepRecord:
         )
 
     def trial_ended(self, trial: FrozenTrial, outcome: Outcome, reason: str | None) -> None:
-        """Close a trial's record; a finished one's checkpoints become artifacts."""
-        spool = self.spool(trial)
-        if outcome is Outcome.FINISHED:
-            for file in ("best.pt", "last.pt"):
-                path = self.checkpoints(trial) / file
-                if path.exists():
-                    spool.append("artifact", path=str(path), to="checkpoints")
+        """Close a trial's record; a finished one's network becomes an artifact.
+
+        What only a trial that goes on needs is removed, unless this one is interrupted.
+        """
+        spool, folder = self.spool(trial), self.checkpoints(trial)
+        model = kept_model(folder)
+        if outcome is Outcome.FINISHED and model.exists():
+            spool.append("artifact", path=str(model), to="checkpoints")
+        if outcome is not Outcome.INTERRUPTED:
+            discard_resume_state(folder)
         tags: dict[str, Any] = {}
         if outcome in (Outcome.PRUNED, Outcome.INTERRUPTED):
             tags[f"mtcon.{outcome}"] = "true"
@@ -92,7 +96,11 @@ class SweepRecord:
 
     def spool(self, trial: FrozenTrial) -> Spool:
         """The record of one trial."""
-        return Spool(self.folder / "spool" / f"{trial.user_attrs[TRIAL]}.jsonl")
+        return Spool(self.spool_of(trial.user_attrs[TRIAL]))
+
+    def spool_of(self, name: str) -> Path:
+        """The file of a trial's record."""
+        return self.folder / "spool" / f"{name}.jsonl"
 
     def checkpoints(self, trial: FrozenTrial) -> Path:
         """The folder of one trial's checkpoints."""

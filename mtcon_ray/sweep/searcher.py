@@ -9,6 +9,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 from ray.tune.search import Searcher
 
+from mtcon_ray.evaluation.spec import Select, selected_epoch
 from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.scheduler import OBJECTIVE
 from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, Suggester, named_trials, stored
@@ -33,10 +34,12 @@ class StudySearcher(Searcher):
         *,
         max_concurrent: Callable[[], int],
         stopping: Callable[[], bool],
+        halt: Callable[[str], None],
         on_start: OnStart,
         on_end: OnEnd,
         explain: Callable[[str], str],
         rungs: Rungs | None = None,
+        select: Select = "last",
     ) -> None:
         super().__init__(metric=OBJECTIVE, mode="max")
         self._suggester = suggester
@@ -44,10 +47,12 @@ class StudySearcher(Searcher):
         self._continued = list(continued)
         self._max_concurrent = max_concurrent
         self._stopping = stopping
+        self._halt = halt
         self._on_start = on_start
         self._on_end = on_end
         self._explain = explain
         self._rungs = rungs
+        self._select = select
         self._live: dict[str, FrozenTrial] = {}  # by Tune's id, as they were given out
         self._until: dict[int, int | None] = {}  # by number the epoch of the rung that is next
 
@@ -80,8 +85,7 @@ class StudySearcher(Searcher):
             trials = named_trials(self._study)
             self._continued, over = self._rungs.settled(trials, self._until)
             for trial in over:
-                last = max(trial.intermediate_values)
-                tell(self._study, trial, Outcome.PRUNED, trial.intermediate_values[last], None)
+                tell(self._study, trial, Outcome.PRUNED, self._value(trial), None)
                 self._on_end(trial, Outcome.PRUNED, None)
         return (self._continued.pop(0), True) if self._continued else (None, False)
 
@@ -98,10 +102,12 @@ class StudySearcher(Searcher):
     ) -> None:
         """Tell the study how the trial ended."""
         if result:
+            if result.get("halt"):
+                self._halt(result["halt"])
             self.on_trial_result(trial_id, result)
         trial = self._frozen(trial_id)
         outcome, reason = self._outcome(trial, result, error)
-        tell(self._study, trial, outcome, result.get(OBJECTIVE) if result else None, reason)
+        tell(self._study, trial, outcome, self._value(trial), reason)
         self._on_end(trial, outcome, reason)
         del self._live[trial_id], self._until[trial.number]
 
@@ -116,6 +122,12 @@ class StudySearcher(Searcher):
         if outcome is Outcome.TRAINING:  # Tune stopped it between two reports
             return Outcome.PRUNED, None
         return outcome, (result or {}).get("reason")
+
+    def _value(self, trial: FrozenTrial) -> float | None:
+        """The value of the network that counts."""
+        values = trial.intermediate_values
+        epoch = selected_epoch(values, self._select)
+        return None if epoch is None else values[epoch]
 
     def _frozen(self, trial_id: str) -> FrozenTrial:
         return stored(self._study, self._live[trial_id]._trial_id)

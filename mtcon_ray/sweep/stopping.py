@@ -1,6 +1,7 @@
 """Ending a sweep before its time: on a signal, or when nothing can be scheduled."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ class Stop(Stopper):
         """Have every trial checkpoint and end."""
         if self.reason is None:
             self.reason = reason
-            self._path.touch()
+            # A full disk may not even take this: then the grace below ends the trials.
+            with suppress(OSError):
+                self._path.touch()
             self._deadline = time.monotonic() + GRACE_SECONDS
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:

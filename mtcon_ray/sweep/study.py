@@ -18,11 +18,11 @@ from optuna.distributions import (
 )
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from mtcon_ray.search.space import Dimension, Point, grid_points
 from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.sweep.journal import Journal, ReadOnlyJournal
 from mtcon_ray.sweep.tpe import KnownSpaceTPE, Modelled
 
 # How often the sampler may repeat itself before a random one is asked, and that one in turn
@@ -37,12 +37,30 @@ CONFIGURATION = "mtcon.configuration"
 
 
 def open_study(journal: Path | None, name: str) -> optuna.Study:
-    """The study in a journal file, made if absent; in memory without a file."""
+    """Returns the study in a journal file, made if absent; in memory without a file.
+
+    For the sweep's driver alone. Raises StorageError or, for a damaged journal, SweepError.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = JournalStorage(JournalFileBackend(str(journal))) if journal else None
+    storage = JournalStorage(Journal(journal)) if journal else None
     return optuna.create_study(
         storage=storage, study_name=name, direction="maximize", load_if_exists=True
     )
+
+
+def read_study(journal: Path, name: str) -> optuna.Study:
+    """Returns the study in a journal file, which may be growing; an empty one where there is none.
+
+    Writes nothing. Raises SweepError for a damaged journal.
+    """
+    if not journal.exists():
+        return open_study(None, name)
+    storage = JournalStorage(ReadOnlyJournal(journal))
+    # The driver may not have written the study's first line yet.
+    names = [study.study_name for study in storage.get_all_studies()]
+    if name not in names:
+        return open_study(None, name)
+    return optuna.load_study(study_name=name, storage=storage)
 
 
 def distribution(dimension: Dimension) -> BaseDistribution:
@@ -95,7 +113,7 @@ class Suggester:
         trial.set_user_attr(CONFIGURATION, configuration)
         trial.set_user_attr(REPEAT, repeat)
         # Last: a driver may be killed between two of these, and what has a name is continued.
-        trial.set_user_attr(TRIAL, f"trial-{self.num_given:04d}")
+        trial.set_user_attr(TRIAL, trial_name(self.num_given))
         self.num_given += 1
         self._params.setdefault(configuration, trial.params)
         self._seen.add(_key(trial.params))
@@ -130,6 +148,11 @@ def _known_points(search: SearchSpec) -> list[Point]:
     """The user's points, then the grid's, none twice."""
     grid = grid_points(search.space) if search.sampler == "grid" and search.space else []
     return [*search.first_points, *(p for p in grid if p not in search.first_points)]
+
+
+def trial_name(number: int) -> str:
+    """Returns the name of the sweep's trial of this number, from 0."""
+    return f"trial-{number:04d}"
 
 
 def named_trials(study: optuna.Study) -> list[FrozenTrial]:

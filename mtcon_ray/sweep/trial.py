@@ -12,7 +12,7 @@ import torch
 
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset, open_dataset
-from mtcon_ray.errors import TrialError
+from mtcon_ray.errors import MtconError, SpecError, TrialError, storage_error
 from mtcon_ray.places import store_folder
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.spec import RunSpec, parse_spec
@@ -121,7 +121,7 @@ def open_trial_data(work: Assignment) -> Dataset:
 
 def reports(
     work: Assignment,
-    dataset: Dataset,
+    open_data: Callable[[], Dataset],
     *,
     device: torch.device,
     ranks: Ranks = ALONE,
@@ -130,39 +130,72 @@ def reports(
     """Train the trial; one Tune result per validation probe and one at the end.
 
     Epochs are recorded in the spool before the result that speaks of them leaves the process.
-    A TrialError ends the trial with outcome `failed`, and the process stays good for the next.
+    An error of ours ends the trial with the result that `ending` gives, and the process stays
+    good for the next. With several workers it is raised: the other ranks wait in an exchange for
+    this one, and their group has to be ended.
     """
+    end: dict[str, Any] | None = None
+    try:
+        yield from _train(work, open_data, device, ranks, make_run)
+    except Exception as error:
+        end = ending(error)
+        if end is None or ranks.world > 1:
+            raise
+    # Not while the error is handled, which holds all that the step has on the device.
+    if end is not None:
+        yield end
+
+
+def ending(error: Exception) -> dict[str, Any] | None:
+    """Returns the last Tune result of a trial that an error ended; None of an unexpected error.
+
+    What the configuration or the node's software is to blame for fails the trial. Anything else
+    of ours, as a full disk or changed images, would meet every further trial too: `halt` is then
+    the reason for which the whole sweep has to end, and the trial can be resumed.
+    """
+    if isinstance(error, TrialError | SpecError):
+        reason = f"{type(error).__name__.removesuffix('Error')}: {error}"
+        return {"outcome": Outcome.FAILED, "reason": reason, "done": True}
+    halt = error if isinstance(error, MtconError) else storage_error(error)
+    if halt is None:
+        return None
+    return {"outcome": Outcome.INTERRUPTED, "halt": str(halt), "done": True}
+
+
+def _train(
+    work: Assignment,
+    open_data: Callable[[], Dataset],
+    device: torch.device,
+    ranks: Ranks,
+    make_run: Callable[..., Run],
+) -> Generator[dict[str, Any], None, None]:
+    check_device(work.spec.resources.gpus, device)
+    dataset = open_data()
     spool = Spool(work.record) if ranks.rank == 0 else None
     epochs = work.spec.train.epochs
     stop_asked, at_rung = StopFile(work.sweep), False
-    failure: str | None = None
-    try:
-        check_device(work.spec.resources.gpus, device)
-        run = make_run(
-            work.spec,
-            dataset,
-            work.checkpoints,
-            device=device,
-            ranks=ranks,
-            threads=work.spec.resources.cpus,
-            should_stop=lambda: at_rung or stop_asked(),
-        )
-        for progress in _from_last(run):
-            values = dict(progress.metrics)
-            if progress.done and ranks.rank == 0:
-                values |= run.report()
-            if spool:
-                spool.append_report(progress.epoch, values)
-            if progress.evaluated or progress.done:
-                yield _result(progress, epochs, values)
-            at_rung = work.until is not None and progress.epoch >= work.until
-        if run.interrupted:
-            yield {"outcome": Outcome.WAITING if at_rung else Outcome.INTERRUPTED, "done": True}
-    except TrialError as error:
-        failure = f"{type(error).__name__.removesuffix('Error')}: {error}"
-    # Not while the error is handled, which holds all that the step has on the device.
-    if failure is not None:
-        yield {"outcome": Outcome.FAILED, "reason": failure, "done": True}
+    run = make_run(
+        work.spec,
+        dataset,
+        work.checkpoints,
+        device=device,
+        ranks=ranks,
+        threads=work.spec.resources.cpus,
+        should_stop=lambda: at_rung or stop_asked(),
+    )
+    damage = f"{work.name}: {run.damage}" if run.damage else None
+    for progress in _from_last(run):
+        values = dict(progress.metrics)
+        if progress.done and ranks.rank == 0:
+            values |= run.report()
+        if spool:
+            spool.append_report(progress.epoch, values)
+        if progress.evaluated or progress.done:
+            yield _result(progress, epochs, values) | ({"note": damage} if damage else {})
+            damage = None
+        at_rung = work.until is not None and progress.epoch >= work.until
+    if run.interrupted:
+        yield {"outcome": Outcome.WAITING if at_rung else Outcome.INTERRUPTED, "done": True}
 
 
 def _from_last(run: Run) -> Iterator[Progress]:

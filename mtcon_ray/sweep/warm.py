@@ -34,11 +34,15 @@ class WarmTrial(Trainable):
         """Nothing: a trial that is started again finds its own checkpoint."""
 
     def _begin(self, config: dict[str, Any]) -> None:
-        work = Assignment.read(config)
+        self._reports = self._train(Assignment.read(config))
+
+    def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
+        device = trial_device(work.spec.resources.gpus)
+        return reports(work, lambda: self._open(work), device=device)
+
+    def _open(self, work: Assignment) -> Dataset:
+        """The trial's data, kept for the next trial that has the same."""
         key = work.spec.model_dump_json(include={"data", "views"})
         if key not in self._data:
             self._data = {key: open_trial_data(work)}
-        self._reports = self._train(work, self._data[key])
-
-    def _train(self, work: Assignment, dataset: Dataset) -> Generator[dict[str, Any], None, None]:
-        return reports(work, dataset, device=trial_device(work.spec.resources.gpus))
+        return self._data[key]

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from mtcon_ray.errors import SweepError
+from mtcon_ray.errors import StorageError, SweepError
 
 Event = dict[str, Any]
 Kind = Literal["start", "artifact", "end", "reopen"]
@@ -43,7 +43,10 @@ class Spool:
         return self._last_epoch
 
     def append(self, kind: Kind, **fields: Any) -> bool:
-        """Write an event durably; False for a `start` that is already there."""
+        """Write an event durably; False for a `start` that is already there.
+
+        Raises StorageError where the disk takes none.
+        """
         self._catch_up()
         if kind == "start" and self._next_seq:
             return False
@@ -51,7 +54,10 @@ class Spool:
         return True
 
     def append_report(self, epoch: int, metrics: Mapping[str, float]) -> bool:
-        """Write the metrics of an epoch (from 1) durably; False if it or a later one is there."""
+        """Write the metrics of an epoch (from 1) durably; False if it or a later one is there.
+
+        Raises StorageError where the disk takes none.
+        """
         self._catch_up()
         if epoch <= self._last_epoch:
             return False
@@ -78,6 +84,13 @@ class Spool:
     def _write(self, event: Event) -> None:
         event = {"seq": self._next_seq, **event, "time_ms": time.time_ns() // 1_000_000}
         line = json.dumps(event, allow_nan=False).encode() + b"\n"
+        try:
+            self._append(line)
+        except OSError as error:
+            raise StorageError.of(self.path, error) from error
+        self._catch_up()
+
+    def _append(self, line: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -88,7 +101,6 @@ class Spool:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        self._catch_up()
 
 
 def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:

@@ -1,25 +1,36 @@
-"""Checkpoints on disk: whole or absent, and refused where they do not belong."""
+"""Checkpoints on disk: whole or absent, and refused where they do not belong.
+
+<folder>/model.pt           the network whose value and test accuracies the training has
+<folder>/last.pt            all that a cut training needs to go on; gone when it has ended
+<folder>/last.previous.pt   the same of the checkpoint before
+"""
 
 import os
 import pickle
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import torch
 
-from mtcon_ray.errors import CheckpointError, ResourceError
+from mtcon_ray.errors import CheckpointError, StorageError
 
 FORMAT = 1
+MODEL, LAST, PREVIOUS = "model.pt", "last.pt", "last.previous.pt"
+# The best validated epoch's network, as earlier versions kept it whatever epoch was shown.
+OLD_MODEL = "best.pt"
 # What decides how a training goes; how it is searched, tracked or scheduled may differ.
 SECTIONS = ("seed", "data", "views", "model", "method", "train")
 
 
-def save(path: Path, state: Mapping[str, Any]) -> None:
-    """Write tensors and plain values, so that `path` is the old file or the whole new one.
+def save(path: Path, state: Mapping[str, Any], *, previous: Path | None = None) -> None:
+    """Writes tensors and plain values, so that `path` is the old file or the whole new one.
 
-    Raises ResourceError if the folder cannot be written.
+    The old file, if any, becomes `previous` where one is given. A kill between the two renames
+    leaves `previous` alone, which `load_newest` then takes.
+    Raises StorageError if the folder cannot be written.
     """
     temporary = path.with_name(f".{path.name}.partial")
     try:
@@ -27,18 +38,20 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
             torch.save({"format": FORMAT, **state}, file)
             file.flush()
             os.fsync(file.fileno())
+        if previous is not None:
+            with suppress(FileNotFoundError):
+                os.replace(path, previous)
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except torch.AcceleratorError:
         raise  # of the device, whatever it was doing, not of the disk
     # On a full disk torch's zip writer hides the OSError in a RuntimeError.
     except (OSError, RuntimeError) as error:
-        raise ResourceError(
-            f"checkpoint {path} must be writable, got {error}; free disk space or choose another "
-            "storage.root"
-        ) from error
+        raise StorageError.of(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        # A disk that refused the file may refuse this too: the first error is the one to show.
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -59,13 +72,64 @@ def load(path: Path) -> dict[str, Any]:
     except Exception as error:  # torch's reader raises almost anything on a file that is not ours
         reason = load_problem(error)
         raise CheckpointError(
-            f"checkpoint {path} must be a whole file written by this program, got {reason}; "
-            "delete it to start again"
+            f"checkpoint {path} must be a whole file written by this program, got {reason}"
         ) from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         found = state.get("format") if isinstance(state, dict) else type(state).__name__
         raise CheckpointError(f"checkpoint {path} must have format {FORMAT}, got {found!r}")
     return state
+
+
+class Resumed(NamedTuple):
+    """The newest whole resume state of a training, and what was wrong with newer ones.
+
+    `state` and `path` are None where the training starts anew; `damage` is None where nothing was
+    lost.
+    """
+
+    state: dict[str, Any] | None
+    path: Path | None
+    damage: str | None
+
+
+def load_newest(folder: Path) -> Resumed:
+    """Returns the newest of a training's two resume states that can be read."""
+    damaged: list[str] = []
+    for path in (folder / LAST, folder / PREVIOUS):
+        if not path.exists():
+            continue
+        try:
+            return Resumed(load(path), path, "; ".join(damaged) or None)
+        except CheckpointError as error:
+            damaged.append(str(error))
+    return Resumed(None, None, "; ".join(damaged) or None)
+
+
+def kept_model(folder: Path) -> Path:
+    """Returns the path of the network that stands for a training in this folder.
+
+    Earlier versions wrote no model.pt. Their trainings' values are those of the last epoch, which
+    last.pt holds; best.pt holds another epoch's network and is the last resort.
+    """
+    for name in (MODEL, LAST, OLD_MODEL):
+        if (folder / name).exists():
+            return folder / name
+    return folder / MODEL
+
+
+def discard_resume_state(folder: Path) -> None:
+    """Removes what only a training that goes on needs.
+
+    Folders of earlier versions stay as they are: without model.pt the last epoch's network is in
+    last.pt alone. Raises StorageError.
+    """
+    if not (folder / MODEL).exists():
+        return
+    for name in (LAST, PREVIOUS):
+        try:
+            (folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError.of(folder / name, error) from error
 
 
 def load_problem(error: Exception) -> str:
@@ -95,7 +159,8 @@ def check_same_training(path: Path, saved: Mapping[str, Any], current: Mapping[s
 
 def _decisive(spec: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "data fingerprint", spec["fingerprint"]
-    yield "evaluate.every", spec["evaluate"]["every"]
+    for field in ("every", "select"):
+        yield f"evaluate.{field}", spec["evaluate"][field]
     for section in SECTIONS:
         yield from _leaves(spec[section], section)
 

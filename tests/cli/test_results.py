@@ -113,7 +113,7 @@ def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
     assert "mark" in text
     record = json.loads(invoke("best", "tiny-1", "--json").stdout)
     assert record["params"] == {"method.temperature": 0.1}
-    assert record["checkpoint"] == str(sweep / "checkpoints" / "trial-0000" / "best.pt")
+    assert record["checkpoint"] == str(sweep / "checkpoints" / "trial-0000" / "model.pt")
 
 
 def test_no_winner_yet_is_exit_1(invoke: Invoke, sweep: Path) -> None:
@@ -138,7 +138,7 @@ def test_train_prints_accuracies_and_is_listed(invoke: Invoke, tmp_path: Path) -
     trained = invoke("train", spec)
     assert trained.exit_code == 0, trained.output
     assert "NOT ALL IS IN MLFLOW (tracking.offline is set)" in trained.stdout
-    checkpoint = tmp_path / "runs" / "tiny-1" / "best.pt"
+    checkpoint = tmp_path / "runs" / "tiny-1" / "model.pt"
     assert f"checkpoint: {checkpoint}" in trained.stdout
     status = json.loads(invoke("status", "runs/tiny-1", "--json").stdout)
     assert status["state"] == "finished"

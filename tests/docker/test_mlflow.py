@@ -68,8 +68,8 @@ def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:
 
     sweep = Sweep(tmp_path / "sweeps" / "artifacts", team.uri)
     parent = sweep.begin()
-    (sweep.folder / "best.pt").write_bytes(b"weights" * 1000)
-    parent.append("artifact", path=str(sweep.folder / "best.pt"), to="checkpoints")
+    (sweep.folder / "model.pt").write_bytes(b"weights" * 1000)
+    parent.append("artifact", path=str(sweep.folder / "model.pt"), to="checkpoints")
     with sweep.sending() as sender:
         pass
     assert not sender.refused
@@ -77,14 +77,14 @@ def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:
     assert run.info.artifact_uri.startswith("mlflow-artifacts:/")
     back = download_artifacts(
         run_id=run.info.run_id,
-        artifact_path="checkpoints/best.pt",
+        artifact_path="checkpoints/model.pt",
         dst_path=str(tmp_path / "back"),
         tracking_uri=team.uri,
     )
     assert Path(back).read_bytes() == b"weights" * 1000
     host, port = team.s3.get_host_and_port()
     listed = urllib.request.urlopen(f"http://{host}:{port}/{BUCKET}").read().decode()
-    assert "/artifacts/checkpoints/best.pt</Key>" in listed
+    assert "/artifacts/checkpoints/model.pt</Key>" in listed
     absent = f"{run.info.artifact_uri.removeprefix('mlflow-artifacts:/')}/absent.pt"
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"{team.uri}/api/2.0/mlflow-artifacts/artifacts/{absent}")

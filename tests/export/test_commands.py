@@ -98,7 +98,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> list[Pat
 
 def own_features(root: Path, picture: Path) -> tuple[Tensor, list[str]]:
     """Of the trained network in this process, from the file, as it is evaluated; all labels."""
-    best = root / "runs" / "shoes-1" / "best.pt"
+    best = root / "runs" / "shoes-1" / "model.pt"
     opened = open_checkpoint(best, root=root, observer=Observer())
     stored = decode_image(picture.read_bytes(), STORED)[None]
     features_1D = extract_features(
@@ -164,7 +164,7 @@ def test_the_weights_alone_fill_another_packages_network(
     root: Path, tmp_path: Path, pictures: list[Path]
 ) -> None:
     """torchvision's, by their names; the preprocessing is model.json's. All may read the files."""
-    best = root / "runs" / "shoes-1" / "best.pt"
+    best = root / "runs" / "shoes-1" / "model.pt"
     command("export", best, "--to", tmp_path / "out", "--root", root)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "out").iterdir()}
     assert len(modes) == 4

@@ -56,7 +56,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def export(root: Path, to: Path, **options: Any) -> dict[str, Any]:
-    best = root / "runs" / "mine-1" / "best.pt"
+    best = root / "runs" / "mine-1" / "model.pt"
     return export_checkpoint(best, to, root=root, observer=Observer(), **options)
 
 
@@ -117,7 +117,7 @@ def test_what_is_exported_is_what_was_evaluated(
     root: Path, tmp_path: Path, kind: Any, read: Callable[[Path, np.ndarray, Path], Found]
 ) -> None:
     facts = export(root, tmp_path / "out", format=kind, title="mine-1")
-    opened = open_checkpoint(root / "runs" / "mine-1" / "best.pt", root=root, observer=Observer())
+    opened = open_checkpoint(root / "runs" / "mine-1" / "model.pt", root=root, observer=Observer())
     rows = opened.dataset.table.rows("test")
     images = np.array(opened.dataset.images[rows])
     found = read(tmp_path / "out", images, tmp_path)
@@ -157,7 +157,7 @@ def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(root: Path, tmp_pa
 
 
 def opened_classes(root: Path) -> tuple[str, ...]:
-    best = root / "runs" / "mine-1" / "best.pt"
+    best = root / "runs" / "mine-1" / "model.pt"
     return open_checkpoint(best, root=root, observer=Observer()).dataset.table.classes["shape"]
 
 

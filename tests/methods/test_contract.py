@@ -308,7 +308,7 @@ def test_a_cut_training_ends_bit_equal_to_an_uncut_one(
     ):
         pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
-    spec, network = load_network(tmp_path / "cut" / "best.pt")
+    spec, network = load_network(tmp_path / "cut" / "model.pt")
     assert spec == run.spec
     assert network.names == run.network.names
 

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from optuna.trial import TrialState
 from ray.tune import ResultGrid, Tuner
 
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.errors import SweepError
+from mtcon_ray.errors import MtconError, SweepError
 from mtcon_ray.observer import Observer
 from mtcon_ray.places import mlflow_database, store_folder, sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep
@@ -160,7 +162,7 @@ def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
     finished = {t.name: t for t in load_sweep(folder).trials if t.status == "FINISHED"}
-    stamps = {n: (folder / "checkpoints" / n / "last.pt").stat().st_mtime_ns for n in finished}
+    stamps = {n: (folder / "checkpoints" / n / "model.pt").stat().st_mtime_ns for n in finished}
     assert finished
     with monkeypatch.context() as other_data:
         other_data.setattr("mtcon_ray.data.sources.drawn.VERSION", 0)
@@ -177,7 +179,7 @@ def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
         assert epochs_of(folder, trial.name) == list(range(1, 13))
         assert sorted(seen["steps"][trial.name]) == list(range(1, 13))
     for name, stamp in stamps.items():
-        assert (folder / "checkpoints" / name / "last.pt").stat().st_mtime_ns == stamp
+        assert (folder / "checkpoints" / name / "model.pt").stat().st_mtime_ns == stamp
     assert set(seen["statuses"].values()) == {"FINISHED"}
 
     spec, store = load_spec(path), store_folder(root)
@@ -300,14 +302,14 @@ def test_one_trial_at_a_time_repeats_exactly_whatever_the_test_labels_say(
     assert outcomes[0] == outcomes[1]
 
 
-@pytest.mark.parametrize("temperatures", [[0.5], pytest.param([0.1, 0.5], marks=pytest.mark.soak)])
+@pytest.mark.soak
 def test_trials_of_two_workers_fit_two_cpus_and_leave_nothing_behind(
-    temperatures: list[float], root: Path, spec_file: Callable[..., Path]
+    root: Path, spec_file: Callable[..., Path]
 ) -> None:
-    """The second has what the first has left."""
+    """The second has what the first has left, which may have been stopped early."""
     search = {
         "sampler": "grid",
-        "space": {"method.temperature": {"grid": temperatures}},
+        "space": {"method.temperature": {"grid": [0.1, 0.5]}},
         "scheduler": {"name": "asha", "grace": 0.5},
     }
     gang = sweep(spec_file(search=search, resources={"workers": 2}), root)
@@ -315,8 +317,75 @@ def test_trials_of_two_workers_fit_two_cpus_and_leave_nothing_behind(
     assert gang.winner is not None
     statuses = [t.status for t in gang.trials]
     assert set(statuses) <= {"FINISHED", "PRUNED"}
-    assert len(statuses) == len(temperatures)
+    assert len(statuses) == 2
     for trial in gang.trials:
         assert epochs_of(gang.folder, trial.name) == list(range(1, trial.last_epoch + 1))
     plan = json.loads((gang.folder / "plan.json").read_text())
     assert plan["cpus_per_trial"] == 2
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 12 MB, which only root may mount."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=12m", "none", str(folder)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"a small disk must be mounted, got: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_ends_the_sweep_and_room_lets_it_go_on(
+    tmp_path: Path, root: Path, small_disk: Path, spec_file: Callable[..., Path]
+) -> None:
+    """MLflow's database lies on another disk, as a server's would; then a checkpoint is damaged."""
+    path = spec_file(
+        train={"epochs": 12, "batch_size": 32}, tracking={"uri": f"sqlite:///{root}/mlflow.db"}
+    )
+    folder = sweep_folder(small_disk, "cut")
+    filler = small_disk / "filler"
+    process = command(path, small_disk)
+    wait_for(lambda: len(epochs_of(folder, "trial-0000")) >= 2, "two epochs", process)
+    with filler.open("wb") as file, suppress(OSError):
+        while file.write(bytes(1 << 16)):
+            file.flush()
+    printed = process.communicate(timeout=PATIENCE_SECONDS)[0]
+    assert process.returncode == 1, printed
+    assert re.search(
+        rf"error: {folder}/\S+ must be writable, got .*\d MB free on its disk", printed
+    )
+    assert "--name cut --resume" in printed
+    assert "Traceback" not in printed
+    assert "--- Logging error" not in printed
+    seen = logged(root, folder)
+    assert seen["parent"].info.status == "KILLED"
+    assert "RUNNING" not in seen["statuses"].values()
+
+    filler.unlink()
+    (started,) = {p.parent for p in folder.glob("checkpoints/*/last.pt")}
+    (started / "last.pt").write_bytes(bytes(5000))
+    again = command(path, small_disk, "--resume")
+    printed = again.communicate(timeout=PATIENCE_SECONDS)[0]
+    assert again.returncode == 0, printed
+    assert f"{started.name}: checkpoint {started}/last.pt must be a whole file" in printed
+    results = load_sweep(folder)
+    assert [t.status for t in results.trials] == ["FINISHED"] * 3
+    seen = logged(root, folder)
+    for trial in results.trials:
+        assert epochs_of(folder, trial.name) == list(range(1, 13))
+        assert sorted(seen["steps"][trial.name]) == list(range(1, 13))
+        assert os.listdir(folder / "checkpoints" / trial.name) == ["model.pt"]
+    assert set(seen["statuses"].values()) == {"FINISHED"}
+
+
+def test_a_ray_that_does_not_start_leaves_no_sweep(
+    tmp_path: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray refuses a folder whose sockets' names would be too long."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / ("x" * 100)))
+    path = spec_file(tracking={"offline": True})
+    with pytest.raises(MtconError, match="no Ray could be started"):
+        sweep(path, tmp_path / "root", name="mine")
+    assert not sweep_folder(tmp_path / "root", "mine").exists()

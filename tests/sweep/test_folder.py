@@ -100,3 +100,21 @@ def test_two_drivers_of_one_sweep_are_one_too_many(tmp_path: Path) -> None:
         pass
     with claimed(tmp_path / "s"):
         pass
+
+
+def test_a_folder_in_which_no_sweep_has_begun_goes_again(tmp_path: Path, spec: RunSpec) -> None:
+    """As when Ray does not start: the same command is then no second sweep of that name."""
+    with pytest.raises(ZeroDivisionError), claimed(sweep_folder(tmp_path, "mine")):
+        raise ZeroDivisionError
+    assert not sweep_folder(tmp_path, "mine").exists()
+    folder = begin(tmp_path, spec, "mine")
+    with pytest.raises(ZeroDivisionError), claimed(folder):
+        raise ZeroDivisionError
+    assert (folder / "spec.yaml").exists()
+
+
+def test_a_folder_without_a_spec_is_no_sweep(tmp_path: Path, spec: RunSpec) -> None:
+    """What a kill between folder and spec leaves."""
+    folder = sweep_folder(tmp_path, "mine")
+    folder.mkdir(parents=True)
+    assert choose_folder(tmp_path, spec, "mine", False) == folder

@@ -45,6 +45,7 @@ class Sweep:
             [t for t in opened if not ladder.waits(t)],
             max_concurrent=lambda: at_once,
             stopping=lambda: False,
+            halt=lambda reason: None,
             on_start=lambda trial, again: None,
             on_end=lambda t, outcome, reason: self.ended.append((t.user_attrs[TRIAL], outcome)),
             explain=lambda trial: "lost",

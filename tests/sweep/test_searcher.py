@@ -7,6 +7,7 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 from ray.tune.search import Searcher
 
+from mtcon_ray.evaluation.spec import Select
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.sweep.searcher import StudySearcher
 from mtcon_ray.sweep.study import REASON, Suggester, named_trials, open_study
@@ -16,12 +17,13 @@ from mtcon_ray.sweep.trial import Outcome
 class Sweep:
     """A searcher over four temperatures, and what it told the driver."""
 
-    def __init__(self, max_concurrent: int = 2) -> None:
+    def __init__(self, max_concurrent: int = 2, select: Select = "last") -> None:
         spec = SearchSpec.model_validate(
             {"space": {"method.temperature": {"grid": [0.1, 0.2, 0.3, 0.4]}}, "sampler": "grid"}
         )
         self.study = open_study(None, "s")
         self.stopping = False
+        self.halted: list[str] = []
         self.started: list[tuple[str, bool]] = []
         self.ended: list[tuple[Outcome, str | None]] = []
         self.searcher = StudySearcher(
@@ -29,10 +31,16 @@ class Sweep:
             [],
             max_concurrent=lambda: max_concurrent,
             stopping=lambda: self.stopping,
+            halt=self._halt,
             on_start=self._start,
             on_end=self._end,
             explain=lambda trial: f"{trial} was lost",
+            select=select,
         )
+
+    def _halt(self, reason: str) -> None:
+        self.stopping = True
+        self.halted.append(reason)
 
     def _start(self, trial: FrozenTrial, again: bool) -> None:
         self.started.append((trial.user_attrs["mtcon.trial"], again))
@@ -138,3 +146,22 @@ def test_a_report_reads_its_own_trial_alone(monkeypatch: pytest.MonkeyPatch) -> 
             result = {"objective": epoch / 10, "epoch": epoch, "outcome": "training"}
             sweep.searcher.on_trial_result("a", result)
     assert named_trials(sweep.study)[0].intermediate_values == {1: 0.1, 2: 0.2}
+
+
+def test_an_error_that_every_trial_would_meet_ends_the_sweep_and_leaves_the_trial_open() -> None:
+    sweep = Sweep()
+    trial = sweep.end(outcome="interrupted", halt="last.pt must be writable", done=True)
+    assert sweep.halted == ["last.pt must be writable"]
+    assert sweep.ended == [(Outcome.INTERRUPTED, None)]
+    assert trial.state is TrialState.RUNNING
+    assert sweep.searcher.suggest("b") == Searcher.FINISHED
+
+
+def test_a_trial_has_the_value_of_the_network_that_counts() -> None:
+    sweep = Sweep(select="best")
+    sweep.searcher.suggest("a")
+    for epoch, value in ((1, 0.3), (2, 0.7)):
+        sweep.searcher.on_trial_result("a", {"objective": value, "epoch": epoch})
+    last = {"objective": 0.5, "epoch": 3, "outcome": "finished"}
+    sweep.searcher.on_trial_complete("a", last)
+    assert named_trials(sweep.study)[0].value == 0.7

@@ -1,22 +1,44 @@
 """What a trial refuses before it trains, and what is left when one fails."""
 
+import errno
 import gc
+import re
 from pathlib import Path
 from typing import Any, cast
 from weakref import ref
 
+import pytest
 import torch
 
-from mtcon_ray.errors import DivergedError
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.errors import (
+    CheckpointError,
+    DataError,
+    DivergedError,
+    ResourceError,
+    SpecError,
+    StorageError,
+)
 from mtcon_ray.spec import parse_spec
-from mtcon_ray.sweep.trial import Assignment, Outcome, reports
+from mtcon_ray.sweep.trial import Assignment, Outcome, ending, reports
+from mtcon_ray.training.distributed import Ranks
+
+
+def no_data() -> Dataset:
+    """Stands for data that nothing reads."""
+    return cast(Dataset, None)
+
+
+def assignment(folder: Path) -> Assignment:
+    spec = parse_spec({"name": "t", "data": {"kind": "drawn"}})
+    return Assignment(name="trial-0000", spec=spec, sweep=folder, root=folder, places={})
 
 
 def test_a_trial_that_asked_for_a_gpu_does_not_train_on_a_cpu(tmp_path: Path) -> None:
     """Ray gives out what a node says to have; torch may find no driver there."""
     spec = parse_spec({"name": "t", "data": {"kind": "drawn"}, "resources": {"gpus": 0.5}})
     work = Assignment(name="trial-0000", spec=spec, sweep=tmp_path, root=tmp_path, places={})
-    (only,) = reports(work, cast(Any, None), device=torch.device("cpu"))
+    (only,) = reports(work, no_data, device=torch.device("cpu"))
     assert only["outcome"] is Outcome.FAILED
     assert only["done"]
     assert "resources.gpus must be what torch finds on the node, got 0.5" in only["reason"]
@@ -34,12 +56,72 @@ def test_a_failed_trial_holds_nothing_of_its_step(tmp_path: Path) -> None:
         kept.append(ref(activations))
         raise DivergedError("the loss of step 3 must be finite, got nan")
 
-    spec = parse_spec({"name": "t", "data": {"kind": "drawn"}})
-    work = Assignment(name="trial-0000", spec=spec, sweep=tmp_path, root=tmp_path, places={})
-    waiting = reports(
-        work, cast(Any, None), device=torch.device("cpu"), make_run=cast(Any, diverges)
-    )
+    work = assignment(tmp_path)
+    waiting = reports(work, no_data, device=torch.device("cpu"), make_run=cast(Any, diverges))
     assert next(waiting)["reason"].startswith("Diverged: the loss of step 3")
     gc.collect()
     assert kept[0]() is None
     assert list(waiting) == []
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device", "/x/images.npy")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StorageError("last.pt must be writable"),
+        CheckpointError("last.pt must belong to this spec"),
+        DataError("the images have changed"),
+        ResourceError("the root must be shared"),
+        FULL,
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_every_trial_would_meet_halts_the_sweep(tmp_path: Path, error: Exception) -> None:
+    """The trial stays open, so that a resume takes it up."""
+
+    def fails() -> Dataset:
+        raise error
+
+    (only,) = reports(assignment(tmp_path), fails, device=torch.device("cpu"))
+    assert (only["outcome"], only["done"]) == (Outcome.INTERRUPTED, True)
+    assert (error.args[1] if error is FULL else str(error)) in only["halt"]
+
+
+def test_a_full_disk_is_told_with_its_path_and_free_space() -> None:
+    end = ending(FULL)
+    assert end is not None
+    assert re.match(
+        r"/x/images.npy must be writable, got No space left on device with [\d,.]+ MB free",
+        end["halt"],
+    )
+
+
+def test_a_spec_that_the_node_refuses_fails_the_trial() -> None:
+    end = ending(SpecError("train.precision bfloat16 must be supported by the GPU"))
+    assert end is not None
+    assert end["outcome"] is Outcome.FAILED
+    assert end["reason"].startswith("Spec: train.precision")
+
+
+def test_an_error_that_is_not_ours_is_left_to_tune(tmp_path: Path) -> None:
+    """Its process may be of no use any more, and a restart may help."""
+
+    def fails() -> Dataset:
+        raise KeyError("x")
+
+    assert ending(KeyError("x")) is None
+    with pytest.raises(KeyError):
+        list(reports(assignment(tmp_path), fails, device=torch.device("cpu")))
+
+
+def test_one_rank_of_several_raises(tmp_path: Path) -> None:
+    """The others wait for it in an exchange; a last result would be waited for, too."""
+
+    def fails() -> Dataset:
+        raise DivergedError("the loss must be finite")
+
+    cpu = torch.device("cpu")
+    with pytest.raises(DivergedError):
+        list(reports(assignment(tmp_path), fails, device=cpu, ranks=Ranks(1, 2)))

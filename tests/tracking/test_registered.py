@@ -97,7 +97,7 @@ def test_a_sweeps_best_is_had_back_from_a_server(
     assert client.get_model_version("shoes", "1").run_id == run.info.run_id
     got = download_artifacts("models:/shoes/1", dst_path=str(root / "got"))
     model = torch.export.load(Path(got) / "model.pt2").module()
-    best = root / "own" / "sweeps" / "small-1" / "checkpoints" / "trial-0000" / "best.pt"
+    best = root / "own" / "sweeps" / "small-1" / "checkpoints" / "trial-0000" / "model.pt"
     opened = open_checkpoint(best, root=root / "own", observer=Observer())
     images = np.array(opened.dataset.images[:5])
     expected = extract_features(

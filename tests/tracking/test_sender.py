@@ -26,7 +26,7 @@ def test_parent_and_child_are_nested_and_complete(sweep: "Sweep") -> None:
     trial = sweep.begin("trial-0000", **{"mtcon.version.torch": "2.15"})
     trial.append_report(1, {"loss": 2.0, "val/accuracy": 0.5, "sigma/heel-height": math.nan})
     trial.append_report(2, {"loss": math.inf, "val/accuracy": 0.75})
-    checkpoint = sweep.folder / "best.pt"
+    checkpoint = sweep.folder / "model.pt"
     checkpoint.write_bytes(b"weights")
     trial.append("artifact", path=str(checkpoint), to="checkpoints")
     trial.append("end", status="FINISHED", tags={"mtcon.value": "0.75"})
@@ -51,7 +51,7 @@ def test_parent_and_child_are_nested_and_complete(sweep: "Sweep") -> None:
     assert child.info.start_time == events[0]["time_ms"]
     assert child.info.end_time == events[-1]["time_ms"]
     assert sweep.steps("trial-0000") == [1, 2]
-    stored = list((sweep.folder.parents[1] / "mlartifacts").rglob("checkpoints/best.pt"))
+    stored = list((sweep.folder.parents[1] / "mlartifacts").rglob("checkpoints/model.pt"))
     assert [p.read_bytes() for p in stored] == [b"weights"]
 
 
@@ -158,7 +158,7 @@ def test_nothing_happens_without_a_connection(sweep: "Sweep") -> None:
 def test_what_the_server_refuses_is_named_and_stops_nothing_else(sweep: "Sweep") -> None:
     sweep.begin()
     trial = sweep.begin("trial-0000")
-    trial.append("artifact", path="/nowhere/best.pt", to="")
+    trial.append("artifact", path="/nowhere/model.pt", to="")
     trial.append_report(1, {"loss": 1.0})
     trial.append_report(2, {"bad\nname": 1.0})
     trial.append_report(3, {"loss": 1.0})
@@ -169,7 +169,7 @@ def test_what_the_server_refuses_is_named_and_stops_nothing_else(sweep: "Sweep")
         "trial-0000, event 1",
         "trial-0000, event 3",
     ]
-    assert "/nowhere/best.pt is not there any more" in sender.refused[0]
+    assert "/nowhere/model.pt is not there any more" in sender.refused[0]
 
 
 def test_a_single_training_is_one_run(root: Path, sweep: "Sweep") -> None:

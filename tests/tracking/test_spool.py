@@ -20,7 +20,7 @@ def spool(tmp_path: Path) -> Spool:
 def test_events_are_numbered_strict_json(spool: Spool) -> None:
     spool.append("start", params={"method.temperature": 0.1}, tags={"mtcon.seed": "0"})
     spool.append_report(1, {"loss": 2.5})
-    spool.append("artifact", path="/a/best.pt", to="checkpoints")
+    spool.append("artifact", path="/a/model.pt", to="checkpoints")
     spool.append("end", status="FINISHED", tags={})
     events = [json.loads(line) for line in spool.path.read_text().splitlines()]
     assert [e["seq"] for e in events] == [0, 1, 2, 3]

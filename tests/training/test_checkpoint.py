@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from mtcon_ray.errors import CheckpointError, ResourceError
+from mtcon_ray.errors import CheckpointError, StorageError
 from mtcon_ray.training import checkpoint
 
 SPEC: dict[str, Any] = {
@@ -20,7 +20,7 @@ SPEC: dict[str, Any] = {
     "model": {"encoder": {"name": "small", "width": 8}},
     "method": {"name": "mtcon", "temperature": 0.1},
     "train": {"lr": 0.2},
-    "evaluate": {"every": 1, "bootstrap": 1000},
+    "evaluate": {"every": 1, "select": "last", "bootstrap": 1000},
     "resources": {"workers": 1},
 }
 
@@ -47,9 +47,70 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """The message says which file and what to do."""
-    with pytest.raises(ResourceError, match=r"gone/last\.pt must be writable.*storage\.root"):
+    """The message says which file, how much room there is, and what to do."""
+    with pytest.raises(StorageError, match=r"gone/last\.pt must be writable.*MB free.*; free disk"):
         checkpoint.save(tmp_path / "gone" / "last.pt", {})
+
+
+def resume_state(folder: Path, step: int) -> None:
+    """Saves a resume state as a training does."""
+    previous = folder / checkpoint.PREVIOUS
+    checkpoint.save(folder / checkpoint.LAST, {"step": step}, previous=previous)
+
+
+def test_the_checkpoint_before_stays_beside_the_last(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        resume_state(tmp_path, step)
+    assert sorted(os.listdir(tmp_path)) == ["last.previous.pt", "last.pt"]
+    assert checkpoint.load(tmp_path / "last.previous.pt")["step"] == 2
+    state, path, damage = checkpoint.load_newest(tmp_path)
+    assert state is not None
+    assert (state["step"], path, damage) == (3, tmp_path / "last.pt", None)
+
+
+def test_a_damaged_checkpoint_leaves_the_one_before_it_else_the_start(tmp_path: Path) -> None:
+    for step in (1, 2):
+        resume_state(tmp_path, step)
+    (tmp_path / "last.pt").write_bytes(bytes(5000))
+    state, path, damage = checkpoint.load_newest(tmp_path)
+    assert state is not None
+    assert (state["step"], path) == (1, tmp_path / "last.previous.pt")
+    assert damage is not None
+    assert damage.startswith(f"checkpoint {tmp_path / 'last.pt'} must be a whole file")
+    (tmp_path / "last.previous.pt").write_bytes(b"")
+    state, path, damage = checkpoint.load_newest(tmp_path)
+    assert (state, path) == (None, None)
+    assert damage is not None
+    assert "last.pt must" in damage
+    assert "last.previous.pt must" in damage
+
+
+def test_a_kill_between_the_two_renames_loses_no_whole_file(tmp_path: Path) -> None:
+    """The old last.pt has its second name already, the new one has none yet."""
+    resume_state(tmp_path, 1)
+    os.replace(tmp_path / "last.pt", tmp_path / "last.previous.pt")
+    state, _, damage = checkpoint.load_newest(tmp_path)
+    assert state is not None
+    assert (state["step"], damage) == (1, None)
+
+
+def test_the_resume_state_goes_where_the_network_is_kept(tmp_path: Path) -> None:
+    for step in (1, 2):
+        resume_state(tmp_path, step)
+    checkpoint.discard_resume_state(tmp_path)
+    assert len(os.listdir(tmp_path)) == 2  # of an earlier version, or failed before any probe
+    checkpoint.save(tmp_path / "model.pt", {})
+    checkpoint.discard_resume_state(tmp_path)
+    assert os.listdir(tmp_path) == ["model.pt"]
+
+
+def test_folders_of_earlier_versions_have_their_last_epochs_network(tmp_path: Path) -> None:
+    (tmp_path / "best.pt").touch()
+    assert checkpoint.kept_model(tmp_path).name == "best.pt"
+    (tmp_path / "last.pt").touch()
+    assert checkpoint.kept_model(tmp_path).name == "last.pt"
+    (tmp_path / "model.pt").touch()
+    assert checkpoint.kept_model(tmp_path).name == "model.pt"
 
 
 def test_an_error_of_the_device_is_not_told_as_one_of_the_disk(
@@ -90,8 +151,8 @@ def test_a_file_that_is_not_ours_and_whole_is_refused(tmp_path: Path, damage: st
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """As the user's mistake, not as a trace."""
-    with pytest.raises(CheckpointError, match=r"best\.pt must exist"):
-        checkpoint.load(tmp_path / "best.pt")
+    with pytest.raises(CheckpointError, match=r"model\.pt must exist"):
+        checkpoint.load(tmp_path / "model.pt")
 
 
 @pytest.mark.parametrize(
@@ -105,6 +166,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ),
         ("train", "lr", 0.1, "train.lr was 0.2, is 0.1"),
         ("evaluate", "every", 2, "evaluate.every was 1, is 2"),
+        ("evaluate", "select", "best", "evaluate.select was 'last', is 'best'"),
         (None, "seed", 1, "seed was 0, is 1"),
         (None, "fingerprint", "xyz", "data fingerprint was 'abc', is 'xyz'"),
     ],
@@ -124,6 +186,6 @@ def test_what_does_not_change_the_training_may_differ() -> None:
     other = SPEC | {
         "name": "two",
         "resources": {"workers": 2},
-        "evaluate": {"every": 1, "bootstrap": 10},
+        "evaluate": {"every": 1, "select": "last", "bootstrap": 10},
     }
     checkpoint.check_same_training(Path("last.pt"), SPEC, other)

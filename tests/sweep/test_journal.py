@@ -1,0 +1,106 @@
+"""The study's journal after kills, on full disks, and beside a driver."""
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.errors import StorageError, SweepError
+from mtcon_ray.sweep.journal import Journal
+from mtcon_ray.sweep.study import open_study, read_study
+from tests.waiting import PATIENCE_SECONDS
+
+LINES = [{"op_code": number, "text": "x" * number} for number in range(200)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "study.journal"
+
+
+@pytest.mark.parametrize("lost", [1, 20, 5000])
+def test_a_torn_tail_is_cut_off_before_the_next_line(path: Path, lost: int) -> None:
+    """As a kill or a power cut leaves it; a cut line may be longer than what is read at once."""
+    Journal(path).append_logs([*LINES, {"op_code": 200, "text": "x" * 10_000}])
+    os.truncate(path, path.stat().st_size - lost)
+    Journal(path).append_logs([{"op_code": 201}])
+    read = list(Journal(path).read_logs(0))
+    assert read == [*LINES, {"op_code": 201}]
+
+
+def test_a_journal_without_any_whole_line_begins_anew(path: Path) -> None:
+    path.write_bytes(b'{"op_code"')
+    Journal(path).append_logs(LINES[:1])
+    assert list(Journal(path).read_logs(0)) == LINES[:1]
+
+
+def test_a_link_that_a_killed_optuna_left_is_not_waited_for(path: Path) -> None:
+    """It dangles where the root was moved: Optuna's own lock would then wait for ever."""
+    study = open_study(path, "s")
+    (path.parent / "study.journal.lock").symlink_to("/elsewhere/study.journal")
+    study.ask()
+    assert len(open_study(path, "s").trials) == 1
+
+
+def test_the_lock_dies_with_its_holder(path: Path) -> None:
+    """A process that is killed while it holds the journal; the next line needs no patience."""
+    open_study(path, "s")
+    hold = (
+        "import fcntl, sys, time; f = open(sys.argv[1], 'r+b'); fcntl.flock(f, fcntl.LOCK_EX);"
+        "print('held', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", hold, path], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with path.open() as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        holder.kill()
+        holder.wait(PATIENCE_SECONDS)
+    open_study(path, "s").ask()
+    assert len(read_study(path, "s").trials) == 1
+
+
+def test_a_full_disk_leaves_whole_lines_and_names_the_path(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write goes half through, then the disk is full: what is left is as before."""
+    study = open_study(path, "s")
+    study.ask()
+    before = path.read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match=r"study\.journal must be writable.*No space left"):
+        study.ask()
+    assert path.read_bytes() == before
+    monkeypatch.undo()
+    open_study(path, "s").ask()
+    assert len(read_study(path, "s").trials) == 2
+
+
+def test_a_damaged_line_is_named(path: Path) -> None:
+    open_study(path, "s")
+    with path.open("ab") as file:
+        file.write(b"{broken\n{}\n")
+    with pytest.raises(SweepError, match=r"study\.journal must hold one JSON object a line"):
+        open_study(path, "s")
+
+
+def test_reading_writes_nothing(path: Path) -> None:
+    """Not even behind a torn line, nor where there is no journal or no study yet."""
+    assert read_study(path, "s").trials == []
+    assert not path.exists()
+    path.touch()
+    assert read_study(path, "s").trials == []
+    open_study(path, "s").ask()
+    os.truncate(path, path.stat().st_size - 5)
+    before = path.read_bytes()
+    path.chmod(0o400)
+    read_study(path, "s")
+    assert path.read_bytes() == before

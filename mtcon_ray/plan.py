@@ -4,6 +4,7 @@ Pure: what the cluster has comes in as a `ClusterView` made elsewhere.
 """
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,11 @@ def make_plan(
         first_configurations=first_configurations,
         warnings=table.warnings,
     )
+
+
+def with_warnings(plan: Plan, found: Iterable[str]) -> Plan:
+    """Returns the plan with warnings that only reading the images gave, none twice."""
+    return plan.model_copy(update={"warnings": tuple(dict.fromkeys((*plan.warnings, *found)))})
 
 
 def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:

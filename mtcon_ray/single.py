@@ -27,7 +27,13 @@ from mtcon_ray.places import (
     spool_folder,
     store_folder,
 )
-from mtcon_ray.plan import check_resumable, make_plan, prepare_root, write_beginnings
+from mtcon_ray.plan import (
+    check_resumable,
+    make_plan,
+    prepare_root,
+    with_warnings,
+    write_beginnings,
+)
 from mtcon_ray.results import Status, TrialResult
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.signals import Interrupted, on_signals
@@ -83,6 +89,7 @@ def train_run(
         progress=observer.on_store,
         places=fetch_places(spec.data, store, observer.on_download),
     )
+    plan = with_warnings(plan, dataset.table.warnings)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with driver_lock(folder):
         check_same_data(spool_folder(folder) / RECORD, dataset.fingerprint)
@@ -90,6 +97,8 @@ def train_run(
         sender = None if spec.tracking.offline else Sender(folder, uri, spec.tracking.experiment)
         training = _Training(spec, dataset, folder, device, observer, sender)
         observer.on_start(folder.name, folder, plan)
+        for warning in plan.warnings:
+            observer.on_note(f"warning: {warning}")
         with training.tracked():
             training.run()
     return load_run(folder)

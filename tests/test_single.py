@@ -1,5 +1,6 @@
 """A single tracked training: its record, its resume, its ways of ending."""
 
+import json
 import os
 import shutil
 import signal
@@ -7,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from mtcon_ray.errors import DivergedError, ResourceError, SpecError, SweepError
 from mtcon_ray.evaluate import evaluate_checkpoint
@@ -153,6 +156,42 @@ def test_a_damaged_checkpoint_is_told(spec: RunSpec, tmp_path: Path) -> None:
     assert result.status == "FINISHED"
     (note,) = (n for n in notes if "last.pt must be a whole file" in n)
     assert note.endswith("the training goes on after epoch 1, from last.previous.pt")
+
+
+def test_warnings_of_the_data_are_told_and_recorded(tmp_path: Path) -> None:
+    """Of labels, and of an image that only decoding shows to be broken."""
+    images = tmp_path / "images"
+    images.mkdir()
+    rows = ["image,form,split"]
+    for i in range(150):
+        split = "train" if i < 110 else "val" if i < 130 else "test"
+        pixels = np.full((8, 8, 3), 60 * (i % 2) + i, dtype=np.uint8)
+        Image.fromarray(pixels).save(images / f"{i}.png")
+        rows.append(f"{i}.png,{'ab'[i % 2]},{split}")
+    rows.append("0.png,a,test")
+    (images / "1.png").write_bytes(b"no image")
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    data = {
+        "kind": "table", "csv": str(tmp_path / "labels.csv"), "images": str(images),
+        "tasks": ["form"],
+    }  # fmt: skip
+    raw = {
+        "name": "t", "data": data, "views": {"size": 16}, "tracking": {"offline": True},
+        "model": {"encoder": {"name": "small", "width": 4}},
+        "train": {"epochs": 2, "batch_size": 16}, "evaluate": {"bootstrap": 10},
+    }  # fmt: skip
+    notes: list[str] = []
+
+    class Listens(Observer):
+        def on_note(self, text: str) -> None:
+            notes.append(text)
+
+    train_run(parse_spec(raw), root=tmp_path / "root", observer=Listens())
+    plan = json.loads((tmp_path / "root" / "runs" / "t-1" / "plan.json").read_text())
+    told = [note for note in notes if note.startswith("warning: ")]
+    assert told == [f"warning: {text}" for text in plan["warnings"]]
+    assert any("1 images stand in more than one split" in note for note in told)
+    assert any("1 images cannot be read and are left out, first row 3, 1.png" in n for n in told)
 
 
 def test_failure_is_recorded_with_its_reason(spec: RunSpec, tmp_path: Path) -> None:

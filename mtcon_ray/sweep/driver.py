@@ -23,7 +23,14 @@ from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.evaluation.spec import selected_epoch
 from mtcon_ray.observer import Observer
 from mtcon_ray.places import log_folder, store_folder
-from mtcon_ray.plan import Plan, check_cluster, make_plan, prepare_root, write_beginnings
+from mtcon_ray.plan import (
+    Plan,
+    check_cluster,
+    make_plan,
+    prepare_root,
+    with_warnings,
+    write_beginnings,
+)
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.search.schedulers import Halving
@@ -105,6 +112,7 @@ def run_sweep(
             progress=observer.on_store,
             places=places,
         )
+        plan = with_warnings(plan, dataset.table.warnings)
         if asked:
             asked.answer()
         if not resume:
@@ -168,6 +176,8 @@ class _Sweep:
             stop.ask(reason)
 
         self.observer.on_start(self.folder.name, self.folder, self.plan)
+        for warning in self.plan.warnings:
+            self.observer.on_note(f"warning: {warning}")
         with on_signals(halt):
             try:
                 self._tune(study, record, stop, halt)

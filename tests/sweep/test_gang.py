@@ -14,24 +14,33 @@ from tests.waiting import PATIENCE_SECONDS
 # Read by every Python process that is started with its folder on PYTHONPATH: the second worker of
 # the trial at temperature 0.1 has no memory for its third step.
 SITE = """
-import importlib.abc, sys
+import importlib.abc, importlib.util, sys
 
 class Patch(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name != "mtcon_ray.run":
             return None
         sys.meta_path.remove(self)
-        import mtcon_ray.run as module
-        from mtcon_ray.errors import OutOfMemoryError
-        step = module.Run._train_step
+        spec = importlib.util.find_spec(name)
+        run_module = spec.loader.exec_module
 
-        def fails(run):
-            if run.ranks.rank == 1 and run.step == 3 and run.spec.method.temperature == 0.1:
-                raise OutOfMemoryError("train.batch_size 32 must fit the device's memory")
-            return step(run)
+        def exec_module(module):
+            run_module(module)
+            patch(module)
 
-        module.Run._train_step = fails
-        return module.__spec__
+        spec.loader.exec_module = exec_module
+        return spec
+
+def patch(module):
+    from mtcon_ray.errors import OutOfMemoryError
+    step = module.Run._train_step
+
+    def fails(run):
+        if run.ranks.rank == 1 and run.step == 3 and run.spec.method.temperature == 0.1:
+            raise OutOfMemoryError("train.batch_size 32 must fit the device's memory")
+        return step(run)
+
+    module.Run._train_step = fails
 
 sys.meta_path.insert(0, Patch())
 """

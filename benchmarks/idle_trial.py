@@ -95,7 +95,7 @@ class IdleRun(Run):
 
 def epoch_metrics(epoch: int) -> dict[str, float]:
     """What MTCon on three tasks reports of an epoch: 19 numbers."""
-    names = [metrics.LOSS, metrics.LEARNING_RATE, metrics.IMAGES_PER_SECOND, metrics.OBJECTIVE]
+    names = [metrics.LOSS, metrics.LEARNING_RATE, metrics.IMAGES_PER_SECOND, metrics.MEAN_ACCURACY]
     for task in TASKS:
         names += [metrics.loss(task), metrics.sigma(task), metrics.weight(task)]
         names += [metrics.accuracy("val", task), metrics.accuracy_std("val", task)]

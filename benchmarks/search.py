@@ -99,7 +99,7 @@ class RecordedRun(idle_trial.IdleRun):
                 self.interrupted = True
                 return
             self._reached.write_text(str(epoch))
-            values = {**idle_trial.epoch_metrics(epoch), metrics.OBJECTIVE: value}
+            values = {**idle_trial.epoch_metrics(epoch), metrics.MEAN_ACCURACY: value}
             yield Progress(epoch, values, True, epoch == len(self._curve))
 
     def report(self) -> dict[str, float]:
@@ -165,7 +165,7 @@ def train_grid(spec: RunSpec, root: Path) -> list[Curves]:
         again.data, seed=again.data.seed, view_size=again.views.size, store=store_folder(root)
     )
     run = Run(again, data, folder, device=torch.device("cpu"), threads=again.resources.cpus)
-    assert [p.metrics[metrics.OBJECTIVE] for p in run] == curves[0][str(TEMPERATURES[-1])]
+    assert [p.metrics[metrics.MEAN_ACCURACY] for p in run] == curves[0][str(TEMPERATURES[-1])]
     return curves
 
 
@@ -173,7 +173,7 @@ def curves_of(results: SweepResults) -> list[Curves]:
     """Probes by training seed and temperature."""
     found: list[Curves] = [{} for _ in range(results.spec.search.repeats)]
     for trial in results.trials:
-        values = [each[metrics.OBJECTIVE] for _, each in trial.reports]
+        values = [each[metrics.MEAN_ACCURACY] for _, each in trial.reports]
         found[trial.seed - results.spec.seed][str(trial.params[FIELD])] = values
     return found
 

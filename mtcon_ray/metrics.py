@@ -5,7 +5,7 @@ The step of a metric is the epoch, counted from 1.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from mtcon_ray.errors import SpecError
@@ -13,12 +13,41 @@ from mtcon_ray.errors import SpecError
 LOSS = "loss"
 LEARNING_RATE = "lr"
 IMAGES_PER_SECOND = "images_per_second"
-OBJECTIVE = "val/accuracy"
+# The objective that a sweep maximises: the mean over the tasks of their scores on `val`.
+MEAN_ACCURACY, MEAN_SCORE = "val/accuracy", "val/score"
 # By kind of label: accuracy of classes, mean average precision of a set, R^2 of a number.
 SCORES = {"classes": "accuracy", "set": "map", "number": "r2"}
 TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}
 # Share of a step's triplets whose far image is farther from the anchor than the close one.
 TRIPLET_ACCURACY = "triplet_accuracy"
+
+
+def objective_name(kinds: Iterable[str]) -> str:
+    """Returns the objective's name: val/accuracy if all tasks are of classes, else val/score.
+
+    >>> objective_name(["classes", "classes"]), objective_name(["classes", "set"])
+    ('val/accuracy', 'val/score')
+    """
+    return MEAN_ACCURACY if set(kinds) == {"classes"} else MEAN_SCORE
+
+
+def objective_title(kinds: Iterable[str]) -> str:
+    """Returns the scores that the objective is a mean of, as people read them.
+
+    >>> objective_title(["classes"]), objective_title(["number", "set", "classes"])
+    ('accuracy', 'mean of accuracy, mAP, R²')
+    """
+    present = set(kinds)
+    titles = [text for kind, text in TITLES.items() if kind in present]
+    return titles[0] if len(titles) == 1 else f"mean of {', '.join(titles)}"
+
+
+def objective(values: Mapping[str, float]) -> float | None:
+    """Returns the objective among an epoch's metrics, None without one.
+
+    Accepts both names for all tasks: records of tasks of several kinds once had val/accuracy.
+    """
+    return values.get(MEAN_SCORE, values.get(MEAN_ACCURACY))
 
 
 def loss(task: str) -> str:

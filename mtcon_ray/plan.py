@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from pydantic import Field
 
+from mtcon_ray import metrics
+from mtcon_ray.data.batch import UNKNOWN_BIT
 from mtcon_ray.data.dataset import check_store_room, fetch_places, read_table, store_bytes
+from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import DataError, ResourceError, SweepError
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
@@ -68,6 +72,14 @@ class Plan(Spec):
     )
     num_items: dict[str, int] = Field(description="by split")
     classes: dict[str, int] = Field(description="by label column; labels of a set, 1 for numbers")
+    majority: dict[str, float] = Field(
+        {},
+        description="by label column, in the test split: share of the most frequent class; "
+        "of a set the mean share of items that have a label; none for numbers",
+    )
+    objective: str = Field(
+        metrics.MEAN_ACCURACY, description="the metric that chooses between trials"
+    )
     parameters: int = Field(description="of encoder and heads")
     store_bytes: int
     downloads: dict[str, int] = Field({}, description="URL to bytes that are not here yet")
@@ -129,6 +141,7 @@ def make_plan(
     )
     _, high = spec.resources.worker_range
     concurrency = check_cluster(spec, cluster)
+    labels = (*spec.data.tasks, *spec.data.held_out)
     return Plan(
         name=spec.name,
         root=str(root),
@@ -143,7 +156,9 @@ def make_plan(
         rung_epochs=scheduler.rung_epochs(epochs, spec.evaluate.every),
         epochs_total=epochs_total,
         num_items={s: len(table.rows(s)) for s in ("train", "val", "test")},
-        classes={c: table.size_of(c) for c in (*spec.data.tasks, *spec.data.held_out)},
+        classes={label: table.size_of(label) for label in labels},
+        majority=majority_shares(table, labels),
+        objective=metrics.objective_name(map(spec.data.kind_of, spec.data.tasks)),
         parameters=_count_parameters(spec, {t: table.size_of(t) for t in spec.data.tasks}),
         store_bytes=needed,
         downloads=missing,
@@ -162,6 +177,29 @@ def make_plan(
 def with_warnings(plan: Plan, found: Iterable[str]) -> Plan:
     """Returns the plan with warnings that only reading the images gave, none twice."""
     return plan.model_copy(update={"warnings": tuple(dict.fromkeys((*plan.warnings, *found)))})
+
+
+def majority_shares(table: LabelTable, labels: Iterable[str]) -> dict[str, float]:
+    """Returns the score on the test split that each label has without the images.
+
+    Of classes it is the accuracy of always naming the most frequent one, of a set the mean
+    average precision of a random ranking. Labels that are numbers or not known there have none.
+    """
+    shares: dict[str, float] = {}
+    test = table.rows("test")
+    for label in labels:
+        rows = test[table.known(label)[test]]
+        kind = table.kind_of(label)
+        if not len(rows) or kind == "number":
+            continue
+        if kind == "classes":
+            shares[label] = float(np.bincount(table.labels[label][rows]).max() / len(rows))
+        else:
+            bits_NL = table.multi_hot[label][rows]
+            num_known_L = (bits_NL != UNKNOWN_BIT).sum(axis=0)
+            # A label that is known nowhere scores 0, as in the mean average precision.
+            shares[label] = float(((bits_NL == 1).sum(axis=0) / num_known_L.clip(min=1)).mean())
+    return shares
 
 
 def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import Select, selected_epoch
-from mtcon_ray.metrics import OBJECTIVE
+from mtcon_ray.metrics import objective
 from mtcon_ray.spec import RunSpec, load_spec
 from mtcon_ray.tracking.spool import Event, Spool
 
@@ -44,7 +44,7 @@ class TrialResult:
 
     @property
     def value(self) -> float | None:
-        """Validation accuracy of the network that counts, a fraction; None without a finite one."""
+        """The objective of the network that counts, a fraction; None without a finite one."""
         values = self._values()
         epoch = selected_epoch(values, self.select)
         return values[epoch] if epoch is not None and math.isfinite(values[epoch]) else None
@@ -66,8 +66,9 @@ class TrialResult:
         return json.dumps(self.params, sort_keys=True)
 
     def _values(self) -> dict[int, float]:
-        """Validation accuracies by epoch."""
-        return {epoch: m[OBJECTIVE] for epoch, m in self.reports if OBJECTIVE in m}
+        """The objective by epoch, of those that were probed."""
+        probed = {epoch: objective(metrics) for epoch, metrics in self.reports}
+        return {epoch: value for epoch, value in probed.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,8 @@ class Run:
         evaluated = self.done or epoch % self.spec.evaluate.every == 0
         if evaluated and self.ranks.rank == 0:
             values |= self._evaluate(partial(protocol.validate, kept=self._kept))
-            self._keep(epoch, values[metrics.OBJECTIVE])
+            kinds = map(self.dataset.table.kind_of, self.dataset.tasks)
+            self._keep(epoch, values[metrics.objective_name(kinds)])
         self.last = Progress(epoch, values, evaluated, self.done)
         self._tally = Tally()
         if self.done or epoch % self.spec.train.checkpoint_every == 0:

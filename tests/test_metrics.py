@@ -16,6 +16,30 @@ def test_a_reading_finds_the_score_that_was_tracked(kind: str, name: str) -> Non
     assert metrics.reading(values, "test", "looks") == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("kinds", "name", "title"),
+    [
+        (["classes"], "val/accuracy", "accuracy"),
+        (["classes", "classes"], "val/accuracy", "accuracy"),
+        (["set", "set"], "val/score", "mAP"),
+        (["number"], "val/score", "R²"),
+        (["number", "classes"], "val/score", "mean of accuracy, R²"),
+        (["set", "number", "classes"], "val/score", "mean of accuracy, mAP, R²"),
+    ],
+)
+def test_only_the_mean_of_accuracies_is_called_accuracy(
+    kinds: list[str], name: str, title: str
+) -> None:
+    assert metrics.objective_name(iter(kinds)) == name
+    assert metrics.objective_title(iter(kinds)) == title
+
+
+def test_the_objective_is_found_under_both_names() -> None:
+    assert metrics.objective({"val/score": 0.4, "val/accuracy/shape": 0.9}) == 0.4
+    assert metrics.objective({"val/accuracy": 0.3, "val/map/looks": 0.9}) == 0.3
+    assert metrics.objective({"loss": 1.0, "val/accuracy/shape": 0.9}) is None
+
+
 def test_names_of_label_sets() -> None:
     assert metrics.average_precision("test", "looks") == "test/map_tie_aware/looks"
     assert metrics.f1("heldout", "micro", "looks") == "heldout/f1_micro/looks"

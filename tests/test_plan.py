@@ -4,11 +4,22 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from mtcon_ray.data.dataset import read_table
+from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import DataError, ResourceError, SpecError
 from mtcon_ray.models.network import build_network, projections
-from mtcon_ray.plan import ClusterView, NodeKind, Plan, check_cluster, make_plan, prepare_root
+from mtcon_ray.plan import (
+    ClusterView,
+    NodeKind,
+    Plan,
+    check_cluster,
+    majority_shares,
+    make_plan,
+    prepare_root,
+)
 from mtcon_ray.spec import RunSpec, parse_spec
 
 ONE = ClusterView("here", (NodeKind("node", 2, 0, 1),))
@@ -49,6 +60,40 @@ def test_counts_are_exact() -> None:
     assert plan.rung_epochs == (1, 2)
     assert plan.concurrency == 2
     assert plan.device_hours is None
+
+
+def test_majority_shares_are_those_of_the_test_split() -> None:
+    """Of classes the most frequent one's, of a set the mean share of positives; none of numbers."""
+    data = {"kind": "drawn", "num_items": 300, "tasks": ["shape", "attributes"]}
+    spec = spec_of(data={**data, "held_out": ["size"]})
+    plan = plan_of(spec)
+    table = read_table(spec.data, spec.data.seed)
+    test = table.rows("test")
+    shapes = table.labels["shape"][test].tolist()
+    share = max(map(shapes.count, shapes)) / len(shapes)
+    assert plan.majority == {
+        "shape": pytest.approx(share),
+        "attributes": pytest.approx(table.multi_hot["attributes"][test].mean()),
+    }
+    assert plan.objective == "val/score"
+    assert plan_of(spec_of()).objective == "val/accuracy"
+    old = plan.model_dump(mode="json", exclude={"majority", "objective"})
+    assert Plan.model_validate(old).majority == {}
+
+
+def test_unknown_labels_count_in_no_majority() -> None:
+    """A share is of the items that are known; a label that none has counts as 0 in a set."""
+    table = LabelTable(
+        names=("a",) * 6,
+        labels={"kind": np.array([0, 1, 1, 1, -1, 2]), "other": np.full(6, -1)},
+        classes={"kind": ("x", "y", "z"), "other": ("x", "y")},
+        split=np.array([0, 2, 2, 2, 2, 2], dtype=np.int8),
+        multi_hot={"set": np.array([[1, 1], [1, 255], [0, 255], [255, 255], [1, 255], [0, 255]])},
+        multi_hot_names={"set": ("p", "q")},
+        continuous={"price": np.ones(6)},
+    )
+    shares = majority_shares(table, ["kind", "other", "set", "price"])
+    assert shares == {"kind": 0.75, "set": pytest.approx(0.25)}
 
 
 @pytest.mark.parametrize("method", ["csn", "scenet"])

@@ -100,6 +100,14 @@ def test_value_is_the_last_probe_and_finite(folder: Folder) -> None:
     assert not folder.last().full_budget
 
 
+def test_value_is_found_under_both_names_of_the_objective(folder: Folder) -> None:
+    spool = folder.trial([0.5], None)
+    spool.append_report(2, {"loss": 1.0, "val/score": 0.6})
+    assert (folder.last().value, folder.last().model_epoch) == (0.6, 2)
+    folder.trial([])
+    assert folder.last().model_epoch is None
+
+
 def test_ranked_best_first(folder: Folder) -> None:
     folder.trial([0.9, 0.9], "FAILED")  # 0
     folder.trial([0.8], "KILLED", tags=PRUNED)  # 1

@@ -40,6 +40,7 @@ class Board:
         self.name = start.name
         self.num_trials = start.num_trials
         self.epochs = start.epochs
+        self.objective = start.objective
         self.rows: dict[str, Row] = {}
         self._leader: str | None = None
 

@@ -26,7 +26,7 @@ from mtcon_ray.cli.lines import stamped, written
 from mtcon_ray.cli.live import Live
 from mtcon_ray.cli.terminal import Terminal, printable
 from mtcon_ray.cli.text import configuration
-from mtcon_ray.metrics import LOSS, OBJECTIVE
+from mtcon_ray.metrics import LOSS, objective
 from mtcon_ray.observer import Observer
 
 # Plain lines go to log files: no trial may flood them, and a decoding of hours shows a few.
@@ -93,7 +93,7 @@ class Console(Observer):
     def on_start(self, name: str, folder: Path, plan: Any) -> None:
         """The sweep begins: what it is, where it is."""
         few = plan.concurrency if plan.num_trials > 1 else None
-        start = Start(name, plan.num_trials, plan.epochs, few or None, str(folder))
+        start = Start(name, plan.num_trials, plan.epochs, few or None, str(folder), plan.objective)
         self._hear(start, say=False)
         self._print(written(start))
 
@@ -106,7 +106,8 @@ class Console(Observer):
 
     def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
         """An epoch is done; a line for some, the last has its own."""
-        report = Report(trial, epoch, epochs, metrics.get(OBJECTIVE), metrics.get(LOSS))
+        name = self._board.objective
+        report = Report(trial, epoch, epochs, objective(metrics), metrics.get(LOSS), name)
         say = epoch < epochs and self._is_due(report)
         if say:
             self._told[trial] = self._elapsed
@@ -119,6 +120,7 @@ class Console(Observer):
         after = (row.epoch, row.epochs) if row and row.epoch and status != "FINISHED" else None
         value = row.value if row and value is None else value
         end = End(trial, status, after, value, one_line(reason) if reason else None)
+        end = end._replace(objective=board.objective)
         with self._lock:
             board.tell(end, now)
             end = end._replace(standing=one_line(standing(board, now)))
@@ -168,7 +170,7 @@ class Console(Observer):
 def closing(board: Board) -> Close:
     """A sweep's last event, as its board stands."""
     best = board.best if board.num_trials > 1 else None
-    close = Close(board.name, board.num_done, board.num_trials)
+    close = Close(board.name, board.num_done, board.num_trials, objective=board.objective)
     if best is None:
         return close
     return close._replace(best=best.name, value=best.value, configuration=best.configuration)

@@ -53,7 +53,7 @@ def frame(board: Board, elapsed: float, terminal: Terminal) -> list[str]:
     shown = [*running, *board.ended[: room - len(running)]]
     cells = [_cells(row, terminal, row is board.best) for row in shown]
     body = (
-        table(["trial", "configuration", "epoch", "val/accuracy", "state"], cells) if cells else []
+        table(["trial", "configuration", "epoch", board.objective, "state"], cells) if cells else []
     )
     hidden = len(board.rows) - len(shown)
     rest = [terminal.style(f"… and {hidden} more", "dim")] if hidden > 0 else []

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from mtcon_ray.metrics import MEAN_ACCURACY
+
 
 class Starting(NamedTuple):
     """A command begins; nothing else is known yet."""
@@ -22,13 +24,17 @@ class Decoding(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A sweep begins; `concurrency` is None where it says nothing."""
+    """A sweep begins; `concurrency` is None where it says nothing.
+
+    Here and below `objective` is the name of the trials' values.
+    """
 
     name: str
     num_trials: int
     epochs: int
     concurrency: int | None
     folder: str
+    objective: str = MEAN_ACCURACY
 
 
 class Suggest(NamedTuple):
@@ -47,6 +53,7 @@ class Report(NamedTuple):
     epochs: int
     value: float | None = None
     loss: float | None = None
+    objective: str = MEAN_ACCURACY
 
 
 class End(NamedTuple):
@@ -62,6 +69,7 @@ class End(NamedTuple):
     value: float | None = None
     reason: str | None = None
     standing: str = ""
+    objective: str = MEAN_ACCURACY
 
 
 class Close(NamedTuple):
@@ -73,6 +81,7 @@ class Close(NamedTuple):
     best: str | None = None
     value: float | None = None
     configuration: str | None = None
+    objective: str = MEAN_ACCURACY
 
 
 Event = Starting | Downloading | Decoding | Start | Suggest | Report | End | Close

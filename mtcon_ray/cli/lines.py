@@ -20,8 +20,10 @@ from mtcon_ray.cli.events import (
     Suggest,
 )
 from mtcon_ray.cli.text import UNITS, accuracy, duration, size
+from mtcon_ray.metrics import MEAN_ACCURACY, MEAN_SCORE
 
 STAMP = re.compile(r"\[ *(?:(\d+):)?(\d+):(\d\d)\] (.*)")
+OBJECTIVE = f"({MEAN_ACCURACY}|{MEAN_SCORE})"
 NUMBER = r"(-?\d+\.\d+|nan|-?inf)"
 SIZE = rf"([\d.]+) ({'|'.join(UNITS)})"
 STATUS = {text: status for status, text in STATES.items()}
@@ -58,10 +60,11 @@ def written(event: Event) -> str:
             return f"downloaded {size(done)} of {size(total)}"
         case Decoding(done, total):
             return f"decoded {done}/{total} images"
-        case Start(name, num_trials, epochs, few, folder):
+        case Start(name, num_trials, epochs, few, folder, objective):
+            by = "" if objective == MEAN_ACCURACY else f", by {objective}"
             at_a_time = f", {few} at a time" if few else ""
             trials = f"{num_trials} trial{'s' * (num_trials > 1)}"
-            return f"{name}: {trials} of {epochs} epochs{at_a_time}, in {folder}"
+            return f"{name}: {trials} of {epochs} epochs{at_a_time}{by}, in {folder}"
         case Suggest(trial, configuration, own):
             epochs_of_its_own = f", {own} epochs" if own else ""
             return f"{trial} started{epochs_of_its_own}: {configuration}"
@@ -86,7 +89,7 @@ def read(text: str) -> Event | None:
 
 
 def _report_line(event: Report) -> str:
-    value = [] if event.value is None else [f"val/accuracy {accuracy(event.value)}"]
+    value = [] if event.value is None else [f"{event.objective} {accuracy(event.value)}"]
     loss = [] if event.loss is None else [f"loss {event.loss:.3f}"]
     news = ", ".join([*value, *loss])
     return f"{event.trial} epoch {event.epoch}/{event.epochs}{': ' * bool(news)}{news}"
@@ -95,12 +98,12 @@ def _report_line(event: Report) -> str:
 def _end_line(event: End) -> str:
     after = f" after epoch {event.after[0]}/{event.after[1]}" if event.after else ""
     why = f" ({event.reason})" if event.reason else ""
-    value = "" if event.value is None else f", val/accuracy {accuracy(event.value)}"
+    value = "" if event.value is None else f", {event.objective} {accuracy(event.value)}"
     return f"{event.trial} {STATES[event.status]}{after}{why}{value}; {event.standing}"
 
 
 def _close_line(event: Close) -> str:
-    value = f", val/accuracy {accuracy(event.value)} ({event.configuration})"
+    value = f", {event.objective} {accuracy(event.value)} ({event.configuration})"
     best = f"; best {event.best}{value}" if event.best else ""
     return f"{event.name} ended: {event.done}/{event.num_trials} done{best}"
 
@@ -115,10 +118,11 @@ def _bytes(number: str, unit: str) -> int:
 
 def _read_end(
     trial: str, state: str, epoch: str | None, epochs: str | None, reason: str | None,
-    value: str | None, standing: str,
+    objective: str | None, value: str | None, standing: str,
 ) -> End:  # fmt: skip
     after = (int(epoch), int(epochs)) if epoch and epochs else None
-    return End(trial, STATUS[state], after, _number(value), reason, standing)
+    name = objective or MEAN_ACCURACY
+    return End(trial, STATUS[state], after, _number(value), reason, standing, name)
 
 
 _forms: tuple[tuple[str, Callable[..., Event]], ...] = (
@@ -129,9 +133,15 @@ _forms: tuple[tuple[str, Callable[..., Event]], ...] = (
     ),
     (r"decoded (\d+)/(\d+) images", lambda done, total: Decoding(int(done), int(total))),
     (
-        r"(\S+): (\d+) trials? of (\d+) epochs(?:, (\d+) at a time)?, in (.+)",
-        lambda name, trials, epochs, few, folder: Start(
-            name, int(trials), int(epochs), int(few) if few else None, folder
+        r"(\S+): (\d+) trials? of (\d+) epochs(?:, (\d+) at a time)?"
+        rf"(?:, by {OBJECTIVE})?, in (.+)",
+        lambda name, trials, epochs, few, objective, folder: Start(
+            name,
+            int(trials),
+            int(epochs),
+            int(few) if few else None,
+            folder,
+            objective or MEAN_ACCURACY,
         ),
     ),
     (
@@ -139,21 +149,26 @@ _forms: tuple[tuple[str, Callable[..., Event]], ...] = (
         lambda trial, own, text: Suggest(trial, text, int(own) if own else None),
     ),
     (
-        rf"(\S+) epoch (\d+)/(\d+)(?:: val/accuracy {NUMBER})?(?:[:,] loss {NUMBER})?",
-        lambda trial, epoch, epochs, value, loss: Report(
-            trial, int(epoch), int(epochs), _number(value), _number(loss)
+        rf"(\S+) epoch (\d+)/(\d+)(?:: {OBJECTIVE} {NUMBER})?(?:[:,] loss {NUMBER})?",
+        lambda trial, epoch, epochs, objective, value, loss: Report(
+            trial,
+            int(epoch),
+            int(epochs),
+            _number(value),
+            _number(loss),
+            objective or MEAN_ACCURACY,
         ),
     ),
     (
         # The reason may hold anything: it goes to the last bracket before the numbers.
         rf"(\S+) ({'|'.join(STATUS)})(?: after epoch (\d+)/(\d+))?(?: \((.*)\))?"
-        rf"(?:, val/accuracy {NUMBER})?; (\d+/\d+ done.*)",
+        rf"(?:, {OBJECTIVE} {NUMBER})?; (\d+/\d+ done.*)",
         _read_end,
     ),
     (
-        rf"(\S+) ended: (\d+)/(\d+) done(?:; best (\S+), val/accuracy {NUMBER} \((.*)\))?",
-        lambda name, done, trials, best, value, text: Close(
-            name, int(done), int(trials), best, _number(value), text
+        rf"(\S+) ended: (\d+)/(\d+) done(?:; best (\S+), {OBJECTIVE} {NUMBER} \((.*)\))?",
+        lambda name, done, trials, best, objective, value, text: Close(
+            name, int(done), int(trials), best, _number(value), text, objective or MEAN_ACCURACY
         ),
     ),
 )

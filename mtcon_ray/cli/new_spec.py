@@ -51,7 +51,7 @@ train:
   lr: 0.2
 
 evaluate:
-  every: 1                 # epochs between validation probes: val/accuracy, which is maximised
+  every: 1                 # epochs between validation probes; their mean score is maximised
 
 search:
   sampler: grid            # or tpe, random, which take ranges such as loguniform: [0.03, 1.0]

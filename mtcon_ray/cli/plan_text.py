@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from mtcon_ray import metrics
 from mtcon_ray.cli.text import configuration, size
 from mtcon_ray.plan import Plan
 from mtcon_ray.spec import RunSpec
@@ -37,6 +38,7 @@ def _training_lines(spec: RunSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     searched = ", ".join(f"{path} ({dim.kind})" for path, dim in spec.search.space.items())
     yield "trials", f"{plan.num_trials} = {plan.num_configurations} configurations{seeds}"
     yield "searched", f"{searched or 'nothing'}; sampler {spec.search.sampler}"
+    yield "objective", _objective(spec, plan)
     rungs = f" after epochs {', '.join(map(str, plan.rung_epochs))}" if plan.rung_epochs else ""
     yield "early stopping", f"{spec.search.scheduler.name}{rungs}{_epochs_text(plan)}"
     steps = plan.steps_per_epoch
@@ -44,6 +46,11 @@ def _training_lines(spec: RunSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     total = f"{plan.images_total:,} in all before early stopping"
     yield "images seen", f"{plan.images_per_trial:,} a trial, {total}"
     yield "model", f"{spec.model.encoder.name}, {plan.parameters:,} parameters with its heads"
+
+
+def _objective(spec: RunSpec, plan: Plan) -> str:
+    title = metrics.objective_title(map(spec.data.kind_of, spec.data.tasks))
+    return plan.objective + ("" if title == "accuracy" else f", {title}")
 
 
 def _download(url: str, num_bytes: int) -> str:

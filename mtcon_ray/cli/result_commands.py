@@ -88,7 +88,7 @@ def list_names(root: str | None, as_json: bool) -> None:
         ]
         for o in found
     ]
-    for line in table(["name", "kind", "state", "done", "val/accuracy", "best"], rows):
+    for line in table(["name", "kind", "state", "done", "value", "best"], rows):
         say(line)
 
 
@@ -109,8 +109,8 @@ def status(name: str, root: str | None, as_json: bool) -> None:
         results = load_sweep(folder)
     else:
         trial = load_run(folder)
-        spec = load_sweep(folder).spec
-        results = SweepResults(folder.name, folder, spec, {}, (trial,))
+        begun = load_sweep(folder)
+        results = SweepResults(folder.name, folder, begun.spec, begun.plan, (trial,))
     state = folder_state(folder)
     total = int(results.plan.get("num_trials", len(results.trials)))
     if as_json:
@@ -119,6 +119,8 @@ def status(name: str, root: str | None, as_json: bool) -> None:
         say(json.dumps(record, indent=1))
         return
     say(f"{folder.name}: {state}, {len(results.trials)} of {total} trials started")
+    for text in results.plan.get("warnings", []):
+        say(f"  warning: {text}")
     for line in leaderboard(results, limit=None):
         say(f"  {line}")
     if state in ("interrupted", "stopped"):

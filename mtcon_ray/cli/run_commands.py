@@ -59,8 +59,7 @@ def train(
             environ_uri=os.environ.get(MLFLOW_VARIABLE),
         )
     folder = run_folder(where, result.name)
-    classes = load_sweep(folder).plan["classes"]
-    for line in accuracies(run_spec, classes, last_metrics(result)):
+    for line in accuracies(run_spec, load_sweep(folder).plan, last_metrics(result)):
         say(line)
     say(f"checkpoint: {kept_model(folder)} (network of epoch {result.model_epoch})")
 

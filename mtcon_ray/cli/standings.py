@@ -1,12 +1,13 @@
 """The results of a sweep as lines of text: the leaderboard and its winner."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mtcon_ray import metrics
 from mtcon_ray.cli.drawing import STATES
 from mtcon_ray.cli.text import accuracy, configuration, table
 from mtcon_ray.places import checkpoint_folder
+from mtcon_ray.report.text import network_text
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.training.checkpoint import kept_model
@@ -15,12 +16,13 @@ NUM_LEADERS = 10
 
 
 def leaderboard(results: SweepResults, limit: int | None = NUM_LEADERS) -> list[str]:
-    """Trials from best to worst, with the accuracy of their last probe and of each task on test."""
+    """Trials from best to worst, with their value and each task's score on test."""
     data = results.spec.data
+    objective, title = _objective(results.spec)
     tasks = {metrics.slug(task): metrics.title(data.kind_of(task)) for task in data.tasks}
     shown = results.ranked()[:limit]
     seeds = ["seed"] if results.spec.search.repeats > 1 else []
-    header = ["#", "trial", "configuration", *seeds, "epochs", "val/accuracy"]
+    header = ["#", "trial", "configuration", *seeds, "epochs", objective]
     header += [f"test {t}" + (f" ({w})" if w != "accuracy" else "") for t, w in tasks.items()]
     header += ["state"]
     rows = []
@@ -39,14 +41,17 @@ def leaderboard(results: SweepResults, limit: int | None = NUM_LEADERS) -> list[
             ]
         )
     hidden = len(results.trials) - len(shown)
-    return table(header, rows) + ([f"... and {hidden} more"] if hidden > 0 else [])
+    lines = table(header, rows) + ([f"... and {hidden} more"] if hidden > 0 else [])
+    return lines if title == "accuracy" else [*lines, f"{objective}: {title}"]
 
 
-def accuracies(spec: RunSpec, classes: dict[str, int], values: dict[str, float]) -> list[str]:
-    """A line per label that was measured: classes, accuracy and its bootstrap deviation.
+def accuracies(spec: RunSpec, plan: Mapping[str, Any], values: dict[str, float]) -> list[str]:
+    """A line per label that was measured: classes, baseline, accuracy and its bootstrap deviation.
 
-    Of a label set the mean average precision, of a number R^2.
+    The baseline is the score that is reached without the images. Of a label set the mean average
+    precision stands for the accuracy, of a number R^2.
     """
+    classes, majority = plan.get("classes", {}), plan.get("majority", {})
     rows = []
     for split, what, columns in (
         ("test", "test", spec.data.tasks),
@@ -64,10 +69,11 @@ def accuracies(spec: RunSpec, classes: dict[str, int], values: dict[str, float])
                         what,
                         column,
                         "-" if kind == "number" else count,
+                        accuracy(majority.get(column)),
                         score if kind == "classes" else f"{title} {score}",
                     ]
                 )
-    return table(["", "label", "classes", "accuracy"], rows, right=[2]) if rows else []
+    return table(["", "label", "classes", "baseline", "accuracy"], rows, right=[2]) if rows else []
 
 
 def last_metrics(trial: TrialResult) -> dict[str, float]:
@@ -81,10 +87,13 @@ def winner_lines(results: SweepResults) -> Iterator[str]:
     if winner is None:
         yield "no winner: no trial has trained for its full budget"
         return
-    value = accuracy(winner.value)
-    yield f"winner: {winner.name} ({configuration(winner.params)}), val/accuracy {value}"
-    classes = results.plan.get("classes", {})
-    for line in accuracies(results.spec, classes, last_metrics(winner)):
+    value, (objective, title) = accuracy(winner.value), _objective(results.spec)
+    scores = "" if title == "accuracy" else f" ({title})"
+    yield (
+        f"winner: {winner.name} ({configuration(winner.params)}), {objective} {value}{scores}, "
+        f"{network_text(winner)}"
+    )
+    for line in accuracies(results.spec, results.plan, last_metrics(winner)):
         yield f"  {line}"
     yield f"checkpoint: {kept_checkpoint(results, winner)}"
 
@@ -106,11 +115,18 @@ def trial_record(results: SweepResults, trial: TrialResult) -> dict[str, Any]:
         "seed": trial.seed,
         "epoch": trial.last_epoch,
         "epochs": trial.epochs,
+        "model_epoch": trial.model_epoch,
         "value": trial.value,
         "model_epoch": trial.model_epoch,
         "metrics": last_metrics(trial),
         "checkpoint": kept_checkpoint(results, trial),
     }
+
+
+def _objective(spec: RunSpec) -> tuple[str, str]:
+    """Returns the objective's name and the scores that it is a mean of."""
+    kinds = {spec.data.kind_of(task) for task in spec.data.tasks}
+    return metrics.objective_name(kinds), metrics.objective_title(kinds)
 
 
 def _state(trial: TrialResult) -> str:

@@ -62,7 +62,7 @@ def markdown(rows: list[Row]) -> str:
     """Fractions: mean over seeds ± mean bootstrap deviation; the best of a column is bold."""
     shown = columns(rows)
     best = {place: _best(rows, place) for place in shown}
-    lines = ["| system | seeds | val/accuracy | " + " | ".join(shown.values()) + " |"]
+    lines = [f"| system | seeds | {_objectives(rows)} | " + " | ".join(shown.values()) + " |"]
     lines.append("| --- |" + " ---: |" * (len(shown) + 2))
     for row in rows:
         cells = [row.title, str(len(row.finished))]
@@ -124,6 +124,13 @@ def write_tables(folder: Path, rows: list[Row]) -> None:
     (folder / "table.csv").write_text(every_seed(rows), encoding="utf-8")
     if any(row.finished for row in rows):
         (folder / "table.png").write_bytes(picture(rows))
+
+
+def _objectives(rows: list[Row]) -> str:
+    """Returns the name of the systems' objective; several if their tasks are of other kinds."""
+    found = [row.results.spec.data for row in rows if row.results]
+    names = [metrics.objective_name(map(data.kind_of, data.tasks)) for data in found]
+    return ", ".join(sorted(set(names))) or metrics.MEAN_ACCURACY
 
 
 def _best(rows: list[Row], place: tuple[str, str]) -> float:

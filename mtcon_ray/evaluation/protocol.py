@@ -26,10 +26,11 @@ def validate(
     autocast_dtype: torch.dtype | None = None,
     kept: KeptViews | None = None,
 ) -> dict[str, float]:
-    """val/accuracy, the objective: mean over the tasks of a short probe's score on `val`.
+    """Returns the objective: the mean over the tasks of a short probe's score on `val`.
 
-    A task's score is its accuracy, of a label set the mean average precision, of a number R^2
-    or, where that is negative, 0. With it each task's own, as tracked: val/accuracy/<task>,
+    It is val/accuracy if all tasks are of classes, else val/score. A task's score is its
+    accuracy, of a label set the mean average precision, of a number R^2 or, where that is
+    negative, 0. With it each task's own, as tracked: val/accuracy/<task>,
     val/map/<task> or val/r2/<task>, and its deviation. Reads the tasks' labels and the images of
     train and val only; which of these follows from `seed` alone, so that every epoch is measured
     on the same ones. The scores are of the mean of a probe's last steps: where its very last one
@@ -51,7 +52,8 @@ def validate(
     values = Measurement(train, None, val, split_of, recipe, spec, seed).scores(dataset)
     kinds = {task: dataset.table.kind_of(task) for task in dataset.tasks}
     each = [values[metrics.score(kind, "val", metrics.slug(t))] for t, kind in kinds.items()]
-    return {metrics.OBJECTIVE: fmean(max(0.0, value) for value in each), **values}
+    objective = metrics.objective_name(kinds.values())
+    return {objective: fmean(max(0.0, value) for value in each), **values}
 
 
 def report(

@@ -14,7 +14,7 @@ Penalty = Annotated[float, Field(gt=0, le=1e6)]
 
 
 class ShortProbeSpec(Spec):
-    """The cheap probe behind val/accuracy during training.
+    """The cheap probe behind the objective, val/accuracy or val/score, during training.
 
     Of classes and sets it is the mean of the second half of its steps; numbers have a ridge
     regression.

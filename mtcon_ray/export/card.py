@@ -50,6 +50,7 @@ def card(
 ) -> dict[str, Any]:
     """The content of model.json. Paths in the spec are reduced to the files' names."""
     views = spec.views
+    objective = metrics.objective_name(map(spec.data.kind_of, spec.data.tasks))
     return {
         "format": FORMAT,
         "title": title,
@@ -59,7 +60,7 @@ def card(
             "precision": "float32",
             "encoder": spec.model.encoder.name,
             "method": spec.method.name,
-            "checkpoint": {"epoch": trained.get("epoch"), "val/accuracy": trained.get("value")},
+            "checkpoint": {"epoch": trained.get("epoch"), objective: trained.get("value")},
         },
         "preprocessing": {
             "resize": "bilinear, antialiased, aspect squashed, 8 bits as Pillow; then to `size`",

@@ -16,7 +16,14 @@ from mtcon_ray.report import page
 from mtcon_ray.report.figures import course_figure, courses, epochs_figure, importance_figure
 from mtcon_ray.report.parameters import parameter_figure
 from mtcon_ray.report.standing import probe_values
-from mtcon_ray.report.text import commands, label_title, score_word
+from mtcon_ray.report.text import (
+    capitalised,
+    commands,
+    label_title,
+    network_text,
+    score_note,
+    score_word,
+)
 from mtcon_ray.results import SweepResults
 from mtcon_ray.tracking.spool import Event, Spool
 
@@ -65,23 +72,24 @@ def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn
         for i, path in enumerate(results.spec.search.space):
             yield Drawn(
                 f"parameter-{i}-{slug(path)}.png",
-                f"{word.capitalize()} against {path}",
-                f"Validation {word} at each trial's last epoch. Bars: ± one bootstrap deviation. "
+                capitalised(f"{word} against {path}"),
+                f"Validation {word} of each trial's network. Bars: ± one bootstrap deviation. "
                 "Hollow points had less than their full budget and cannot win.",
                 parameter_figure(results, path),
             )
     if any(probe_values(t) for t in results.trials):
         yield Drawn(
             "epochs.png",
-            f"{word.capitalize()} while training",
-            f"Mean validation {word} of every trial by epoch, the winner on top.",
+            capitalised(f"{word} while training"),
+            f"Mean validation {word}{score_note(results.spec)} of every trial by epoch, "
+            "the winner on top.",
             epochs_figure(results),
         )
     shown = courses(winner, results.spec.data.tasks) if (winner := results.winner) else {}
     if winner is not None and shown:
         yield Drawn(
             "winner.png",
-            f"The winner's course, {winner.name}",
+            f"The winner's course, {winner.name} ({network_text(winner)})",
             "Per task and epoch. A weight is the factor in front of a task's loss as applied.",
             course_figure(shown),
         )
@@ -104,6 +112,7 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
     spools = places.spool_folder(results.folder)
     parent = Spool.read(spools / "parent.jsonl")
     sentence, worth = page.headline(results)
+    data = results.spec.data
     return template.render(
         results=results,
         headline=sentence,
@@ -113,8 +122,12 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         figures=figures,
         leaderboard=page.leaderboard(results),
         accuracies=page.accuracies(results),
+        network=network_text(results.winner) if results.winner else "",
+        warnings=results.plan.get("warnings", []),
         score=score_word(results.spec),
-        task_titles=[label_title(results.spec, task) for task in results.spec.data.tasks],
+        score_note=score_note(results.spec),
+        measured=score_word(results.spec, [*data.tasks, *data.held_out]),
+        task_titles=[label_title(results.spec, task) for task in data.tasks],
         repeats=page.repeats(results) if results.spec.search.repeats > 1 else [],
         failures=page.failures(results),
         commands=commands(results, results.folder / places.SPEC_FILE),

@@ -1,7 +1,7 @@
 """The other figures of a report: all trials over their epochs, the winner's course, importances."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,7 @@ def epochs_figure(results: SweepResults) -> bytes:
     with drawing.styled():
         figure, (axes,) = drawing.panels(1, height=3.9)
         for trial in sorted(results.trials, key=lambda t: t is winner):
-            points = series(trial, metrics.OBJECTIVE)
+            points = objective_series(trial)
             kind = _kind(trial, winner)
             if points:
                 present.add(kind)
@@ -93,8 +93,16 @@ def importance_figure(importances: dict[str, float]) -> bytes:
 
 def series(trial: TrialResult, name: str) -> Points:
     """Epoch and finite value of one metric."""
-    found = [(epoch, values.get(name, math.nan)) for epoch, values in trial.reports]
-    return [(epoch, value) for epoch, value in found if math.isfinite(value)]
+    return _finite((epoch, values.get(name)) for epoch, values in trial.reports)
+
+
+def objective_series(trial: TrialResult) -> Points:
+    """Returns epoch and finite value of the objective."""
+    return _finite((epoch, metrics.objective(values)) for epoch, values in trial.reports)
+
+
+def _finite(found: Iterable[tuple[int, float | None]]) -> Points:
+    return [(epoch, v) for epoch, v in found if v is not None and math.isfinite(v)]
 
 
 def courses(trial: TrialResult, tasks: tuple[str, ...]) -> Courses:

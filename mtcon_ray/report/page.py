@@ -17,7 +17,9 @@ from mtcon_ray.report.text import (
     accuracy_text,
     duration_text,
     label_title,
+    network_text,
     params_text,
+    score_note,
     score_word,
     value_text,
 )
@@ -34,7 +36,7 @@ MAX_REASON = 160
 
 
 def headline(results: SweepResults) -> tuple[str, str]:
-    """Which configuration won and by how much, in one sentence; what that is worth in another."""
+    """Returns one sentence on the winner and its lead, and others on the lead's worth."""
     winner = results.winner
     if winner is None:
         return (
@@ -48,15 +50,19 @@ def headline(results: SweepResults) -> tuple[str, str]:
         value = accuracy_text(winner.value, deviation(winner, results.spec.data.tasks))
     else:
         value = f"{accuracy_text(best.value, best.spread)} (mean and deviation over {seeds} seeds)"
-    start = f"{who} won with a mean validation {score_word(results.spec)} of {value}"
+    spec = results.spec
+    start = f"{who} won with a mean validation {score_word(spec)} of {value}{score_note(spec)}"
+    network = f"The winner is {winner.name}, {network_text(winner)}."
     lead = margin(results)
     if lead is None:
         start = start.replace(" won with ", " reached ", 1) if not winner.params else start
-        return f"{start}.", "No other configuration had its full budget to compare it with."
+        alone = "No other configuration had its full budget to compare it with."
+        return f"{start}.", f"{alone} {network}"
     second = params_text(lead.runner_up.params)
     times = f" ({lead.deviations:.1f} bootstrap deviations)" if lead.deviations is not None else ""
     side = "above" if lead.gap >= 0 else "below"
-    return f"{start}, {abs(lead.gap):.3f}{times} {side} the runner-up, {second}.", verdict(lead)
+    sentence = f"{start}, {abs(lead.gap):.3f}{times} {side} the runner-up, {second}."
+    return sentence, f"{verdict(lead)} {network}"
 
 
 def facts(results: SweepResults, seconds: float | None) -> list[tuple[str, str, str]]:
@@ -113,8 +119,9 @@ def leaderboard(results: SweepResults) -> list[dict[str, Any]]:
 
 
 def accuracies(results: SweepResults) -> list[dict[str, str]]:
-    """A row for each label of the winner: classes, chance, accuracy, mean over seeds.
+    """Returns a row for each label of the winner: classes, floors, score, mean over seeds.
 
+    The floors are what a guess without the image reaches: any class, or the most frequent one.
     Of a label set the mean average precision stands for the accuracy, of a number R^2.
     """
     winner = results.winner
@@ -136,6 +143,7 @@ def accuracies(results: SweepResults) -> list[dict[str, str]]:
                     "role": role,
                     "classes": f"{classes or '—'}{' labels' if kind == 'set' else ''}",
                     "chance": accuracy_text(1 / classes if classes and kind == "classes" else None),
+                    "baseline": accuracy_text(results.plan.get("majority", {}).get(label)),
                     "accuracy": accuracy_text(*_reading(final_values(winner), split, label)),
                     "seeds": _mean_text(known),
                 }
@@ -180,7 +188,7 @@ def provenance(tags: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _value(trial: TrialResult) -> float | None:
-    return probe_values(trial).get(metrics.OBJECTIVE)
+    return metrics.objective(probe_values(trial))
 
 
 def _reading(values: Mapping[str, float], split: str, label: str) -> metrics.Reading:

@@ -99,7 +99,8 @@ def readings(spec: RunSpec, trials: Sequence[TrialResult]) -> dict[str, Reading]
 
     def mean(trial: TrialResult) -> tuple[float, float]:
         spread = deviation(trial, tasks)
-        return probe_values(trial)[metrics.OBJECTIVE], math.nan if spread is None else spread
+        value = metrics.objective(probe_values(trial))
+        return math.nan if value is None else value, math.nan if spread is None else spread
 
     def of(task: str) -> Reading:
         def reading(trial: TrialResult) -> tuple[float, float]:

@@ -8,6 +8,10 @@ from typing import Any
 from mtcon_ray import metrics
 from mtcon_ray.results import SweepResults, TrialResult
 
+# Between two configurations that are equally good, one lead in three exceeds one bootstrap
+# deviation of the difference, one in twenty exceeds two.
+TOLD_APART = 2.0
+
 
 @dataclass(frozen=True)
 class Configuration:
@@ -32,16 +36,20 @@ class Configuration:
 class Margin:
     """The winner's lead over the best other configuration."""
 
+    winner: Configuration
     runner_up: Configuration
     gap: float
     deviations: float | None  # the gap in bootstrap deviations of that difference
+    num_configurations: int  # that have a value, with their full budget or stopped early
 
 
 def probe_values(trial: TrialResult) -> dict[str, float]:
     """The metrics of the probe that gave a trial its value, empty without one."""
     if trial.value is None:
         return {}
-    return next(values for _, values in reversed(trial.reports) if metrics.OBJECTIVE in values)
+    probes = [(e, values) for e, values in trial.reports if metrics.objective(values) is not None]
+    of_network = [values for epoch, values in probes if epoch == trial.model_epoch]
+    return of_network[-1] if of_network else probes[-1][1]
 
 
 def final_values(trial: TrialResult) -> dict[str, float]:
@@ -82,7 +90,8 @@ def margin(results: SweepResults) -> Margin | None:
     each = [_mean_deviation(c, results.spec.data.tasks) for c in best]
     unit = math.hypot(*each)
     usable = math.isfinite(unit) and unit > 0
-    return Margin(best[1], gap, gap / unit if usable else None)
+    competing = {t.configuration for t in results.trials if t.value is not None}
+    return Margin(best[0], best[1], gap, gap / unit if usable else None, len(competing))
 
 
 def _mean_deviation(configuration: Configuration, tasks: tuple[str, ...]) -> float:
@@ -92,13 +101,23 @@ def _mean_deviation(configuration: Configuration, tasks: tuple[str, ...]) -> flo
 
 
 def verdict(margin: Margin) -> str:
-    """What the lead is worth, in words."""
+    """Returns what the lead is worth, in words."""
     if margin.gap < 0:
         return "The runner-up lost seeds to early stopping or failure, which flatters its mean."
+    chosen = f"the best of {margin.num_configurations} configurations looks better than it is"
     if margin.deviations is None:
         return "Without bootstrap deviations nothing can be said about how sure that lead is."
-    if margin.deviations < 1:
-        return "Too close to call: other validation images could well turn the order round."
-    if margin.deviations < 2:
-        return "A likely lead, not a certain one: more seeds or validation images would tell."
-    return "A clear lead on these validation images; one seed more would show the training's share."
+    if margin.deviations < TOLD_APART:
+        return (
+            "This measurement cannot tell the two apart: the lead is below two bootstrap "
+            f"deviations, and {chosen}. {_other_seeds(margin)}"
+        )
+    return f"A lead on these validation images, but {chosen}. {_other_seeds(margin)}"
+
+
+def _other_seeds(margin: Margin) -> str:
+    """Returns what the bootstrap deviations leave out: the seeds of the training."""
+    fewest = min(len(c.trials) for c in (margin.winner, margin.runner_up))
+    if fewest > 1:
+        return "The deviations count other images; how far seeds differ stands under Repeats."
+    return "One seed is one seed: search.repeats trains each configuration with several."

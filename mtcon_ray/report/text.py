@@ -3,6 +3,7 @@
 import json
 import math
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,33 @@ def accuracy_text(value: float | None, spread: float | None = None) -> str:
     return f"{value:.3f} ± {spread:.3f}" if known else f"{value:.3f}"
 
 
-def score_word(spec: RunSpec) -> str:
-    """What the mean over the tasks is a mean of: accuracies, or scores of several kinds."""
+def score_word(spec: RunSpec, labels: Iterable[str] | None = None) -> str:
+    """Returns the name of the labels' scores: of one kind their own name, else "score".
+
+    Labels are the tasks unless others are given.
+    """
+    kinds = {spec.data.kind_of(label) for label in labels or spec.data.tasks}
+    return metrics.objective_title(kinds) if len(kinds) == 1 else "score"
+
+
+def score_note(spec: RunSpec) -> str:
+    """Returns, in brackets, the scores that "score" is a mean of; "" where it has a name."""
     kinds = {spec.data.kind_of(task) for task in spec.data.tasks}
-    return "accuracy" if kinds == {"classes"} else "score"
+    return f" ({metrics.objective_title(kinds)})" if len(kinds) > 1 else ""
+
+
+def capitalised(words: str) -> str:
+    """Returns the words with a capital at the start, unless the first is a name such as mAP.
+
+    >>> capitalised("accuracy while training"), capitalised("mAP while training")
+    ('Accuracy while training', 'mAP while training')
+    """
+    return words if words.startswith("mAP") else words[:1].upper() + words[1:]
+
+
+def network_text(trial: TrialResult) -> str:
+    """Returns the epoch of a trial's network, as in "network of epoch 12 of 20"."""
+    return f"network of epoch {trial.model_epoch} of {trial.epochs}"
 
 
 def label_title(spec: RunSpec, label: str) -> str:

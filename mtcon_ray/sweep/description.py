@@ -22,6 +22,7 @@ def describe_sweep(results: SweepResults, ended: bool) -> str:
     ]
     parts = [
         " ".join(headline(results)) if ended else "No result yet.",
+        *(f"**Warning**: {text}" for text in results.plan.get("warnings", [])),
         "\n".join(f"- {name}: {text}" for name, text in setup(results)),
         *(f"{what}:\n{_code(line)}" for what, line in commands(results, spec_path)),
         f"To go on after a stop:\n{_code(f'{resume} --resume')}",

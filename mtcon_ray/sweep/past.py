@@ -89,9 +89,7 @@ def history(trial: FrozenTrial, epochs: int) -> History:
 
 
 def _recorded(record: SweepRecord, trial: FrozenTrial) -> dict[int, float]:
-    """Validation accuracies that the trial's process wrote down, by epoch."""
-    return {
-        event["epoch"]: event["metrics"][metrics.OBJECTIVE]
-        for event in record.spool(trial).events()
-        if event["kind"] == "report" and metrics.OBJECTIVE in event["metrics"]
-    }
+    """Values of the objective that the trial's process wrote down, by epoch."""
+    reports = [event for event in record.spool(trial).events() if event["kind"] == "report"]
+    probed = {event["epoch"]: metrics.objective(event["metrics"]) for event in reports}
+    return {epoch: value for epoch, value in probed.items() if value is not None}

@@ -36,13 +36,17 @@ class SweepRecord:
         if self.parent.events():
             self.parent.append("reopen")
             return
+        data = self.spec.data
         self.parent.append(
             "start",
             params={},
             tags={"mtcon.sweep": self.folder.name, **tags},
             note=describe_sweep(load_sweep(self.folder), ended=False),
             view=layout(
-                self.folder.name, tuple(self.spec.search.space), tuple(self.spec.data.tasks)
+                self.folder.name,
+                tuple(self.spec.search.space),
+                data.tasks,
+                map(data.kind_of, data.tasks),
             ),
         )
         for name in ("spec.yaml", "plan.json"):

@@ -209,7 +209,7 @@ def _result(progress: Progress, epochs: int, values: dict[str, float]) -> dict[s
     return {
         "epoch": progress.epoch,
         BUDGET: round(100 * progress.epoch / epochs, 6),
-        OBJECTIVE: values.get(metrics.OBJECTIVE),
+        OBJECTIVE: metrics.objective(values),
         # Pairs: of each number that Tune finds in a result it keeps statistics for every trial.
         "metrics": list(values.items()),
         "outcome": Outcome.FINISHED if progress.done else Outcome.TRAINING,

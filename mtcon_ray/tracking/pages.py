@@ -7,7 +7,7 @@ it; MLflow's UI writes the same tag for "share". Names and fields are those of i
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mtcon_ray import metrics
@@ -30,19 +30,21 @@ def column_tags(tags: Mapping[str, str]) -> dict[str, str]:
     return shown | ({"mlflow.source.type": "LOCAL"} if "mlflow.source.name" in shown else {})
 
 
-def layout(sweep: str, params: Sequence[str], tasks: Sequence[str]) -> str:
+def layout(sweep: str, params: Sequence[str], tasks: Sequence[str], kinds: Iterable[str]) -> str:
     """The view that compares a sweep's trials, the best first, as JSON.
 
-    Without their parent, which would fold them away.
+    Without their parent, which would fold them away. `kinds` are those of the tasks.
     """
-    names = [metrics.slug(task) for task in tasks]
+    kinds = set(kinds)
+    name, title = metrics.objective_name(kinds), metrics.objective_title(kinds)
+    slugs = [metrics.slug(task) for task in tasks]
     charts = [
-        _lines("objective", "Validation accuracy", [metrics.OBJECTIVE]),
-        _parallel(params),
-        _lines("loss", "Loss by task", [metrics.loss(name) for name in names]),
-        _lines("sigma", "Uncertainty (sigma) by task", [metrics.sigma(name) for name in names]),
+        _lines("objective", f"Validation {title}", [name]),
+        _parallel(params, name, title),
+        _lines("loss", "Loss by task", [metrics.loss(slug) for slug in slugs]),
+        _lines("sigma", "Uncertainty (sigma) by task", [metrics.sigma(slug) for slug in slugs]),
     ]
-    objective = f"metrics.`{metrics.OBJECTIVE}`"
+    objective = f"metrics.`{name}`"
     state = {
         "searchFilter": f"tags.`mtcon.sweep` = '{sweep}' AND tags.`mtcon.trial` LIKE 'trial-%'",
         "orderByKey": objective,
@@ -51,7 +53,7 @@ def layout(sweep: str, params: Sequence[str], tasks: Sequence[str]) -> str:
         "lifecycleFilter": "Active",
         "selectedColumns": [
             objective,
-            *(f"params.`{name}`" for name in params),
+            *(f"params.`{param}`" for param in params),
             "tags.`mtcon.pruned`",
         ],
         "runsHiddenMode": "FIRST_20_RUNS",
@@ -96,9 +98,9 @@ def _lines(name: str, title: str, keys: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _parallel(params: Sequence[str]) -> dict[str, Any]:
-    chosen = {"selectedParams": list(params), "selectedMetrics": [metrics.OBJECTIVE]}
-    return {**_chart("PARALLEL", "parallel", "Settings and accuracy"), **chosen}
+def _parallel(params: Sequence[str], objective: str, title: str) -> dict[str, Any]:
+    chosen = {"selectedParams": list(params), "selectedMetrics": [objective]}
+    return {**_chart("PARALLEL", "parallel", f"Settings and {title}"), **chosen}
 
 
 def _chart(kind: str, name: str, title: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from mtcon_ray.cli.live import HIDE_CURSOR, SHOW_CURSOR
 from mtcon_ray.cli.terminal import Terminal
 from tests.cli.screens import Clock, Tty, screen
 
-PLAN = SimpleNamespace(num_trials=5, epochs=8, concurrency=2)
+PLAN = SimpleNamespace(num_trials=5, epochs=8, concurrency=2, objective="val/accuracy")
 END = "\n#  trial\n1  trial-0001\n\nwinner: trial-0001\n"
 # A log's pieces are cut anywhere.
 PIECES = (1, 7, 200, 100_000)
@@ -85,6 +85,30 @@ def test_a_followed_sweep_ends_as_a_local_one_does(length: int) -> None:
     assert shown[1].startswith("shoes-1 · 5/5 done · best 0.712 (temperature=1.1) · 1:04:25")
     assert [line.split()[0] for line in shown[3:6]] == ["trial-0004", "trial-0001", "trial-0000"]
     assert (written.count(HIDE_CURSOR), written.count(SHOW_CURSOR)) == (1, 1)
+
+
+def test_the_objective_of_several_kinds_is_named_on_every_screen() -> None:
+    """In the lines of a log, on the board, and on the board that is made of the log again."""
+    plan = SimpleNamespace(num_trials=2, epochs=2, concurrency=1, objective="val/score")
+    tty, log = Tty(), io.StringIO()
+    for terminal in (Terminal.of(tty), Terminal(log, live=False, colour=False, unicode=True)):
+        clock = Clock()
+        with Console(terminal, clock=clock) as console:
+            console.on_start("shoes-1", Path("/s"), plan)
+            console.on_end("trial-0000", "FINISHED", 0.3, None)
+            console.on_suggest("trial-0001", {})
+            clock.now += 10
+            console.on_report("trial-0001", 1, 2, {"val/score": 0.4, "loss": 2.0})
+            console.on_end("trial-0001", "PRUNED", None, None)
+    text = log.getvalue()
+    assert "trial-0001 epoch 1/2: val/score 0.400, loss 2.000" in text
+    assert "trial-0000 finished, val/score 0.300" in text
+    assert "best trial-0000, val/score 0.300" in text
+    assert "val/accuracy" not in text
+    for shown in (tty.getvalue(), followed(text)):
+        lines = screen(shown, 100)
+        assert ["trial", "configuration", "epoch", "val/score", "state"] in map(str.split, lines)
+        assert "val/accuracy" not in shown
 
 
 @pytest.mark.parametrize("closed", [True, False])

@@ -58,6 +58,11 @@ EVENTS: tuple[Event, ...] = (
         for reason in (None, *REASONS)
     ),
     End("run-1", "FAILED", None, None, "Diverged", "0/1 done"),
+    Start("a-1", 12, 300, 4, "/folder", "val/score"),
+    Start("a-1", 1, 1, None, "/a, by val/score, in /folder", "val/score"),
+    *(Report("trial-0003", 4, 24, -0.5, loss, "val/score") for loss in NUMBERS),
+    End("trial-0003", "PRUNED", (4, 24), 0.5, "x", STANDING, "val/score"),
+    Close("shoes-1", 3, 12, "trial-0003", 0.5, "a=1", "val/score"),
     Close("shoes-1", 0, 12),
     *(
         Close("shoes-1", 3, 12, "trial-0003", value, one_line(configuration(params)))
@@ -73,6 +78,11 @@ def test_events_are_what_their_lines_say() -> None:
         line = written(event)
         assert len(line.splitlines()) == 1
         assert repr(read(line)) == repr(event), line
+
+
+def test_a_line_names_the_objective() -> None:
+    report = Report("trial-0003", 4, 24, 0.5, None, "val/score")
+    assert written(report) == "trial-0003 epoch 4/24: val/score 0.500"
 
 
 @pytest.mark.parametrize("seconds", [0, 59, 60, 3599, 3600, 3725, 86_399, 400_000])

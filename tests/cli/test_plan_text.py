@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mtcon_ray.cli.plan_text import data_lines
+from mtcon_ray.cli.plan_text import data_lines, plan_lines
 from mtcon_ray.local import this_machine
 from mtcon_ray.plan import make_plan
 from mtcon_ray.spec import parse_spec
@@ -14,3 +14,16 @@ def test_labels_stand_with_their_kind_and_extent(tmp_path: Path) -> None:
     lines = dict(data_lines(spec, make_plan(spec, tmp_path, this_machine())))
     assert lines["tasks"] == "attributes (8 labels), shape (5 classes)"
     assert lines["held out"] == "size (a number)"
+
+
+def test_the_objective_is_named_with_what_it_is_a_mean_of(tmp_path: Path) -> None:
+    def told(*tasks: str) -> str:
+        data = {"kind": "drawn", "num_items": 300, "tasks": list(tasks)}
+        spec = parse_spec({"name": "x", "data": data})
+        lines = plan_lines(spec, make_plan(spec, tmp_path, this_machine()))
+        (line,) = (line for line in lines if line.startswith("  objective "))
+        return line.removeprefix("  objective ").strip()
+
+    assert told("shape", "colour") == "val/accuracy"
+    assert told("shape", "attributes") == "val/score, mean of accuracy, mAP"
+    assert told("attributes") == "val/score, mAP"

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from cluster.try_autoscaling import free_ports
 from mtcon_ray.cli.main import program
-from mtcon_ray.cli.standings import accuracies, leaderboard
+from mtcon_ray.cli.standings import accuracies, leaderboard, winner_lines
 from mtcon_ray.lock import driver_lock
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import load_spec, parse_spec
@@ -44,7 +44,7 @@ def sweep(tmp_path: Path) -> Path:
     folder = tmp_path / "sweeps" / "tiny-1"
     folder.mkdir(parents=True)
     (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
-    plan = {"num_trials": 3, "classes": {"shape": 6, "mark": 4}}
+    plan = {"num_trials": 3, "classes": {"shape": 6, "mark": 4}, "majority": {"shape": 0.21}}
     (folder / "plan.json").write_text(json.dumps(plan))
     Spool(folder / "spool" / "parent.jsonl").append("start", params={}, tags={})
     for i, temperature in enumerate((0.1, 0.5, 1.0)):
@@ -108,12 +108,23 @@ def test_status_ranks_and_says_how_to_go_on(invoke: Invoke, sweep: Path) -> None
 
 def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
     text = invoke("best", "tiny-1").stdout
-    assert "winner: trial-0000 (temperature=0.1), val/accuracy 0.400" in text
-    assert ["test", "shape", "6", "0.450", "±0.020"] in [line.split() for line in text.splitlines()]
-    assert "mark" in text
+    winner = "winner: trial-0000 (temperature=0.1), val/accuracy 0.400, network of epoch 2 of 2"
+    assert winner in text.splitlines()
+    words = [line.split() for line in text.splitlines()]
+    assert ["label", "classes", "baseline", "accuracy"] in words
+    assert ["test", "shape", "6", "0.210", "0.450", "±0.020"] in words
+    assert ["held", "out", "mark", "4", "-", "0.350", "±0.030"] in words
     record = json.loads(invoke("best", "tiny-1", "--json").stdout)
     assert record["params"] == {"method.temperature": 0.1}
     assert record["checkpoint"] == str(sweep / "checkpoints" / "trial-0000" / "model.pt")
+    assert record["model_epoch"] == 2
+
+
+def test_warnings_about_the_data_are_told_by_status(invoke: Invoke, sweep: Path) -> None:
+    plan = json.loads((sweep / "plan.json").read_text())
+    (sweep / "plan.json").write_text(json.dumps({**plan, "warnings": ["1 image is missing"]}))
+    lines = invoke("status", "tiny-1").stdout.splitlines()
+    assert lines[1] == "  warning: 1 image is missing"
 
 
 def test_no_winner_yet_is_exit_1(invoke: Invoke, sweep: Path) -> None:
@@ -143,6 +154,9 @@ def test_train_prints_accuracies_and_is_listed(invoke: Invoke, tmp_path: Path) -
     status = json.loads(invoke("status", "runs/tiny-1", "--json").stdout)
     assert status["state"] == "finished"
     assert status["trials"][0]["checkpoint"] == str(checkpoint)
+    stored = tmp_path / "runs" / "tiny-1" / "plan.json"
+    stored.write_text(json.dumps({**json.loads(stored.read_text()), "warnings": ["one is bad"]}))
+    assert "  warning: one is bad" in invoke("status", "runs/tiny-1").stdout.splitlines()
     measured = invoke("evaluate", checkpoint, "--json")
     assert json.loads(measured.stdout).keys() == {
         "test/accuracy/shape",
@@ -171,13 +185,32 @@ def test_a_set_and_a_number_stand_with_their_own_scores() -> None:
         "test/accuracy/shape": 0.7,
         "heldout/r2/size": -0.25,
     }
-    lines = accuracies(spec, {"attributes": 8, "shape": 5, "size": 1}, values)
+    plan = {
+        "classes": {"attributes": 8, "shape": 5, "size": 1},
+        "majority": {"attributes": 0.3, "shape": 0.7},
+    }
+    lines = accuracies(spec, plan, values)
     words = [line.split() for line in lines[1:]]
     assert words == [
-        ["test", "attributes", "8", "labels", "mAP", "0.610", "±0.020"],
-        ["test", "shape", "5", "0.700"],
-        ["held", "out", "size", "-", "R²", "-0.250"],
+        ["test", "attributes", "8", "labels", "0.300", "mAP", "0.610", "±0.020"],
+        ["test", "shape", "5", "0.700", "0.700"],
+        ["held", "out", "size", "-", "-", "R²", "-0.250"],
     ]
+
+
+def test_a_score_of_several_kinds_is_explained_below_the_table_and_by_the_winner() -> None:
+    data = {"kind": "drawn", "tasks": ["attributes", "shape"], "held_out": ["size"]}
+    trial = TrialResult(
+        name="trial-0000", number=0, params={}, status="FINISHED", reason=None, epochs=3, seed=0,
+        reports=((3, {"val/score": 0.5}),),
+    )  # fmt: skip
+    spec = parse_spec({"name": "mixed", "data": data})
+    results = SweepResults("mixed-1", Path("x"), spec, {}, (trial,))
+    lines = leaderboard(results)
+    assert "val/score" in lines[0].split()
+    assert lines[-1] == "val/score: mean of accuracy, mAP"
+    winner = next(winner_lines(results))
+    assert winner.endswith("val/score 0.500 (mean of accuracy, mAP), network of epoch 3 of 3")
 
 
 def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:

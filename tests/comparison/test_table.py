@@ -60,6 +60,17 @@ def test_scores_are_means_over_finished_seeds(rows: list[Row]) -> None:
     ]
 
 
+def test_the_mean_over_tasks_of_other_kinds_is_no_accuracy(rows: list[Row]) -> None:
+    """The heading names the objective; the value is the same under its former name."""
+    data = {"kind": "drawn", "tasks": ["attributes"]}
+    spec = parse_spec({"name": "x", "data": data})
+    former = trial(0, 0.7, 0.3)
+    sets = Row("Sets", SweepResults("x", Path("x"), spec, {}, (former,)))
+    assert markdown([sets]).startswith("| system | seeds | val/score | attributes (mAP) |")
+    assert "| Sets | 1 | 0.600 |" in markdown([sets])
+    assert markdown([*rows, sets]).startswith("| system | seeds | val/accuracy, val/score |")
+
+
 def test_the_csv_has_every_metric_of_every_seed(rows: list[Row]) -> None:
     read = list(csv.DictReader(every_seed(rows).splitlines()))
     assert len(read) == 15

@@ -134,6 +134,7 @@ def test_what_is_exported_is_what_was_evaluated(
     assert right.mean() == pytest.approx(facts["labels"]["tilt"]["score"]["test"])
     assert list(facts["labels"]) == ["shape", "attributes", "size", "tilt"]
     assert facts["data"]["fingerprint"] == facts["data"]["trained_on"]
+    assert facts["model"]["checkpoint"].keys() == {"epoch", "val/score"}
     for file in (f"model.{kind}", "weights.safetensors"):
         about = read_about(tmp_path / "out" / file)
         assert about == {part: facts[part] for part in ("labels", "preprocessing")}, file

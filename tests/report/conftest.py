@@ -44,7 +44,7 @@ def reports(
                 values |= {metrics.sigma(slug): sigma, metrics.weight(slug): sigma**-2}
         values[metrics.LOSS] = sum(values[metrics.loss(metrics.slug(t))] for t in peak)
         tasks = [values[metrics.accuracy("val", metrics.slug(t))] for t in peak]
-        values[metrics.OBJECTIVE] = sum(tasks) / len(tasks)
+        values[metrics.MEAN_ACCURACY] = sum(tasks) / len(tasks)
         if epoch == epochs:
             for split, labels in (("test", list(peak)), ("heldout", list(held_out))):
                 for label in labels:
@@ -119,7 +119,9 @@ def make_sweep(
             )
         )
     classes = {**{t: 4 + 3 * i for i, t in enumerate(tasks)}, **dict.fromkeys(held_out, 43)}
-    plan = {"classes": classes, "num_items": {"train": 4000, "val": 1000, "test": 1500}}
+    majority = {**{t: 0.3 + 0.05 * i for i, t in enumerate(tasks)}, **dict.fromkeys(held_out, 0.12)}
+    plan: dict[str, Any] = {"classes": classes, "majority": majority}
+    plan |= {"num_items": {"train": 4000, "val": 1000, "test": 1500}}
     return SweepResults("shoes-temperature-1", folder, spec, plan, tuple(trials))
 
 

@@ -82,7 +82,7 @@ def test_a_temperature_sweep_is_told_in_full(sweep: MakeSweep) -> None:
     assert "bootstrap deviations) above the runner-up" in sentence
     assert "3 finished, 3 stopped early, 1 failed" in page.text
     assert "Epochs saved 40 33% of the budget" in page.text  # 15 + 10 + 15 of 82 + 40
-    assert "brand held out 43 0.023 0.300 ± 0.010" in page.text
+    assert "brand held out 43 0.023 0.120 0.300 ± 0.010" in page.text
     assert "trial-0001 gradient is not finite" in page.text
     assert f"mtcon-ray sweep {results.folder}/spec.yaml" in page.text
     assert f"--set method.temperature={winner.params['method.temperature']}" in page.text
@@ -123,7 +123,10 @@ def test_a_winner_that_has_its_objective_alone_has_a_report(
     results = sweep(tasks=tasks)
     trials = tuple(
         dataclasses.replace(
-            t, reports=tuple((e, {metrics.OBJECTIVE: v[metrics.OBJECTIVE]}) for e, v in t.reports)
+            t,
+            reports=tuple(
+                (e, {metrics.MEAN_ACCURACY: v[metrics.MEAN_ACCURACY]}) for e, v in t.reports
+            ),
         )
         for t in results.trials
     )
@@ -167,7 +170,7 @@ def test_every_kind_of_sweep_has_a_page(
 def test_missing_plan_costs_class_counts_only(sweep: MakeSweep) -> None:
     """A sweep cut off before its plan was written still has a report."""
     page = built(dataclasses.replace(sweep(), plan={}))
-    assert "brand held out — — 0.300 ± 0.010" in page.text
+    assert "brand held out — — — 0.300 ± 0.010" in page.text
 
 
 def test_names_and_reasons_are_text_never_markup(sweep: MakeSweep) -> None:
@@ -279,13 +282,17 @@ def test_accuracies_are_read_from_the_last_epoch_alone(sweep: MakeSweep) -> None
     assert "0.123" not in built(dataclasses.replace(results, trials=(early,))).text
 
 
-def test_sets_and_numbers_stand_with_their_own_scores(tmp_path: Path) -> None:
-    """mAP and R² in tables and axes; the mean over tasks of several kinds is a score."""
+@pytest.mark.parametrize("objective", ["val/score", "val/accuracy"])
+def test_sets_and_numbers_stand_with_their_own_scores(tmp_path: Path, objective: str) -> None:
+    """mAP and R² in tables and axes; the mean over tasks of several kinds is a score.
+
+    A record from when that mean was tracked as val/accuracy has the same page.
+    """
     data = {"kind": "drawn", "tasks": ["shape", "attributes"], "held_out": ["size"]}
     space = {"method.temperature": {"grid": [0.1, 0.5]}}
     spec = parse_spec({"name": "mixed", "data": data, "search": {"space": space}})
     values = {
-        "val/accuracy": 0.6543, "val/accuracy/shape": 0.7012, "val/accuracy_std/shape": 0.01,
+        objective: 0.6543, "val/accuracy/shape": 0.7012, "val/accuracy_std/shape": 0.01,
         "val/map/attributes": 0.6123, "val/map_std/attributes": 0.02,
         "test/accuracy/shape": 0.6912, "test/map/attributes": 0.6034,
         "test/map_std/attributes": 0.02, "heldout/r2/size": 0.2345,
@@ -297,12 +304,46 @@ def test_sets_and_numbers_stand_with_their_own_scores(tmp_path: Path) -> None:
         )
         for i, t in enumerate((0.1, 0.5))
     )  # fmt: skip
-    plan = {"classes": {"shape": 5, "attributes": 8, "size": 1}}
+    classes = {"shape": 5, "attributes": 8, "size": 1}
+    plan = {"classes": classes, "majority": {"shape": 0.42, "attributes": 0.31}}
     page = built(SweepResults("mixed-1", tmp_path / "mixed-1", spec, plan, trials))
-    assert "won with a mean validation score of 0.654 ± 0.011" in page.text
+    scores = "(mean of accuracy, mAP)"
+    assert f"won with a mean validation score of 0.654 ± 0.011 {scores}" in page.text
     assert "attributes (mAP)" in page.text
     assert "Mean score" in page.text
-    assert "attributes (mAP) task 8 labels — 0.603 ± 0.020" in page.text
-    assert "shape task 5 0.200 0.691" in page.text
-    assert "size (R²) held out — — 0.234" in page.text
+    assert "attributes (mAP) task 8 labels — 0.310 0.603 ± 0.020" in page.text
+    assert "shape task 5 0.200 0.420 0.691" in page.text
+    assert "size (R²) held out — — — 0.234" in page.text
     assert "accuracy of" not in page.text
+
+
+def test_tasks_of_one_other_kind_are_called_by_its_score(tmp_path: Path) -> None:
+    """The objective of sets alone is mAP; beside held-out classes the test scores are scores."""
+    data = {"kind": "drawn", "tasks": ["attributes"], "held_out": ["shape"]}
+    spec = parse_spec({"name": "sets", "data": data})
+    values = {"val/score": 0.6, "val/map/attributes": 0.6, "test/map/attributes": 0.5}
+    trial = TrialResult(
+        name="trial-0000", number=0, params={}, status="FINISHED", reason=None, epochs=1, seed=0,
+        reports=((1, values),),
+    )  # fmt: skip
+    page = built(SweepResults("sets-1", tmp_path / "sets-1", spec, {}, (trial,)))
+    assert "trial-0000 reached a mean validation mAP of 0.600." in page.text
+    assert "mAP while training" in page.text
+    assert "Mean mAP" in page.text
+    assert "Test and held-out score of the winner" in page.text
+
+
+def test_warnings_about_the_data_stand_above_the_results(sweep: MakeSweep) -> None:
+    """Each in full and as text, before the facts; no block without one."""
+    results = sweep()
+    assert "Warnings" not in built(results).text
+    warnings = ["16 images stand in train and test: <b>accuracies</b> will flatter", "1 is missing"]
+    page = built(dataclasses.replace(results, plan={**results.plan, "warnings": warnings}))
+    assert f"Warnings about the data {' '.join(warnings)} Trials 7" in page.text
+
+
+def test_the_winner_stands_with_the_epoch_of_its_network(sweep: MakeSweep) -> None:
+    """In the headline, above its test scores and above its course."""
+    page = built(sweep())
+    assert page.text.count("network of epoch 20 of 20") == 1 + 1 + 1
+    assert "network of" not in built(sweep(statuses=dict.fromkeys(range(7), "PRUNED"))).text

@@ -40,7 +40,7 @@ def test_a_task_has_a_panel_where_a_trial_has_its_score(sweep: MakeSweep, tasks:
     both = ["mean over tasks", *tasks]
     assert [*readings(results.spec, results.trials)] == (tasks if len(tasks) == 1 else both)
     alone = [
-        dataclasses.replace(t, reports=((t.last_epoch, {metrics.OBJECTIVE: 0.5}),))
+        dataclasses.replace(t, reports=((t.last_epoch, {metrics.MEAN_ACCURACY: 0.5}),))
         for t in results.trials
     ]
     assert [*readings(results.spec, alone)] == ["mean over tasks"]

@@ -18,7 +18,7 @@ def with_values(results: SweepResults, values: list[float | None], std: float) -
     """The sweep with each trial's one task at a value, known to a deviation."""
 
     def trial(old: TrialResult, value: float | None) -> TrialResult:
-        accuracy = {} if value is None else {metrics.OBJECTIVE: value}
+        accuracy = {} if value is None else {metrics.MEAN_ACCURACY: value}
         last = (old.last_epoch, {**accuracy, metrics.accuracy_std("val", "kind"): std})
         return dataclasses.replace(old, reports=(last,))
 
@@ -39,7 +39,7 @@ def test_deviation_of_the_mean_over_two_tasks_by_hand(sweep: MakeSweep) -> None:
     """Deviations 0.03 and 0.04 of two tasks: half of 0.05."""
     trial = sweep(points=POINTS[:1], tasks=["a", "b"]).trials[0]
     values = {
-        metrics.OBJECTIVE: 0.5,
+        metrics.MEAN_ACCURACY: 0.5,
         metrics.accuracy_std("val", "a"): 0.03,
         metrics.accuracy_std("val", "b"): 0.04,
     }
@@ -70,13 +70,27 @@ def test_no_deviation_leaves_the_lead_uncounted(sweep: MakeSweep) -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "words"), [(0.695, "Too close"), (0.68, "likely"), (0.6, "clear lead")]
+    ("second", "words"),
+    [(0.695, "cannot tell"), (0.672, "cannot tell"), (0.671, "A lead"), (0.6, "A lead")],
 )
 def test_words_follow_the_lead(sweep: MakeSweep, second: float, words: str) -> None:
-    """At deviations of 0.01, leads of 0.35, 1.4 and 7 deviations of the difference."""
+    """At deviations of 0.01, leads of 0.35, 1.98, 2.05 and 7 deviations of the difference."""
     found = margin(with_values(sweep(points=POINTS, tasks=["kind"]), [0.1, 0.7, second], 0.01))
     assert found is not None
+    assert verdict(found).startswith("This measurement cannot tell") == (words == "cannot tell")
     assert words in verdict(found)
+    assert "best of 3 configurations" in verdict(found)
+    assert "One seed is one seed" in verdict(found)
+
+
+def test_a_lead_between_means_over_seeds_refers_to_their_spread(sweep: MakeSweep) -> None:
+    """Trials that were stopped early were chosen from too; of failed ones there is no value."""
+    results = sweep(points=POINTS, tasks=["kind"], repeats=2, statuses={4: "PRUNED", 5: "FAILED"})
+    found = margin(with_values(results, [0.8, 0.8, 0.7, 0.7, 0.5, None], 0.01))
+    assert found is not None
+    assert found.num_configurations == 3
+    assert "how far seeds differ" in verdict(found)
+    assert "One seed" not in verdict(found)
 
 
 def test_seeds_of_a_configuration_are_one_competitor(sweep: MakeSweep) -> None:
@@ -113,7 +127,7 @@ def test_probe_values_are_those_of_the_last_probe(sweep: MakeSweep) -> None:
     def read(*reports: dict[str, Any]) -> dict[str, float]:
         return probe_values(dataclasses.replace(trial, reports=tuple(enumerate(reports, 1))))
 
-    probe = {metrics.OBJECTIVE: 0.5}
-    assert read({metrics.OBJECTIVE: 0.4}, probe, {"loss": 1.0}) == probe
-    assert read(probe, {metrics.OBJECTIVE: math.nan}) == {}
+    probe = {metrics.MEAN_ACCURACY: 0.5}
+    assert read({metrics.MEAN_ACCURACY: 0.4}, probe, {"loss": 1.0}) == probe
+    assert read(probe, {metrics.MEAN_ACCURACY: math.nan}) == {}
     assert read() == {}

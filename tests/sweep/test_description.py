@@ -20,6 +20,18 @@ def test_an_ended_sweep_names_its_winner_its_commands_and_its_places(tmp_path: P
         assert f"`{results.folder / place}`" in text
 
 
+def test_warnings_about_the_data_come_before_the_setup(tmp_path: Path) -> None:
+    results = make_sweep(tmp_path)
+    results.plan["warnings"] = ["1 image is missing"]
+    for ended in (True, False):
+        before, warning, after = describe_sweep(results, ended).partition(
+            "\n\n**Warning**: 1 image is missing\n\n"
+        )
+        assert "No result yet" in before or "network of epoch 20 of 20" in before
+        assert warning
+        assert after.startswith("- Method")
+
+
 def test_a_sweep_under_way_claims_no_winner(tmp_path: Path) -> None:
     text = describe_sweep(make_sweep(tmp_path), ended=False)
     assert text.startswith("No result yet.")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 
-from mtcon_ray.metrics import OBJECTIVE
+from mtcon_ray.metrics import MEAN_ACCURACY
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.sweep.past import continued_trials, history, settle
@@ -42,7 +42,7 @@ def killed(tmp_path: Path) -> Killed:
 
 def test_a_trial_recorded_to_its_end_is_finished(killed: Killed) -> None:
     for epoch in range(1, EPOCHS + 1):
-        killed.spool.append_report(epoch, {OBJECTIVE: epoch / 10})
+        killed.spool.append_report(epoch, {MEAN_ACCURACY: epoch / 10})
     settle(killed.study, killed.record)
     assert (killed.trial.state, killed.trial.value) == (TrialState.COMPLETE, 0.4)
     assert killed.trial.intermediate_values == {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}
@@ -51,7 +51,7 @@ def test_a_trial_recorded_to_its_end_is_finished(killed: Killed) -> None:
 
 
 def test_a_trial_cut_short_goes_on_with_its_values(killed: Killed) -> None:
-    killed.spool.append_report(1, {OBJECTIVE: 0.1})
+    killed.spool.append_report(1, {MEAN_ACCURACY: 0.1})
     settle(killed.study, killed.record)
     (trial,) = continued_trials(killed.study)
     assert history(trial, EPOCHS) == [(25.0, 0.1)]

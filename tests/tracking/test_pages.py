@@ -13,7 +13,7 @@ from mtcon_ray.tracking.provenance import FINGERPRINT
 if TYPE_CHECKING:
     from tests.tracking.conftest import Sweep
 
-LAYOUT = pages.layout("shoes-1", ["method.temperature"], ["category", "Heel height"])
+LAYOUT = pages.layout("shoes-1", ["method.temperature"], ["category", "Heel height"], ["classes"])
 
 
 def test_the_view_shows_the_searched_settings_and_every_tasks_sigma() -> None:
@@ -24,6 +24,24 @@ def test_the_view_shows_the_searched_settings_and_every_tasks_sigma() -> None:
     assert {chart["metricSectionId"] for chart in state["compareRunCharts"]} == sections
     drawn = [chart.get("selectedMetricKeys") for chart in state["compareRunCharts"]]
     assert ["sigma/category", "sigma/heel-height"] in drawn
+
+
+@pytest.mark.parametrize(
+    ("kinds", "name", "title"),
+    [
+        (["classes", "classes"], "val/accuracy", "Validation accuracy"),
+        (["classes", "set"], "val/score", "Validation mean of accuracy, mAP"),
+    ],
+)
+def test_the_view_orders_by_the_tasks_own_objective(
+    kinds: list[str], name: str, title: str
+) -> None:
+    state = json.loads(pages.layout("shoes-1", ["train.lr"], ["a", "b"], kinds))
+    assert state["orderByKey"] == f"metrics.`{name}`"
+    assert state["orderByKey"] in state["selectedColumns"]
+    objective, parallel, *_ = state["compareRunCharts"]
+    assert (objective["displayName"], objective["metricKey"]) == (title, name)
+    assert parallel["selectedMetrics"] == [name]
 
 
 def test_mlflows_default_columns_are_filled_from_our_tags() -> None:

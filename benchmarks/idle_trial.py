@@ -26,7 +26,6 @@ from ray.tune.search import ConcurrencyLimiter, Searcher
 from benchmarks.table import markdown
 from benchmarks.timing import Times, ratio
 from mtcon_ray import metrics
-from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.observer import Observer
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.spec import RunSpec, parse_spec
@@ -81,6 +80,7 @@ class IdleRun(Run):
         self.spec = spec
         self.last = None
         self.interrupted = False
+        self.damage: str | None = None
 
     def __iter__(self) -> Iterator[Progress]:
         for epoch in range(1, NUM_REPORTS + 1):
@@ -105,9 +105,9 @@ def epoch_metrics(epoch: int) -> dict[str, float]:
 class IdleTrial(WarmTrial):
     """The project's trial with nothing to train."""
 
-    def _train(self, work: Assignment, dataset: Dataset) -> Generator[dict[str, Any], None, None]:
+    def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
         device = trial_device(work.spec.resources.gpus)
-        return reports(work, dataset, device=device, make_run=IdleRun)
+        return reports(work, lambda: self._open(work), device=device, make_run=IdleRun)
 
 
 class Listener(Observer):

@@ -32,7 +32,6 @@ from benchmarks.table import markdown
 from benchmarks.timing import Ratio, resident_bytes
 from cluster.try_autoscaling import free_ports
 from mtcon_ray import metrics
-from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.observer import Observer
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import load_sweep
@@ -68,9 +67,9 @@ class CurveRun(idle_trial.IdleRun):
 class CurveTrial(WarmTrial):
     """The project's trial with nothing to train."""
 
-    def _train(self, work: Assignment, dataset: Dataset) -> Generator[dict[str, Any], None, None]:
+    def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
         device = trial_device(work.spec.resources.gpus)
-        return reports(work, dataset, device=device, make_run=CurveRun)
+        return reports(work, lambda: self._open(work), device=device, make_run=CurveRun)
 
 
 @dataclass

@@ -110,11 +110,11 @@ class RecordedRun(idle_trial.IdleRun):
 class RecordedTrial(WarmTrial):
     """The project's trial, its trainings recorded."""
 
-    def _train(self, work: Assignment, dataset: Dataset) -> Generator[dict[str, Any], None, None]:
+    def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
         curves = json.loads((work.root / "curves.json").read_text())
         make = partial(RecordedRun, curves)
         device = trial_device(work.spec.resources.gpus)
-        return reports(work, dataset, device=device, make_run=make)
+        return reports(work, lambda: self._open(work), device=device, make_run=make)
 
 
 def temperature_of(spec: RunSpec) -> float:

@@ -117,7 +117,6 @@ def trial_record(results: SweepResults, trial: TrialResult) -> dict[str, Any]:
         "epochs": trial.epochs,
         "model_epoch": trial.model_epoch,
         "value": trial.value,
-        "model_epoch": trial.model_epoch,
         "metrics": last_metrics(trial),
         "checkpoint": kept_checkpoint(results, trial),
     }

@@ -45,11 +45,7 @@ class Margin:
 
 def probe_values(trial: TrialResult) -> dict[str, float]:
     """The metrics of the probe that gave a trial its value, empty without one."""
-    if trial.value is None:
-        return {}
-    probes = [(e, values) for e, values in trial.reports if metrics.objective(values) is not None]
-    of_network = [values for epoch, values in probes if epoch == trial.model_epoch]
-    return of_network[-1] if of_network else probes[-1][1]
+    return dict(trial.reports).get(trial.model_epoch or 0, {}) if trial.value is not None else {}
 
 
 def final_values(trial: TrialResult) -> dict[str, float]:

@@ -85,7 +85,7 @@ def test_a_torn_last_line_costs_nothing_that_the_records_have(tmp_path: Path, lo
     """Of a finished trial the line that says so; opened, written to and opened once more."""
     killed = Killed(tmp_path)
     for epoch in range(1, EPOCHS + 1):
-        killed.spool.append_report(epoch, {OBJECTIVE: epoch / 10})
+        killed.spool.append_report(epoch, {MEAN_ACCURACY: epoch / 10})
     killed.study.tell(killed.trial.number, 0.4)
     killed.record.trial_ended(killed.trial, Outcome.FINISHED, None)
     os.truncate(tmp_path / "study.journal", (tmp_path / "study.journal").stat().st_size - lost)
@@ -98,7 +98,7 @@ def test_a_torn_last_line_costs_nothing_that_the_records_have(tmp_path: Path, lo
 def test_a_trial_whose_name_is_torn_off_the_journal_keeps_it(tmp_path: Path) -> None:
     """Else the next suggestion would take that name, and the records of this trial."""
     killed = Killed(tmp_path)
-    killed.spool.append_report(1, {OBJECTIVE: 0.1})
+    killed.spool.append_report(1, {MEAN_ACCURACY: 0.1})
     before = killed.trial
     os.truncate(tmp_path / "study.journal", (tmp_path / "study.journal").stat().st_size - 20)
     killed.study = open_study(tmp_path / "study.journal", "s")
@@ -117,7 +117,7 @@ def test_an_end_that_is_recorded_and_torn_off_the_journal_is_told_again(
     killed: Killed, outcome: Outcome, state: TrialState
 ) -> None:
     """Its resume state is gone: given out again it would train anew."""
-    killed.spool.append_report(1, {OBJECTIVE: 0.1})
+    killed.spool.append_report(1, {MEAN_ACCURACY: 0.1})
     killed.record.trial_ended(killed.trial, outcome, "why")
     settle(killed.study, killed.record)
     assert killed.trial.state is state

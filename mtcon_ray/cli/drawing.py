@@ -1,7 +1,7 @@
 """A board as lines of text: one frame of the live table."""
 
 from mtcon_ray.cli.board import Board, Row
-from mtcon_ray.cli.events import Decoding, Downloading, Event, Start
+from mtcon_ray.cli.events import Decoding, Downloading, Event, Preparing, Start
 from mtcon_ray.cli.terminal import Terminal, clip, printable
 from mtcon_ray.cli.text import accuracy, duration, size, table
 
@@ -28,6 +28,8 @@ class Scene:
     def tell(self, event: Event, now: float) -> None:
         """What has happened, at that time of the sweep's clock."""
         match event:
+            case Preparing(what):
+                self.preparing = f"{what}…"
             case Downloading(done, total):
                 news = f"{size(done)} of {size(total)}"
                 self.preparing = f"downloading data {blocks(done, total, WIDE_COLUMNS)} {news}"
@@ -75,7 +77,10 @@ def headline(board: Board, elapsed: float, terminal: Terminal) -> str:
 def leader(board: Board) -> str:
     """The best value so far and its configuration, "" before there is one."""
     best = board.best
-    return f"best {accuracy(best.value)} ({best.configuration})" if best else ""
+    if best is None:
+        return ""
+    configuration = f" ({best.configuration})" if best.configuration else ""
+    return f"best {accuracy(best.value)}{configuration}"
 
 
 def time_line(board: Board, elapsed: float) -> str:

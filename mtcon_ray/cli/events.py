@@ -7,6 +7,12 @@ class Starting(NamedTuple):
     """A command begins; nothing else is known yet."""
 
 
+class Preparing(NamedTuple):
+    """A long preparation of a sweep begins, as "connecting to Ray"."""
+
+    what: str
+
+
 class Downloading(NamedTuple):
     """Bytes of data that are there, of how many."""
 
@@ -37,6 +43,18 @@ class Suggest(NamedTuple):
     trial: str
     configuration: str
     epochs: int | None = None
+
+
+class Known(NamedTuple):
+    """A trial of a resumed sweep as it stands; `status` may be any but RUNNING."""
+
+    trial: str
+    configuration: str
+    status: str
+    epoch: int
+    epochs: int
+    value: float | None = None
+    reason: str | None = None
 
 
 class Report(NamedTuple):
@@ -75,7 +93,9 @@ class Close(NamedTuple):
     configuration: str | None = None
 
 
-Event = Starting | Downloading | Decoding | Start | Suggest | Report | End | Close
+Event = (
+    Starting | Preparing | Downloading | Decoding | Start | Suggest | Known | Report | End | Close
+)
 
 
 def one_line(text: str) -> str:

@@ -77,7 +77,8 @@ def configuration(params: Mapping[str, Any]) -> str:
     'temperature=0.1 epochs=8'
     """
     short = short_paths(params)
-    return " ".join(f"{short[path]}={number(value)}" for path, value in params.items()) or "as is"
+    text = " ".join(f"{short[path]}={number(value)}" for path, value in params.items())
+    return text or "no searched fields"
 
 
 def table(

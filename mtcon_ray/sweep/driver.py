@@ -28,7 +28,7 @@ from mtcon_ray.search.schedulers import Halving
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, dump_spec, with_values
 from mtcon_ray.sweep.cluster import check_shared, connected, sweep_environment, view_of
-from mtcon_ray.sweep.folder import choose_folder, claimed
+from mtcon_ray.sweep.folder import choose_folder, claimed, resume_line
 from mtcon_ray.sweep.forget import Forget
 from mtcon_ray.sweep.gang import Reaper, driver_resources, gang_trial
 from mtcon_ray.sweep.halving import Rungs
@@ -88,6 +88,7 @@ def run_sweep(
     with ExitStack() as stack:
         if resume:
             stack.enter_context(claimed(folder))
+        observer.on_phase("reading labels")
         first = tuple(preview(spec.search, spec.seed, NUM_PREVIEWED))
         plan = make_plan(spec, root, view_of(None), first_configurations=first)
         asked = _Question(partial(check_server, uri)) if not spec.tracking.offline else None
@@ -102,6 +103,7 @@ def run_sweep(
             places=places,
         )
         if asked:
+            observer.on_phase("asking the MLflow server")
             asked.answer()
         if not resume:
             stack.enter_context(claimed(folder))
@@ -111,6 +113,7 @@ def run_sweep(
         # A job's working directory is Ray's, which may replace it under a running driver.
         stack.enter_context(chdir(folder))
         environment = sweep_environment(spec.resources.cpus)
+        observer.on_phase("connecting to Ray")
         stack.enter_context(connected(log_folder(folder) / "ray.log", environment))
         check_shared(root)
         return _Sweep(spec, root, folder, plan, uri, observer, places).run(tags)
@@ -179,12 +182,12 @@ class _Sweep:
     def _tune(self, study: optuna.Study, record: SweepRecord, stop: Stop) -> None:
         suggester = Suggester(study, self.spec.search, self.spec.seed)
         continued = continued_trials(study)
+        rungs = self._rungs(suggester, record)
+        for trial in named_trials(study):
+            self._tell_known(record, trial, rungs)
         if not continued and suggester.num_given >= suggester.num_trials:
             return
         ended = [t for t in named_trials(study) if t.state is not TrialState.RUNNING]
-        for trial in ended:
-            self._tell_end(trial, ENDS[trial.state], trial.user_attrs.get(REASON))
-        rungs = self._rungs(suggester, record)
         searcher = StudySearcher(
             suggester,
             [t for t in continued if not (rungs and rungs.waits(t))],
@@ -279,12 +282,16 @@ class _Sweep:
     ) -> None:
         if outcome is not Outcome.WAITING:
             record.trial_ended(trial, outcome, reason)
-        self._tell_end(trial, outcome, reason)
+        name, value = trial.user_attrs[TRIAL], _last_value(trial)
+        self.observer.on_end(name, STATUS[outcome], value, reason)
 
-    def _tell_end(self, trial: FrozenTrial, outcome: Outcome, reason: str | None) -> None:
-        values = trial.intermediate_values
-        value = values[max(values)] if values else None
-        self.observer.on_end(trial.user_attrs[TRIAL], STATUS[outcome], value, reason)
+    def _tell_known(self, record: SweepRecord, trial: FrozenTrial, rungs: Rungs | None) -> None:
+        waits = rungs is not None and rungs.waits(trial)
+        outcome = ENDS.get(trial.state, Outcome.WAITING if waits else Outcome.INTERRUPTED)
+        self.observer.on_known(
+            trial.user_attrs[TRIAL], trial.params, STATUS[outcome], record.spool(trial).last_epoch,
+            record.epochs(trial), _last_value(trial), trial.user_attrs.get(REASON),
+        )  # fmt: skip
 
     def _send_rest(self, sender: Sender) -> None:
         left = sender.close(DRAIN_SECONDS) if not self.spec.tracking.offline else 1
@@ -301,7 +308,7 @@ class _Sweep:
             )
 
     def _stopped(self, reason: str) -> MtconError:
-        line = f"repeat the command with --name {self.folder.name} --resume"
+        line = resume_line(self.folder.name)
         if reason.startswith("SIG"):
             return Interrupted(f"stopped by {reason}; trials are checkpointed; to go on: {line}")
         return MtconError(f"{reason}; trials are checkpointed; to go on: {line}")
@@ -313,6 +320,11 @@ def _winner_tags(results: SweepResults) -> dict[str, str]:
     if winner is None:
         return {}
     return {"mtcon.winner": winner.name, "mtcon.winner.value": f"{winner.value:.4f}"}
+
+
+def _last_value(trial: FrozenTrial) -> float | None:
+    values = trial.intermediate_values
+    return values[max(values)] if values else None
 
 
 def _name(trial: Any) -> str:

@@ -138,6 +138,15 @@ def test_batch_larger_than_the_data_is_found_before_a_start(invoke: Invoke, spec
     assert "train.batch_size must be at most" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["train", "sweep", "submit"])
+def test_what_is_no_name_is_refused_before_anything_starts(
+    invoke: Invoke, spec: Path, command: str
+) -> None:
+    result = invoke(command, spec, "--name", "My Sweep")
+    assert result.exit_code == 2
+    assert result.output.startswith("error: a name must be lower case letters")
+
+
 def test_schema_describes_every_method(invoke: Invoke) -> None:
     schema = json.loads(invoke("schema").stdout)
     assert {"data", "method", "train", "search"} <= schema["properties"].keys()

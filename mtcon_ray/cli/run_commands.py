@@ -105,7 +105,7 @@ def sweep(
 ) -> int:
     """Run a sweep to its end, or go on with one; show the leaderboard."""
     from mtcon_ray.cli.console import Console
-    from mtcon_ray.cli.terminal import Terminal, clip, printable
+    from mtcon_ray.cli.terminal import Terminal, printable
 
     uri = os.environ.get(MLFLOW_VARIABLE)
     terminal = Terminal.of()
@@ -129,9 +129,8 @@ def sweep(
         results = run_sweep(
             run_spec, root=where, name=name, resume=resume, observer=console, environ_uri=uri
         )
-    columns = terminal.size[0] if terminal.live else 200
-    leaders = [clip(printable(line), columns) for line in leaderboard(results)]
-    lines = [*leaders, "", *map(printable, winner_lines(results))]
+    leaders = leaderboard(results, columns=terminal.size[0] if terminal.live else None)
+    lines = [*map(printable, [*leaders, "", *winner_lines(results)])]
     lines.append(f"report: {results.folder / 'report' / 'index.html'}")
     lines.append(f"MLflow: {ui_command(tracking_uri(run_spec.tracking.uri, uri, where))}")
     terminal.write("\n".join(["", *lines, ""]))

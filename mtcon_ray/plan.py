@@ -257,7 +257,7 @@ def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
 def _hours(
     spec: RunSpec, rates: Rates, num_images: int, num_trials: int, share: float, few: int | None
 ) -> dict[str, float | None]:
-    """The plan's fields that follow from measured rates.
+    """Returns the plan's fields that follow from measured rates.
 
     `share` is the part of its epochs that the mean trial trains; `few` trials run at a time, None
     where that or their speed is unknown.

@@ -126,7 +126,7 @@ def bar(done: int, total: int, columns: int = BAR_COLUMNS) -> str:
 
 
 def _table(rows: Sequence[Row], best: Row | None, terminal: Terminal, columns: int) -> list[str]:
-    """The rows in at most so many columns, where values and states have room at all."""
+    """Returns the rows in at most `columns`, if that is enough for values and states."""
     states = max(len(_state(row)) for row in rows) + len(":…")
     cuts = [(STATE, max(states, LEAST_STATE)), (CONFIGURATION, LEAST_CONFIGURATION)]
     cells, fits = shortened([HEADER, *(_cells(row, BAR_COLUMNS) for row in rows)], columns, cuts)

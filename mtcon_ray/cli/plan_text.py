@@ -24,7 +24,7 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
 
 
 def counted(number: float, noun: str) -> str:
-    """A number and its noun.
+    """Returns a number with its noun.
 
     >>> counted(1, "CPU"), counted(0.5, "GPU"), counted(2, "worker")
     ('1 CPU', '0.5 GPUs', '2 workers')
@@ -75,7 +75,7 @@ def _resource_lines(spec: RunSpec, plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _time_lines(plan: Plan, num_workers: int) -> Iterator[tuple[str, str]]:
-    """Measured rates and the hours that follow; "at most" where early stopping may save some."""
+    """Yields measured rates and hours; these are "at most" where early stopping may save some."""
     if plan.device_hours is None:
         yield "device-hours", "rate unknown; --calibrate measures it here"
         return

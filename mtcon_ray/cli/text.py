@@ -122,7 +122,7 @@ def shortened(
 
 
 def folded(lines: Sequence[Sequence[str]], columns: int) -> list[str]:
-    """Lines of a table that is too wide: each row goes on, indented, in further lines.
+    """Returns the lines of a table that is too wide; each row continues on indented lines.
 
     >>> folded([["#", "name", "n"], ["1", "abc", "5"]], 7)
     ['#  name', '   n', '1  abc', '   5']

@@ -1,8 +1,9 @@
-"""How fast this machine trains a spec: a few steps, measured."""
+"""How fast this machine trains and evaluates a spec: a few steps and one evaluation, measured."""
 
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import torch
 
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import DataError
+from mtcon_ray.evaluation import protocol
 from mtcon_ray.local import pick_device
 from mtcon_ray.places import store_folder
-from mtcon_ray.plan import prepare_root
+from mtcon_ray.plan import Rates, prepare_root
 from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, with_values
 
@@ -21,10 +23,12 @@ NUM_STEPS = 20
 NUM_WARMUP_STEPS = 5
 
 
-def measure_rate(spec: RunSpec, root: Path) -> float:
-    """Images per second of one trial with one worker here: the median over a few steps.
+def measure_rates(spec: RunSpec, root: Path) -> Rates:
+    """Returns the rates of one trial with one worker here.
 
-    Decodes the images into the store if they are not there. Raises MtconError as training does.
+    Images per second are the median over a few steps; then the network is evaluated once, as at
+    the end of a trial. Decodes the images into the store if they are not there. Raises MtconError
+    as training does.
     """
     prepare_root(root)
     epochs = spec.train.epochs
@@ -34,6 +38,35 @@ def measure_rate(spec: RunSpec, root: Path) -> float:
     )
     times: list[float] = []
     device, threads = pick_device(base), base.resources.cpus
+    enough = stopwatch(device, times)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(base, dataset, Path(folder), device=device, threads=threads, should_stop=enough)
+        for _ in run:
+            pass
+
+    def seconds(measure: Callable[..., dict[str, float]]) -> float:
+        begun = time.perf_counter()
+        measure(
+            run.network, dataset, base.evaluate, base.views, device=device, seed=base.seed,
+            autocast_dtype=run.learner.autocast_dtype,
+        )  # fmt: skip
+        return time.perf_counter() - begun
+
+    steps = [after - before for before, after in pairwise(times)]
+    if len(steps) <= NUM_WARMUP_STEPS:
+        raise DataError(f"--calibrate needs {NUM_WARMUP_STEPS + 1} steps, got {len(steps)} in all")
+    num_images = base.train.batch_size * base.method.images_per_example
+    # First the evaluation that a trial has once: the first one of a process is slower.
+    test_seconds = seconds(protocol.report)
+    return Rates(
+        images_per_second=num_images / statistics.median(steps[NUM_WARMUP_STEPS:]),
+        probe_seconds=seconds(protocol.validate),
+        test_seconds=test_seconds,
+    )
+
+
+def stopwatch(device: torch.device, times: list[float]) -> Callable[[], bool]:
+    """Returns a `should_stop` that appends the time of each step, and ends after enough of them."""
 
     def enough() -> bool:
         if device.type == "cuda":
@@ -41,12 +74,4 @@ def measure_rate(spec: RunSpec, root: Path) -> float:
         times.append(time.perf_counter())
         return len(times) > NUM_WARMUP_STEPS + NUM_STEPS
 
-    with tempfile.TemporaryDirectory() as folder:
-        run = Run(base, dataset, Path(folder), device=device, threads=threads, should_stop=enough)
-        for _ in run:
-            pass
-    steps = [after - before for before, after in pairwise(times)]
-    if len(steps) <= NUM_WARMUP_STEPS:
-        raise DataError(f"--calibrate needs {NUM_WARMUP_STEPS + 1} steps, got {len(steps)} in all")
-    num_images = base.train.batch_size * base.method.images_per_example
-    return num_images / statistics.median(steps[NUM_WARMUP_STEPS:])
+    return enough

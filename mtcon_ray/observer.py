@@ -14,6 +14,9 @@ class Observer:
     def on_note(self, text: str) -> None:
         """One line of news, as "the tracking server is away; spooling"."""
 
+    def on_phase(self, what: str) -> None:
+        """A long preparation begins, as "connecting to Ray"; its end is not told."""
+
     def on_download(self, done: int, total: int) -> None:
         """Bytes of data downloaded from an object store so far, of how many."""
 
@@ -25,6 +28,12 @@ class Observer:
 
     def on_suggest(self, trial: str, params: Mapping[str, Any]) -> None:
         """A trial begins, or goes on after a resume."""
+
+    def on_known(
+        self, trial: str, params: Mapping[str, Any], status: str, epoch: int, epochs: int,
+        value: float | None, reason: str | None,
+    ) -> None:  # fmt: skip
+        """A resumed sweep begins with this trial as it stands: `epoch` of `epochs` are trained."""
 
     def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
         """A trial has completed an epoch, counted from 1, of its own number of epochs."""

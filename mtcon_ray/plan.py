@@ -5,7 +5,8 @@ Pure: what the cluster has comes in as a `ClusterView` made elsewhere.
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,18 @@ class ClusterView:
     most: int | None = None
 
 
+@dataclass(frozen=True)
+class Rates:
+    """What was measured of one trial with one worker that had the machine for itself."""
+
+    images_per_second: float
+    """In training, each image in all its views."""
+    probe_seconds: float
+    """Of one validation probe, with the making of its views."""
+    test_seconds: float
+    """Of the test evaluation after the last epoch."""
+
+
 class Plan(Spec):
     """A resolved sweep. Counts are exact; where epochs or batch size are searched, the most."""
 
@@ -87,7 +100,24 @@ class Plan(Spec):
     concurrency: int | None = Field(description="trials at a time; null: unknown")
     cpus_per_trial: int
     gpus_per_trial: float
-    device_hours: float | None = Field(description="null: no measured rate")
+    images_per_second: float | None = Field(
+        None, description="in training, by one worker; null: not measured"
+    )
+    probe_seconds: float | None = Field(None, description="of a validation probe")
+    test_seconds: float | None = Field(None, description="of the test evaluation at the end")
+    seconds_per_trial: float | None = Field(
+        None, description="of a whole trial with one worker, its probes and test evaluation in it"
+    )
+    device_hours: float | None = Field(
+        None,
+        description="of all trials with one worker each, probes and test evaluations in it; at "
+        "most, where epochs_total is null; null: no measured rate",
+    )
+    wall_hours: float | None = Field(
+        None,
+        description="the same with `concurrency` trials at a time; null also where that is, and of "
+        "trials with several workers or a share of a GPU",
+    )
     first_configurations: tuple[dict[str, Any], ...]
     warnings: tuple[str, ...]
 
@@ -112,9 +142,9 @@ def make_plan(
     cluster: ClusterView,
     *,
     first_configurations: tuple[dict[str, Any], ...] = (),
-    rate: float | None = None,
+    rates: Rates | None = None,
 ) -> Plan:
-    """The plan of a spec; `rate` is measured images per second of one trial.
+    """The plan of a spec; with measured rates also of its hours.
 
     Labels in an object store are downloaded below the root, images are not. Raises DataError,
     ResourceError or SpecError for what could never run.
@@ -142,6 +172,10 @@ def make_plan(
     _, high = spec.resources.worker_range
     concurrency = check_cluster(spec, cluster)
     labels = (*spec.data.tasks, *spec.data.held_out)
+    share = (epochs_total or total * epochs) / (total * epochs)
+    # Measured was one worker alone: several of a trial, or trials that share a GPU, are not known.
+    at_a_time = concurrency if high == 1 and not 0 < spec.resources.gpus < 1 else None
+    hours = _hours(heaviest, rates, per_trial, total, share, at_a_time) if rates else {}
     return Plan(
         name=spec.name,
         root=str(root),
@@ -166,9 +200,7 @@ def make_plan(
         concurrency=concurrency,
         cpus_per_trial=spec.resources.cpus * high,
         gpus_per_trial=spec.resources.gpus * high,
-        device_hours=(
-            per_trial / epochs * (epochs_total or total * epochs) / rate / 3600 if rate else None
-        ),
+        **hours,
         first_configurations=first_configurations,
         warnings=table.warnings,
     )
@@ -264,6 +296,28 @@ def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
             f"{gpus:g} GPUs where at most {total} fit; ask for fewer workers"
         )
     return min(total // low, spec.search.max_concurrent or total)
+
+
+def _hours(
+    spec: RunSpec, rates: Rates, num_images: int, num_trials: int, share: float, few: int | None
+) -> dict[str, float | None]:
+    """Returns the plan's fields that follow from measured rates.
+
+    `share` is the part of its epochs that the mean trial trains; `few` trials run at a time, None
+    where that or their speed is unknown.
+    """
+    num_probes = ceil(spec.train.epochs / spec.evaluate.every)
+    training = num_images / rates.images_per_second + num_probes * rates.probe_seconds
+    seconds = training + rates.test_seconds
+    # A trial that is stopped early has no test evaluation; it is counted all the same.
+    mean = training * share + rates.test_seconds
+    wall = max(seconds, ceil(num_trials / few) * mean) if few else None
+    return {
+        **asdict(rates),
+        "seconds_per_trial": seconds,
+        "device_hours": num_trials * mean / 3600,
+        "wall_hours": wall / 3600 if wall else None,
+    }
 
 
 def _heaviest(spec: RunSpec) -> RunSpec:

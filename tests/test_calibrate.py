@@ -1,6 +1,5 @@
 """A machine's rate is of work that is done, not of work that is handed to a GPU."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +19,23 @@ SPEC: dict[str, Any] = {
 
 @pytest.mark.parametrize(("device", "waits"), [("cpu", 0), ("cuda", 26)])
 def test_a_gpu_s_steps_are_waited_for(
-    device: str, waits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    device: str, waits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before each is timed; here only told."""
     waited: list[torch.device] = []
-
-    def steps(*_: Any, should_stop: Callable[[], bool], **__: Any) -> Iterator[None]:
-        while not should_stop():
-            yield
-
-    monkeypatch.setattr(calibrate, "pick_device", lambda spec: torch.device(device))
+    times: list[float] = []
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
-    monkeypatch.setattr(calibrate, "Run", steps)
-    assert calibrate.measure_rate(parse_spec(SPEC), tmp_path) > 0
+    enough = calibrate.stopwatch(torch.device(device), times)
+    while not enough():
+        pass
+    assert len(times) == 26
     assert len(waited) == waits
+
+
+def test_training_and_evaluations_are_measured(tmp_path: Path) -> None:
+    """Nothing but decoded images is left behind."""
+    rates = calibrate.measure_rates(parse_spec(SPEC), tmp_path)
+    assert rates.images_per_second > 0
+    assert rates.probe_seconds > 0
+    assert rates.test_seconds > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]

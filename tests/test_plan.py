@@ -15,6 +15,7 @@ from mtcon_ray.plan import (
     ClusterView,
     NodeKind,
     Plan,
+    Rates,
     check_cluster,
     majority_shares,
     make_plan,
@@ -22,6 +23,7 @@ from mtcon_ray.plan import (
 )
 from mtcon_ray.spec import RunSpec, parse_spec
 
+SEARCH: dict[str, Any] = {"space": {"method.temperature": {"uniform": [0.1, 1.0]}}}
 ONE = ClusterView("here", (NodeKind("node", 2, 0, 1),))
 
 
@@ -105,7 +107,10 @@ def test_triplets_make_the_epochs_of_triplet_methods(method: str) -> None:
     assert plan.images_per_trial == plan.images_total == 31 * 32 * 4 * 3
     assert plan_of(spec_of(method={"name": method})).steps_per_epoch == 10_000 // 32
     rated = make_plan(
-        spec_of(method={"name": method, "num_triplets": 1000}), Path("/r"), ONE, rate=100.0
+        spec_of(method={"name": method, "num_triplets": 1000}),
+        Path("/r"),
+        ONE,
+        rates=Rates(100.0, 0.0, 0.0),
     )
     assert rated.device_hours == pytest.approx(31 * 32 * 4 * 3 / 100 / 3600)
 
@@ -133,10 +138,41 @@ def test_parameters_are_those_of_the_network() -> None:
     assert plan_of(spec).parameters == sum(p.numel() for p in network.parameters())
 
 
-def test_a_rate_gives_device_hours() -> None:
-    spec = spec_of()
-    plan = make_plan(spec, Path("/r"), ONE, rate=100.0)
-    assert plan.device_hours == pytest.approx(plan.images_total / 100 / 3600)
+def test_rates_give_hours_with_probes_and_test_evaluations() -> None:
+    """Of five trials two at a time are three after another; a probe after epochs 3 and 4."""
+    search = {**SEARCH, "num_trials": 5, "scheduler": {"name": "none"}}
+    spec = spec_of(evaluate={"every": 3}, search=search)
+    plan = make_plan(spec, Path("/r"), ONE, rates=Rates(100.0, 7.0, 40.0))
+    seconds = plan.images_per_trial / 100 + 2 * 7 + 40
+    assert plan.seconds_per_trial == pytest.approx(seconds)
+    assert plan.device_hours == pytest.approx(5 * seconds / 3600)
+    assert plan.wall_hours == pytest.approx(3 * seconds / 3600)
+
+
+def test_early_stopping_that_is_known_shortens_the_hours() -> None:
+    """Of nine trials all train 1 epoch, three go on to 3, one to 9: 9 + 3 * 2 + 6 of 81 epochs."""
+    scheduler = {"name": "halving", "reduction": 3, "num_rungs": 2}
+    sections = {"train": {"batch_size": 32, "epochs": 9}}
+    spec = spec_of(search={**SEARCH, "num_trials": 9, "scheduler": scheduler}, **sections)
+    plan = make_plan(spec, Path("/r"), ONE, rates=Rates(100.0, 7.0, 40.0))
+    training = plan.images_per_trial / 100 + 9 * 7
+    assert plan.device_hours == pytest.approx((training * 21 / 9 + 9 * 40) / 3600)
+    assert plan.wall_hours == pytest.approx(5 * (training * 21 / 81 + 40) / 3600)
+    many = ClusterView("here", (NodeKind("node", 9, 0, 1),))
+    plan = make_plan(spec, Path("/r"), many, rates=Rates(100.0, 7.0, 40.0))
+    assert plan.wall_hours == pytest.approx((training + 40) / 3600), "one trains to its end"
+
+
+@pytest.mark.parametrize(
+    ("resources", "kind"), [({"workers": 2}, (2, 0, 1)), ({"gpus": 0.5}, (2, 1, 1))]
+)
+def test_what_was_not_measured_has_no_wall_clock(
+    resources: dict[str, Any], kind: tuple[int, int, int]
+) -> None:
+    view = ClusterView("c", (NodeKind("node", *kind),))
+    plan = make_plan(spec_of(resources=resources), Path("/r"), view, rates=Rates(100.0, 7.0, 40.0))
+    assert plan.device_hours is not None
+    assert plan.wall_hours is None
 
 
 def test_searched_epochs_count_at_their_most() -> None:

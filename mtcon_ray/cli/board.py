@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from mtcon_ray.cli.events import Close, End, Event, Report, Start, Suggest
+from mtcon_ray.cli.events import Close, End, Event, Known, Report, Start, Suggest
 
-RUNNING, FINISHED = "RUNNING", "FINISHED"
+RUNNING, FINISHED, INTERRUPTED = "RUNNING", "FINISHED", "INTERRUPTED"
 # Values that look the same are in order of names.
 DIGITS = 3
 
@@ -15,12 +15,13 @@ class Row:
 
     name: str
     started: float
-    configuration: str = "as is"
+    configuration: str = ""
     epoch: int = 0
     epochs: int = 0
     value: float | None = None
     state: str = RUNNING
     reason: str | None = None
+    begun: int = 0  # epochs that it had when it was given out
     first_report: tuple[float, int] | None = None
     last_report: tuple[float, int] | None = None
 
@@ -30,7 +31,9 @@ class Row:
         if self.first_report is None or self.last_report is None:
             return 0.0, 0
         (begin, first), (end, last) = self.first_report, self.last_report
-        return (end - begin, last - first) if last > first else (end - self.started, last)
+        if last > first:
+            return end - begin, last - first
+        return end - self.started, last - self.begun
 
 
 class Board:
@@ -48,7 +51,15 @@ class Board:
         """What has happened, at that time of the sweep's clock."""
         match event:
             case Suggest(trial, configuration, own):
-                self.rows[trial] = Row(trial, now, configuration, epochs=own or self.epochs)
+                before = self.rows.get(trial, Row(trial, now))
+                self.rows[trial] = Row(
+                    trial, now, configuration, before.epoch, own or self.epochs, before.value,
+                    begun=before.epoch,
+                )  # fmt: skip
+            case Known(trial, configuration, status, epoch, epochs, value, reason):
+                self.rows[trial] = Row(
+                    trial, now, configuration, epoch, epochs, value, status, reason
+                )
             case Report():
                 self._report(event, now)
             case End():
@@ -64,7 +75,7 @@ class Board:
     @property
     def ended(self) -> list[Row]:
         """Trials that are over, best first: full budget, then stopped early, then failed."""
-        rank = {FINISHED: 0, "PRUNED": 1, "INTERRUPTED": 2, "FAILED": 3}
+        rank = {FINISHED: 0, "PRUNED": 1, INTERRUPTED: 2, "FAILED": 3}
         best = self.best
 
         def place(row: Row) -> tuple[int, bool, float, str]:
@@ -96,7 +107,9 @@ class Board:
         usual = sum(over) / len(over) if over else self.epochs
         unseen = max(0, self.num_trials - len(self.rows))
         running = self.running
-        left = sum(max(0, (row.epochs or self.epochs) - row.epoch) for row in running)
+        # Interrupted trials of an earlier run are given out again, if anything is.
+        open_rows = [r for r in self.rows.values() if running and r.state in (RUNNING, INTERRUPTED)]
+        left = sum(max(0, (row.epochs or self.epochs) - row.epoch) for row in open_rows)
         total = left + unseen * usual
         return total * seconds / epochs / max(1, len(running)) if total else None
 

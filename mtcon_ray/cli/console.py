@@ -16,6 +16,8 @@ from mtcon_ray.cli.events import (
     Downloading,
     End,
     Event,
+    Known,
+    Preparing,
     Report,
     Start,
     Starting,
@@ -82,6 +84,10 @@ class Console(Observer):
         """News, also shown when quiet."""
         self._print(text, always=True)
 
+    def on_phase(self, what: str) -> None:
+        """A long preparation begins."""
+        self._hear(Preparing(what))
+
     def on_download(self, done: int, total: int) -> None:
         """Bytes downloaded so far."""
         self._hear(Downloading(done, total), say=done == total or self._is_time(STORE_SECONDS))
@@ -103,6 +109,16 @@ class Console(Observer):
         self._told[trial] = self._elapsed
         other = own if own != self._board.epochs else None
         self._hear(Suggest(trial, one_line(configuration(params)), other))
+
+    def on_known(
+        self, trial: str, params: Mapping[str, Any], status: str, epoch: int, epochs: int,
+        value: float | None, reason: str | None,
+    ) -> None:  # fmt: skip
+        """A trial of a resumed sweep as it stands."""
+        why = one_line(reason) if reason else None
+        text = one_line(configuration(params))
+        name = self._board.objective
+        self._hear(Known(trial, text, status, epoch, epochs, value, why, name))
 
     def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
         """An epoch is done; a line for some, the last has its own."""
@@ -173,4 +189,6 @@ def closing(board: Board) -> Close:
     close = Close(board.name, board.num_done, board.num_trials, objective=board.objective)
     if best is None:
         return close
-    return close._replace(best=best.name, value=best.value, configuration=best.configuration)
+    return close._replace(
+        best=best.name, value=best.value, configuration=best.configuration or None
+    )

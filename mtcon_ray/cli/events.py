@@ -9,6 +9,12 @@ class Starting(NamedTuple):
     """A command begins; nothing else is known yet."""
 
 
+class Preparing(NamedTuple):
+    """A long preparation of a sweep begins, as "connecting to Ray"."""
+
+    what: str
+
+
 class Downloading(NamedTuple):
     """Bytes of data that are there, of how many."""
 
@@ -43,6 +49,19 @@ class Suggest(NamedTuple):
     trial: str
     configuration: str
     epochs: int | None = None
+
+
+class Known(NamedTuple):
+    """A trial of a resumed sweep as it stands; `status` may be any but RUNNING."""
+
+    trial: str
+    configuration: str
+    status: str
+    epoch: int
+    epochs: int
+    value: float | None = None
+    reason: str | None = None
+    objective: str = MEAN_ACCURACY
 
 
 class Report(NamedTuple):
@@ -84,7 +103,9 @@ class Close(NamedTuple):
     objective: str = MEAN_ACCURACY
 
 
-Event = Starting | Downloading | Decoding | Start | Suggest | Report | End | Close
+Event = (
+    Starting | Preparing | Downloading | Decoding | Start | Suggest | Known | Report | End | Close
+)
 
 
 def one_line(text: str) -> str:

@@ -8,13 +8,13 @@ from types import TracebackType
 import click
 
 from mtcon_ray.cli.drawing import Scene
-from mtcon_ray.cli.events import Close, Decoding, Downloading, Event, Start, Starting
+from mtcon_ray.cli.events import Close, Decoding, Downloading, Event, Preparing, Start, Starting
 from mtcon_ray.cli.lines import read, unstamped
 from mtcon_ray.cli.live import Live
 from mtcon_ray.cli.terminal import Terminal, printable
 from mtcon_ray.cli.text import duration
 
-BEFORE_THE_BOARD = (Downloading, Decoding, Start)
+BEFORE_THE_BOARD = (Preparing, Downloading, Decoding, Start)
 
 
 class Follower:

@@ -3,6 +3,7 @@
 Logs hold these lines; what follows a job reads them, so a change here changes both.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from mtcon_ray.cli.events import (
     Downloading,
     End,
     Event,
+    Known,
+    Preparing,
     Report,
     Start,
     Starting,
@@ -56,6 +59,8 @@ def written(event: Event) -> str:
     match event:
         case Starting():
             return "starting"
+        case Preparing(what):
+            return f"preparing: {what}"
         case Downloading(done, total):
             return f"downloaded {size(done)} of {size(total)}"
         case Decoding(done, total):
@@ -68,6 +73,8 @@ def written(event: Event) -> str:
         case Suggest(trial, configuration, own):
             epochs_of_its_own = f", {own} epochs" if own else ""
             return f"{trial} started{epochs_of_its_own}: {configuration}"
+        case Known():
+            return _known_line(event)
         case Report():
             return _report_line(event)
         case End():
@@ -88,6 +95,14 @@ def read(text: str) -> Event | None:
     return None
 
 
+def _known_line(event: Known) -> str:
+    # In quotation marks, for reason and configuration may both hold anything.
+    why = f" ({json.dumps(event.reason, ensure_ascii=False)})" if event.reason else ""
+    value = "" if event.value is None else f", {event.objective} {accuracy(event.value)}"
+    stands = f"{STATES[event.status]} at epoch {event.epoch}/{event.epochs}{why}{value}"
+    return f"{event.trial} restored, {stands}: {event.configuration}"
+
+
 def _report_line(event: Report) -> str:
     value = [] if event.value is None else [f"{event.objective} {accuracy(event.value)}"]
     loss = [] if event.loss is None else [f"loss {event.loss:.3f}"]
@@ -103,7 +118,8 @@ def _end_line(event: End) -> str:
 
 
 def _close_line(event: Close) -> str:
-    value = f", {event.objective} {accuracy(event.value)} ({event.configuration})"
+    configuration = f" ({event.configuration})" if event.configuration else ""
+    value = f", {event.objective} {accuracy(event.value)}{configuration}"
     best = f"; best {event.best}{value}" if event.best else ""
     return f"{event.name} ended: {event.done}/{event.num_trials} done{best}"
 
@@ -125,8 +141,20 @@ def _read_end(
     return End(trial, STATUS[state], after, _number(value), reason, standing, name)
 
 
+def _read_known(
+    trial: str, state: str, epoch: str, epochs: str, reason: str | None, objective: str | None,
+    value: str | None, configuration: str,
+) -> Known:  # fmt: skip
+    why = json.loads(reason) if reason else None
+    return Known(
+        trial, configuration, STATUS[state], int(epoch), int(epochs), _number(value), why,
+        objective or MEAN_ACCURACY,
+    )  # fmt: skip
+
+
 _forms: tuple[tuple[str, Callable[..., Event]], ...] = (
     ("starting", Starting),
+    (r"preparing: (.+)", Preparing),
     (
         rf"downloaded {SIZE} of {SIZE}",
         lambda done, unit, total, of: Downloading(_bytes(done, unit), _bytes(total, of)),
@@ -149,6 +177,11 @@ _forms: tuple[tuple[str, Callable[..., Event]], ...] = (
         lambda trial, own, text: Suggest(trial, text, int(own) if own else None),
     ),
     (
+        rf"(\S+) restored, ({'|'.join(STATUS)}) at epoch (\d+)/(\d+)"
+        rf'(?: \(("(?:[^"\\]|\\.)*")\))?(?:, {OBJECTIVE} {NUMBER})?: (.*)',
+        _read_known,
+    ),
+    (
         rf"(\S+) epoch (\d+)/(\d+)(?:: {OBJECTIVE} {NUMBER})?(?:[:,] loss {NUMBER})?",
         lambda trial, epoch, epochs, objective, value, loss: Report(
             trial,
@@ -166,7 +199,7 @@ _forms: tuple[tuple[str, Callable[..., Event]], ...] = (
         _read_end,
     ),
     (
-        rf"(\S+) ended: (\d+)/(\d+) done(?:; best (\S+), {OBJECTIVE} {NUMBER} \((.*)\))?",
+        rf"(\S+) ended: (\d+)/(\d+) done(?:; best (\S+), {OBJECTIVE} {NUMBER}(?: \((.*)\))?)?",
         lambda name, done, trials, best, objective, value, text: Close(
             name, int(done), int(trials), best, _number(value), text, objective or MEAN_ACCURACY
         ),

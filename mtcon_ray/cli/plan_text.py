@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mtcon_ray import metrics
-from mtcon_ray.cli.text import configuration, size
+from mtcon_ray.cli.text import configuration, duration, size
 from mtcon_ray.plan import Plan
 from mtcon_ray.spec import RunSpec
 
@@ -24,6 +24,16 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     return [plan.name, *(f"  {label:<{LABEL_COLUMNS}}{text}" for label, text in rows)]
 
 
+def counted(number: float, noun: str) -> str:
+    """Returns a number with its noun.
+
+    >>> counted(1, "CPU"), counted(0.5, "GPU"), counted(2, "worker")
+    ('1 CPU', '0.5 GPUs', '2 workers')
+    """
+    shown = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{shown} {noun}{'' if number == 1 else 's'}"
+
+
 def data_lines(spec: RunSpec, plan: Plan) -> list[tuple[str, str]]:
     """Items by split, and every label with its kind and number of classes."""
     items = ", ".join(f"{count:,} {split}" for split, count in plan.num_items.items())
@@ -34,9 +44,11 @@ def data_lines(spec: RunSpec, plan: Plan) -> list[tuple[str, str]]:
 
 
 def _training_lines(spec: RunSpec, plan: Plan) -> Iterator[tuple[str, str]]:
-    seeds = f" x {plan.repeats} seeds" if plan.repeats > 1 else ""
+    trials = counted(plan.num_configurations, "configuration")
+    if plan.repeats > 1:
+        trials = f"{plan.num_trials}: {trials} x {plan.repeats} seeds"
     searched = ", ".join(f"{path} ({dim.kind})" for path, dim in spec.search.space.items())
-    yield "trials", f"{plan.num_trials} = {plan.num_configurations} configurations{seeds}"
+    yield "trials", trials
     yield "searched", f"{searched or 'nothing'}; sampler {spec.search.sampler}"
     yield "objective", _objective(spec, plan)
     rungs = f" after epochs {', '.join(map(str, plan.rung_epochs))}" if plan.rung_epochs else ""
@@ -58,14 +70,41 @@ def _download(url: str, num_bytes: int) -> str:
 
 
 def _resource_lines(spec: RunSpec, plan: Plan) -> Iterator[tuple[str, str]]:
-    workers = "-".join(map(str, sorted(set(spec.resources.worker_range))))
-    each = f"{workers} worker(s), {plan.cpus_per_trial} CPUs and {plan.gpus_per_trial:g} GPUs"
-    yield "a trial takes", f"{each} in all, on {plan.cluster}"
+    low, high = spec.resources.worker_range
+    workers = counted(high, "worker") if low == high else f"{low}-{high} workers"
+    has = [counted(plan.cpus_per_trial, "CPU")]
+    has += [counted(plan.gpus_per_trial, "GPU")] if plan.gpus_per_trial else []
+    in_all = " in all" if high > 1 else ""
+    yield "a trial takes", f"{workers} with {' and '.join(has)}{in_all}, on {plan.cluster}"
     few = plan.concurrency
-    yield "at a time", f"{few} trials" if few else "unknown: the cluster's maximum is not known"
-    hours = plan.device_hours
-    unknown = "rate unknown; --calibrate measures it here"
-    yield "device-hours", f"{hours:.2f} at most" if hours is not None else unknown
+    yield "at a time", counted(few, "trial") if few else "unknown, as the cluster's maximum is"
+    yield from _time_lines(plan, high)
+
+
+def _time_lines(plan: Plan, num_workers: int) -> Iterator[tuple[str, str]]:
+    """Yields measured rates and hours; these are "at most" where early stopping may save some."""
+    if plan.device_hours is None:
+        yield "device-hours", "rate unknown; --calibrate measures it here"
+        return
+    assert plan.seconds_per_trial is not None
+    rate = f"{plan.images_per_second:,.0f} images a second, each in all its views"
+    evaluations = (
+        f"a probe {plan.probe_seconds:.2f} s, the test evaluation {plan.test_seconds:.2f} s"
+    )
+    yield "measured here", f"{rate}; {evaluations}"
+    alone = ", on one worker" if num_workers > 1 else ""
+    whole = f"{duration(plan.seconds_per_trial)}, probes and test evaluation in it{alone}"
+    yield "a whole trial", whole
+    most = " at most" if plan.epochs_total is None else ""
+    yield (
+        "device-hours",
+        f"{plan.device_hours:.2f}{most}, with all probes and test evaluations{alone}",
+    )
+    if plan.wall_hours is not None:
+        yield (
+            "wall clock",
+            f"{duration(plan.wall_hours * 3600)}{most}, and a minute or two to start",
+        )
 
 
 def _epochs_text(plan: Plan) -> str:

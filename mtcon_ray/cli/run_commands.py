@@ -8,10 +8,32 @@ import click
 from mtcon_ray.cli.session import Session, overrides, root, session, spec_file
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import SweepError
-from mtcon_ray.places import SPEC_FILE, choose_root, log_folder, run_folder, sweep_folder
+from mtcon_ray.places import (
+    DEFAULT_ROOT,
+    SPEC_FILE,
+    choose_root,
+    log_folder,
+    run_folder,
+    sweep_folder,
+)
 
 MLFLOW_VARIABLE = "MLFLOW_TRACKING_URI"
-name_option = click.option("--name", help="A name of your own.  [default: <spec.name>-<n>]")
+
+
+def _checked_name(
+    context: click.Context, parameter: click.Parameter, name: str | None
+) -> str | None:
+    """Refuses what is no name, before anything is started or printed."""
+    if name is not None:
+        sweep_folder(DEFAULT_ROOT, name)
+    return name
+
+
+name_option = click.option(
+    "--name",
+    callback=_checked_name,
+    help="A name of your own.  [default: <spec.name>-<n>]",
+)
 resume_option = click.option(
     "--resume", is_flag=True, help="Go on with --name, or with the newest of this spec."
 )
@@ -83,7 +105,7 @@ def sweep(
 ) -> int:
     """Run a sweep to its end, or go on with one; show the leaderboard."""
     from mtcon_ray.cli.console import Console
-    from mtcon_ray.cli.terminal import Terminal, clip, printable
+    from mtcon_ray.cli.terminal import Terminal, printable
 
     uri = os.environ.get(MLFLOW_VARIABLE)
     terminal = Terminal.of()
@@ -107,9 +129,8 @@ def sweep(
         results = run_sweep(
             run_spec, root=where, name=name, resume=resume, observer=console, environ_uri=uri
         )
-    columns = terminal.size[0] if terminal.live else 200
-    leaders = [clip(printable(line), columns) for line in leaderboard(results)]
-    lines = [*leaders, "", *map(printable, winner_lines(results))]
+    leaders = leaderboard(results, columns=terminal.size[0] if terminal.live else None)
+    lines = [*map(printable, [*leaders, "", *winner_lines(results)])]
     lines.append(f"report: {results.folder / 'report' / 'index.html'}")
     lines.append(f"MLflow: {ui_command(tracking_uri(run_spec.tracking.uri, uri, where))}")
     terminal.write("\n".join(["", *lines, ""]))

@@ -43,7 +43,7 @@ def init(session: Session, csv: Path, images: Path, output: Path | None) -> None
 @session
 def validate(session: Session, spec: Path, overrides: tuple[str, ...]) -> None:
     """Check a spec and the labels that it names; start nothing."""
-    from mtcon_ray.cli.plan_text import data_lines
+    from mtcon_ray.cli.plan_text import counted, data_lines
     from mtcon_ray.plan import ClusterView, NodeKind, make_plan
     from mtcon_ray.spec import load_spec
 
@@ -53,7 +53,7 @@ def validate(session: Session, spec: Path, overrides: tuple[str, ...]) -> None:
     for warning in plan.warnings:
         say(f"warning: {warning}", err=True)
     if not session.quiet:
-        say(f"{spec} is valid: {plan.num_trials} trial(s) of {plan.epochs} epochs")
+        say(f"{spec} is valid: {counted(plan.num_trials, 'trial')} of {plan.epochs} epochs")
         for label, text in data_lines(run_spec, plan):
             say(f"  {label:<10}{text}")
 
@@ -68,7 +68,7 @@ def validate(session: Session, spec: Path, overrides: tuple[str, ...]) -> None:
     metavar="WHERE",
     help="A Ray cluster YAML, an address, or `local`.  [default: RAY_ADDRESS, else local]",
 )
-@click.option("--calibrate", is_flag=True, help="Train 20 steps here, for device-hours.")
+@click.option("--calibrate", is_flag=True, help="Train 20 steps and evaluate once here, for hours.")
 @session
 def plan(
     session: Session,
@@ -87,11 +87,11 @@ def plan(
     run_spec = load_spec(spec, overrides)
     where = choose_root(root or run_spec.storage.root)
     session.log_folder = log_folder(where)
-    rate = None
+    rates = None
     if calibrate:
-        from mtcon_ray.calibrate import measure_rate
+        from mtcon_ray.calibrate import measure_rates
 
-        rate = measure_rate(run_spec, where)
+        rates = measure_rates(run_spec, where)
     from mtcon_ray.sweep.cluster import view_of
     from mtcon_ray.sweep.study import preview
 
@@ -100,7 +100,7 @@ def plan(
         where,
         view_of(cluster),
         first_configurations=tuple(preview(run_spec.search, run_spec.seed, NUM_PREVIEWED)),
-        rate=rate,
+        rates=rates,
     )
     if as_json:
         say(resolved.model_dump_json(indent=1))

@@ -5,7 +5,8 @@ from typing import Any
 
 from mtcon_ray import metrics
 from mtcon_ray.cli.drawing import STATES
-from mtcon_ray.cli.text import accuracy, configuration, table
+from mtcon_ray.cli.terminal import printable
+from mtcon_ray.cli.text import accuracy, configuration, folded, shortened, table
 from mtcon_ray.places import checkpoint_folder
 from mtcon_ray.report.text import network_text
 from mtcon_ray.results import SweepResults, TrialResult
@@ -13,10 +14,19 @@ from mtcon_ray.spec import RunSpec
 from mtcon_ray.training.checkpoint import kept_model
 
 NUM_LEADERS = 10
+# Of a configuration that is cut; where there is less room it stands below its row instead.
+LEAST_CONFIGURATION = 24
+CONFIGURATION = 2  # its column
 
 
-def leaderboard(results: SweepResults, limit: int | None = NUM_LEADERS) -> list[str]:
-    """Trials from best to worst, with their value and each task's score on test."""
+def leaderboard(
+    results: SweepResults, limit: int | None = NUM_LEADERS, columns: int | None = None
+) -> list[str]:
+    """Trials from best to worst, with their value and each task's score on test.
+
+    In a table wider than `columns` the reasons of failures and the configurations are cut, or the
+    configurations stand below their rows; never is a value or a state cut.
+    """
     data = results.spec.data
     objective, title = _objective(results.spec)
     tasks = {metrics.slug(task): metrics.title(data.kind_of(task)) for task in data.tasks}
@@ -41,8 +51,19 @@ def leaderboard(results: SweepResults, limit: int | None = NUM_LEADERS) -> list[
             ]
         )
     hidden = len(results.trials) - len(shown)
-    lines = table(header, rows) + ([f"... and {hidden} more"] if hidden > 0 else [])
-    return lines if title == "accuracy" else [*lines, f"{objective}: {title}"]
+    more = [f"... and {hidden} more"] if hidden > 0 else []
+    more += [f"{objective}: {title}"] if title != "accuracy" else []
+    if columns is None:
+        return table(header, rows) + more
+    states = max((len(STATES[trial.status]) for trial in shown), default=0) + len(":…")
+    cuts = [(len(header) - 1, states), (CONFIGURATION, LEAST_CONFIGURATION)]
+    cells, fits = shortened([header, *rows], columns, cuts)
+    if fits:
+        return table(cells[0], cells[1:]) + more
+    cells, _ = shortened([header, *rows], columns, cuts[:1])
+    for line in cells:
+        line.append(line.pop(CONFIGURATION))
+    return folded(cells, columns) + more
 
 
 def accuracies(spec: RunSpec, plan: Mapping[str, Any], values: dict[str, float]) -> list[str]:
@@ -130,4 +151,4 @@ def _objective(spec: RunSpec) -> tuple[str, str]:
 
 def _state(trial: TrialResult) -> str:
     state = STATES[trial.status]
-    return f"{state}: {trial.reason}".splitlines()[0] if trial.reason else state
+    return printable(f"{state}: {trial.reason}".splitlines()[0]) if trial.reason else state

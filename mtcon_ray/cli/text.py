@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mtcon_ray.cli.terminal import printable, visible
+from mtcon_ray.cli.terminal import clip, printable, visible
 
+GAP = "  "
+INDENT = "   "
 UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -77,7 +79,8 @@ def configuration(params: Mapping[str, Any]) -> str:
     'temperature=0.1 epochs=8'
     """
     short = short_paths(params)
-    return " ".join(f"{short[path]}={number(value)}" for path, value in params.items()) or "as is"
+    text = " ".join(f"{short[path]}={number(value)}" for path, value in params.items())
+    return text or "no searched fields"
 
 
 def table(
@@ -89,11 +92,63 @@ def table(
     ['a    n', 'x   10', 'yy   5']
     """
     lines = [list(header), *map(list, rows)]
-    widths = [max(visible(line[i]) for line in lines) for i in range(len(header))]
+    widths = _widths(lines)
     to_right = set(right)
 
     def cell(text: str, column: int) -> str:
         space = " " * (widths[column] - visible(text))
         return space + text if column in to_right else text + space
 
-    return ["  ".join(cell(text, i) for i, text in enumerate(line)).rstrip() for line in lines]
+    return [GAP.join(cell(text, i) for i, text in enumerate(line)).rstrip() for line in lines]
+
+
+def shortened(
+    lines: Sequence[Sequence[str]], columns: int, least: Iterable[tuple[int, int]]
+) -> tuple[list[list[str]], bool]:
+    """Cuts cells until the table is at most `columns` wide; returns them, and True if it is.
+
+    `least` names, in their order, the columns that may be cut, each with the width it keeps.
+
+    >>> shortened([["name", "n"], ["abcdefgh", "5"]], 8, [(0, 4)])
+    ([['name', 'n'], ['abcd…', '5']], True)
+    """
+    cells = [list(line) for line in lines]
+    for column, fewest in least:
+        widths = _widths(cells)
+        kept = widths[column] - max(0, _total(widths) - columns)
+        for line in cells:
+            line[column] = clip(line[column], max(fewest, kept))
+    return cells, _total(_widths(cells)) <= columns
+
+
+def folded(lines: Sequence[Sequence[str]], columns: int) -> list[str]:
+    """Returns the lines of a table that is too wide; each row continues on indented lines.
+
+    >>> folded([["#", "name", "n"], ["1", "abc", "5"]], 7)
+    ['#  name', '   n', '1  abc', '   5']
+    """
+    widths = _widths(lines)
+    groups: list[list[int]] = [[]]
+    for i in range(len(widths)):
+        indent = len(INDENT) if len(groups) > 1 else 0
+        if groups[-1] and indent + _total([widths[j] for j in (*groups[-1], i)]) > columns:
+            groups.append([])
+        groups[-1].append(i)
+    header, *rows = lines
+    parts = [
+        table([header[i] for i in group], [[row[i] for i in group] for row in rows])
+        for group in groups
+    ]
+    return [
+        (INDENT if n else "") + part
+        for line in zip(*parts, strict=True)
+        for n, part in enumerate(line)
+    ]
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(visible, column)) for column in zip(*lines, strict=True)]
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)

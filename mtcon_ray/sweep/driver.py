@@ -37,7 +37,7 @@ from mtcon_ray.search.schedulers import Halving
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, dump_spec, with_values
 from mtcon_ray.sweep.cluster import check_shared, connected, sweep_environment, view_of
-from mtcon_ray.sweep.folder import choose_folder, claimed
+from mtcon_ray.sweep.folder import choose_folder, claimed, resume_line
 from mtcon_ray.sweep.forget import Forget
 from mtcon_ray.sweep.gang import Reaper, driver_resources, gang_trial
 from mtcon_ray.sweep.halving import Rungs
@@ -99,6 +99,7 @@ def run_sweep(
     with ExitStack() as stack:
         if resume:
             stack.enter_context(claimed(folder))
+        observer.on_phase("reading labels")
         first = tuple(preview(spec.search, spec.seed, NUM_PREVIEWED))
         plan = make_plan(spec, root, view_of(None), first_configurations=first)
         asked = _Question(partial(check_server, uri)) if not spec.tracking.offline else None
@@ -114,6 +115,7 @@ def run_sweep(
         )
         plan = with_warnings(plan, dataset.table.warnings)
         if asked:
+            observer.on_phase("asking the MLflow server")
             asked.answer()
         if not resume:
             stack.enter_context(claimed(folder))
@@ -122,6 +124,7 @@ def run_sweep(
         # A job's working directory is Ray's, which may replace it under a running driver.
         stack.enter_context(chdir(folder))
         environment = sweep_environment(spec.resources.cpus)
+        observer.on_phase("connecting to Ray")
         stack.enter_context(connected(log_folder(folder) / "ray.log", environment))
         check_shared(root)
         # From here on there is a sweep: a Ray that did not start leaves nothing behind.
@@ -215,12 +218,12 @@ class _Sweep:
     ) -> None:
         suggester = Suggester(study, self.spec.search, self.spec.seed)
         continued = continued_trials(study)
+        rungs = self._rungs(suggester, record)
+        for trial in named_trials(study):
+            self._tell_known(record, trial, rungs)
         if not continued and suggester.num_given >= suggester.num_trials:
             return
         ended = [t for t in named_trials(study) if t.state is not TrialState.RUNNING]
-        for trial in ended:
-            self._tell_end(trial, ENDS[trial.state], trial.user_attrs.get(REASON))
-        rungs = self._rungs(suggester, record)
         resources = self.spec.resources
         request = f"{resources.cpus} CPUs and {resources.gpus:g} GPUs per worker"
         watch = Watch(self.observer, stop, request)
@@ -314,13 +317,21 @@ class _Sweep:
     ) -> None:
         if outcome is not Outcome.WAITING:
             record.trial_ended(trial, outcome, reason)
-        self._tell_end(trial, outcome, reason)
+        name, value = trial.user_attrs[TRIAL], self._value(trial)
+        self.observer.on_end(name, STATUS[outcome], value, reason)
 
-    def _tell_end(self, trial: FrozenTrial, outcome: Outcome, reason: str | None) -> None:
+    def _tell_known(self, record: SweepRecord, trial: FrozenTrial, rungs: Rungs | None) -> None:
+        waits = rungs is not None and rungs.waits(trial)
+        outcome = ENDS.get(trial.state, Outcome.WAITING if waits else Outcome.INTERRUPTED)
+        self.observer.on_known(
+            trial.user_attrs[TRIAL], trial.params, STATUS[outcome], record.spool(trial).last_epoch,
+            record.epochs(trial), self._value(trial), trial.user_attrs.get(REASON),
+        )  # fmt: skip
+
+    def _value(self, trial: FrozenTrial) -> float | None:
         values = trial.intermediate_values
         epoch = selected_epoch(values, self.spec.evaluate.select)
-        value = None if epoch is None else values[epoch]
-        self.observer.on_end(trial.user_attrs[TRIAL], STATUS[outcome], value, reason)
+        return None if epoch is None else values[epoch]
 
     def _send_rest(self, sender: Sender, seconds: float = DRAIN_SECONDS) -> None:
         left = sender.close(seconds) if not self.spec.tracking.offline else 1
@@ -337,7 +348,7 @@ class _Sweep:
             )
 
     def _stopped(self, reason: str) -> MtconError:
-        line = f"repeat the command with --name {self.folder.name} --resume"
+        line = resume_line(self.folder.name)
         if reason.startswith("SIG"):
             return Interrupted(f"stopped by {reason}; trials are checkpointed; to go on: {line}")
         return MtconError(f"{reason}; trials are checkpointed; to go on: {line}")

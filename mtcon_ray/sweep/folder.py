@@ -1,5 +1,6 @@
 """A sweep's folder: its name, and its one driver."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from mtcon_ray.lock import driver_lock
 from mtcon_ray.places import SPEC_FILE, last_name, new_name, sweep_folder, sweeps_folder
 from mtcon_ray.plan import check_resumable
 from mtcon_ray.spec import RunSpec, load_spec
+from mtcon_ray.sweep.upload import VERSIONS_VARIABLE
 
 
 def choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) -> Path:
@@ -25,9 +27,13 @@ def choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) -> 
     if not resume:
         # What was killed before its spec was written left a folder, and no sweep.
         if (folder / SPEC_FILE).exists():
+            # The cluster's list has no job of this name, or `submit` would have taken another one;
+            # so `mtcon-ray resume` would not find it.
+            line = (
+                f"repeat `mtcon-ray submit` with --name {name}" if in_job() else resume_line(name)
+            )
             raise SweepError(
-                f"sweep {name!r} exists already under {folder.parent}; to go on with it: "
-                f"repeat the command with --name {name} --resume (`submit`: --name {name} alone); "
+                f"sweep {name!r} exists already under {folder.parent}; to go on with it: {line}; "
                 "for a new one: give another --name"
             )
         return folder
@@ -36,6 +42,18 @@ def choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) -> 
         raise SweepError(f"no sweep {name!r} under {folder.parent} to resume{nearest(name, known)}")
     check_resumable(load_spec(folder / SPEC_FILE), spec)
     return folder
+
+
+def resume_line(name: str) -> str:
+    """Returns what the user of this process does to go on with a stopped sweep."""
+    if in_job():
+        return f"`mtcon-ray resume {name}`"
+    return f"repeat the command with --name {name} --resume"
+
+
+def in_job() -> bool:
+    """Returns True in a job of `mtcon-ray submit`, whose user typed another command than ours."""
+    return VERSIONS_VARIABLE in os.environ
 
 
 @contextmanager

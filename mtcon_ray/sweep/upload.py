@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 from collections import Counter
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -10,7 +11,10 @@ from platform import python_version
 from typing import Any, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
-from ray._private.ray_constants import get_runtime_env_default_excludes
+from ray._private.ray_constants import (
+    DASHBOARD_CLIENT_MAX_SIZE,
+    get_runtime_env_default_excludes,
+)
 from ray._private.runtime_env.packaging import (
     GCS_STORAGE_MAX_SIZE,
     _dir_travel,
@@ -23,6 +27,12 @@ from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.tracking.server import masked
 
 NUM_LARGEST = 5
+# The package is the body of a request to the dashboard, which then stores it in the GCS. Ray 2.60
+# refuses a body above the first size, and a package from the second on.
+MAX_PACKAGE_BYTES = min(DASHBOARD_CLIENT_MAX_SIZE, GCS_STORAGE_MAX_SIZE - 1)
+# Ray's zip stores files uncompressed. Each entry has a local and a central header, both with its
+# path; at the end stands a record, longer above 65,535 entries.
+ZIP_ENTRY_BYTES, ZIP_END_BYTES = 30 + 46, 22 + 76
 # Where runs are tracked and where an object store is, never its keys.
 PLACES = (
     "MLFLOW_TRACKING_URI",
@@ -45,6 +55,8 @@ class Upload(NamedTuple):
     """What Ray would send to the cluster of a working directory, before it is packed."""
 
     num_bytes: int
+    num_package_bytes: int
+    """Size of Ray's package of these files, at most 76 bytes too high."""
     num_files: int
     largest: tuple[tuple[str, int], ...]
     """Files and, with a slash at their end, folders right below the working directory."""
@@ -53,10 +65,14 @@ class Upload(NamedTuple):
 def measure_upload(folder: Path) -> Upload:
     """The folder's files less what .gitignore, .rayignore and Ray itself leave out."""
     sizes: dict[str, int] = {}
+    empty: list[str] = []
 
     def see(path: Path) -> None:
+        name = str(path.relative_to(folder))
         if path.is_file():
-            sizes[str(path.relative_to(folder))] = path.stat().st_size
+            sizes[name] = path.stat().st_size
+        elif path.is_dir() and not any(path.iterdir()):
+            empty.append(f"{name}/")
 
     excludes = [_get_excludes(folder, get_runtime_env_default_excludes())]
     _dir_travel(folder, excludes, see, include_gitignore=True, logger=log)
@@ -65,17 +81,21 @@ def measure_upload(folder: Path) -> Upload:
         first, slash, _ = path.partition("/")
         folders[first + slash] += size if slash else 0
     everything = Counter(sizes) + folders
-    return Upload(sum(sizes.values()), len(sizes), tuple(everything.most_common(NUM_LARGEST)))
+    content = sum(sizes.values())
+    headers = sum(ZIP_ENTRY_BYTES + 2 * len(os.fsencode(name)) for name in [*sizes, *empty])
+    largest = tuple(everything.most_common(NUM_LARGEST))
+    return Upload(content, content + headers + ZIP_END_BYTES, len(sizes), largest)
 
 
-def check_upload(folder: Path, limit: int = GCS_STORAGE_MAX_SIZE) -> Upload:
+def check_upload(folder: Path, limit: int = MAX_PACKAGE_BYTES) -> Upload:
     """Raises ResourceError naming the largest files and folders where Ray would not take them."""
     upload = measure_upload(folder)
-    if upload.num_bytes > limit:
+    if upload.num_package_bytes > limit:
         shown = "\n  ".join(f"{size / 1e6:8.1f} MB  {path}" for path, size in upload.largest)
         raise ResourceError(
-            f"what is uploaded must be at most {limit / 1e6:.3g} MB, got "
-            f"{upload.num_bytes / 1e6:.3g} MB in {upload.num_files:,} files of {folder}:\n"
+            f"the upload must be at most {limit / 1e6:.4g} MB, for Ray's dashboard takes no more, "
+            f"got {upload.num_package_bytes / 1e6:.4g} MB in {upload.num_files:,} files of "
+            f"{folder}:\n"
             f"  {shown}\n"
             "name what the job does not need in .rayignore, and data by absolute paths"
         )

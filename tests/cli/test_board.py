@@ -3,14 +3,14 @@
 import pytest
 
 from mtcon_ray.cli.board import Board
-from mtcon_ray.cli.events import Close, End, Report, Start, Suggest
+from mtcon_ray.cli.events import Close, End, Known, Report, Start, Suggest
 
 
 def board_of(num_trials: int, epochs: int, *trials: str) -> Board:
     """A board on which these trials have begun."""
     board = Board(Start("s", num_trials, epochs, None, "/s"))
     for trial in trials:
-        board.tell(Suggest(trial, "as is"), now=0)
+        board.tell(Suggest(trial, "lr=0.1"), now=0)
     return board
 
 
@@ -57,9 +57,24 @@ def test_an_end_tells_of_epochs_that_had_no_report() -> None:
 
 def test_ends_of_an_earlier_run_are_no_pace() -> None:
     board = board_of(2, 8)
-    board.tell(End("a", "FINISHED", None, 0.1), now=1)
-    assert board.rows["a"].epoch == 8
+    board.tell(Known("a", "lr=0.1", "FINISHED", 8, 8, 0.1), now=1)
+    assert board.num_done == 1
+    assert board.best is board.rows["a"]
     assert board.seconds_left() is None
+
+
+def test_a_trial_that_goes_on_keeps_what_it_had() -> None:
+    """Its earlier epochs are no pace: an epoch in 5 s; 1 and 8 are left."""
+    board = board_of(2, 8)
+    board.tell(Known("a", "lr=0.1", "INTERRUPTED", 6, 8, 0.3), now=0)
+    board.tell(Known("b", "lr=0.2", "INTERRUPTED", 0, 8), now=0)
+    assert [row.name for row in board.ended] == ["a", "b"]
+    assert board.num_done == 0
+    board.tell(Suggest("a", "lr=0.1"), now=2)
+    (row,) = board.running
+    assert (row.epoch, row.epochs, row.value) == (6, 8, 0.3)
+    board.tell(Report("a", 7, 8), now=7)
+    assert board.seconds_left() == pytest.approx((1 + 8) * 5)
 
 
 def test_searched_epochs_are_a_trials_own() -> None:

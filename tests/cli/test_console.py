@@ -6,7 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from mtcon_ray.cli.board import Board
 from mtcon_ray.cli.console import Console
+from mtcon_ray.cli.drawing import frame
+from mtcon_ray.cli.events import End, Report, Start, Suggest
 from mtcon_ray.cli.live import HIDE_CURSOR, SHOW_CURSOR, LiveArea
 from mtcon_ray.cli.terminal import Terminal, clip, visible
 from tests.cli.screens import Clock, Tty, screen
@@ -128,6 +131,38 @@ def test_live_table_stands_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown[7:] == [""]
     assert stream.getvalue().count(HIDE_CURSOR) == 1
     assert stream.getvalue().endswith(SHOW_CURSOR)
+
+
+@pytest.mark.parametrize(
+    ("columns", "configuration", "bars"),
+    [(50, "tem", False), (80, "temperature=0.07", False), (90, "temperature=0.07", True),
+     (140, "temperature=0.07336 lr=0.02536 weighting=learned", True)],
+)  # fmt: skip
+def test_a_narrow_board_keeps_values_and_states(
+    columns: int, configuration: str, bars: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The configuration gives way first, then the bars."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    board = Board(Start("first-1", 8, 12, 2, "/s"))
+    for number, (state, reason) in enumerate(
+        [("RUNNING", None), ("FINISHED", None), ("FAILED", "Diverged: loss is nan at step 312")]
+    ):
+        name, fields = f"trial-000{number}", "temperature=0.07336 lr=0.02536 weighting=learned"
+        board.tell(Suggest(name, fields), 0)
+        board.tell(Report(name, 12, 12, 0.31 + number / 10), 10)
+        if state != "RUNNING":
+            board.tell(End(name, state, (12, 12), None, reason), 10)
+    head, header, *rows = frame(board, 10, Terminal(Tty(), live=True, colour=False, unicode=True))
+    assert max(map(len, [head, header, *rows])) < columns
+    assert "best 0.410" in head
+    assert " 0:10" in head
+    assert header.split()[-2:] == ["val/accuracy", "state"]
+    for row, value, state in zip(
+        rows, ("0.310", "0.410", "0.510"), ("running", "finished", "failed: D"), strict=True
+    ):
+        assert configuration in row
+        assert f"12/12  {value}         {state}" in row
+        assert ("█" in row) == bars
 
 
 def test_cursor_comes_back_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

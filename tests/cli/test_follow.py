@@ -13,7 +13,7 @@ from mtcon_ray.cli.live import HIDE_CURSOR, SHOW_CURSOR
 from mtcon_ray.cli.terminal import Terminal
 from tests.cli.screens import Clock, Tty, screen
 
-PLAN = SimpleNamespace(num_trials=5, epochs=8, concurrency=2, objective="val/accuracy")
+PLAN = SimpleNamespace(num_trials=6, epochs=8, concurrency=2, objective="val/accuracy")
 END = "\n#  trial\n1  trial-0001\n\nwinner: trial-0001\n"
 # A log's pieces are cut anywhere.
 PIECES = (1, 7, 200, 100_000)
@@ -30,10 +30,14 @@ def sweep(terminal: Terminal, name: str = "shoes-1") -> None:
     """A sweep with all that happens to trials; two look the same, and the last is the leader."""
     clock = Clock()
     with Console(terminal, clock=clock) as console:
+        console.on_phase("reading labels")
         console.on_store(10, 10)
         clock.now += 5
         console.on_start(name, Path("/sweeps") / name, PLAN)
-        console.on_end("trial-0009", "FINISHED", 0.3, None)  # in an earlier run of the sweep
+        earlier = {"method.temperature": 0.3}  # in a run of the sweep before this one
+        console.on_known("trial-0009", earlier, "FINISHED", 8, 8, 0.3, None)
+        console.on_known("trial-0010", earlier, "FAILED", 2, 8, None, 'Error: ("x"): lr=1')
+        console.on_known("trial-0004", {}, "INTERRUPTED", 5, 8, 0.2, None)
         for number, value in enumerate((0.7121, 0.7124)):
             trial = f"trial-{number:04d}"
             console.on_suggest(trial, {"method.temperature": 0.1 + number})
@@ -49,7 +53,7 @@ def sweep(terminal: Terminal, name: str = "shoes-1") -> None:
         console.on_end("trial-0003", "FAILED", None, "Error (one); 1/2 done:\n  more, val/accuracy")
         console.on_suggest("trial-0004", {"method.temperature": 0.9})
         clock.now += 3700
-        console.on_report("trial-0004", 1, 8, {"loss": 2.0})
+        console.on_report("trial-0004", 6, 8, {"loss": 2.0})
     terminal.write(END)
 
 
@@ -81,8 +85,8 @@ def test_a_followed_sweep_ends_as_a_local_one_does(length: int) -> None:
     written = followed(log_of("shoes-1"), length)
     shown = screen(written, 100)
     assert shown == screen(stream.getvalue(), 100)
-    assert shown[0] == "shoes-1: 5 trials of 8 epochs, 2 at a time, in /sweeps/shoes-1"
-    assert shown[1].startswith("shoes-1 · 5/5 done · best 0.712 (temperature=1.1) · 1:04:25")
+    assert shown[0] == "shoes-1: 6 trials of 8 epochs, 2 at a time, in /sweeps/shoes-1"
+    assert shown[1].startswith("shoes-1 · 6/6 done · best 0.712 (temperature=1.1) · 1:04:25")
     assert [line.split()[0] for line in shown[3:6]] == ["trial-0004", "trial-0001", "trial-0000"]
     assert (written.count(HIDE_CURSOR), written.count(SHOW_CURSOR)) == (1, 1)
 
@@ -117,7 +121,7 @@ def test_one_sweep_after_the_other_has_its_own_board(closed: bool) -> None:
     text = log_of("one-1", "two-1")
     text = text if closed else "\n".join(line for line in text.split("\n") if "ended" not in line)
     shown = screen(followed(text, 50), 100)
-    heads = [line.split()[0] for line in shown if " · 5/5 done" in line]
+    heads = [line.split()[0] for line in shown if " · 6/6 done" in line]
     assert heads == ["one-1", "two-1"]
     assert shown.count("winner: trial-0001") == 2
 
@@ -132,7 +136,7 @@ def test_times_are_the_sweeps_own() -> None:
 
     with Follower(Terminal.of(stream), clock=clock) as follower:
         follower.write(
-            "[ 0:00] starting\n[ 0:10] s-1: 1 trial of 4 epochs, in /s\n[ 0:10] a started: as is\n"
+            "[ 0:00] starting\n[ 0:10] s-1: 1 trial of 4 epochs, in /s\n[ 0:10] a started: lr=1\n"
             "[ 0:20] a epoch 1/4: loss 2.000\n[ 0:30] a epoch 2/4: loss 2.000\nword\n"
         )
         assert headline().endswith(" · 0:30, about 0:20 left")
@@ -152,7 +156,7 @@ def test_every_other_line_stands_above_in_its_order(length: int) -> None:
     after = ["", "", "[ 0:03] trial-0001 started: late", "no end of a line"]
     text = "\n".join(
         [*words, "[ 0:01] starting", *words, "[ 0:02] s-1: 1 trial of 4 epochs, in /s", *words,
-         "[ 0:02] a started: as is", *words, "[ 0:03] s-1 ended: 0/1 done", *after]
+         "[ 0:02] a started: lr=1", *words, "[ 0:03] s-1 ended: 0/1 done", *after]
     )  # fmt: skip
     shown = screen(followed(text, length), 100)
     tabbed = [line.expandtabs() for line in words]
@@ -202,7 +206,9 @@ def test_waiting_is_told_until_the_sweep_begins() -> None:
         assert screen(stream.getvalue(), 100) == ["word", waiting, ""]
         follower.write("[ 0:01] starting\nword\n")
         assert screen(stream.getvalue(), 100) == ["word", "word", "starting…", ""]
-    assert screen(stream.getvalue(), 100) == ["word", "word", ""]
+        follower.write("[ 0:02] preparing: connecting to Ray\nword\n")
+        assert screen(stream.getvalue(), 100) == [*["word"] * 3, "connecting to Ray…", ""]
+    assert screen(stream.getvalue(), 100) == [*["word"] * 3, ""]
 
 
 def test_the_cluster_commands_no_terminal() -> None:

@@ -11,6 +11,8 @@ from mtcon_ray.cli.events import (
     Downloading,
     End,
     Event,
+    Known,
+    Preparing,
     Report,
     Start,
     Starting,
@@ -33,11 +35,13 @@ REASONS = (
     "OSError: [Errno 28] No space left; (log: /tmp/x (1)/error.txt)",
     "bad), val/accuracy 0.100; 1/2 done; best 0.2 (a=1)",
     "after epoch 3/4 (really)",
+    'KeyError: "a\\b", val/accuracy 0.100: x=1',
     one_line("RuntimeError: NCCL\n  unhandled: (2)\n\ttrace"),
 )
 NUMBERS = (None, 0.74, 0.0, -1.25, math.nan, math.inf, -math.inf)
 EVENTS: tuple[Event, ...] = (
     Starting(),
+    Preparing("connecting to Ray"),
     *(Downloading(n, 93_000_000) for n in (0, 999, 1000, 1_500_000, 93_000_000)),
     Downloading(5_000_000_000, 1_200_000_000_000),
     Decoding(0, 10),
@@ -48,6 +52,13 @@ EVENTS: tuple[Event, ...] = (
         Suggest("trial-0003", one_line(configuration(params)), epochs)
         for params in AWKWARD.values()
         for epochs in (None, 1, 24)
+    ),
+    *(
+        Known("trial-0003", one_line(configuration(params)), status, 0, 24, value, reason)
+        for params in AWKWARD.values()
+        for status in ("FINISHED", "PRUNED", "FAILED", "INTERRUPTED", "WAITING")
+        for value in (None, 0.74, math.nan)
+        for reason in (None, *REASONS)
     ),
     *(Report("trial-0003", 4, 24, value, loss) for value in NUMBERS for loss in NUMBERS),
     *(
@@ -64,6 +75,7 @@ EVENTS: tuple[Event, ...] = (
     End("trial-0003", "PRUNED", (4, 24), 0.5, "x", STANDING, "val/score"),
     Close("shoes-1", 3, 12, "trial-0003", 0.5, "a=1", "val/score"),
     Close("shoes-1", 0, 12),
+    Close("shoes-1", 1, 12, "trial-0003", 0.74),
     *(
         Close("shoes-1", 3, 12, "trial-0003", value, one_line(configuration(params)))
         for value in (0.74, -1.0, math.nan)

@@ -125,7 +125,7 @@ def test_verbosity_is_taken_before_and_after_the_command() -> None:
 def test_validate_accepts_and_names_what_is_wrong(invoke: Invoke, spec: Path) -> None:
     good = invoke("validate", spec)
     assert (good.exit_code, good.stderr) == (0, "")
-    assert "2 trial(s) of 3 epochs" in good.stdout
+    assert ": 2 trials of 3 epochs" in good.stdout
     bad = invoke("validate", spec, "--set", "train.lrr=1")
     assert bad.exit_code == 2
     assert "train.lrr: unknown key; did you mean 'lr'?" in bad.stderr
@@ -138,6 +138,15 @@ def test_batch_larger_than_the_data_is_found_before_a_start(invoke: Invoke, spec
     assert "train.batch_size must be at most" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["train", "sweep", "submit"])
+def test_what_is_no_name_is_refused_before_anything_starts(
+    invoke: Invoke, spec: Path, command: str
+) -> None:
+    result = invoke(command, spec, "--name", "My Sweep")
+    assert result.exit_code == 2
+    assert result.output.startswith("error: a name must be lower case letters")
+
+
 def test_schema_describes_every_method(invoke: Invoke) -> None:
     schema = json.loads(invoke("schema").stdout)
     assert {"data", "method", "train", "search"} <= schema["properties"].keys()
@@ -146,7 +155,8 @@ def test_schema_describes_every_method(invoke: Invoke) -> None:
 def test_plan_prints_the_plan_and_its_json(invoke: Invoke, spec: Path, tmp_path: Path) -> None:
     text = invoke("plan", spec, "--cluster", "local")
     assert text.exit_code == 0
-    assert "2 = 2 configurations" in text.stdout
+    assert "trials          2 configurations\n" in text.stdout
+    assert "1 worker with 1 CPU, on local" in text.stdout
     assert "rate unknown" in text.stdout
     assert "temperature=0.5" in text.stdout
     plan = json.loads(invoke("plan", spec, "--cluster", "local", "--json").stdout)
@@ -164,7 +174,12 @@ def test_plan_refuses_what_no_node_has(invoke: Invoke, spec: Path) -> None:
 def test_calibration_gives_device_hours(invoke: Invoke, spec: Path) -> None:
     result = invoke("plan", spec, "--cluster", "local", "--calibrate", "--json")
     assert result.exit_code == 0, result.stderr
-    assert 0 < json.loads(result.stdout)["device_hours"] < 1
+    plan = json.loads(result.stdout)
+    assert 0 < plan["wall_hours"] <= plan["device_hours"] < 1
+    assert plan["probe_seconds"] > 0
+    text = invoke("plan", spec, "--cluster", "local", "--calibrate").stdout
+    assert re.search(r"measured here +[\d,]+ images a second, .* a probe \d+\.\d\d s", text)
+    assert re.search(r"wall clock +\d+:\d\d at most, and a minute", text)
 
 
 def test_a_comparison_is_checked_before_anything_starts(invoke: Invoke, tmp_path: Path) -> None:

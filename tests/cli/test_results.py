@@ -13,7 +13,7 @@ from cluster.try_autoscaling import free_ports
 from mtcon_ray.cli.main import program
 from mtcon_ray.cli.standings import accuracies, leaderboard, winner_lines
 from mtcon_ray.lock import driver_lock
-from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.results import Status, SweepResults, TrialResult
 from mtcon_ray.spec import load_spec, parse_spec
 from mtcon_ray.tracking.spool import Spool
 
@@ -234,6 +234,34 @@ def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
     spec = load_spec(REPOSITORY / "experiments" / "temperature.yaml")
     lines = leaderboard(SweepResults("temperature-1", Path("x"), spec, {}, trials))
     assert "\n".join(lines[:3]) in readme
+
+
+@pytest.mark.parametrize("columns", [50, 80, 120, 150])
+def test_a_narrow_leaderboard_shows_every_value_and_state(columns: int) -> None:
+    """Configurations are cut, or stand below their rows in full."""
+    params = {"method.temperature": 0.07336, "train.lr": 0.02536, "method.weighting": "equal"}
+    spec = parse_spec({"name": "first", "data": {"kind": "drawn"}})
+    tests = {f"test/accuracy/{task}": 0.1 for task in spec.data.tasks}
+    ends: tuple[tuple[Status, str | None], ...] = (
+        ("FINISHED", None), ("PRUNED", None), ("FAILED", "Diverged: loss is nan at step 312"),
+    )  # fmt: skip
+    trials = tuple(
+        TrialResult(
+            name=f"trial-{number:04d}", number=number, params=params, status=status,
+            reason=reason, epochs=12, seed=0, reports=((12, {"val/accuracy": 0.3, **tests}),),
+        )
+        for number, (status, reason) in enumerate(ends)
+    )  # fmt: skip
+    lines = leaderboard(SweepResults("first-1", Path("x"), spec, {}, trials), columns=columns)
+    assert max(map(len, lines)) <= columns
+    text = "\n".join(lines)
+    for words in ("0.300", "0.100", "val/accuracy", *(f"test {task}" for task in spec.data.tasks)):
+        times = {"0.300": 3, "0.100": 3 * len(spec.data.tasks)}.get(words, 1)
+        assert text.count(words) == times
+    assert [state in text for state in ("finished", "stopped early", "failed: Div")] == [True] * 3
+    whole = "temperature=0.07336 lr=0.02536 weighting=equal"
+    assert text.count(whole if columns != 120 else "temperature=0.07336 lr=0.0…") == 3
+    assert (len(lines) == 4) == (columns >= 120)
 
 
 @pytest.mark.mlflow

@@ -172,6 +172,9 @@ def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
     second = command(path, root, "--resume")
     printed = second.communicate(timeout=PATIENCE_SECONDS)[0]
     assert second.returncode == 0, printed
+    assert "preparing: connecting to Ray\n" in printed
+    assert "trial-0000 restored, finished at epoch 12/12, val/accuracy 0." in printed
+    assert re.search(r"restored, interrupted at epoch [2-9]\d?/12, .*: temperature=0\.1\n", printed)
     results = load_sweep(folder)
     assert [t.status for t in results.trials] == ["FINISHED"] * 3
     seen = logged(root, folder)

@@ -9,7 +9,8 @@ from mtcon_ray.errors import SweepError
 from mtcon_ray.places import sweep_folder
 from mtcon_ray.plan import ClusterView, NodeKind, make_plan, write_beginnings
 from mtcon_ray.spec import RunSpec, parse_spec, with_values
-from mtcon_ray.sweep.folder import choose_folder, claimed
+from mtcon_ray.sweep.folder import choose_folder, claimed, resume_line
+from mtcon_ray.sweep.upload import VERSIONS_VARIABLE
 
 VIEW = ClusterView("here", (NodeKind("node", 2, 0, 1),))
 
@@ -42,10 +43,20 @@ def test_without_a_name_the_next_number_is_taken(tmp_path: Path, spec: RunSpec) 
 
 def test_a_taken_name_is_refused_with_the_line_that_resumes(tmp_path: Path, spec: RunSpec) -> None:
     begin(tmp_path, spec, "mine")
-    ways = (
-        r"--name mine --resume \(`submit`: --name mine alone\); for a new one: give another --name"
-    )
+    ways = r"repeat the command with --name mine --resume; for a new one: give another --name"
     with pytest.raises(SweepError, match=rf"exists already .* {ways}$"):
+        choose_folder(tmp_path, spec, "mine", False)
+
+
+def test_a_job_s_user_is_told_of_commands_that_they_have(
+    tmp_path: Path, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`submit` has no --resume."""
+    assert resume_line("mine") == "repeat the command with --name mine --resume"
+    monkeypatch.setenv(VERSIONS_VARIABLE, "{}")
+    assert resume_line("mine") == "`mtcon-ray resume mine`"
+    begin(tmp_path, spec, "mine")
+    with pytest.raises(SweepError, match=r"go on with it: repeat `mtcon-ray submit` with --name"):
         choose_folder(tmp_path, spec, "mine", False)
 
 

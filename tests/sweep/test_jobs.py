@@ -165,9 +165,11 @@ def assert_followed_as_a_local_sweep_is(written: str) -> None:
     assert shown[0].startswith("job script-1-1: ")
     assert not any(line.startswith("[") and " ended: " in line for line in shown)
     [top] = [place for place, line in enumerate(shown) if line.startswith("script-1 · ")]
-    assert re.fullmatch(r"script-1 · 1/1 done · best 0\.\d{3} \(as is\) · \d+:\d\d", shown[top])
+    assert re.fullmatch(
+        r"script-1 · 1/1 done · best 0\.\d{3} \(no searched fields\) · \d+:\d\d", shown[top]
+    )
     assert shown[top + 1].split() == ["trial", "configuration", "epoch", "val/accuracy", "state"]
-    row = r"trial-0000  as is          █{12} 1/1  0\.\d{3}         finished"
+    row = r"trial-0000  no searched fields  █{12} 1/1  0\.\d{3}         finished"
     assert re.fullmatch(row, shown[top + 2])
     assert shown[top + 3] == ""
     assert shown[top + 4].startswith("#  trial")
@@ -239,7 +241,7 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
     assert stopping.startswith("stopping small-1-1, which saves its checkpoints first\n")
     assert stopping.endswith("small-1-1 stopped; to go on: `mtcon-ray resume small-1`\n")
     assert code == 130
-    assert "stopped by SIGTERM" in printed
+    assert "stopped by SIGTERM; trials are checkpointed; to go on: `mtcon-ray resume s" in printed
     assert [t.status for t in load_sweep(sweep).trials] == ["INTERRUPTED"]
     stopped_at = load_sweep(sweep).trials[0].last_epoch
 
@@ -254,7 +256,8 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
     code, printed = user.run("logs", "script-1")
     assert code == 0
     assert "[ 0:00] starting\n" in printed
-    assert "] trial-0000 started: as is\n" in printed
+    assert "] preparing: connecting to Ray\n" in printed
+    assert "] trial-0000 started: no searched fields\n" in printed
     assert "] script-1 ended: 1/1 done\n\n#  trial" in printed
     code, printed = user.run("jobs", "--json")
     found = {job["id"]: job["status"] for job in json.loads(printed) if job["sweep"]}

@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
+from ray._private.ray_constants import DASHBOARD_CLIENT_MAX_SIZE
+from ray._private.runtime_env.packaging import create_package
 
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.sweep import upload
@@ -32,12 +34,37 @@ def test_what_is_ignored_is_not_uploaded(tmp_path: Path) -> None:
     assert {path for path, _ in upload.largest} == kept
     assert upload.num_files == 4
     assert upload.num_bytes == 10 + 5 + 6 + 10
-    assert check_upload(tmp_path, limit=31) == upload
-    with pytest.raises(
-        ResourceError, match=r"at most 3e-05 MB, got 3\.1e-05 MB in 4 files"
-    ) as told:
-        check_upload(tmp_path, limit=30)
+    size = upload.num_package_bytes
+    assert check_upload(tmp_path, limit=size) == upload
+    with pytest.raises(ResourceError, match=r"at most 0\.000\d+ MB, .* in 4 files of") as told:
+        check_upload(tmp_path, limit=size - 1)
     assert "a.py" in str(told.value)
+
+
+def test_the_package_s_size_is_known_before_it_is_made(tmp_path: Path) -> None:
+    """With Ray's own packing, names of more than ASCII, nested and empty folders."""
+    folder = tmp_path / "work"
+    for name, size in {"a.py": 10, "größe/b/c.bin": 100_000, "d/empty": 0, ".rayignore": 0}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"x" * size)
+    (folder / "nothing" / "here").mkdir(parents=True)
+    (folder / "broken").symlink_to(folder / "absent")
+    package = tmp_path / "package.zip"
+    create_package(str(folder), package, include_gitignore=True, excludes=[])
+    assert 0 <= measure_upload(folder).num_package_bytes - package.stat().st_size <= 76
+
+
+def test_what_the_dashboard_refuses_is_refused_here(tmp_path: Path) -> None:
+    """A sparse file: 512 MiB, which the GCS takes, never reach it."""
+    with (tmp_path / "weights.pt").open("wb") as file:
+        file.truncate(DASHBOARD_CLIENT_MAX_SIZE)
+    with pytest.raises(
+        ResourceError, match=r"at most 104\.9 MB, for Ray's dashboard takes no more"
+    ):
+        check_upload(tmp_path)
+    with (tmp_path / "weights.pt").open("wb") as file:
+        file.truncate(DASHBOARD_CLIENT_MAX_SIZE - 1000)
+    check_upload(tmp_path)
 
 
 def test_a_folder_of_many_small_files_is_named(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from mtcon_ray.errors import DataError, ResourceError, SpecError
 from mtcon_ray.models.network import build_network, projections
@@ -92,6 +93,23 @@ def test_a_rate_gives_device_hours() -> None:
     spec = spec_of()
     plan = make_plan(spec, Path("/r"), ONE, rate=100.0)
     assert plan.device_hours == pytest.approx(plan.images_total / 100 / 3600)
+
+
+def test_the_plan_warns_of_missing_images(tmp_path: Path) -> None:
+    lines = ["image,split,kind"]
+    for i in range(40):
+        Image.new("RGB", (4, 4)).save(tmp_path / f"{i}.png")
+        lines.append(f"{i}.png,{('train', 'train', 'val', 'test')[i % 4]},{'ab'[i // 4 % 2]}")
+    (tmp_path / "7.png").unlink()
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    data = {
+        "kind": "table", "csv": str(tmp_path / "labels.csv"), "images": str(tmp_path),
+        "tasks": ["kind"], "max_bad_images": 0.05,
+    }  # fmt: skip
+    plan = make_plan(spec_of(data=data, train={"batch_size": 8}), tmp_path / "root", ONE)
+    assert plan.warnings == (
+        "1 images cannot be read and are left out, first row 9, 7.png: no such file",
+    )
 
 
 def test_searched_epochs_count_at_their_most() -> None:

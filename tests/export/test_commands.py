@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from mtcon_ray.cli.main import program
-from mtcon_ray.data.image_files import decode_image
+from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.evaluate import open_checkpoint
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.observer import Observer

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from mtcon_ray import metrics
 from mtcon_ray.data.batch import UNKNOWN_BIT
-from mtcon_ray.data.dataset import check_store_room, fetch_places, read_table, store_bytes
+from mtcon_ray.data.dataset import check_dataset, fetch_places, store_bytes
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import DataError, ResourceError, SweepError
 from mtcon_ray.methods import METHODS
@@ -153,10 +153,9 @@ def make_plan(
     if spec.data.urls():
         prepare_root(root)
     places = fetch_places(spec.data, store, images=False)
-    table = read_table(spec.data, spec.data.seed, places)
+    table, missing = check_dataset(spec.data, spec.views.size, store, places)
     heaviest = _heaviest(spec)
     needed = store_bytes(len(table), spec.data, spec.views.size)
-    missing = check_store_room(spec.data, len(table), spec.views.size, store, places)
     batch, epochs = heaviest.train.batch_size, heaviest.train.epochs
     num_train = len(table.rows("train"))
     _check_batches(spec, num_train)

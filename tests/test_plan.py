@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from mtcon_ray.data.dataset import read_table
 from mtcon_ray.data.sources.base import LabelTable
@@ -173,6 +174,23 @@ def test_what_was_not_measured_has_no_wall_clock(
     plan = make_plan(spec_of(resources=resources), Path("/r"), view, rates=Rates(100.0, 7.0, 40.0))
     assert plan.device_hours is not None
     assert plan.wall_hours is None
+
+
+def test_the_plan_warns_of_missing_images(tmp_path: Path) -> None:
+    lines = ["image,split,kind"]
+    for i in range(40):
+        Image.new("RGB", (4, 4)).save(tmp_path / f"{i}.png")
+        lines.append(f"{i}.png,{('train', 'train', 'val', 'test')[i % 4]},{'ab'[i // 4 % 2]}")
+    (tmp_path / "7.png").unlink()
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    data = {
+        "kind": "table", "csv": str(tmp_path / "labels.csv"), "images": str(tmp_path),
+        "tasks": ["kind"], "max_bad_images": 0.05,
+    }  # fmt: skip
+    plan = make_plan(spec_of(data=data, train={"batch_size": 8}), tmp_path / "root", ONE)
+    assert plan.warnings == (
+        "1 images cannot be read and are left out, first row 9, 7.png: no such file",
+    )
 
 
 def test_searched_epochs_count_at_their_most() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from mtcon_ray.data.csv_file import CsvFile, read_csv
-from mtcon_ray.data.splits import ALIASES, SPLITS
+from mtcon_ray.data.image_hints import IMAGE_ENDINGS
+from mtcon_ray.data.splits import NUMBERED, split_names
 from mtcon_ray.errors import DataError
 
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 GROUP_NAMES = re.compile(r"(group|patient|subject|person|identity|product|session)(_?id)?")
 MAX_CLASSES = 100
 # A label repeats: fewer rows per class than this, and it names items rather than describes them.
@@ -78,7 +78,7 @@ def guess(csv: Path, images: Path) -> Guess:
     first = str(left.pop(image)[0])
     if images.is_dir() and not (images / first).exists() and (images.parent / first).exists():
         images = images.parent
-    split = next((c for c, cells in left.items() if _is_split(cells)), None)
+    split = next((c for c, cells in left.items() if _is_split(c, cells)), None)
     group = next((c for c in left if GROUP_NAMES.fullmatch(c.lower())), None)
     left = {c: cells for c, cells in left.items() if c not in (split, group)}
     bits = tuple(c for c, cells in left.items() if _values(cells) <= BITS)
@@ -127,9 +127,13 @@ def _values(cells: np.ndarray) -> set[str]:
     return {str(cell) for cell in np.unique(cells.astype(str)) if cell != ""}
 
 
-def _is_split(cells: np.ndarray) -> bool:
-    names = {ALIASES.get(value.lower(), value.lower()) for value in _values(cells)}
-    return "train" in names and names <= set(SPLITS) and "" not in cells
+def _is_split(column: str, cells: np.ndarray) -> bool:
+    values = _values(cells)
+    names = split_names(values, column)
+    # Most images are there to train on: in a column of labels the class 0 need not be most.
+    if names == NUMBERED and np.count_nonzero(cells == "0") <= len(cells) / 2:
+        return False
+    return "train" in names.values() and names.keys() == values and "" not in cells
 
 
 def _is_label(num_classes: int, cells: np.ndarray) -> bool:

@@ -103,10 +103,12 @@ def write_new(path: Path, text: str) -> None:
 def _more_columns(guess: Guess) -> list[str]:
     lines = []
     if guess.bits:
-        lines.append("  # Columns of 0 and 1, kept for methods that use them.\n")
+        lines.append(
+            "  # Columns of 0 and 1: put the name attributes into tasks to train on them.\n"
+        )
         lines.append(f"  multi_hot: {{attributes: {_list(guess.bits)}}}\n")
     if guess.continuous:
-        lines.append("  # Columns of numbers, kept for methods that use them.\n")
+        lines.append("  # Columns of numbers: put their names into tasks to train on them.\n")
         lines.append(f"  continuous: {_list(guess.continuous)}\n")
     if guess.unused:
         lines.append(f"  # Not used: {_list(guess.unused)}\n")

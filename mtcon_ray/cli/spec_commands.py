@@ -42,7 +42,7 @@ def init(session: Session, csv: Path, images: Path, output: Path | None) -> None
 @overrides
 @session
 def validate(session: Session, spec: Path, overrides: tuple[str, ...]) -> None:
-    """Check a spec and the labels that it names; start nothing."""
+    """Check a spec, its labels and its images; start nothing."""
     from mtcon_ray.cli.plan_text import counted, data_lines
     from mtcon_ray.plan import ClusterView, NodeKind, make_plan
     from mtcon_ray.spec import load_spec

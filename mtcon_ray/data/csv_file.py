@@ -3,6 +3,7 @@
 pandas is imported where a file is read: commands that read none start a third sooner.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,20 @@ import numpy as np
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.errors import DataError, nearest
 
+SEPARATORS = ",;\t"
+# Files that are often taken for a CSV, by their first bytes.
+NO_CSV = {
+    b"PAR1": (
+        'a Parquet file; convert it: python -c "import pandas; '
+        "pandas.read_parquet('{path}').to_csv('{stem}.csv', index=False)\""
+    ),
+    b"PK\3\4": "an Excel or OpenDocument workbook; save the sheet as 'CSV UTF-8' there",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook; save the sheet as 'CSV UTF-8' there",
+}
+# Of which pandas unpacks the file by itself.
+PACKED = (".gz", ".bz2", ".zip", ".xz", ".zst")
+# What other programs write for a cell without a value.
+WORDS_FOR_NOTHING = {"", "na", "n/a", "#n/a", "nan", "none", "null", "nil", "<na>"}
 BITS = {"": UNKNOWN_BIT, "0": 0, "1": 1, "-1": 0, "0.0": 0, "1.0": 1, "-1.0": 0}
 
 
@@ -95,11 +110,24 @@ def _cells(path: Path) -> np.ndarray:
     """All cells, header included; without it pandas would rename equal columns silently."""
     import pandas as pd
 
-    try:
+    def read(separator: str, num_rows: int | None = None) -> np.ndarray:
         frame = pd.read_csv(
-            path, header=None, dtype=str, keep_default_na=False, na_filter=False,
-            skip_blank_lines=False, encoding="utf-8-sig",
+            path, sep=separator, nrows=num_rows, header=None, dtype=str, keep_default_na=False,
+            na_filter=False, skip_blank_lines=False, encoding="utf-8-sig",
         )  # fmt: skip
+        cells: np.ndarray = frame.to_numpy(dtype=object)
+        return cells
+
+    def width(separator: str) -> int:
+        try:
+            return len(read(separator, 1)[0])
+        except pd.errors.ParserError:  # a quote opens where this separator would begin a cell
+            return 0
+
+    try:
+        _check_is_text(path)
+        # The separator is the one that parts the header most; quoted ones do not count.
+        return read(max(SEPARATORS, key=width))
     except FileNotFoundError:
         raise DataError(f"data.csv must be a file, got {path}, which does not exist") from None
     except pd.errors.EmptyDataError:
@@ -107,11 +135,54 @@ def _cells(path: Path) -> np.ndarray:
     except UnicodeDecodeError as error:
         raise DataError(f"{path} must be UTF-8 text, got {error}; save it as UTF-8") from None
     except pd.errors.ParserError as error:
-        raise DataError(f"{path} must be comma-separated, got {str(error).strip()}") from None
+        raise DataError(_parsing(path, str(error))) from None
     except OSError as error:
         raise DataError(f"data.csv must be a readable file, got {path}: {error}") from None
-    cells: np.ndarray = frame.to_numpy(dtype=object)
-    return cells
+
+
+def _check_is_text(path: Path) -> None:
+    """Raises DataError for a file of a kind that is often taken for a CSV."""
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start in NO_CSV and path.suffix not in PACKED:
+        what = NO_CSV[start].format(path=path, stem=path.with_suffix(""))
+        raise DataError(f"{path} must be a CSV, got {what}")
+
+
+def _parsing(path: Path, error: str) -> str:
+    """Returns an error message for pandas' own, which counts records, the header as 1."""
+    if ragged := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", error):
+        wanted, row, got = ragged.groups()
+        return (
+            f"row {row} of {path} must have as many cells as the header, {wanted}, got {got}; put "
+            "quotes around a cell that holds the separator"
+        )
+    if quote := re.search(r"EOF inside string starting at row (\d+)", error):
+        return f"row {int(quote[1]) + 1} of {path} must close the quote that it opens"
+    return f"{path} must be separated by commas, semicolons or tabs, got {error.strip()}"
+
+
+def doubtful_names(column: str, cells: np.ndarray) -> list[str]:
+    """Warnings of classes that are probably meant as an empty cell or as one another."""
+    names, counts = np.unique(cells[cells != ""], return_counts=True)
+    quoted = [f"{name!r} ({n} rows)" for name, n in zip(names, counts.tolist(), strict=True)]
+    alike: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        alike.setdefault(name.strip().casefold(), []).append(place)
+    found = []
+    nothing = [p for word in sorted(WORDS_FOR_NOTHING & alike.keys()) for p in alike[word]]
+    if nothing:
+        found.append(
+            f"label column {column!r}: {', '.join(quoted[p] for p in nothing)} count as labels of "
+            "their own; empty the cells whose label is missing"
+        )
+    for word, places in alike.items():
+        if len(places) > 1 and word not in WORDS_FOR_NOTHING:
+            found.append(
+                f"label column {column!r}: {', '.join(quoted[p] for p in places)} count as "
+                "different labels; write them alike if they are one"
+            )
+    return found
 
 
 def encode_classes(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mtcon_ray.data.image_check import left_out
 from mtcon_ray.data.noise import add_label_noise
 from mtcon_ray.data.remote import fetch, look
 from mtcon_ray.data.sources import SOURCES, DataSource, DataSpec, LabelTable
@@ -96,8 +97,7 @@ def open_dataset(
     if stored.bad:
         split = table.split.copy()
         split[list(stored.bad)] = LEFT_OUT
-        warning = f"{len(stored.bad)} images cannot be read and are left out, first "
-        warnings = (*table.warnings, warning + next(iter(stored.bad.values())))
+        warnings = (*table.warnings, left_out(stored.bad.values()))
         table = replace(table, split=split, warnings=warnings)
         _check(table, spec)
     fingerprint = _fingerprint(table, stored.content_key, stored.images.shape[1])
@@ -114,20 +114,38 @@ def store_bytes(num_items: int, spec: DataSpec, view_size: int) -> int:
     return num_bytes(num_items, store_size(spec, view_size))
 
 
-def check_store_room(
-    spec: DataSpec,
-    num_items: int,
-    view_size: int,
-    store: Path,
-    places: Mapping[str, str] | None = None,
-) -> dict[str, int]:
-    """What `downloads` says. Raises ResourceError where the disk lacks room for those and images.
+def check_dataset(
+    spec: DataSpec, view_size: int, store: Path, places: Mapping[str, str] | None = None
+) -> tuple[LabelTable, dict[str, int]]:
+    """What `read_table` and `downloads` say, with warnings of images that cannot be read.
 
-    Images that are decoded already need none. `places` as of `fetch_places`.
+    Images that are not decoded already are looked at as `DataSource.check_images` does.
+    `places` as of `fetch_places`. Raises DataError, SpecError, and ResourceError where the disk
+    lacks room for downloads and decoded images.
     """
-    source, asked = _source(spec, spec.seed, places), downloads(spec, store)
-    check_room(source, num_items, store_size(spec, view_size), store, sum(asked.values()))
-    return asked
+    source = _source(spec, spec.seed, places)
+    table, asked, size = _read_table(source), downloads(spec, store), store_size(spec, view_size)
+    stored = check_room(source, len(table), size, store, sum(asked.values()))
+    if stored is None:
+        warnings = _looked_at(source, size)
+    else:
+        warnings = (left_out(stored.bad.values()),) if stored.bad else ()
+    return replace(table, warnings=(*table.warnings, *warnings)), asked
+
+
+# Warnings by what the images were: a comparison plans many sweeps over the same ones, and a
+# .tar.gz must be unzipped for each look.
+_seen: dict[tuple[str, int, float], tuple[str, ...]] = {}
+
+
+def _looked_at(source: DataSource, size: int) -> tuple[str, ...]:
+    signature = source.signature()
+    if signature is None:
+        return source.check_images(size)
+    key = (signature, size, source.max_bad_fraction)
+    if key not in _seen:
+        _seen[key] = source.check_images(size)
+    return _seen[key]
 
 
 def _source(spec: DataSpec, seed: int, places: Mapping[str, str] | None) -> DataSource:

@@ -9,30 +9,22 @@ import stat
 import tarfile
 import tempfile
 import time
-import warnings
 import weakref
 import zlib
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
-from io import BufferedReader, BytesIO
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import IO
 
-import numpy as np
-from PIL import Image, UnidentifiedImageError
-
 from mtcon_ray.errors import DataError, ResourceError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
-EIGHT_BIT = {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV"}
-# Others are rare as photographs, and one of Pillow's readers starts a program (Ghostscript).
-FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", "JPEG2000")
-# A small file can hold an image that fills the memory: above 89 million pixels it is refused.
-warnings.simplefilter("error", Image.DecompressionBombWarning)
 SETTLED_SECONDS = 2  # a file changed again within one clock tick would keep its time stamp
 
 
@@ -53,6 +45,26 @@ class ImageFiles(ABC):
             if path.is_absolute() or ".." in path.parts or "\0" in name:
                 return index
         return None
+
+    def relative(self, names: Sequence[str]) -> list[str]:
+        """Returns the names with absolute paths below a folder made relative to it."""
+        return list(names)
+
+    def find_absent(self, names: Sequence[str]) -> list[int]:
+        """Returns the indices of names that no plain file has."""
+        return [index for index, name in enumerate(names) if not self.exists(name)]
+
+    @abstractmethod
+    def exists(self, name: str) -> bool:
+        """Returns True if a plain file inside has this name; where that is unknown, too."""
+
+    @abstractmethod
+    def list_files(self, folder: str) -> set[str]:
+        """Returns the names of the plain files right below a folder."""
+
+    @abstractmethod
+    def folders(self) -> Iterator[str]:
+        """Yields the folders below the root, those nearest to it first."""
 
     @abstractmethod
     def signature(self, names: Sequence[str]) -> str | None:
@@ -85,6 +97,51 @@ class ImageFolder(ImageFiles):
             if not inside[place]:
                 return index
         return None
+
+    def relative(self, names: Sequence[str]) -> list[str]:
+        roots = [os.path.join(root, "") for root in (self.root.absolute(), self.root.resolve())]
+
+        def below(name: str) -> str:
+            root = next((r for r in roots if name.startswith(r)), "")
+            return name.removeprefix(root).lstrip("/") if root else name
+
+        return [below(name) for name in names]
+
+    def find_absent(self, names: Sequence[str]) -> list[int]:
+        # Each folder is listed once: on network file systems a call for each file takes minutes.
+        listed: dict[str, set[str]] = {}
+        absent = []
+        for index, name in enumerate(names):
+            folder, _, file = name.rpartition("/")
+            if folder not in listed:
+                listed[folder] = self.list_files(folder)
+            # Asked again, because a file system may take a name that it spells differently.
+            if file not in listed[folder] and not self.exists(name):
+                absent.append(index)
+        return absent
+
+    def exists(self, name: str) -> bool:
+        return super().find_outside([name]) is None and os.path.isfile(self.root / name)
+
+    def list_files(self, folder: str) -> set[str]:
+        try:
+            with os.scandir(self.root / folder) as entries:
+                return {entry.name for entry in entries if entry.is_file()}
+        except OSError:  # absent, or a folder that may be entered but not listed
+            return set()
+
+    def folders(self) -> Iterator[str]:
+        left = deque([""])
+        while left:
+            folder = left.popleft()
+            try:
+                with os.scandir(self.root / folder) as entries:
+                    below = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+            except OSError:  # a folder that may not be listed
+                continue
+            found = [f"{folder}/{name}".lstrip("/") for name in below]
+            left.extend(found)
+            yield from found
 
     def signature(self, names: Sequence[str]) -> str | None:
         total = hashlib.sha256(os.path.realpath(self.root).encode())
@@ -139,6 +196,17 @@ class ImageArchive(ImageFiles):
         super().__init__(root)
         self._opening = Lock()
 
+    def exists(self, name: str) -> bool:
+        return str(PurePosixPath(name)) in self._members[1]
+
+    def list_files(self, folder: str) -> set[str]:
+        parts = [name.rpartition("/") for name in self._members[1]]
+        return {file for parent, _, file in parts if parent == folder}
+
+    def folders(self) -> Iterator[str]:
+        found = {name.rpartition("/")[0] for name in self._members[1]} - {""}
+        yield from sorted(found, key=lambda folder: (folder.count("/"), folder))
+
     def signature(self, names: Sequence[str]) -> str | None:
         found = os.stat(self.root)
         stamps = [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
@@ -156,8 +224,7 @@ class ImageArchive(ImageFiles):
         return total.hexdigest()
 
     def read(self, name: str) -> bytes:
-        with self._opening:
-            descriptor, members = self._index
+        descriptor, members = self._members
         if str(PurePosixPath(name)) not in members:
             raise UnreadableImageError("no plain file of this name in the archive")
         start, size = members[str(PurePosixPath(name))]
@@ -165,6 +232,11 @@ class ImageArchive(ImageFiles):
         if len(data) < size:
             raise UnreadableImageError("the archive ends within this file")
         return data
+
+    @property
+    def _members(self) -> tuple[int, dict[str, tuple[int, int]]]:
+        with self._opening:
+            return self._index
 
     @cached_property
     def _index(self) -> tuple[int, dict[str, tuple[int, int]]]:
@@ -211,35 +283,6 @@ def open_files(root: Path) -> ImageFiles:
     if not root.name.endswith(ARCHIVES):
         raise DataError(f"data.images must be a folder or end in {', '.join(ARCHIVES)}, got {root}")
     return ImageArchive(root)
-
-
-def decode_image(data: bytes, size: int) -> np.ndarray:
-    """One image, uint8 [size, size, 3], aspect squashed, antialiased, transparency on white.
-
-    Raises UnreadableImageError, also for more than 8 bits a channel, which Pillow would clip.
-    """
-    try:
-        with Image.open(BytesIO(data), formats=FORMATS) as image:
-            if image.mode not in EIGHT_BIT:
-                raise UnreadableImageError(f"mode {image.mode} must be 8 bits a channel")
-            image.draft("RGB", (2 * size, 2 * size))
-            whole = _on_white(image)
-            # In two calls: which way comes first, and so some rounding, is Pillow's to change.
-            wide = whole.resize((size, whole.height), Image.Resampling.BILINEAR)
-            return np.asarray(wide.resize((size, size), Image.Resampling.BILINEAR))
-    except UnreadableImageError:
-        raise
-    except UnidentifiedImageError:
-        raise UnreadableImageError("not an image" if data else "empty file") from None
-    except Exception as error:  # Pillow's decoders raise almost anything on corrupt bytes
-        raise UnreadableImageError(str(error) or type(error).__name__) from None
-
-
-def _on_white(image: Image.Image) -> Image.Image:
-    if not image.has_transparency_data:
-        return image.convert("RGB")
-    white = Image.new("RGBA", image.size, "white")
-    return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
 
 
 def _is_settled(latest_ns: int) -> bool:

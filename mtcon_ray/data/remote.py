@@ -62,6 +62,15 @@ class Found:
 class RemoteFiles(ImageFiles):
     """Images that have not been downloaded: their names can be checked, and no more."""
 
+    def exists(self, name: str) -> bool:
+        return True
+
+    def list_files(self, folder: str) -> set[str]:
+        raise AssertionError("fetched before it is listed")
+
+    def folders(self) -> Iterator[str]:
+        raise AssertionError("fetched before it is listed")
+
     def signature(self, names: Sequence[str]) -> str | None:
         return None
 

@@ -1,5 +1,7 @@
 """Which item belongs to which split: as a column says, or drawn so that no group straddles."""
 
+import re
+from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
@@ -10,7 +12,30 @@ from mtcon_ray.errors import DataError, nearest
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 LEFT_OUT = -1
-ALIASES = {"valid": "val", "validation": "val"}
+ALIASES: dict[str, Split] = {
+    "train": "train", "training": "train",
+    "val": "val", "valid": "val", "validation": "val", "dev": "val", "development": "val",
+    "test": "test", "testing": "test",
+}  # fmt: skip
+EVALUATION = ("eval", "evaluation")
+# As in CelebA's list_eval_partition.txt.
+NUMBERED: dict[str, Split] = {"0": "train", "1": "val", "2": "test"}
+# In any other column 0, 1 and 2 may as well be a label or the folds of a cross-validation.
+NUMBERED_COLUMN = re.compile(r"(.*[\W_])?(data)?(split|partition|set|subset)([\W_].*)?")
+
+
+def split_names(values: Iterable[str], column: str) -> dict[str, Split]:
+    """Returns the split that each value of a column stands for; values that name none are absent.
+
+    `eval` is the test split beside another name of val and none of test, else val.
+    """
+    values = set(values)
+    if values == NUMBERED.keys() and NUMBERED_COLUMN.fullmatch(column.lower()):
+        return NUMBERED
+    found = {value: ALIASES[value.lower()] for value in values if value.lower() in ALIASES}
+    others = set(found.values())
+    meant: Split = "test" if "val" in others and "test" not in others else "val"
+    return found | {value: meant for value in values if value.lower() in EVALUATION}
 
 
 def named_split(table: CsvFile, column: str) -> np.ndarray:
@@ -20,10 +45,16 @@ def named_split(table: CsvFile, column: str) -> np.ndarray:
             f"{table.path} must have the column {column!r} that data.split_column names "
             f"(null draws a split){nearest(column, table.columns)}"
         )
-    names = [ALIASES.get(cell.lower(), cell.lower()) for cell in table.columns[column]]
-    known = {name: index for index, name in enumerate(SPLITS)}
-    split = np.array([known.get(name, LEFT_OUT) for name in names], dtype=np.int8)
-    table.refuse(split < 0, column, f"hold {', '.join(SPLITS)}, valid or validation")
+    cells = table.columns[column]
+    names = split_names(cells, column)
+    code = {value: SPLITS.index(name) for value, name in names.items()}
+    split = np.array([code.get(cell, LEFT_OUT) for cell in cells], dtype=np.int8)
+    table.refuse(
+        split < 0,
+        column,
+        "hold train, val or test, or names for these (training, validation, valid, dev, testing, "
+        "eval; 0, 1 and 2 in a column whose name says split, partition or set)",
+    )
     return split
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from mtcon_ray.data.disk import check_disk, locked
+from mtcon_ray.data.image_check import MAX_SHOWN, too_many_bad
 from mtcon_ray.data.node_copy import node_copy
 from mtcon_ray.data.sources.base import BadImagesError, DataSource
 from mtcon_ray.errors import DataError, ResourceError
@@ -27,7 +28,6 @@ from mtcon_ray.errors import DataError, ResourceError
 FORMAT = 2
 ROWS_PER_TASK = 64
 MAX_THREADS = 8
-MAX_SHOWN = 20
 
 ReportProgress = Callable[[int, int], None]
 
@@ -82,17 +82,24 @@ def open_store(
 
 def check_room(
     source: DataSource, num_items: int, size: int, store: Path, downloads: int = 0
-) -> None:
-    """Raises ResourceError unless the store is there already or the disk has room for it.
+) -> StoredImages | None:
+    """Images that are stored already; None if they are not, and the disk has room for them.
 
-    `downloads` are bytes that have to lie beside it.
-    Whether it is there is known for sources with a signature; no image is read to find out.
+    `downloads` are bytes that have to lie beside them. Images of a source without a signature
+    count as not stored; no image is read to find out.
+
+    Raises ResourceError where the disk is too small, DataError where too many images are bad.
     """
     signature = source.signature()
     known = store / "keys" / signature if signature is not None else None
-    if known is not None and known.exists() and _folder(store, size, known.read_text()).exists():
-        return
-    check_disk(num_bytes(num_items, size) + downloads, store)
+    content = known.read_text() if known is not None and known.exists() else None
+    folder = _folder(store, size, content) if content is not None else None
+    if content is None or folder is None or not folder.exists():
+        check_disk(num_bytes(num_items, size) + downloads, store)
+        return None
+    stored = _load(folder, (num_items, size), content)
+    _check_bad(stored.bad, num_items, source.max_bad_fraction, folder)
+    return stored
 
 
 def _folder(store: Path, size: int, content: str) -> Path:
@@ -203,16 +210,12 @@ def _check_bad(bad: dict[int, str], num_items: int, allowed: float, folder: Path
     """Raises DataError with the first bad images, and all of them in a file if they are many."""
     if len(bad) <= allowed * num_items:
         return
-    shown = "\n  ".join(list(bad.values())[:MAX_SHOWN])
     rest = ""
     if len(bad) > MAX_SHOWN:
         every = folder.with_suffix(".bad.txt")
         _write(every, "\n".join(bad.values()) + "\n")
         rest = f"\n  and {len(bad) - MAX_SHOWN} more; all of them: {every}"
-    raise DataError(
-        f"at most {allowed:.2%} of the images may be missing or corrupt (data.max_bad_images), "
-        f"got {len(bad)} of {num_items}:\n  {shown}{rest}"
-    )
+    raise DataError(too_many_bad(f"{len(bad)} of {num_items}", bad.values(), allowed) + rest)
 
 
 def _write(path: Path, text: str) -> None:

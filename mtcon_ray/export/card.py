@@ -21,10 +21,16 @@ found = model(torch.from_numpy(images))  # found["embedding"], found["labels"][n
 session = onnxruntime.InferenceSession("model.onnx")
 embedding, *labels = session.run(None, {"images": images})""",
 }
-READ = """import numpy, PIL.Image
+READ = """import numpy, PIL.Image, PIL.ImageOps
 image = PIL.Image.open("photograph.jpg")
 image.draft("RGB", ({twice}, {twice}))  # a large JPEG decoded smaller, as for its scores
+image = PIL.ImageOps.exif_transpose(image)  # upright
 images = numpy.array(image.convert("RGB"))[None]"""
+SQUARE = {
+    "squash": "both sides to stored_size, so that shapes are squashed",
+    "crop": "the central square of the shorter side to stored_size",
+    "pad": "the longer side to stored_size, in the middle of a white square",
+}
 NOTE = {
     "model.pt2": "Open a `.pt2` only from somebody whom you would let run code: torch's reader may "
     "run what is in it. `weights.safetensors` runs nothing.",
@@ -63,7 +69,8 @@ def card(
             "checkpoint": {"epoch": trained.get("epoch"), objective: trained.get("value")},
         },
         "preprocessing": {
-            "resize": "bilinear, antialiased, aspect squashed, 8 bits as Pillow; then to `size`",
+            "resize": f"{SQUARE[spec.data.made_square]}; bilinear, antialiased, 8 bits as Pillow; "
+            "then to `size`",
             "stored_size": dataset.images.shape[1],
             "size": views.size,
             "mean": list(views.mean),
@@ -134,8 +141,9 @@ def card_text(facts: Mapping[str, Any]) -> str:
         USE[model["file"]],
         "```",
         "",
-        "`images` is uint8 `[N, height, width, 3]`, RGB, of any size; resizing and normalisation "
-        f"are inside. {NOTE[model['file']]} One image file is read by",
+        "`images` is uint8 `[N, height, width, 3]`, RGB, of any size and upright; resizing "
+        f"({facts['preprocessing']['resize']}) and normalisation are inside. "
+        f"{NOTE[model['file']]} One image file is read by",
         "",
         "```python",
         READ.format(twice=2 * size),

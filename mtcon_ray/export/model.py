@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from mtcon_ray.data.decoding import Resize
 from mtcon_ray.data.resizing import resampling
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.models.network import Network
@@ -22,35 +23,60 @@ ONE = 2**22
 class StoredResize(nn.Module):
     """Pictures of any size, uint8 [N, H, W, 3], as the image store keeps them: [N, S, S, 3].
 
-    `data.image_files.decode_image` to the bit: Pillow's bilinear `resize` of columns, then of
+    `data.decoding.decode_image` to the bit: Pillow's bilinear `resize` of columns, then of
     rows, each rounded to 8 bits, in its fixed point, of which float64 holds every sum exactly.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, resize: Resize = "squash") -> None:
         super().__init__()
         self.size = size
+        self.resize = resize
 
     def forward(self, images: Tensor) -> Tensor:
         """Float32 of whole numbers from 0 to 255."""
         N, H, W, _ = images.shape
         x_NHWC = images.double()
-        columns_SW = _fixed_weights(W, self.size, images.device)
+        columns_SW, inside_S = self._weights(W, H, images.device)
         x_NHSC = _rounded(columns_SW @ x_NHWC)
-        rows_SH = _fixed_weights(H, self.size, images.device)
+        rows_SH, inside_T = self._weights(H, W, images.device)
         x_NSP = _rounded(rows_SH @ x_NHSC.reshape(N, H, self.size * 3))
-        return x_NSP.reshape(N, self.size, self.size, 3).float()
+        x_NSSC = x_NSP.reshape(N, self.size, self.size, 3)
+        if self.resize == "pad":
+            x_NSSC = x_NSSC.where((inside_T[:, None] & inside_S)[..., None], 255.0)
+        return x_NSSC.float()
 
+    def _weights(self, side: int, other: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Weights [size, side] in units of 1 / ONE, whole numbers in float64; and bool [size].
 
-def _fixed_weights(source_size: int, size: int, device: torch.device) -> Tensor:
-    """Weights [size, source_size] in units of 1 / ONE, whole numbers in float64."""
-    scale = torch.scalar_tensor(source_size, dtype=torch.float64, device=device) / size
-    widest = scale.clamp(min=1.0)
-    centre_S1 = (torch.arange(size, dtype=torch.float64, device=device)[:, None] + 0.5) * scale
-    pixel_W = torch.arange(source_size, dtype=torch.float64, device=device)
-    # In Pillow's order of operations: a weight that rounds otherwise changes a pixel.
-    weight_SW = (1 - ((pixel_W - centre_S1 + 0.5) * (1 / widest)).abs()).clamp(min=0)
-    weight_SW = weight_SW / weight_SW.sum(dim=1, keepdim=True)
-    return (weight_SW * ONE + 0.5).floor()
+        The latter tells which of the output's pixels show the picture; the rest is padding.
+        Sides may be symbols of torch.export, so that all of it is arithmetic on tensors.
+        """
+
+        def number(value: int) -> Tensor:
+            return torch.scalar_tensor(value, dtype=torch.float64, device=device)
+
+        # `length` source pixels from `start` on become `scaled` ones from `offset` on.
+        length, scaled = number(side), number(self.size)
+        start = offset = number(0)
+        if self.resize == "crop":
+            length = torch.minimum(length, number(other))
+            start = ((number(side) - length) / 2).floor()
+        elif self.resize == "pad":
+            longest = torch.maximum(length, number(other))
+            scaled = ((2 * scaled * length + longest) / (2 * longest)).floor().clamp(min=1.0)
+            offset = ((self.size - scaled) / 2).floor()
+        scale = length / scaled
+        widest = scale.clamp(min=1.0)
+        place_S = torch.arange(self.size, dtype=torch.float64, device=device) - offset
+        inside_S = (place_S >= 0) & (place_S < scaled)
+        centre_S1 = (place_S[:, None] + 0.5) * scale
+        pixel_W = torch.arange(side, dtype=torch.float64, device=device) - start
+        # In Pillow's order of operations: a weight that rounds otherwise changes a pixel.
+        weight_SW = (1 - ((pixel_W - centre_S1 + 0.5) * (1 / widest)).abs()).clamp(min=0)
+        weight_SW = weight_SW * ((pixel_W >= 0) & (pixel_W < length))
+        # Rows of the padding may have no weight at all.
+        weight_SW = weight_SW / weight_SW.sum(dim=1, keepdim=True).clamp(min=1e-9)
+        return (weight_SW * ONE + 0.5).floor(), inside_S
 
 
 def _rounded(sums: Tensor) -> Tensor:
@@ -102,10 +128,15 @@ class ExportedModel(nn.Module):
     """uint8 [N, H, W, 3] to {"embedding": [N, width], "labels": {name: [N, its size]}}."""
 
     def __init__(
-        self, network: Network, heads: Mapping[str, Head], views: ViewsSpec, stored_size: int
+        self,
+        network: Network,
+        heads: Mapping[str, Head],
+        views: ViewsSpec,
+        stored_size: int,
+        resize: Resize = "squash",
     ) -> None:
         super().__init__()
-        self.resize = StoredResize(stored_size)
+        self.resize = StoredResize(stored_size, resize)
         self.view = EvaluationView(stored_size, views)
         self.encoder = network.encoder
         self.projection = None

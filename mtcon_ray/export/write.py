@@ -87,7 +87,9 @@ def build_model(opened: Opened, probes: dict[str, LabelProbe]) -> ExportedModel:
     labels = (*dataset.tasks, *dataset.held_out)
     heads = {label: _head(probes[label], dataset.table) for label in labels}
     stored_size = dataset.images.shape[1]
-    model = ExportedModel(opened.network.cpu(), heads, opened.spec.views, stored_size)
+    model = ExportedModel(
+        opened.network.cpu(), heads, opened.spec.views, stored_size, opened.spec.data.made_square
+    )
     return model.eval().requires_grad_(False)
 
 

@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from mtcon_ray.cli.guessing import Guess, guess
 from mtcon_ray.cli.new_spec import spec_text, write_new
+from mtcon_ray.data.dataset import check_dataset
+from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError, ResourceError, SweepError
 from mtcon_ray.spec import load_spec
 
@@ -87,6 +90,52 @@ def test_a_split_is_drawn_where_no_column_is_one(folder: Path) -> None:
     found = guess(write_csv(folder, colour=cycle(5), part=cycle(3, "train")), folder)
     assert found.split_column is None
     assert "split_column: null" in spec_text(found)
+
+
+@pytest.mark.parametrize(
+    ("column", "names", "is_split"),
+    [
+        ("part", "training training training validation testing", True),
+        ("part", "train train train dev eval", True),
+        ("partition", "0 0 0 1 2", True),
+        ("stars", "0 0 0 1 2", False),
+        ("set", "0 1 2 1 2", False),
+        ("part", "train train train val ''", False),
+    ],
+)
+def test_a_split_goes_by_several_names(
+    folder: Path, column: str, names: str, is_split: bool
+) -> None:
+    """0, 1, 2 only where the column's name says so, and 0 is what most images are."""
+    cells = [word.strip("'") for word in names.split()] * (NUM_ROWS // 5)
+    found = guess(write_csv(folder, colour=cycle(6), **{column: cells}), folder)
+    assert (found.split_column == column) == is_split
+    assert (column in found.tasks) != is_split
+
+
+def test_what_init_accepts_validate_does_too(folder: Path, tmp_path: Path) -> None:
+    """Absolute paths, semicolons, and a split of other names, from the CSV to the plan."""
+    lines = [
+        f"{folder}/pictures/{i}.png;{'ab'[i % 2]};{('training', 'validation', 'testing')[i % 3]}"
+        for i in range(60)
+    ]
+    for i in range(60):
+        Image.new("RGB", (4, 4)).save(folder / "pictures" / f"{i}.png")
+    csv = folder / "labels.csv"
+    csv.write_text("\n".join(["file;kind;part", *lines]))
+    path = tmp_path / "spec.yaml"
+    write_new(path, spec_text(guess(csv, folder)))
+    table, _ = check_dataset(load_spec(path).data, 16, tmp_path / "store")
+    assert table.names[0] == "pictures/0.png"
+    assert [len(table.rows(split)) for split in SPLITS] == [20, 20, 20]
+    assert table.warnings == ()
+
+
+def test_the_spec_says_how_numbers_and_bits_are_trained_on(found: Guess) -> None:
+    text = spec_text(found)
+    assert "put their names into tasks to train on them" in text
+    assert "put the name attributes into tasks to train on them" in text
+    assert "kept for methods" not in text
 
 
 def test_labels_of_few_classes_are_all_trained_on(folder: Path) -> None:

@@ -14,11 +14,11 @@ import pytest
 import torch
 import yaml
 from click.testing import CliRunner
-from PIL import Image
+from PIL import ExifTags, Image
 from torch import Tensor
 
 from mtcon_ray.cli.main import program
-from mtcon_ray.data.image_files import decode_image
+from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.evaluate import open_checkpoint
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.observer import Observer
@@ -40,7 +40,10 @@ net.fc = torch.nn.Identity()
 names = [name for name in weights if name.startswith("encoder.net.")]
 net.load_state_dict({name.removeprefix("encoder.net."): weights[name] for name in names})
 stored, size = about["stored_size"], about["size"]
-x = image.convert("RGB").resize((stored, image.height), PIL.Image.Resampling.BILINEAR)
+assert about["resize"].startswith("the central square of the shorter side to stored_size")
+left, top = (image.width - min(image.size)) // 2, (image.height - min(image.size)) // 2
+x = image.convert("RGB").crop((left, top, left + min(image.size), top + min(image.size)))
+x = x.resize((stored, x.height), PIL.Image.Resampling.BILINEAR)
 x = x.resize((stored, stored), PIL.Image.Resampling.BILINEAR)
 x = torch.from_numpy(numpy.array(x)).permute(2, 0, 1)[None] / 255
 x = torch.nn.functional.interpolate(x, (size, size), mode="bilinear", antialias=True)
@@ -67,6 +70,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
         "kind": "table", "csv": str(folder / "labels.csv"),
         "images": str(shoes / "images.tar.gz"),
         "tasks": ["category", "gender"], "held_out": ["brand"], "held_out_top_k": 3,
+        "resize": "crop",
     }  # fmt: skip
     spec = {
         "name": "shoes",
@@ -84,7 +88,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> list[Path]:
-    """A photograph as it is, and one so large that its JPEG is decoded at reduced size."""
+    """A photograph as it is, and one lying on its side, and decoded smaller."""
     folder = tmp_path_factory.mktemp("pictures")
     with tarfile.open(photos / "fashion_shoes" / "images.tar.gz") as tar:
         file = tar.extractfile("images/1541.jpg")
@@ -92,7 +96,10 @@ def pictures(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> list[Pat
         data = file.read()
     (folder / "small.jpg").write_bytes(data)
     image = Image.open(BytesIO(data))
-    image.resize((8 * image.width, 8 * image.height)).save(folder / "large.jpg")
+    lying = Image.Exif()
+    lying[ExifTags.Base.Orientation] = 6
+    large = image.resize((8 * image.width, 8 * image.height))
+    large.save(folder / "large.jpg", exif=lying)
     return [folder / "small.jpg", folder / "large.jpg"]
 
 
@@ -100,7 +107,7 @@ def own_features(root: Path, picture: Path) -> tuple[Tensor, list[str]]:
     """Of the trained network in this process, from the file, as it is evaluated; all labels."""
     best = root / "runs" / "shoes-1" / "model.pt"
     opened = open_checkpoint(best, root=root, observer=Observer())
-    stored = decode_image(picture.read_bytes(), STORED)[None]
+    stored = decode_image(picture.read_bytes(), STORED, "crop")[None]
     features_1D = extract_features(
         opened.network, stored, np.arange(1), opened.spec.views, batch_size=1,
         device=torch.device("cpu"),

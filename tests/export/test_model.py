@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.export import Dim
 
-from mtcon_ray.data.image_files import decode_image
+from mtcon_ray.data.decoding import Resize, decode_image
 from mtcon_ray.data.views import ViewsSpec, evaluation_views
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.export.model import EvaluationView, ExportedModel, Head, StoredResize
@@ -28,6 +29,33 @@ def test_resizing_is_pillows_to_the_bit(height: int, width: int, size: int) -> N
     resized = wide.resize((size, size), Image.Resampling.BILINEAR)
     ours = StoredResize(size)(torch.from_numpy(pixels)[None])[0]
     assert np.array_equal(ours.numpy(), np.asarray(resized))
+
+
+@pytest.mark.parametrize("resize", ["squash", "crop", "pad"])
+@pytest.mark.parametrize(
+    ("height", "width", "size"),
+    [(50, 40, 50), (37, 61, 40), (500, 333, 80), (20, 13, 80), (1, 90, 16), (301, 203, 37)],
+)
+def test_pictures_become_square_as_in_the_store(
+    height: int, width: int, size: int, resize: Resize
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    file = BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    ours = StoredResize(size, resize)(torch.from_numpy(pixels)[None])[0]
+    assert np.array_equal(ours.numpy(), decode_image(file.getvalue(), size, resize))
+
+
+@pytest.mark.parametrize("resize", ["crop", "pad"])
+def test_exported_pictures_of_any_size_become_square(resize: Resize) -> None:
+    """By torch.export with free sides: portraits and landscapes from one program."""
+    model = StoredResize(24, resize)
+    sides = {0: Dim("N", min=1, max=99), 1: Dim("H", min=1, max=999), 2: Dim("W", min=1, max=999)}
+    example = torch.zeros(2, 27, 29, 3, dtype=torch.uint8)
+    exported = torch.export.export(model, (example,), dynamic_shapes=(sides,)).module()
+    for height, width in ((40, 24), (31, 90), (1, 1), (24, 24), (500, 7)):
+        images = torch.randint(0, 256, (3, height, width, 3), dtype=torch.uint8)
+        assert torch.equal(exported(images), model(images))
 
 
 def test_photographs_are_resized_as_they_were_stored(photos: Path) -> None:

@@ -17,7 +17,8 @@ from click.testing import CliRunner
 from PIL import Image
 
 from mtcon_ray.cli.main import program
-from mtcon_ray.data.image_files import UnreadableImageError, decode_image, open_files
+from mtcon_ray.data.decoding import decode_image
+from mtcon_ray.data.image_files import UnreadableImageError, open_files
 from mtcon_ray.errors import CheckpointError, DataError, SpecError
 from mtcon_ray.evaluate import evaluate_checkpoint
 from mtcon_ray.models.encoders import ENCODERS

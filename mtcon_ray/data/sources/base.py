@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT, Kind
+from mtcon_ray.data.decoding import Resize
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS, Split
 from mtcon_ray.registry import Spec, Table, is_url
 
@@ -55,6 +56,11 @@ class DataSpec(Spec):
     def kind_of(self, name: str) -> Kind:
         """What the labels of a task or held-out name are: classes, unless a kind says otherwise."""
         return "classes"
+
+    @property
+    def made_square(self) -> Resize:
+        """How images become square; drawn ones are."""
+        return "squash"
 
     def urls(self) -> dict[str, str]:
         """Field to URL, of what lies in an object store."""
@@ -168,10 +174,17 @@ class DataSource(ABC):
 
     @abstractmethod
     def decode(self, rows: Sequence[int], size: int) -> np.ndarray:
-        """Images of these rows, uint8 [len(rows), size, size, 3], aspect squashed.
+        """Images of these rows, uint8 [len(rows), size, size, 3].
 
         Raises BadImagesError naming every row of the call that cannot be decoded.
         """
+
+    def check_images(self, size: int) -> tuple[str, ...]:
+        """Warnings of images that are missing or corrupt, as far as can be seen in a second.
+
+        No more than a few are decoded. Raises DataError where too many are bad.
+        """
+        return ()
 
     @property
     def max_bad_fraction(self) -> float:

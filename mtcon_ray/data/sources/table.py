@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from mtcon_ray.data.batch import Kind
 from mtcon_ray.data.csv_file import (
     CsvFile,
+    doubtful_names,
     encode_classes,
     join_attributes,
     read_bits,
@@ -19,18 +20,18 @@ from mtcon_ray.data.csv_file import (
     read_lists,
     read_numbers,
 )
-from mtcon_ray.data.image_files import (
-    ARCHIVES,
-    ImageFiles,
-    UnreadableImageError,
-    decode_image,
-    open_files,
-)
+from mtcon_ray.data.decoding import Resize, decode_image
+from mtcon_ray.data.image_check import check_images
+from mtcon_ray.data.image_files import ARCHIVES, ImageFiles, UnreadableImageError, open_files
+from mtcon_ray.data.image_hints import likely_cause
 from mtcon_ray.data.remote import RemoteFiles
 from mtcon_ray.data.sources.base import SOURCES, BadImagesError, DataSource, DataSpec, LabelTable
 from mtcon_ray.data.splits import drawn_split, named_split, num_straddling
 from mtcon_ray.errors import DataError
 from mtcon_ray.registry import PathOrUrl, is_url
+
+# Changes where the same files are decoded to other pixels, so that stored images are made anew.
+VERSION = 2
 
 
 @SOURCES.register("table")
@@ -71,6 +72,11 @@ class TableSource(DataSource):
             "|", min_length=1, description="between the names in a cell of a column of lists"
         )
         continuous: tuple[str, ...] = Field((), description="columns of numbers")
+        resize: Resize = Field(
+            "squash",
+            description="how images become square: squash both sides, crop the middle, or pad "
+            "with white",
+        )
         max_bad_images: float = Field(
             0.01, ge=0, lt=1, description="share of missing or corrupt images that is tolerated"
         )
@@ -100,6 +106,10 @@ class TableSource(DataSource):
                     raise ValueError(f"{name} must be one file, got the folder {url}")
             return self
 
+        @property
+        def made_square(self) -> Resize:
+            return self.resize
+
         def kind_of(self, name: str) -> Kind:
             if name in self.multi_hot:
                 return "set"
@@ -121,16 +131,27 @@ class TableSource(DataSource):
 
     @cached_property
     def _names(self) -> list[str]:
-        column = self.spec.image_column
-        names = self._csv.column(column, "image_column")
-        self._csv.refuse(names == "", column, "name an image")
-        outside = self._files.find_outside(list(names))
+        column, table = self.spec.image_column, self._csv
+        cells = table.column(column, "image_column")
+        table.refuse(cells == "", column, "name an image")
+        names = self._files.relative(list(cells))
+        outside = self._files.find_outside(names)
         if outside is not None:
             raise DataError(
-                f"column {column!r} of {self._csv.path} must name files inside {self.spec.images}, "
-                f"got {names[outside]!r} in row {self._csv.rows[outside]}"
+                f"column {column!r} of {table.path} must name files inside {self.spec.images}, "
+                f"got {cells[outside]!r} in row {table.rows[outside]}"
             )
-        return list(names)
+        # A column of labels has few values. Found here, because splits are drawn by these names.
+        distinct = sorted(set(names))
+        if 2 * len(distinct) <= len(names) and len(self._files.find_absent(distinct)) == len(
+            distinct
+        ):
+            raise DataError(
+                f"column {column!r} of {table.path} must name images below {self.spec.images}, got "
+                f"{len(distinct)} different values in {len(names)} rows, none of which is a file "
+                f"there, first {names[0]!r}" + likely_cause(self._files, distinct, table, column)
+            )
+        return names
 
     @cached_property
     def _files(self) -> ImageFiles:
@@ -140,12 +161,13 @@ class TableSource(DataSource):
 
     def read_labels(self) -> LabelTable:
         table, spec = self._csv, self.spec
-        labels, classes = {}, {}
+        labels, classes, warnings = {}, {}, []
         for field in ("tasks", "held_out"):
             for column in getattr(spec, field):
                 if spec.kind_of(column) == "classes":
                     cells = table.column(column, field)
                     labels[column], classes[column] = encode_classes(cells)
+                    warnings += doubtful_names(column, cells)
         multi_hot, multi_hot_names = {}, {}
         for name, columns in spec.multi_hot.items():
             if isinstance(columns, str):
@@ -163,7 +185,7 @@ class TableSource(DataSource):
             multi_hot=multi_hot,
             multi_hot_names=multi_hot_names,
             continuous={c: read_numbers(table, c, "continuous") for c in spec.continuous},
-            warnings=self._leaks(split),
+            warnings=(*warnings, *self._leaks(split)),
         )
 
     def _read_split(self) -> np.ndarray:
@@ -205,7 +227,22 @@ class TableSource(DataSource):
     def _keyed(self, digest: str) -> str:
         # CSV rows belong to the key because the stored reasons of bad images quote them.
         rows = hashlib.sha256(self._csv.rows.tobytes()).hexdigest()
-        return hashlib.sha256(f"table {digest} {rows}".encode()).hexdigest()
+        how = f"table {VERSION} {self.spec.resize}"
+        return hashlib.sha256(f"{how} {digest} {rows}".encode()).hexdigest()
+
+    def check_images(self, size: int) -> tuple[str, ...]:
+        if is_url(self.spec.images):
+            return ()  # not downloaded yet
+
+        def reasons(row: int) -> dict[int, str]:
+            try:
+                self.decode([row], size)
+            except BadImagesError as error:
+                return error.reasons
+            return {}
+
+        column, allowed = self.spec.image_column, self.spec.max_bad_images
+        return check_images(self._files, self._csv, column, self._names, allowed, reasons)
 
     def decode(self, rows: Sequence[int], size: int) -> np.ndarray:
         images = np.zeros((len(rows), size, size, 3), dtype=np.uint8)
@@ -213,7 +250,7 @@ class TableSource(DataSource):
         for place, row in enumerate(rows):
             name = self._names[row]
             try:
-                images[place] = decode_image(self._files.read(name), size)
+                images[place] = decode_image(self._files.read(name), size, self.spec.resize)
             except UnreadableImageError as error:
                 reasons[row] = f"row {self._csv.rows[row]}, {name}: {error}"
         if reasons:

@@ -1,0 +1,98 @@
+"""The likely cause where a table's images are not found."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+
+from mtcon_ray.data.csv_file import CsvFile
+from mtcon_ray.data.image_files import ImageFiles, ImageFolder
+
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+NUM_TRIED = 20
+MAX_FOLDERS = 1000
+
+
+def evenly(count: int, most: int) -> np.ndarray:
+    """Returns at most that many indices below `count`, evenly spaced."""
+    return np.linspace(0, count - 1, min(count, most)).round().astype(int)
+
+
+def likely_cause(files: ImageFiles, absent: Sequence[str], table: CsvFile, column: str) -> str:
+    """Returns a closing sentence with the way out, or "" where no cause is recognised.
+
+    `absent` are names of the table's `column` that `files` lacks.
+    """
+    names = [absent[index] for index in evenly(len(absent), NUM_TRIED)]
+    causes: tuple[Callable[[], str | None], ...] = (
+        lambda: _backslashes(names, column),
+        lambda: _other_column(files, table, column),
+        lambda: _other_root(files, names, column),
+        lambda: _first_part(files, names, column),
+        lambda: _spelling(files, names, column),
+    )
+    return next((f"; {text}" for text in (cause() for cause in causes) if text), "")
+
+
+def _are_there(files: ImageFiles, names: Sequence[str]) -> bool:
+    """Returns True if most of the names exist; empty ones do not."""
+    return sum(bool(name) and files.exists(name) for name in names) > len(names) / 2
+
+
+def _backslashes(names: list[str], column: str) -> str | None:
+    with_one = [name for name in names if "\\" in name]
+    if not with_one:
+        return None
+    if any(name[1:3] == ":\\" or name.startswith("\\\\") for name in with_one):
+        return (
+            f"column {column!r} holds absolute Windows paths: write paths that start at "
+            "data.images, with / between folders"
+        )
+    return f"column {column!r} holds Windows paths: write / instead of each backslash"
+
+
+def _other_column(files: ImageFiles, table: CsvFile, column: str) -> str | None:
+    tried = evenly(len(table.rows), NUM_TRIED)
+    for other, cells in table.columns.items():
+        if other != column and _are_there(files, files.relative([str(c) for c in cells[tried]])):
+            return f"did you mean image_column: {other!r}?"
+    return None
+
+
+def _other_root(files: ImageFiles, names: list[str], column: str) -> str | None:
+    if isinstance(files, ImageFolder):
+        parent = ImageFolder(files.root.absolute().parent)
+        if _are_there(parent, names):
+            return f"did you mean images: {parent.root}?"
+    for folder in islice(files.folders(), MAX_FOLDERS):
+        if _are_there(files, [f"{folder}/{name}" for name in names]):
+            if isinstance(files, ImageFolder):
+                return f"did you mean images: {files.root / folder}?"
+            return (
+                f"in the archive these lie below {folder!r}: write {folder + '/'!r} before each "
+                f"path in column {column!r}"
+            )
+    return None
+
+
+def _first_part(files: ImageFiles, names: list[str], column: str) -> str | None:
+    if not _are_there(files, [name.partition("/")[2] for name in names]):
+        return None
+    first = names[0].partition("/")[0] + "/"
+    return f"without {first!r} these are there: take it out of column {column!r}"
+
+
+def _spelling(files: ImageFiles, names: list[str], column: str) -> str | None:
+    for name in names[:3]:
+        folder, slash, file = name.rpartition("/")
+        for there in _alike(files.list_files(folder), file):
+            return (
+                f"{name!r} is there as {folder + slash + there!r}: column {column!r} must agree "
+                "in letter case and have the ending"
+            )
+    return None
+
+
+def _alike(there: set[str], file: str) -> Iterator[str]:
+    wanted = {file.lower(), *(file.lower() + ending for ending in IMAGE_ENDINGS)}
+    yield from sorted(other for other in there if other.lower() in wanted)

@@ -1,0 +1,75 @@
+"""A CSV as programs of many kinds write it: read, or refused with the way out."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtcon_ray.data.csv_file import read_csv
+from mtcon_ray.data.dataset import read_table
+from mtcon_ray.errors import DataError
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_the_separator_is_that_of_the_header(tmp_path: Path, separator: str) -> None:
+    """Other separators may stand in cells, and in quotes the same one."""
+    path = tmp_path / "labels.csv"
+    rows = [["image", '"price, net; gross\t"', "kind"], ["0.jpg", '"1,5;2\t"', "a"]]
+    path.write_text("\ufeff" + "\r\n".join(separator.join(cells) for cells in rows))
+    table = read_csv(path)
+    assert list(table.columns) == ["image", "price, net; gross\t", "kind"]
+    assert [cells[0] for cells in table.columns.values()] == ["0.jpg", "1,5;2\t", "a"]
+
+
+def test_a_header_of_one_column_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("image\n0.jpg\n")
+    assert list(read_csv(tmp_path / "a.csv").columns) == ["image"]
+
+
+def test_a_packed_csv_is_read_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"image;kind\n0.jpg;a\n"))
+    assert list(read_csv(tmp_path / "a.csv.gz").columns) == ["image", "kind"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a;b\n1;2\n1;2;3\n", r"row 3 of .* as many cells as the header, 2, got 3; put quotes"),
+        ('a,b\n1,"x\ny"\n\n1,2,3\n', r"row 4 of .* as many cells as the header, 2, got 3"),
+        ('a,b\n1,2\n1,"2\n3,4\n', r"row 3 of .* must close the quote that it opens"),
+        (b"PAR1\x15\x04\x15", r"must be a CSV, got a Parquet file; .*read_parquet\('/.*\.csv'\)"),
+        (b"PK\x03\x04\x14\0", r"must be a CSV, got an Excel or OpenDocument workbook; save"),
+        (b"\xd0\xcf\x11\xe0\xa1", r"must be a CSV, got an old Excel workbook; save"),
+    ],
+    ids=["ragged", "after lines in quotes", "quote", "parquet", "excel", "old excel"],
+)
+def test_what_is_no_csv_is_refused_in_plain_words(
+    tmp_path: Path, content: str | bytes, message: str
+) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError, match=message) as caught:
+        read_csv(path)
+    assert "C error" not in str(caught.value)
+
+
+def test_words_for_nothing_and_names_alike_are_warned_of(files: Any) -> None:
+    """They stay classes of their own. Columns that the spec does not use are not looked at."""
+    files.frame["other"] = ["NA"] * 20
+    files.frame.loc[[0, 1, 2, 5], "kind"] = ["NaN", "NA", "NA", "None"]
+    files.frame.loc[[6, 7, 8], "kind"] = [" a", "A", "A"]
+    table = read_table(files.spec(), 0)
+    assert table.classes["kind"] == (" a", "A", "NA", "NaN", "None", "a", "b")
+    assert table.warnings[:2] == (
+        "label column 'kind': 'NA' (2 rows), 'NaN' (1 rows), 'None' (1 rows) count as labels of "
+        "their own; empty the cells whose label is missing",
+        "label column 'kind': ' a' (1 rows), 'A' (2 rows), 'a' (7 rows) count as different "
+        "labels; write them alike if they are one",
+    )
+
+
+def test_plain_labels_are_not_warned_of(files: Any) -> None:
+    files.frame["kind"] = ["nano" if row % 2 else "b" for row in range(20)]
+    files.frame.loc[0, "kind"] = ""
+    assert read_table(files.spec(), 0).warnings == ()

@@ -1,0 +1,104 @@
+"""One image file becomes a square: upright, in its proportions if that is asked for."""
+
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from mtcon_ray.data.decoding import Resize, decode_image
+from mtcon_ray.data.image_files import UnreadableImageError
+
+ORIENTATION = 0x0112
+
+
+def picture(height: int = 24, width: int = 16) -> Image.Image:
+    """Red above, blue to the lower left, green to the lower right."""
+    pixels = np.zeros((height, width, 3), dtype=np.uint8)
+    pixels[: height // 2, :, 0] = 255
+    pixels[height // 2 :, : width // 2, 2] = 255
+    pixels[height // 2 :, width // 2 :, 1] = 255
+    return Image.fromarray(pixels)
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    file = BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
+@pytest.mark.parametrize("orientation", [1, 2, 3, 4, 5, 6, 7, 8])
+def test_images_are_turned_as_exif_says(kind: str, orientation: int) -> None:
+    """As Pillow's own function does; TIFF images Pillow turns by itself."""
+    exif = Image.Exif()
+    exif[ORIENTATION] = orientation
+    upright = ImageOps.exif_transpose(Image.open(BytesIO(encoded(picture(), "PNG", exif=exif))))
+    data = encoded(picture(), kind, exif=exif)  # last, as AVIF's writer changes `exif`
+    found = decode_image(data, 32).astype(int)
+    expected = decode_image(encoded(upright.convert("RGB")), 32)
+    assert np.abs(found - expected).mean() < 12
+    if orientation == 6:
+        assert found[:, 24:, 0].mean() > 200, "what was above lies to the right"
+
+
+def test_a_large_jpeg_is_turned_too() -> None:
+    """Pillow decodes it at reduced size."""
+    exif = Image.Exif()
+    exif[ORIENTATION] = 8
+    large = picture().resize((640, 960))
+    found = decode_image(encoded(large, "JPEG", exif=exif), 32)
+    assert found[:, :8, 0].mean() > 200
+
+
+@pytest.mark.filterwarnings("ignore:(Possibly c|C)orrupt EXIF data:UserWarning")
+@pytest.mark.parametrize(
+    ("place", "value"), [(6, b"XX"), (10, b"\xff\xff\xff\xff"), (14, b"\xff\xff"), (16, b"\1\1\7")]
+)
+def test_a_damaged_exif_block_costs_no_image(place: int, value: bytes) -> None:
+    exif = Image.Exif()
+    exif[ORIENTATION] = 1
+    data = encoded(picture(), "JPEG", exif=exif)
+    start = data.index(b"Exif\0\0") + place
+    damaged = data[:start] + value + data[start + len(value) :]
+    assert damaged != data
+    assert (decode_image(damaged, 16) == decode_image(data, 16)).all()
+
+
+def test_a_truncated_image_with_an_orientation_is_refused() -> None:
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    noise = np.random.default_rng(0).integers(256, size=(40, 40, 3), dtype=np.uint8)
+    data = encoded(Image.fromarray(noise), "JPEG", exif=exif)
+    with pytest.raises(UnreadableImageError, match="truncated"):
+        decode_image(data[: len(data) // 2 + 300], 16)
+
+
+def test_crop_keeps_the_middle() -> None:
+    pixels = np.full((10, 40, 3), 255, dtype=np.uint8)
+    pixels[:, 15:25] = 7
+    data = encoded(Image.fromarray(pixels))
+    assert (decode_image(data, 10, "crop") == 7).all()
+    assert (decode_image(data, 20, "crop") == 7).all()
+
+
+def test_pad_keeps_all_on_white() -> None:
+    data = encoded(Image.new("RGB", (40, 10), (1, 2, 3)))
+    found = decode_image(data, 16, "pad")
+    assert (found[6:10] == [1, 2, 3]).all()
+    assert (found[:6] == 255).all()
+    assert (found[10:] == 255).all()
+
+
+@pytest.mark.parametrize("resize", ["squash", "crop", "pad"])
+def test_square_images_are_the_same_by_any_way(resize: Resize) -> None:
+    data = encoded(picture(24, 24))
+    assert (decode_image(data, 16, resize) == decode_image(data, 16)).all()
+
+
+@pytest.mark.parametrize("resize", ["crop", "pad"])
+def test_a_line_fills_no_memory(resize: Resize) -> None:
+    """A square of its length would take 12 GB."""
+    data = encoded(Image.new("RGB", (65_000, 1), (9, 9, 9)))
+    assert (decode_image(data, 8, resize) == 9).any()

@@ -1,0 +1,222 @@
+"""Missing and corrupt images are told before anything starts, with the likely cause."""
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mtcon_ray.data import image_files
+from mtcon_ray.data.dataset import check_dataset, open_dataset, read_table
+from mtcon_ray.data.image_check import SAMPLE
+from mtcon_ray.data.sources import DataSpec
+from mtcon_ray.errors import DataError
+
+
+def warnings_of(spec: DataSpec, tmp_path: Path) -> tuple[str, ...]:
+    """What is said of a spec's data before they are opened."""
+    return check_dataset(spec, 16, tmp_path / "store")[0].warnings
+
+
+def refusal(spec: DataSpec, tmp_path: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        check_dataset(spec, 16, tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+    return str(caught.value)
+
+
+def pack(files: Any, tmp_path: Path, suffix: str, below: str = "") -> str:
+    path = tmp_path / f"images{suffix}"
+    with tarfile.open(path, "w:gz" if suffix == ".tar.gz" else "w") as tar:
+        for image in sorted(files.images.iterdir()):
+            tar.add(image, arcname=below + image.name)
+    return str(path)
+
+
+def many(files: Any, count: int) -> None:
+    """Makes a table of so many images, all readable."""
+    files.frame = files.frame.iloc[np.arange(count) % 20].reset_index(drop=True)
+    files.frame["image"] = [f"{row}.jpg" for row in range(count)]
+    content = (files.images / "3.jpg").read_bytes()
+    for row in range(20, count):
+        (files.images / f"{row}.jpg").write_bytes(content)
+
+
+@pytest.mark.parametrize("suffix", ["", ".tar", ".tar.gz"])
+def test_every_missing_image_counts(files: Any, tmp_path: Path, suffix: str) -> None:
+    """3 of 200, none of which need be in the sample."""
+    many(files, 200)
+    for row in (1, 101, 153):
+        (files.images / f"{row}.jpg").unlink()
+    images = pack(files, tmp_path, suffix) if suffix else str(files.images)
+    spec = files.spec(images=images)
+    assert refusal(spec, tmp_path) == (
+        "at most 1.00% of the images may be missing or corrupt (data.max_bad_images), got 3 of "
+        "200:\n  row 3, 1.jpg: no such file\n  row 103, 101.jpg: no such file\n"
+        "  row 155, 153.jpg: no such file"
+    )
+    tolerant = spec.model_copy(update={"max_bad_images": 0.02})
+    assert warnings_of(tolerant, tmp_path) == (
+        "3 images cannot be read and are left out, first row 3, 1.jpg: no such file",
+    )
+
+
+def test_whole_data_are_not_spoken_of(files: Any, tmp_path: Path) -> None:
+    many(files, 100)
+    assert warnings_of(files.spec(), tmp_path) == ()
+
+
+def test_a_sample_is_decoded(files: Any, tmp_path: Path) -> None:
+    """All of 20 images; of 200 so many that a refusal is no matter of luck."""
+    (files.images / "5.jpg").write_bytes(b"")
+    assert "got 1 of 20:\n  row 7, 5.jpg: empty file" in refusal(files.spec(), tmp_path)
+    tolerated = warnings_of(files.spec(max_bad_images=0.05), tmp_path)
+    assert tolerated == (
+        "1 images cannot be read and are left out, first row 7, 5.jpg: empty file",
+    )
+    many(files, 200)
+    assert len(warnings_of(files.spec(), tmp_path)) <= 1
+    for row in range(0, 200, 4):
+        (files.images / f"{row}.jpg").write_bytes(b"")
+    message = refusal(files.spec(), tmp_path)
+    assert f" of a sample of {SAMPLE}:\n" in message
+
+
+def test_few_corrupt_ones_of_a_sample_are_a_warning(files: Any, tmp_path: Path) -> None:
+    """1 of 50 says little of whether 1 % of all are: decoding all will tell."""
+    many(files, 1000)
+    (files.images / "0.jpg").write_bytes(b"<html>")
+    (warning,) = warnings_of(files.spec(), tmp_path)
+    assert warning.startswith(
+        "1 of a sample of 50 images cannot be decoded, first row 2, 0.jpg: not an image; if more "
+        "than 1.00%"
+    )
+
+
+def test_images_decoded_already_are_known_exactly(
+    files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is decoded for it, nor looked for."""
+    monkeypatch.setattr(image_files, "SETTLED_SECONDS", -1)
+    (files.images / "5.jpg").write_bytes(b"")
+    spec = files.spec(max_bad_images=0.05)
+    open_dataset(spec, seed=0, view_size=16, store=tmp_path / "store")
+    monkeypatch.setattr(type(image_files.open_files(files.images)), "find_absent", None)
+    assert warnings_of(spec, tmp_path) == (
+        "1 images cannot be read and are left out, first row 7, 5.jpg: empty file",
+    )
+    strict = files.spec(max_bad_images=0.01)
+    with pytest.raises(DataError, match="got 1 of 20:\n  row 7"):
+        warnings_of(strict, tmp_path)
+
+
+def test_an_archive_is_unzipped_once_for_many_plans(
+    files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_files, "SETTLED_SECONDS", -1)
+    unzipped = []
+    original = image_files.ImageArchive._unzipped
+
+    def counted(self: image_files.ImageArchive) -> Any:
+        unzipped.append(self)
+        return original(self)
+
+    monkeypatch.setattr(image_files.ImageArchive, "_unzipped", counted)
+    spec = files.spec(images=pack(files, tmp_path, ".tar.gz"))
+    for _ in range(3):
+        assert warnings_of(spec, tmp_path) == ()
+    assert len(unzipped) == 1
+
+
+def test_a_link_and_a_pipe_are_told_apart(files: Any, tmp_path: Path) -> None:
+    """A link that stays inside is an image; one that leads nowhere is none."""
+    (files.images / "1.jpg").unlink()
+    (files.images / "1.jpg").symlink_to(files.images / "2.jpg")
+    assert warnings_of(files.spec(), tmp_path) == ()
+    (files.images / "1.jpg").unlink()
+    (files.images / "1.jpg").symlink_to(files.images / "absent.jpg")
+    assert "row 3, 1.jpg: no such file" in refusal(files.spec(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("", "pictures\\", "column 'image' holds Windows paths: write / instead of each backslash"),
+        ("", "C:\\data\\", "column 'image' holds absolute Windows paths: write paths that start"),
+        ("", "pictures/", "did you mean images: {folder}?"),
+        ("", "photos/", "without 'photos/' these are there: take it out of column 'image'"),
+        (".jpg", ".JPG", "'0.JPG' is there as '0.jpg': column 'image' must agree in letter case"),
+        (".jpg", "", "'0' is there as '0.jpg': column 'image' must agree in letter case and have"),
+    ],
+    ids=["backslash", "drive", "too low", "first part", "case", "ending"],
+)
+def test_the_likely_cause_is_named(
+    files: Any, tmp_path: Path, old: str, new: str, says: str
+) -> None:
+    names = files.frame["image"]
+    files.frame["image"] = names.str.replace(old, new, regex=False) if old else new + names
+    message = refusal(files.spec(), tmp_path)
+    assert message.splitlines()[-1].startswith(says.format(folder=files.images.parent))
+    assert "got 20 of 20:" in message
+
+
+def test_a_folder_too_high_is_named(files: Any, tmp_path: Path) -> None:
+    (tmp_path / "above" / "other").mkdir(parents=True)
+    files.images.rename(tmp_path / "above" / "pictures")
+    message = refusal(files.spec(images=str(tmp_path / "above")), tmp_path)
+    assert message.splitlines()[-1] == f"did you mean images: {tmp_path / 'above' / 'pictures'}?"
+
+
+def test_a_folder_in_an_archive_is_named(files: Any, tmp_path: Path) -> None:
+    message = refusal(files.spec(images=pack(files, tmp_path, ".tar", "a/b/")), tmp_path)
+    assert "in the archive these lie below 'a/b': write 'a/b/' before each path" in message
+
+
+def test_another_column_of_paths_is_named(files: Any, tmp_path: Path) -> None:
+    """Of a column of as many values as rows."""
+    files.frame["file"] = files.frame["image"]
+    files.frame["image"] = [f"title {row}" for row in range(20)]
+    assert "did you mean image_column: 'file'?" in refusal(files.spec(), tmp_path)
+
+
+def test_a_column_of_labels_is_no_column_of_images(files: Any) -> None:
+    """Said before the split is drawn by its values, which would come out empty."""
+    spec = files.spec(image_column="kind", tasks=["tone"], split_column=None)
+    with pytest.raises(DataError) as caught:
+        read_table(spec, 0)
+    assert str(caught.value) == (
+        f"column 'kind' of {files.csv} must name images below {files.images}, got 2 different "
+        "values in 20 rows, none of which is a file there, first 'b'; did you mean image_column: "
+        "'image'?"
+    )
+
+
+def test_an_image_may_have_several_rows(files: Any) -> None:
+    files.frame["image"] = ["0.jpg"] * 12 + ["1.jpg"] * 4 + ["2.jpg"] * 4
+    assert len(read_table(files.spec(), 0)) == 20
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_absolute_paths_below_the_folder_are_made_relative(
+    files: Any, tmp_path: Path, linked: bool
+) -> None:
+    """Also where the folder is named by a link and the paths are not."""
+    named = files.images
+    if linked:
+        named = tmp_path / "link"
+        named.symlink_to(files.images)
+    files.frame["image"] = [f"{files.images}/{name}" for name in files.frame["image"]]
+    table, _ = check_dataset(files.spec(images=str(named)), 16, tmp_path / "store")
+    assert table.names[:2] == ("0.jpg", "1.jpg")
+    assert table.warnings == ()
+
+
+@pytest.mark.parametrize("name", ["{0}/../secret.jpg", "{0}-other/x.jpg", "{0}/away.jpg"])
+def test_absolute_paths_that_lead_out_are_refused(files: Any, tmp_path: Path, name: str) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "secret.jpg")
+    (files.images / "away.jpg").symlink_to(tmp_path / "secret.jpg")
+    files.frame.loc[4, "image"] = name.format(files.images)
+    with pytest.raises(DataError, match=r"must name files inside .*, got '/.* in row 6"):
+        read_table(files.spec(), 0)

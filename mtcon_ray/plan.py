@@ -16,6 +16,7 @@ from mtcon_ray.errors import DataError, ResourceError, SweepError
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.places import PLAN_FILE, SPEC_FILE, store_folder
+from mtcon_ray.plain_yaml import dump_yaml
 from mtcon_ray.registry import Spec
 from mtcon_ray.spec import RunSpec, dump_spec, with_values
 
@@ -160,9 +161,7 @@ def make_plan(
 
 def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
     """Store spec and plan in the folder of a sweep or a training."""
-    import yaml
-
-    text = yaml.safe_dump(dump_spec(spec), sort_keys=False, allow_unicode=True)
+    text = dump_yaml(dump_spec(spec))
     for name, content in ((SPEC_FILE, text), (PLAN_FILE, plan.model_dump_json(indent=1) + "\n")):
         beside = folder / f"{name}.new"
         beside.write_text(content, encoding="utf-8")

@@ -3,7 +3,6 @@
 Read by `load_spec`, changed only by validating the changed whole again (`with_values`).
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -236,8 +235,6 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
     if not equals or not path:
         raise SpecError(f"--set must read path=value, got {override!r}")
     value = parse_yaml(text, f"--set {path}")
-    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
-        value = float(value)  # YAML 1.1 reads 1e-3 as text
     path = path.strip()
     if path in PATHS and isinstance(value, str) and value != "imagenet" and not is_url(value):
         value = str(Path(value).expanduser().absolute())

@@ -8,8 +8,17 @@ import pytest
 
 from mtcon_ray.errors import DataError, ResourceError, SpecError
 from mtcon_ray.models.network import build_network, projections
-from mtcon_ray.plan import ClusterView, NodeKind, Plan, check_cluster, make_plan, prepare_root
-from mtcon_ray.spec import RunSpec, parse_spec
+from mtcon_ray.places import SPEC_FILE
+from mtcon_ray.plan import (
+    ClusterView,
+    NodeKind,
+    Plan,
+    check_cluster,
+    make_plan,
+    prepare_root,
+    write_beginnings,
+)
+from mtcon_ray.spec import RunSpec, load_spec, parse_spec
 
 ONE = ClusterView("here", (NodeKind("node", 2, 0, 1),))
 
@@ -78,6 +87,13 @@ def test_triplets_make_the_epochs_of_triplet_methods(method: str) -> None:
 def test_a_batch_larger_than_the_number_of_triplets_is_refused(sections: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match=r"num_triplets must be at least train\.batch_size, got"):
         spec_of(**sections)
+
+
+def test_a_recorded_spec_is_read_back_equal(tmp_path: Path) -> None:
+    """Also a text that YAML 1.2 would read as a number."""
+    spec = spec_of(tracking={"experiment": "1e3"}, train={"lr": 1e-5, "epochs": 4})
+    write_beginnings(tmp_path, spec, plan_of(spec))
+    assert load_spec(tmp_path / SPEC_FILE) == spec
 
 
 def test_parameters_are_those_of_the_network() -> None:

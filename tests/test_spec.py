@@ -7,6 +7,7 @@ import pytest
 
 from mtcon_ray.errors import SpecError
 from mtcon_ray.methods import METHODS
+from mtcon_ray.plain_yaml import dump_yaml
 from mtcon_ray.spec import (
     RunSpec,
     check_space,
@@ -181,6 +182,40 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
             load_spec(path, [override])
 
 
+def test_numbers_are_those_of_yaml_1_2_wherever_they_stand(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "name: x\ndata: {kind: drawn}\ntrain: {lr: +2E-1, momentum: .5, lr_final: 1e-3}\n"
+        "search:\n  space: {train.lr: {grid: [1e-3, 1e-2]}, train.momentum: {choice: [.5, -0.]}}\n"
+        "  first_points: [{train.lr: 0.001}]\n"
+    )
+    spec = load_spec(path, ["search.space.method.temperature={loguniform: [1e-2, 1.]}"])
+    space = spec.search.space
+    assert space["train.lr"].grid == (0.001, 0.01)
+    assert space["train.momentum"].choice == (0.5, 0.0)
+    assert space["method.temperature"].loguniform == (0.01, 1)
+    assert (spec.train.lr, spec.train.momentum, spec.train.lr_final) == (0.2, 0.5, 0.001)
+
+
+@pytest.mark.parametrize("name", ["1e3", "1e-3", ".5", "-.5", "1.", "+1E3", "1_000", "on", "a: b"])
+def test_a_text_that_looks_like_a_number_stays_a_text_in_a_recorded_spec(
+    name: str, tmp_path: Path
+) -> None:
+    data = {"kind": "table", "csv": "/a.csv", "images": "/a", "tasks": [name], "held_out": ["b"]}
+    noise = {**data, "label_noise": {name: 0.1}}
+    spec = parse_spec(
+        {
+            **MINIMAL,
+            "data": noise,
+            "search": {
+                "space": {"train.optimizer": {"choice": ["sgd"]}, "train.lr": {"grid": [1]}}
+            },
+        }
+    )
+    (tmp_path / "spec.yaml").write_text(dump_yaml(dump_spec(spec)))
+    assert load_spec(tmp_path / "spec.yaml") == spec
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -189,6 +224,11 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
         ("a: &a [1]\nb: [*a, *a]", "must not use YAML anchors"),
         ("name: !!python/object/apply:os.system ['true']", "not valid YAML"),
         ("# " + "x" * 1_100_000, "at most 1,000,000 bytes"),
+        (
+            "name: x\ntrain: {lr: 1}\nviews: {}\ntrain: {}\n",
+            "must give a key once in a mapping, got 'train' in lines 2 and 4",
+        ),
+        ("search: [{a: 1, b: {c: 1,\n c: 2}}]", "got 'c' in lines 1 and 2"),
     ],
 )
 def test_a_file_that_is_no_spec_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -3,7 +3,9 @@
 Pure: what the cluster has comes in as a `ClusterView` made elsewhere.
 """
 
+import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from mtcon_ray.models.network import build_network
 from mtcon_ray.places import PLAN_FILE, SPEC_FILE, store_folder
 from mtcon_ray.plain_yaml import dump_yaml
 from mtcon_ray.registry import Spec
-from mtcon_ray.spec import RunSpec, dump_spec, with_values
+from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
 
 # What may differ when a sweep goes on: how it is run, and more trials.
 FREE_ON_RESUME = (
@@ -28,6 +30,9 @@ FREE_ON_RESUME = (
     "search.max_concurrent",
     "search.max_failures",
 )
+
+# Above it `plan` warns: configurations that differ by less are ranked by chance.
+MAX_STANDARD_ERROR = 0.02
 
 
 @dataclass(frozen=True)
@@ -62,11 +67,15 @@ class Plan(Spec):
     views_per_step: int
     images_per_trial: int = Field(description="images drawn, each in all its views")
     images_total: int = Field(description="before early stopping saves any")
+    scheduler: str = Field(description="name of the early stopping, and why where none was named")
     rung_epochs: tuple[int, ...] = Field(description="epochs after which a trial may be stopped")
     epochs_total: int | None = Field(
         None, description="that all trials train together; null: it depends on their values"
     )
     num_items: dict[str, int] = Field(description="by split")
+    standard_error: float = Field(
+        description="of val/accuracy at most, from the number of items that a probe validates on"
+    )
     classes: dict[str, int] = Field(description="by label column; labels of a set, 1 for numbers")
     parameters: int = Field(description="of encoder and heads")
     store_bytes: int
@@ -121,12 +130,14 @@ def make_plan(
     steps = spec.method.num_examples(num_train) // batch
     per_trial = steps * batch * epochs * spec.method.images_per_example
     total = spec.search.num_configurations * spec.search.repeats
-    scheduler = spec.search.scheduler
+    scheduler = spec.scheduler
     epochs_total = (
         None
         if "train.epochs" in spec.search.space
         else scheduler.epochs_known(total, epochs, spec.evaluate.every)
     )
+    num_items = {s: len(table.rows(s)) for s in ("train", "val", "test")}
+    error = math.sqrt(0.25 / min(num_items["val"], spec.evaluate.short_probe.max_items))
     _, high = spec.resources.worker_range
     concurrency = check_cluster(spec, cluster)
     return Plan(
@@ -140,9 +151,11 @@ def make_plan(
         views_per_step=batch * spec.method.rows_per_example(spec.views.num_views),
         images_per_trial=per_trial,
         images_total=per_trial * total,
+        scheduler=_scheduler_text(spec),
         rung_epochs=scheduler.rung_epochs(epochs, spec.evaluate.every),
         epochs_total=epochs_total,
-        num_items={s: len(table.rows(s)) for s in ("train", "val", "test")},
+        num_items=num_items,
+        standard_error=error,
         classes={c: table.size_of(c) for c in (*spec.data.tasks, *spec.data.held_out)},
         parameters=_count_parameters(spec, {t: table.size_of(t) for t in spec.data.tasks}),
         store_bytes=needed,
@@ -155,7 +168,7 @@ def make_plan(
             per_trial / epochs * (epochs_total or total * epochs) / rate / 3600 if rate else None
         ),
         first_configurations=first_configurations,
-        warnings=table.warnings,
+        warnings=(*table.warnings, *_noise_warnings(spec, num_items["val"], error)),
     )
 
 
@@ -170,7 +183,8 @@ def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
 
 def check_resumable(stored: RunSpec, given: RunSpec) -> None:
     """Raises SweepError showing every field that differs and may not."""
-    before, now = _flat(dump_spec(stored)), _flat(dump_spec(given))
+    before = _flat(dump_spec(with_scheduler(stored)))
+    now = _flat(dump_spec(with_scheduler(given, stored)))
     changed = []
     for path in sorted(before.keys() | now.keys()):
         old, new = before.get(path), now.get(path)
@@ -219,6 +233,27 @@ def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
             f"{gpus:g} GPUs where at most {total} fit; ask for fewer workers"
         )
     return min(total // low, spec.search.max_concurrent or total)
+
+
+def _noise_warnings(spec: RunSpec, num_val: int, error: float) -> Iterator[str]:
+    """A warning where validation accuracies of configurations differ by chance alone."""
+    if spec.search.num_configurations == 1 or error <= MAX_STANDARD_ERROR:
+        return
+    needed, max_items = math.ceil(0.25 / MAX_STANDARD_ERROR**2), spec.evaluate.short_probe.max_items
+    fields = [f"val has {num_val:,}"] if num_val < needed else []
+    fields += [f"evaluate.short_probe.max_items is {max_items:,}"] if max_items < needed else []
+    yield (
+        f"val/accuracy must have a standard error of at most {MAX_STANDARD_ERROR:g} to tell close "
+        f"configurations apart, got up to {error:.3f}; that needs {needed:,} validation items, "
+        f"{' and '.join(fields)}"
+    )
+
+
+def _scheduler_text(spec: RunSpec) -> str:
+    if spec.search.scheduler is not None:
+        return spec.search.scheduler.name
+    default, reason = spec.default_scheduler()
+    return f"{default.name} (search.scheduler is omitted; {reason})"
 
 
 def _heaviest(spec: RunSpec) -> RunSpec:

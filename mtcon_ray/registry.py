@@ -12,7 +12,14 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+)
 from pydantic_core import CoreSchema, core_schema
 
 from mtcon_ray.errors import SpecError, nearest
@@ -96,7 +103,8 @@ class Table(Generic[T]):
 class Choice:
     """Annotation of a spec field whose section is picked by `key` among a table's `Spec`s.
 
-    A section that leaves the key out means `default`, where there is one.
+    A section that leaves the key out means `default`, where there is one. A bare name stands for
+    the section with that name and defaults elsewhere.
     """
 
     def __init__(self, table: Table[Any], key: str, default: str | None = None) -> None:
@@ -109,12 +117,20 @@ class Choice:
     ) -> CoreSchema:
         choices = {name: handler.generate_schema(self.table[name].Spec) for name in self.table}
         union = core_schema.tagged_union_schema(choices, discriminator=self.key)
-        if self.default is None:
-            return union
         return core_schema.no_info_before_validator_function(self._with_key, union)
 
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        sections = handler(schema)
+        return {"anyOf": [sections, {"type": "string", "enum": list(self.table)}]}
+
     def _with_key(self, value: Any) -> Any:
-        return {self.key: self.default, **value} if isinstance(value, dict) else value
+        if isinstance(value, str):
+            return {self.key: value}
+        if isinstance(value, dict) and self.default is not None:
+            return {self.key: self.default, **value}
+        return value
 
 
 def import_folder(package: str, path: list[str]) -> None:

@@ -20,6 +20,7 @@ from mtcon_ray.methods import METHODS, MethodSpec
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.plain_yaml import parse_yaml
 from mtcon_ray.registry import Choice, Spec, is_url
+from mtcon_ray.search.schedulers import ASHA, NoScheduler, SchedulerSpec
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.training.spec import TrainSpec
 
@@ -36,6 +37,8 @@ PATHS = (
 # Sections that say how a sweep is run, not what a trial is.
 NOT_SEARCHABLE = ("version", "name", "search", "resources", "tracking", "storage")
 MAX_SPEC_BYTES = 1_000_000
+# From this many trials on a sweep that names no scheduler has ASHA.
+MIN_ASHA_TRIALS = 10
 
 
 def _default_data() -> DataSpec:
@@ -81,14 +84,32 @@ class RunSpec(Spec):
                 f"evaluate.every must be at most train.epochs, got {self.evaluate.every} "
                 f"and {self.train.epochs}"
             )
-        rungs = self.search.scheduler.rungs
-        if self.search.space and rungs and self.evaluate.every > rungs[-1] * self.train.epochs:
+        scheduler = self.search.scheduler
+        if self.search.space and scheduler and not self._is_probed_before_last_rung(scheduler):
             raise ValueError(
-                f"search.scheduler must find a probe before its last rung ({rungs[-1]:g} of "
-                f"{self.train.epochs} epochs), got evaluate.every {self.evaluate.every}; "
-                "probe more often or set search.scheduler.name to none"
+                f"search.scheduler must find a probe before its last rung "
+                f"({scheduler.rungs[-1]:g} of {self.train.epochs} epochs), got evaluate.every "
+                f"{self.evaluate.every}; probe more often or set search.scheduler.name to none"
             )
         return self
+
+    def _is_probed_before_last_rung(self, scheduler: SchedulerSpec) -> bool:
+        rungs = scheduler.rungs
+        return not rungs or self.evaluate.every <= rungs[-1] * self.train.epochs
+
+    @property
+    def scheduler(self) -> SchedulerSpec:
+        """The scheduler of the sweep: `search.scheduler`, or its default where that is omitted."""
+        return self.search.scheduler or self.default_scheduler()[0]
+
+    def default_scheduler(self) -> tuple[SchedulerSpec, str]:
+        """The scheduler of a sweep that names none, and the reason for it."""
+        if self.search.num_configurations * self.search.repeats < MIN_ASHA_TRIALS:
+            # Of few trials ASHA judges each against one or two others, by probes that are noisy.
+            return NoScheduler.Spec(), f"fewer than {MIN_ASHA_TRIALS} trials"
+        if not self._is_probed_before_last_rung(ASHA.Spec()):
+            return NoScheduler.Spec(), "no probe comes before the last rung of asha"
+        return ASHA.Spec(), f"{MIN_ASHA_TRIALS} trials or more"
 
     def _check_chunks(self) -> None:
         """The moments of a whole batch are not known while only a chunk of it is."""
@@ -119,14 +140,17 @@ class RunSpec(Spec):
         return with_values(self, {**values, "seed": self.seed + repeat, "search": {}})
 
 
-def load_spec(path: Path, overrides: Iterable[str] = ()) -> RunSpec:
+def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = True) -> RunSpec:
     """The spec in a YAML file, `a.b=value` overrides applied.
 
-    Raises SpecError naming file, field, rule, value and the nearest valid key.
+    Without its search the `search` section is dropped unread, for a single training. Raises
+    SpecError naming file, field, rule, value and the nearest valid key.
     """
     raw = read_yaml(path)
     for override in overrides:
         apply_override(raw, override)
+    if not with_search:
+        raw.pop("search", None)
     return parse_spec(raw, where=str(path), folder=path.resolve().parent)
 
 
@@ -172,6 +196,19 @@ def with_values(spec: RunSpec, values: Mapping[str, Any]) -> RunSpec:
         return RunSpec.model_validate(raw)
     except ValidationError as error:
         raise SpecError(explain(error)) from None
+
+
+def with_scheduler(spec: RunSpec, recorded: RunSpec | None = None) -> RunSpec:
+    """The spec with `search.scheduler` written out, for a sweep that begins or is resumed.
+
+    Where the spec omits it, the scheduler is that of the `recorded` spec of the same sweep, so
+    that a sweep keeps its scheduler when trials are added; else the default.
+    """
+    if spec.search.scheduler is not None:
+        return spec
+    scheduler = (recorded or spec).scheduler
+    search = spec.search.model_copy(update={"scheduler": scheduler})
+    return spec.model_copy(update={"search": search})
 
 
 def value_at(spec: RunSpec, path: str) -> Any:
@@ -247,7 +284,10 @@ def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
     keys = [*open_key.split("."), path[len(open_key) + 1 :]] if open_key else path.split(".")
     node = raw
     for i, key in enumerate(keys[:-1]):
-        child = node.setdefault(key, {})
+        child = {} if node.get(key) is None else node[key]
+        if isinstance(child, str) and tuple(keys[: i + 1]) in _tables_by_place():
+            child = {"kind" if key == "data" else "name": child}
+        node[key] = child
         if not isinstance(child, dict):
             raise SpecError(
                 f"{path!r} must name a field, but {'.'.join(keys[: i + 1])} is no section"

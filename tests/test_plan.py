@@ -46,6 +46,7 @@ def test_counts_are_exact() -> None:
             "space": {"method.temperature": {"grid": [0.1, 0.2, 0.5]}},
             "sampler": "grid",
             "repeats": 2,
+            "scheduler": {"name": "asha"},
         }
     )
     plan = plan_of(spec)
@@ -94,6 +95,38 @@ def test_a_recorded_spec_is_read_back_equal(tmp_path: Path) -> None:
     spec = spec_of(tracking={"experiment": "1e3"}, train={"lr": 1e-5, "epochs": 4})
     write_beginnings(tmp_path, spec, plan_of(spec))
     assert load_spec(tmp_path / SPEC_FILE) == spec
+
+
+@pytest.mark.parametrize(
+    ("search", "scheduler"),
+    [
+        ({"num_trials": 9}, "none (search.scheduler is omitted; fewer than 10 trials)"),
+        ({"num_trials": 10}, "asha (search.scheduler is omitted; 10 trials or more)"),
+        ({"num_trials": 9, "scheduler": {"name": "asha"}}, "asha"),
+    ],
+)
+def test_a_plan_says_which_scheduler_and_why(search: dict[str, Any], scheduler: str) -> None:
+    space = {"train.lr": {"uniform": [0.1, 1]}}
+    plan = plan_of(spec_of(search={"space": space, **search}))
+    assert plan.scheduler == scheduler
+    assert plan.rung_epochs == ((1, 2) if "asha" in scheduler else ())
+
+
+def test_probes_of_few_items_are_warned_of_where_configurations_are_compared() -> None:
+    search = {"space": {"train.lr": {"uniform": [0.1, 1]}}}
+    noisy = plan_of(spec_of(search=search))
+    num_val = noisy.num_items["val"]
+    assert noisy.standard_error == pytest.approx((0.25 / num_val) ** 0.5)
+    (warning,) = noisy.warnings
+    assert f"that needs 625 validation items, val has {num_val}" in warning
+    assert plan_of(spec_of()).warnings == ()
+    large = {"kind": "drawn", "num_items": 7000}
+    limited = {"short_probe": {"max_items": 400}}
+    (warning,) = plan_of(spec_of(data=large, search=search, evaluate=limited)).warnings
+    assert warning.endswith(
+        "got up to 0.025; that needs 625 validation items, evaluate.short_probe.max_items is 400"
+    )
+    assert plan_of(spec_of(data=large, search=search)).warnings == ()
 
 
 def test_parameters_are_those_of_the_network() -> None:

@@ -8,6 +8,8 @@ import pytest
 from mtcon_ray.errors import SpecError
 from mtcon_ray.methods import METHODS
 from mtcon_ray.plain_yaml import dump_yaml
+from mtcon_ray.search.schedulers import ASHA
+from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.spec import (
     RunSpec,
     check_space,
@@ -15,6 +17,7 @@ from mtcon_ray.spec import (
     load_spec,
     parse_spec,
     value_at,
+    with_scheduler,
     with_values,
 )
 
@@ -104,9 +107,97 @@ def test_early_stopping_needs_a_probe_before_the_last_rung() -> None:
         "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}},
         "evaluate": {"every": 15},
     }
-    assert "search.scheduler must find a probe before its last rung" in refused(raw)
+    named = {**raw, "search": {**raw["search"], "scheduler": {"name": "asha"}}}
+    assert "search.scheduler must find a probe before its last rung" in refused(named)
     without = {**raw["search"], "scheduler": {"name": "none"}}
     parse_spec({**MINIMAL, **raw, "search": without})
+    assert parse_spec({**MINIMAL, **raw}).scheduler.name == "none"
+
+
+@pytest.mark.parametrize(
+    ("search", "name"),
+    [
+        ({"num_trials": 9}, "none"),
+        ({"num_trials": 10}, "asha"),
+        ({"num_trials": 5, "repeats": 2}, "asha"),
+        ({"num_trials": 9, "scheduler": {"name": "asha"}}, "asha"),
+        ({"num_trials": 90, "scheduler": {"name": "none"}}, "none"),
+        ({"num_trials": 9, "scheduler": None}, "none"),
+    ],
+)
+def test_early_stopping_that_is_not_named_begins_at_ten_trials(
+    search: dict[str, Any], name: str
+) -> None:
+    space = {"train.lr": {"uniform": [0.1, 1]}}
+    spec = parse_spec({**MINIMAL, "search": {"space": space, **search}})
+    assert spec.scheduler.name == name
+    written = with_scheduler(spec)
+    assert written.search.scheduler == written.scheduler == spec.scheduler
+    assert parse_spec(dump_spec(written)) == written
+
+
+def test_a_resumed_sweep_keeps_the_scheduler_that_was_recorded() -> None:
+    space = {"space": {"train.lr": {"uniform": [0.1, 1]}}}
+    recorded = with_scheduler(parse_spec({**MINIMAL, "search": {**space, "num_trials": 9}}))
+    grown = parse_spec({**MINIMAL, "search": {**space, "num_trials": 12}})
+    assert with_scheduler(grown).scheduler.name == "asha"
+    assert with_scheduler(grown, recorded).scheduler.name == "none"
+    named = with_values(grown, {"search.scheduler": {"name": "halving"}})
+    assert with_scheduler(named, recorded) == named
+
+
+def test_a_single_epoch_has_no_warm_up_unless_it_is_given(tmp_path: Path) -> None:
+    assert parse_spec({**MINIMAL, "train": {"epochs": 1}}).train.warmup_epochs == 0
+    assert parse_spec({**MINIMAL, "train": {"epochs": 2}}).train.warmup_epochs == 1
+    assert parse_spec(MINIMAL).train.warmup_epochs == 1
+    message = refused({"train": {"epochs": 1, "warmup_epochs": 1}})
+    assert "warmup_epochs must be below epochs" in message
+    (tmp_path / "spec.yaml").write_text("name: x\n")
+    spec = load_spec(tmp_path / "spec.yaml", ["train.epochs=1"])
+    assert dump_spec(spec)["train"]["warmup_epochs"] == 0
+
+
+def test_a_bare_name_stands_for_its_section(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "name: x\ndata: drawn\nmodel: {encoder: small}\nmethod: simclr\n"
+        "search: {scheduler: halving}\n"
+    )
+    settings = (
+        "data.num_items=300", "model.encoder.width=8", "method.temperature=0.3",
+        "search.scheduler.num_rungs=1",
+    )  # fmt: skip
+    spec = load_spec(path, settings)
+    whole = {
+        "data": {"kind": "drawn", "num_items": 300},
+        "model": {"encoder": {"name": "small", "width": 8}},
+        "method": {"name": "simclr", "temperature": 0.3},
+        "search": {"scheduler": {"name": "halving", "num_rungs": 1}},
+    }
+    assert spec == parse_spec({**MINIMAL, **whole})
+    assert load_spec(path, ["search.scheduler=null"]).search.scheduler is None
+    assert load_spec(path, ["search.scheduler=null", "search.scheduler.grace=0.5"]).scheduler == (
+        ASHA.Spec(grace=0.5)
+    )
+    with pytest.raises(SpecError, match=r"method\.name: unknown name 'supcn'.* 'supcon'\?"):
+        load_spec(path, ["method=supcn"])
+
+
+def test_the_schema_allows_bare_names() -> None:
+    schema = RunSpec.model_json_schema()
+    names = [part.get("enum") for part in schema["properties"]["method"]["anyOf"]]
+    assert names == [None, list(METHODS)]
+
+
+def test_a_spec_can_be_loaded_without_its_search(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("name: x\nsearch: {space: {train.lrr: {grid: [-1]}}, scheduler: 7}\n")
+    with pytest.raises(SpecError, match="search"):
+        load_spec(path)
+    spec = load_spec(path, ["search.num_trials=x", "train.lr=0.3"], with_search=False)
+    assert (spec.search, spec.train.lr) == (SearchSpec(), 0.3)
+    with pytest.raises(SpecError, match=r"train\.lr"):
+        load_spec(path, ["train.lr=-1"], with_search=False)
 
 
 def test_all_problems_are_told_at_once() -> None:

@@ -46,7 +46,7 @@ def train(
         from mtcon_ray.single import train_run
         from mtcon_ray.spec import load_spec
 
-        run_spec = load_spec(spec, overrides)
+        run_spec = load_spec(spec, overrides, with_search=False)
         where = choose_root(root or run_spec.storage.root)
         session.log_folder = log_folder(where)
         result = train_run(

@@ -17,7 +17,7 @@ from mtcon_ray.spec import RunSpec, apply_override, explain, parse_spec, read_ya
 class SystemSpec(Spec):
     """One system of a comparison."""
 
-    method: dict[str, Any] = Field(description="the spec's `method` section")
+    method: dict[str, Any] | str = Field(description="the spec's `method` section, or its name")
     changes: dict[str, Any] = Field(
         {}, description="dotted path to value, where a system's recipe must differ from the base"
     )

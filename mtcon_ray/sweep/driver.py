@@ -20,13 +20,13 @@ from ray import tune
 from mtcon_ray.data.dataset import fetch_places, open_dataset
 from mtcon_ray.errors import MtconError
 from mtcon_ray.observer import Observer
-from mtcon_ray.places import log_folder, store_folder
+from mtcon_ray.places import SPEC_FILE, log_folder, store_folder
 from mtcon_ray.plan import Plan, check_cluster, make_plan, prepare_root, write_beginnings
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.search.schedulers import Halving
 from mtcon_ray.signals import Interrupted, on_signals
-from mtcon_ray.spec import RunSpec, dump_spec, with_values
+from mtcon_ray.spec import RunSpec, dump_spec, load_spec, with_scheduler, with_values
 from mtcon_ray.sweep.cluster import check_shared, connected, sweep_environment, view_of
 from mtcon_ray.sweep.folder import choose_folder, claimed
 from mtcon_ray.sweep.forget import Forget
@@ -84,6 +84,7 @@ def run_sweep(
     """
     prepare_root(root)
     folder = choose_folder(root, spec, name, resume)
+    spec = with_scheduler(spec, load_spec(folder / SPEC_FILE) if resume else None)
     uri = tracking_uri(spec.tracking.uri, environ_uri, root)
     with ExitStack() as stack:
         if resume:
@@ -197,7 +198,7 @@ class _Sweep:
         )
         resources = self.spec.resources
         scheduler = make_scheduler(
-            self.spec.search.scheduler,
+            self.spec.scheduler,
             [history(t, record.epochs(t)) for t in ended],
             {t.user_attrs[TRIAL]: history(t, record.epochs(t)) for t in continued},
         )
@@ -224,7 +225,7 @@ class _Sweep:
         ).fit()
 
     def _rungs(self, suggester: Suggester, record: SweepRecord) -> Rungs | None:
-        scheduler, every = self.spec.search.scheduler, self.spec.evaluate.every
+        scheduler, every = self.spec.scheduler, self.spec.evaluate.every
         if not isinstance(scheduler, Halving.Spec):
             return None
         return Rungs(scheduler, suggester.num_trials, record.epochs, every)

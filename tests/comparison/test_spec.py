@@ -15,7 +15,7 @@ BASE: dict[str, Any] = {
     "name": "few",
     "base": {"data": {"kind": "drawn"}, "train": {"epochs": 4}},
     "systems": {
-        "MTCon": {"method": {"name": "mtcon"}, "seeds": 3},
+        "MTCon": {"method": "mtcon", "seeds": 3},
         "SupCon, colour": {
             "method": {"name": "supcon", "task": "colour"},
             "changes": {"train.lr": 0.05},

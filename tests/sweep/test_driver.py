@@ -22,6 +22,7 @@ from mtcon_ray.observer import Observer
 from mtcon_ray.places import mlflow_database, store_folder, sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.run import Run
+from mtcon_ray.search.schedulers import NoScheduler
 from mtcon_ray.spec import load_spec
 from mtcon_ray.sweep.driver import run_sweep
 from mtcon_ray.sweep.study import REASON, named_trials, open_study
@@ -42,7 +43,6 @@ TINY: dict[str, Any] = {
     "search": {
         "space": {"method.temperature": {"grid": [0.05, 0.1, 0.5]}},
         "sampler": "grid",
-        "scheduler": {"name": "none"},
         "max_concurrent": 1,  # each process of trials takes seconds to start
     },
 }
@@ -172,6 +172,7 @@ def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
     assert second.returncode == 0, printed
     results = load_sweep(folder)
     assert [t.status for t in results.trials] == ["FINISHED"] * 3
+    assert results.spec.search.scheduler == NoScheduler.Spec(), "the default, written out"
     seen = logged(root, folder)
     for trial in results.trials:
         assert epochs_of(folder, trial.name) == list(range(1, 13))

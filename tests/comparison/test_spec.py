@@ -41,7 +41,7 @@ def test_every_system_is_a_sweep_over_its_seeds(file: Callable[..., Path]) -> No
     assert (first.name, second.name) == ("few-mtcon", "few-supcon-colour")
     assert (first.search.repeats, second.search.repeats) == (3, 1)
     assert first.search.num_configurations == 1
-    assert first.search.scheduler.name == "none"
+    assert first.scheduler.name == "none"
     assert (first.train.epochs, second.train.epochs) == (6, 6)
     assert (first.train.lr, second.train.lr) == (0.2, 0.05)
     assert second.method.name == "supcon"

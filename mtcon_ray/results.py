@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from mtcon_ray.errors import SweepError
 from mtcon_ray.metrics import OBJECTIVE
+from mtcon_ray.search.space import with_lists
 from mtcon_ray.spec import RunSpec, load_spec
 from mtcon_ray.tracking.spool import Event, Spool
 
@@ -108,24 +109,25 @@ def load_sweep(folder: Path) -> SweepResults:
         )
     plan = folder / "plan.json"
     events = {p.stem: Spool.read(p) for p in sorted((folder / "spool").glob("trial-*.jsonl"))}
-    trials = [_trial(name, read) for name, read in events.items() if read]
+    spec = load_spec(folder / "spec.yaml")
+    trials = [_trial(name, read, spec) for name, read in events.items() if read]
     return SweepResults(
         name=folder.name,
         folder=folder,
-        spec=load_spec(folder / "spec.yaml"),
+        spec=spec,
         plan=json.loads(plan.read_text()) if plan.exists() else {},
         trials=tuple(sorted(trials, key=lambda t: t.number)),
     )
 
 
-def _trial(name: str, events: list[Event]) -> TrialResult:
+def _trial(name: str, events: list[Event], spec: RunSpec) -> TrialResult:
     start = events[0]
     assert start["kind"] == "start", f"{name}: a spool begins with its start, got {start}"
     status, reason = _status(events)
     return TrialResult(
         name=name,
         number=int(name.removeprefix("trial-")),
-        params=start["params"],
+        params=with_lists(spec.search.space, start["params"]),
         status=status,
         reason=reason,
         epochs=int(start["tags"]["mtcon.epochs"]),

@@ -21,7 +21,9 @@ from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.plain_yaml import parse_yaml
 from mtcon_ray.registry import Choice, Spec, is_url
 from mtcon_ray.search.schedulers import ASHA, NoScheduler, SchedulerSpec
+from mtcon_ray.search.space import with_lists
 from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.spec_errors import TABLES, explain, near_path
 from mtcon_ray.training.spec import TrainSpec
 
 # Fields whose keys are the user's own, so that a dotted path ends in one key.
@@ -36,6 +38,12 @@ PATHS = (
 )
 # Sections that say how a sweep is run, not what a trial is.
 NOT_SEARCHABLE = ("version", "name", "search", "resources", "tracking", "storage")
+# Sections of several kinds, and the fields that choose the kind.
+KINDS = {
+    path
+    for place in (".".join(map(str, location)) for location in TABLES)
+    for path in (place, f"{place}.{'kind' if place == 'data' else 'name'}")
+}
 MAX_SPEC_BYTES = 1_000_000
 # From this many trials on a sweep that names no scheduler has ASHA.
 MIN_ASHA_TRIALS = 10
@@ -137,6 +145,7 @@ class RunSpec(Spec):
 
     def trial(self, values: Mapping[str, Any], repeat: int = 0) -> "RunSpec":
         """The spec of one trial: searched fields set, its seed, and no search left in it."""
+        values = with_lists(self.search.space, values)
         return with_values(self, {**values, "seed": self.seed + repeat, "search": {}})
 
 
@@ -177,7 +186,7 @@ def parse_spec(
     try:
         spec = RunSpec.model_validate(raw, context={"folder": folder} if folder else None)
     except ValidationError as error:
-        raise SpecError(f"{where}: {explain(error)}") from None
+        raise SpecError(f"{where}: {explain(error, RunSpec)}") from None
     check_space(spec, where)
     return spec
 
@@ -195,7 +204,7 @@ def with_values(spec: RunSpec, values: Mapping[str, Any]) -> RunSpec:
     try:
         return RunSpec.model_validate(raw)
     except ValidationError as error:
-        raise SpecError(explain(error)) from None
+        raise SpecError(explain(error, RunSpec)) from None
 
 
 def with_scheduler(spec: RunSpec, recorded: RunSpec | None = None) -> RunSpec:
@@ -224,10 +233,20 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
     leaves = _leaves(dump_spec(spec))
     for path, dimension in spec.search.space.items():
         place = f"{where}: search.space.{path}"
+        if path in KINDS:
+            raise SpecError(
+                f"{place} must not be searched, for each kind has fields of its own; "
+                "`mtcon-ray compare` trains several kinds under one budget"
+            )
+        if path == "evaluate.select":
+            raise SpecError(
+                f"{place} must not be searched, for it says by which epoch trials are compared; "
+                "set evaluate.select for the whole sweep"
+            )
         known = path in leaves or any(path.startswith(f"{o}.") for o in OPEN_KEYS)
         if path.split(".")[0] in NOT_SEARCHABLE or not known:
             searchable = [p for p in leaves if p.split(".")[0] not in NOT_SEARCHABLE]
-            raise SpecError(f"{place} must be a field of the spec{nearest(path, searchable)}")
+            raise SpecError(f"{place} must be a field of the spec{near_path(path, searchable)}")
         for value in dimension.extremes:
             try:
                 with_values(spec, {path: value, "search": {}})
@@ -235,35 +254,6 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
                 raise SpecError(
                     f"{place}: the field refuses {value!r} of {dimension.kind}: {error}"
                 ) from None
-
-
-def explain(error: ValidationError) -> str:
-    """One line per problem: path, rule, value, nearest key."""
-    lines = []
-    for problem in error.errors(include_url=False, include_context=True):
-        path = ".".join(map(str, _without_tag(problem["loc"])))
-        message = problem["msg"].removeprefix("Value error, ")
-        match problem["type"]:
-            case "extra_forbidden":
-                siblings = _fields_at(problem["loc"][:-1])
-                message = f"unknown key{nearest(str(problem['loc'][-1]), siblings)}"
-            case "union_tag_invalid":
-                context = problem["ctx"]
-                known = [t.strip("' ") for t in str(context["expected_tags"]).split(",")]
-                key = str(context["discriminator"]).strip("'")
-                path = f"{path}.{key}"
-                message = f"unknown {key} {context['tag']!r}{nearest(str(context['tag']), known)}"
-            case "union_tag_not_found":
-                path = f"{path}.{str(problem['ctx']['discriminator']).strip(chr(39))}"
-                message = "is required"
-            case "missing":
-                message = "is required"
-            case "value_error":
-                pass
-            case _:
-                message = f"{message}, got {problem['input']!r}"
-        lines.append(f"{path}: {message}" if path else message)
-    return "\n  ".join(lines)
 
 
 def apply_override(raw: dict[str, Any], override: str) -> None:
@@ -285,7 +275,7 @@ def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
     node = raw
     for i, key in enumerate(keys[:-1]):
         child = {} if node.get(key) is None else node[key]
-        if isinstance(child, str) and tuple(keys[: i + 1]) in _tables_by_place():
+        if isinstance(child, str) and tuple(keys[: i + 1]) in TABLES:
             child = {"kind" if key == "data" else "name": child}
         node[key] = child
         if not isinstance(child, dict):
@@ -305,36 +295,3 @@ def _leaves(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             leaves[path] = value
     return leaves
-
-
-def _tables_by_place() -> dict[tuple[str, ...], Any]:
-    """Where in the tree a table's choice stands, so that errors can speak of its fields."""
-    from mtcon_ray.models.encoders import ENCODERS
-    from mtcon_ray.search.schedulers import SCHEDULERS
-
-    return {
-        ("data",): SOURCES,
-        ("method",): METHODS,
-        ("model", "encoder"): ENCODERS,
-        ("search", "scheduler"): SCHEDULERS,
-    }
-
-
-def _without_tag(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """A problem's location less the tag that pydantic puts after a choice's place."""
-    for place, table in _tables_by_place().items():
-        n = len(place)
-        if location[:n] == place and len(location) > n and location[n] in set(table):
-            return location[:n] + location[n + 1 :]
-    return location
-
-
-def _fields_at(location: tuple[int | str, ...]) -> list[str]:
-    for place, table in _tables_by_place().items():
-        if location[: len(place)] == place and len(location) == len(place) + 1:
-            return list(table[str(location[-1])].Spec.model_fields)
-    model: Any = RunSpec
-    for key in location:
-        field = model.model_fields.get(str(key)) if hasattr(model, "model_fields") else None
-        model = field.annotation if field is not None else None
-    return list(model.model_fields) if hasattr(model, "model_fields") else []

@@ -135,7 +135,7 @@ def test_a_training_does_not_read_the_search(shop: Shop) -> None:
     ("setting", "says"),
     [
         ("method.temperatur=1", ("method.temperatur: unknown key", "'temperature'?")),
-        ("train.epochs=many", ("train.epochs", "integer", "'many'")),
+        ("train.epochs=many", ("train.epochs must be an integer", "'many'")),
         ("train.lr=-0.5", ("train.lr", "greater than 0", "-0.5")),
     ],
     ids=["unknown key", "type", "range"],

@@ -45,12 +45,12 @@ def refused(raw: dict[str, Any]) -> str:
             "model.encoder.name: unknown name 'resnet19'; did you mean 'resnet18'?",
         ),
         ({"data": {"csv": "a.csv"}}, "data.kind: is required"),
-        ({"train": {"batch_size": "many"}}, "train.batch_size: Input should be a valid integer"),
-        ({"train": {"lr": -1}}, "train.lr: Input should be greater than 0, got -1"),
-        ({"train": {"lr": float("nan")}}, "train.lr: Input should be a finite number"),
-        ({"version": 2}, "version: Input should be 1, got 2"),
-        ({"name": "A b"}, "name: String should match pattern"),
-        ({"data": {"kind": "drawn", "tasks": []}}, "data.tasks: Tuple should have at least 1"),
+        ({"train": {"batch_size": "many"}}, "train.batch_size must be an integer, got 'many'"),
+        ({"train": {"lr": -1}}, "train.lr must be greater than 0, got -1"),
+        ({"train": {"lr": float("nan")}}, "train.lr must be a finite number, got nan"),
+        ({"version": 2}, "version must be 1, got 2"),
+        ({"name": "A b"}, "name must match ^[a-z0-9]"),
+        ({"data": {"kind": "drawn", "tasks": []}}, "data.tasks must not be empty, got []"),
         (
             {"data": {"kind": "drawn", "tasks": ["shape"], "held_out": ["shape"]}},
             "must not repeat a column, got ['shape'] twice",
@@ -89,12 +89,23 @@ def test_what_breaks_a_rule_is_named_with_its_rule(raw: dict[str, Any], message:
         (
             {"method.temperature": {"uniform": [-0.1, 1]}},
             "search.space.method.temperature: the field refuses -0.1 of uniform: "
-            "method.temperature: Input should be greater than 0, got -0.1",
+            "method.temperature must be greater than 0, got -0.1",
         ),
         ({"train.batch_size": {"choice": [64, "big"]}}, "the field refuses 'big' of choice"),
         ({"train.epochs": {"uniform": [2.5, 10]}}, "the field refuses 2.5 of uniform"),
         ({"resources.gpus": {"choice": [0, 1]}}, "resources.gpus must be a field of the spec"),
         ({"train": {"choice": [1]}}, "search.space.train must be a field of the spec"),
+        ({"lr": {"choice": [1]}}, "must be a field of the spec; did you mean 'train.lr'"),
+        (
+            {"method.name": {"choice": ["mtcon", "simclr"]}},
+            "search.space.method.name must not be searched, for each kind has fields of its own; "
+            "`mtcon-ray compare`",
+        ),
+        ({"model.encoder.name": {"choice": ["vit"]}}, "encoder.name must not be searched"),
+        ({"model.encoder": {"choice": ["vit"]}}, "model.encoder must not be searched"),
+        ({"data.kind": {"choice": ["drawn"]}}, "data.kind must not be searched"),
+        ({"evaluate.select": {"choice": ["last"]}}, "evaluate.select must not be searched"),
+        ({"views.crop_scale": {"grid": [[0.2, 0.1]]}}, "the field refuses [0.2, 0.1] of grid"),
         ({"train.epochs": {"int": [1, 30]}}, "warmup_epochs must be below epochs"),
     ],
 )
@@ -226,6 +237,14 @@ def test_a_trial_has_its_values_its_seed_and_no_search() -> None:
     trial = spec.trial({"train.lr": 0.3, "data.label_noise.shape": 0.5}, repeat=2)
     assert (trial.train.lr, trial.seed, trial.search.space) == (0.3, 7, {})
     assert trial.data.label_noise == {"shape": 0.5}
+    lists = {
+        "views.crop_scale": {"grid": [[0.2, 1.0], [0.5, 1]]},
+        "data.tasks": {"choice": [["mark"]]},
+    }
+    spec = parse_spec({**MINIMAL, "search": {"space": lists}})
+    for scale in ("[0.5, 1]", [0.5, 1.0]):
+        trial = spec.trial({"views.crop_scale": scale, "data.tasks": '["mark"]'})
+        assert (trial.views.crop_scale, trial.data.tasks) == ((0.5, 1), ("mark",))
     assert trial.data.seed == spec.data.seed
 
 

@@ -48,7 +48,7 @@ def open_study(journal: Path | None, name: str) -> optuna.Study:
 def distribution(dimension: Dimension) -> BaseDistribution:
     """Optuna's distribution of one searched field."""
     if dimension.values is not None:
-        return CategoricalDistribution(dimension.values)
+        return CategoricalDistribution(dimension.categories)
     if dimension.int_ is not None:
         return IntDistribution(*dimension.int_)
     if dimension.loguniform is not None:
@@ -127,9 +127,10 @@ class Suggester:
 
 
 def _known_points(search: SearchSpec) -> list[Point]:
-    """The user's points, then the grid's, none twice."""
+    """The user's points, then the grid's, none twice, in Optuna's categories."""
     grid = grid_points(search.space) if search.sampler == "grid" and search.space else []
-    return [*search.first_points, *(p for p in grid if p not in search.first_points)]
+    points = [*search.first_points, *(p for p in grid if p not in search.first_points)]
+    return [{path: search.space[path].category(v) for path, v in p.items()} for p in points]
 
 
 def named_trials(study: optuna.Study) -> list[FrozenTrial]:

@@ -57,7 +57,7 @@ def test_one_system_can_be_chosen(file: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"systems": {}}, "systems: Dictionary should have at least 1 item"),
+        ({"systems": {}}, "systems must not be empty"),
         ({"colour": 1}, "colour: unknown key"),
         ({"systems": {"A": {"method": {"name": "mtcom"}}}}, "systems.A: .*did you mean 'mtcon'"),
         ({"systems": {"A": {"method": {"name": "mtcon"}, "seed": 2}}}, "systems.A.seed: unknown"),

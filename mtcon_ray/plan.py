@@ -113,8 +113,8 @@ def make_plan(
 ) -> Plan:
     """The plan of a spec; `rate` is measured images per second of one trial.
 
-    Labels in an object store are downloaded below the root, images are not. Raises DataError,
-    ResourceError or SpecError for what could never run.
+    Labels in an object store are downloaded below the root, images and the encoder's weights are
+    not. Raises CheckpointError, DataError, ResourceError or SpecError for what could never run.
     """
     store = store_folder(root)
     if spec.data.urls():
@@ -280,17 +280,11 @@ def _check_batches(spec: RunSpec, num_train: int) -> None:
 
 
 def _count_parameters(spec: RunSpec, sizes: dict[str, int]) -> int:
-    model = spec.model.model_copy(
-        update={"encoder": spec.model.encoder.model_copy(update=_without_weights(spec))}
-    )
+    """Also compares the file of the encoder's weights with the network."""
     with torch.device("meta"):
         method = METHODS[spec.method.name](spec.method, spec.problem(sizes))
-        network = build_network(model, method.make_network, spec.seed)
+        network = build_network(spec.model, method.make_network, spec.seed)
     return sum(p.numel() for p in network.parameters())
-
-
-def _without_weights(spec: RunSpec) -> dict[str, None]:
-    return {"weights": None} if hasattr(spec.model.encoder, "weights") else {}
 
 
 def _flat(raw: Any, path: str = "") -> dict[str, Any]:

@@ -33,14 +33,21 @@ class Spec(BaseModel):
     )
 
 
-def _beside_the_spec(value: str, info: ValidationInfo) -> str:
+def beside_the_spec(value: str, info: ValidationInfo) -> str:
+    """A path; where a spec is read from a file, a relative one starts at that file's folder."""
     folder = (info.context or {}).get("folder")
     path = Path(value).expanduser()
     return str(Path(folder) / path) if folder is not None else str(path)
 
 
-LocalPath = Annotated[str, AfterValidator(_beside_the_spec)]
+LocalPath = Annotated[str, AfterValidator(beside_the_spec)]
 """A path; where a spec is read from a file, a relative one starts at that file's folder."""
+
+
+def is_word(value: str) -> bool:
+    """True if a text has neither a separator of paths nor a file's ending."""
+    return "/" not in value and "\\" not in value and not Path(value).suffix
+
 
 OBJECT_STORES = ("s3://", "gs://")
 # A bucket's name alone before the first slash, so no login; no query, which may hold a signature.
@@ -55,7 +62,7 @@ def is_url(place: str) -> bool:
 def _path_or_url(value: str, info: ValidationInfo) -> str:
     scheme, separator, _ = value.partition("://")
     if not separator or "/" in scheme:
-        return _beside_the_spec(value, info)
+        return beside_the_spec(value, info)
     if not is_url(value):
         raise ValueError(f"must be a path or begin with s3:// or gs://, got {scheme}://")
     if not _URL.fullmatch(value) or {"..", "."} & set(value.split("/")):

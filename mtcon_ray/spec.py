@@ -19,7 +19,7 @@ from mtcon_ray.execution import ResourcesSpec, StorageSpec, TrackingSpec
 from mtcon_ray.methods import METHODS, MethodSpec
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.plain_yaml import parse_yaml
-from mtcon_ray.registry import Choice, Spec, is_url
+from mtcon_ray.registry import Choice, Spec, is_url, is_word
 from mtcon_ray.search.schedulers import ASHA, NoScheduler, SchedulerSpec
 from mtcon_ray.search.space import with_lists
 from mtcon_ray.search.spec import SearchSpec
@@ -263,8 +263,11 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
         raise SpecError(f"--set must read path=value, got {override!r}")
     value = parse_yaml(text, f"--set {path}")
     path = path.strip()
-    if path in PATHS and isinstance(value, str) and value != "imagenet" and not is_url(value):
-        value = str(Path(value).expanduser().absolute())
+    if path in PATHS and isinstance(value, str) and not is_url(value):
+        file = Path(value).expanduser().absolute()
+        # Such as imagenet, or a name that is refused where it is read.
+        is_name = path == "model.encoder.weights" and is_word(value) and not file.exists()
+        value = value if is_name else str(file)
     set_value(raw, path, value)
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torchvision.models import resnet18
 
-from mtcon_ray.errors import DataError, ResourceError, SpecError
+from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.places import SPEC_FILE
 from mtcon_ray.plan import (
@@ -135,6 +137,35 @@ def test_parameters_are_those_of_the_network() -> None:
         spec.model, projections(spec.data.tasks, dim=spec.model.head_dim, hidden=None), 0
     )
     assert plan_of(spec).parameters == sum(p.numel() for p in network.parameters())
+
+
+def resnet(weights: Path | str | None) -> RunSpec:
+    encoder = {"name": "resnet18", "weights": None if weights is None else str(weights)}
+    return spec_of(model={"encoder": encoder})
+
+
+def test_weights_are_compared_with_the_network(tmp_path: Path) -> None:
+    """Before any trial, and without loading them into one."""
+    with pytest.raises(
+        CheckpointError, match=r"readable state-dict file, got .*none\.pt: .*No such"
+    ):
+        plan_of(resnet(tmp_path / "none.pt"))
+    file = tmp_path / "weights.pt"
+    state = resnet18(weights=None).state_dict()
+    torch.save(state, file)
+    assert plan_of(resnet(file)).parameters == plan_of(resnet(None)).parameters
+    torch.save({**state, "conv1.weight": torch.zeros(64, 1, 7, 7)}, file)
+    with pytest.raises(
+        CheckpointError, match=r"weights\.pt: conv1\.weight of shape \[64, 1, 7, 7\]"
+    ):
+        plan_of(resnet(file))
+
+
+def test_a_plan_downloads_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.delattr("torch.hub.urlopen")
+    assert plan_of(resnet("imagenet")).parameters == plan_of(resnet(None)).parameters
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_rate_gives_device_hours() -> None:

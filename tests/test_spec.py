@@ -366,6 +366,27 @@ def test_relative_paths_start_at_the_specs_folder(tmp_path: Path) -> None:
     assert data["images"] == "/abs/images"
 
 
+def test_weights_are_a_name_or_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path in the spec starts at its folder, one on a command line where that was given."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    path = tmp_path / "spec.yaml"
+    path.write_text("name: x\nmodel: {encoder: {name: resnet18, weights: w.pt}}\n")
+
+    def weights(*overrides: str) -> str:
+        found: str = dump_spec(load_spec(path, overrides))["model"]["encoder"]["weights"]
+        return found
+
+    assert weights() == str(tmp_path / "w.pt")
+    field = "model.encoder.weights"
+    assert weights(f"{field}=v.pt") == str(tmp_path / "here" / "v.pt")
+    assert weights(f"{field}=imagenet") == "imagenet"
+    with pytest.raises(SpecError, match=r"must be null, imagenet .* got 'IMAGENET1K_V2'"):
+        weights(f"{field}=IMAGENET1K_V2")
+    (tmp_path / "here" / "file").touch()
+    assert weights(f"{field}=file") == str(tmp_path / "here" / "file")
+
+
 def test_every_field_of_the_schema_is_described() -> None:
     schema = RunSpec.model_json_schema()
     named = {"kind", "name", "search", "data", "model", "method", "train", "views", "evaluate"}

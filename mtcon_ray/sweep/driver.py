@@ -94,6 +94,7 @@ def run_sweep(
         asked = _Question(partial(check_server, uri)) if not spec.tracking.offline else None
         store = store_folder(root)
         places = fetch_places(spec.data, store, observer.on_download)
+        spec.model.encoder.fetch_weights()
         dataset = open_dataset(
             spec.data,
             seed=spec.data.seed,

@@ -116,8 +116,29 @@ def test_weights_of_another_architecture_are_refused(tmp_path: Path) -> None:
     torch.save(resnet18(weights=None).state_dict(), path)
     with pytest.raises(CheckpointError, match=r"must fit the encoder, got .*weights\.pt"):
         make(ResNet50, path)
-    with pytest.raises(CheckpointError, match="choose the encoder name and stem"):
+    with pytest.raises(CheckpointError, match="choose the encoder name and stem") as caught:
         make(ResNet18, path, "small")
+    assert "conv1.weight of shape [64, 3, 7, 7] where the encoder has [64, 3, 3, 3]" in str(
+        caught.value
+    )
+    state = {f"module.{key}": value for key, value in resnet18(weights=None).state_dict().items()}
+    torch.save(state, path)
+    with pytest.raises(CheckpointError) as caught:
+        make(ResNet18, path)
+    for part in (
+        f"got {path}: missing conv1.weight, bn1.weight, bn1.bias and ",
+        "; unexpected module.conv1.weight, module.bn1.weight, module.bn1.bias and ",
+    ):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["IMAGENET1K_V2", "Imagenet", "random"])
+def test_an_unknown_name_of_weights_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=r"must be null, imagenet .* or the path of a state"):
+        make(ResNet18, name)
+    (tmp_path / name).touch()
+    spec = ResNet18.Spec.model_validate({"weights": name}, context={"folder": tmp_path})
+    assert spec.weights == str(tmp_path / name)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", None], ids=["empty", "text", "none"])
@@ -150,9 +171,11 @@ def test_imagenet_weights_without_network_say_what_to_do(
 
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("torch.hub.urlopen", offline)
-    with pytest.raises(SpecError, match=r"no route to host.*set model\.encoder\.weights") as caught:
-        make(encoder, "imagenet")
-    assert weights.IMAGENET1K_V1.url in str(caught.value)
+    spec = encoder.Spec.model_validate({"weights": "imagenet"})
+    for ask in (spec.fetch_weights, lambda: make(encoder, "imagenet")):
+        with pytest.raises(SpecError, match=r"no route to host.*set model\.encoder\.w") as caught:
+            ask()
+        assert weights.IMAGENET1K_V1.url in str(caught.value)
 
 
 def test_imagenet_weights_are_read_from_torchvisions_cache(
@@ -163,6 +186,7 @@ def test_imagenet_weights_are_read_from_torchvisions_cache(
     (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
     torch.save(theirs.state_dict(), tmp_path / "hub" / "checkpoints" / file)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    ResNet18.Spec(weights="imagenet").fetch_weights()
     ours = ResNet18(ResNet18.Spec(weights="imagenet"))
     assert torch.equal(ours.net.conv1.weight, theirs.conv1.weight)
 

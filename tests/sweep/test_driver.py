@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from optuna.trial import TrialState
 from ray.tune import ResultGrid, Tuner
 
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.errors import SweepError
+from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.observer import Observer
 from mtcon_ray.places import mlflow_database, store_folder, sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep
@@ -220,6 +221,20 @@ def test_a_signal_marks_checkpoints_and_can_be_resumed(
     seen = logged(root, folder)
     assert seen["parent"].info.status == "KILLED"
     assert "RUNNING" not in seen["statuses"].values()
+
+
+def test_weights_are_fetched_before_a_folder_is_made(
+    root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(*_: object, **__: object) -> None:
+        raise URLError("no route to host")
+
+    monkeypatch.setenv("TORCH_HOME", str(root / "torch"))
+    monkeypatch.setattr("torch.hub.urlopen", offline)
+    path = spec_file(model={"encoder": {"name": "resnet18", "weights": "imagenet"}})
+    with pytest.raises(SpecError, match="no route to host"):
+        sweep(path, root, name="mine")
+    assert not sweep_folder(root, "mine").exists()
 
 
 @pytest.mark.soak

@@ -7,7 +7,6 @@ import pytest
 
 from mtcon_ray.errors import SpecError
 from mtcon_ray.methods import METHODS
-from mtcon_ray.plain_yaml import dump_yaml
 from mtcon_ray.search.schedulers import ASHA
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.spec import (
@@ -17,7 +16,6 @@ from mtcon_ray.spec import (
     load_spec,
     parse_spec,
     value_at,
-    with_scheduler,
     with_values,
 )
 
@@ -123,38 +121,6 @@ def test_early_stopping_needs_a_probe_before_the_last_rung() -> None:
     without = {**raw["search"], "scheduler": {"name": "none"}}
     parse_spec({**MINIMAL, **raw, "search": without})
     assert parse_spec({**MINIMAL, **raw}).scheduler.name == "none"
-
-
-@pytest.mark.parametrize(
-    ("search", "name"),
-    [
-        ({"num_trials": 9}, "none"),
-        ({"num_trials": 10}, "asha"),
-        ({"num_trials": 5, "repeats": 2}, "asha"),
-        ({"num_trials": 9, "scheduler": {"name": "asha"}}, "asha"),
-        ({"num_trials": 90, "scheduler": {"name": "none"}}, "none"),
-        ({"num_trials": 9, "scheduler": None}, "none"),
-    ],
-)
-def test_early_stopping_that_is_not_named_begins_at_ten_trials(
-    search: dict[str, Any], name: str
-) -> None:
-    space = {"train.lr": {"uniform": [0.1, 1]}}
-    spec = parse_spec({**MINIMAL, "search": {"space": space, **search}})
-    assert spec.scheduler.name == name
-    written = with_scheduler(spec)
-    assert written.search.scheduler == written.scheduler == spec.scheduler
-    assert parse_spec(dump_spec(written)) == written
-
-
-def test_a_resumed_sweep_keeps_the_scheduler_that_was_recorded() -> None:
-    space = {"space": {"train.lr": {"uniform": [0.1, 1]}}}
-    recorded = with_scheduler(parse_spec({**MINIMAL, "search": {**space, "num_trials": 9}}))
-    grown = parse_spec({**MINIMAL, "search": {**space, "num_trials": 12}})
-    assert with_scheduler(grown).scheduler.name == "asha"
-    assert with_scheduler(grown, recorded).scheduler.name == "none"
-    named = with_values(grown, {"search.scheduler": {"name": "halving"}})
-    assert with_scheduler(named, recorded) == named
 
 
 def test_a_single_epoch_has_no_warm_up_unless_it_is_given(tmp_path: Path) -> None:
@@ -292,40 +258,6 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
             load_spec(path, [override])
 
 
-def test_numbers_are_those_of_yaml_1_2_wherever_they_stand(tmp_path: Path) -> None:
-    path = tmp_path / "spec.yaml"
-    path.write_text(
-        "name: x\ndata: {kind: drawn}\ntrain: {lr: +2E-1, momentum: .5, lr_final: 1e-3}\n"
-        "search:\n  space: {train.lr: {grid: [1e-3, 1e-2]}, train.momentum: {choice: [.5, -0.]}}\n"
-        "  first_points: [{train.lr: 0.001}]\n"
-    )
-    spec = load_spec(path, ["search.space.method.temperature={loguniform: [1e-2, 1.]}"])
-    space = spec.search.space
-    assert space["train.lr"].grid == (0.001, 0.01)
-    assert space["train.momentum"].choice == (0.5, 0.0)
-    assert space["method.temperature"].loguniform == (0.01, 1)
-    assert (spec.train.lr, spec.train.momentum, spec.train.lr_final) == (0.2, 0.5, 0.001)
-
-
-@pytest.mark.parametrize("name", ["1e3", "1e-3", ".5", "-.5", "1.", "+1E3", "1_000", "on", "a: b"])
-def test_a_text_that_looks_like_a_number_stays_a_text_in_a_recorded_spec(
-    name: str, tmp_path: Path
-) -> None:
-    data = {"kind": "table", "csv": "/a.csv", "images": "/a", "tasks": [name], "held_out": ["b"]}
-    noise = {**data, "label_noise": {name: 0.1}}
-    spec = parse_spec(
-        {
-            **MINIMAL,
-            "data": noise,
-            "search": {
-                "space": {"train.optimizer": {"choice": ["sgd"]}, "train.lr": {"grid": [1]}}
-            },
-        }
-    )
-    (tmp_path / "spec.yaml").write_text(dump_yaml(dump_spec(spec)))
-    assert load_spec(tmp_path / "spec.yaml") == spec
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -334,11 +266,6 @@ def test_a_text_that_looks_like_a_number_stays_a_text_in_a_recorded_spec(
         ("a: &a [1]\nb: [*a, *a]", "must not use YAML anchors"),
         ("name: !!python/object/apply:os.system ['true']", "not valid YAML"),
         ("# " + "x" * 1_100_000, "at most 1,000,000 bytes"),
-        (
-            "name: x\ntrain: {lr: 1}\nviews: {}\ntrain: {}\n",
-            "must give a key once in a mapping, got 'train' in lines 2 and 4",
-        ),
-        ("search: [{a: 1, b: {c: 1,\n c: 2}}]", "got 'c' in lines 1 and 2"),
     ],
 )
 def test_a_file_that_is_no_spec_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -364,27 +291,6 @@ def test_relative_paths_start_at_the_specs_folder(tmp_path: Path) -> None:
     data = dump_spec(load_spec(path))["data"]
     assert data["csv"] == str(tmp_path / "a" / "labels.csv")
     assert data["images"] == "/abs/images"
-
-
-def test_weights_are_a_name_or_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A path in the spec starts at its folder, one on a command line where that was given."""
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    path = tmp_path / "spec.yaml"
-    path.write_text("name: x\nmodel: {encoder: {name: resnet18, weights: w.pt}}\n")
-
-    def weights(*overrides: str) -> str:
-        found: str = dump_spec(load_spec(path, overrides))["model"]["encoder"]["weights"]
-        return found
-
-    assert weights() == str(tmp_path / "w.pt")
-    field = "model.encoder.weights"
-    assert weights(f"{field}=v.pt") == str(tmp_path / "here" / "v.pt")
-    assert weights(f"{field}=imagenet") == "imagenet"
-    with pytest.raises(SpecError, match=r"must be null, imagenet .* got 'IMAGENET1K_V2'"):
-        weights(f"{field}=IMAGENET1K_V2")
-    (tmp_path / "here" / "file").touch()
-    assert weights(f"{field}=file") == str(tmp_path / "here" / "file")
 
 
 def test_every_field_of_the_schema_is_described() -> None:

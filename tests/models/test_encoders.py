@@ -16,6 +16,7 @@ from mtcon_ray.models.encoders import ENCODERS, Encoder
 from mtcon_ray.models.encoders.resnet import ResNet18, ResNet50
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.spec import ModelSpec
+from mtcon_ray.spec import dump_spec, load_spec
 
 WIDTHS = {"resnet18": 512, "resnet50": 2048, "small": 256, "timm": 2048, "vit": 192}
 NEEDS_TIMM = pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
@@ -194,3 +195,24 @@ def test_imagenet_weights_are_read_from_torchvisions_cache(
 def test_imagenet_weights_need_the_imagenet_stem() -> None:
     with pytest.raises(ValidationError, match="stem must be imagenet where weights is imagenet"):
         ResNet18.Spec(weights="imagenet", stem="small")
+
+
+def test_weights_are_a_name_or_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path in the spec starts at its folder, one on a command line where that was given."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    path = tmp_path / "spec.yaml"
+    path.write_text("name: x\nmodel: {encoder: {name: resnet18, weights: w.pt}}\n")
+
+    def weights(*overrides: str) -> str:
+        found: str = dump_spec(load_spec(path, overrides))["model"]["encoder"]["weights"]
+        return found
+
+    assert weights() == str(tmp_path / "w.pt")
+    field = "model.encoder.weights"
+    assert weights(f"{field}=v.pt") == str(tmp_path / "here" / "v.pt")
+    assert weights(f"{field}=imagenet") == "imagenet"
+    with pytest.raises(SpecError, match=r"must be null, imagenet .* got 'IMAGENET1K_V2'"):
+        weights(f"{field}=IMAGENET1K_V2")
+    (tmp_path / "here" / "file").touch()
+    assert weights(f"{field}=file") == str(tmp_path / "here" / "file")

@@ -25,7 +25,8 @@ SPEC_HEAD = """# Every field of a spec
 
 This page is made from the code, by `python docs/reference.py`; `mtcon-ray schema` prints the same
 for editors. **Required** fields have no default. A field in `search.space` is named by its path,
-such as `method.temperature`.
+such as `method.temperature`. Where a section is one of several kinds, the name of a kind stands for
+the section with its defaults: `encoder: vit` is `encoder: {name: vit}`.
 """
 COMMANDS_HEAD = """# Every command
 
@@ -124,7 +125,11 @@ def default_of(field: dict[str, Any]) -> str:
 
 
 def resolved(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema itself, or the one that it refers to."""
+    """The schema itself, or the one that it refers to, or that of a section with a short form."""
+    first = schema.get("anyOf", [{}])[0]
+    if "oneOf" in first:
+        sections: dict[str, Any] = first
+        return sections
     if "$ref" in schema:
         found: dict[str, Any] = SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]]
         return found

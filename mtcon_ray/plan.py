@@ -3,10 +3,10 @@
 Pure: what the cluster has comes in as a `ClusterView` made elsewhere.
 """
 
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from mtcon_ray.errors import DataError, ResourceError, SweepError
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.places import PLAN_FILE, SPEC_FILE, store_folder
+from mtcon_ray.plain_yaml import dump_yaml
 from mtcon_ray.registry import Spec
-from mtcon_ray.spec import RunSpec, dump_spec, with_values
+from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
 
 # What may differ when a sweep goes on: how it is run, and more trials.
 FREE_ON_RESUME = (
@@ -33,6 +34,9 @@ FREE_ON_RESUME = (
     "search.max_concurrent",
     "search.max_failures",
 )
+
+# Above it `plan` warns: configurations that differ by less are ranked by chance.
+MAX_STANDARD_ERROR = 0.02
 
 
 @dataclass(frozen=True)
@@ -79,11 +83,15 @@ class Plan(Spec):
     views_per_step: int
     images_per_trial: int = Field(description="images drawn, each in all its views")
     images_total: int = Field(description="before early stopping saves any")
+    scheduler: str = Field(description="name of the early stopping, and why where none was named")
     rung_epochs: tuple[int, ...] = Field(description="epochs after which a trial may be stopped")
     epochs_total: int | None = Field(
         None, description="that all trials train together; null: it depends on their values"
     )
     num_items: dict[str, int] = Field(description="by split")
+    standard_error: float = Field(
+        description="of val/accuracy at most, from the number of items that a probe validates on"
+    )
     classes: dict[str, int] = Field(description="by label column; labels of a set, 1 for numbers")
     majority: dict[str, float] = Field(
         {},
@@ -146,8 +154,8 @@ def make_plan(
 ) -> Plan:
     """The plan of a spec; with measured rates also of its hours.
 
-    Labels in an object store are downloaded below the root, images are not. Raises DataError,
-    ResourceError or SpecError for what could never run.
+    Labels in an object store are downloaded below the root, images and the encoder's weights are
+    not. Raises CheckpointError, DataError, ResourceError or SpecError for what could never run.
     """
     store = store_folder(root)
     if spec.data.urls():
@@ -162,12 +170,14 @@ def make_plan(
     steps = spec.method.num_examples(num_train) // batch
     per_trial = steps * batch * epochs * spec.method.images_per_example
     total = spec.search.num_configurations * spec.search.repeats
-    scheduler = spec.search.scheduler
+    scheduler = spec.scheduler
     epochs_total = (
         None
         if "train.epochs" in spec.search.space
         else scheduler.epochs_known(total, epochs, spec.evaluate.every)
     )
+    num_items = {s: len(table.rows(s)) for s in ("train", "val", "test")}
+    error = math.sqrt(0.25 / min(num_items["val"], spec.evaluate.short_probe.max_items))
     _, high = spec.resources.worker_range
     concurrency = check_cluster(spec, cluster)
     labels = (*spec.data.tasks, *spec.data.held_out)
@@ -186,9 +196,11 @@ def make_plan(
         views_per_step=batch * spec.method.rows_per_example(spec.views.num_views),
         images_per_trial=per_trial,
         images_total=per_trial * total,
+        scheduler=_scheduler_text(spec),
         rung_epochs=scheduler.rung_epochs(epochs, spec.evaluate.every),
         epochs_total=epochs_total,
-        num_items={s: len(table.rows(s)) for s in ("train", "val", "test")},
+        num_items=num_items,
+        standard_error=error,
         classes={label: table.size_of(label) for label in labels},
         majority=majority_shares(table, labels),
         objective=metrics.objective_name(map(spec.data.kind_of, spec.data.tasks)),
@@ -201,7 +213,7 @@ def make_plan(
         gpus_per_trial=spec.resources.gpus * high,
         **hours,
         first_configurations=first_configurations,
-        warnings=table.warnings,
+        warnings=(*table.warnings, *_noise_warnings(spec, num_items["val"], error)),
     )
 
 
@@ -235,9 +247,7 @@ def majority_shares(table: LabelTable, labels: Iterable[str]) -> dict[str, float
 
 def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
     """Store spec and plan in the folder of a sweep or a training."""
-    import yaml
-
-    text = yaml.safe_dump(dump_spec(spec), sort_keys=False, allow_unicode=True)
+    text = dump_yaml(dump_spec(spec))
     for name, content in ((SPEC_FILE, text), (PLAN_FILE, plan.model_dump_json(indent=1) + "\n")):
         beside = folder / f"{name}.new"
         beside.write_text(content, encoding="utf-8")
@@ -246,7 +256,8 @@ def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
 
 def check_resumable(stored: RunSpec, given: RunSpec) -> None:
     """Raises SweepError showing every field that differs and may not."""
-    before, now = _flat(dump_spec(stored)), _flat(dump_spec(given))
+    before = _flat(dump_spec(with_scheduler(stored)))
+    now = _flat(dump_spec(with_scheduler(given, stored)))
     changed = []
     for path in sorted(before.keys() | now.keys()):
         old, new = before.get(path), now.get(path)
@@ -305,18 +316,39 @@ def _hours(
     `share` is the part of its epochs that the mean trial trains; `few` trials run at a time, None
     where that or their speed is unknown.
     """
-    num_probes = ceil(spec.train.epochs / spec.evaluate.every)
+    num_probes = math.ceil(spec.train.epochs / spec.evaluate.every)
     training = num_images / rates.images_per_second + num_probes * rates.probe_seconds
     seconds = training + rates.test_seconds
     # A trial that is stopped early has no test evaluation; it is counted all the same.
     mean = training * share + rates.test_seconds
-    wall = max(seconds, ceil(num_trials / few) * mean) if few else None
+    wall = max(seconds, math.ceil(num_trials / few) * mean) if few else None
     return {
         **asdict(rates),
         "seconds_per_trial": seconds,
         "device_hours": num_trials * mean / 3600,
         "wall_hours": wall / 3600 if wall else None,
     }
+
+
+def _noise_warnings(spec: RunSpec, num_val: int, error: float) -> Iterator[str]:
+    """A warning where validation accuracies of configurations differ by chance alone."""
+    if spec.search.num_configurations == 1 or error <= MAX_STANDARD_ERROR:
+        return
+    needed, max_items = math.ceil(0.25 / MAX_STANDARD_ERROR**2), spec.evaluate.short_probe.max_items
+    fields = [f"val has {num_val:,}"] if num_val < needed else []
+    fields += [f"evaluate.short_probe.max_items is {max_items:,}"] if max_items < needed else []
+    yield (
+        f"val/accuracy must have a standard error of at most {MAX_STANDARD_ERROR:g} to tell close "
+        f"configurations apart, got up to {error:.3f}; that needs {needed:,} validation items, "
+        f"{' and '.join(fields)}"
+    )
+
+
+def _scheduler_text(spec: RunSpec) -> str:
+    if spec.search.scheduler is not None:
+        return spec.search.scheduler.name
+    default, reason = spec.default_scheduler()
+    return f"{default.name} (search.scheduler is omitted; {reason})"
 
 
 def _heaviest(spec: RunSpec) -> RunSpec:
@@ -343,17 +375,11 @@ def _check_batches(spec: RunSpec, num_train: int) -> None:
 
 
 def _count_parameters(spec: RunSpec, sizes: dict[str, int]) -> int:
-    model = spec.model.model_copy(
-        update={"encoder": spec.model.encoder.model_copy(update=_without_weights(spec))}
-    )
+    """Also compares the file of the encoder's weights with the network."""
     with torch.device("meta"):
         method = METHODS[spec.method.name](spec.method, spec.problem(sizes))
-        network = build_network(model, method.make_network, spec.seed)
+        network = build_network(spec.model, method.make_network, spec.seed)
     return sum(p.numel() for p in network.parameters())
-
-
-def _without_weights(spec: RunSpec) -> dict[str, None]:
-    return {"weights": None} if hasattr(spec.model.encoder, "weights") else {}
 
 
 def _flat(raw: Any, path: str = "") -> dict[str, Any]:

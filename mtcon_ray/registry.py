@@ -12,7 +12,14 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+)
 from pydantic_core import CoreSchema, core_schema
 
 from mtcon_ray.errors import SpecError, nearest
@@ -26,14 +33,21 @@ class Spec(BaseModel):
     )
 
 
-def _beside_the_spec(value: str, info: ValidationInfo) -> str:
+def beside_the_spec(value: str, info: ValidationInfo) -> str:
+    """A path; where a spec is read from a file, a relative one starts at that file's folder."""
     folder = (info.context or {}).get("folder")
     path = Path(value).expanduser()
     return str(Path(folder) / path) if folder is not None else str(path)
 
 
-LocalPath = Annotated[str, AfterValidator(_beside_the_spec)]
+LocalPath = Annotated[str, AfterValidator(beside_the_spec)]
 """A path; where a spec is read from a file, a relative one starts at that file's folder."""
+
+
+def is_word(value: str) -> bool:
+    """True if a text has neither a separator of paths nor a file's ending."""
+    return "/" not in value and "\\" not in value and not Path(value).suffix
+
 
 OBJECT_STORES = ("s3://", "gs://")
 # A bucket's name alone before the first slash, so no login; no query, which may hold a signature.
@@ -48,7 +62,7 @@ def is_url(place: str) -> bool:
 def _path_or_url(value: str, info: ValidationInfo) -> str:
     scheme, separator, _ = value.partition("://")
     if not separator or "/" in scheme:
-        return _beside_the_spec(value, info)
+        return beside_the_spec(value, info)
     if not is_url(value):
         raise ValueError(f"must be a path or begin with s3:// or gs://, got {scheme}://")
     if not _URL.fullmatch(value) or {"..", "."} & set(value.split("/")):
@@ -96,7 +110,8 @@ class Table(Generic[T]):
 class Choice:
     """Annotation of a spec field whose section is picked by `key` among a table's `Spec`s.
 
-    A section that leaves the key out means `default`, where there is one.
+    A section that leaves the key out means `default`, where there is one. A bare name stands for
+    the section with that name and defaults elsewhere.
     """
 
     def __init__(self, table: Table[Any], key: str, default: str | None = None) -> None:
@@ -109,12 +124,20 @@ class Choice:
     ) -> CoreSchema:
         choices = {name: handler.generate_schema(self.table[name].Spec) for name in self.table}
         union = core_schema.tagged_union_schema(choices, discriminator=self.key)
-        if self.default is None:
-            return union
         return core_schema.no_info_before_validator_function(self._with_key, union)
 
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        sections = handler(schema)
+        return {"anyOf": [sections, {"type": "string", "enum": list(self.table)}]}
+
     def _with_key(self, value: Any) -> Any:
-        return {self.key: self.default, **value} if isinstance(value, dict) else value
+        if isinstance(value, str):
+            return {self.key: value}
+        if isinstance(value, dict) and self.default is not None:
+            return {self.key: self.default, **value}
+        return value
 
 
 def import_folder(package: str, path: list[str]) -> None:

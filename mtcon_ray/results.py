@@ -11,6 +11,7 @@ from typing import Any, Literal
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import Select, selected_epoch
 from mtcon_ray.metrics import objective
+from mtcon_ray.search.space import with_lists
 from mtcon_ray.spec import RunSpec, load_spec
 from mtcon_ray.tracking.spool import Event, Spool
 
@@ -142,7 +143,7 @@ def _trial(name: str, events: list[Event], spec: RunSpec) -> TrialResult:
     return TrialResult(
         name=name,
         number=int(name.removeprefix("trial-")),
-        params=start["params"],
+        params=with_lists(spec.search.space, start["params"]),
         status=status,
         reason=reason,
         epochs=int(start["tags"]["mtcon.epochs"]),

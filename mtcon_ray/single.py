@@ -80,6 +80,7 @@ def train_run(
     uri = tracking_uri(spec.tracking.uri, environ_uri, root)
     if not spec.tracking.offline:
         check_server(uri)
+    spec.model.encoder.fetch_weights()
     store = store_folder(root)
     dataset = open_dataset(
         spec.data,

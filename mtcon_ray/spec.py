@@ -3,7 +3,6 @@
 Read by `load_spec`, changed only by validating the changed whole again (`with_values`).
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -20,8 +19,11 @@ from mtcon_ray.execution import ResourcesSpec, StorageSpec, TrackingSpec
 from mtcon_ray.methods import METHODS, MethodSpec
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.plain_yaml import parse_yaml
-from mtcon_ray.registry import Choice, Spec, is_url
+from mtcon_ray.registry import Choice, Spec, is_url, is_word
+from mtcon_ray.search.schedulers import ASHA, NoScheduler, SchedulerSpec
+from mtcon_ray.search.space import with_lists
 from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.spec_errors import TABLES, explain, near_path
 from mtcon_ray.training.spec import TrainSpec
 
 # Fields whose keys are the user's own, so that a dotted path ends in one key.
@@ -36,7 +38,15 @@ PATHS = (
 )
 # Sections that say how a sweep is run, not what a trial is.
 NOT_SEARCHABLE = ("version", "name", "search", "resources", "tracking", "storage")
+# Sections of several kinds, and the fields that choose the kind.
+KINDS = {
+    path
+    for place in (".".join(map(str, location)) for location in TABLES)
+    for path in (place, f"{place}.{'kind' if place == 'data' else 'name'}")
+}
 MAX_SPEC_BYTES = 1_000_000
+# From this many trials on a sweep that names no scheduler has ASHA.
+MIN_ASHA_TRIALS = 10
 
 
 def _default_data() -> DataSpec:
@@ -82,14 +92,32 @@ class RunSpec(Spec):
                 f"evaluate.every must be at most train.epochs, got {self.evaluate.every} "
                 f"and {self.train.epochs}"
             )
-        rungs = self.search.scheduler.rungs
-        if self.search.space and rungs and self.evaluate.every > rungs[-1] * self.train.epochs:
+        scheduler = self.search.scheduler
+        if self.search.space and scheduler and not self._is_probed_before_last_rung(scheduler):
             raise ValueError(
-                f"search.scheduler must find a probe before its last rung ({rungs[-1]:g} of "
-                f"{self.train.epochs} epochs), got evaluate.every {self.evaluate.every}; "
-                "probe more often or set search.scheduler.name to none"
+                f"search.scheduler must find a probe before its last rung "
+                f"({scheduler.rungs[-1]:g} of {self.train.epochs} epochs), got evaluate.every "
+                f"{self.evaluate.every}; probe more often or set search.scheduler.name to none"
             )
         return self
+
+    def _is_probed_before_last_rung(self, scheduler: SchedulerSpec) -> bool:
+        rungs = scheduler.rungs
+        return not rungs or self.evaluate.every <= rungs[-1] * self.train.epochs
+
+    @property
+    def scheduler(self) -> SchedulerSpec:
+        """The scheduler of the sweep: `search.scheduler`, or its default where that is omitted."""
+        return self.search.scheduler or self.default_scheduler()[0]
+
+    def default_scheduler(self) -> tuple[SchedulerSpec, str]:
+        """The scheduler of a sweep that names none, and the reason for it."""
+        if self.search.num_configurations * self.search.repeats < MIN_ASHA_TRIALS:
+            # Of few trials ASHA judges each against one or two others, by probes that are noisy.
+            return NoScheduler.Spec(), f"fewer than {MIN_ASHA_TRIALS} trials"
+        if not self._is_probed_before_last_rung(ASHA.Spec()):
+            return NoScheduler.Spec(), "no probe comes before the last rung of asha"
+        return ASHA.Spec(), f"{MIN_ASHA_TRIALS} trials or more"
 
     def _check_chunks(self) -> None:
         """The moments of a whole batch are not known while only a chunk of it is."""
@@ -117,17 +145,21 @@ class RunSpec(Spec):
 
     def trial(self, values: Mapping[str, Any], repeat: int = 0) -> "RunSpec":
         """The spec of one trial: searched fields set, its seed, and no search left in it."""
+        values = with_lists(self.search.space, values)
         return with_values(self, {**values, "seed": self.seed + repeat, "search": {}})
 
 
-def load_spec(path: Path, overrides: Iterable[str] = ()) -> RunSpec:
+def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = True) -> RunSpec:
     """The spec in a YAML file, `a.b=value` overrides applied.
 
-    Raises SpecError naming file, field, rule, value and the nearest valid key.
+    Without its search the `search` section is dropped unread, for a single training. Raises
+    SpecError naming file, field, rule, value and the nearest valid key.
     """
     raw = read_yaml(path)
     for override in overrides:
         apply_override(raw, override)
+    if not with_search:
+        raw.pop("search", None)
     return parse_spec(raw, where=str(path), folder=path.resolve().parent)
 
 
@@ -154,7 +186,7 @@ def parse_spec(
     try:
         spec = RunSpec.model_validate(raw, context={"folder": folder} if folder else None)
     except ValidationError as error:
-        raise SpecError(f"{where}: {explain(error)}") from None
+        raise SpecError(f"{where}: {explain(error, RunSpec)}") from None
     check_space(spec, where)
     return spec
 
@@ -172,7 +204,20 @@ def with_values(spec: RunSpec, values: Mapping[str, Any]) -> RunSpec:
     try:
         return RunSpec.model_validate(raw)
     except ValidationError as error:
-        raise SpecError(explain(error)) from None
+        raise SpecError(explain(error, RunSpec)) from None
+
+
+def with_scheduler(spec: RunSpec, recorded: RunSpec | None = None) -> RunSpec:
+    """The spec with `search.scheduler` written out, for a sweep that begins or is resumed.
+
+    Where the spec omits it, the scheduler is that of the `recorded` spec of the same sweep, so
+    that a sweep keeps its scheduler when trials are added; else the default.
+    """
+    if spec.search.scheduler is not None:
+        return spec
+    scheduler = (recorded or spec).scheduler
+    search = spec.search.model_copy(update={"scheduler": scheduler})
+    return spec.model_copy(update={"search": search})
 
 
 def value_at(spec: RunSpec, path: str) -> Any:
@@ -188,10 +233,20 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
     leaves = _leaves(dump_spec(spec))
     for path, dimension in spec.search.space.items():
         place = f"{where}: search.space.{path}"
+        if path in KINDS:
+            raise SpecError(
+                f"{place} must not be searched, for each kind has fields of its own; "
+                "`mtcon-ray compare` trains several kinds under one budget"
+            )
+        if path == "evaluate.select":
+            raise SpecError(
+                f"{place} must not be searched, for it says by which epoch trials are compared; "
+                "set evaluate.select for the whole sweep"
+            )
         known = path in leaves or any(path.startswith(f"{o}.") for o in OPEN_KEYS)
         if path.split(".")[0] in NOT_SEARCHABLE or not known:
             searchable = [p for p in leaves if p.split(".")[0] not in NOT_SEARCHABLE]
-            raise SpecError(f"{place} must be a field of the spec{nearest(path, searchable)}")
+            raise SpecError(f"{place} must be a field of the spec{near_path(path, searchable)}")
         for value in dimension.extremes:
             try:
                 with_values(spec, {path: value, "search": {}})
@@ -201,46 +256,18 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
                 ) from None
 
 
-def explain(error: ValidationError) -> str:
-    """One line per problem: path, rule, value, nearest key."""
-    lines = []
-    for problem in error.errors(include_url=False, include_context=True):
-        path = ".".join(map(str, _without_tag(problem["loc"])))
-        message = problem["msg"].removeprefix("Value error, ")
-        match problem["type"]:
-            case "extra_forbidden":
-                siblings = _fields_at(problem["loc"][:-1])
-                message = f"unknown key{nearest(str(problem['loc'][-1]), siblings)}"
-            case "union_tag_invalid":
-                context = problem["ctx"]
-                known = [t.strip("' ") for t in str(context["expected_tags"]).split(",")]
-                key = str(context["discriminator"]).strip("'")
-                path = f"{path}.{key}"
-                message = f"unknown {key} {context['tag']!r}{nearest(str(context['tag']), known)}"
-            case "union_tag_not_found":
-                path = f"{path}.{str(problem['ctx']['discriminator']).strip(chr(39))}"
-                message = "is required"
-            case "missing":
-                message = "is required"
-            case "value_error":
-                pass
-            case _:
-                message = f"{message}, got {problem['input']!r}"
-        lines.append(f"{path}: {message}" if path else message)
-    return "\n  ".join(lines)
-
-
 def apply_override(raw: dict[str, Any], override: str) -> None:
     """Set the field of a `path=value`, its value read as YAML. Raises SpecError."""
     path, equals, text = override.partition("=")
     if not equals or not path:
         raise SpecError(f"--set must read path=value, got {override!r}")
     value = parse_yaml(text, f"--set {path}")
-    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
-        value = float(value)  # YAML 1.1 reads 1e-3 as text
     path = path.strip()
-    if path in PATHS and isinstance(value, str) and value != "imagenet" and not is_url(value):
-        value = str(Path(value).expanduser().absolute())
+    if path in PATHS and isinstance(value, str) and not is_url(value):
+        file = Path(value).expanduser().absolute()
+        # Such as imagenet, or a name that is refused where it is read.
+        is_name = path == "model.encoder.weights" and is_word(value) and not file.exists()
+        value = value if is_name else str(file)
     set_value(raw, path, value)
 
 
@@ -250,7 +277,10 @@ def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
     keys = [*open_key.split("."), path[len(open_key) + 1 :]] if open_key else path.split(".")
     node = raw
     for i, key in enumerate(keys[:-1]):
-        child = node.setdefault(key, {})
+        child = {} if node.get(key) is None else node[key]
+        if isinstance(child, str) and tuple(keys[: i + 1]) in TABLES:
+            child = {"kind" if key == "data" else "name": child}
+        node[key] = child
         if not isinstance(child, dict):
             raise SpecError(
                 f"{path!r} must name a field, but {'.'.join(keys[: i + 1])} is no section"
@@ -268,36 +298,3 @@ def _leaves(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             leaves[path] = value
     return leaves
-
-
-def _tables_by_place() -> dict[tuple[str, ...], Any]:
-    """Where in the tree a table's choice stands, so that errors can speak of its fields."""
-    from mtcon_ray.models.encoders import ENCODERS
-    from mtcon_ray.search.schedulers import SCHEDULERS
-
-    return {
-        ("data",): SOURCES,
-        ("method",): METHODS,
-        ("model", "encoder"): ENCODERS,
-        ("search", "scheduler"): SCHEDULERS,
-    }
-
-
-def _without_tag(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """A problem's location less the tag that pydantic puts after a choice's place."""
-    for place, table in _tables_by_place().items():
-        n = len(place)
-        if location[:n] == place and len(location) > n and location[n] in set(table):
-            return location[:n] + location[n + 1 :]
-    return location
-
-
-def _fields_at(location: tuple[int | str, ...]) -> list[str]:
-    for place, table in _tables_by_place().items():
-        if location[: len(place)] == place and len(location) == len(place) + 1:
-            return list(table[str(location[-1])].Spec.model_fields)
-    model: Any = RunSpec
-    for key in location:
-        field = model.model_fields.get(str(key)) if hasattr(model, "model_fields") else None
-        model = field.annotation if field is not None else None
-    return list(model.model_fields) if hasattr(model, "model_fields") else []

@@ -18,6 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("methods",),
     ("training", "evaluation"),
     ("search", "execution"),
+    ("spec_errors",),
     ("spec",),
     ("places",),
     ("plan",),

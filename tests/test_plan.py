@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torchvision.models import resnet18
 
 from mtcon_ray.data.dataset import read_table
 from mtcon_ray.data.sources.base import LabelTable
-from mtcon_ray.errors import DataError, ResourceError, SpecError
+from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
 from mtcon_ray.models.network import build_network, projections
+from mtcon_ray.places import SPEC_FILE
 from mtcon_ray.plan import (
     ClusterView,
     NodeKind,
@@ -21,8 +24,9 @@ from mtcon_ray.plan import (
     majority_shares,
     make_plan,
     prepare_root,
+    write_beginnings,
 )
-from mtcon_ray.spec import RunSpec, parse_spec
+from mtcon_ray.spec import RunSpec, load_spec, parse_spec
 
 SEARCH: dict[str, Any] = {"space": {"method.temperature": {"uniform": [0.1, 1.0]}}}
 ONE = ClusterView("here", (NodeKind("node", 2, 0, 1),))
@@ -51,6 +55,7 @@ def test_counts_are_exact() -> None:
             "space": {"method.temperature": {"grid": [0.1, 0.2, 0.5]}},
             "sampler": "grid",
             "repeats": 2,
+            "scheduler": {"name": "asha"},
         }
     )
     plan = plan_of(spec)
@@ -131,6 +136,45 @@ def test_a_batch_larger_than_the_number_of_triplets_is_refused(sections: dict[st
         spec_of(**sections)
 
 
+def test_a_recorded_spec_is_read_back_equal(tmp_path: Path) -> None:
+    """Also a text that YAML 1.2 would read as a number."""
+    spec = spec_of(tracking={"experiment": "1e3"}, train={"lr": 1e-5, "epochs": 4})
+    write_beginnings(tmp_path, spec, plan_of(spec))
+    assert load_spec(tmp_path / SPEC_FILE) == spec
+
+
+@pytest.mark.parametrize(
+    ("search", "scheduler"),
+    [
+        ({"num_trials": 9}, "none (search.scheduler is omitted; fewer than 10 trials)"),
+        ({"num_trials": 10}, "asha (search.scheduler is omitted; 10 trials or more)"),
+        ({"num_trials": 9, "scheduler": {"name": "asha"}}, "asha"),
+    ],
+)
+def test_a_plan_says_which_scheduler_and_why(search: dict[str, Any], scheduler: str) -> None:
+    space = {"train.lr": {"uniform": [0.1, 1]}}
+    plan = plan_of(spec_of(search={"space": space, **search}))
+    assert plan.scheduler == scheduler
+    assert plan.rung_epochs == ((1, 2) if "asha" in scheduler else ())
+
+
+def test_probes_of_few_items_are_warned_of_where_configurations_are_compared() -> None:
+    search = {"space": {"train.lr": {"uniform": [0.1, 1]}}}
+    noisy = plan_of(spec_of(search=search))
+    num_val = noisy.num_items["val"]
+    assert noisy.standard_error == pytest.approx((0.25 / num_val) ** 0.5)
+    (warning,) = noisy.warnings
+    assert f"that needs 625 validation items, val has {num_val}" in warning
+    assert plan_of(spec_of()).warnings == ()
+    large = {"kind": "drawn", "num_items": 7000}
+    limited = {"short_probe": {"max_items": 400}}
+    (warning,) = plan_of(spec_of(data=large, search=search, evaluate=limited)).warnings
+    assert warning.endswith(
+        "got up to 0.025; that needs 625 validation items, evaluate.short_probe.max_items is 400"
+    )
+    assert plan_of(spec_of(data=large, search=search)).warnings == ()
+
+
 def test_parameters_are_those_of_the_network() -> None:
     spec = spec_of()
     network = build_network(
@@ -191,6 +235,35 @@ def test_the_plan_warns_of_missing_images(tmp_path: Path) -> None:
     assert plan.warnings == (
         "1 images cannot be read and are left out, first row 9, 7.png: no such file",
     )
+
+
+def resnet(weights: Path | str | None) -> RunSpec:
+    encoder = {"name": "resnet18", "weights": None if weights is None else str(weights)}
+    return spec_of(model={"encoder": encoder})
+
+
+def test_weights_are_compared_with_the_network(tmp_path: Path) -> None:
+    """Before any trial, and without loading them into one."""
+    with pytest.raises(
+        CheckpointError, match=r"readable state-dict file, got .*none\.pt: .*No such"
+    ):
+        plan_of(resnet(tmp_path / "none.pt"))
+    file = tmp_path / "weights.pt"
+    state = resnet18(weights=None).state_dict()
+    torch.save(state, file)
+    assert plan_of(resnet(file)).parameters == plan_of(resnet(None)).parameters
+    torch.save({**state, "conv1.weight": torch.zeros(64, 1, 7, 7)}, file)
+    with pytest.raises(
+        CheckpointError, match=r"weights\.pt: conv1\.weight of shape \[64, 1, 7, 7\]"
+    ):
+        plan_of(resnet(file))
+
+
+def test_a_plan_downloads_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.delattr("torch.hub.urlopen")
+    assert plan_of(resnet("imagenet")).parameters == plan_of(resnet(None)).parameters
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_searched_epochs_count_at_their_most() -> None:

@@ -57,6 +57,15 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path / "shoes-1")
 
 
+def test_a_searched_list_is_read_as_a_list(folder: Folder) -> None:
+    space = "{views.crop_scale: {grid: [[0.2, 1.0], [0.5, 1.0]]}}"
+    (folder.path / "spec.yaml").write_text(f"name: shoes\nsearch: {{space: {space}}}\n")
+    spool = Spool(folder.path / "spool" / "trial-0000.jsonl")
+    tags = {"mtcon.epochs": "3", "mtcon.seed": "0"}
+    spool.append("start", params={"views.crop_scale": "[0.5, 1.0]"}, tags=tags)
+    assert folder.last().params == {"views.crop_scale": [0.5, 1.0]}
+
+
 def test_a_trial_as_it_was_written(folder: Folder) -> None:
     folder.trial([0.2, 0.4, 0.3], temperature=0.5, seed=7)
     results = folder.load()

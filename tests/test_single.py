@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import numpy as np
 import pytest
@@ -55,6 +56,20 @@ def kinds(folder: Path) -> list[str]:
     """Kinds of a run's events, without artifacts."""
     events = Spool.read(folder / "spool" / "parent.jsonl")
     return [event["kind"] for event in events if event["kind"] != "artifact"]
+
+
+def test_weights_are_fetched_before_a_folder_is_made(
+    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(*_: object, **__: object) -> None:
+        raise URLError("no route to host")
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    monkeypatch.setattr("torch.hub.urlopen", offline)
+    spec = with_values(spec, {"model.encoder": {"name": "resnet18", "weights": "imagenet"}})
+    with pytest.raises(SpecError, match="no route to host"):
+        train_run(spec, root=tmp_path / "root", observer=Observer())
+    assert not (tmp_path / "root" / "runs").exists()
 
 
 def test_training_is_recorded_epoch_by_epoch(spec: RunSpec, tmp_path: Path) -> None:

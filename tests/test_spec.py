@@ -7,6 +7,8 @@ import pytest
 
 from mtcon_ray.errors import SpecError
 from mtcon_ray.methods import METHODS
+from mtcon_ray.search.schedulers import ASHA
+from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.spec import (
     RunSpec,
     check_space,
@@ -41,12 +43,12 @@ def refused(raw: dict[str, Any]) -> str:
             "model.encoder.name: unknown name 'resnet19'; did you mean 'resnet18'?",
         ),
         ({"data": {"csv": "a.csv"}}, "data.kind: is required"),
-        ({"train": {"batch_size": "many"}}, "train.batch_size: Input should be a valid integer"),
-        ({"train": {"lr": -1}}, "train.lr: Input should be greater than 0, got -1"),
-        ({"train": {"lr": float("nan")}}, "train.lr: Input should be a finite number"),
-        ({"version": 2}, "version: Input should be 1, got 2"),
-        ({"name": "A b"}, "name: String should match pattern"),
-        ({"data": {"kind": "drawn", "tasks": []}}, "data.tasks: Tuple should have at least 1"),
+        ({"train": {"batch_size": "many"}}, "train.batch_size must be an integer, got 'many'"),
+        ({"train": {"lr": -1}}, "train.lr must be greater than 0, got -1"),
+        ({"train": {"lr": float("nan")}}, "train.lr must be a finite number, got nan"),
+        ({"version": 2}, "version must be 1, got 2"),
+        ({"name": "A b"}, "name must match ^[a-z0-9]"),
+        ({"data": {"kind": "drawn", "tasks": []}}, "data.tasks must not be empty, got []"),
         (
             {"data": {"kind": "drawn", "tasks": ["shape"], "held_out": ["shape"]}},
             "must not repeat a column, got ['shape'] twice",
@@ -85,12 +87,23 @@ def test_what_breaks_a_rule_is_named_with_its_rule(raw: dict[str, Any], message:
         (
             {"method.temperature": {"uniform": [-0.1, 1]}},
             "search.space.method.temperature: the field refuses -0.1 of uniform: "
-            "method.temperature: Input should be greater than 0, got -0.1",
+            "method.temperature must be greater than 0, got -0.1",
         ),
         ({"train.batch_size": {"choice": [64, "big"]}}, "the field refuses 'big' of choice"),
         ({"train.epochs": {"uniform": [2.5, 10]}}, "the field refuses 2.5 of uniform"),
         ({"resources.gpus": {"choice": [0, 1]}}, "resources.gpus must be a field of the spec"),
         ({"train": {"choice": [1]}}, "search.space.train must be a field of the spec"),
+        ({"lr": {"choice": [1]}}, "must be a field of the spec; did you mean 'train.lr'"),
+        (
+            {"method.name": {"choice": ["mtcon", "simclr"]}},
+            "search.space.method.name must not be searched, for each kind has fields of its own; "
+            "`mtcon-ray compare`",
+        ),
+        ({"model.encoder.name": {"choice": ["vit"]}}, "encoder.name must not be searched"),
+        ({"model.encoder": {"choice": ["vit"]}}, "model.encoder must not be searched"),
+        ({"data.kind": {"choice": ["drawn"]}}, "data.kind must not be searched"),
+        ({"evaluate.select": {"choice": ["last"]}}, "evaluate.select must not be searched"),
+        ({"views.crop_scale": {"grid": [[0.2, 0.1]]}}, "the field refuses [0.2, 0.1] of grid"),
         ({"train.epochs": {"int": [1, 30]}}, "warmup_epochs must be below epochs"),
     ],
 )
@@ -103,9 +116,65 @@ def test_early_stopping_needs_a_probe_before_the_last_rung() -> None:
         "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}},
         "evaluate": {"every": 15},
     }
-    assert "search.scheduler must find a probe before its last rung" in refused(raw)
+    named = {**raw, "search": {**raw["search"], "scheduler": {"name": "asha"}}}
+    assert "search.scheduler must find a probe before its last rung" in refused(named)
     without = {**raw["search"], "scheduler": {"name": "none"}}
     parse_spec({**MINIMAL, **raw, "search": without})
+    assert parse_spec({**MINIMAL, **raw}).scheduler.name == "none"
+
+
+def test_a_single_epoch_has_no_warm_up_unless_it_is_given(tmp_path: Path) -> None:
+    assert parse_spec({**MINIMAL, "train": {"epochs": 1}}).train.warmup_epochs == 0
+    assert parse_spec({**MINIMAL, "train": {"epochs": 2}}).train.warmup_epochs == 1
+    assert parse_spec(MINIMAL).train.warmup_epochs == 1
+    message = refused({"train": {"epochs": 1, "warmup_epochs": 1}})
+    assert "warmup_epochs must be below epochs" in message
+    (tmp_path / "spec.yaml").write_text("name: x\n")
+    spec = load_spec(tmp_path / "spec.yaml", ["train.epochs=1"])
+    assert dump_spec(spec)["train"]["warmup_epochs"] == 0
+
+
+def test_a_bare_name_stands_for_its_section(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "name: x\ndata: drawn\nmodel: {encoder: small}\nmethod: simclr\n"
+        "search: {scheduler: halving}\n"
+    )
+    settings = (
+        "data.num_items=300", "model.encoder.width=8", "method.temperature=0.3",
+        "search.scheduler.num_rungs=1",
+    )  # fmt: skip
+    spec = load_spec(path, settings)
+    whole = {
+        "data": {"kind": "drawn", "num_items": 300},
+        "model": {"encoder": {"name": "small", "width": 8}},
+        "method": {"name": "simclr", "temperature": 0.3},
+        "search": {"scheduler": {"name": "halving", "num_rungs": 1}},
+    }
+    assert spec == parse_spec({**MINIMAL, **whole})
+    assert load_spec(path, ["search.scheduler=null"]).search.scheduler is None
+    assert load_spec(path, ["search.scheduler=null", "search.scheduler.grace=0.5"]).scheduler == (
+        ASHA.Spec(grace=0.5)
+    )
+    with pytest.raises(SpecError, match=r"method\.name: unknown name 'supcn'.* 'supcon'\?"):
+        load_spec(path, ["method=supcn"])
+
+
+def test_the_schema_allows_bare_names() -> None:
+    schema = RunSpec.model_json_schema()
+    names = [part.get("enum") for part in schema["properties"]["method"]["anyOf"]]
+    assert names == [None, list(METHODS)]
+
+
+def test_a_spec_can_be_loaded_without_its_search(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("name: x\nsearch: {space: {train.lrr: {grid: [-1]}}, scheduler: 7}\n")
+    with pytest.raises(SpecError, match="search"):
+        load_spec(path)
+    spec = load_spec(path, ["search.num_trials=x", "train.lr=0.3"], with_search=False)
+    assert (spec.search, spec.train.lr) == (SearchSpec(), 0.3)
+    with pytest.raises(SpecError, match=r"train\.lr"):
+        load_spec(path, ["train.lr=-1"], with_search=False)
 
 
 def test_all_problems_are_told_at_once() -> None:
@@ -134,6 +203,14 @@ def test_a_trial_has_its_values_its_seed_and_no_search() -> None:
     trial = spec.trial({"train.lr": 0.3, "data.label_noise.shape": 0.5}, repeat=2)
     assert (trial.train.lr, trial.seed, trial.search.space) == (0.3, 7, {})
     assert trial.data.label_noise == {"shape": 0.5}
+    lists = {
+        "views.crop_scale": {"grid": [[0.2, 1.0], [0.5, 1]]},
+        "data.tasks": {"choice": [["mark"]]},
+    }
+    spec = parse_spec({**MINIMAL, "search": {"space": lists}})
+    for scale in ("[0.5, 1]", [0.5, 1.0]):
+        trial = spec.trial({"views.crop_scale": scale, "data.tasks": '["mark"]'})
+        assert (trial.views.crop_scale, trial.data.tasks) == ((0.5, 1), ("mark",))
     assert trial.data.seed == spec.data.seed
 
 

@@ -46,7 +46,6 @@ method:
 
 train:
   epochs: 20
-  warmup_epochs: 1
   batch_size: 64           # items per step, over all workers
   lr: 0.2
 
@@ -57,7 +56,7 @@ search:
   sampler: grid            # or tpe, random, which take ranges such as loguniform: [0.03, 1.0]
   space:
     method.temperature: {{grid: [0.03, 0.06, 0.1, 0.2, 0.4, 0.8]}}
-  scheduler: {{name: asha}}  # stops weak trials early; none trains all to the end
+  # scheduler: asha        # stops weak trials early; the default from 10 trials on
   repeats: 1               # seeds per configuration
 
 resources: {{workers: 1, cpus: 1, gpus: 0}}   # of one trial

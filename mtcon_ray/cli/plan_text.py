@@ -15,6 +15,7 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     rows = [
         *_training_lines(spec, plan),
         *data_lines(spec, plan),
+        ("val/accuracy", f"standard error at most {plan.standard_error:.3f}"),
         *(("download", _download(url, count)) for url, count in plan.downloads.items()),
         ("store", f"{size(plan.store_bytes)} of decoded images under {plan.root}"),
         *_resource_lines(spec, plan),
@@ -52,7 +53,7 @@ def _training_lines(spec: RunSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     yield "searched", f"{searched or 'nothing'}; sampler {spec.search.sampler}"
     yield "objective", _objective(spec, plan)
     rungs = f" after epochs {', '.join(map(str, plan.rung_epochs))}" if plan.rung_epochs else ""
-    yield "early stopping", f"{spec.search.scheduler.name}{rungs}{_epochs_text(plan)}"
+    yield "early stopping", f"{plan.scheduler}{rungs}{_epochs_text(plan)}"
     steps = plan.steps_per_epoch
     yield "epochs", f"{plan.epochs} of {steps:,} steps, {plan.views_per_step:,} views a step"
     total = f"{plan.images_total:,} in all before early stopping"

@@ -69,7 +69,7 @@ def train(
         from mtcon_ray.spec import load_spec
         from mtcon_ray.training.checkpoint import kept_model
 
-        run_spec = load_spec(spec, overrides)
+        run_spec = load_spec(spec, overrides, with_search=False)
         where = choose_root(root or run_spec.storage.root)
         session.log_folder = log_folder(where)
         result = train_run(

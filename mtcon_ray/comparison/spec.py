@@ -11,13 +11,14 @@ from pydantic import Field, ValidationError
 from mtcon_ray.errors import SpecError
 from mtcon_ray.metrics import slug
 from mtcon_ray.registry import Spec
-from mtcon_ray.spec import RunSpec, apply_override, explain, parse_spec, read_yaml, set_value
+from mtcon_ray.spec import RunSpec, apply_override, parse_spec, read_yaml, set_value
+from mtcon_ray.spec_errors import explain
 
 
 class SystemSpec(Spec):
     """One system of a comparison."""
 
-    method: dict[str, Any] = Field(description="the spec's `method` section")
+    method: dict[str, Any] | str = Field(description="the spec's `method` section, or its name")
     changes: dict[str, Any] = Field(
         {}, description="dotted path to value, where a system's recipe must differ from the base"
     )
@@ -54,7 +55,7 @@ def load_comparison(
     try:
         given = ComparisonSpec.model_validate(read_yaml(path))
     except ValidationError as error:
-        raise SpecError(f"{path}: {explain(error)}") from None
+        raise SpecError(f"{path}: {explain(error, ComparisonSpec)}") from None
     base = deepcopy(given.base)
     for override in overrides:
         apply_override(base, override)

@@ -96,7 +96,7 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
         ("Tasks", ", ".join(spec.data.tasks)),
         ("Held out", ", ".join(spec.data.held_out) or "none"),
         ("Searched", "; ".join(space) or "nothing"),
-        ("Sampler", f"{spec.search.sampler}; early stopping: {spec.search.scheduler.name}"),
+        ("Sampler", f"{spec.search.sampler}; early stopping: {spec.scheduler.name}"),
         ("Seed", str(spec.seed) + _repeats(spec.search.repeats, spec.seed)),
     ]
 

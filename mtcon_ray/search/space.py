@@ -1,14 +1,41 @@
 """The search space as plain data: dimensions addressed by the dotted path of a spec field."""
 
+import json
 import math
+from collections.abc import Mapping
 from itertools import product
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from mtcon_ray.registry import Spec
 
-Value = float | int | str | bool | None
+Scalar = float | int | str | bool | None
+FORMS = (
+    "{loguniform: [low, high]}, {uniform: [low, high]}, {int: [low, high]}, {choice: [values]}, "
+    "{grid: [values]}"
+)
+
+
+def _one_message(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Validates a listed value; pydantic's own errors would name each type of the union."""
+    try:
+        return validate(value)
+    except ValidationError:
+        raise ValueError(
+            f"a value must be a finite number, a text, true, false, null or a list of these, "
+            f"got {value!r}"
+        ) from None
+
+
+Value = Annotated[Scalar | list[Scalar], WrapValidator(_one_message)]
 
 
 class Dimension(Spec):
@@ -36,7 +63,7 @@ class Dimension(Spec):
             raise ValueError(f"{self.kind} must satisfy low < high, got {list(bounds)}")
         if self.loguniform and self.loguniform[0] <= 0:
             raise ValueError(f"loguniform must have a positive low, got {list(self.loguniform)}")
-        if self.values and len(set(map(repr, self.values))) < len(self.values):
+        if self.values and len(set(map(repr, self.categories))) < len(self.values):
             raise ValueError(f"{self.kind} must not repeat a value, got {list(self.values)}")
         return self
 
@@ -49,6 +76,20 @@ class Dimension(Spec):
     def values(self) -> tuple[Value, ...] | None:
         """All values of a finite, listed dimension, else None."""
         return self.choice or self.grid
+
+    @property
+    def categories(self) -> tuple[Scalar, ...]:
+        """The listed values as Optuna takes them: a list is its JSON text."""
+        return tuple(map(_category, self.values or ()))
+
+    def category(self, value: Any) -> Any:
+        """The category of a value that the dimension contains."""
+        return next((_category(v) for v in self.values or () if v == value), value)
+
+    def value(self, category: Any) -> Any:
+        """The value of a category; any other value is itself."""
+        lists = (v for v in self.values or () if isinstance(v, list))
+        return next((v for v in lists if _category(v) == category), category)
 
     @property
     def size(self) -> int | None:
@@ -72,8 +113,17 @@ class Dimension(Spec):
         return low <= value <= high and (self.int_ is None or float(value).is_integer())
 
 
+def _category(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+
+
 Space = dict[str, Dimension]
 Point = dict[str, Any]
+
+
+def with_lists(space: Space, params: Mapping[str, Any]) -> Point:
+    """Values of searched fields from a trial's parameters, in which a list is its JSON text."""
+    return {p: space[p].value(v) if p in space else v for p, v in params.items()}
 
 
 def grid_points(space: Space) -> list[Point]:

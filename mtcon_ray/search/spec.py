@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mtcon_ray.registry import Choice, Spec
-from mtcon_ray.search.schedulers import ASHA, SCHEDULERS, SchedulerSpec
+from mtcon_ray.search.schedulers import SCHEDULERS, SchedulerSpec
 from mtcon_ray.search.space import Dimension, Point
 
 
@@ -34,7 +34,11 @@ class SearchSpec(Spec):
     max_failures: int = Field(
         1, ge=0, description="restarts of a trial whose process or node was lost"
     )
-    scheduler: Annotated[SchedulerSpec, Choice(SCHEDULERS, "name", "asha")] = ASHA.Spec()
+    scheduler: Annotated[SchedulerSpec, Choice(SCHEDULERS, "name", "asha")] | None = Field(
+        None,
+        description="early stopping; null: asha from 10 trials on, if a probe comes before its "
+        "last rung, else none",
+    )
 
     @model_validator(mode="after")
     def _points_and_grid_fit_the_space(self) -> Self:

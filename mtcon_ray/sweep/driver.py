@@ -22,7 +22,7 @@ from mtcon_ray.data.dataset import fetch_places, open_dataset
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.evaluation.spec import selected_epoch
 from mtcon_ray.observer import Observer
-from mtcon_ray.places import log_folder, store_folder
+from mtcon_ray.places import SPEC_FILE, log_folder, store_folder
 from mtcon_ray.plan import (
     Plan,
     check_cluster,
@@ -35,7 +35,7 @@ from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.search.schedulers import Halving
 from mtcon_ray.signals import Interrupted, on_signals
-from mtcon_ray.spec import RunSpec, dump_spec, with_values
+from mtcon_ray.spec import RunSpec, dump_spec, load_spec, with_scheduler, with_values
 from mtcon_ray.sweep.cluster import check_shared, connected, sweep_environment, view_of
 from mtcon_ray.sweep.folder import choose_folder, claimed, resume_line
 from mtcon_ray.sweep.forget import Forget
@@ -95,6 +95,7 @@ def run_sweep(
     """
     prepare_root(root)
     folder = choose_folder(root, spec, name, resume)
+    spec = with_scheduler(spec, load_spec(folder / SPEC_FILE) if resume else None)
     uri = tracking_uri(spec.tracking.uri, environ_uri, root)
     with ExitStack() as stack:
         if resume:
@@ -105,6 +106,7 @@ def run_sweep(
         asked = _Question(partial(check_server, uri)) if not spec.tracking.offline else None
         store = store_folder(root)
         places = fetch_places(spec.data, store, observer.on_download)
+        spec.model.encoder.fetch_weights()
         dataset = open_dataset(
             spec.data,
             seed=spec.data.seed,
@@ -240,7 +242,7 @@ class _Sweep:
             select=self.spec.evaluate.select,
         )
         scheduler = make_scheduler(
-            self.spec.search.scheduler,
+            self.spec.scheduler,
             [history(t, record.epochs(t)) for t in ended],
             {t.user_attrs[TRIAL]: history(t, record.epochs(t)) for t in continued},
         )
@@ -266,7 +268,7 @@ class _Sweep:
         ).fit()
 
     def _rungs(self, suggester: Suggester, record: SweepRecord) -> Rungs | None:
-        scheduler, every = self.spec.search.scheduler, self.spec.evaluate.every
+        scheduler, every = self.spec.scheduler, self.spec.evaluate.every
         if not isinstance(scheduler, Halving.Spec):
             return None
         return Rungs(scheduler, suggester.num_trials, record.epochs, every)

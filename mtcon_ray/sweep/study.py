@@ -66,7 +66,7 @@ def read_study(journal: Path, name: str) -> optuna.Study:
 def distribution(dimension: Dimension) -> BaseDistribution:
     """Optuna's distribution of one searched field."""
     if dimension.values is not None:
-        return CategoricalDistribution(dimension.values)
+        return CategoricalDistribution(dimension.categories)
     if dimension.int_ is not None:
         return IntDistribution(*dimension.int_)
     if dimension.loguniform is not None:
@@ -145,9 +145,10 @@ class Suggester:
 
 
 def _known_points(search: SearchSpec) -> list[Point]:
-    """The user's points, then the grid's, none twice."""
+    """The user's points, then the grid's, none twice, in Optuna's categories."""
     grid = grid_points(search.space) if search.sampler == "grid" and search.space else []
-    return [*search.first_points, *(p for p in grid if p not in search.first_points)]
+    points = [*search.first_points, *(p for p in grid if p not in search.first_points)]
+    return [{path: search.space[path].category(v) for path, v in p.items()} for p in points]
 
 
 def trial_name(number: int) -> str:

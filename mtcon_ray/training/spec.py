@@ -1,6 +1,6 @@
 """The `train` section."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,7 +12,11 @@ class TrainSpec(Spec):
     """How long and how fast one run trains."""
 
     epochs: int = Field(20, ge=1, le=100_000, description="passes over the training split")
-    warmup_epochs: float = Field(1, ge=0, description="linear rise of the rate from 0, in epochs")
+    warmup_epochs: float = Field(
+        1,
+        ge=0,
+        description="linear rise of the rate from 0, in epochs; if omitted, 0 where epochs is 1",
+    )
     batch_size: int = Field(64, ge=2, description="examples per step, over all workers")
     chunk_size: int | None = Field(
         None,
@@ -53,6 +57,13 @@ class TrainSpec(Spec):
         "logged",
     )
     checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_warmup_in_a_single_epoch(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("epochs") in (1, "1"):
+            return {"warmup_epochs": 0, **given}
+        return given
 
     @model_validator(mode="after")
     def _warmup_ends(self) -> Self:

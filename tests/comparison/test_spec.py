@@ -15,7 +15,7 @@ BASE: dict[str, Any] = {
     "name": "few",
     "base": {"data": {"kind": "drawn"}, "train": {"epochs": 4}},
     "systems": {
-        "MTCon": {"method": {"name": "mtcon"}, "seeds": 3},
+        "MTCon": {"method": "mtcon", "seeds": 3},
         "SupCon, colour": {
             "method": {"name": "supcon", "task": "colour"},
             "changes": {"train.lr": 0.05},
@@ -41,7 +41,7 @@ def test_every_system_is_a_sweep_over_its_seeds(file: Callable[..., Path]) -> No
     assert (first.name, second.name) == ("few-mtcon", "few-supcon-colour")
     assert (first.search.repeats, second.search.repeats) == (3, 1)
     assert first.search.num_configurations == 1
-    assert first.search.scheduler.name == "none"
+    assert first.scheduler.name == "none"
     assert (first.train.epochs, second.train.epochs) == (6, 6)
     assert (first.train.lr, second.train.lr) == (0.2, 0.05)
     assert second.method.name == "supcon"
@@ -57,7 +57,7 @@ def test_one_system_can_be_chosen(file: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"systems": {}}, "systems: Dictionary should have at least 1 item"),
+        ({"systems": {}}, "systems must not be empty"),
         ({"colour": 1}, "colour: unknown key"),
         ({"systems": {"A": {"method": {"name": "mtcom"}}}}, "systems.A: .*did you mean 'mtcon'"),
         ({"systems": {"A": {"method": {"name": "mtcon"}, "seed": 2}}}, "systems.A.seed: unknown"),

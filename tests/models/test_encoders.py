@@ -16,6 +16,7 @@ from mtcon_ray.models.encoders import ENCODERS, Encoder
 from mtcon_ray.models.encoders.resnet import ResNet18, ResNet50
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.spec import ModelSpec
+from mtcon_ray.spec import dump_spec, load_spec
 
 WIDTHS = {"resnet18": 512, "resnet50": 2048, "small": 256, "timm": 2048, "vit": 192}
 NEEDS_TIMM = pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
@@ -116,8 +117,29 @@ def test_weights_of_another_architecture_are_refused(tmp_path: Path) -> None:
     torch.save(resnet18(weights=None).state_dict(), path)
     with pytest.raises(CheckpointError, match=r"must fit the encoder, got .*weights\.pt"):
         make(ResNet50, path)
-    with pytest.raises(CheckpointError, match="choose the encoder name and stem"):
+    with pytest.raises(CheckpointError, match="choose the encoder name and stem") as caught:
         make(ResNet18, path, "small")
+    assert "conv1.weight of shape [64, 3, 7, 7] where the encoder has [64, 3, 3, 3]" in str(
+        caught.value
+    )
+    state = {f"module.{key}": value for key, value in resnet18(weights=None).state_dict().items()}
+    torch.save(state, path)
+    with pytest.raises(CheckpointError) as caught:
+        make(ResNet18, path)
+    for part in (
+        f"got {path}: missing conv1.weight, bn1.weight, bn1.bias and ",
+        "; unexpected module.conv1.weight, module.bn1.weight, module.bn1.bias and ",
+    ):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["IMAGENET1K_V2", "Imagenet", "random"])
+def test_an_unknown_name_of_weights_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=r"must be null, imagenet .* or the path of a state"):
+        make(ResNet18, name)
+    (tmp_path / name).touch()
+    spec = ResNet18.Spec.model_validate({"weights": name}, context={"folder": tmp_path})
+    assert spec.weights == str(tmp_path / name)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", None], ids=["empty", "text", "none"])
@@ -150,9 +172,11 @@ def test_imagenet_weights_without_network_say_what_to_do(
 
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("torch.hub.urlopen", offline)
-    with pytest.raises(SpecError, match=r"no route to host.*set model\.encoder\.weights") as caught:
-        make(encoder, "imagenet")
-    assert weights.IMAGENET1K_V1.url in str(caught.value)
+    spec = encoder.Spec.model_validate({"weights": "imagenet"})
+    for ask in (spec.fetch_weights, lambda: make(encoder, "imagenet")):
+        with pytest.raises(SpecError, match=r"no route to host.*set model\.encoder\.w") as caught:
+            ask()
+        assert weights.IMAGENET1K_V1.url in str(caught.value)
 
 
 def test_imagenet_weights_are_read_from_torchvisions_cache(
@@ -163,6 +187,7 @@ def test_imagenet_weights_are_read_from_torchvisions_cache(
     (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
     torch.save(theirs.state_dict(), tmp_path / "hub" / "checkpoints" / file)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    ResNet18.Spec(weights="imagenet").fetch_weights()
     ours = ResNet18(ResNet18.Spec(weights="imagenet"))
     assert torch.equal(ours.net.conv1.weight, theirs.conv1.weight)
 
@@ -170,3 +195,24 @@ def test_imagenet_weights_are_read_from_torchvisions_cache(
 def test_imagenet_weights_need_the_imagenet_stem() -> None:
     with pytest.raises(ValidationError, match="stem must be imagenet where weights is imagenet"):
         ResNet18.Spec(weights="imagenet", stem="small")
+
+
+def test_weights_are_a_name_or_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path in the spec starts at its folder, one on a command line where that was given."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    path = tmp_path / "spec.yaml"
+    path.write_text("name: x\nmodel: {encoder: {name: resnet18, weights: w.pt}}\n")
+
+    def weights(*overrides: str) -> str:
+        found: str = dump_spec(load_spec(path, overrides))["model"]["encoder"]["weights"]
+        return found
+
+    assert weights() == str(tmp_path / "w.pt")
+    field = "model.encoder.weights"
+    assert weights(f"{field}=v.pt") == str(tmp_path / "here" / "v.pt")
+    assert weights(f"{field}=imagenet") == "imagenet"
+    with pytest.raises(SpecError, match=r"must be null, imagenet .* got 'IMAGENET1K_V2'"):
+        weights(f"{field}=IMAGENET1K_V2")
+    (tmp_path / "here" / "file").touch()
+    assert weights(f"{field}=file") == str(tmp_path / "here" / "file")

@@ -1,8 +1,11 @@
 """Rungs in epochs, and how many trials train how long, known before anything starts."""
 
+from typing import Any
+
 import pytest
 
 from mtcon_ray.search.schedulers import ASHA, Halving, NoScheduler
+from mtcon_ray.spec import dump_spec, parse_spec, with_scheduler, with_values
 
 
 def halving(**fields: object) -> Halving.Spec:
@@ -35,3 +38,35 @@ def test_a_rung_is_where_a_probe_is() -> None:
 def test_what_depends_on_values_is_not_known_beforehand() -> None:
     assert NoScheduler.Spec().epochs_known(12, 18, every=1) == 216
     assert ASHA.Spec().epochs_known(12, 18, every=1) is None
+
+
+@pytest.mark.parametrize(
+    ("search", "name"),
+    [
+        ({"num_trials": 9}, "none"),
+        ({"num_trials": 10}, "asha"),
+        ({"num_trials": 5, "repeats": 2}, "asha"),
+        ({"num_trials": 9, "scheduler": {"name": "asha"}}, "asha"),
+        ({"num_trials": 90, "scheduler": {"name": "none"}}, "none"),
+        ({"num_trials": 9, "scheduler": None}, "none"),
+    ],
+)
+def test_early_stopping_that_is_not_named_begins_at_ten_trials(
+    search: dict[str, Any], name: str
+) -> None:
+    space = {"train.lr": {"uniform": [0.1, 1]}}
+    spec = parse_spec({"name": "x", "search": {"space": space, **search}})
+    assert spec.scheduler.name == name
+    written = with_scheduler(spec)
+    assert written.search.scheduler == written.scheduler == spec.scheduler
+    assert parse_spec(dump_spec(written)) == written
+
+
+def test_a_resumed_sweep_keeps_the_scheduler_that_was_recorded() -> None:
+    space = {"space": {"train.lr": {"uniform": [0.1, 1]}}}
+    recorded = with_scheduler(parse_spec({"name": "x", "search": {**space, "num_trials": 9}}))
+    grown = parse_spec({"name": "x", "search": {**space, "num_trials": 12}})
+    assert with_scheduler(grown).scheduler.name == "asha"
+    assert with_scheduler(grown, recorded).scheduler.name == "none"
+    named = with_values(grown, {"search.scheduler": {"name": "halving"}})
+    assert with_scheduler(named, recorded) == named

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mtcon_ray.search.space import Dimension, grid_points
+from mtcon_ray.search.space import Dimension, grid_points, with_lists
 from mtcon_ray.search.spec import SearchSpec
 
 
@@ -21,6 +21,10 @@ def dimension(**kind: Any) -> Dimension:
         ({"uniform": [1, 1]}, "low < high"),
         ({"loguniform": [0, 1]}, "positive low"),
         ({"choice": [1, 1]}, "must not repeat"),
+        ({"choice": [[1], [1]]}, "must not repeat"),
+        ({"choice": [[1], "[1]"]}, "must not repeat"),
+        ({"choice": [{"a": 1}]}, "a value must be a finite number, .* or a list of these, got {'a"),
+        ({"choice": [[[1]]]}, "a value must be a finite number"),
         ({"grid": []}, "at least 1 item"),
         ({"uniform": [0, float("inf")]}, "finite"),
     ],
@@ -36,6 +40,7 @@ def test_an_impossible_dimension_is_refused(kind: dict[str, Any], rule: str) -> 
         ({"uniform": [0, 1]}, [0, 0.5, 1], [-0.1, 1.1, True, "x"]),
         ({"int": [1, 5]}, [1, 5, 3.0], [0, 2.5, "3"]),
         ({"choice": [1, "a", None, True]}, [1, "a", None, True], [1.0, "b", 2, False]),
+        ({"grid": [[0.2, 1], ["a"]]}, [[0.2, 1], ["a"]], [0.2, [0.2], "a"]),
     ],
 )
 def test_what_a_dimension_contains(
@@ -44,6 +49,16 @@ def test_what_a_dimension_contains(
     made = dimension(**kind)
     assert [made.contains(v) for v in inside] == [True] * len(inside)
     assert [made.contains(v) for v in outside] == [False] * len(outside)
+
+
+def test_a_list_is_a_text_to_optuna_and_a_list_to_the_spec() -> None:
+    made = dimension(grid=[[0.2, 1.0], ["ü", True], "x", 3])
+    assert made.categories == ("[0.2, 1.0]", '["ü", true]', "x", 3)
+    assert made.category([0.2, 1]) == "[0.2, 1.0]"
+    assert [made.value(c) for c in made.categories] == [[0.2, 1.0], ["ü", True], "x", 3]
+    assert made.value([0.2, 1.0]) == [0.2, 1.0]
+    params = {"a": "[0.2, 1.0]", "b": "[0.2, 1.0]"}
+    assert with_lists({"a": made}, params) == {"a": [0.2, 1.0], "b": "[0.2, 1.0]"}
 
 
 def test_grid_points_turn_the_last_dimension_fastest() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 import torch
@@ -19,11 +20,12 @@ from optuna.trial import TrialState
 from ray.tune import ResultGrid, Tuner
 
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.errors import MtconError, SweepError
+from mtcon_ray.errors import MtconError, SpecError, SweepError
 from mtcon_ray.observer import Observer
 from mtcon_ray.places import mlflow_database, store_folder, sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.run import Run
+from mtcon_ray.search.schedulers import NoScheduler
 from mtcon_ray.spec import load_spec
 from mtcon_ray.sweep.driver import run_sweep
 from mtcon_ray.sweep.study import REASON, named_trials, open_study
@@ -44,7 +46,6 @@ TINY: dict[str, Any] = {
     "search": {
         "space": {"method.temperature": {"grid": [0.05, 0.1, 0.5]}},
         "sampler": "grid",
-        "scheduler": {"name": "none"},
         "max_concurrent": 1,  # each process of trials takes seconds to start
     },
 }
@@ -177,6 +178,7 @@ def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
     assert re.search(r"restored, interrupted at epoch [2-9]\d?/12, .*: temperature=0\.1\n", printed)
     results = load_sweep(folder)
     assert [t.status for t in results.trials] == ["FINISHED"] * 3
+    assert results.spec.search.scheduler == NoScheduler.Spec(), "the default, written out"
     seen = logged(root, folder)
     for trial in results.trials:
         assert epochs_of(folder, trial.name) == list(range(1, 13))
@@ -224,6 +226,20 @@ def test_a_signal_marks_checkpoints_and_can_be_resumed(
     seen = logged(root, folder)
     assert seen["parent"].info.status == "KILLED"
     assert "RUNNING" not in seen["statuses"].values()
+
+
+def test_weights_are_fetched_before_a_folder_is_made(
+    root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(*_: object, **__: object) -> None:
+        raise URLError("no route to host")
+
+    monkeypatch.setenv("TORCH_HOME", str(root / "torch"))
+    monkeypatch.setattr("torch.hub.urlopen", offline)
+    path = spec_file(model={"encoder": {"name": "resnet18", "weights": "imagenet"}})
+    with pytest.raises(SpecError, match="no route to host"):
+        sweep(path, root, name="mine")
+    assert not sweep_folder(root, "mine").exists()
 
 
 @pytest.mark.soak

@@ -8,7 +8,7 @@ import pytest
 from mtcon_ray.errors import SweepError
 from mtcon_ray.places import sweep_folder
 from mtcon_ray.plan import ClusterView, NodeKind, make_plan, write_beginnings
-from mtcon_ray.spec import RunSpec, parse_spec, with_values
+from mtcon_ray.spec import RunSpec, parse_spec, with_scheduler, with_values
 from mtcon_ray.sweep.folder import choose_folder, claimed, resume_line
 from mtcon_ray.sweep.upload import VERSIONS_VARIABLE
 
@@ -82,6 +82,17 @@ def test_a_resume_may_change_how_a_sweep_is_run(
 ) -> None:
     folder = begin(tmp_path, spec, "mine")
     assert choose_folder(tmp_path, with_values(spec, values), "mine", True) == folder
+
+
+def test_a_sweep_keeps_its_scheduler_when_it_grows(tmp_path: Path, spec: RunSpec) -> None:
+    """The default was decided when it began; also by a version that wrote asha to all specs."""
+    grown = with_values(spec, {"search.num_trials": 40})
+    for name, scheduler in (("new", None), ("old", {"name": "asha"})):
+        begin(tmp_path, with_scheduler(with_values(spec, {"search.scheduler": scheduler})), name)
+        choose_folder(tmp_path, grown, name, True)
+    named = with_values(grown, {"search.scheduler": {"name": "halving"}})
+    with pytest.raises(SweepError, match=r"search\.scheduler\.name: 'asha' then, 'halving' now"):
+        choose_folder(tmp_path, named, "old", True)
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,20 @@ def test_a_resumed_study_suggests_what_an_uncut_one_would(
     assert before + after == uncut
 
 
+@pytest.mark.parametrize("sampler", ["grid", "tpe", "random"])
+def test_lists_are_searched(tmp_path: Path, sampler: str) -> None:
+    """As their JSON texts, which Optuna stores and reads back; the spec turns them back."""
+    scales = {"views.crop_scale": {"choice": [[0.2, 1.0], [0.5, 1.0], [0.8, 1.0]]}}
+    first = [{"views.crop_scale": [0.5, 1]}]
+    spec = search(space=scales, first_points=first, sampler=sampler, num_trials=3)
+    journal = tmp_path / "study.journal"
+    before = run(Suggester(open_study(journal, "s"), spec, 0), 2)
+    after = run(Suggester(open_study(journal, "s"), spec, 0))
+    found = [params["views.crop_scale"] for params in before + after]
+    assert found[0] == "[0.5, 1.0]"
+    assert sorted(found) == ["[0.2, 1.0]", "[0.5, 1.0]", "[0.8, 1.0]"]
+
+
 @pytest.mark.parametrize("num_trials", [2, 40])
 def test_tpe_suggests_what_optunas_own_would(
     num_trials: int, monkeypatch: pytest.MonkeyPatch

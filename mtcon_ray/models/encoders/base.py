@@ -21,6 +21,12 @@ class EncoderSpec(Spec):
     def check(self, view_size: int) -> None:
         """Raises ValueError if views of this many pixels a side cannot be encoded."""
 
+    def fetch_weights(self) -> None:
+        """Downloads the parameters that training starts from, where they are not files here.
+
+        For once, before many processes build the encoder. Raises SpecError if they cannot be had.
+        """
+
 
 class Encoder(nn.Module, ABC):
     """Maps [N, 3, H, W] to [N, width] features. Registered in ENCODERS with a nested `Spec`."""
@@ -30,7 +36,11 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def __init__(self, spec: EncoderSpec) -> None:
-        """Builds the layers with torch's global generator; call after seeding it."""
+        """Builds the layers with torch's global generator; call after seeding it.
+
+        On the meta device `weights` of the spec are compared with the layers; nothing is
+        downloaded.
+        """
         super().__init__()
 
 

@@ -7,27 +7,39 @@ double the time that a command takes to start.
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from torch import Tensor, nn
 
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
-from mtcon_ray.registry import LocalPath
+from mtcon_ray.registry import beside_the_spec, is_word
 
 if TYPE_CHECKING:
     from torchvision.models import ResNet, WeightsEnum
 
 
+def _weights(value: str, info: ValidationInfo) -> str:
+    if value == "imagenet":
+        return value
+    path = beside_the_spec(value, info)
+    if is_word(value) and not Path(path).exists():
+        raise ValueError(
+            f"weights must be null, imagenet (torchvision's IMAGENET1K_V1) or the path of a "
+            f"state-dict file, got {value!r}, which is no file"
+        )
+    return path
+
+
 class ResNetSpec(EncoderSpec):
     """What both residual networks have in common."""
 
-    weights: Literal["imagenet"] | LocalPath | None = Field(
+    weights: Annotated[str, AfterValidator(_weights)] | None = Field(
         None,
-        union_mode="left_to_right",
-        description="null: random; imagenet: torchvision's IMAGENET1K_V1; else a state-dict file",
+        description="null: random; imagenet: torchvision's IMAGENET1K_V1, downloaded when training "
+        "starts; else the path of a state-dict file, which is checked before",
     )
     stem: Literal["imagenet", "small"] = Field(
         "imagenet", description="small: 3x3 of stride 1 and no pooling, for images below 64 pixels"
@@ -42,10 +54,14 @@ class ResNetSpec(EncoderSpec):
             )
         return self
 
+    def fetch_weights(self) -> None:
+        if self.weights == "imagenet":
+            _download(self.name)
+
 
 class _ResNet(Encoder):
     def __init__(self, spec: ResNetSpec, *, stages: int = 4) -> None:
-        from torchvision.models import get_model, get_model_weights
+        from torchvision.models import get_model
 
         super().__init__(spec)
         self.net: ResNet = get_model(spec.name, weights=None)
@@ -59,7 +75,7 @@ class _ResNet(Encoder):
             nn.init.kaiming_normal_(self.net.conv1.weight, mode="fan_out", nonlinearity="relu")
             self.net.maxpool = nn.Identity()
         if spec.weights is not None:
-            _load(self.net, spec.weights, get_model_weights(spec.name)["IMAGENET1K_V1"])
+            _load(self.net, spec)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Features after the average pooling, [N, width]."""
@@ -93,20 +109,47 @@ class ResNet50(_ResNet):
         name: Literal["resnet50"] = "resnet50"
 
 
-def _load(net: "ResNet", weights: str, imagenet: "WeightsEnum") -> None:
-    state = _download(imagenet) if weights == "imagenet" else _read(Path(weights))
+def _load(net: "ResNet", spec: ResNetSpec) -> None:
+    """Sets the layers to the spec's weights; on the meta device only compares a file with them."""
+    assert spec.weights is not None
+    is_meta = net.conv1.weight.is_meta
+    if spec.weights == "imagenet":
+        if is_meta:
+            return
+        state = _download(spec.name)
+    else:
+        state = _read(Path(spec.weights))
     left_out = ("fc.", "layer4.") if isinstance(net.layer4, nn.Identity) else ("fc.",)
     state = {key: value for key, value in state.items() if not key.startswith(left_out)}
-    try:
+    _check_fit(net.state_dict(), state, spec.weights)
+    if not is_meta:
         net.load_state_dict(state)
-    except RuntimeError as error:
+
+
+def _check_fit(ours: Mapping[str, Tensor], state: Mapping[str, Tensor], weights: str) -> None:
+    """Raises CheckpointError where names or shapes of a file differ from those of the layers."""
+    missing = [key for key in ours if key not in state]
+    unexpected = [key for key in state if key not in ours]
+    wrong = [key for key in ours if key in state and ours[key].shape != state[key].shape]
+    problems = [
+        f"{what} {', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}"
+        for what, keys in (("missing", missing), ("unexpected", unexpected))
+        if keys
+    ]
+    if wrong:
+        shapes = [list(tensors[wrong[0]].shape) for tensors in (state, ours)]
+        problems.append(f"{wrong[0]} of shape {shapes[0]} where the encoder has {shapes[1]}")
+    if problems:
         raise CheckpointError(
-            f"model.encoder.weights must fit the encoder, got {weights}: {error}; "
+            f"model.encoder.weights must fit the encoder, got {weights}: {'; '.join(problems)}; "
             "choose the encoder name and stem that the file was made with"
-        ) from error
+        )
 
 
-def _download(imagenet: "WeightsEnum") -> Mapping[str, Tensor]:
+def _download(name: str) -> Mapping[str, Tensor]:
+    from torchvision.models import get_model_weights
+
+    imagenet: WeightsEnum = get_model_weights(name)["IMAGENET1K_V1"]
     try:
         state: Mapping[str, Tensor] = imagenet.get_state_dict(progress=False, check_hash=True)
         return state

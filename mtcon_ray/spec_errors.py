@@ -1,0 +1,263 @@
+"""Messages of pydantic's errors: path, rule, value, way out."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.errors import nearest
+from mtcon_ray.methods import METHODS
+from mtcon_ray.models.encoders import ENCODERS
+from mtcon_ray.registry import Table
+from mtcon_ray.search.schedulers import SCHEDULERS
+from mtcon_ray.search.space import FORMS, Dimension
+
+Location = tuple[int | str, ...]
+
+# Sections of which a table holds the kinds. Pydantic puts the kind behind the section's location.
+TABLES: Mapping[Location, Table[Any]] = {
+    ("data",): SOURCES,
+    ("method",): METHODS,
+    ("model", "encoder"): ENCODERS,
+    ("search", "scheduler"): SCHEDULERS,
+}
+# Words of other tools for fields, dimensions and values of a spec.
+OTHER_WORDS = {
+    "num_samples": "num_trials",
+    "n_trials": "num_trials",
+    "learning_rate": "lr",
+    "backbone": "encoder",
+    "log_uniform": "loguniform",
+    "log_uniform_values": "loguniform",
+    "randint": "int",
+    "values": "choice",
+    "grid_search": "grid",
+    "bf16": "bfloat16",
+    "fp32": "float32",
+}
+# What follows "must", by pydantic's type of error.
+RULES = {
+    "int_type": "be an integer",
+    "int_parsing": "be an integer",
+    "int_from_float": "be an integer",
+    "float_type": "be a number",
+    "float_parsing": "be a number",
+    "finite_number": "be a finite number",
+    "bool_type": "be true or false",
+    "bool_parsing": "be true or false",
+    "string_type": "be a text",
+    "literal_error": "be {expected}",
+    "greater_than": "be greater than {gt:g}",
+    "greater_than_equal": "be at least {ge:g}",
+    "less_than": "be less than {lt:g}",
+    "less_than_equal": "be at most {le:g}",
+    "multiple_of": "be a multiple of {multiple_of:g}",
+    "too_short": "have at least {min_length} entries",
+    "too_long": "have at most {max_length} entries",
+    "string_too_short": "have at least {min_length} characters",
+    "string_too_long": "have at most {max_length} characters",
+    "string_pattern_mismatch": "match {pattern}",
+    "tuple_type": "be a list",
+    "list_type": "be a list",
+    "dict_type": "be a mapping",
+    "model_type": "be a mapping of fields",
+    "model_attributes_type": "be a mapping of fields or the name of a kind",
+    "invalid_key": "have a text as its key",
+}
+MAX_SHOWN = 200
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """One line per problem of a `model` that was validated: path, rule, value, way out."""
+    broken: dict[str, list[tuple[str, str]]] = {}
+    lines: dict[str, str] = {}
+    for problem in error.errors(include_url=False, include_context=True):
+        if problem["type"] == "too_short" and len(problem["input"]) >= problem["ctx"]["min_length"]:
+            continue  # it counts the valid entries, and the others have a line of their own
+        location = _without_member(_without_kind(problem["loc"]))
+        if problem["type"] == "missing" and isinstance(location[-1], int):
+            location = location[:-1]
+        path = ".".join(map(str, location))
+        rule = _rule(problem, model)
+        if rule is None:
+            lines[f"{path} {len(lines)}"] = _line(problem, path, model)
+            continue
+        # The members of a union have a problem each.
+        lines.setdefault(path, path)
+        ending = f", got {_shown(problem['input'])}{_way_out(problem, model)}"
+        broken.setdefault(path, []).append((rule, ending))
+    for path, rules in broken.items():
+        ending = rules[0][1] if len(rules) == 1 else rules[0][1].partition("; ")[0]
+        lines[path] = f"{path} must {' or '.join(dict.fromkeys(r for r, _ in rules))}{ending}"
+    return "\n  ".join(lines.values())
+
+
+def near_path(path: str, paths: Iterable[str]) -> str:
+    """A closing sentence for an unknown dotted path: paths of the same last key, or as `nearest`.
+
+    >>> near_path("learning_rate", ["train.lr", "train.epochs"])
+    "; did you mean 'train.lr'?"
+    """
+    known = list(paths)
+    head, _, last = path.rpartition(".")
+    ours = OTHER_WORDS.get(last, last)
+    alike = [p for p in known if p.rpartition(".")[2] == ours and p != path]
+    beside = [p for p in alike if p.rpartition(".")[0] == head]
+    return _did_you_mean(beside or alike) or nearest(path, known)
+
+
+def _did_you_mean(names: list[str]) -> str:
+    shown = sorted(names, key=lambda name: name.count("."))[:3]
+    return f"; did you mean {' or '.join(map(repr, shown))}?" if shown else ""
+
+
+def _line(problem: Any, path: str, model: type[BaseModel]) -> str:
+    """The line of a problem that no rule of RULES describes."""
+    match problem["type"]:
+        case "extra_forbidden":
+            message = f"unknown key{_near_key(problem['loc'], model)}"
+        case "union_tag_invalid":
+            context = problem["ctx"]
+            known = [t.strip("' ") for t in str(context["expected_tags"]).split(",")]
+            key = str(context["discriminator"]).strip("'")
+            path = f"{path}.{key}"
+            message = f"unknown {key} {context['tag']!r}{nearest(str(context['tag']), known)}"
+        case "union_tag_not_found":
+            path = f"{path}.{str(problem['ctx']['discriminator']).strip(chr(39))}"
+            message = "is required"
+        case "missing":
+            message = "is required"
+        case "value_error":
+            message = problem["msg"].removeprefix("Value error, ")
+        case _:
+            message = f"{problem['msg']}, got {_shown(problem['input'])}"
+    return f"{path}: {message}" if path else message
+
+
+def _rule(problem: Any, model: type[BaseModel]) -> str | None:
+    location = problem["loc"]
+    match problem["type"]:
+        case "missing" if isinstance(location[-1], int):
+            return "have more entries"
+        case "model_type" if _annotation_at(model, location) is Dimension:
+            return f"be one of {FORMS}"
+        case "tuple_type":
+            entries = get_args(_annotation_at(model, location))
+            fixed = entries and entries[-1] is not Ellipsis
+            return f"be a list of {len(entries)} entries" if fixed else "be a list"
+        case "too_short" | "string_too_short" if problem["ctx"]["min_length"] == 1:
+            return "not be empty"
+        case kind:
+            return RULES[kind].format(**problem.get("ctx", {})) if kind in RULES else None
+
+
+def _way_out(problem: Any, model: type[BaseModel]) -> str:
+    value = problem["input"]
+    match problem["type"]:
+        case "tuple_type" if isinstance(value, str | int | float):
+            entries = get_args(_annotation_at(model, problem["loc"]))
+            return f"; write [{value}]" if entries and entries[-1] is Ellipsis else ""
+        case "string_type" if isinstance(value, int | float):
+            return "; put it in quotes"
+        case "literal_error":
+            known = [
+                t.strip("'") for t in problem["ctx"]["expected"].replace(" or ", ", ").split(", ")
+            ]
+            ours = OTHER_WORDS.get(str(value))
+            close = [ours] if ours in known else get_close_matches(str(value), known, n=1)
+            return _did_you_mean([str(word) for word in close])
+        case _:
+            return ""
+
+
+def _near_key(location: Location, model: type[BaseModel]) -> str:
+    """A closing sentence for an unknown key: a field beside it, elsewhere, or all beside it."""
+    key, section = str(location[-1]), _annotation_at(model, location[:-1])
+    beside = _names(section)
+    ours = OTHER_WORDS.get(key)
+    if ours in beside:
+        return _did_you_mean([str(ours)])
+    if section is Dimension:
+        # Stricter than elsewhere: min would be taken for int.
+        return _did_you_mean(get_close_matches(key, beside, n=1, cutoff=0.75)) or f"; write {FORMS}"
+    if get_close_matches(key, beside, n=1):
+        return nearest(key, beside)
+    place = ".".join(map(str, _without_kind(location)))
+    alike = (p for p in _paths(model) if p.rpartition(".")[2] == (ours or key))
+    elsewhere = [p for p in alike if p != place]
+    return _did_you_mean(elsewhere) or nearest(key, beside)
+
+
+def _shown(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."
+
+
+def _without_kind(location: Location) -> Location:
+    """A location less the kind of its section."""
+    for place, table in TABLES.items():
+        n = len(place)
+        if location[:n] == place and len(location) > n and location[n] in set(table):
+            return location[:n] + location[n + 1 :]
+    return location
+
+
+def _without_member(location: Location) -> Location:
+    """A location less the member of a union, which pydantic names behind it, and what follows."""
+    for i, key in enumerate(location):
+        if isinstance(key, str) and location[:2] != ("search", "space"):
+            is_type = key in ("int", "float", "str", "bool") or key.startswith("constrained-")
+            if is_type or key.startswith(("tuple[", "dict[")):
+                return location[:i]
+    return location
+
+
+def _annotation_at(model: Any, location: Location) -> Any:
+    """The type of the field at one of pydantic's locations; None where it is unknown."""
+    for i, key in enumerate(location):
+        if key in set(TABLES.get(location[:i], ())):
+            model = TABLES[location[:i]][str(key)].Spec
+        elif isinstance(model, type) and issubclass(model, BaseModel):
+            fields = {field.alias or name: field for name, field in model.model_fields.items()}
+            model = _bare(fields[str(key)].annotation) if key in fields else None
+        elif get_origin(model) is dict:
+            model = _bare(get_args(model)[1])
+        else:
+            return None
+    return model
+
+
+def _bare(annotation: Any) -> Any:
+    """An annotation without `| None`."""
+    if get_origin(annotation) in (Union, UnionType):
+        members = [m for m in get_args(annotation) if m is not NoneType]
+        return members[0] if len(members) == 1 else annotation
+    return annotation
+
+
+def _names(section: Any) -> list[str]:
+    if not (isinstance(section, type) and issubclass(section, BaseModel)):
+        return []
+    return [field.alias or name for name, field in section.model_fields.items()]
+
+
+def _paths(model: Any, place: Location = ()) -> Iterator[str]:
+    """Dotted paths of all sections and fields below a model's first level, each once."""
+    found: dict[str, None] = {}
+    for section in [table.Spec for table in _kinds(place)] or [model]:
+        for name in _names(section):
+            below = (*place, name)
+            if place:
+                found[".".join(map(str, below))] = None
+            found |= dict.fromkeys(_paths(_annotation_at(section, (name,)), below))
+    yield from found
+
+
+def _kinds(place: Location) -> list[Any]:
+    table = TABLES.get(place)
+    return [table[name] for name in table] if table else []

@@ -1,0 +1,127 @@
+"""Every problem of a spec in our words, and the words of other tools."""
+
+from typing import Any
+
+import pytest
+
+from mtcon_ray.errors import SpecError
+from mtcon_ray.spec import parse_spec
+
+FORMS = "{loguniform: [low, high]}, {uniform: [low, high]}, {int: [low, high]}"
+
+
+def refused(raw: dict[str, Any]) -> list[str]:
+    with pytest.raises(SpecError) as error:
+        parse_spec({"name": "x", **raw})
+    return str(error.value).removeprefix("spec: ").split("\n  ")
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (
+            {"data": {"kind": "drawn", "tasks": "a"}},
+            "data.tasks must be a list, got 'a'; write [a]",
+        ),
+        (
+            {"data": {"kind": "drawn", "held_out": [1]}},
+            "data.held_out.0 must be a text, got 1; put it",
+        ),
+        (
+            {"data": {"kind": "drawn", "num_items": 99.5}},
+            "data.num_items must be an integer, got 99.5",
+        ),
+        ({"views": {"crop_scale": 0.3}}, "views.crop_scale must be a list of 2 entries, got 0.3"),
+        ({"views": {"mean": [1, 2]}}, "views.mean must have more entries, got [1, 2]"),
+        ({"views": {"mean": [1] * 4}}, "views.mean must have at most 3 entries, got [1, 1, 1, 1]"),
+        ({"views": {"flip": 2}}, "views.flip must be at most 1, got 2"),
+        ({"views": None}, "views must be a mapping of fields, got null"),
+        ({"train": {"lr": "fast"}}, "train.lr must be a number, got 'fast'"),
+        (
+            {"tracking": {"offline": "perhaps"}},
+            "tracking.offline must be true or false, got 'perhaps'",
+        ),
+        ({"tracking": {"experiment": ""}}, "tracking.experiment must not be empty, got ''"),
+        (
+            {"model": {"encoder": {"name": "vit", "width": 9}}},
+            "width must be a multiple of 4, got 9",
+        ),
+        (
+            {"model": {"encoder": 3}},
+            "model.encoder must be a mapping of fields or the name of a kind",
+        ),
+        (
+            {"resources": {"workers": "x"}},
+            "resources.workers must be an integer or be a list, got 'x'",
+        ),
+        (
+            {"evaluate": {"probe": {"lr": -1}}},
+            "evaluate.probe.lr must be greater than 0 or be a list",
+        ),
+        ({"search": {"space": [1]}}, "search.space must be a mapping, got [1]"),
+        ({"train": {"precision": "bf16"}}, "got 'bf16'; did you mean 'bfloat16'?"),
+        (
+            {"train": {"lr_schedule": "cosin"}},
+            "must be 'cosine' or 'exponential', got 'cosin'; did you",
+        ),
+    ],
+)
+def test_a_problem_says_field_rule_value_and_way_out(raw: dict[str, Any], message: str) -> None:
+    (line,) = refused(raw)
+    assert message in line
+    assert "Input" not in line
+
+
+@pytest.mark.parametrize(
+    ("dimension", "message"),
+    [
+        (
+            {"log_uniform": [0.1, 1]},
+            "train.lr.log_uniform: unknown key; did you mean 'loguniform'?",
+        ),
+        ({"values": [1]}, "train.lr.values: unknown key; did you mean 'choice'?"),
+        ({"logunifrom": [1]}, "unknown key; did you mean 'loguniform'?"),
+        ({"ints": [1, 2]}, "unknown key; did you mean 'int'?"),
+        ({"min": 0.1}, f"search.space.train.lr.min: unknown key; write {FORMS}"),
+        ({"distribution": "x"}, f"unknown key; write {FORMS}"),
+        ([0.1, 0.5], f"search.space.train.lr must be one of {FORMS}"),
+        (0.1, f"search.space.train.lr must be one of {FORMS}"),
+        ({"grid": 0.1}, "search.space.train.lr.grid must be a list, got 0.1; write [0.1]"),
+        ({"uniform": 0.1}, "search.space.train.lr.uniform must be a list of 2 entries, got 0.1"),
+        ({"int": [0.1, 2]}, "search.space.train.lr.int.0 must be an integer, got 0.1"),
+        (
+            {"grid": [{"a": 1}]},
+            "grid.0: a value must be a finite number, a text, true, false, null",
+        ),
+    ],
+)
+def test_a_problem_of_a_dimension_shows_the_kinds(dimension: Any, message: str) -> None:
+    (line,) = refused({"search": {"space": {"train.lr": dimension}}})
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (
+            {"search": {"num_samples": 3}},
+            "search.num_samples: unknown key; did you mean 'num_trials'?",
+        ),
+        ({"search": {"n_trials": 3}}, "did you mean 'num_trials'?"),
+        ({"train": {"learning_rate": 3}}, "did you mean 'lr'?"),
+        ({"model": {"backbone": "vit"}}, "did you mean 'encoder'?"),
+        ({"lr": 3}, "lr: unknown key; did you mean 'train.lr' or 'evaluate."),
+        ({"learning_rate": 3}, "did you mean 'train.lr' or 'evaluate."),
+        ({"num_samples": 3}, "did you mean 'search.num_trials'?"),
+        ({"encoder": "vit"}, "did you mean 'model.encoder'?"),
+        ({"train": {"temperature": 3}}, "did you mean 'method.temperature'?"),
+        (
+            {"model": {"encoder": {"name": "vit", "stages": 3}}},
+            "stages: unknown key; known: depth,",
+        ),
+        ({"qqq": 3}, "qqq: unknown key; known: data, evaluate,"),
+    ],
+)
+def test_an_unknown_key_names_the_field_that_is_meant(raw: dict[str, Any], message: str) -> None:
+    (line,) = refused(raw)
+    assert message in line

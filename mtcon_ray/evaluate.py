@@ -1,5 +1,6 @@
 """Test and held-out accuracies of a checkpoint, measured again, also on other data."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -7,16 +8,17 @@ from typing import NamedTuple
 import torch
 
 from mtcon_ray.data.dataset import Dataset, fetch_places, open_dataset
-from mtcon_ray.errors import SpecError
+from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.evaluation import protocol
 from mtcon_ray.local import pick_device
-from mtcon_ray.models.network import Network
+from mtcon_ray.methods import METHODS
+from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.observer import Observer
 from mtcon_ray.places import store_folder
 from mtcon_ray.plain_yaml import parse_yaml
 from mtcon_ray.plan import prepare_root
-from mtcon_ray.run import load_network
-from mtcon_ray.spec import RunSpec, with_values
+from mtcon_ray.spec import RunSpec, parse_spec, with_values
+from mtcon_ray.training import checkpoint
 from mtcon_ray.training.device import pick_autocast
 
 
@@ -73,6 +75,34 @@ def evaluate_checkpoint(
         seed=spec.seed,
         autocast_dtype=pick_autocast(spec.train.precision, device),
     )
+
+
+def load_network(path: Path) -> tuple[RunSpec, Network]:
+    """The network in a kept or resume checkpoint, on the CPU, and the spec that it was trained by.
+
+    Raises CheckpointError if the file cannot be read or its network does not fit its spec.
+    """
+    state = checkpoint.load(path)
+    try:
+        raw, sizes, tensors = json.loads(state["spec"]), dict(state["sizes"]), state["network"]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"checkpoint {path} must hold a spec, sizes and a network as this program writes "
+            f"them, got {type(error).__name__}: {error}"
+        ) from None
+    spec = parse_spec(raw, where=str(path))
+    method = METHODS[spec.method.name](spec.method, spec.problem(sizes))
+    network = build_network(spec.model, method.make_network, spec.seed)
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as error:
+        _, first, *rest = (line.strip() for line in str(error).splitlines())
+        more = f" and {len(rest)} more misfits" if rest else ""
+        raise CheckpointError(
+            f"checkpoint {path} must fit the network of its own spec, got {first}{more}; "
+            "read it with the version that wrote it"
+        ) from None
+    return spec, network
 
 
 def _parsed(override: str) -> tuple[str, object]:

@@ -10,30 +10,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from pydantic import Field
 
 from mtcon_ray import metrics
-from mtcon_ray.data.batch import UNKNOWN_BIT
 from mtcon_ray.data.dataset import check_dataset, fetch_places, store_bytes
-from mtcon_ray.data.sources.base import LabelTable
-from mtcon_ray.errors import DataError, ResourceError, SweepError
+from mtcon_ray.errors import DataError, ResourceError
+from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.places import PLAN_FILE, SPEC_FILE, store_folder
 from mtcon_ray.plain_yaml import dump_yaml
 from mtcon_ray.registry import Spec
-from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
-
-# What may differ when a sweep goes on: how it is run, and more trials.
-FREE_ON_RESUME = (
-    "resources",
-    "tracking",
-    "storage",
-    "search.max_concurrent",
-    "search.max_failures",
-)
+from mtcon_ray.spec import RunSpec, dump_spec, with_values
 
 # Above it `plan` warns: configurations that differ by less are ranked by chance.
 MAX_STANDARD_ERROR = 0.02
@@ -222,29 +211,6 @@ def with_warnings(plan: Plan, found: Iterable[str]) -> Plan:
     return plan.model_copy(update={"warnings": tuple(dict.fromkeys((*plan.warnings, *found)))})
 
 
-def majority_shares(table: LabelTable, labels: Iterable[str]) -> dict[str, float]:
-    """Returns the score on the test split that each label has without the images.
-
-    Of classes it is the accuracy of always naming the most frequent one, of a set the mean
-    average precision of a random ranking. Labels that are numbers or not known there have none.
-    """
-    shares: dict[str, float] = {}
-    test = table.rows("test")
-    for label in labels:
-        rows = test[table.known(label)[test]]
-        kind = table.kind_of(label)
-        if not len(rows) or kind == "number":
-            continue
-        if kind == "classes":
-            shares[label] = float(np.bincount(table.labels[label][rows]).max() / len(rows))
-        else:
-            bits_NL = table.multi_hot[label][rows]
-            num_known_L = (bits_NL != UNKNOWN_BIT).sum(axis=0)
-            # A label that is known nowhere scores 0, as in the mean average precision.
-            shares[label] = float(((bits_NL == 1).sum(axis=0) / num_known_L.clip(min=1)).mean())
-    return shares
-
-
 def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
     """Store spec and plan in the folder of a sweep or a training."""
     text = dump_yaml(dump_spec(spec))
@@ -252,28 +218,6 @@ def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
         beside = folder / f"{name}.new"
         beside.write_text(content, encoding="utf-8")
         os.replace(beside, folder / name)
-
-
-def check_resumable(stored: RunSpec, given: RunSpec) -> None:
-    """Raises SweepError showing every field that differs and may not."""
-    before = _flat(dump_spec(with_scheduler(stored)))
-    now = _flat(dump_spec(with_scheduler(given, stored)))
-    changed = []
-    for path in sorted(before.keys() | now.keys()):
-        old, new = before.get(path), now.get(path)
-        if old == new or path.startswith(FREE_ON_RESUME):
-            continue
-        if path == "search.num_trials" and given.search.num_configurations >= (
-            stored.search.num_configurations
-        ):
-            continue
-        changed.append(f"{path}: {old!r} then, {new!r} now")
-    if changed:
-        raise SweepError(
-            "what is resumed must keep its spec (search.num_trials may grow; resources, tracking "
-            "and storage may change), got other values:\n  " + "\n  ".join(changed) + "\n"
-            "give the spec it was started with, or start anew with another --name"
-        )
 
 
 def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
@@ -380,12 +324,3 @@ def _count_parameters(spec: RunSpec, sizes: dict[str, int]) -> int:
         method = METHODS[spec.method.name](spec.method, spec.problem(sizes))
         network = build_network(spec.model, method.make_network, spec.seed)
     return sum(p.numel() for p in network.parameters())
-
-
-def _flat(raw: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(raw, dict) and raw:
-        flat: dict[str, Any] = {}
-        for key, value in raw.items():
-            flat |= _flat(value, f"{path}.{key}" if path else str(key))
-        return flat
-    return {path: raw}

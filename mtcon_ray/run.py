@@ -14,7 +14,7 @@ import torch
 
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.errors import CheckpointError, ResourceError, StorageError
+from mtcon_ray.errors import ResourceError, StorageError
 from mtcon_ray.evaluation import protocol
 from mtcon_ray.evaluation.features import KeptViews
 from mtcon_ray.fusing import fused
@@ -345,31 +345,3 @@ def _whole_spec(text: str, path: Path) -> dict[str, Any]:
 
 def _sizes(dataset: Dataset) -> dict[str, int]:
     return {task: dataset.table.size_of(task) for task in dataset.tasks}
-
-
-def load_network(path: Path) -> tuple[RunSpec, Network]:
-    """The network in a kept or resume checkpoint, on the CPU, and the spec that it was trained by.
-
-    Raises CheckpointError if the file cannot be read or its network does not fit its spec.
-    """
-    state = checkpoint.load(path)
-    try:
-        raw, sizes, tensors = json.loads(state["spec"]), dict(state["sizes"]), state["network"]
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"checkpoint {path} must hold a spec, sizes and a network as this program writes "
-            f"them, got {type(error).__name__}: {error}"
-        ) from None
-    spec = parse_spec(raw, where=str(path))
-    method = METHODS[spec.method.name](spec.method, spec.problem(sizes))
-    network = build_network(spec.model, method.make_network, spec.seed)
-    try:
-        network.load_state_dict(tensors)
-    except RuntimeError as error:
-        _, first, *rest = (line.strip() for line in str(error).splitlines())
-        more = f" and {len(rest)} more misfits" if rest else ""
-        raise CheckpointError(
-            f"checkpoint {path} must fit the network of its own spec, got {first}{more}; "
-            "read it with the version that wrote it"
-        ) from None
-    return spec, network

@@ -28,7 +28,6 @@ from mtcon_ray.places import (
     store_folder,
 )
 from mtcon_ray.plan import (
-    check_resumable,
     make_plan,
     prepare_root,
     with_warnings,
@@ -37,7 +36,7 @@ from mtcon_ray.plan import (
 from mtcon_ray.results import Status, TrialResult
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.signals import Interrupted, on_signals
-from mtcon_ray.spec import RunSpec, load_spec
+from mtcon_ray.spec import RunSpec, check_resumable, load_spec
 from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import check_server, tracking_uri

@@ -13,6 +13,7 @@ from torchvision.models import resnet18
 from mtcon_ray.data.dataset import read_table
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
+from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.places import SPEC_FILE
 from mtcon_ray.plan import (
@@ -21,7 +22,6 @@ from mtcon_ray.plan import (
     Plan,
     Rates,
     check_cluster,
-    majority_shares,
     make_plan,
     prepare_root,
     write_beginnings,

@@ -10,7 +10,6 @@ from contextlib import ExitStack, chdir
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import optuna
@@ -61,7 +60,7 @@ from mtcon_ray.sweep.warm import WarmTrial
 from mtcon_ray.sweep.watch import Watch
 from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
 from mtcon_ray.tracking.sender import Sender
-from mtcon_ray.tracking.server import check_server, tracking_uri, ui_command
+from mtcon_ray.tracking.server import ServerCheck, tracking_uri, ui_command
 
 NUM_PREVIEWED = 5
 # How long the end of a sweep waits for the tracking server to take what is left.
@@ -103,7 +102,7 @@ def run_sweep(
         observer.on_phase("reading labels")
         first = tuple(preview(spec.search, spec.seed, NUM_PREVIEWED))
         plan = make_plan(spec, root, view_of(None), first_configurations=first)
-        asked = _Question(partial(check_server, uri)) if not spec.tracking.offline else None
+        asked = ServerCheck(uri) if not spec.tracking.offline else None
         store = store_folder(root)
         places = fetch_places(spec.data, store, observer.on_download)
         spec.model.encoder.fetch_weights()
@@ -132,26 +131,6 @@ def run_sweep(
         # From here on there is a sweep: a Ray that did not start leaves nothing behind.
         write_beginnings(folder, spec, plan)
         return _Sweep(spec, root, folder, plan, uri, observer, places).run(tags)
-
-
-class _Question:
-    """A call that runs beside the preparations; `answer` waits and raises what it raised."""
-
-    def __init__(self, ask: Callable[[], None]) -> None:
-        self._error: MtconError | None = None
-        self._thread = Thread(target=self._run, args=(ask,), daemon=True)
-        self._thread.start()
-
-    def _run(self, ask: Callable[[], None]) -> None:
-        try:
-            ask()
-        except MtconError as error:
-            self._error = error
-
-    def answer(self) -> None:
-        self._thread.join()
-        if self._error:
-            raise self._error
 
 
 @dataclass

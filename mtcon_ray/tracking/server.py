@@ -148,6 +148,27 @@ def check_server(uri: str, timeout: float = 10, *, way_out: str = SPOOL) -> None
     )
 
 
+class ServerCheck:
+    """`check_server` beside the preparations of a sweep; `answer` raises what it raised."""
+
+    def __init__(self, uri: str) -> None:
+        self._error: TrackingError | None = None
+        self._thread = threading.Thread(target=self._run, args=(uri,), daemon=True)
+        self._thread.start()
+
+    def answer(self) -> None:
+        """Wait for the server. Raises TrackingError without an answer."""
+        self._thread.join()
+        if self._error:
+            raise self._error
+
+    def _run(self, uri: str) -> None:
+        try:
+            check_server(uri)
+        except TrackingError as error:
+            self._error = error
+
+
 def _reason(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name in ("psycopg", "psycopg2"):
         return f"no module {error.name}, which the extra has: pip install 'mtcon-ray[postgres]'"

@@ -17,9 +17,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import SpecError
+from mtcon_ray.evaluate import load_network
 from mtcon_ray.losses.amcl import FORMS
 from mtcon_ray.methods import METHODS, ContrastiveMethod
-from mtcon_ray.run import Run, load_network
+from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, parse_spec
 from mtcon_ray.training.step import (
     Rows,

@@ -87,7 +87,7 @@ def test_a_training_goes_on_on_a_gpu(
     begun = make_run(spec, tmp_path / "store", tmp_path / "run", should_stop=partial(next, stops))
     assert len(list(begun)) == 1
     saved: list[dict[str, Any]] = []
-    monkeypatch.setattr(checkpoint, "save", lambda path, state: saved.append(state))
+    monkeypatch.setattr(checkpoint, "save", lambda path, state, **_: saved.append(state))
     with pretended_gpu(monkeypatch) as gpu:
         run = run_on_gpu(spec, tmp_path)
         assert run.learner.autocast_dtype == torch.bfloat16
@@ -111,7 +111,7 @@ def test_probes_of_all_kinds_are_trained_on_a_gpu(
         "evaluate.label_sets": {"loss": "asymmetric", "ema": 0.9},
     }  # fmt: skip
     spec = with_values(make_spec("mtcon-mixed"), {**BFLOAT16, **changes})
-    monkeypatch.setattr(checkpoint, "save", lambda path, state: None)
+    monkeypatch.setattr(checkpoint, "save", lambda path, state, **_: None)
     with pretended_gpu(monkeypatch):
         run = run_on_gpu(spec, tmp_path)
         assert [progress.evaluated for progress in run] == [True, True]

@@ -20,10 +20,9 @@ from mtcon_ray.cli.main import program
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import UnreadableImageError, open_files
 from mtcon_ray.errors import CheckpointError, DataError, SpecError
-from mtcon_ray.evaluate import evaluate_checkpoint
+from mtcon_ray.evaluate import evaluate_checkpoint, load_network
 from mtcon_ray.models.encoders import ENCODERS
 from mtcon_ray.observer import Observer
-from mtcon_ray.run import load_network
 from mtcon_ray.spec import apply_override, load_spec
 from mtcon_ray.training import checkpoint
 

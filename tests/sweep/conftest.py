@@ -10,10 +10,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from cluster.try_autoscaling import free_ports
+from mtcon_ray.places import mlflow_database
+from tests.sweep.small_sweeps import TINY
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
@@ -66,3 +70,22 @@ def head(home: dict[str, str]) -> Iterator[Callable[[], str]]:
     said = "".join(path.read_text() for path in folder.glob("head.log"))
     shutil.rmtree(folder, ignore_errors=True)
     assert ended in ([], [None]), f"the head ended by itself: {said[-5000:]}"
+
+
+@pytest.fixture
+def root(tmp_path: Path, empty_database: Path) -> Path:
+    """A root with a database of its own, which takes MLflow seconds to make."""
+    path = tmp_path / "root"
+    path.mkdir()
+    shutil.copy(empty_database, mlflow_database(path))
+    return path
+
+
+@pytest.fixture
+def spec_file(tmp_path: Path) -> Callable[..., Path]:
+    def write(**changes: Any) -> Path:
+        path = tmp_path / "spec.yaml"
+        path.write_text(yaml.safe_dump({**TINY, **changes}))
+        return path
+
+    return write

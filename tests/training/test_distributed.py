@@ -15,10 +15,11 @@ from torch.multiprocessing.spawn import spawn
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.evaluate import load_network
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.models.network import build_network
 from mtcon_ray.models.spec import ModelSpec
-from mtcon_ray.run import Run, load_network
+from mtcon_ray.run import Run
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.training.distributed import (
     ALONE,

@@ -1,28 +1,23 @@
 """A training in this process: what it yields, where it may be cut, what it leaves on disk."""
 
-import json
 import math
-import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.data.views import ViewsSpec, evaluation_views
 from mtcon_ray.errors import CheckpointError, DivergedError, OutOfMemoryError, SpecError
-from mtcon_ray.evaluation import features, protocol
-from mtcon_ray.evaluation.spec import selected_epoch
-from mtcon_ray.run import Progress, Run, load_network
-from mtcon_ray.spec import RunSpec, parse_spec, with_values
+from mtcon_ray.evaluate import load_network
+from mtcon_ray.evaluation import features
+from mtcon_ray.run import Progress, Run
+from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
+from tests.run.cuts import STEPS_PER_EPOCH, check_same_end, stop_before, untimed
 
-CPU = torch.device("cpu")
-STEPS_PER_EPOCH = 4
 METRICS = {
     *("loss", "loss/shape", "loss/colour", "lr", "images_per_second"),
     *("sigma/shape", "sigma/colour", "weight/shape", "weight/colour"),
@@ -31,92 +26,6 @@ ACCURACIES = {
     *("val/accuracy", "val/accuracy/shape", "val/accuracy/colour"),
     *("val/accuracy_std/shape", "val/accuracy_std/colour"),
 }
-
-
-@pytest.fixture(scope="module")
-def spec() -> RunSpec:
-    """Three short epochs of a very small network."""
-    return parse_spec(
-        {
-            "name": "tiny",
-            "data": {
-                "kind": "drawn",
-                "num_items": 100,
-                "tasks": ["shape", "colour"],
-                "held_out": ["mark"],
-            },
-            "views": {"size": 24},
-            "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
-            "method": {"name": "mtcon"},
-            "train": {"epochs": 3, "batch_size": 16, "precision": "float32"},
-            "evaluate": {"short_probe": {"epochs": 2}, "bootstrap": 10},
-        }
-    )
-
-
-@pytest.fixture(scope="module")
-def dataset(spec: RunSpec, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """A hundred drawn images."""
-    store = tmp_path_factory.mktemp("store")
-    return open_dataset(spec.data, seed=spec.seed, view_size=spec.views.size, store=store)
-
-
-@pytest.fixture(scope="module")
-def start(spec: RunSpec, dataset: Dataset) -> Callable[..., Run]:
-    """Start or resume a run in a folder."""
-
-    def start(folder: Path, run_spec: RunSpec = spec, **options: Any) -> Run:
-        return Run(run_spec, dataset, folder, device=CPU, threads=1, **options)
-
-    return start
-
-
-@pytest.fixture(scope="module")
-def whole(start: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run that nobody cut."""
-    run = start(tmp_path_factory.mktemp("whole"))
-    list(run)
-    return run
-
-
-def stop_before(step: int) -> Callable[[], bool]:
-    """True from the moment that this many steps are done in this process."""
-    left = step
-
-    def should_stop() -> bool:
-        nonlocal left
-        left -= 1
-        return left < 0
-
-    return should_stop
-
-
-def parameters(run: Run) -> dict[str, Tensor]:
-    """All that training changes."""
-    momentum = run.learner.optimizer.state_dict()["state"]
-    return {
-        **run.network.state_dict(),
-        **run.learner.method.state_dict(),
-        **{f"momentum {key}": value["momentum_buffer"] for key, value in momentum.items()},
-    }
-
-
-def untimed(progress: Progress) -> dict[str, Any]:
-    """All that repeats exactly."""
-    values = {k: v for k, v in progress.metrics.items() if k != "images_per_second"}
-    return {**vars(progress), "metrics": values}
-
-
-def check_same_end(run: Run, epochs: list[Progress], whole: Run) -> None:
-    """Bit-equal parameters, equal best value, and the whole run's last epoch."""
-    assert run.done
-    assert run.best == whole.best
-    assert run.last is not None
-    assert whole.last is not None
-    assert untimed(run.last) == untimed(whole.last)
-    assert [p.epoch for p in epochs] == [1, 2, 3]
-    for name, value in parameters(whole).items():
-        assert torch.equal(parameters(run)[name], value), name
 
 
 def test_an_epoch_yields_what_the_contract_names(
@@ -223,88 +132,6 @@ def test_the_report_names_test_and_held_out_labels(whole: Run) -> None:
         *(f"test/{kind}/{task}" for kind in kinds for task in ("shape", "colour")),
         *(f"heldout/{kind}/mark" for kind in kinds),
     }
-
-
-def test_the_kept_network_is_of_the_last_epoch(whole: Run) -> None:
-    """And holds what an evaluation needs."""
-    kept = checkpoint.load(whole.folder / "model.pt")
-    assert whole.last is not None
-    assert (kept["epoch"], kept["value"]) == (3, whole.last.metrics["val/accuracy"])
-    assert kept["classes"].keys() == {"shape", "colour", "mark"}
-    assert kept["fingerprint"] == whole.dataset.fingerprint
-    for name, value in whole.network.state_dict().items():
-        assert torch.equal(kept["network"][name], value), name
-
-
-def test_with_best_value_report_and_kept_network_are_of_the_first_of_highest_value(
-    start: Callable[..., Run], spec: RunSpec, tmp_path: Path
-) -> None:
-    """Cut before its last epoch, so that the best value has to outlive a process."""
-    spec = with_values(spec, {"evaluate.select": "best", "train.epochs": 6})
-    cut = start(tmp_path, spec, should_stop=stop_before(5 * STEPS_PER_EPOCH))
-    epochs = list(cut)
-    run = start(tmp_path, spec)
-    values = {p.epoch: p.metrics["val/accuracy"] for p in [*epochs, *run]}
-    kept = checkpoint.load(tmp_path / "model.pt")
-    assert kept["epoch"] == selected_epoch(values, "best") == min(values, key=lambda e: -values[e])
-    assert kept["value"] == max(values.values())
-    assert kept["epoch"] != 6, "the last epoch is the best one: the test shows nothing"
-    again = evaluate(tmp_path / "model.pt", run.dataset)
-    assert run.report() == pytest.approx(again)
-
-
-def evaluate(path: Path, dataset: Dataset) -> dict[str, float]:
-    """Test and held-out accuracies of the network in a file."""
-    spec, network = load_network(path)
-    return protocol.report(
-        network.to(memory_format=torch.channels_last),
-        dataset, spec.evaluate, spec.views, device=CPU, seed=spec.seed,
-    )  # fmt: skip
-
-
-def test_a_damaged_checkpoint_costs_an_epoch_and_says_so(
-    start: Callable[..., Run], whole: Run, tmp_path: Path
-) -> None:
-    """Again before it is written anew: the damaged file never takes the whole one's place."""
-    killed = iter(start(tmp_path))
-    epochs = [next(killed), next(killed)]
-    (tmp_path / "last.pt").write_bytes(bytes(5000))
-    run = start(tmp_path, should_stop=stop_before(1))
-    assert run.damage is not None
-    assert re.search(r"last\.pt must be a whole file.* goes on after epoch 1", run.damage)
-    list(run)
-    assert checkpoint.load(tmp_path / "last.previous.pt")["step"] == STEPS_PER_EPOCH
-    run = start(tmp_path)
-    assert run.damage is None
-    again = list(run)
-    assert untimed(again[0]) == untimed(epochs[1])
-    check_same_end(run, [epochs[0], *again], whole)
-
-
-def test_two_damaged_checkpoints_start_the_training_anew(
-    start: Callable[..., Run], whole: Run, tmp_path: Path
-) -> None:
-    killed = iter(start(tmp_path))
-    next(killed), next(killed)
-    for name in ("last.pt", "last.previous.pt"):
-        (tmp_path / name).write_bytes(b"")
-    run = start(tmp_path)
-    assert run.step == 0
-    assert run.damage is not None
-    assert run.damage.endswith("the training starts anew")
-    check_same_end(run, list(run), whole)
-
-
-def test_a_checkpoint_of_an_earlier_version_lacks_fields_and_goes_on(
-    start: Callable[..., Run], tmp_path: Path
-) -> None:
-    """What it does not name has the default."""
-    list(start(tmp_path, should_stop=stop_before(1)))
-    state = checkpoint.load(tmp_path / "last.pt")
-    saved = json.loads(state["spec"])
-    del saved["evaluate"]["select"], saved["train"]["checkpoint_every"]
-    checkpoint.save(tmp_path / "last.pt", {**state, "spec": json.dumps(saved)})
-    assert start(tmp_path).step == 1
 
 
 def test_a_checkpoint_gives_back_spec_and_network(whole: Run) -> None:

@@ -1,0 +1,52 @@
+"""Where a run is cut, and what of it has to repeat exactly."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtcon_ray.run import Progress, Run
+
+CPU = torch.device("cpu")
+STEPS_PER_EPOCH = 4
+
+
+def stop_before(step: int) -> Callable[[], bool]:
+    """True from the moment that this many steps are done in this process."""
+    left = step
+
+    def should_stop() -> bool:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    return should_stop
+
+
+def parameters(run: Run) -> dict[str, Tensor]:
+    """All that training changes."""
+    momentum = run.learner.optimizer.state_dict()["state"]
+    return {
+        **run.network.state_dict(),
+        **run.learner.method.state_dict(),
+        **{f"momentum {key}": value["momentum_buffer"] for key, value in momentum.items()},
+    }
+
+
+def untimed(progress: Progress) -> dict[str, Any]:
+    """All that repeats exactly."""
+    values = {k: v for k, v in progress.metrics.items() if k != "images_per_second"}
+    return {**vars(progress), "metrics": values}
+
+
+def check_same_end(run: Run, epochs: list[Progress], whole: Run) -> None:
+    """Bit-equal parameters, equal best value, and the whole run's last epoch."""
+    assert run.done
+    assert run.best == whole.best
+    assert run.last is not None
+    assert whole.last is not None
+    assert untimed(run.last) == untimed(whole.last)
+    assert [p.epoch for p in epochs] == [1, 2, 3]
+    for name, value in parameters(whole).items():
+        assert torch.equal(parameters(run)[name], value), name

@@ -1,0 +1,100 @@
+"""The network that a training keeps, and what it goes on from where a checkpoint is damaged."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.evaluate import load_network
+from mtcon_ray.evaluation import protocol
+from mtcon_ray.evaluation.spec import selected_epoch
+from mtcon_ray.run import Run
+from mtcon_ray.spec import RunSpec, with_values
+from mtcon_ray.training import checkpoint
+from tests.run.cuts import CPU, STEPS_PER_EPOCH, check_same_end, stop_before, untimed
+
+
+def test_the_kept_network_is_of_the_last_epoch(whole: Run) -> None:
+    """And holds what an evaluation needs."""
+    kept = checkpoint.load(whole.folder / "model.pt")
+    assert whole.last is not None
+    assert (kept["epoch"], kept["value"]) == (3, whole.last.metrics["val/accuracy"])
+    assert kept["classes"].keys() == {"shape", "colour", "mark"}
+    assert kept["fingerprint"] == whole.dataset.fingerprint
+    for name, value in whole.network.state_dict().items():
+        assert torch.equal(kept["network"][name], value), name
+
+
+def test_with_best_value_report_and_kept_network_are_of_the_first_of_highest_value(
+    start: Callable[..., Run], spec: RunSpec, tmp_path: Path
+) -> None:
+    """Cut before its last epoch, so that the best value has to outlive a process."""
+    spec = with_values(spec, {"evaluate.select": "best", "train.epochs": 6})
+    cut = start(tmp_path, spec, should_stop=stop_before(5 * STEPS_PER_EPOCH))
+    epochs = list(cut)
+    run = start(tmp_path, spec)
+    values = {p.epoch: p.metrics["val/accuracy"] for p in [*epochs, *run]}
+    kept = checkpoint.load(tmp_path / "model.pt")
+    assert kept["epoch"] == selected_epoch(values, "best") == min(values, key=lambda e: -values[e])
+    assert kept["value"] == max(values.values())
+    assert kept["epoch"] != 6, "the last epoch is the best one: the test shows nothing"
+    again = evaluate(tmp_path / "model.pt", run.dataset)
+    assert run.report() == pytest.approx(again)
+
+
+def evaluate(path: Path, dataset: Dataset) -> dict[str, float]:
+    """Test and held-out accuracies of the network in a file."""
+    spec, network = load_network(path)
+    return protocol.report(
+        network.to(memory_format=torch.channels_last),
+        dataset, spec.evaluate, spec.views, device=CPU, seed=spec.seed,
+    )  # fmt: skip
+
+
+def test_a_damaged_checkpoint_costs_an_epoch_and_says_so(
+    start: Callable[..., Run], whole: Run, tmp_path: Path
+) -> None:
+    """Again before it is written anew: the damaged file never takes the whole one's place."""
+    killed = iter(start(tmp_path))
+    epochs = [next(killed), next(killed)]
+    (tmp_path / "last.pt").write_bytes(bytes(5000))
+    run = start(tmp_path, should_stop=stop_before(1))
+    assert run.damage is not None
+    assert re.search(r"last\.pt must be a whole file.* goes on after epoch 1", run.damage)
+    list(run)
+    assert checkpoint.load(tmp_path / "last.previous.pt")["step"] == STEPS_PER_EPOCH
+    run = start(tmp_path)
+    assert run.damage is None
+    again = list(run)
+    assert untimed(again[0]) == untimed(epochs[1])
+    check_same_end(run, [epochs[0], *again], whole)
+
+
+def test_two_damaged_checkpoints_start_the_training_anew(
+    start: Callable[..., Run], whole: Run, tmp_path: Path
+) -> None:
+    killed = iter(start(tmp_path))
+    next(killed), next(killed)
+    for name in ("last.pt", "last.previous.pt"):
+        (tmp_path / name).write_bytes(b"")
+    run = start(tmp_path)
+    assert run.step == 0
+    assert run.damage is not None
+    assert run.damage.endswith("the training starts anew")
+    check_same_end(run, list(run), whole)
+
+
+def test_a_checkpoint_of_an_earlier_version_lacks_fields_and_goes_on(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
+    """What it does not name has the default."""
+    list(start(tmp_path, should_stop=stop_before(1)))
+    state = checkpoint.load(tmp_path / "last.pt")
+    saved = json.loads(state["spec"])
+    del saved["evaluate"]["select"], saved["train"]["checkpoint_every"]
+    checkpoint.save(tmp_path / "last.pt", {**state, "spec": json.dumps(saved)})
+    assert start(tmp_path).step == 1

@@ -1,0 +1,64 @@
+"""A sweep of seconds as a user starts it, and what it has written."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mtcon_ray.tracking.spool import Spool
+from tests.waiting import wait_until
+
+TINY: dict[str, Any] = {
+    "version": 1,
+    "name": "tiny",
+    "data": {"kind": "drawn", "num_items": 300},
+    "views": {"size": 16},
+    "model": {"encoder": {"name": "small", "width": 8}},
+    "train": {"epochs": 4, "batch_size": 32, "warmup_epochs": 1},
+    "evaluate": {"every": 1, "bootstrap": 100},
+    "search": {
+        "space": {"method.temperature": {"grid": [0.05, 0.1, 0.5]}},
+        "sampler": "grid",
+        "max_concurrent": 1,  # each process of trials takes seconds to start
+    },
+}
+
+
+def command(path: Path, root: Path, *more: str) -> subprocess.Popen[str]:
+    """The sweep as a user starts it, in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "mtcon_ray", "sweep", str(path), "--root", str(root),
+         "--name", "cut", *more],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def wait_for(ready: Callable[[], bool], what: str, process: subprocess.Popen[str]) -> None:
+    wait_until(ready, what, process=process, told=lambda: process.communicate()[0], pause=0.05)
+
+
+def epochs_of(folder: Path, trial: str) -> list[int]:
+    events = Spool.read(folder / "spool" / f"{trial}.jsonl")
+    return [e["epoch"] for e in events if e["kind"] == "report"]
+
+
+def logged(root: Path, folder: Path) -> dict[str, Any]:
+    """Status and steps of `loss` of each trial's run in MLflow, and the parent's status."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{root}/mlflow.db")
+    experiment = client.get_experiment_by_name("mtcon-ray")
+    assert experiment is not None
+    runs = client.search_runs(
+        [experiment.experiment_id], f"tags.`mtcon.sweep` = '{folder.name}'", max_results=100
+    )
+    (parent,) = [r for r in runs if "mlflow.parentRunId" not in r.data.tags]
+    children = [r for r in runs if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+    assert len(children) == len(runs) - 1
+    steps = {
+        r.info.run_name: [m.step for m in client.get_metric_history(r.info.run_id, "loss")]
+        for r in children
+    }
+    statuses = {r.info.run_name: r.info.status for r in children}
+    return {"parent": parent, "steps": steps, "statuses": statuses, "children": children}

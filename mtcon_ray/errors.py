@@ -84,7 +84,7 @@ def storage_error(error: BaseException | None) -> StorageError | None:
         if isinstance(error, StorageError):
             return error
         if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-            return StorageError.of(Path(error.filename or "."), error)
+            return StorageError.of(Path(error.filename or "the disk"), error)
         error = error.__cause__ or error.__context__
     return None
 

@@ -24,7 +24,7 @@ from mtcon_ray.cli.run_commands import compare, sweep, train
 from mtcon_ray.cli.session import Session, verbosity
 from mtcon_ray.cli.spec_commands import init, plan, schema, validate
 from mtcon_ray.cli.terminal import say
-from mtcon_ray.errors import MtconError
+from mtcon_ray.errors import MtconError, storage_error
 from mtcon_ray.places import choose_root, log_folder
 from mtcon_ray.tracking.server import masked
 
@@ -66,7 +66,8 @@ class Program(click.Group):
             sys.stdout = None  # whoever read it has gone
             code = 1
         except Exception as error:
-            code = _record(error, session)
+            disk = storage_error(error)
+            code = _record(error, session) if disk is None else _explain(disk, session)
         sys.exit(code if isinstance(code, int) else 0)
 
 

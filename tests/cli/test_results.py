@@ -1,9 +1,12 @@
 """list, status, best and train on what lies under a root."""
 
+import errno
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,6 +18,7 @@ from mtcon_ray.cli.standings import accuracies, leaderboard, winner_lines
 from mtcon_ray.lock import driver_lock
 from mtcon_ray.results import Status, SweepResults, TrialResult
 from mtcon_ray.spec import load_spec, parse_spec
+from mtcon_ray.sweep.study import open_study
 from mtcon_ray.tracking.spool import Spool
 
 REPOSITORY = Path(__file__).parents[2]
@@ -283,3 +287,38 @@ def test_what_cannot_be_registered_is_not_exported(
     lines = told()
     assert f"the tracking server at http://127.0.0.1:{port} must answer" in lines
     assert "start it, or leave out --register" in lines
+
+
+def test_looking_at_a_sweep_writes_its_report_and_nothing_else(invoke: Invoke, sweep: Path) -> None:
+    """Also where the last line of the journal is torn, which a driver may be writing."""
+    open_study(sweep / "study.journal", sweep.name).ask()
+    os.truncate(sweep / "study.journal", (sweep / "study.journal").stat().st_size - 7)
+
+    def files() -> dict[str, bytes]:
+        found = (p for p in sweep.rglob("*") if p.is_file())
+        return {str(p.relative_to(sweep)): p.read_bytes() for p in found}
+
+    before = files()
+    for command in (["list"], ["status", "tiny-1"], ["best", "tiny-1"], ["report", "tiny-1"]):
+        assert invoke(*command).exit_code == 0, command
+    after = files()
+    assert {name: text for name, text in after.items() if not name.startswith("report/")} == before
+    assert "report/index.html" in after
+
+
+def test_a_root_that_cannot_be_written_is_named(
+    invoke: Invoke, sweep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a read-only file system answers, whatever the command writes there."""
+
+    def refuses(path: Path, *_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", refuses)
+    monkeypatch.setattr(Path, "write_text", refuses)
+    result = invoke("report", "tiny-1")
+    assert result.exit_code == 1
+    line = (
+        rf"error: {sweep}/report/\S+ must be writable, got Read-only file system with .*; free disk"
+    )
+    assert re.match(line, result.stderr), result.stderr

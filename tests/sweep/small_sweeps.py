@@ -1,5 +1,6 @@
 """A sweep of seconds as a user starts it, and what it has written."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -62,3 +63,49 @@ def logged(root: Path, folder: Path) -> dict[str, Any]:
     }
     statuses = {r.info.run_name: r.info.status for r in children}
     return {"parent": parent, "steps": steps, "statuses": statuses, "children": children}
+
+
+# Patches a module of the package when it is imported, in processes that import much else.
+SITE = """
+import importlib.abc, importlib.util, sys
+
+class Patch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "mtcon_ray.run":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        run_module = spec.loader.exec_module
+
+        def exec_module(module):
+            run_module(module)
+            patch(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+def patch(module):
+    from mtcon_ray.errors import OutOfMemoryError
+    step = module.Run._train_step
+
+    def fails(run):
+        if {where}:
+            raise {error}
+        return step(run)
+
+    module.Run._train_step = fails
+
+sys.meta_path.insert(0, Patch())
+"""
+
+
+def failing_steps(folder: Path, where: str, error: str) -> str:
+    """Returns a PYTHONPATH under which training steps of a `run` raise an error.
+
+    Both are Python expressions. Trials train in processes of Ray's, which nothing else reaches.
+    """
+    site = folder / "site"
+    site.mkdir()
+    text = SITE.replace("{where}", where).replace("{error}", error)
+    (site / "sitecustomize.py").write_text(text)
+    return os.pathsep.join([str(site), os.getcwd()])

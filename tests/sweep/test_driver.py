@@ -25,7 +25,7 @@ from mtcon_ray.search.schedulers import NoScheduler
 from mtcon_ray.spec import load_spec
 from mtcon_ray.sweep.driver import run_sweep
 from mtcon_ray.sweep.study import REASON, named_trials, open_study
-from tests.sweep.small_sweeps import TINY, command, epochs_of, logged, wait_for
+from tests.sweep.small_sweeps import TINY, command, epochs_of, failing_steps, logged, wait_for
 from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
@@ -98,6 +98,7 @@ def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
     printed = second.communicate(timeout=PATIENCE_SECONDS)[0]
     assert second.returncode == 0, printed
     assert "preparing: connecting to Ray\n" in printed
+    assert "warning: val/accuracy must have a standard error of at most" in printed
     assert "trial-0000 restored, finished at epoch 12/12, val/accuracy 0." in printed
     assert re.search(r"restored, interrupted at epoch \d+/12, .*: temperature=0\.1\n", printed)
     results = load_sweep(folder)
@@ -177,9 +178,15 @@ def test_a_sweep_that_has_ended_is_resumed_and_trains_nothing(
     assert len(logged(root, ended.folder)["children"]) == 3
 
 
-def test_a_diverging_trial_is_recorded_and_the_sweep_goes_on(
-    root: Path, spec_file: Callable[..., Path]
+def test_a_trial_that_fails_is_recorded_with_its_error_and_the_sweep_goes_on(
+    tmp_path: Path, root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One diverges; one has an error that nobody expects, in each process that tries it."""
+    where, error = (
+        "run.step == 3 and run.spec.seed == 1 and run.spec.train.weight_decay == 1e-4",
+        "KeyError('kernel')",
+    )
+    monkeypatch.setenv("PYTHONPATH", failing_steps(tmp_path, where, error))
     search = {
         **TINY["search"],
         "space": {"train.weight_decay": {"grid": [1.0, 1e-4]}},
@@ -191,12 +198,13 @@ def test_a_diverging_trial_is_recorded_and_the_sweep_goes_on(
     assert set(by_decay) == {(1.0, 0), (1.0, 1), (1e-4, 0), (1e-4, 1)}
     for seed in (0, 1):
         assert by_decay[1.0, seed].status == "FAILED"
-        assert "Diverged" in str(by_decay[1.0, seed].reason)
-        assert by_decay[1e-4, seed].status == "FINISHED"
+        assert str(by_decay[1.0, seed].reason).startswith("Diverged: ")
+    assert by_decay[1e-4, 0].status == "FINISHED"
+    assert str(by_decay[1e-4, 1].reason).startswith("KeyError: 'kernel' (log: ")
     study = open_study(results.folder / "study.journal", results.name)
     failed = [t for t in named_trials(study) if t.state is TrialState.FAIL]
-    assert len(failed) == 2
-    assert all("Diverged" in t.user_attrs[REASON] for t in failed)
+    reasons = [t.reason for t in results.trials if t.status == "FAILED"]
+    assert [t.user_attrs[REASON] for t in failed] == reasons
 
 
 def test_one_trial_at_a_time_repeats_exactly_whatever_the_test_labels_say(

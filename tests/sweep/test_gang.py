@@ -9,41 +9,9 @@ import pytest
 import yaml
 
 from mtcon_ray.results import load_sweep
+from tests.sweep.small_sweeps import failing_steps
 from tests.waiting import PATIENCE_SECONDS
 
-# Read by every Python process that is started with its folder on PYTHONPATH: the second worker of
-# the trial at temperature 0.1 has no memory for its third step.
-SITE = """
-import importlib.abc, importlib.util, sys
-
-class Patch(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name != "mtcon_ray.run":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        run_module = spec.loader.exec_module
-
-        def exec_module(module):
-            run_module(module)
-            patch(module)
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-def patch(module):
-    from mtcon_ray.errors import OutOfMemoryError
-    step = module.Run._train_step
-
-    def fails(run):
-        if run.ranks.rank == 1 and run.step == 3 and run.spec.method.temperature == 0.1:
-            raise OutOfMemoryError("train.batch_size 32 must fit the device's memory")
-        return step(run)
-
-    module.Run._train_step = fails
-
-sys.meta_path.insert(0, Patch())
-"""
 SPEC = {
     "version": 1,
     "name": "pairs",
@@ -65,11 +33,15 @@ SPEC = {
 @pytest.mark.ray
 def test_an_error_on_one_rank_fails_its_trial_and_the_next_one_runs(tmp_path: Path) -> None:
     """The other rank waits in an exchange; nothing but the end of its group frees it."""
-    site = tmp_path / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text(SITE)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": failing_steps(
+            tmp_path,
+            "run.ranks.rank == 1 and run.step == 3 and run.spec.method.temperature == 0.1",
+            'OutOfMemoryError("train.batch_size 32 must fit the device\'s memory")',
+        ),
+    }
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), os.getcwd()])}
     done = subprocess.run(
         [sys.executable, "-m", "mtcon_ray", "sweep", "spec.yaml", "--name", "pairs",
          "--root", str(tmp_path / "root")],

@@ -40,7 +40,14 @@ from mtcon_ray.sweep.folder import choose_folder, claimed, resume_line
 from mtcon_ray.sweep.forget import Forget
 from mtcon_ray.sweep.gang import Reaper, driver_resources, gang_trial
 from mtcon_ray.sweep.halving import Rungs
-from mtcon_ray.sweep.past import ENDS, close_waiting, continued_trials, history, settle
+from mtcon_ray.sweep.past import (
+    ENDS,
+    close_waiting,
+    continued_trials,
+    discard_leftovers,
+    history,
+    settle,
+)
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.scheduler import make_scheduler
 from mtcon_ray.sweep.searcher import StudySearcher
@@ -69,13 +76,6 @@ DRAIN_SECONDS = 120.0
 STOPPED_DRAIN_SECONDS = 10.0
 # Tries of Ray Train to place a trial's workers, a minute each: a node may have to boot.
 CONTROLLER_FAILURES = 30
-STATUS = {
-    Outcome.FINISHED: "FINISHED",
-    Outcome.PRUNED: "PRUNED",
-    Outcome.FAILED: "FAILED",
-    Outcome.INTERRUPTED: "INTERRUPTED",
-    Outcome.WAITING: "WAITING",
-}
 
 
 def run_sweep(
@@ -176,6 +176,7 @@ class _Sweep:
             self._close_unfinished(study, record)
             self._send_rest(sender, STOPPED_DRAIN_SECONDS)
             raise self._stopped(stop.reason)
+        discard_leftovers(study, record)
         results = load_sweep(self.folder)
         report = build_report(results, importances(study), ui_command=ui_command(self.uri))
         record.end("FINISHED" if results.winner else "FAILED", report, **_winner_tags(results))
@@ -299,13 +300,13 @@ class _Sweep:
         if outcome is not Outcome.WAITING:
             record.trial_ended(trial, outcome, reason)
         name, value = trial.user_attrs[TRIAL], self._value(trial)
-        self.observer.on_end(name, STATUS[outcome], value, reason)
+        self.observer.on_end(name, outcome.name, value, reason)
 
     def _tell_known(self, record: SweepRecord, trial: FrozenTrial, rungs: Rungs | None) -> None:
         waits = rungs is not None and rungs.waits(trial)
         outcome = ENDS.get(trial.state, Outcome.WAITING if waits else Outcome.INTERRUPTED)
         self.observer.on_known(
-            trial.user_attrs[TRIAL], trial.params, STATUS[outcome], record.spool(trial).last_epoch,
+            trial.user_attrs[TRIAL], trial.params, outcome.name, record.spool(trial).last_epoch,
             record.epochs(trial), self._value(trial), trial.user_attrs.get(REASON),
         )  # fmt: skip
 

@@ -12,6 +12,7 @@ from mtcon_ray.sweep.searcher import tell
 from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, named_trials, stored, trial_name
 from mtcon_ray.sweep.trial import Outcome
 from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.training.checkpoint import discard_resume_state
 
 ENDS = {
     TrialState.COMPLETE: Outcome.FINISHED,
@@ -68,6 +69,17 @@ def _settle_open(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -
     elif record.epochs(trial) in recorded:
         tell(study, trial, Outcome.FINISHED, final, None)
         record.trial_ended(trial, Outcome.FINISHED, None)
+
+
+def discard_leftovers(study: optuna.Study, record: SweepRecord) -> None:
+    """Remove resume states of ended trials; all processes of trials must have ended.
+
+    Workers of a multi-worker trial that Tune stops train on until they are ended, and may write
+    one after the trial's own was removed.
+    """
+    for trial in named_trials(study):
+        if trial.state in ENDS:
+            discard_resume_state(record.checkpoints(trial))
 
 
 def continued_trials(study: optuna.Study) -> list[FrozenTrial]:

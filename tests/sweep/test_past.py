@@ -9,10 +9,11 @@ from optuna.trial import FrozenTrial, TrialState
 from mtcon_ray.metrics import MEAN_ACCURACY
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.spec import parse_spec
-from mtcon_ray.sweep.past import continued_trials, history, settle
+from mtcon_ray.sweep.past import continued_trials, discard_leftovers, history, settle
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.study import Suggester, named_trials, open_study
 from mtcon_ray.sweep.trial import Outcome
+from mtcon_ray.training import checkpoint
 
 EPOCHS = 4
 
@@ -71,6 +72,19 @@ def test_an_end_that_was_told_but_not_recorded_is_recorded(killed: Killed) -> No
         settle(killed.study, killed.record)
     ends = [e for e in killed.spool.events() if e["kind"] == "end"]
     assert [e["status"] for e in ends] == ["FINISHED"]
+
+
+def test_what_a_stopped_trials_workers_still_wrote_is_removed(killed: Killed) -> None:
+    """A trial that can go on keeps its resume state."""
+    folder = killed.record.checkpoints(killed.trial)
+    folder.mkdir(parents=True)
+    for name in ("model.pt", "last.pt", "last.previous.pt"):
+        checkpoint.save(folder / name, {})
+    discard_leftovers(killed.study, killed.record)
+    assert len(list(folder.iterdir())) == 3
+    killed.study.tell(killed.trial.number, 0.5)
+    discard_leftovers(killed.study, killed.record)
+    assert [path.name for path in folder.iterdir()] == ["model.pt"]
 
 
 def test_an_interrupted_trial_is_reopened(killed: Killed) -> None:

@@ -61,8 +61,8 @@ class TrackingError(MtconError):
     """The tracking server gives no answer."""
 
 
-# What the system says of a disk, not of one file: full, over quota, read-only, broken.
-DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+# Errors of a disk, not of one file: full, over quota, read-only, broken, or a lost NFS server.
+DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE})
 
 
 class StorageError(MtconError):
@@ -84,7 +84,8 @@ def storage_error(error: BaseException | None) -> StorageError | None:
         if isinstance(error, StorageError):
             return error
         if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-            return StorageError.of(Path(error.filename or "the disk"), error)
+            name = error.filename if isinstance(error.filename, str) else "the disk"
+            return StorageError.of(Path(name), error)
         error = error.__cause__ or error.__context__
     return None
 

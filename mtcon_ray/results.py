@@ -25,7 +25,7 @@ RANK = {"PRUNED": 1, "RUNNING": 2, "INTERRUPTED": 2, "FAILED": 3}  # 0: the full
 class TrialResult:
     """One trial; `epochs` is its own budget, `reports` one (epoch, metrics) per epoch.
 
-    `select` is the spec's `evaluate.select`: which epoch's network counts.
+    `select` is the spec's `evaluate.select`: which epoch's network is selected.
     """
 
     name: str
@@ -45,14 +45,14 @@ class TrialResult:
 
     @property
     def value(self) -> float | None:
-        """The objective of the network that counts, a fraction; None without a finite one."""
+        """The objective of the selected network, a fraction; None without a finite one."""
         values = self._values()
         epoch = selected_epoch(values, self.select)
         return values[epoch] if epoch is not None and math.isfinite(values[epoch]) else None
 
     @property
     def model_epoch(self) -> int | None:
-        """Epoch of the network that counts, which model.pt keeps; None before the first probe."""
+        """Epoch of the selected network, which model.pt keeps; None before the first probe."""
         return selected_epoch(self._values(), self.select)
 
     @property

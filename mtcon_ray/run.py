@@ -305,7 +305,9 @@ class Run:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError.of(self.folder, error) from error
-        state, path, damage = checkpoint.load_newest(self.folder)
+        # The best network is of an epoch that is not trained again.
+        select_best = self.spec.evaluate.select == "best"
+        state, path, damage = checkpoint.load_newest(self.folder, with_model=select_best)
         if state is not None and path is not None:
             self._restore(path, state)
         self._last_is_whole = path is not None and path.name == checkpoint.LAST

@@ -72,7 +72,8 @@ def train_run(
     device = pick_device(spec)
     prepare_root(root)
     folder = _choose_folder(root, spec, name, resume)
-    if resume and (result := load_run(folder)).status == "FINISHED":
+    has_record = bool(Spool.read(spool_folder(folder) / RECORD))
+    if has_record and (result := load_run(folder)).status == "FINISHED":
         observer.on_note(f"{folder.name} has finished already")
         return result
     plan = make_plan(spec, root, this_machine())
@@ -231,9 +232,12 @@ class _Training:
             if status == "FINISHED":
                 model = kept_model(self.folder)
                 self.spool.append("artifact", path=str(model), to="checkpoints")
-                discard_resume_state(self.folder)
             self.spool.append("end", status=status, tags=tags)
+            if status == "FINISHED":
+                discard_resume_state(self.folder)
         except StorageError as error:
+            if status == "FINISHED":
+                raise StorageError(f"{error}; {self._way_on()}") from error
             self.observer.on_note(f"the end of {self.name} is not recorded: {error}")
         result = load_run(self.folder)
         self.observer.on_end(self.name, result.status, result.value, result.reason)
@@ -259,7 +263,7 @@ def _choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) ->
     if resume and not (folder / SPEC_FILE).exists():
         known = [entry.name for entry in list_folders(runs)]
         raise SweepError(f"no run {name!r} under {runs} to resume{nearest(name, known)}")
-    if not resume and folder.exists():
+    if not resume and (folder / SPEC_FILE).exists():
         raise SweepError(
             f"run {name!r} exists already under {runs}; to go on with it: "
             f"repeat the command with --name {name} --resume"

@@ -1,5 +1,6 @@
 """A single tracked training: its record, its resume, its ways of ending."""
 
+import errno
 import json
 import os
 import shutil
@@ -14,13 +15,20 @@ import pytest
 import torch
 from PIL import Image
 
-from mtcon_ray.errors import DivergedError, ResourceError, SpecError, SweepError
+from mtcon_ray.errors import (
+    DivergedError,
+    ResourceError,
+    SpecError,
+    StorageError,
+    SweepError,
+)
 from mtcon_ray.evaluate import evaluate_checkpoint
 from mtcon_ray.observer import Observer
 from mtcon_ray.signals import Interrupted
 from mtcon_ray.single import load_run, train_run
 from mtcon_ray.spec import RunSpec, parse_spec, with_values
 from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.training import checkpoint
 
 EPOCHS = 3
 
@@ -142,6 +150,36 @@ def test_epoch_that_was_trained_but_not_recorded_is_recorded_at_resume(
     assert "test/accuracy/shape" in result.reports[-1][1]
 
 
+def test_a_full_disk_leaves_a_training_that_can_be_resumed(
+    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full from the second epoch's checkpoint on."""
+    save, saved = checkpoint.save, list[Path]()
+
+    def fills(path: Path, state: Any, **options: Any) -> None:
+        saved.append(path)
+        if len(saved) > 3:
+            raise StorageError.of(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        save(path, state, **options)
+
+    with monkeypatch.context() as full:
+        full.setattr(checkpoint, "save", fills)
+        with pytest.raises(StorageError, match=r"No space left.*--name mine --resume") as ended:
+            train_run(spec, root=tmp_path, name="mine", observer=Observer())
+    assert ended.value.exit_code == 1
+    assert load_run(tmp_path / "runs" / "mine").status == "INTERRUPTED"
+    result = train_run(spec, root=tmp_path, name="mine", resume=True, observer=Observer())
+    assert (result.status, result.last_epoch) == ("FINISHED", EPOCHS)
+
+
+def test_a_training_whose_record_never_began_is_resumed(spec: RunSpec, tmp_path: Path) -> None:
+    """A kill, or a full disk, between its spec and its first event."""
+    train_run(spec, root=tmp_path, name="mine", observer=Observer())
+    (tmp_path / "runs" / "mine" / "spool" / "parent.jsonl").unlink()
+    result = train_run(spec, root=tmp_path, name="mine", resume=True, observer=Observer())
+    assert result.status == "FINISHED"
+
+
 def test_a_finished_training_is_not_trained_again(spec: RunSpec, tmp_path: Path) -> None:
     """Its resume state is gone: from its checkpoints alone it would begin anew."""
     before = train_run(spec, root=tmp_path, name="mine", observer=Observer())
@@ -223,6 +261,7 @@ def test_failure_is_recorded_with_its_reason(spec: RunSpec, tmp_path: Path) -> N
 
 def test_taken_and_missing_names_are_refused(spec: RunSpec, tmp_path: Path) -> None:
     (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "runs" / "mine" / "spec.yaml").touch()
     with pytest.raises(SweepError, match="--name mine --resume"):
         train_run(spec, root=tmp_path, name="mine", observer=Observer())
     with pytest.raises(SweepError, match="no run 'other'"):

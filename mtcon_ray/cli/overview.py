@@ -25,6 +25,7 @@ class Overview:
     num_trials: int
     value: float | None
     params: dict[str, Any]
+    model_epoch: int | None = None
 
 
 def overviews(root: Path) -> list[Overview]:
@@ -62,10 +63,13 @@ def _sweep(folder: Path) -> Overview:
         num_trials=int(results.plan.get("num_trials", len(results.trials))),
         value=best.value if best else None,
         params=best.params if best else {},
+        model_epoch=best.model_epoch if best else None,
     )
 
 
 def _run(folder: Path) -> Overview:
     result = load_run(folder)
     done = int(result.status == "FINISHED")
-    return Overview(folder.name, "run", folder_state(folder), done, 1, result.value, {})
+    return Overview(
+        folder.name, "run", folder_state(folder), done, 1, result.value, {}, result.model_epoch
+    )

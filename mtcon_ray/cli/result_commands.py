@@ -84,11 +84,12 @@ def list_names(root: str | None, as_json: bool) -> None:
             o.state,
             f"{o.num_done}/{o.num_trials}",
             accuracy(o.value),
+            str(o.model_epoch or "-"),
             configuration(o.params) if o.params else "",
         ]
         for o in found
     ]
-    for line in table(["name", "kind", "state", "done", "value", "best"], rows):
+    for line in table(["name", "kind", "state", "done", "value", "epoch", "best"], rows):
         say(line)
 
 

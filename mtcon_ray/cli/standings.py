@@ -8,13 +8,14 @@ from mtcon_ray.cli.drawing import STATES
 from mtcon_ray.cli.terminal import printable
 from mtcon_ray.cli.text import accuracy, configuration, folded, shortened, table
 from mtcon_ray.places import checkpoint_folder
+from mtcon_ray.report.standing import probe_values
 from mtcon_ray.report.text import network_text
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.training.checkpoint import kept_model
 
 NUM_LEADERS = 10
-# Of a configuration that is cut; where there is less room it stands below its row instead.
+# Columns of a configuration that is cut; with less room it stands below its row instead.
 LEAST_CONFIGURATION = 24
 CONFIGURATION = 2  # its column
 
@@ -25,7 +26,7 @@ def leaderboard(
     """Trials from best to worst, with their value and each task's score on test.
 
     In a table wider than `columns` the reasons of failures and the configurations are cut, or the
-    configurations stand below their rows; never is a value or a state cut.
+    configurations stand below their rows; values and states are never cut.
     """
     data = results.spec.data
     objective, title = _objective(results.spec)
@@ -138,7 +139,8 @@ def trial_record(results: SweepResults, trial: TrialResult) -> dict[str, Any]:
         "epochs": trial.epochs,
         "model_epoch": trial.model_epoch,
         "value": trial.value,
-        "metrics": last_metrics(trial),
+        # Test scores are recorded with the last epoch, whichever network they are of.
+        "metrics": last_metrics(trial) | probe_values(trial),
         "checkpoint": kept_checkpoint(results, trial),
     }
 

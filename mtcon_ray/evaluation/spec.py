@@ -83,7 +83,7 @@ class EvaluateSpec(Spec):
     every: int = Field(1, ge=1, description="epochs between validation probes; the last always")
     select: Select = Field(
         "last",
-        description="the validated epoch whose network counts: a trial's value, test accuracies, "
+        description="the epoch whose network is selected: a trial's value, test accuracies, "
         "kept model.pt and export are of the last one, or of the one with the best value",
     )
     short_probe: ShortProbeSpec = ShortProbeSpec()
@@ -103,3 +103,9 @@ def selected_epoch(values: Mapping[int, float], select: Select) -> int | None:
     if select == "last" or not finite:
         return max(values, default=None)
     return max(finite, key=lambda epoch: values[epoch])
+
+
+def selected_value(values: Mapping[int, float], select: Select) -> float | None:
+    """Returns the value of the selected epoch, None without a value."""
+    epoch = selected_epoch(values, select)
+    return None if epoch is None else values[epoch]

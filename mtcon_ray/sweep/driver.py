@@ -19,7 +19,7 @@ from ray import tune
 
 from mtcon_ray.data.dataset import fetch_places, open_dataset
 from mtcon_ray.errors import MtconError, StorageError, storage_error
-from mtcon_ray.evaluation.spec import selected_epoch
+from mtcon_ray.evaluation.spec import selected_value
 from mtcon_ray.observer import Observer
 from mtcon_ray.places import SPEC_FILE, log_folder, store_folder
 from mtcon_ray.plan import (
@@ -46,6 +46,7 @@ from mtcon_ray.sweep.past import (
     continued_trials,
     discard_leftovers,
     history,
+    recorded_values,
     settle,
 )
 from mtcon_ray.sweep.record import SweepRecord
@@ -128,7 +129,6 @@ def run_sweep(
         observer.on_phase("connecting to Ray")
         stack.enter_context(connected(log_folder(folder) / "ray.log", environment))
         check_shared(root)
-        # From here on there is a sweep: a Ray that did not start leaves nothing behind.
         write_beginnings(folder, spec, plan)
         return _Sweep(spec, root, folder, plan, uri, observer, places).run(tags)
 
@@ -162,20 +162,23 @@ class _Sweep:
         self.observer.on_start(self.folder.name, self.folder, self.plan)
         for warning in self.plan.warnings:
             self.observer.on_note(f"warning: {warning}")
-        with on_signals(halt):
-            try:
+        try:
+            with on_signals(halt):
                 self._tune(study, record, stop, halt)
-            except Exception as error:
-                disk = storage_error(error)
-                if disk is None:
-                    raise
-                halt(str(disk))
-                # Ends the trials, which go on training otherwise and write into the same records.
-                ray.shutdown()
-        if stop.reason:
-            self._close_unfinished(study, record)
-            self._send_rest(sender, STOPPED_DRAIN_SECONDS)
-            raise self._stopped(stop.reason)
+            if not stop.asked:
+                return self._finish(study, record, sender)
+        except Exception as error:
+            disk = storage_error(error)
+            if disk is None:
+                raise
+            halt(str(disk))
+            # Ends the trials, which go on training otherwise and write into the same records.
+            ray.shutdown()
+        self._close_unfinished(study, record)
+        self._send_rest(sender, STOPPED_DRAIN_SECONDS)
+        raise self._stopped(str(stop.reason))
+
+    def _finish(self, study: optuna.Study, record: SweepRecord, sender: Sender) -> SweepResults:
         discard_leftovers(study, record)
         results = load_sweep(self.folder)
         report = build_report(results, importances(study), ui_command=ui_command(self.uri))
@@ -220,6 +223,7 @@ class _Sweep:
             explain=partial(self._explain, watch),
             rungs=rungs,
             select=self.spec.evaluate.select,
+            recorded=partial(recorded_values, record),
         )
         scheduler = make_scheduler(
             self.spec.scheduler,
@@ -311,9 +315,7 @@ class _Sweep:
         )  # fmt: skip
 
     def _value(self, trial: FrozenTrial) -> float | None:
-        values = trial.intermediate_values
-        epoch = selected_epoch(values, self.spec.evaluate.select)
-        return None if epoch is None else values[epoch]
+        return selected_value(trial.intermediate_values, self.spec.evaluate.select)
 
     def _send_rest(self, sender: Sender, seconds: float = DRAIN_SECONDS) -> None:
         left = sender.close(seconds) if not self.spec.tracking.offline else 1

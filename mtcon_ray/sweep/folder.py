@@ -7,10 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mtcon_ray.errors import SweepError, nearest
-from mtcon_ray.lock import driver_lock
+from mtcon_ray.lock import FILE, driver_lock
 from mtcon_ray.places import SPEC_FILE, last_name, new_name, sweep_folder, sweeps_folder
 from mtcon_ray.spec import RunSpec, check_resumable, load_spec
 from mtcon_ray.sweep.upload import VERSIONS_VARIABLE
+
+# What lies in a sweep's folder before its spec is written.
+BEFORE_BEGIN = (FILE, "log")
 
 
 def choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) -> Path:
@@ -24,8 +27,7 @@ def choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) -> 
         name = last_name(sweeps_folder(root), spec.name)
     folder = sweep_folder(root, name)
     if not resume:
-        # What was killed before its spec was written left a folder, and no sweep.
-        if (folder / SPEC_FILE).exists():
+        if _has_begun(folder):
             # The cluster's list has no job of this name, or `submit` would have taken another one;
             # so `mtcon-ray resume` would not find it.
             line = (
@@ -59,12 +61,17 @@ def in_job() -> bool:
 def claimed(folder: Path) -> Iterator[None]:
     """The folder, made if new, with its one driver's lock held.
 
-    A folder in which no sweep has begun goes again, so that the same command can be repeated.
+    A folder in which no sweep has begun is removed, so that the same command can be repeated.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with driver_lock(folder):
         try:
             yield
         finally:
-            if not (folder / SPEC_FILE).exists():
+            if not _has_begun(folder):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _has_begun(folder: Path) -> bool:
+    """Returns True if a folder holds more than what a start leaves that failed or was killed."""
+    return folder.exists() and any(e.name not in BEFORE_BEGIN for e in folder.iterdir())

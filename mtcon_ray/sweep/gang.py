@@ -68,7 +68,7 @@ def gang_trial(config: dict[str, Any]) -> None:
         ),
     )
     try:
-        # Of an attempt that an earlier driver, or a lost node, ended.
+        # An attempt that an earlier driver or a lost node ended may have left one.
         (work.checkpoints / ENDING).unlink(missing_ok=True)
         trainer.fit()
     except ray.train.TrainingFailedError as error:
@@ -105,7 +105,7 @@ def _train_as_worker(config: dict[str, Any]) -> None:
 
 
 def _write_ending(work: Assignment, end: dict[str, Any]) -> None:
-    """Write down how the trial ends; on a full disk Train's own error has to tell it."""
+    """Write the trial's last result for all ranks; a full disk leaves Train's own error alone."""
     beside = work.checkpoints / f".{ENDING}.{os.getpid()}"
     try:
         work.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def _read_ending(work: Assignment) -> dict[str, Any] | None:
 
 
 def _ending_of(error: ray.train.TrainingFailedError) -> dict[str, Any]:
-    """How a trial ends whose workers failed as often as they may."""
+    """Returns the last result of a trial whose workers failed more than `max_failures` times."""
     for failure in getattr(error, "worker_failures", {}).values():
         # Train wraps what a worker raised.
         end = ending(getattr(failure, "_base_exc", failure))

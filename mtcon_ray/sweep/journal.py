@@ -4,7 +4,6 @@ Optuna's own file backend appends behind a line that was cut in two, after which
 and its lock is a link that outlives a killed holder.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Generator
@@ -20,7 +19,7 @@ class Journal(JournalFileBackend):
     """Optuna's journal file, for the one driver of a sweep.
 
     A line torn by a kill, a power cut or a full disk is cut off before the next is written. The
-    lock is the kernel's own on the file itself: it ends with its holder and leaves nothing behind.
+    driver's own lock (`lock.driver_lock`), which the kernel drops with its holder, is the only one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,7 +34,7 @@ class Journal(JournalFileBackend):
         try:
             yield from super().read_logs(log_number_from)
         except ValueError as error:
-            # Of a torn last line Optuna raises nothing.
+            # Optuna ignores a torn last line.
             raise SweepError(
                 f"{self._path} must hold one JSON object a line, got {error}; restore the file "
                 "from a backup, or start the sweep anew under another --name"
@@ -46,7 +45,6 @@ class Journal(JournalFileBackend):
         text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
         try:
             with open(self._path, "r+b", buffering=0) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
                 _append(file, text.encode())
         except OSError as error:
             raise StorageError.of(self._path, error) from error

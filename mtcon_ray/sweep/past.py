@@ -4,11 +4,11 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from mtcon_ray import metrics
-from mtcon_ray.evaluation.spec import selected_epoch
+from mtcon_ray.evaluation.spec import selected_value
 from mtcon_ray.results import trial_status
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.scheduler import History
-from mtcon_ray.sweep.searcher import tell
+from mtcon_ray.sweep.searcher import report_missing, tell
 from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, named_trials, stored, trial_name
 from mtcon_ray.sweep.trial import Outcome
 from mtcon_ray.tracking.spool import Spool
@@ -21,31 +21,28 @@ ENDS = {
 }
 
 
-OUTCOMES = {
-    "FINISHED": Outcome.FINISHED,
-    "PRUNED": Outcome.PRUNED,
-    "FAILED": Outcome.FAILED,
-}
-
-
 def settle(study: optuna.Study, record: SweepRecord) -> None:
     """Close in the study what only a kill left open, and restore what a torn journal has lost.
 
-    A trial that was recorded to its last epoch is finished though nobody was told; one that was
-    suggested but never named was never trained, unless the line that named it is lost.
+    A trial that was recorded to its last epoch is finished, even if the study does not say so. One
+    that was suggested but never named was never trained, unless the line that named it is lost.
     """
     for trial in named_trials(study):
-        if trial.state in ENDS and record.spool(trial).events()[-1]["kind"] != "end":
+        if trial.state not in ENDS:
+            continue
+        if not record.spool(trial).events():  # lost: an end needs a beginning
+            record.trial_started(trial)
+        if _is_open(record, trial):
             record.trial_ended(trial, ENDS[trial.state], trial.user_attrs.get(REASON))
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        if TRIAL in trial.user_attrs or _named_again(study, trial, record):
+        if TRIAL in trial.user_attrs or _restore_name(study, trial, record):
             _settle_open(study, stored(study, trial._trial_id), record)
         else:
             tell(study, trial, Outcome.FAILED, None, "its driver was killed as it was suggested")
 
 
-def _named_again(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -> bool:
-    """Whether a trial without a name has begun a record, and so got its name back."""
+def _restore_name(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -> bool:
+    """Gives a trial the name that its record has; returns False if it has begun no record."""
     name = trial_name(len(named_trials(study)))
     begun = Spool.read(record.spool_of(name))
     if not begun or begun[0]["params"] != trial.params or REPEAT not in trial.user_attrs:
@@ -55,17 +52,14 @@ def _named_again(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -
 
 
 def _settle_open(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -> None:
-    recorded = _recorded(record, trial)
-    for epoch, value in sorted(recorded.items()):
-        if epoch not in trial.intermediate_values:
-            optuna.trial.Trial(study, trial._trial_id).report(value, step=epoch)
+    recorded = recorded_values(record, trial)
+    report_missing(study, trial, recorded)
     values = trial.intermediate_values | recorded
-    selected = selected_epoch(values, record.spec.evaluate.select)
-    final = None if selected is None else values[selected]
+    final = selected_value(values, record.spec.evaluate.select)
     events = record.spool(trial).events()
     status, reason = trial_status(events) if events else ("RUNNING", None)
-    if status in OUTCOMES:
-        tell(study, trial, OUTCOMES[status], final, reason)
+    if status in ("FINISHED", "PRUNED", "FAILED"):
+        tell(study, trial, Outcome[status], final, reason)
     elif record.epochs(trial) in recorded:
         tell(study, trial, Outcome.FINISHED, final, None)
         record.trial_ended(trial, Outcome.FINISHED, None)
@@ -91,7 +85,7 @@ def continued_trials(study: optuna.Study) -> list[FrozenTrial]:
 def close_waiting(study: optuna.Study, record: SweepRecord) -> None:
     """Record as interrupted the open trials whose record nobody has closed: those at a rung."""
     for trial in continued_trials(study):
-        if record.spool(trial).events()[-1]["kind"] != "end":
+        if _is_open(record, trial):
             record.trial_ended(trial, Outcome.INTERRUPTED, None)
 
 
@@ -100,8 +94,14 @@ def history(trial: FrozenTrial, epochs: int) -> History:
     return [(round(100 * e / epochs, 6), v) for e, v in sorted(trial.intermediate_values.items())]
 
 
-def _recorded(record: SweepRecord, trial: FrozenTrial) -> dict[int, float]:
-    """Values of the objective that the trial's process wrote down, by epoch."""
+def _is_open(record: SweepRecord, trial: FrozenTrial) -> bool:
+    """Returns True if a trial's record has begun and no end closes it."""
+    events = record.spool(trial).events()
+    return bool(events) and events[-1]["kind"] != "end"
+
+
+def recorded_values(record: SweepRecord, trial: FrozenTrial) -> dict[int, float]:
+    """Returns the values of the objective that the trial's process wrote down, by epoch."""
     reports = [event for event in record.spool(trial).events() if event["kind"] == "report"]
     probed = {event["epoch"]: metrics.objective(event["metrics"]) for event in reports}
     return {epoch: value for epoch, value in probed.items() if value is not None}

@@ -5,6 +5,8 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
+from mtcon_ray.evaluation.spec import selected_epoch
+from mtcon_ray.metrics import objective
 from mtcon_ray.places import log_folder
 from mtcon_ray.results import load_sweep
 from mtcon_ray.spec import RunSpec
@@ -90,13 +92,22 @@ class SweepRecord:
         if outcome is Outcome.FINISHED and model.exists():
             spool.append("artifact", path=str(model), to="checkpoints")
         if outcome is not Outcome.INTERRUPTED:
-            discard_resume_state(folder)
-        tags: dict[str, Any] = {}
+            discard_resume_state(folder, failed=outcome is Outcome.FAILED)
+        tags: dict[str, Any] = self._selected(spool)
         if outcome in (Outcome.PRUNED, Outcome.INTERRUPTED):
             tags[f"mtcon.{outcome}"] = "true"
         if reason:
             tags["mtcon.reason"] = reason[:4000]
         spool.append("end", status=STATUS[outcome], tags=tags)
+
+    def _selected(self, spool: Spool) -> dict[str, str]:
+        """Tags with the epoch of the trial's network and its value; MLflow shows the last epoch."""
+        probed = {e["epoch"]: objective(e["metrics"]) for e in spool.events() if "metrics" in e}
+        values = {epoch: value for epoch, value in probed.items() if value is not None}
+        epoch = selected_epoch(values, self.spec.evaluate.select)
+        if epoch is None:
+            return {}
+        return {"mtcon.model_epoch": str(epoch), "mtcon.value": f"{values[epoch]:.4f}"}
 
     def spool(self, trial: FrozenTrial) -> Spool:
         """The record of one trial."""

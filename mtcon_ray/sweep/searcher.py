@@ -2,14 +2,14 @@
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 from ray.tune.search import Searcher
 
-from mtcon_ray.evaluation.spec import Select, selected_epoch
+from mtcon_ray.evaluation.spec import Select, selected_value
 from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.scheduler import OBJECTIVE
 from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, Suggester, named_trials, stored
@@ -40,6 +40,7 @@ class StudySearcher(Searcher):
         explain: Callable[[str], str],
         rungs: Rungs | None = None,
         select: Select = "last",
+        recorded: Callable[[FrozenTrial], Mapping[int, float]] = lambda trial: {},
     ) -> None:
         super().__init__(metric=OBJECTIVE, mode="max")
         self._suggester = suggester
@@ -53,6 +54,7 @@ class StudySearcher(Searcher):
         self._explain = explain
         self._rungs = rungs
         self._select = select
+        self._recorded = recorded
         self._live: dict[str, FrozenTrial] = {}  # by Tune's id, as they were given out
         self._until: dict[int, int | None] = {}  # by number the epoch of the rung that is next
 
@@ -106,6 +108,9 @@ class StudySearcher(Searcher):
                 self._halt(result["halt"])
             self.on_trial_result(trial_id, result)
         trial = self._frozen(trial_id)
+        # Several workers train on while Tune decides, and a killed worker's report may be lost.
+        report_missing(self._study, trial, self._recorded(trial))
+        trial = self._frozen(trial_id)
         outcome, reason = self._outcome(trial, result, error)
         tell(self._study, trial, outcome, self._value(trial), reason)
         self._on_end(trial, outcome, reason)
@@ -124,10 +129,8 @@ class StudySearcher(Searcher):
         return outcome, (result or {}).get("reason")
 
     def _value(self, trial: FrozenTrial) -> float | None:
-        """The value of the network that counts."""
-        values = trial.intermediate_values
-        epoch = selected_epoch(values, self._select)
-        return None if epoch is None else values[epoch]
+        """The value of the selected network."""
+        return selected_value(trial.intermediate_values, self._select)
 
     def _frozen(self, trial_id: str) -> FrozenTrial:
         return stored(self._study, self._live[trial_id]._trial_id)
@@ -141,6 +144,13 @@ class StudySearcher(Searcher):
 
     def restore(self, checkpoint_path: str) -> None:
         """Nothing: the study's journal is the state."""
+
+
+def report_missing(study: optuna.Study, trial: FrozenTrial, values: Mapping[int, float]) -> None:
+    """Report to an open trial of the study the values by epoch that it does not have yet."""
+    for epoch, value in sorted(values.items()):
+        if epoch not in trial.intermediate_values:
+            optuna.trial.Trial(study, trial._trial_id).report(value, step=epoch)
 
 
 def tell(

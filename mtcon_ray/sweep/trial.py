@@ -141,7 +141,7 @@ def reports(
         end = ending(error)
         if end is None or ranks.world > 1:
             raise
-    # Not while the error is handled, which holds all that the step has on the device.
+    # Outside the `except` block: the error's traceback keeps the step's tensors alive.
     if end is not None:
         yield end
 
@@ -149,9 +149,9 @@ def reports(
 def ending(error: Exception) -> dict[str, Any] | None:
     """Returns the last Tune result of a trial that an error ended; None of an unexpected error.
 
-    What the configuration or the node's software is to blame for fails the trial. Anything else
-    of ours, as a full disk or changed images, would meet every further trial too: `halt` is then
-    the reason for which the whole sweep has to end, and the trial can be resumed.
+    Errors of the configuration or of the node's software fail the trial. All other errors of this
+    package, such as a full disk or changed images, would meet every further trial too: `halt` is
+    then the reason why the whole sweep ends, and the trial can be resumed.
     """
     if isinstance(error, TrialError | SpecError):
         reason = f"{type(error).__name__.removesuffix('Error')}: {error}"

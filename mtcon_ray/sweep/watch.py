@@ -1,5 +1,6 @@
 """Tells the observer what Tune sees, and notices when nothing moves."""
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from mtcon_ray.sweep.stopping import STALL_SECONDS, Stop
 
 LOOK_SECONDS = 1.0
 MAX_REASON = 500
+ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 
 
 class Watch(Callback):
@@ -22,36 +24,22 @@ class Watch(Callback):
         self._stop = stop
         self._request = request
         self._last_running = self._last_look = time.monotonic()
-        self._trials: dict[str, Trial] = {}  # those in training, by name
+        self._trials: list[Trial] = []
 
     def error_of(self, name: str) -> str | None:
-        """Returns the last error of a trial in training in a line, None without one.
+        """Returns the last error of a trial in a line, None without one.
 
         Tune writes it down before it tells the searcher that the trial has failed.
         """
-        trial = self._trials.get(name)
-        file = trial.error_file if trial is not None else None
+        found = (t.error_file for t in reversed(self._trials) if t.config.get("trial") == name)
+        file = next(found, None)
         if not file or not Path(file).exists():
             return None
         return last_error(Path(file).read_text(encoding="utf-8", errors="replace"))
 
-    def on_trial_start(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
-    ) -> None:
-        """A trial's process trains, for the first time or again."""
-        self._trials[trial.config["trial"]] = trial
-
-    def on_trial_complete(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
-    ) -> None:
-        """A trial is over, early or not."""
-        self._trials.pop(trial.config["trial"], None)
-
-    def on_trial_error(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
-    ) -> None:
-        """A trial has failed for good; the searcher has been told."""
-        self._trials.pop(trial.config["trial"], None)
+    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Keep Tune's own list, in which also a trial stands whose process did not start."""
+        self._trials = trials
 
     def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
         """Tune pickles its callbacks and we read none of it back; an observer may not pickle."""
@@ -88,14 +76,15 @@ class Watch(Callback):
 def last_error(text: str) -> str:
     r"""Returns the last failure in Tune's error file, as a line.
 
-    A Python error ends with its own message; Ray's word on a lost process begins with it.
+    Of a Python error that is the line that names its type, which advice may follow; of a lost
+    process Ray's message.
 
     >>> last_error("Failure # 1 (occurred at noon)\nTraceback:\n  f()\nKeyError: 'x'\n")
     "KeyError: 'x'"
     """
     failure = text.rpartition("Failure # ")[2].partition("\n")[2].strip()
-    lines = [line.strip() for line in failure.splitlines() if line.strip()]
+    lines = [line.rstrip() for line in failure.splitlines() if line.strip()]
     if not lines:
         return "its process was lost"
-    traced = any(line.startswith("Traceback") or "ray::" in line for line in lines)
-    return (lines[-1] if traced else " ".join(lines))[:MAX_REASON]
+    named = [line for line in lines if ERROR_LINE.match(line)]
+    return (named[-1] if named else " ".join(line.strip() for line in lines))[:MAX_REASON]

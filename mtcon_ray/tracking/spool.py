@@ -35,6 +35,7 @@ class Spool:
         self._size = 0  # bytes of whole lines read so far
         self._next_seq = 0
         self._last_epoch = 0
+        self._ended = False
 
     @property
     def last_epoch(self) -> int:
@@ -56,10 +57,11 @@ class Spool:
     def append_report(self, epoch: int, metrics: Mapping[str, float]) -> bool:
         """Write the metrics of an epoch (from 1) durably; False if it or a later one is there.
 
+        False also behind an end: workers of a trial that was stopped may train on for a moment.
         Raises StorageError where the disk takes none.
         """
         self._catch_up()
-        if epoch <= self._last_epoch:
+        if epoch <= self._last_epoch or self._ended:
             return False
         self._write({"kind": "report", "epoch": epoch, "metrics": _encoded(metrics)})
         return True
@@ -78,6 +80,7 @@ class Spool:
         for event, end in tail(self.path, self._size):
             self._size = end
             self._next_seq = event["seq"] + 1
+            self._ended = event["kind"] == "end"
             if event["kind"] == "report":
                 self._last_epoch = event["epoch"]
 

@@ -92,17 +92,23 @@ class Resumed(NamedTuple):
     damage: str | None
 
 
-def load_newest(folder: Path) -> Resumed:
-    """Returns the newest of a training's two resume states that can be read."""
+def load_newest(folder: Path, *, with_model: bool = False) -> Resumed:
+    """Returns the newest of a training's two resume states that can be read.
+
+    `with_model` asks that the network kept so far, if any, can be read too.
+    """
     damaged: list[str] = []
     for path in (folder / LAST, folder / PREVIOUS):
         if not path.exists():
             continue
         try:
-            return Resumed(load(path), path, "; ".join(damaged) or None)
+            state = load(path)
+            if with_model and state["best"] is not None:
+                load(folder / MODEL)
+            return Resumed(state, path, "; ".join(damaged) or None)
         except CheckpointError as error:
             damaged.append(str(error))
-    return Resumed(None, None, "; ".join(damaged) or None)
+    return Resumed(None, None, "; ".join(dict.fromkeys(damaged)) or None)
 
 
 def kept_model(folder: Path) -> Path:
@@ -117,13 +123,13 @@ def kept_model(folder: Path) -> Path:
     return folder / MODEL
 
 
-def discard_resume_state(folder: Path) -> None:
+def discard_resume_state(folder: Path, *, failed: bool = False) -> None:
     """Removes what only a training that goes on needs.
 
     Folders of earlier versions stay as they are: without model.pt the last epoch's network is in
-    last.pt alone. Raises StorageError.
+    last.pt alone. A training that failed may have none, for want of a probe. Raises StorageError.
     """
-    if not (folder / MODEL).exists():
+    if not failed and not (folder / MODEL).exists():
         return
     for name in (LAST, PREVIOUS):
         try:

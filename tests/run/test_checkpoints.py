@@ -74,6 +74,21 @@ def test_a_damaged_checkpoint_costs_an_epoch_and_says_so(
     check_same_end(run, [epochs[0], *again], whole)
 
 
+def test_a_lost_best_network_starts_the_training_anew(
+    start: Callable[..., Run], spec: RunSpec, tmp_path: Path
+) -> None:
+    """Its epoch may be one that is not trained again."""
+    best = with_values(spec, {"evaluate.select": "best"})
+    list(start(tmp_path, best, should_stop=stop_before(2 * STEPS_PER_EPOCH)))
+    (tmp_path / "model.pt").write_bytes(b"")
+    run = start(tmp_path, best)
+    assert run.step == 0
+    assert run.damage is not None
+    assert re.search(r"model\.pt must be a whole file.*starts anew", run.damage)
+    list(run)
+    assert run.report()
+
+
 def test_two_damaged_checkpoints_start_the_training_anew(
     start: Callable[..., Run], whole: Run, tmp_path: Path
 ) -> None:

@@ -135,8 +135,22 @@ def test_a_folder_in_which_no_sweep_has_begun_goes_again(tmp_path: Path, spec: R
     assert (folder / "spec.yaml").exists()
 
 
+def test_records_without_a_spec_are_neither_removed_nor_continued(
+    tmp_path: Path, spec: RunSpec
+) -> None:
+    """Whatever became of spec.yaml, they may be all that is left of a sweep."""
+    folder = sweep_folder(tmp_path, "mine")
+    folder.mkdir(parents=True)
+    (folder / "study.journal").touch()
+    with pytest.raises(SweepError, match="exists already"):
+        choose_folder(tmp_path, spec, "mine", False)
+    with pytest.raises(ZeroDivisionError), claimed(folder):
+        raise ZeroDivisionError
+    assert (folder / "study.journal").exists()
+
+
 def test_a_folder_without_a_spec_is_no_sweep(tmp_path: Path, spec: RunSpec) -> None:
     """What a kill between folder and spec leaves."""
     folder = sweep_folder(tmp_path, "mine")
-    folder.mkdir(parents=True)
+    (folder / "log").mkdir(parents=True)
     assert choose_folder(tmp_path, spec, "mine", False) == folder

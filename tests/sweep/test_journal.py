@@ -1,10 +1,7 @@
 """The study's journal after kills, on full disks, and beside a driver."""
 
 import errno
-import fcntl
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,6 @@ import pytest
 from mtcon_ray.errors import StorageError, SweepError
 from mtcon_ray.sweep.journal import Journal
 from mtcon_ray.sweep.study import open_study, read_study
-from tests.waiting import PATIENCE_SECONDS
 
 LINES = [{"op_code": number, "text": "x" * number} for number in range(200)]
 
@@ -44,24 +40,6 @@ def test_a_link_that_a_killed_optuna_left_is_not_waited_for(path: Path) -> None:
     (path.parent / "study.journal.lock").symlink_to("/elsewhere/study.journal")
     study.ask()
     assert len(open_study(path, "s").trials) == 1
-
-
-def test_the_lock_dies_with_its_holder(path: Path) -> None:
-    """A process that is killed while it holds the journal; the next line needs no patience."""
-    open_study(path, "s")
-    hold = (
-        "import fcntl, sys, time; f = open(sys.argv[1], 'r+b'); fcntl.flock(f, fcntl.LOCK_EX);"
-        "print('held', flush=True); time.sleep(600)"
-    )
-    with subprocess.Popen([sys.executable, "-c", hold, path], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        with path.open() as file, pytest.raises(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        holder.kill()
-        holder.wait(PATIENCE_SECONDS)
-    open_study(path, "s").ask()
-    assert len(read_study(path, "s").trials) == 1
 
 
 def test_a_full_disk_leaves_whole_lines_and_names_the_path(

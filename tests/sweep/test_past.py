@@ -9,7 +9,13 @@ from optuna.trial import FrozenTrial, TrialState
 from mtcon_ray.metrics import MEAN_ACCURACY
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.spec import parse_spec
-from mtcon_ray.sweep.past import continued_trials, discard_leftovers, history, settle
+from mtcon_ray.sweep.past import (
+    close_waiting,
+    continued_trials,
+    discard_leftovers,
+    history,
+    settle,
+)
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.study import Suggester, named_trials, open_study
 from mtcon_ray.sweep.trial import Outcome
@@ -21,8 +27,9 @@ EPOCHS = 4
 class Killed:
     """A sweep whose driver died with one trial open."""
 
-    def __init__(self, folder: Path) -> None:
-        spec = parse_spec({"name": "x", "train": {"epochs": EPOCHS}})
+    def __init__(self, folder: Path, select: str = "last") -> None:
+        evaluate = {"select": select}
+        spec = parse_spec({"name": "x", "train": {"epochs": EPOCHS}, "evaluate": evaluate})
         search = SearchSpec.model_validate({"space": {"train.lr": {"uniform": [0.1, 1]}}})
         self.study = open_study(folder / "study.journal", "s")
         self.record = SweepRecord(folder, spec)
@@ -85,6 +92,39 @@ def test_what_a_stopped_trials_workers_still_wrote_is_removed(killed: Killed) ->
     killed.study.tell(killed.trial.number, 0.5)
     discard_leftovers(killed.study, killed.record)
     assert [path.name for path in folder.iterdir()] == ["model.pt"]
+
+
+def test_a_trial_whose_record_could_not_begin_is_left_for_the_resume(tmp_path: Path) -> None:
+    """As on a disk that took its name and no more; then its record begins with its end."""
+    killed = Killed(tmp_path)
+    killed.spool.path.unlink()
+    close_waiting(killed.study, killed.record)
+    assert not killed.spool.path.exists()
+    killed.study.tell(killed.trial.number, 0.5)
+    settle(killed.study, killed.record)
+    assert [e["kind"] for e in killed.record.spool(killed.trial).events()] == ["start", "end"]
+
+
+def test_the_best_epoch_stands_for_a_trial_where_the_spec_says_so(tmp_path: Path) -> None:
+    killed = Killed(tmp_path, select="best")
+    for epoch, value in enumerate((0.2, 0.7, 0.3, 0.4), 1):
+        killed.spool.append_report(epoch, {MEAN_ACCURACY: value})
+    settle(killed.study, killed.record)
+    assert killed.trial.value == 0.7
+    tags = killed.spool.events()[-1]["tags"]
+    assert (tags["mtcon.model_epoch"], tags["mtcon.value"]) == ("2", "0.7000")
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FINISHED, Outcome.PRUNED, Outcome.FAILED])
+def test_the_resume_state_goes_with_the_end(killed: Killed, outcome: Outcome) -> None:
+    """Of a trial that failed before its first probe too."""
+    folder = killed.record.checkpoints(killed.trial)
+    folder.mkdir(parents=True)
+    kept = [] if outcome is Outcome.FAILED else ["model.pt"]
+    for name in ("last.pt", "last.previous.pt", *kept):
+        checkpoint.save(folder / name, {})
+    killed.record.trial_ended(killed.trial, outcome, None)
+    assert [path.name for path in folder.iterdir()] == kept
 
 
 def test_an_interrupted_trial_is_reopened(killed: Killed) -> None:

@@ -17,7 +17,12 @@ from mtcon_ray.sweep.trial import Outcome
 class Sweep:
     """A searcher over four temperatures, and what it told the driver."""
 
-    def __init__(self, max_concurrent: int = 2, select: Select = "last") -> None:
+    def __init__(
+        self,
+        max_concurrent: int = 2,
+        select: Select = "last",
+        recorded: dict[int, float] | None = None,
+    ) -> None:
         spec = SearchSpec.model_validate(
             {"space": {"method.temperature": {"grid": [0.1, 0.2, 0.3, 0.4]}}, "sampler": "grid"}
         )
@@ -36,6 +41,7 @@ class Sweep:
             on_end=self._end,
             explain=lambda trial: f"{trial} was lost",
             select=select,
+            recorded=lambda trial: recorded or {},
         )
 
     def _halt(self, reason: str) -> None:
@@ -155,6 +161,17 @@ def test_an_error_that_every_trial_would_meet_ends_the_sweep_and_leaves_the_tria
     assert sweep.ended == [(Outcome.INTERRUPTED, None)]
     assert trial.state is TrialState.RUNNING
     assert sweep.searcher.suggest("b") == Searcher.FINISHED
+
+
+def test_epochs_that_only_the_record_has_reach_the_study_before_its_end() -> None:
+    """Workers train on while Tune stops their trial, and a killed one's report is lost."""
+    sweep = Sweep(recorded={1: 0.2, 2: 0.3, 3: 0.6})
+    sweep.searcher.suggest("a")
+    sweep.searcher.on_trial_result("a", {"objective": 0.3, "epoch": 2})
+    sweep.searcher.on_trial_complete("a", {"objective": 0.3, "epoch": 2, "outcome": "training"})
+    (trial,) = named_trials(sweep.study)
+    assert (trial.state, trial.value) == (TrialState.PRUNED, 0.6)
+    assert trial.intermediate_values == {1: 0.2, 2: 0.3, 3: 0.6}
 
 
 def test_a_trial_has_the_value_of_the_network_that_counts() -> None:

@@ -46,8 +46,8 @@ def test_a_full_disk_ends_the_sweep_and_room_lets_it_go_on(
     process = command(path, small_disk)
     wait_for(lambda: len(epochs_of(folder, "trial-0000")) >= 2, "two epochs", process)
     with filler.open("wb") as file, suppress(OSError):
-        while file.write(bytes(1 << 16)):
-            file.flush()
+        while os.write(file.fileno(), bytes(1 << 12)):
+            pass
     printed = process.communicate(timeout=PATIENCE_SECONDS)[0]
     assert process.returncode == 1, printed
     assert re.search(

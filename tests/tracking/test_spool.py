@@ -17,6 +17,17 @@ def spool(tmp_path: Path) -> Spool:
     return Spool(tmp_path / "spool" / "trial-0000.jsonl")
 
 
+def test_an_epoch_behind_an_end_is_refused_until_the_run_goes_on(tmp_path: Path) -> None:
+    """Workers of a trial that was stopped train on for a moment."""
+    spool, worker = Spool(tmp_path / "a.jsonl"), Spool(tmp_path / "a.jsonl")
+    spool.append("start", params={}, tags={})
+    assert worker.append_report(1, {"loss": 1.0})
+    spool.append("end", status="KILLED", tags={})
+    assert not worker.append_report(2, {"loss": 1.0})
+    spool.append("reopen")
+    assert worker.append_report(2, {"loss": 1.0})
+
+
 def test_events_are_numbered_strict_json(spool: Spool) -> None:
     spool.append("start", params={"method.temperature": 0.1}, tags={"mtcon.seed": "0"})
     spool.append_report(1, {"loss": 2.5})

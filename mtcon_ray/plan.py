@@ -279,10 +279,11 @@ def _noise_warnings(spec: RunSpec, num_val: int, error: float) -> Iterator[str]:
     if spec.search.num_configurations == 1 or error <= MAX_STANDARD_ERROR:
         return
     needed, max_items = math.ceil(0.25 / MAX_STANDARD_ERROR**2), spec.evaluate.short_probe.max_items
+    name = metrics.objective_name(map(spec.data.kind_of, spec.data.tasks))
     fields = [f"val has {num_val:,}"] if num_val < needed else []
     fields += [f"evaluate.short_probe.max_items is {max_items:,}"] if max_items < needed else []
     yield (
-        f"val/accuracy must have a standard error of at most {MAX_STANDARD_ERROR:g} to tell close "
+        f"{name} must have a standard error of at most {MAX_STANDARD_ERROR:g} to tell close "
         f"configurations apart, got up to {error:.3f}; that needs {needed:,} validation items, "
         f"{' and '.join(fields)}"
     )
@@ -319,7 +320,11 @@ def _check_batches(spec: RunSpec, num_train: int) -> None:
 
 
 def _count_parameters(spec: RunSpec, sizes: dict[str, int]) -> int:
-    """Also compares the file of the encoder's weights with the network."""
+    """Also compares the encoder's weights, searched ones too, with the network."""
+    space = spec.search.space
+    for path in (p for p in space if p.startswith("model.encoder.")):
+        for value in space[path].values or ():
+            _count_parameters(with_values(spec, {path: value, "search": {}}), sizes)
     with torch.device("meta"):
         method = METHODS[spec.method.name](spec.method, spec.problem(sizes))
         network = build_network(spec.model, method.make_network, spec.seed)

@@ -260,7 +260,7 @@ class Run:
         }
 
     def _keep(self, epoch: int, value: float) -> None:
-        """Write model.pt if the network of this validated epoch is the one that counts."""
+        """Write model.pt if the network of this validated epoch is the selected one."""
         better = self.best is None or value > self.best
         self.best = value if better else self.best
         if self.spec.evaluate.select == "best" and not better:

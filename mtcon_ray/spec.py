@@ -247,6 +247,11 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
                 f"{place} must not be searched, for each kind has fields of its own; "
                 "`mtcon-ray compare` trains several kinds under one budget"
             )
+        if path in ("data.tasks", "data.held_out"):
+            raise SpecError(
+                f"{place} must not be searched, for means over other labels cannot be compared; "
+                "`mtcon-ray compare` trains each choice under one budget"
+            )
         if path == "evaluate.select":
             raise SpecError(
                 f"{place} must not be searched, for it says by which epoch trials are compared; "

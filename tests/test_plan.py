@@ -259,6 +259,17 @@ def test_weights_are_compared_with_the_network(tmp_path: Path) -> None:
         plan_of(resnet(file))
 
 
+def test_searched_weights_are_compared_too(tmp_path: Path) -> None:
+    """Trials with a file that is not there could only fail."""
+    file = tmp_path / "weights.pt"
+    torch.save(resnet18(weights=None).state_dict(), file)
+    encoder = {"name": "resnet18"}
+    choice = {"choice": [str(file), str(tmp_path / "none.pt")]}
+    search = {"space": {"model.encoder.weights": choice}}
+    with pytest.raises(CheckpointError, match=r"none\.pt"):
+        plan_of(spec_of(model={"encoder": encoder}, search=search))
+
+
 def test_a_plan_downloads_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.delattr("torch.hub.urlopen")

@@ -102,6 +102,7 @@ def test_what_breaks_a_rule_is_named_with_its_rule(raw: dict[str, Any], message:
         ({"model.encoder.name": {"choice": ["vit"]}}, "encoder.name must not be searched"),
         ({"model.encoder": {"choice": ["vit"]}}, "model.encoder must not be searched"),
         ({"data.kind": {"choice": ["drawn"]}}, "data.kind must not be searched"),
+        ({"data.tasks": {"choice": [["shape"]]}}, "data.tasks must not be searched"),
         ({"evaluate.select": {"choice": ["last"]}}, "evaluate.select must not be searched"),
         ({"views.crop_scale": {"grid": [[0.2, 0.1]]}}, "the field refuses [0.2, 0.1] of grid"),
         ({"train.epochs": {"int": [1, 30]}}, "warmup_epochs must be below epochs"),
@@ -205,12 +206,12 @@ def test_a_trial_has_its_values_its_seed_and_no_search() -> None:
     assert trial.data.label_noise == {"shape": 0.5}
     lists = {
         "views.crop_scale": {"grid": [[0.2, 1.0], [0.5, 1]]},
-        "data.tasks": {"choice": [["mark"]]},
+        "views.mean": {"choice": [[0.4, 0.4, 0.5]]},
     }
     spec = parse_spec({**MINIMAL, "search": {"space": lists}})
     for scale in ("[0.5, 1]", [0.5, 1.0]):
-        trial = spec.trial({"views.crop_scale": scale, "data.tasks": '["mark"]'})
-        assert (trial.views.crop_scale, trial.data.tasks) == ((0.5, 1), ("mark",))
+        trial = spec.trial({"views.crop_scale": scale, "views.mean": "[0.4, 0.4, 0.5]"})
+        assert (trial.views.crop_scale, trial.views.mean) == ((0.5, 1), (0.4, 0.4, 0.5))
     assert trial.data.seed == spec.data.seed
 
 

@@ -15,7 +15,7 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     rows = [
         *_training_lines(spec, plan),
         *data_lines(spec, plan),
-        ("val/accuracy", f"standard error at most {plan.standard_error:.3f}"),
+        (plan.objective, f"standard error at most {plan.standard_error:.3f}"),
         *(("download", _download(url, count)) for url, count in plan.downloads.items()),
         ("store", f"{size(plan.store_bytes)} of decoded images under {plan.root}"),
         *_resource_lines(spec, plan),

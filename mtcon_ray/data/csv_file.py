@@ -78,7 +78,7 @@ def join_attributes(table: CsvFile, images: np.ndarray, path: Path) -> CsvFile:
     """The table with a column for each attribute of a file in CelebA's format.
 
     Line 1 is the number of images, line 2 the attributes' names, every other line an image's
-    file name and its 1 or -1 for each (METHODS 13.4). Items are found by the file name in
+    file name and its 1 or -1 for each. Items are found by the file name in
     `images`; one that the file lacks has empty cells. Raises DataError.
     """
     try:

@@ -33,7 +33,7 @@ DRAWS = 4 * CROP_TRIES + 4 + 4 + 4 + 1
 
 
 class ViewsSpec(Spec):
-    """How one image becomes `num_views` augmented views (METHODS: the SupContrast recipe)."""
+    """Augmentations that make `num_views` views of an image (SupContrast, arXiv:2004.11362)."""
 
     size: int = Field(64, ge=8, le=1024, description="side of a view, pixels")
     num_views: int = Field(2, ge=1, le=16, description="augmented views of an image in a step")

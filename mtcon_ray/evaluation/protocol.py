@@ -66,11 +66,11 @@ def report(
     seed: int,
     autocast_dtype: torch.dtype | None = None,
 ) -> dict[str, float]:
-    """The reported scores: test/accuracy/<task>, heldout/accuracy/<label> (METHODS 12).
+    """The reported scores: test/accuracy/<task>, heldout/accuracy/<label>.
 
     With each its accuracy_std. A probe per label is trained on all known items of `train`, its
     epoch chosen on `val`, its accuracy measured on `test`, all without augmentation. Of a label
-    set it is map and map_std (METHODS 10.4), with map_tie_aware and f1_micro, f1_macro and
+    set it is map and map_std, with map_tie_aware and f1_micro, f1_macro and
     f1_sample at thresholds chosen on `val`; of a number r2 and r2_std, the ridge penalty chosen
     on `val`. A label's number of classes, which an accuracy should stand beside, is
     dataset.table.size_of(label).

@@ -29,7 +29,7 @@ class ShortProbeSpec(Spec):
 
 
 class ProbeSpec(Spec):
-    """The linear probe of the reported accuracies (METHODS 12); numbers have a ridge regression."""
+    """The linear probe of the reported accuracies; numbers have a ridge regression."""
 
     epochs: int = Field(20, ge=1, description="passes over the training split")
     batch_size: int = Field(64, ge=1, description="items per step")
@@ -52,7 +52,7 @@ class ProbeSpec(Spec):
 
 
 class LabelSetsSpec(Spec):
-    """What the probe of a label set has beyond the others' (METHODS 10.4)."""
+    """Fields that only the probe of a label set has."""
 
     loss: Literal["bce", "asymmetric"] = Field(
         "bce", description="binary cross-entropy; asymmetric: gamma 4 and 0, clip 0.05"

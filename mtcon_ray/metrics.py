@@ -15,6 +15,9 @@ LEARNING_RATE = "lr"
 IMAGES_PER_SECOND = "images_per_second"
 # The objective that a sweep maximises: the mean over the tasks of their scores on `val`.
 MEAN_ACCURACY, MEAN_SCORE = "val/accuracy", "val/score"
+# With `evaluate.select: best` also the objective of the selected network so far, by which MLflow
+# sorts: of a metric it shows the value of the last epoch.
+BEST = "val/best"
 # By kind of label: accuracy of classes, mean average precision of a set, R^2 of a number.
 SCORES = {"classes": "accuracy", "set": "map", "number": "r2"}
 TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}

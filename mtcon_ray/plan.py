@@ -17,6 +17,7 @@ from mtcon_ray import metrics
 from mtcon_ray.data.dataset import check_dataset, fetch_places, store_bytes
 from mtcon_ray.errors import DataError, ResourceError
 from mtcon_ray.evaluation.baseline import majority_shares
+from mtcon_ray.evaluation.spec import Select
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.places import PLAN_FILE, SPEC_FILE, store_folder
@@ -90,6 +91,7 @@ class Plan(Spec):
     objective: str = Field(
         metrics.MEAN_ACCURACY, description="the metric that chooses between trials"
     )
+    select: Select = Field("last", description="the epoch whose objective is a trial's value")
     parameters: int = Field(description="of encoder and heads")
     store_bytes: int
     downloads: dict[str, int] = Field({}, description="URL to bytes that are not here yet")
@@ -193,6 +195,7 @@ def make_plan(
         classes={label: table.size_of(label) for label in labels},
         majority=majority_shares(table, labels),
         objective=metrics.objective_name(map(spec.data.kind_of, spec.data.tasks)),
+        select=spec.evaluate.select,
         parameters=_count_parameters(spec, {t: table.size_of(t) for t in spec.data.tasks}),
         store_bytes=needed,
         downloads=missing,

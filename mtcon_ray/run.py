@@ -1,6 +1,7 @@
 """One training in this process: a spec, its data and a folder in; an epoch at a time out."""
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from copy import deepcopy
@@ -206,6 +207,8 @@ class Run:
             values |= self._evaluate(partial(protocol.validate, kept=self._kept))
             kinds = map(self.dataset.table.kind_of, self.dataset.tasks)
             self._keep(epoch, values[metrics.objective_name(kinds)])
+            if self.spec.evaluate.select == "best" and self.best is not None:
+                values[metrics.BEST] = self.best
         self.last = Progress(epoch, values, evaluated, self.done)
         self._tally = Tally()
         if self.done or epoch % self.spec.train.checkpoint_every == 0:
@@ -261,9 +264,9 @@ class Run:
 
     def _keep(self, epoch: int, value: float) -> None:
         """Write model.pt if the network of this validated epoch is the selected one."""
-        better = self.best is None or value > self.best
-        self.best = value if better else self.best
-        if self.spec.evaluate.select == "best" and not better:
+        if math.isfinite(value) and (self.best is None or value > self.best):
+            self.best = value
+        elif self.spec.evaluate.select == "best" and self.best is not None:
             return
         table = self.dataset.table
         checkpoint.save(
@@ -306,8 +309,8 @@ class Run:
         except OSError as error:
             raise StorageError.of(self.folder, error) from error
         # The best network is of an epoch that is not trained again.
-        select_best = self.spec.evaluate.select == "best"
-        state, path, damage = checkpoint.load_newest(self.folder, with_model=select_best)
+        with_model = self.spec.evaluate.select == "best"
+        state, path, damage = checkpoint.load_newest(self.folder, with_model=with_model)
         if state is not None and path is not None:
             self._restore(path, state)
         self._last_is_whole = path is not None and path.name == checkpoint.LAST
@@ -322,11 +325,10 @@ class Run:
             )
 
     def _restore(self, path: Path, state: dict[str, Any]) -> None:
-        saved, current = (
-            # Read as a spec, so that a field which an earlier version lacked has its default.
-            {**_whole_spec(identity["spec"], path), "fingerprint": identity["fingerprint"]}
-            for identity in (state, self._identity())
-        )
+        # Read as a spec, so that a field which an earlier version lacked has its default.
+        whole = dump_spec(parse_spec(json.loads(state["spec"]), where=str(path)))
+        saved = {**whole, "fingerprint": state["fingerprint"]}
+        current = {**dump_spec(self.spec), "fingerprint": self.dataset.fingerprint}
         checkpoint.check_same_training(path, saved, current)
         self.network.load_state_dict(state["network"])
         self.learner.method.load_state_dict(state["method"])
@@ -339,10 +341,6 @@ class Run:
         self._tally = Tally(**state["tally"])
         if self._tally.losses is not None:
             self._tally.losses = self._tally.losses.to(self.device)
-
-
-def _whole_spec(text: str, path: Path) -> dict[str, Any]:
-    return dump_spec(parse_spec(json.loads(text), where=str(path)))
 
 
 def _sizes(dataset: Dataset) -> dict[str, int]:

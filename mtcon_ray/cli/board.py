@@ -44,6 +44,7 @@ class Board:
         self.num_trials = start.num_trials
         self.epochs = start.epochs
         self.objective = start.objective
+        self.select = start.select
         self.rows: dict[str, Row] = {}
         self._leader: str | None = None
 
@@ -116,7 +117,9 @@ class Board:
     def _report(self, event: Report, now: float) -> None:
         row = self._row(event.trial, now)
         row.epoch, row.epochs = event.epoch, event.epochs
-        row.value = row.value if event.value is None else event.value
+        if event.value is not None:
+            before = row.value if self.select == "best" else None
+            row.value = event.value if before is None else max(before, event.value)
         row.first_report = row.first_report or (now, event.epoch)
         row.last_report = (now, event.epoch)
 

@@ -99,7 +99,15 @@ class Console(Observer):
     def on_start(self, name: str, folder: Path, plan: Any) -> None:
         """The sweep begins: what it is, where it is."""
         few = plan.concurrency if plan.num_trials > 1 else None
-        start = Start(name, plan.num_trials, plan.epochs, few or None, str(folder), plan.objective)
+        start = Start(
+            name,
+            plan.num_trials,
+            plan.epochs,
+            few or None,
+            str(folder),
+            plan.objective,
+            plan.select,
+        )
         self._hear(start, say=False)
         self._print(written(start))
 

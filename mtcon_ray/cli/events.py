@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from mtcon_ray.evaluation.spec import Select
 from mtcon_ray.metrics import MEAN_ACCURACY
 
 
@@ -32,7 +33,7 @@ class Decoding(NamedTuple):
 class Start(NamedTuple):
     """A sweep begins; `concurrency` is None where it says nothing.
 
-    Here and below `objective` is the name of the trials' values.
+    Here and below `objective` is the name of the trials' values; `select` says of which epoch.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Start(NamedTuple):
     concurrency: int | None
     folder: str
     objective: str = MEAN_ACCURACY
+    select: Select = "last"
 
 
 class Suggest(NamedTuple):

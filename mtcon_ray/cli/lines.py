@@ -65,8 +65,9 @@ def written(event: Event) -> str:
             return f"downloaded {size(done)} of {size(total)}"
         case Decoding(done, total):
             return f"decoded {done}/{total} images"
-        case Start(name, num_trials, epochs, few, folder, objective):
+        case Start(name, num_trials, epochs, few, folder, objective, select):
             by = "" if objective == MEAN_ACCURACY else f", by {objective}"
+            by += ", of each its best epoch" if select == "best" else ""
             at_a_time = f", {few} at a time" if few else ""
             trials = f"{num_trials} trial{'s' * (num_trials > 1)}"
             return f"{name}: {trials} of {epochs} epochs{at_a_time}{by}, in {folder}"
@@ -162,14 +163,15 @@ _forms: tuple[tuple[str, Callable[..., Event]], ...] = (
     (r"decoded (\d+)/(\d+) images", lambda done, total: Decoding(int(done), int(total))),
     (
         r"(\S+): (\d+) trials? of (\d+) epochs(?:, (\d+) at a time)?"
-        rf"(?:, by {OBJECTIVE})?, in (.+)",
-        lambda name, trials, epochs, few, objective, folder: Start(
+        rf"(?:, by {OBJECTIVE})?(, of each its best epoch)?, in (.+)",
+        lambda name, trials, epochs, few, objective, best, folder: Start(
             name,
             int(trials),
             int(epochs),
             int(few) if few else None,
             folder,
             objective or MEAN_ACCURACY,
+            "best" if best else "last",
         ),
     ),
     (

@@ -125,7 +125,9 @@ def status(name: str, root: str | None, as_json: bool) -> None:
     for line in leaderboard(results, limit=None):
         say(f"  {line}")
     if state in ("interrupted", "stopped"):
-        say(f"to go on: repeat the command with --name {folder.name} --resume")
+        from mtcon_ray.sweep.folder import resume_line, was_submitted
+
+        say(f"to go on: {resume_line(folder.name, submitted=was_submitted(folder))}")
 
 
 @click.command()

@@ -33,7 +33,8 @@ def leaderboard(
     tasks = {metrics.slug(task): metrics.title(data.kind_of(task)) for task in data.tasks}
     shown = results.ranked()[:limit]
     seeds = ["seed"] if results.spec.search.repeats > 1 else []
-    header = ["#", "trial", "configuration", *seeds, "epochs", objective]
+    networks = ["network"] if results.spec.evaluate.select == "best" else []
+    header = ["#", "trial", "configuration", *seeds, "epochs", *networks, objective]
     header += [f"test {t}" + (f" ({w})" if w != "accuracy" else "") for t, w in tasks.items()]
     header += ["state"]
     rows = []
@@ -46,6 +47,7 @@ def leaderboard(
                 configuration(trial.params),
                 *([str(trial.seed)] if seeds else []),
                 f"{trial.last_epoch}/{trial.epochs}",
+                *([f"epoch {e}" if (e := trial.model_epoch) else "-"] if networks else []),
                 accuracy(trial.value),
                 *(accuracy(metrics.reading(values, "test", task).value) for task in tasks),
                 _state(trial),

@@ -36,7 +36,7 @@ from mtcon_ray.search.schedulers import Halving
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, dump_spec, load_spec, with_scheduler, with_values
 from mtcon_ray.sweep.cluster import check_shared, connected, sweep_environment, view_of
-from mtcon_ray.sweep.folder import choose_folder, claimed, resume_line
+from mtcon_ray.sweep.folder import choose_folder, claimed, job_tag, resume_line
 from mtcon_ray.sweep.forget import Forget
 from mtcon_ray.sweep.gang import Reaper, driver_resources, gang_trial
 from mtcon_ray.sweep.halving import Rungs
@@ -122,7 +122,7 @@ def run_sweep(
         if not resume:
             stack.enter_context(claimed(folder))
         check_same_data(SweepRecord(folder, spec).parent.path, dataset.fingerprint)
-        tags = {**provenance(Path.cwd()), FINGERPRINT: dataset.fingerprint}
+        tags = {**provenance(Path.cwd()), **job_tag(), FINGERPRINT: dataset.fingerprint}
         # A job's working directory is Ray's, which may replace it under a running driver.
         stack.enter_context(chdir(folder))
         environment = sweep_environment(spec.resources.cpus)

@@ -11,6 +11,9 @@ from mtcon_ray.lock import FILE, driver_lock
 from mtcon_ray.places import SPEC_FILE, last_name, new_name, sweep_folder, sweeps_folder
 from mtcon_ray.spec import RunSpec, check_resumable, load_spec
 from mtcon_ray.sweep.upload import VERSIONS_VARIABLE
+from mtcon_ray.tracking.spool import Spool
+
+JOB = "mtcon.job"
 
 # What lies in a sweep's folder before its spec is written.
 BEFORE_BEGIN = (FILE, "log")
@@ -45,11 +48,25 @@ def choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) -> 
     return folder
 
 
-def resume_line(name: str) -> str:
-    """Returns what the user of this process does to go on with a stopped sweep."""
-    if in_job():
+def resume_line(name: str, *, submitted: bool | None = None) -> str:
+    """Returns what a user does to go on with a stopped sweep.
+
+    `submitted` says whether a job of `mtcon-ray submit` began it; None: as this process is one.
+    """
+    if in_job() if submitted is None else submitted:
         return f"`mtcon-ray resume {name}`"
     return f"repeat the command with --name {name} --resume"
+
+
+def job_tag() -> dict[str, str]:
+    """Returns the tag that a sweep begun in a job of `mtcon-ray submit` is recorded with."""
+    return {JOB: "true"} if in_job() else {}
+
+
+def was_submitted(folder: Path) -> bool:
+    """Returns True for the folder of a sweep that a job of `mtcon-ray submit` began."""
+    begun = Spool.read(folder / "spool" / "parent.jsonl")
+    return bool(begun) and JOB in begun[0]["tags"]
 
 
 def in_job() -> bool:

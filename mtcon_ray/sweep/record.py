@@ -49,6 +49,7 @@ class SweepRecord:
                 tuple(self.spec.search.space),
                 data.tasks,
                 map(data.kind_of, data.tasks),
+                self.spec.evaluate.select,
             ),
         )
         for name in ("spec.yaml", "plan.json"):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mtcon_ray import metrics
+from mtcon_ray.evaluation.spec import Select
 
 NOTE = "mlflow.note.content"
 VIEW = "mlflow.sharedViewState."
@@ -30,29 +31,33 @@ def column_tags(tags: Mapping[str, str]) -> dict[str, str]:
     return shown | ({"mlflow.source.type": "LOCAL"} if "mlflow.source.name" in shown else {})
 
 
-def layout(sweep: str, params: Sequence[str], tasks: Sequence[str], kinds: Iterable[str]) -> str:
+def layout(
+    sweep: str, params: Sequence[str], tasks: Sequence[str], kinds: Iterable[str], select: Select
+) -> str:
     """The view that compares a sweep's trials, the best first, as JSON.
 
-    Without their parent, which would fold them away. `kinds` are those of the tasks.
+    Without their parent, which would fold them away. `kinds` are those of the tasks, `select` says
+    of which epoch a trial's value is.
     """
     kinds = set(kinds)
     name, title = metrics.objective_name(kinds), metrics.objective_title(kinds)
+    value = metrics.BEST if select == "best" else name
     slugs = [metrics.slug(task) for task in tasks]
     charts = [
         _lines("objective", f"Validation {title}", [name]),
-        _parallel(params, name, title),
+        _parallel(params, value, title),
         _lines("loss", "Loss by task", [metrics.loss(slug) for slug in slugs]),
         _lines("sigma", "Uncertainty (sigma) by task", [metrics.sigma(slug) for slug in slugs]),
     ]
-    objective = f"metrics.`{name}`"
+    column = f"metrics.`{value}`"
     state = {
         "searchFilter": f"tags.`mtcon.sweep` = '{sweep}' AND tags.`mtcon.trial` LIKE 'trial-%'",
-        "orderByKey": objective,
+        "orderByKey": column,
         "orderByAsc": False,
         "startTime": "ALL",
         "lifecycleFilter": "Active",
         "selectedColumns": [
-            objective,
+            column,
             *(f"params.`{param}`" for param in params),
             "tags.`mtcon.pruned`",
         ],

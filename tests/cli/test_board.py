@@ -4,6 +4,7 @@ import pytest
 
 from mtcon_ray.cli.board import Board
 from mtcon_ray.cli.events import Close, End, Known, Report, Start, Suggest
+from mtcon_ray.evaluation.spec import Select
 
 
 def board_of(num_trials: int, epochs: int, *trials: str) -> Board:
@@ -21,6 +22,14 @@ def test_leader_has_its_full_budget() -> None:
     assert board.best is board.rows["a"]
     board.tell(End("b", "FINISHED", None, 0.5), now=1)
     assert board.best is board.rows["b"]
+
+
+@pytest.mark.parametrize(("select", "value"), [("last", 0.4), ("best", 0.7)])
+def test_a_trials_value_is_of_the_selected_epoch(select: Select, value: float) -> None:
+    board = Board(Start("s", 2, 4, None, "/s", select=select))
+    for epoch, probed in enumerate((0.5, 0.7, None, 0.4), 1):
+        board.tell(Report("a", epoch, 4, probed), now=epoch)
+    assert board.rows["a"].value == value
 
 
 def test_time_left_at_the_pace_so_far() -> None:

@@ -14,7 +14,9 @@ from mtcon_ray.cli.live import HIDE_CURSOR, SHOW_CURSOR, LiveArea
 from mtcon_ray.cli.terminal import Terminal, clip, visible
 from tests.cli.screens import Clock, Tty, screen
 
-PLAN = SimpleNamespace(num_trials=3, epochs=4, concurrency=2, objective="val/accuracy")
+PLAN = SimpleNamespace(
+    num_trials=3, epochs=4, concurrency=2, objective="val/accuracy", select="last"
+)
 
 
 def watch(console: Console, clock: Clock) -> None:
@@ -82,7 +84,9 @@ def test_a_long_training_is_not_silent(at_a_time: int, lines: int) -> None:
     stream, terminal = plain()
     clock = Clock()
     with Console(terminal, clock=clock) as console:
-        many = SimpleNamespace(num_trials=99, epochs=4, concurrency=9, objective="val/accuracy")
+        many = SimpleNamespace(
+            num_trials=99, epochs=4, concurrency=9, objective="val/accuracy", select="last"
+        )
         console.on_start("s-1", Path("/s"), many)
         for trial in range(at_a_time):
             console.on_suggest(f"trial-{trial}", {"train.epochs": 1000})

@@ -13,7 +13,9 @@ from mtcon_ray.cli.live import HIDE_CURSOR, SHOW_CURSOR
 from mtcon_ray.cli.terminal import Terminal
 from tests.cli.screens import Clock, Tty, screen
 
-PLAN = SimpleNamespace(num_trials=6, epochs=8, concurrency=2, objective="val/accuracy")
+PLAN = SimpleNamespace(
+    num_trials=6, epochs=8, concurrency=2, objective="val/accuracy", select="last"
+)
 END = "\n#  trial\n1  trial-0001\n\nwinner: trial-0001\n"
 # A log's pieces are cut anywhere.
 PIECES = (1, 7, 200, 100_000)
@@ -93,7 +95,7 @@ def test_a_followed_sweep_ends_as_a_local_one_does(length: int) -> None:
 
 def test_the_objective_of_several_kinds_is_named_on_every_screen() -> None:
     """In the lines of a log, on the board, and on the board that is made of the log again."""
-    plan = SimpleNamespace(num_trials=2, epochs=2, concurrency=1, objective="val/score")
+    plan = SimpleNamespace(**{**vars(PLAN), "num_trials": 2, "objective": "val/score"})
     tty, log = Tty(), io.StringIO()
     for terminal in (Terminal.of(tty), Terminal(log, live=False, colour=False, unicode=True)):
         clock = Clock()

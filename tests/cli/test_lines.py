@@ -70,6 +70,8 @@ EVENTS: tuple[Event, ...] = (
     ),
     End("run-1", "FAILED", None, None, "Diverged", "0/1 done"),
     Start("a-1", 12, 300, 4, "/folder", "val/score"),
+    Start("a-1", 12, 300, 4, "/folder", "val/score", "best"),
+    Start("a-1", 12, 300, None, "/folder", select="best"),
     Start("a-1", 1, 1, None, "/a, by val/score, in /folder", "val/score"),
     *(Report("trial-0003", 4, 24, -0.5, loss, "val/score") for loss in NUMBERS),
     End("trial-0003", "PRUNED", (4, 24), 0.5, "x", STANDING, "val/score"),

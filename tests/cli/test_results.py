@@ -111,6 +111,24 @@ def test_status_ranks_and_says_how_to_go_on(invoke: Invoke, sweep: Path) -> None
     assert lines[-1].endswith("--name tiny-1 --resume")
 
 
+def test_status_of_a_submitted_sweep_names_the_command_that_resumes_it(
+    invoke: Invoke, sweep: Path
+) -> None:
+    (sweep / "spool" / "parent.jsonl").unlink(missing_ok=True)
+    Spool(sweep / "spool" / "parent.jsonl").append("start", params={}, tags={"mtcon.job": "true"})
+    assert (
+        invoke("status", "tiny-1").stdout.splitlines()[-1] == "to go on: `mtcon-ray resume tiny-1`"
+    )
+
+
+def test_status_shows_the_epoch_of_a_selected_network(invoke: Invoke, sweep: Path) -> None:
+    spec = yaml.safe_load((sweep / "spec.yaml").read_text())
+    (sweep / "spec.yaml").write_text(yaml.safe_dump({**spec, "evaluate": {"select": "best"}}))
+    head, first, *_ = invoke("status", "tiny-1").stdout.splitlines()[1:]
+    assert "network" in head
+    assert "epoch 2" in first
+
+
 def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
     text = invoke("best", "tiny-1").stdout
     winner = "winner: trial-0000 (temperature=0.1), val/accuracy 0.400, network of epoch 2 of 2"

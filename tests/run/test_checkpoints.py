@@ -41,6 +41,8 @@ def test_with_best_value_report_and_kept_network_are_of_the_first_of_highest_val
     kept = checkpoint.load(tmp_path / "model.pt")
     assert kept["epoch"] == selected_epoch(values, "best") == min(values, key=lambda e: -values[e])
     assert kept["value"] == max(values.values())
+    assert run.last is not None
+    assert run.last.metrics["val/best"] == kept["value"]
     assert kept["epoch"] != 6, "the last epoch is the best one: the test shows nothing"
     again = evaluate(tmp_path / "model.pt", run.dataset)
     assert run.report() == pytest.approx(again)

@@ -16,7 +16,9 @@ from mtcon_ray.cli.text import configuration
 from mtcon_ray.tracking.spool import Spool
 
 EVIL = "\x1b]52;c;cm0gLXJm\x07\x9b2J\x1b[2J\u202e"
-PLAN = SimpleNamespace(num_trials=3, epochs=4, concurrency=2, objective="val/accuracy")
+PLAN = SimpleNamespace(
+    num_trials=3, epochs=4, concurrency=2, objective="val/accuracy", select="last"
+)
 
 
 @pytest.mark.parametrize("character", ["\x1b", "\x07", "\r", "\x9b", "\x7f", "\u202e", "\u2066"])

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mtcon_ray.evaluation.spec import Select
 from mtcon_ray.tracking import pages
 from mtcon_ray.tracking.provenance import FINGERPRINT
 
 if TYPE_CHECKING:
     from tests.tracking.conftest import Sweep
 
-LAYOUT = pages.layout("shoes-1", ["method.temperature"], ["category", "Heel height"], ["classes"])
+LAYOUT = pages.layout(
+    "shoes-1", ["method.temperature"], ["category", "Heel height"], ["classes"], "last"
+)
 
 
 def test_the_view_shows_the_searched_settings_and_every_tasks_sigma() -> None:
@@ -27,21 +30,23 @@ def test_the_view_shows_the_searched_settings_and_every_tasks_sigma() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "name", "title"),
+    ("kinds", "select", "name", "value", "title"),
     [
-        (["classes", "classes"], "val/accuracy", "Validation accuracy"),
-        (["classes", "set"], "val/score", "Validation mean of accuracy, mAP"),
+        (["classes", "classes"], "last", "val/accuracy", "val/accuracy", "Validation accuracy"),
+        (["classes", "set"], "last", "val/score", "val/score", "Validation mean of accuracy, mAP"),
+        # MLflow sorts by a metric's last value, which is not the selected network's.
+        (["classes"], "best", "val/accuracy", "val/best", "Validation accuracy"),
     ],
 )
-def test_the_view_orders_by_the_tasks_own_objective(
-    kinds: list[str], name: str, title: str
+def test_the_view_orders_by_the_trials_values(
+    kinds: list[str], select: Select, name: str, value: str, title: str
 ) -> None:
-    state = json.loads(pages.layout("shoes-1", ["train.lr"], ["a", "b"], kinds))
-    assert state["orderByKey"] == f"metrics.`{name}`"
+    state = json.loads(pages.layout("shoes-1", ["train.lr"], ["a", "b"], kinds, select))
+    assert state["orderByKey"] == f"metrics.`{value}`"
     assert state["orderByKey"] in state["selectedColumns"]
     objective, parallel, *_ = state["compareRunCharts"]
     assert (objective["displayName"], objective["metricKey"]) == (title, name)
-    assert parallel["selectedMetrics"] == [name]
+    assert parallel["selectedMetrics"] == [value]
 
 
 def test_mlflows_default_columns_are_filled_from_our_tags() -> None:

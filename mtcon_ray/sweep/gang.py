@@ -123,7 +123,7 @@ def _read_ending(work: Assignment) -> dict[str, Any] | None:
     return end
 
 
-def _ending_of(error: ray.train.TrainingFailedError) -> dict[str, Any]:
+def _ending_of(error: Exception) -> dict[str, Any]:
     """Returns the last result of a trial whose workers failed more than `max_failures` times."""
     for failure in getattr(error, "worker_failures", {}).values():
         # Train wraps what a worker raised.

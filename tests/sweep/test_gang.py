@@ -1,5 +1,6 @@
 """Trials of several workers of which one has an error that the others do not."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -7,8 +8,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
+from ray.train.v2.api.exceptions import WorkerGroupError
 
+from mtcon_ray.errors import StorageError
 from mtcon_ray.results import load_sweep
+from mtcon_ray.spec import parse_spec
+from mtcon_ray.sweep.gang import _ending_of, _read_ending, _write_ending
+from mtcon_ray.sweep.trial import Assignment, Outcome, ending
 from tests.sweep.small_sweeps import failing_steps
 from tests.waiting import PATIENCE_SECONDS
 
@@ -29,6 +36,13 @@ SPEC = {
     "tracking": {"offline": True},
 }
 
+# As an attempt of the next trial leaves it that an earlier driver began.
+OLD_ENDING = (
+    "((run.folder.parent / 'trial-0001').mkdir(exist_ok=True), "
+    "(run.folder.parent / 'trial-0001' / 'ending.json').write_text("
+    '\'{"outcome": "failed", "reason": "of old", "done": true}\'))'
+)
+
 
 @pytest.mark.ray
 def test_an_error_on_one_rank_fails_its_trial_and_the_next_one_runs(tmp_path: Path) -> None:
@@ -37,7 +51,8 @@ def test_an_error_on_one_rank_fails_its_trial_and_the_next_one_runs(tmp_path: Pa
         **os.environ,
         "PYTHONPATH": failing_steps(
             tmp_path,
-            "run.ranks.rank == 1 and run.step == 3 and run.spec.method.temperature == 0.1",
+            f"run.ranks.rank == 1 and run.step == 3 and run.spec.method.temperature == 0.1 "
+            f"and {OLD_ENDING}",
             'OutOfMemoryError("train.batch_size 32 must fit the device\'s memory")',
         ),
     }
@@ -55,3 +70,43 @@ def test_an_error_on_one_rank_fails_its_trial_and_the_next_one_runs(tmp_path: Pa
     assert f"failed ({reason})" in done.stdout
     assert [epoch for epoch, _ in results.trials[1].reports] == [1, 2, 3]
     assert results.plan["concurrency"] == 1, "two workers fit two CPUs once"
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_disk_that_took_no_ending_still_ends_the_sweep(wrapped: bool, tmp_path: Path) -> None:
+    """The rank could not write down why; Train's own error says it."""
+    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "last.pt"))
+    raised = UserExceptionWithTraceback(full, "") if wrapped else full
+    end = _ending_of(WorkerGroupError("worker 1 failed", {0: KeyError("x"), 1: raised}))
+    assert end["outcome"] is Outcome.INTERRUPTED
+    assert str(tmp_path / "last.pt") in end["halt"]
+    assert "No space left on device" in end["halt"]
+
+
+def test_workers_that_were_lost_fail_their_trial() -> None:
+    end = _ending_of(WorkerGroupError("worker 1\ndied", {1: RuntimeError("worker died")}))
+    assert (end["outcome"], end["done"]) == (Outcome.FAILED, True)
+    assert end["reason"].endswith("worker 1 died")
+
+
+def test_what_a_rank_writes_down_is_read_by_all(work: Assignment) -> None:
+    assert _read_ending(work) is None
+    halt = ending(StorageError("/root must be writable"))
+    assert halt is not None
+    _write_ending(work, halt)
+    assert _read_ending(work) == halt
+
+
+def test_an_ending_that_cannot_be_written_hides_no_error(
+    work: Assignment, caplog: pytest.LogCaptureFixture
+) -> None:
+    work.checkpoints.parent.mkdir(parents=True)
+    work.checkpoints.write_text("a file in the folder's place")
+    _write_ending(work, {"outcome": Outcome.FAILED})
+    assert "ending.json could not be written" in caplog.text
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Assignment:
+    """A trial of a sweep that has not begun."""
+    return Assignment("trial-0000", parse_spec(SPEC), tmp_path / "pairs", tmp_path, {})

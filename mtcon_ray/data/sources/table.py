@@ -140,6 +140,7 @@ class TableSource(DataSource):
             raise DataError(
                 f"column {column!r} of {table.path} must name files inside {self.spec.images}, "
                 f"got {cells[outside]!r} in row {table.rows[outside]}"
+                + self._way_in(names[outside])
             )
         # A column of labels has few values. Found here, because splits are drawn by these names.
         distinct = sorted(set(names))
@@ -152,6 +153,15 @@ class TableSource(DataSource):
                 f"there, first {names[0]!r}" + likely_cause(self._files, distinct, table, column)
             )
         return names
+
+    def _way_in(self, name: str) -> str:
+        """Returns a closing sentence for a name that leads out of the images' folder."""
+        if is_url(self.spec.images):
+            return ""
+        link = self._files.outward_link(name)
+        if link is not None:
+            return f"; {link!r} is a link that leads outside: put what it leads to inside"
+        return likely_cause(self._files, [name], self._csv, self.spec.image_column)
 
     @cached_property
     def _files(self) -> ImageFiles:

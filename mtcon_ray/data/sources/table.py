@@ -183,6 +183,8 @@ class TableSource(DataSource):
             if isinstance(columns, str):
                 separator = spec.multi_hot_separator
                 bits, bit_names = read_lists(table, columns, separator, f"multi_hot.{name}")
+                counts = (bits == 1).sum(axis=0)
+                warnings += doubtful_names(columns, np.repeat(np.array(bit_names, object), counts))
             else:
                 bits, bit_names = (read_bits(table, columns, f"multi_hot.{name}"), columns)
             multi_hot[name], multi_hot_names[name] = bits, bit_names

@@ -26,6 +26,9 @@ JOINED = {
     "label column 'shape' must have labels, got only empty cells": (
         "label column, must have labels, got only empty cells"
     ),
+    "column 'split' of labels.csv must name a split in each row": (
+        "name a split in each row (take rows of no split out of the file)"
+    ),
 }
 VALUE = "\0"
 # What differs from user to user, in a message and in an f-string's fixed text alike.

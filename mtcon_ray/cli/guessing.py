@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from mtcon_ray.data.csv_file import CsvFile, read_csv
+from mtcon_ray.data.csv_file import WORDS_FOR_NOTHING, CsvFile, read_csv
+from mtcon_ray.data.image_files import open_files
 from mtcon_ray.data.image_hints import IMAGE_ENDINGS
-from mtcon_ray.data.splits import NUMBERED, split_names
+from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.data.sources.base import MISSING, LabelTable
+from mtcon_ray.data.splits import NUMBERED, SPLITS, Split, split_names
 from mtcon_ray.errors import DataError
 
 GROUP_NAMES = re.compile(r"(group|patient|subject|person|identity|product|session)(_?id)?")
@@ -29,8 +32,12 @@ class Guess:
     csv: Path
     images: Path
     num_rows: int
+    num_train: int
+    num_absent: int
     image_column: str
     split_column: str | None
+    incomplete_split: str | None
+    """Why a column that names splits is not used, where a split is drawn instead."""
     group_column: str | None
     classes: dict[str, int]
     held_out: tuple[str, ...]
@@ -52,6 +59,10 @@ class Guess:
         ]
         lines += [f"held out   {column} ({self.classes[column]})" for column in self.held_out]
         lines.append(f"split      {self.split_column or 'drawn: 70/10/20'}")
+        if self.incomplete_split:
+            lines.append(f"           {self.incomplete_split}")
+        if self.num_absent:
+            lines.append(f"missing    {self.num_absent:,} images, whose rows are left out")
         for what, columns in (
             ("multi-hot", self.bits),
             ("numbers", self.continuous),
@@ -78,13 +89,17 @@ def guess(csv: Path, images: Path) -> Guess:
     first = str(left.pop(image)[0])
     if images.is_dir() and not (images / first).exists() and (images.parent / first).exists():
         images = images.parent
-    split = next((c for c, cells in left.items() if _is_split(c, cells)), None)
+    named = {c: found for c, cells in left.items() if (found := _named_splits(c, cells))}
+    split = next((c for c, found in named.items() if len(found) == len(SPLITS)), None)
     group = next((c for c in left if GROUP_NAMES.fullmatch(c.lower())), None)
     left = {c: cells for c, cells in left.items() if c not in (split, group)}
     bits = tuple(c for c, cells in left.items() if _values(cells) <= BITS)
     bits = bits if len(bits) >= MANY_BITS else ()
-    counts = {c: len(_values(cells)) for c, cells in left.items() if c not in bits}
+    counts = {c: len(_values(cells)) for c, cells in left.items() if c not in (*bits, *named)}
     classes = {c: n for c, n in counts.items() if _is_label(n, left[c])}
+    if classes:
+        labels = _read_labels(csv, images, image, split, group, tuple(classes))
+        classes = {c: n for c, n in classes.items() if _can_be_learnt(labels, c)}
     if not classes:
         raise DataError(
             f"{csv} must have a label column with 2 to {MAX_CLASSES} classes that repeat, "
@@ -97,8 +112,11 @@ def guess(csv: Path, images: Path) -> Guess:
         csv=csv,
         images=images,
         num_rows=len(table.rows),
+        num_train=len(labels.rows("train")),
+        num_absent=len(open_files(images).find_absent(labels.names)),
         image_column=image,
         split_column=split,
+        incomplete_split=None if split else next(map(_incomplete, named, named.values()), None),
         group_column=group,
         classes=classes,
         held_out=_held_out(classes),
@@ -127,13 +145,44 @@ def _values(cells: np.ndarray) -> set[str]:
     return {str(cell) for cell in np.unique(cells.astype(str)) if cell != ""}
 
 
-def _is_split(column: str, cells: np.ndarray) -> bool:
-    values = _values(cells)
+def _named_splits(column: str, cells: np.ndarray) -> set[Split]:
+    """Returns the splits that a column of splits names; none of any other column."""
+    values = {v for v in _values(cells) if v.strip().lower() not in WORDS_FOR_NOTHING}
     names = split_names(values, column)
+    found = set(names.values())
+    if names.keys() != values or "train" not in found or len(found) < 2:
+        return set()
     # Most images are there to train on: in a column of labels the class 0 need not be most.
-    if names == NUMBERED and np.count_nonzero(cells == "0") <= len(cells) / 2:
-        return False
-    return "train" in names.values() and names.keys() == values and "" not in cells
+    num_train = sum(names.get(cell) == "train" for cell in cells)
+    if {v.strip() for v in values} == NUMBERED.keys() and num_train <= len(cells) / 2:
+        return set()
+    return found
+
+
+def _incomplete(column: str, named: set[Split]) -> str:
+    lacking = next(split for split in SPLITS if split not in named)
+    return f"column {column!r} has no {lacking}: mark some of its rows {lacking} to use it"
+
+
+def _read_labels(
+    csv: Path,
+    images: Path,
+    image_column: str,
+    split_column: str | None,
+    group_column: str | None,
+    tasks: tuple[str, ...],
+) -> LabelTable:
+    """Returns labels and splits as a spec of these columns has them. Raises DataError."""
+    fields = {"csv": str(csv), "images": str(images), "image_column": image_column}
+    columns = {"split_column": split_column, "group_column": group_column, "tasks": tasks}
+    source = SOURCES["table"]
+    return source(source.Spec.model_validate(fields | columns), 0).read_labels()
+
+
+def _can_be_learnt(table: LabelTable, column: str) -> bool:
+    """Returns True if each split has labels, and the train split two classes."""
+    found = [set(table.labels[column][table.rows(split)]) - {MISSING} for split in SPLITS]
+    return all(found) and len(found[SPLITS.index("train")]) > 1
 
 
 def _is_label(num_classes: int, cells: np.ndarray) -> bool:

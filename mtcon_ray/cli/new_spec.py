@@ -1,10 +1,16 @@
 """A commented spec for data that were only just looked at."""
 
 import json
+import math
 from pathlib import Path
 
 from mtcon_ray.cli.guessing import Guess
 from mtcon_ray.errors import ResourceError, SweepError
+
+MAX_BATCH_SIZE = 64
+# The share of missing images that a spec still tolerates; with more the paths are likely wrong.
+MAX_ABSENT = 0.1
+DEFAULT_BAD = 0.01
 
 TEMPLATE = """\
 # A sweep over the temperature of multi-task contrastive training.
@@ -24,7 +30,7 @@ data:
   # Never trained on: what the encoder knows of them is measured once, at the end.
   held_out: {held_out}
   # A column that says train, val or test; null draws 70/10/20.
-  split_column: {split_column}
+{incomplete_split}  split_column: {split_column}
   # Items with the same value stay in one split when it is drawn.
   group_column: {group_column}
 {more_columns}
@@ -46,7 +52,7 @@ method:
 
 train:
   epochs: 20
-  batch_size: 64           # items per step, over all workers
+  batch_size: {batch_size:<12} # items per step, over all workers
   lr: 0.2
 
 evaluate:
@@ -81,6 +87,8 @@ def spec_text(guess: Guess) -> str:
         tasks="\n".join(tasks),
         held_out=_list(guess.held_out),
         split_column=_quoted(guess.split_column),
+        incomplete_split=f"  # {guess.incomplete_split}.\n" if guess.incomplete_split else "",
+        batch_size=_batch_size(guess.num_train),
         group_column=_quoted(guess.group_column),
         more_columns="".join(_more_columns(guess)),
     )
@@ -99,8 +107,21 @@ def write_new(path: Path, text: str) -> None:
         raise ResourceError(f"--output must be writable, got {path}: {error.strerror}") from None
 
 
+def _batch_size(num_train: int) -> int:
+    """Returns the largest power of two of which the train split fills two batches."""
+    half = max(2, num_train // 2)
+    return min(MAX_BATCH_SIZE, 1 << half.bit_length() - 1)
+
+
 def _more_columns(guess: Guess) -> list[str]:
     lines = []
+    share = guess.num_absent / guess.num_rows
+    if DEFAULT_BAD < share <= MAX_ABSENT:
+        lines.append(
+            f"  # {guess.num_absent:,} of {guess.num_rows:,} images are not there; their rows are "
+            "left out.\n"
+            f"  max_bad_images: {math.ceil(share * 100) / 100 + DEFAULT_BAD:.2f}\n"
+        )
     if guess.bits:
         lines.append(
             "  # Columns of 0 and 1: put the name attributes into tasks to train on them.\n"

@@ -2,12 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mtcon_ray.cli.session import Session, as_json, overrides, root, session, spec_file
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.places import choose_root, log_folder
+
+if TYPE_CHECKING:
+    from mtcon_ray.plan import Plan
+    from mtcon_ray.spec import RunSpec
 
 NUM_PREVIEWED = 5
 
@@ -20,13 +25,22 @@ NUM_PREVIEWED = 5
 )
 @session
 def init(session: Session, csv: Path, images: Path, output: Path | None) -> None:
-    """Write a commented spec for a CSV and its IMAGES (a folder or tar)."""
+    """Write a commented spec for a CSV and its IMAGES (a folder or tar).
+
+    Nothing is written where `validate` would refuse the spec.
+    """
     from mtcon_ray.cli.guessing import guess
     from mtcon_ray.cli.new_spec import spec_text, write_new
+    from mtcon_ray.spec import load_spec
 
     found = guess(csv, images)
     path = output or Path(f"{found.name}.yaml")
     write_new(path, spec_text(found))
+    try:
+        _plan_anywhere(load_spec(path))
+    except BaseException:
+        path.unlink()
+        raise
     if session.quiet:
         return
     say(f"wrote {path}")
@@ -44,18 +58,24 @@ def init(session: Session, csv: Path, images: Path, output: Path | None) -> None
 def validate(session: Session, spec: Path, overrides: tuple[str, ...]) -> None:
     """Check a spec, its labels and its images; start nothing."""
     from mtcon_ray.cli.plan_text import counted, data_lines
-    from mtcon_ray.plan import ClusterView, NodeKind, make_plan
     from mtcon_ray.spec import load_spec
 
     run_spec = load_spec(spec, overrides)
-    anywhere = ClusterView("any cluster", (NodeKind("any node", 1e9, 1e9, None),))
-    plan = make_plan(run_spec, choose_root(run_spec.storage.root), anywhere)
+    plan = _plan_anywhere(run_spec)
     for warning in plan.warnings:
         say(f"warning: {warning}", err=True)
     if not session.quiet:
         say(f"{spec} is valid: {counted(plan.num_trials, 'trial')} of {plan.epochs} epochs")
         for label, text in data_lines(run_spec, plan):
             say(f"  {label:<10}{text}")
+
+
+def _plan_anywhere(spec: "RunSpec") -> "Plan":
+    """Returns the plan of a spec on a cluster that has room for it. Raises UserError."""
+    from mtcon_ray.plan import ClusterView, NodeKind, make_plan
+
+    anywhere = ClusterView("any cluster", (NodeKind("any node", 1e9, 1e9, None),))
+    return make_plan(spec, choose_root(spec.storage.root), anywhere)
 
 
 @click.command()

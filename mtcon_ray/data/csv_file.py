@@ -13,7 +13,7 @@ import numpy as np
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.errors import DataError, nearest
 
-SEPARATORS = ",;\t"
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 # Files that are often taken for a CSV, by their first bytes.
 NO_CSV = {
     b"PAR1": (
@@ -110,24 +110,33 @@ def _cells(path: Path) -> np.ndarray:
     """All cells, header included; without it pandas would rename equal columns silently."""
     import pandas as pd
 
-    def read(separator: str, num_rows: int | None = None) -> np.ndarray:
+    def read(separator: str, num_rows: int | None = None, skipped: int = 0) -> np.ndarray:
         frame = pd.read_csv(
-            path, sep=separator, nrows=num_rows, header=None, dtype=str, keep_default_na=False,
-            na_filter=False, skip_blank_lines=False, encoding="utf-8-sig",
+            path, sep=separator, nrows=num_rows, skiprows=skipped, header=None, dtype=str,
+            keep_default_na=False, na_filter=False, skip_blank_lines=False, encoding="utf-8-sig",
         )  # fmt: skip
         cells: np.ndarray = frame.to_numpy(dtype=object)
         return cells
 
-    def width(separator: str) -> int:
+    def width(separator: str, row: int = 1) -> int:
         try:
-            return len(read(separator, 1)[0])
-        except pd.errors.ParserError:  # a quote opens where this separator would begin a cell
-            return 0
+            return len(read(separator, 1, row - 1)[0])
+        except (pd.errors.ParserError, pd.errors.EmptyDataError):
+            return 0  # the file ends, or a quote opens where this separator would begin a cell
 
     try:
         _check_is_text(path)
         # The separator is the one that parts the header most; quoted ones do not count.
-        return read(max(SEPARATORS, key=width))
+        separator = max(SEPARATORS, key=width)
+        wanted = width(separator)
+        others = [other for other in SEPARATORS if 1 < wanted == width(other, 2)]
+        if others and width(separator, 2) != wanted:
+            raise DataError(
+                f"rows of {path} must be separated as its header is, by {SEPARATORS[separator]}, "
+                f"got {SEPARATORS[others[0]]} in row 2; separate the header by "
+                f"{SEPARATORS[others[0]]} too"
+            )
+        return read(separator)
     except FileNotFoundError:
         raise DataError(f"data.csv must be a file, got {path}, which does not exist") from None
     except pd.errors.EmptyDataError:

@@ -46,6 +46,10 @@ class ImageFiles(ABC):
                 return index
         return None
 
+    def outward_link(self, name: str) -> str | None:
+        """Returns the part of a name that is a link to outside the folder, if any."""
+        return None
+
     def relative(self, names: Sequence[str]) -> list[str]:
         """Returns the names with absolute paths below a folder made relative to it."""
         return list(names)
@@ -98,12 +102,31 @@ class ImageFolder(ImageFiles):
                 return index
         return None
 
+    def outward_link(self, name: str) -> str | None:
+        if super().find_outside([name]) is not None:
+            return None
+        parts = [str(part) for part in (*reversed(PurePosixPath(name).parents), name)]
+        links = (part for part in parts if os.path.islink(self.root / part))
+        return next((part for part in links if self.find_outside([part]) is not None), None)
+
     def relative(self, names: Sequence[str]) -> list[str]:
-        roots = [os.path.join(root, "") for root in (self.root.absolute(), self.root.resolve())]
+        real_root = os.path.realpath(self.root)
+        roots = [os.path.join(root, "") for root in (str(self.root.absolute()), real_root)]
+        real: dict[str, str] = {}
 
         def below(name: str) -> str:
-            root = next((r for r in roots if name.startswith(r)), "")
-            return name.removeprefix(root).lstrip("/") if root else name
+            if not os.path.isabs(name) or "\0" in name:
+                return name
+            if ".." not in PurePosixPath(name).parts:
+                root = next((r for r in roots if name.startswith(r)), "")
+                if root:
+                    return name.removeprefix(root).lstrip("/")
+            # A link of a folder or of the file, or `..`, may lead into the folder.
+            place = name if os.path.islink(name) else os.path.dirname(name)
+            if place not in real:
+                real[place] = os.path.realpath(place)
+            path = real[place] + name.removeprefix(place)
+            return path.removeprefix(roots[1]) if path.startswith(roots[1]) else name
 
         return [below(name) for name in names]
 
@@ -204,7 +227,11 @@ class ImageArchive(ImageFiles):
         return {file for parent, _, file in parts if parent == folder}
 
     def folders(self) -> Iterator[str]:
-        found = {name.rpartition("/")[0] for name in self._members[1]} - {""}
+        left = {name.rpartition("/")[0] for name in self._members[1]}
+        found: set[str] = set()
+        while left := left - found - {""}:
+            found |= left
+            left = {folder.rpartition("/")[0] for folder in left}
         yield from sorted(found, key=lambda folder: (folder.count("/"), folder))
 
     def signature(self, names: Sequence[str]) -> str | None:
@@ -281,7 +308,10 @@ def open_files(root: Path) -> ImageFiles:
     if not root.is_file():
         raise DataError(f"data.images must be a folder or a tar, got {root}, which does not exist")
     if not root.name.endswith(ARCHIVES):
-        raise DataError(f"data.images must be a folder or end in {', '.join(ARCHIVES)}, got {root}")
+        raise DataError(
+            f"data.images must be a folder or end in {', '.join(ARCHIVES)}, got {root}; unpack "
+            "another archive and name its folder"
+        )
     return ImageArchive(root)
 
 

@@ -28,8 +28,9 @@ def likely_cause(files: ImageFiles, absent: Sequence[str], table: CsvFile, colum
         lambda: _backslashes(names, column),
         lambda: _other_column(files, table, column),
         lambda: _other_root(files, names, column),
-        lambda: _first_part(files, names, column),
+        lambda: _first_parts(files, names, column),
         lambda: _spelling(files, names, column),
+        lambda: _backslashes_in_files(files, names),
     )
     return next((f"; {text}" for text in (cause() for cause in causes) if text), "")
 
@@ -75,20 +76,38 @@ def _other_root(files: ImageFiles, names: list[str], column: str) -> str | None:
     return None
 
 
-def _first_part(files: ImageFiles, names: list[str], column: str) -> str | None:
-    if not _are_there(files, [name.partition("/")[2] for name in names]):
-        return None
-    first = names[0].partition("/")[0] + "/"
-    return f"without {first!r} these are there: take it out of column {column!r}"
+def _first_parts(files: ImageFiles, names: list[str], column: str) -> str | None:
+    rests = [name.partition("/")[2] for name in names]
+    while any(rests):
+        if _are_there(files, rests):
+            first = next(n.removesuffix(r) for n, r in zip(names, rests, strict=True) if r)
+            return f"without {first!r} these are there: take it out of column {column!r}"
+        rests = [rest.partition("/")[2] for rest in rests]
+    return None
 
 
 def _spelling(files: ImageFiles, names: list[str], column: str) -> str | None:
+    folders = tuple(islice(files.folders(), MAX_FOLDERS))
     for name in names[:3]:
         folder, slash, file = name.rpartition("/")
-        for there in _alike(files.list_files(folder), file):
+        same = [folder, *(f for f in folders if f != folder and f.lower() == folder.lower())]
+        for place in same:
+            for there in _alike(files.list_files(place), file):
+                return (
+                    f"{name!r} is there as {place + slash + there!r}: column {column!r} must agree "
+                    "in letter case and have the ending"
+                )
+    return None
+
+
+def _backslashes_in_files(files: ImageFiles, names: list[str]) -> str | None:
+    held = {name.rpartition("\\")[2]: name for name in files.list_files("") if "\\" in name}
+    for name in names:
+        there = held.get(name.rpartition("/")[2])
+        if there:
             return (
-                f"{name!r} is there as {folder + slash + there!r}: column {column!r} must agree "
-                "in letter case and have the ending"
+                f"{name!r} is there as {there!r}, a name with backslashes: pack or unpack the "
+                "images again, with / between folders"
             )
     return None
 

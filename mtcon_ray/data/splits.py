@@ -29,13 +29,13 @@ def split_names(values: Iterable[str], column: str) -> dict[str, Split]:
 
     `eval` is the test split beside another name of val and none of test, else val.
     """
-    values = set(values)
-    if values == NUMBERED.keys() and NUMBERED_COLUMN.fullmatch(column.lower()):
-        return NUMBERED
-    found = {value: ALIASES[value.lower()] for value in values if value.lower() in ALIASES}
+    words = {value: value.strip().lower() for value in values}
+    if set(words.values()) == NUMBERED.keys() and NUMBERED_COLUMN.fullmatch(column.lower()):
+        return {value: NUMBERED[word] for value, word in words.items()}
+    found = {value: ALIASES[word] for value, word in words.items() if word in ALIASES}
     others = set(found.values())
     meant: Split = "test" if "val" in others and "test" not in others else "val"
-    return found | {value: meant for value in values if value.lower() in EVALUATION}
+    return found | {value: meant for value, word in words.items() if word in EVALUATION}
 
 
 def named_split(table: CsvFile, column: str) -> np.ndarray:
@@ -46,6 +46,11 @@ def named_split(table: CsvFile, column: str) -> np.ndarray:
             f"(null draws a split){nearest(column, table.columns)}"
         )
     cells = table.columns[column]
+    table.refuse(
+        np.array([not cell.strip() for cell in cells]),
+        column,
+        "name a split in each row (take rows of no split out of the file)",
+    )
     names = split_names(cells, column)
     code = {value: SPLITS.index(name) for value, name in names.items()}
     split = np.array([code.get(cell, LEFT_OUT) for cell in cells], dtype=np.int8)

@@ -100,17 +100,52 @@ def test_a_split_is_drawn_where_no_column_is_one(folder: Path) -> None:
         ("partition", "0 0 0 1 2", True),
         ("stars", "0 0 0 1 2", False),
         ("set", "0 1 2 1 2", False),
-        ("part", "train train train val ''", False),
+        ("part", "train train train validation test", True),
+        ("Split", "Training_ _train train VAL _test", True),
+        ("split", "train train '' validation test", True),
+        ("split", "train train NaN validation test", True),
+        ("partition", "0_ 0 _0 1 2", True),
     ],
 )
 def test_a_split_goes_by_several_names(
     folder: Path, column: str, names: str, is_split: bool
 ) -> None:
-    """0, 1, 2 only where the column's name says so, and 0 is what most images are."""
-    cells = [word.strip("'") for word in names.split()] * (NUM_ROWS // 5)
-    found = guess(write_csv(folder, colour=cycle(6), **{column: cells}), folder)
+    """0, 1, 2 only where the column's name says so, and 0 is what most images are.
+
+    An underscore stands for a space.
+    """
+    cells = [word.strip("'").replace("_", " ") for word in names.split()] * (NUM_ROWS // 5)
+    csv = write_csv(folder, colour=cycle(6), **{column: cells})
+    if {"", "NaN"} & set(cells):
+        with pytest.raises(DataError, match=f"column '{column}' .* (a split|hold train)"):
+            guess(csv, folder)
+        return
+    found = guess(csv, folder)
     assert (found.split_column == column) == is_split
     assert (column in found.tasks) != is_split
+
+
+@pytest.mark.parametrize(
+    ("names", "lacking"),
+    [("train train train train test", "val"), ("train Training val '' val", "test")],
+)
+def test_a_column_that_lacks_a_split_is_not_used(folder: Path, names: str, lacking: str) -> None:
+    cells = [word.strip("'") for word in names.split()] * (NUM_ROWS // 5)
+    found = guess(write_csv(folder, colour=cycle(6), split=cells), folder)
+    says = f"column 'split' has no {lacking}: mark some of its rows {lacking} to use it"
+    assert (found.split_column, found.tasks, found.unused) == (None, ("colour",), ("split",))
+    assert f"           {says}" in found.describe()
+    assert f"  # {says}.\n  split_column: null\n" in spec_text(found)
+
+
+def test_labels_that_a_split_lacks_are_no_tasks(folder: Path) -> None:
+    """`validate` would refuse them: no label in val, and one class in train."""
+    split = [("train", "train", "train", "val", "test")[i % 5] for i in range(NUM_ROWS)]
+    some = ["" if i % 5 == 3 else f"v{i % 2}" for i in range(NUM_ROWS)]
+    same = ["a" if i % 5 < 3 else "b" for i in range(NUM_ROWS)]
+    csv = write_csv(folder, split=split, colour=cycle(6), some=some, same=same)
+    found = guess(csv, folder)
+    assert (found.tasks, found.unused) == (("colour",), ("some", "same"))
 
 
 def test_what_init_accepts_validate_does_too(folder: Path, tmp_path: Path) -> None:

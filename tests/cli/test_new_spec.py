@@ -1,11 +1,14 @@
-"""The spec that `init` writes, changed as a first user would change it."""
+"""The spec that `init` writes passes `validate`, also changed as a first user would change it."""
 
+import tarfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from PIL import Image
 
 from mtcon_ray.cli.guessing import guess
+from mtcon_ray.cli.main import program
 from mtcon_ray.cli.new_spec import spec_text, write_new
 from mtcon_ray.plan import ClusterView, NodeKind, make_plan
 from mtcon_ray.spec import load_spec
@@ -36,3 +39,81 @@ def test_it_can_be_trained_for_a_single_epoch(
     spec = load_spec(path, [*small, *settings], with_search=with_search)
     plan = make_plan(spec, path.parent, ANYWHERE)
     assert (plan.epochs, plan.rung_epochs) == (1, ())
+
+
+def run_init(folder: Path, table: str, images: str) -> Result:
+    (folder / "labels.csv").write_text(table)
+    arguments = [str(folder / "labels.csv"), str(folder / images), "-o", str(folder / "new.yaml")]
+    return CliRunner().invoke(program, ["init", *arguments])
+
+
+def rows_of(image: str = "{i}.png", splits: str = "train test", count: int = 100) -> str:
+    """A CSV whose cells are made of the row's number; an underscore stands for a space."""
+    names = [name.replace("_", " ") for name in splits.split(" ")]
+    rows = [
+        f"{image.format(i=i)},{names[i % len(names)]},{'red' if i % 7 < 3 else 'blue'}"
+        for i in range(count)
+    ]
+    return "\n".join(["image,split,colour", *rows]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("image", "splits", "count", "images"),
+    [
+        ("{i}.png", "train test", 100, "images"),
+        ("{i}.png", "train train Training_ val _test", 100, "images"),
+        ("{i}.png", "train val test", 12, "images"),
+        ("{folder}/images/{i}.png", "train val test", 100, "images"),
+        ("{folder}/images/../images/{i}.png", "train val test", 100, "images"),
+        ("{folder}/link/{i}.png", "train val test", 100, "images"),
+        ("images/{i}.png", "train val test", 100, "images.tar"),
+        ("{i}.png", "train val test", 105, "images"),
+    ],
+    ids=["no val", "words", "few", "absolute", "dots", "link", "tar", "some missing"],
+)
+def test_what_it_writes_is_valid(
+    path: Path, image: str, splits: str, count: int, images: str
+) -> None:
+    folder = path.parent
+    (folder / "link").symlink_to(folder / "images")
+    with tarfile.open(folder / "images.tar", "w") as tar:
+        tar.add(folder / "images", "images")
+    table = rows_of(image.replace("{folder}", str(folder)), splits, count)
+    result = run_init(folder, table, images)
+    assert result.exit_code == 0, result.output
+    result = CliRunner().invoke(program, ["validate", str(folder / "new.yaml")])
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize(
+    ("image", "splits", "images", "says"),
+    [
+        ("{folder}/images/{i}.png", "train val test", "images.tar", "take it out of column"),
+        ("/elsewhere/{i}.png", "train val test", "images", "must name files inside"),
+        ("{i}.png", "train val test ", "images", "must name a split in each row"),
+        ("{i}.PNG", "train val test", "images", "must agree in letter case"),
+        ("{i}.png", "train val test", "images.zip", "must be a folder or end in .tar"),
+    ],
+    ids=["absolute and tar", "outside", "empty split", "letter case", "zip"],
+)
+def test_it_says_what_validate_would_refuse(
+    path: Path, image: str, splits: str, images: str, says: str
+) -> None:
+    """And writes nothing."""
+    folder = path.parent
+    (folder / "images.zip").write_bytes(b"PK")
+    with tarfile.open(folder / "images.tar", "w") as tar:
+        tar.add(folder / "images", "images")
+    result = run_init(folder, rows_of(image.replace("{folder}", str(folder)), splits), images)
+    assert result.exit_code == 2, result.output
+    assert says in result.stderr
+    assert not (folder / "new.yaml").exists()
+
+
+def test_missing_images_are_said(path: Path) -> None:
+    folder = path.parent
+    result = run_init(folder, rows_of(splits="train val test", count=105), "images")
+    assert "  missing    5 images, whose rows are left out\n" in result.stdout
+    text = (folder / "new.yaml").read_text()
+    assert "  # 5 of 105 images are not there; their rows are left out.\n" in text
+    assert "  max_bad_images: 0.06\n" in text

@@ -22,6 +22,36 @@ def test_the_separator_is_that_of_the_header(tmp_path: Path, separator: str) -> 
     assert [cells[0] for cells in table.columns.values()] == ["0.jpg", "1,5;2\t", "a"]
 
 
+@pytest.mark.parametrize(
+    ("header", "row", "words"),
+    [
+        ("image,title,kind", '0.jpg;"a;b";x', "commas, got semicolons"),
+        ("image,title,kind", "0.jpg;Red, shiny;x", "commas, got semicolons"),
+        ("image,title,kind", "0.jpg;Red, shiny, new, big;x", "commas, got semicolons"),
+        ("image;title;kind", "0.jpg,a,x", "semicolons, got commas"),
+        ('image;"a,b";kind', "0.jpg\ta\tx", "semicolons, got tabs"),
+    ],
+)
+def test_rows_that_are_separated_unlike_the_header_are_refused(
+    tmp_path: Path, header: str, row: str, words: str
+) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text(f"{header}\n{row}\n{row}\n")
+    with pytest.raises(DataError) as caught:
+        read_csv(path)
+    assert str(caught.value) == (
+        f"rows of {path} must be separated as its header is, by {words} in row 2; separate the "
+        f"header by {words.split()[-1]} too"
+    )
+
+
+@pytest.mark.parametrize("row", ["0.jpg,a;b", "a;0.jpg,", "0.jpg", '"0;1.jpg",a', ""])
+def test_another_separator_may_stand_in_the_first_row(tmp_path: Path, row: str) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text(f"image,kind\n{row}\n1.jpg,b\n")
+    assert read_csv(path).columns["image"][-1] == "1.jpg"
+
+
 def test_a_header_of_one_column_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("image\n0.jpg\n")
     assert list(read_csv(tmp_path / "a.csv").columns) == ["image"]
@@ -66,6 +96,18 @@ def test_words_for_nothing_and_names_alike_are_warned_of(files: Any) -> None:
         "their own; empty the cells whose label is missing",
         "label column 'kind': ' a' (1 rows), 'A' (2 rows), 'a' (7 rows) count as different "
         "labels; write them alike if they are one",
+    )
+
+
+def test_columns_of_lists_are_warned_of_too(files: Any) -> None:
+    files.frame["tags"] = ["red|new", "red", "Red| red", "NaN", "NA|new"] + ["new"] * 14 + [""]
+    table = read_table(files.spec(multi_hot={"looks": "tags"}), 0)
+    assert table.multi_hot_names["looks"] == ("NA", "NaN", "Red", "new", "red")
+    assert table.warnings[:2] == (
+        "label column 'tags': 'NA' (1 rows), 'NaN' (1 rows) count as labels of their own; empty "
+        "the cells whose label is missing",
+        "label column 'tags': 'Red' (1 rows), 'red' (3 rows) count as different labels; write "
+        "them alike if they are one",
     )
 
 

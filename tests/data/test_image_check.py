@@ -147,10 +147,11 @@ def test_a_link_and_a_pipe_are_told_apart(files: Any, tmp_path: Path) -> None:
         ("", "C:\\data\\", "column 'image' holds absolute Windows paths: write paths that start"),
         ("", "pictures/", "did you mean images: {folder}?"),
         ("", "photos/", "without 'photos/' these are there: take it out of column 'image'"),
+        ("", "my/new/photos/", "without 'my/new/photos/' these are there: take it out of column"),
         (".jpg", ".JPG", "'0.JPG' is there as '0.jpg': column 'image' must agree in letter case"),
         (".jpg", "", "'0' is there as '0.jpg': column 'image' must agree in letter case and have"),
     ],
-    ids=["backslash", "drive", "too low", "first part", "case", "ending"],
+    ids=["backslash", "drive", "too low", "first part", "first parts", "case", "ending"],
 )
 def test_the_likely_cause_is_named(
     files: Any, tmp_path: Path, old: str, new: str, says: str
@@ -172,6 +173,74 @@ def test_a_folder_too_high_is_named(files: Any, tmp_path: Path) -> None:
 def test_a_folder_in_an_archive_is_named(files: Any, tmp_path: Path) -> None:
     message = refusal(files.spec(images=pack(files, tmp_path, ".tar", "a/b/")), tmp_path)
     assert "in the archive these lie below 'a/b': write 'a/b/' before each path" in message
+
+
+def test_a_folder_deep_in_an_archive_is_named(files: Any, tmp_path: Path) -> None:
+    """No file lies right below the folder that is missing."""
+    files.frame["image"] = "pictures/" + files.frame["image"]
+    images = pack(files, tmp_path, ".tar.gz", "a/b/c/pictures/")
+    message = refusal(files.spec(images=images), tmp_path)
+    assert "in the archive these lie below 'a/b/c': write 'a/b/c/' before each path" in message
+
+
+@pytest.mark.parametrize("suffix", ["", ".tar"])
+def test_the_letter_case_of_folders_is_named(files: Any, tmp_path: Path, suffix: str) -> None:
+    files.frame["image"] = [f"A/Photos/{row}.JPG" for row in range(20)]
+    images = pack(files, tmp_path, suffix, "a/photos/") if suffix else str(tmp_path / "above")
+    (tmp_path / "above" / "a").mkdir(parents=True)
+    files.images.rename(tmp_path / "above" / "a" / "photos")
+    message = refusal(files.spec(images=images), tmp_path)
+    assert message.splitlines()[-1].startswith(
+        "'A/Photos/0.JPG' is there as 'a/photos/0.jpg': column 'image' must agree in letter case"
+    )
+
+
+@pytest.mark.parametrize("suffix", ["", ".tar"])
+@pytest.mark.parametrize("folder", ["", "photos/"])
+def test_files_named_with_backslashes_are_named(
+    files: Any, tmp_path: Path, suffix: str, folder: str
+) -> None:
+    """As some programs of Windows pack them, and as they are then unpacked elsewhere."""
+    for image in list(files.images.iterdir()):
+        image.rename(files.images / f"photos\\{image.name}")
+    images = pack(files, tmp_path, suffix) if suffix else str(files.images)
+    files.frame["image"] = folder + files.frame["image"]
+    message = refusal(files.spec(images=images), tmp_path)
+    assert message.splitlines()[-1].startswith(
+        f"'{folder}0.jpg' is there as 'photos\\\\0.jpg', a name with backslashes: pack"
+    )
+
+
+@pytest.mark.parametrize(("name", "link"), [("away.jpg", "away.jpg"), ("a/b/x.jpg", "a/b")])
+def test_a_link_that_leads_outside_is_called_one(
+    files: Any, tmp_path: Path, name: str, link: str
+) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "x.jpg")
+    (files.images / "a").mkdir()
+    (files.images / "a" / "b").symlink_to(tmp_path)
+    (files.images / "away.jpg").symlink_to(tmp_path / "x.jpg")
+    files.frame.loc[4, "image"] = name
+    with pytest.raises(DataError) as caught:
+        read_table(files.spec(), 0)
+    assert str(caught.value).endswith(
+        f"got '{name}' in row 6; '{link}' is a link that leads outside: put what it leads to inside"
+    )
+
+
+def test_paths_of_another_place_are_named(files: Any, tmp_path: Path) -> None:
+    """Absolute ones of an archive's images."""
+    files.frame["image"] = "/home/me/" + files.frame["image"]
+    message = refusal(files.spec(images=pack(files, tmp_path, ".tar")), tmp_path)
+    assert message.endswith(
+        "got '/home/me/0.jpg' in row 2; without '/home/me/' these are there: take it out of column "
+        "'image'"
+    )
+
+
+def test_another_kind_of_archive_is_refused(files: Any, tmp_path: Path) -> None:
+    (tmp_path / "images.zip").write_bytes(b"PK")
+    message = refusal(files.spec(images=str(tmp_path / "images.zip")), tmp_path)
+    assert message.endswith("images.zip; unpack another archive and name its folder")
 
 
 def test_another_column_of_paths_is_named(files: Any, tmp_path: Path) -> None:
@@ -211,6 +280,23 @@ def test_absolute_paths_below_the_folder_are_made_relative(
     table, _ = check_dataset(files.spec(images=str(named)), 16, tmp_path / "store")
     assert table.names[:2] == ("0.jpg", "1.jpg")
     assert table.warnings == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["{0}/../{1}/0.jpg", "{0}/deep/../0.jpg", "{2}/link/0.jpg", "{2}/0.jpg", "{0}//0.jpg"]
+)
+def test_absolute_paths_that_truly_lie_below_are_accepted(
+    files: Any, tmp_path: Path, name: str
+) -> None:
+    """By `..` or by links from elsewhere, of a folder or of the file."""
+    (files.images / "deep").mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "link").symlink_to(files.images)
+    (elsewhere / "0.jpg").symlink_to(files.images / "0.jpg")
+    files.frame.loc[0, "image"] = name.format(files.images, files.images.name, elsewhere)
+    table, _ = check_dataset(files.spec(), 16, tmp_path / "store")
+    assert table.names[:2] == ("0.jpg", "1.jpg")
 
 
 @pytest.mark.parametrize("name", ["{0}/../secret.jpg", "{0}-other/x.jpg", "{0}/away.jpg"])

@@ -1,9 +1,13 @@
 """Names that stand for train, val and test."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from mtcon_ray.data.dataset import read_table
 from mtcon_ray.data.splits import split_names
+from mtcon_ray.errors import DataError
 
 
 @pytest.mark.parametrize(
@@ -11,6 +15,8 @@ from mtcon_ray.data.splits import split_names
     [
         ("x", "training validation testing", "train val test"),
         ("x", "Train Dev Test", "train val test"),
+        ("x", "_train Training_ _VAL_ test", "train train val test"),
+        ("split", "0_ 1 _2 0", "train val test train"),
         ("x", "train eval test", "train val test"),
         ("x", "train dev eval", "train val test"),
         ("split", "0 1 2", "train val test"),
@@ -23,5 +29,20 @@ from mtcon_ray.data.splits import split_names
     ],
 )
 def test_names_of_splits(column: str, values: str, expected: str) -> None:
-    found = split_names(np.array(values.split() * 3, dtype=object), column)
-    assert [found.get(value, "-") for value in values.split()] == expected.split()
+    """An underscore stands for a space."""
+    words = [v.replace("_", " ") for v in values.split()]
+    found = split_names(np.array(words * 3, dtype=object), column)
+    assert [found.get(value, "-") for value in words] == expected.split()
+
+
+@pytest.mark.parametrize("names", ["train val test", "0 1 2"])
+def test_an_empty_cell_of_the_split_column_is_refused(files: Any, names: str) -> None:
+    words = dict(zip(("train", "val", "test"), names.split(), strict=True))
+    files.frame["split"] = [words[name] for name in files.frame["split"]]
+    files.frame.loc[[4, 9], "split"] = ["", " "]
+    with pytest.raises(DataError) as caught:
+        read_table(files.spec(), 0)
+    assert str(caught.value) == (
+        f"column 'split' of {files.csv} must name a split in each row (take rows of no "
+        "split out of the file), got '' in row 6 and 1 more such rows"
+    )

@@ -140,6 +140,7 @@ class TableSource(DataSource):
             raise DataError(
                 f"column {column!r} of {table.path} must name files inside {self.spec.images}, "
                 f"got {cells[outside]!r} in row {table.rows[outside]}"
+                + self._way_in(names[outside])
             )
         # A column of labels has few values. Found here, because splits are drawn by these names.
         distinct = sorted(set(names))
@@ -152,6 +153,15 @@ class TableSource(DataSource):
                 f"there, first {names[0]!r}" + likely_cause(self._files, distinct, table, column)
             )
         return names
+
+    def _way_in(self, name: str) -> str:
+        """Returns a closing sentence for a name that leads out of the images' folder."""
+        if is_url(self.spec.images):
+            return ""
+        link = self._files.outward_link(name)
+        if link is not None:
+            return f"; {link!r} is a link that leads outside: put what it leads to inside"
+        return likely_cause(self._files, [name], self._csv, self.spec.image_column)
 
     @cached_property
     def _files(self) -> ImageFiles:
@@ -173,6 +183,8 @@ class TableSource(DataSource):
             if isinstance(columns, str):
                 separator = spec.multi_hot_separator
                 bits, bit_names = read_lists(table, columns, separator, f"multi_hot.{name}")
+                counts = (bits == 1).sum(axis=0)
+                warnings += doubtful_names(columns, np.repeat(np.array(bit_names, object), counts))
             else:
                 bits, bit_names = (read_bits(table, columns, f"multi_hot.{name}"), columns)
             multi_hot[name], multi_hot_names[name] = bits, bit_names

@@ -9,8 +9,6 @@ from mtcon_ray.cli.session import Session, as_json, overrides, root, session, sp
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.places import choose_root, log_folder
 
-NUM_PREVIEWED = 5
-
 
 @click.command()
 @click.argument("csv", type=click.Path(path_type=Path))
@@ -98,8 +96,8 @@ def plan(
     resolved = make_plan(
         run_spec,
         where,
-        view_of(cluster),
-        first_configurations=tuple(preview(run_spec.search, run_spec.seed, NUM_PREVIEWED)),
+        view_of(cluster, session.say_phase),
+        first_configurations=preview(run_spec.search, run_spec.seed),
         rates=rates,
     )
     if as_json:

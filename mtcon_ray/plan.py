@@ -50,7 +50,7 @@ class ClusterView:
 
 @dataclass(frozen=True)
 class Rates:
-    """What was measured of one trial with one worker that had the machine for itself."""
+    """What was measured of one worker, with its share of the batch and the machine for itself."""
 
     images_per_second: float
     """In training, each image in all its views."""

@@ -34,9 +34,10 @@ from mtcon_ray.plan import (
     write_beginnings,
 )
 from mtcon_ray.results import Status, TrialResult
+from mtcon_ray.resumable import check_resumable
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.signals import Interrupted, on_signals
-from mtcon_ray.spec import RunSpec, check_resumable, load_spec
+from mtcon_ray.spec import RunSpec, load_spec
 from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import check_server, tracking_uri

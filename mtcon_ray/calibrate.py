@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -24,7 +25,7 @@ NUM_WARMUP_STEPS = 5
 
 
 def measure_rates(spec: RunSpec, root: Path) -> Rates:
-    """Returns the rates of one trial with one worker here.
+    """Returns the rates of one worker here; of several workers, with its share of the batch.
 
     Images per second are the median over a few steps; then the network is evaluated once, as at
     the end of a trial. Decodes the images into the store if they are not there. Raises MtconError
@@ -32,7 +33,7 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
     """
     prepare_root(root)
     epochs = spec.train.epochs
-    base = with_values(spec, {"search": {}, "evaluate.every": epochs})
+    base = with_values(spec, {"search": {}, "evaluate.every": epochs, **_one_worker(spec)})
     dataset = open_dataset(
         base.data, seed=base.data.seed, view_size=base.views.size, store=store_folder(root)
     )
@@ -63,6 +64,18 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
         probe_seconds=seconds(protocol.validate),
         test_seconds=test_seconds,
     )
+
+
+def _one_worker(spec: RunSpec) -> dict[str, Any]:
+    """Returns the fields of a spec for one process that trains what each of its workers does."""
+    _, workers = spec.resources.worker_range
+    return {
+        "resources.workers": 1,
+        # A worker computes on the first of its GPUs.
+        "resources.gpus": min(1, spec.resources.gpus),
+        # A method compares items of a batch, which must be two at least.
+        "train.batch_size": max(2, spec.train.batch_size // workers),
+    }
 
 
 def stopwatch(device: torch.device, times: list[float]) -> Callable[[], bool]:

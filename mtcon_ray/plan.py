@@ -5,7 +5,7 @@ Pure: what the cluster has comes in as a `ClusterView` made elsewhere.
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from pydantic import Field
 
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import check_dataset, fetch_places, store_bytes
+from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import DataError, ResourceError
 from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.evaluation.spec import Select
@@ -50,7 +51,7 @@ class ClusterView:
 
 @dataclass(frozen=True)
 class Rates:
-    """What was measured of one trial with one worker that had the machine for itself."""
+    """What was measured of one worker, with its share of the batch and the machine for itself."""
 
     images_per_second: float
     """In training, each image in all its views."""
@@ -142,17 +143,15 @@ def make_plan(
     *,
     first_configurations: tuple[dict[str, Any], ...] = (),
     rates: Rates | None = None,
+    decoded: LabelTable | None = None,
 ) -> Plan:
     """The plan of a spec; with measured rates also of its hours.
 
-    Labels in an object store are downloaded below the root, images and the encoder's weights are
-    not. Raises CheckpointError, DataError, ResourceError or SpecError for what could never run.
+    `decoded` is the table of the decoded data set. Without it labels are read: those in an object
+    store are downloaded below the root, images and the encoder's weights are not. Raises
+    CheckpointError, DataError, ResourceError or SpecError for what could never run.
     """
-    store = store_folder(root)
-    if spec.data.urls():
-        prepare_root(root)
-    places = fetch_places(spec.data, store, images=False)
-    table, missing = check_dataset(spec.data, spec.views.size, store, places)
+    table, missing = _check_data(spec, root) if decoded is None else (decoded, {})
     heaviest = _heaviest(spec)
     needed = store_bytes(len(table), spec.data, spec.views.size)
     batch, epochs = heaviest.train.batch_size, heaviest.train.epochs
@@ -209,9 +208,13 @@ def make_plan(
     )
 
 
-def with_warnings(plan: Plan, found: Iterable[str]) -> Plan:
-    """Returns the plan with warnings that only reading the images gave, none twice."""
-    return plan.model_copy(update={"warnings": tuple(dict.fromkeys((*plan.warnings, *found)))})
+def fetch_weights(spec: RunSpec) -> None:
+    """Downloads the encoder's named weights, searched ones too, once before trials build it.
+
+    Raises SpecError if they cannot be had.
+    """
+    for one in _with_each_encoder(spec):
+        one.model.encoder.fetch_weights()
 
 
 def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
@@ -253,6 +256,14 @@ def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
             f"{gpus:g} GPUs where at most {total} fit; ask for fewer workers"
         )
     return min(total // low, spec.search.max_concurrent or total)
+
+
+def _check_data(spec: RunSpec, root: Path) -> tuple[LabelTable, dict[str, int]]:
+    store = store_folder(root)
+    if spec.data.urls():
+        prepare_root(root)
+    places = fetch_places(spec.data, store, images=False)
+    return check_dataset(spec.data, spec.views.size, store, places)
 
 
 def _hours(
@@ -322,13 +333,21 @@ def _check_batches(spec: RunSpec, num_train: int) -> None:
             )
 
 
+def _with_each_encoder(spec: RunSpec) -> Iterator[RunSpec]:
+    """Yields the spec, and one for each listed value of a searched field of its encoder."""
+    yield spec
+    for path, dimension in spec.search.space.items():
+        if path.startswith("model.encoder."):
+            for value in dimension.values or ():
+                yield with_values(spec, {path: value, "search": {}})
+
+
 def _count_parameters(spec: RunSpec, sizes: dict[str, int]) -> int:
     """Also compares the encoder's weights, searched ones too, with the network."""
-    space = spec.search.space
-    for path in (p for p in space if p.startswith("model.encoder.")):
-        for value in space[path].values or ():
-            _count_parameters(with_values(spec, {path: value, "search": {}}), sizes)
-    with torch.device("meta"):
-        method = METHODS[spec.method.name](spec.method, spec.problem(sizes))
-        network = build_network(spec.model, method.make_network, spec.seed)
-    return sum(p.numel() for p in network.parameters())
+    counts = []
+    for one in _with_each_encoder(spec):
+        with torch.device("meta"):
+            method = METHODS[one.method.name](one.method, one.problem(sizes))
+            network = build_network(one.model, method.make_network, one.seed)
+        counts.append(sum(p.numel() for p in network.parameters()))
+    return counts[0]

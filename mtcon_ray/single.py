@@ -28,15 +28,16 @@ from mtcon_ray.places import (
     store_folder,
 )
 from mtcon_ray.plan import (
+    fetch_weights,
     make_plan,
     prepare_root,
-    with_warnings,
     write_beginnings,
 )
 from mtcon_ray.results import Status, TrialResult
+from mtcon_ray.resumable import check_resumable
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.signals import Interrupted, on_signals
-from mtcon_ray.spec import RunSpec, check_resumable, load_spec
+from mtcon_ray.spec import RunSpec, load_spec
 from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import check_server, tracking_uri
@@ -76,11 +77,11 @@ def train_run(
     if has_record and (result := load_run(folder)).status == "FINISHED":
         observer.on_note(f"{folder.name} has finished already")
         return result
-    plan = make_plan(spec, root, this_machine())
+    make_plan(spec, root, this_machine())
     uri = tracking_uri(spec.tracking.uri, environ_uri, root)
     if not spec.tracking.offline:
         check_server(uri)
-    spec.model.encoder.fetch_weights()
+    fetch_weights(spec)
     store = store_folder(root)
     dataset = open_dataset(
         spec.data,
@@ -90,7 +91,7 @@ def train_run(
         progress=observer.on_store,
         places=fetch_places(spec.data, store, observer.on_download),
     )
-    plan = with_warnings(plan, dataset.table.warnings)
+    plan = make_plan(spec, root, this_machine(), decoded=dataset.table)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with driver_lock(folder):
         check_same_data(spool_folder(folder) / RECORD, dataset.fingerprint)

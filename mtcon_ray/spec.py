@@ -13,7 +13,7 @@ from mtcon_ray import metrics
 from mtcon_ray.data.batch import Problem
 from mtcon_ray.data.sources import SOURCES, DataSpec
 from mtcon_ray.data.views import ViewsSpec
-from mtcon_ray.errors import SpecError, SweepError, nearest
+from mtcon_ray.errors import SpecError, nearest
 from mtcon_ray.evaluation.spec import EvaluateSpec
 from mtcon_ray.execution import ResourcesSpec, StorageSpec, TrackingSpec
 from mtcon_ray.methods import METHODS, MethodSpec
@@ -38,15 +38,6 @@ PATHS = (
 )
 # Sections that say how a sweep is run, not what a trial is.
 NOT_SEARCHABLE = ("version", "name", "search", "resources", "tracking", "storage")
-# What may differ when a sweep goes on: how it is run, and more trials.
-FREE_ON_RESUME = (
-    "resources",
-    "tracking",
-    "storage",
-    "search.max_concurrent",
-    "search.max_failures",
-)
-
 # Sections of several kinds, and the fields that choose the kind.
 KINDS = {
     path
@@ -103,10 +94,11 @@ class RunSpec(Spec):
             )
         scheduler = self.search.scheduler
         if self.search.space and scheduler and not self._is_probed_before_last_rung(scheduler):
+            more = "train more epochs" if self.evaluate.every == 1 else "probe more often"
             raise ValueError(
                 f"search.scheduler must find a probe before its last rung "
                 f"({scheduler.rungs[-1]:g} of {self.train.epochs} epochs), got evaluate.every "
-                f"{self.evaluate.every}; probe more often or set search.scheduler.name to none"
+                f"{self.evaluate.every}; {more} or set search.scheduler.name to none"
             )
         return self
 
@@ -153,9 +145,11 @@ class RunSpec(Spec):
         )
 
     def trial(self, values: Mapping[str, Any], repeat: int = 0) -> "RunSpec":
-        """The spec of one trial: searched fields set, its seed, and no search left in it."""
+        """The spec of one trial: searched fields, seed and warm-up set, no search left in it."""
         values = with_lists(self.search.space, values)
-        return with_values(self, {**values, "seed": self.seed + repeat, "search": {}})
+        trial = with_values(self, {**values, "seed": self.seed + repeat, "search": {}})
+        train = trial.train.model_copy(update={"warmup_epochs": trial.train.warmup})
+        return trial.model_copy(update={"train": train})
 
 
 def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = True) -> RunSpec:
@@ -312,34 +306,3 @@ def _leaves(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             leaves[path] = value
     return leaves
-
-
-def check_resumable(stored: RunSpec, given: RunSpec) -> None:
-    """Raises SweepError showing every field that differs and may not."""
-    before = _flat(dump_spec(with_scheduler(stored)))
-    now = _flat(dump_spec(with_scheduler(given, stored)))
-    changed = []
-    for path in sorted(before.keys() | now.keys()):
-        old, new = before.get(path), now.get(path)
-        if old == new or path.startswith(FREE_ON_RESUME):
-            continue
-        if path == "search.num_trials" and given.search.num_configurations >= (
-            stored.search.num_configurations
-        ):
-            continue
-        changed.append(f"{path}: {old!r} then, {new!r} now")
-    if changed:
-        raise SweepError(
-            "what is resumed must keep its spec (search.num_trials may grow; resources, tracking "
-            "and storage may change), got other values:\n  " + "\n  ".join(changed) + "\n"
-            "give the spec it was started with, or start anew with another --name"
-        )
-
-
-def _flat(raw: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(raw, dict) and raw:
-        flat: dict[str, Any] = {}
-        for key, value in raw.items():
-            flat |= _flat(value, f"{path}.{key}" if path else str(key))
-        return flat
-    return {path: raw}

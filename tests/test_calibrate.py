@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from mtcon_ray import calibrate
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.run import Run
+from mtcon_ray.spec import RunSpec, parse_spec
 
 SPEC: dict[str, Any] = {
     "name": "rate",
@@ -30,6 +31,25 @@ def test_a_gpu_s_steps_are_waited_for(
         pass
     assert len(times) == 26
     assert len(waited) == waits
+
+
+@pytest.mark.parametrize("workers", [2, [1, 2]])
+def test_of_several_workers_one_is_measured(
+    workers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one process, with its share of the batch."""
+    trained: list[RunSpec] = []
+
+    class Watched(Run):
+        def __init__(self, spec: RunSpec, *arguments: Any, **options: Any) -> None:
+            trained.append(spec)
+            super().__init__(spec, *arguments, **options)
+
+    monkeypatch.setattr(calibrate, "Run", Watched)
+    spec = parse_spec({**SPEC, "resources": {"workers": workers}})
+    assert calibrate.measure_rates(spec, tmp_path).images_per_second > 0
+    (one,) = trained
+    assert (one.resources.workers, one.train.batch_size) == (1, 4)
 
 
 def test_training_and_evaluations_are_measured(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("search", "execution"),
     ("spec_errors",),
     ("spec",),
-    ("places",),
+    ("places", "resumable"),
     ("plan",),
     ("local", "run"),
     ("calibrate", "evaluate"),

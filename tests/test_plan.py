@@ -22,6 +22,7 @@ from mtcon_ray.plan import (
     Plan,
     Rates,
     check_cluster,
+    fetch_weights,
     make_plan,
     prepare_root,
     write_beginnings,
@@ -220,7 +221,7 @@ def test_what_was_not_measured_has_no_wall_clock(
     assert plan.wall_hours is None
 
 
-def test_the_plan_warns_of_missing_images(tmp_path: Path) -> None:
+def test_missing_images_are_warned_of_and_not_counted(tmp_path: Path) -> None:
     lines = ["image,split,kind"]
     for i in range(40):
         Image.new("RGB", (4, 4)).save(tmp_path / f"{i}.png")
@@ -235,6 +236,7 @@ def test_the_plan_warns_of_missing_images(tmp_path: Path) -> None:
     assert plan.warnings == (
         "1 images cannot be read and are left out, first row 9, 7.png: no such file",
     )
+    assert plan.num_items == {"train": 20, "val": 10, "test": 9}
 
 
 def resnet(weights: Path | str | None) -> RunSpec:
@@ -244,9 +246,7 @@ def resnet(weights: Path | str | None) -> RunSpec:
 
 def test_weights_are_compared_with_the_network(tmp_path: Path) -> None:
     """Before any trial, and without loading them into one."""
-    with pytest.raises(
-        CheckpointError, match=r"readable state-dict file, got .*none\.pt: .*No such"
-    ):
+    with pytest.raises(CheckpointError, match=r"weights: .*none\.pt cannot be read: No such file"):
         plan_of(resnet(tmp_path / "none.pt"))
     file = tmp_path / "weights.pt"
     state = resnet18(weights=None).state_dict()
@@ -268,6 +268,16 @@ def test_searched_weights_are_compared_too(tmp_path: Path) -> None:
     search = {"space": {"model.encoder.weights": choice}}
     with pytest.raises(CheckpointError, match=r"none\.pt"):
         plan_of(spec_of(model={"encoder": encoder}, search=search))
+
+
+def test_searched_weights_are_fetched_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, before trials that would each download them."""
+    fetched: list[str | None] = []
+    encoder = type(resnet(None).model.encoder)
+    monkeypatch.setattr(encoder, "fetch_weights", lambda spec: fetched.append(spec.weights))
+    search = {"space": {"model.encoder.weights": {"choice": [None, "imagenet"]}}}
+    fetch_weights(spec_of(model={"encoder": {"name": "resnet18"}}, search=search))
+    assert fetched == [None, None, "imagenet"]
 
 
 def test_a_plan_downloads_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

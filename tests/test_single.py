@@ -23,7 +23,9 @@ from mtcon_ray.errors import (
     SweepError,
 )
 from mtcon_ray.evaluate import evaluate_checkpoint
+from mtcon_ray.local import this_machine
 from mtcon_ray.observer import Observer
+from mtcon_ray.plan import make_plan
 from mtcon_ray.signals import Interrupted
 from mtcon_ray.single import load_run, train_run
 from mtcon_ray.spec import RunSpec, parse_spec, with_values
@@ -212,7 +214,7 @@ def test_a_damaged_checkpoint_is_told(spec: RunSpec, tmp_path: Path) -> None:
 
 
 def test_warnings_of_the_data_are_told_and_recorded(tmp_path: Path) -> None:
-    """Of labels, and of an image that only decoding shows to be broken."""
+    """Of labels, and of an image that decoding shows to be broken, which then counts nowhere."""
     images = tmp_path / "images"
     images.mkdir()
     rows = ["image,form,split"]
@@ -222,7 +224,7 @@ def test_warnings_of_the_data_are_told_and_recorded(tmp_path: Path) -> None:
         Image.fromarray(pixels).save(images / f"{i}.png")
         rows.append(f"{i}.png,{'ab'[i % 2]},{split}")
     rows.append("0.png,a,test")
-    (images / "1.png").write_bytes(b"no image")
+    (images / "147.png").write_bytes(b"no image")
     (tmp_path / "labels.csv").write_text("\n".join(rows))
     data = {
         "kind": "table", "csv": str(tmp_path / "labels.csv"), "images": str(images),
@@ -239,12 +241,17 @@ def test_warnings_of_the_data_are_told_and_recorded(tmp_path: Path) -> None:
         def on_note(self, text: str) -> None:
             notes.append(text)
 
-    train_run(parse_spec(raw), root=tmp_path / "root", observer=Listens())
+    spec = parse_spec(raw)
+    before = make_plan(spec, tmp_path, this_machine()).warnings
+    assert any("1 of a sample of 50 images cannot be decoded" in text for text in before)
+    train_run(spec, root=tmp_path / "root", observer=Listens())
     plan = json.loads((tmp_path / "root" / "runs" / "t-1" / "plan.json").read_text())
     told = [note for note in notes if note.startswith("warning: ")]
     assert told == [f"warning: {text}" for text in plan["warnings"]]
     assert any("1 images stand in more than one split" in note for note in told)
-    assert any("1 images cannot be read and are left out, first row 3, 1.png" in n for n in told)
+    assert any("1 images cannot be read and are left out, first row 149, 147" in n for n in told)
+    assert not any("sample" in note for note in told)
+    assert plan["num_items"] == {"train": 110, "val": 20, "test": 20}
 
 
 def test_failure_is_recorded_with_its_reason(spec: RunSpec, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_what_breaks_a_rule_is_named_with_its_rule(raw: dict[str, Any], message:
         ({"data.tasks": {"choice": [["shape"]]}}, "data.tasks must not be searched"),
         ({"evaluate.select": {"choice": ["last"]}}, "evaluate.select must not be searched"),
         ({"views.crop_scale": {"grid": [[0.2, 0.1]]}}, "the field refuses [0.2, 0.1] of grid"),
-        ({"train.epochs": {"int": [1, 30]}}, "warmup_epochs must be below epochs"),
+        ({"train.epochs": {"int": [0, 30]}}, "train.epochs must be at least 1, got 0"),
     ],
 )
 def test_a_search_space_is_checked_against_its_fields(space: dict[str, Any], message: str) -> None:
@@ -119,20 +119,32 @@ def test_early_stopping_needs_a_probe_before_the_last_rung() -> None:
     }
     named = {**raw, "search": {**raw["search"], "scheduler": {"name": "asha"}}}
     assert "search.scheduler must find a probe before its last rung" in refused(named)
+    assert "evaluate.every 15; probe more often or set" in refused(named)
+    shortest = {"search": named["search"], "train": {"epochs": 1}}
+    assert "evaluate.every 1; train more epochs or set" in refused(shortest)
     without = {**raw["search"], "scheduler": {"name": "none"}}
     parse_spec({**MINIMAL, **raw, "search": without})
     assert parse_spec({**MINIMAL, **raw}).scheduler.name == "none"
 
 
 def test_a_single_epoch_has_no_warm_up_unless_it_is_given(tmp_path: Path) -> None:
-    assert parse_spec({**MINIMAL, "train": {"epochs": 1}}).train.warmup_epochs == 0
-    assert parse_spec({**MINIMAL, "train": {"epochs": 2}}).train.warmup_epochs == 1
-    assert parse_spec(MINIMAL).train.warmup_epochs == 1
+    assert parse_spec({**MINIMAL, "train": {"epochs": 1}}).train.warmup == 0
+    assert parse_spec({**MINIMAL, "train": {"epochs": 2}}).train.warmup == 1
+    assert parse_spec(MINIMAL).train.warmup == 1
     message = refused({"train": {"epochs": 1, "warmup_epochs": 1}})
     assert "warmup_epochs must be below epochs" in message
     (tmp_path / "spec.yaml").write_text("name: x\n")
-    spec = load_spec(tmp_path / "spec.yaml", ["train.epochs=1"])
-    assert dump_spec(spec)["train"]["warmup_epochs"] == 0
+    assert load_spec(tmp_path / "spec.yaml", ["train.epochs=1"]).train.warmup == 0
+
+
+@pytest.mark.parametrize("epochs", [{"int": [1, 30]}, {"grid": [1, 8]}])
+def test_a_warm_up_that_is_omitted_follows_from_a_trial_s_epochs(epochs: dict[str, Any]) -> None:
+    search = {"space": {"train.epochs": epochs}}
+    spec = parse_spec({**MINIMAL, "search": search})
+    assert [spec.trial({"train.epochs": n}).train.warmup_epochs for n in (1, 8)] == [0, 1]
+    written = refused({"search": search, "train": {"warmup_epochs": 1}})
+    assert "the field refuses 1 of" in written
+    assert "warmup_epochs must be below epochs, got 1.0 and 1" in written
 
 
 def test_a_bare_name_stands_for_its_section(tmp_path: Path) -> None:
@@ -223,8 +235,9 @@ def test_a_field_is_found_by_its_path() -> None:
 
 
 def test_changed_values_are_validated_as_a_whole() -> None:
+    written = parse_spec({**MINIMAL, "train": {"warmup_epochs": 1}})
     with pytest.raises(SpecError, match="warmup_epochs must be below epochs"):
-        with_values(parse_spec(MINIMAL), {"train.epochs": 1})
+        with_values(written, {"train.epochs": 1})
 
 
 def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:

@@ -56,7 +56,9 @@ def _training_lines(spec: RunSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     yield "early stopping", f"{plan.scheduler}{rungs}{_epochs_text(plan)}"
     steps = plan.steps_per_epoch
     yield "epochs", f"{plan.epochs} of {steps:,} steps, {plan.views_per_step:,} views a step"
-    total = f"{plan.images_total:,} in all before early stopping"
+    total = f"{plan.images_total:,} in all"
+    if spec.scheduler.name != "none":
+        total += " before early stopping"
     yield "images seen", f"{plan.images_per_trial:,} a trial, {total}"
     yield "model", f"{spec.model.encoder.name}, {plan.parameters:,} parameters with its heads"
 
@@ -89,6 +91,8 @@ def _time_lines(plan: Plan, num_workers: int) -> Iterator[tuple[str, str]]:
         return
     assert plan.seconds_per_trial is not None
     rate = f"{plan.images_per_second:,.0f} images a second, each in all its views"
+    if num_workers > 1:
+        rate += ", by one worker with its share of the batch"
     evaluations = (
         f"a probe {plan.probe_seconds:.2f} s, the test evaluation {plan.test_seconds:.2f} s"
     )

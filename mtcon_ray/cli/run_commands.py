@@ -168,7 +168,11 @@ def compare(
         return Console(Terminal.of(), quiet=session.quiet)
 
     rows, folder = run_comparison(
-        comparison, root=where, watch=watch, environ_uri=os.environ.get(MLFLOW_VARIABLE)
+        comparison,
+        root=where,
+        watch=watch,
+        on_phase=session.say_phase,
+        environ_uri=os.environ.get(MLFLOW_VARIABLE),
     )
     say(f"\n{markdown(rows)}\ntable and picture: {folder}")
     return 0 if all(row.finished for row in rows) else 1

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from mtcon_ray.cli.terminal import say
 from mtcon_ray.places import choose_root, list_folders, runs_folder, sweeps_folder
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -29,6 +30,11 @@ class Session:
     def verbose(self) -> bool:
         """Whether errors are to be printed with their trace."""
         return self.verbosity > 0
+
+    def say_phase(self, what: str) -> None:
+        """Prints that a long preparation begins, on stderr."""
+        if not self.quiet:
+            say(f"preparing: {what}", err=True)
 
 
 def verbosity(command: Command) -> Command:

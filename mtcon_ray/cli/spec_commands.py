@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from mtcon_ray.plan import Plan
     from mtcon_ray.spec import RunSpec
 
-NUM_PREVIEWED = 5
-
 
 @click.command()
 @click.argument("csv", type=click.Path(path_type=Path))
@@ -118,8 +116,8 @@ def plan(
     resolved = make_plan(
         run_spec,
         where,
-        view_of(cluster),
-        first_configurations=tuple(preview(run_spec.search, run_spec.seed, NUM_PREVIEWED)),
+        view_of(cluster, session.say_phase),
+        first_configurations=preview(run_spec.search, run_spec.seed),
         rates=rates,
     )
     if as_json:

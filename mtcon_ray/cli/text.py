@@ -1,5 +1,6 @@
 """Values as people read them: numbers, durations, sizes, configurations, tables."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,11 @@ UNITS = ("B", "kB", "MB", "GB", "TB")
 def number(value: Any) -> str:
     """A searched value: floats to four digits, everything else as it is.
 
-    >>> number(0.0316227766), number(12), number(None)
-    ('0.03162', '12', 'null')
+    >>> number(0.0316227766), number(12), number(None), number([0.5, True])
+    ('0.03162', '12', 'null', '[0.5, true]')
     """
+    if isinstance(value, list):
+        value = json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     return f"{value:.4g}" if isinstance(value, float) else printable(str(value))

@@ -22,17 +22,20 @@ def run_comparison(
     *,
     root: Path,
     watch: Callable[[str], AbstractContextManager[Observer]],
+    on_phase: Callable[[str], None] = lambda what: None,
     environ_uri: str | None = None,
 ) -> tuple[list[Row], Path]:
     """Rows in the order of the systems, and the folder of table.md, table.csv and table.png.
 
     Started again it goes on: finished systems are read, an unfinished one is resumed. `watch`
-    gives the observer of a system's sweep. A system that fails has its reason in its row, and
-    the others are trained all the same. Raises SpecError, DataError or ResourceError before the
+    gives the observer of a system's sweep; `on_phase` is called with a text before a cluster is
+    connected to. A system that fails has its reason in its row, and the others are trained all the
+    same. Raises SpecError, DataError or ResourceError before the
     first training, for whatever can be known then; Interrupted as `run_sweep` does.
     """
+    view = view_of(None, on_phase)
     for spec in comparison.specs.values():
-        make_plan(spec, root, view_of(None))
+        make_plan(spec, root, view)
     rows = []
     folder = root / "comparisons" / comparison.name
     for title, spec in comparison.specs.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mtcon_ray.data.image_check import left_out
+from mtcon_ray.data.image_check import CheckedImages, left_out
 from mtcon_ray.data.noise import add_label_noise
 from mtcon_ray.data.remote import fetch, look
 from mtcon_ray.data.sources import SOURCES, DataSource, DataSpec, LabelTable
@@ -94,12 +94,7 @@ def open_dataset(
     table = _read_table(source)
     size = store_size(spec, view_size)
     stored = open_store(source, len(table), size, store, progress, node_store)
-    if stored.bad:
-        split = table.split.copy()
-        split[list(stored.bad)] = LEFT_OUT
-        warnings = (*table.warnings, left_out(stored.bad.values()))
-        table = replace(table, split=split, warnings=warnings)
-        _check(table, spec)
+    table = _without(table, stored.bad, spec)
     fingerprint = _fingerprint(table, stored.content_key, stored.images.shape[1])
     return Dataset(stored.images, table, spec.tasks, spec.held_out, fingerprint, store)
 
@@ -117,28 +112,40 @@ def store_bytes(num_items: int, spec: DataSpec, view_size: int) -> int:
 def check_dataset(
     spec: DataSpec, view_size: int, store: Path, places: Mapping[str, str] | None = None
 ) -> tuple[LabelTable, dict[str, int]]:
-    """What `read_table` and `downloads` say, with warnings of images that cannot be read.
+    """Returns the labels, and URL to bytes that have still to be downloaded.
 
-    Images that are not decoded already are looked at as `DataSource.check_images` does.
+    Images that are known to be unreadable belong to no split. Images that are not decoded already
+    are looked at as `DataSource.check_images` does.
     `places` as of `fetch_places`. Raises DataError, SpecError, and ResourceError where the disk
     lacks room for downloads and decoded images.
     """
     source = _source(spec, spec.seed, places)
     table, asked, size = _read_table(source), downloads(spec, store), store_size(spec, view_size)
     stored = check_room(source, len(table), size, store, sum(asked.values()))
-    if stored is None:
-        warnings = _looked_at(source, size)
-    else:
-        warnings = (left_out(stored.bad.values()),) if stored.bad else ()
-    return replace(table, warnings=(*table.warnings, *warnings)), asked
+    checked = _looked_at(source, size) if stored is None else CheckedImages(stored.bad)
+    table = _without(table, checked.bad, spec)
+    if checked.warning:
+        table = replace(table, warnings=(*table.warnings, checked.warning))
+    return table, asked
 
 
-# Warnings by what the images were: a comparison plans many sweeps over the same ones, and a
-# .tar.gz must be unzipped for each look.
-_seen: dict[tuple[str, int, float], tuple[str, ...]] = {}
+def _without(table: LabelTable, bad: Mapping[int, str], spec: DataSpec) -> LabelTable:
+    """Returns the table with bad rows in no split, and a warning of them."""
+    if not bad:
+        return table
+    split = table.split.copy()
+    split[list(bad)] = LEFT_OUT
+    table = replace(table, split=split, warnings=(*table.warnings, left_out(bad.values())))
+    _check(table, spec)
+    return table
 
 
-def _looked_at(source: DataSource, size: int) -> tuple[str, ...]:
+# By what the images were: a comparison plans many sweeps over the same ones, and a .tar.gz must be
+# unzipped for each look.
+_seen: dict[tuple[str, int, float], CheckedImages] = {}
+
+
+def _looked_at(source: DataSource, size: int) -> CheckedImages:
     signature = source.signature()
     if signature is None:
         return source.check_images(size)

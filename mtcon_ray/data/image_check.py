@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import islice
 from math import comb
 
@@ -21,6 +22,17 @@ MAX_SHOWN = 20
 ERROR_RATE = 0.001
 
 
+@dataclass(frozen=True)
+class CheckedImages:
+    """What is known of images before all are decoded.
+
+    `bad` is row to reason of images that are left out; `warning` is of a sample, "" without one.
+    """
+
+    bad: dict[int, str] = field(default_factory=dict)
+    warning: str = ""
+
+
 def check_images(
     files: ImageFiles,
     table: CsvFile,
@@ -28,8 +40,8 @@ def check_images(
     names: Sequence[str],
     allowed: float,
     decode: Callable[[int], dict[int, str]],
-) -> tuple[str, ...]:
-    """Looks for all files and decodes a sample of those that are there; returns warnings.
+) -> CheckedImages:
+    """Looks for all files and decodes a sample of those that are there.
 
     `names` are those of the table's `column`; `decode` returns row to reason if it fails.
     Raises DataError where more than the `allowed` share is missing or, surely, corrupt.
@@ -52,17 +64,17 @@ def check_images(
         bad = dict(sorted((bad | corrupt).items()))
         if len(bad) > most:
             raise DataError(too_many_bad(f"{len(bad)} of {len(names)}", bad.values(), allowed))
-        return (left_out(bad.values()),) if bad else ()
+        return CheckedImages(bad)
     of_sample = f"{len(corrupt)} of a sample of {len(sample)}"
     if _chance(len(corrupt), len(sample), (most - len(absent)) / len(there)) < ERROR_RATE:
         raise DataError(too_many_bad(of_sample, corrupt.values(), allowed))
-    warnings = [left_out(bad.values())] if bad else []
-    if corrupt:
-        warnings.append(
-            f"{of_sample} images cannot be decoded, first {next(iter(corrupt.values()))}; if more "
-            f"than {allowed:.2%} of all images are missing or corrupt, training stops"
-        )
-    return tuple(warnings)
+    if not corrupt:
+        return CheckedImages(bad)
+    return CheckedImages(
+        bad,
+        f"{of_sample} images cannot be decoded, first {next(iter(corrupt.values()))}; if more "
+        f"than {allowed:.2%} of all images are missing or corrupt, training stops",
+    )
 
 
 def too_many_bad(got: str, reasons: Collection[str], allowed: float) -> str:

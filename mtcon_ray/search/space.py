@@ -63,7 +63,9 @@ class Dimension(Spec):
             raise ValueError(f"{self.kind} must satisfy low < high, got {list(bounds)}")
         if self.loguniform and self.loguniform[0] <= 0:
             raise ValueError(f"loguniform must have a positive low, got {list(self.loguniform)}")
-        if self.values and len(set(map(repr, self.categories))) < len(self.values):
+        # Texts too, for to Optuna a list is one.
+        distinct = [set(map(_key, values)) for values in (self.values or (), self.categories)]
+        if self.values and min(map(len, distinct)) < len(self.values):
             raise ValueError(f"{self.kind} must not repeat a value, got {list(self.values)}")
         return self
 
@@ -111,6 +113,13 @@ class Dimension(Spec):
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         return low <= value <= high and (self.int_ is None or float(value).is_integer())
+
+
+def _key(value: Any) -> Any:
+    """A key that equal values share: 1 and 1.0 do, 1 and true do not."""
+    if isinstance(value, list):
+        return tuple(map(_key, value))
+    return (bool, value) if isinstance(value, bool) else value
 
 
 def _category(value: Any) -> Any:

@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,9 @@ LOCAL = "local"
 FILE_VARIABLE = "MTCON_RAY_CLUSTER_FILE"
 # What `ray up` leaves on the head that it makes.
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
+# How often Ray 2.60 tries to reach a cluster, despite its name. A try takes 40 s where nothing
+# answers, and Ray makes 20.
+TRIES_VARIABLE = "RAY_gcs_server_port_wait_time_s"
 
 
 def cluster_address() -> str | None:
@@ -45,20 +48,23 @@ def local_view() -> ClusterView:
     return ClusterView(LOCAL, (node,))
 
 
-def view_of(cluster: str | None) -> ClusterView:
+def view_of(
+    cluster: str | None, on_phase: Callable[[str], None] = lambda what: None
+) -> ClusterView:
     """The view of `--cluster`: a cluster's file, `local`, or by default where we would run.
 
-    Raises ResourceError for a file that is no cluster's.
+    `on_phase` is called with a text before a cluster is connected to. Raises ResourceError for a
+    file that is no cluster's, MtconError where no cluster answers.
     """
     if cluster is None and cluster_address():
-        return connected_view() if ray.is_initialized() else _view_by_connecting()
+        return connected_view() if ray.is_initialized() else _view_by_connecting(on_phase)
     if cluster in (None, LOCAL):
         return local_view()
     path = Path(str(cluster))
     if path.exists():
         return view_of_file(path)
     os.environ["RAY_ADDRESS"] = str(cluster)
-    return _view_by_connecting()
+    return _view_by_connecting(on_phase)
 
 
 def connected_view() -> ClusterView:
@@ -159,9 +165,7 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
     # Ray's logs and token lie outside the root: what a Ray of ours writes is the user's alone.
     umask = os.umask(0o077) if address is None else None
     try:
-        ray.init(**options)
-    except Exception as error:
-        raise _unreachable(address, error) from error
+        _init(**options)
     finally:
         if umask is not None:
             os.umask(umask)
@@ -213,12 +217,24 @@ def _usable_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _view_by_connecting() -> ClusterView:
-    ray.init(log_to_driver=False, logging_level=logging.ERROR)
+def _view_by_connecting(on_phase: Callable[[str], None]) -> ClusterView:
+    on_phase(f"connecting to Ray at {cluster_address()}")
+    _init(log_to_driver=False, logging_level=logging.ERROR)
     try:
         return connected_view()
     finally:
         ray.shutdown()
+
+
+def _init(**options: Any) -> None:
+    """Start or reach a Ray. Raises MtconError where none answers."""
+    address = cluster_address()
+    if address is not None:
+        os.environ.setdefault(TRIES_VARIABLE, "1")
+    try:
+        ray.init(**options)
+    except Exception as error:
+        raise _unreachable(address, error) from error
 
 
 def _log_to(log: Path) -> logging.Handler:
@@ -246,4 +262,7 @@ def _unreachable(address: str | None, error: Exception) -> MtconError:
             "a Ray of this machine must start within 30 s, got none; nothing is left of it: repeat "
             "the command when the machine is less busy"
         )
-    return MtconError(f"no Ray could be started or reached at {address or LOCAL}: {text}")
+    way_out = (
+        "" if address is None else "; start it, or unset RAY_ADDRESS for a Ray of this machine"
+    )
+    return MtconError(f"no Ray could be started or reached at {address or LOCAL}: {text}{way_out}")

@@ -25,9 +25,9 @@ from mtcon_ray.places import SPEC_FILE, log_folder, store_folder
 from mtcon_ray.plan import (
     Plan,
     check_cluster,
+    fetch_weights,
     make_plan,
     prepare_root,
-    with_warnings,
     write_beginnings,
 )
 from mtcon_ray.report.build import build_report
@@ -70,7 +70,6 @@ from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenan
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import ServerCheck, tracking_uri, ui_command
 
-NUM_PREVIEWED = 5
 # How long the end of a sweep waits for the tracking server to take what is left.
 DRAIN_SECONDS = 120.0
 # After a signal or a full disk, less than what a job or a pod is given to end.
@@ -100,13 +99,13 @@ def run_sweep(
     with ExitStack() as stack:
         if resume:
             stack.enter_context(claimed(folder))
+        view = view_of(None, observer.on_phase)
         observer.on_phase("reading labels")
-        first = tuple(preview(spec.search, spec.seed, NUM_PREVIEWED))
-        plan = make_plan(spec, root, view_of(None), first_configurations=first)
+        make_plan(spec, root, view)
         asked = ServerCheck(uri) if not spec.tracking.offline else None
         store = store_folder(root)
         places = fetch_places(spec.data, store, observer.on_download)
-        spec.model.encoder.fetch_weights()
+        fetch_weights(spec)
         dataset = open_dataset(
             spec.data,
             seed=spec.data.seed,
@@ -115,7 +114,8 @@ def run_sweep(
             progress=observer.on_store,
             places=places,
         )
-        plan = with_warnings(plan, dataset.table.warnings)
+        first = preview(spec.search, spec.seed)
+        plan = make_plan(spec, root, view, first_configurations=first, decoded=dataset.table)
         if asked:
             observer.on_phase("asking the MLflow server")
             asked.answer()

@@ -9,7 +9,8 @@ from pathlib import Path
 from mtcon_ray.errors import SweepError, nearest
 from mtcon_ray.lock import FILE, driver_lock
 from mtcon_ray.places import SPEC_FILE, last_name, new_name, sweep_folder, sweeps_folder
-from mtcon_ray.spec import RunSpec, check_resumable, load_spec
+from mtcon_ray.resumable import check_resumable
+from mtcon_ray.spec import RunSpec, load_spec
 from mtcon_ray.sweep.upload import VERSIONS_VARIABLE
 from mtcon_ray.tracking.spool import Spool
 

@@ -20,7 +20,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from mtcon_ray.search.space import Dimension, Point, grid_points
+from mtcon_ray.search.space import Dimension, Point, grid_points, with_lists
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.sweep.journal import Journal, ReadOnlyJournal
 from mtcon_ray.sweep.tpe import KnownSpaceTPE, Modelled
@@ -29,6 +29,8 @@ from mtcon_ray.sweep.tpe import KnownSpaceTPE, Modelled
 # before the space counts as exhausted. TPE always repeats a listed value that it likes.
 MAX_DUPLICATES = 5
 MAX_RANDOM_DUPLICATES = 100
+# First configurations that a plan shows.
+NUM_PREVIEWED = 5
 
 TRIAL = "mtcon.trial"
 REPEAT = "mtcon.repeat"
@@ -166,7 +168,7 @@ def stored(study: optuna.Study, trial_id: int) -> FrozenTrial:
     return study._storage.get_trial(trial_id)
 
 
-def preview(search: SearchSpec, seed: int, count: int) -> list[dict[str, Any]]:
+def preview(search: SearchSpec, seed: int, count: int = NUM_PREVIEWED) -> tuple[Point, ...]:
     """The first configurations that do not depend on results, at most `count`."""
     independent = search.num_configurations
     if search.sampler == "tpe":
@@ -174,11 +176,11 @@ def preview(search: SearchSpec, seed: int, count: int) -> list[dict[str, Any]]:
         independent = max(1, startup, len(search.first_points))
     once = search.model_copy(update={"repeats": 1})
     suggester = Suggester(open_study(None, "preview"), once, seed)
-    points: list[dict[str, Any]] = []
+    points: list[Point] = []
     while len(points) < min(count, independent) and (trial := suggester.next()):
-        points.append(trial.params)
+        points.append(with_lists(search.space, trial.params))
         suggester.study.tell(trial.number, 0.0)
-    return points
+    return tuple(points)
 
 
 def importances(study: optuna.Study) -> dict[str, float]:

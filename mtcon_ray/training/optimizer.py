@@ -73,7 +73,7 @@ def lr_at(step: int, spec: TrainSpec, *, steps_per_epoch: int) -> float:
     of per epoch), or by the same factor in every step.
     """
     peak = peak_lr(spec)
-    warmup = spec.warmup_epochs * steps_per_epoch
+    warmup = spec.warmup * steps_per_epoch
     if step < warmup:
         return peak * (step + 1) / (warmup + 1)
     last = spec.epochs * steps_per_epoch - 1

@@ -1,6 +1,6 @@
 """The `train` section."""
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,10 +12,10 @@ class TrainSpec(Spec):
     """How long and how fast one run trains."""
 
     epochs: int = Field(20, ge=1, le=100_000, description="passes over the training split")
-    warmup_epochs: float = Field(
-        1,
+    warmup_epochs: float | None = Field(
+        None,
         ge=0,
-        description="linear rise of the rate from 0, in epochs; if omitted, 0 where epochs is 1",
+        description="linear rise of the rate from 0, in epochs; null: 1, but 0 where epochs is 1",
     )
     batch_size: int = Field(64, ge=2, description="examples per step, over all workers")
     chunk_size: int | None = Field(
@@ -58,18 +58,16 @@ class TrainSpec(Spec):
     )
     checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _no_warmup_in_a_single_epoch(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("epochs") in (1, "1"):
-            return {"warmup_epochs": 0, **given}
-        return given
+    @property
+    def warmup(self) -> float:
+        """Epochs of warm-up: `warmup_epochs`, or its default where that is omitted."""
+        return min(1, self.epochs - 1) if self.warmup_epochs is None else self.warmup_epochs
 
     @model_validator(mode="after")
     def _warmup_ends(self) -> Self:
-        if self.warmup_epochs >= self.epochs:
+        if self.warmup >= self.epochs:
             raise ValueError(
-                f"warmup_epochs must be below epochs, got {self.warmup_epochs} and {self.epochs}"
+                f"warmup_epochs must be below epochs, got {self.warmup} and {self.epochs}"
             )
         if self.lr_schedule == "exponential" and self.lr_final == 0:
             raise ValueError("lr_final must be positive for an exponential schedule, got 0")

@@ -182,6 +182,12 @@ def test_calibration_gives_device_hours(invoke: Invoke, spec: Path) -> None:
     text = invoke("plan", spec, "--cluster", "local", "--calibrate").stdout
     assert re.search(r"measured here +[\d,]+ images a second, .* a probe \d+\.\d\d s", text)
     assert re.search(r"wall clock +\d+:\d\d, and a minute", text)
+    several = invoke(
+        "plan", spec, "--cluster", "local", "--calibrate", "--set", "resources.workers=2"
+    )
+    assert several.exit_code == 0, several.stderr
+    assert "by one worker with its share of the batch" in several.stdout
+    assert "wall clock" not in several.stdout
 
 
 def test_a_comparison_is_checked_before_anything_starts(invoke: Invoke, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from mtcon_ray.cli.plan_text import data_lines, plan_lines
 from mtcon_ray.local import this_machine
 from mtcon_ray.plan import make_plan
@@ -14,6 +16,23 @@ def test_labels_stand_with_their_kind_and_extent(tmp_path: Path) -> None:
     lines = dict(data_lines(spec, make_plan(spec, tmp_path, this_machine())))
     assert lines["tasks"] == "attributes (8 labels), shape (5 classes)"
     assert lines["held out"] == "size (a number)"
+
+
+@pytest.mark.parametrize("scheduler", ["none", "halving"])
+def test_early_stopping_is_spoken_of_where_there_is_some(tmp_path: Path, scheduler: str) -> None:
+    spec = parse_spec(
+        {
+            "name": "x",
+            "data": {"kind": "drawn", "num_items": 300},
+            "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}, "scheduler": scheduler},
+        }
+    )
+    (line,) = (
+        text
+        for text in plan_lines(spec, make_plan(spec, tmp_path, this_machine()))
+        if text.startswith("  images seen ")
+    )
+    assert line.endswith(" in all" if scheduler == "none" else " in all before early stopping")
 
 
 def test_the_objective_is_named_with_what_it_is_a_mean_of(tmp_path: Path) -> None:

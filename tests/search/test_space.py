@@ -23,6 +23,8 @@ def dimension(**kind: Any) -> Dimension:
         ({"choice": [1, 1]}, "must not repeat"),
         ({"choice": [[1], [1]]}, "must not repeat"),
         ({"choice": [[1], "[1]"]}, "must not repeat"),
+        ({"choice": [1, 1.0]}, "must not repeat"),
+        ({"grid": [[0.1, 1], [0.1, 1.0]]}, "must not repeat"),
         ({"choice": [{"a": 1}]}, "a value must be a finite number, .* or a list of these, got {'a"),
         ({"choice": [[[1]]]}, "a value must be a finite number"),
         ({"grid": []}, "at least 1 item"),
@@ -49,6 +51,10 @@ def test_what_a_dimension_contains(
     made = dimension(**kind)
     assert [made.contains(v) for v in inside] == [True] * len(inside)
     assert [made.contains(v) for v in outside] == [False] * len(outside)
+
+
+def test_true_is_not_one() -> None:
+    dimension(choice=[1, True, 0, False, [1], [True], "1"])
 
 
 def test_a_list_is_a_text_to_optuna_and_a_list_to_the_spec() -> None:

@@ -1,16 +1,20 @@
 """What a cluster has or may scale to."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from mtcon_ray.errors import ResourceError
+from mtcon_ray.errors import MtconError, ResourceError
 from mtcon_ray.plan import NodeKind, check_cluster
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.sweep import cluster
 from mtcon_ray.sweep.cluster import (
     FILE_VARIABLE,
+    TRIES_VARIABLE,
     beside_the_job,
     connected_view,
     local_view,
@@ -91,6 +95,44 @@ def test_this_machine_is_one_node() -> None:
     assert node.count == 1
     assert node.cpus >= 1
     assert view_of("local") == local_view()
+
+
+def test_a_cluster_that_does_not_answer_is_told_before_and_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries: list[str | None] = []
+
+    def no_answer(**options: object) -> None:
+        tries.append(os.environ.get(TRIES_VARIABLE))
+        raise ConnectionError("Failed to connect to Ray cluster at 192.0.2.1:6399")
+
+    monkeypatch.setattr("ray.init", no_answer)
+    monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6399")
+    monkeypatch.setenv(TRIES_VARIABLE, "7")
+    phases: list[str] = []
+    with pytest.raises(MtconError, match=r"reached at 192\.0\.2\.1:6399: .*unset RAY_ADDRESS"):
+        view_of(None, phases.append)
+    assert phases == ["connecting to Ray at 192.0.2.1:6399"]
+    monkeypatch.delenv(TRIES_VARIABLE)
+    with pytest.raises(MtconError):
+        view_of(None)
+    assert tries == ["7", "1"], "one try, unless the user wants more"
+
+
+@pytest.mark.ray
+@pytest.mark.soak
+def test_a_cluster_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
+    """After one try of 40 s; Ray by itself makes 20."""
+    (tmp_path / "spec.yaml").write_text("name: x\n")
+    command = [sys.executable, "-m", "mtcon_ray", "plan", "spec.yaml"]
+    environment = {k: v for k, v in os.environ.items() if k != TRIES_VARIABLE}
+    result = subprocess.run(
+        command, cwd=tmp_path, env={**environment, "RAY_ADDRESS": "127.0.0.1:1"}, text=True,
+        capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert "preparing: connecting to Ray at 127.0.0.1:1\n" in result.stderr
+    assert "no Ray could be started or reached at 127.0.0.1:1" in result.stderr
 
 
 def test_nothing_is_sent_home() -> None:

@@ -153,15 +153,24 @@ def test_a_signal_marks_checkpoints_and_can_be_resumed(
     assert "RUNNING" not in seen["statuses"].values()
 
 
+@pytest.mark.parametrize("is_searched", [False, True])
 def test_weights_are_fetched_before_a_folder_is_made(
-    root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    root: Path,
+    spec_file: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    is_searched: bool,
 ) -> None:
     def offline(*_: object, **__: object) -> None:
         raise URLError("no route to host")
 
     monkeypatch.setenv("TORCH_HOME", str(root / "torch"))
     monkeypatch.setattr("torch.hub.urlopen", offline)
-    path = spec_file(model={"encoder": {"name": "resnet18", "weights": "imagenet"}})
+    weights = None if is_searched else "imagenet"
+    space = {"model.encoder.weights": {"grid": [None, "imagenet"]}} if is_searched else {}
+    path = spec_file(
+        model={"encoder": {"name": "resnet18", "weights": weights}},
+        search={**TINY["search"], "space": space},
+    )
     with pytest.raises(SpecError, match="no route to host"):
         sweep(path, root, name="mine")
     assert not sweep_folder(root, "mine").exists()

@@ -256,7 +256,7 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
     code, printed = user.run("logs", "script-1")
     assert code == 0
     assert "[ 0:00] starting\n" in printed
-    assert "] preparing: connecting to Ray\n" in printed
+    assert "] preparing: connecting to Ray at " in printed
     assert "] trial-0000 started: no searched fields\n" in printed
     assert "] script-1 ended: 1/1 done\n\n#  trial" in printed
     code, printed = user.run("jobs", "--json")

@@ -217,7 +217,14 @@ def test_the_preview_is_what_is_then_suggested() -> None:
         spec = search(**fields)
         shown = preview(spec, 5, 4)
         taken = run(Suggester(open_study(None, "s"), spec, 5), 4)
-        assert shown == taken
+        assert list(shown) == taken
+
+
+def test_a_preview_shows_lists_as_lists() -> None:
+    """To Optuna each is a text."""
+    spec = search(space={"views.crop_scale": {"grid": [[0.2, 1.0], [0.5, 1]]}}, sampler="grid")
+    shown = preview(spec, 0)
+    assert shown == ({"views.crop_scale": [0.2, 1.0]}, {"views.crop_scale": [0.5, 1]})
 
 
 def test_an_empty_space_is_one_training() -> None:

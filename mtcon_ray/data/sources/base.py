@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT, Kind
 from mtcon_ray.data.decoding import Resize
+from mtcon_ray.data.image_check import CheckedImages
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS, Split
 from mtcon_ray.registry import Spec, Table, is_url
 
@@ -179,12 +180,12 @@ class DataSource(ABC):
         Raises BadImagesError naming every row of the call that cannot be decoded.
         """
 
-    def check_images(self, size: int) -> tuple[str, ...]:
-        """Warnings of images that are missing or corrupt, as far as can be seen in a second.
+    def check_images(self, size: int) -> CheckedImages:
+        """Returns images that are missing or corrupt, as far as can be seen in a second.
 
         No more than a few are decoded. Raises DataError where too many are bad.
         """
-        return ()
+        return CheckedImages()
 
     @property
     def max_bad_fraction(self) -> float:

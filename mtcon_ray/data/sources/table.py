@@ -21,7 +21,7 @@ from mtcon_ray.data.csv_file import (
     read_numbers,
 )
 from mtcon_ray.data.decoding import Resize, decode_image
-from mtcon_ray.data.image_check import check_images
+from mtcon_ray.data.image_check import CheckedImages, check_images
 from mtcon_ray.data.image_files import ARCHIVES, ImageFiles, UnreadableImageError, open_files
 from mtcon_ray.data.image_hints import likely_cause
 from mtcon_ray.data.remote import RemoteFiles
@@ -242,9 +242,9 @@ class TableSource(DataSource):
         how = f"table {VERSION} {self.spec.resize}"
         return hashlib.sha256(f"{how} {digest} {rows}".encode()).hexdigest()
 
-    def check_images(self, size: int) -> tuple[str, ...]:
+    def check_images(self, size: int) -> CheckedImages:
         if is_url(self.spec.images):
-            return ()  # not downloaded yet
+            return CheckedImages()  # not downloaded yet
 
         def reasons(row: int) -> dict[int, str]:
             try:

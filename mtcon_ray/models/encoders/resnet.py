@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
+from zipfile import is_zipfile
 
 import torch
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
@@ -19,6 +20,8 @@ from mtcon_ray.registry import beside_the_spec, is_word
 
 if TYPE_CHECKING:
     from torchvision.models import ResNet, WeightsEnum
+
+WEIGHTS_FILE = "a file of PyTorch weights (a state dict saved by torch.save)"
 
 
 def _weights(value: str, info: ValidationInfo) -> str:
@@ -165,16 +168,21 @@ def _read(path: Path) -> Mapping[str, Tensor]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch's reader raises almost anything on a file of other makers
-        # In a line, without torch's advice to run what the file says.
-        is_code = isinstance(error, pickle.UnpicklingError)
-        reason = "more than plain tensors" if is_code else str(error).partition("\n")[0]
-        raise CheckpointError(
-            f"model.encoder.weights must be a readable state-dict file, got {path}: {reason}; "
-            "write one with torch.save(model.state_dict(), path)"
-        ) from error
+        # Without torch's own message, which advises to run what the file says.
+        if isinstance(error, OSError) and error.strerror:
+            problem = f"{path} cannot be read: {error.strerror}"
+        elif isinstance(error, pickle.UnpicklingError) and is_zipfile(path):
+            problem = f"{path} holds more than plain tensors"
+        else:
+            what = "an empty file, " if path.stat().st_size == 0 else ""
+            problem = f"{path} is {what}not {WEIGHTS_FILE}"
+        raise _refused(problem) from error
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
-        raise CheckpointError(
-            f"model.encoder.weights must hold tensors by name, {path} holds something else; "
-            "write one with torch.save(model.state_dict(), path)"
-        )
+        raise _refused(f"{path} holds something else than tensors by name")
     return state
+
+
+def _refused(problem: str) -> CheckpointError:
+    return CheckpointError(
+        f"model.encoder.weights: {problem}; write one with torch.save(model.state_dict(), path)"
+    )

@@ -33,11 +33,11 @@ def test_a_gpu_s_steps_are_waited_for(
     assert len(waited) == waits
 
 
-@pytest.mark.parametrize("workers", [2, [1, 2]])
+@pytest.mark.parametrize("resources", [{"workers": 2}, {"workers": [1, 2]}, {"gpus": 2}])
 def test_of_several_workers_one_is_measured(
-    workers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    resources: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one process, with its share of the batch."""
+    """In one process, with its share of the batch, on one GPU."""
     trained: list[RunSpec] = []
 
     class Watched(Run):
@@ -46,10 +46,13 @@ def test_of_several_workers_one_is_measured(
             super().__init__(spec, *arguments, **options)
 
     monkeypatch.setattr(calibrate, "Run", Watched)
-    spec = parse_spec({**SPEC, "resources": {"workers": workers}})
+    if "gpus" in resources:
+        monkeypatch.setattr(calibrate, "pick_device", lambda spec: torch.device("cpu"))
+    spec = parse_spec({**SPEC, "resources": resources})
     assert calibrate.measure_rates(spec, tmp_path).images_per_second > 0
     (one,) = trained
-    assert (one.resources.workers, one.train.batch_size) == (1, 4)
+    assert (one.resources.workers, one.resources.gpus) == (1, 1 if "gpus" in resources else 0)
+    assert one.train.batch_size == (4 if "workers" in resources else 8)
 
 
 def test_training_and_evaluations_are_measured(tmp_path: Path) -> None:

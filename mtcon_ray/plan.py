@@ -21,10 +21,9 @@ from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.evaluation.spec import Select
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
-from mtcon_ray.places import PLAN_FILE, SPEC_FILE, store_folder
-from mtcon_ray.plain_yaml import dump_yaml
+from mtcon_ray.places import store_folder
 from mtcon_ray.registry import Spec
-from mtcon_ray.spec import RunSpec, dump_spec, with_values
+from mtcon_ray.spec import RunSpec, with_values
 
 # Above it `plan` warns: configurations that differ by less are ranked by chance.
 MAX_STANDARD_ERROR = 0.02
@@ -215,15 +214,6 @@ def fetch_weights(spec: RunSpec) -> None:
     """
     for one in _with_each_encoder(spec):
         one.model.encoder.fetch_weights()
-
-
-def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
-    """Store spec and plan in the folder of a sweep or a training."""
-    text = dump_yaml(dump_spec(spec))
-    for name, content in ((SPEC_FILE, text), (PLAN_FILE, plan.model_dump_json(indent=1) + "\n")):
-        beside = folder / f"{name}.new"
-        beside.write_text(content, encoding="utf-8")
-        os.replace(beside, folder / name)
 
 
 def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:

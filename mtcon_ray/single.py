@@ -31,8 +31,8 @@ from mtcon_ray.plan import (
     fetch_weights,
     make_plan,
     prepare_root,
-    write_beginnings,
 )
+from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.results import Status, TrialResult
 from mtcon_ray.resumable import check_resumable
 from mtcon_ray.run import Progress, Run

@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spec",),
     ("places", "resumable"),
     ("plan",),
+    ("recorded",),
     ("local", "run"),
     ("calibrate", "evaluate"),
     ("export",),

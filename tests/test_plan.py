@@ -25,8 +25,8 @@ from mtcon_ray.plan import (
     fetch_weights,
     make_plan,
     prepare_root,
-    write_beginnings,
 )
+from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.spec import RunSpec, load_spec, parse_spec
 
 SEARCH: dict[str, Any] = {"space": {"method.temperature": {"uniform": [0.1, 1.0]}}}

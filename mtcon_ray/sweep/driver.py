@@ -28,8 +28,8 @@ from mtcon_ray.plan import (
     fetch_weights,
     make_plan,
     prepare_root,
-    write_beginnings,
 )
+from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.search.schedulers import Halving

@@ -7,7 +7,8 @@ import pytest
 
 from mtcon_ray.errors import SweepError
 from mtcon_ray.places import sweep_folder
-from mtcon_ray.plan import ClusterView, NodeKind, make_plan, write_beginnings
+from mtcon_ray.plan import ClusterView, NodeKind, make_plan
+from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.spec import RunSpec, parse_spec, with_scheduler, with_values
 from mtcon_ray.sweep.folder import choose_folder, claimed, resume_line
 from mtcon_ray.sweep.upload import VERSIONS_VARIABLE

@@ -91,7 +91,7 @@ def test_workers_that_were_lost_fail_their_trial() -> None:
 
 def test_what_a_rank_writes_down_is_read_by_all(work: Assignment) -> None:
     assert _read_ending(work) is None
-    halt = ending(StorageError("/root must be writable"))
+    halt = ending(StorageError("last.pt must be writable"))
     assert halt is not None
     _write_ending(work, halt)
     assert _read_ending(work) == halt

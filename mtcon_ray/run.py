@@ -21,6 +21,7 @@ from mtcon_ray.evaluation.features import KeptViews
 from mtcon_ray.fusing import fused
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
+from mtcon_ray.places import PREDICTIONS_FILE
 from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
@@ -137,13 +138,13 @@ class Run:
             yield self._close_epoch(last_update)
 
     def report(self) -> dict[str, float]:
-        """Accuracies on `test` and of held-out labels, of the network in model.pt."""
+        """Accuracies on `test` and of held-out labels, of model.pt; writes predictions.npz."""
         assert self.done, f"report after the last step {self.num_steps}, not after {self.step}"
         if self.spec.evaluate.select == "best":
             # The training is over: its own network may take the kept one's place.
             kept = checkpoint.load(self.folder / checkpoint.MODEL)
             self.network.load_state_dict(kept["network"])
-        return self._evaluate(protocol.report)
+        return self._evaluate(partial(protocol.report, predictions=self.folder / PREDICTIONS_FILE))
 
     def _make_learner(self, method: Method) -> Learner:
         spec = self.spec

@@ -1,7 +1,8 @@
 """One tracked training without Ray.
 
-<root>/runs/<name>/ holds spec.yaml, plan.json, model.pt, while it is not done last.pt and
-last.previous.pt, and spool/parent.jsonl, which is the run's record and what is sent to MLflow.
+<root>/runs/<name>/ holds spec.yaml, plan.json, model.pt, predictions.npz, while it is not done
+last.pt and last.previous.pt, and spool/parent.jsonl, which is the run's record and what is sent to
+MLflow.
 """
 
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ from mtcon_ray.plan import (
     prepare_root,
 )
 from mtcon_ray.recorded import write_beginnings
-from mtcon_ray.results import Status, TrialResult
+from mtcon_ray.results import Status, TrialResult, kept_files
 from mtcon_ray.resumable import check_resumable
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.signals import Interrupted, on_signals
@@ -42,7 +43,7 @@ from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenan
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import check_server, tracking_uri
 from mtcon_ray.tracking.spool import Spool
-from mtcon_ray.training.checkpoint import discard_resume_state, kept_model
+from mtcon_ray.training.checkpoint import discard_resume_state
 
 RECORD = "parent.jsonl"
 # How long the end of a training waits for the tracking server to take what is left, and after a
@@ -231,8 +232,8 @@ class _Training:
     def _end(self, status: str, tags: dict[str, str]) -> None:
         try:
             if status == "FINISHED":
-                model = kept_model(self.folder)
-                self.spool.append("artifact", path=str(model), to="checkpoints")
+                for file in kept_files(self.folder):
+                    self.spool.append("artifact", path=str(file), to="checkpoints")
             self.spool.append("end", status=status, tags=tags)
             if status == "FINISHED":
                 discard_resume_state(self.folder)

@@ -48,18 +48,22 @@ class Probe:
     weight: Tensor
     epoch: int
 
-    def correct(self, data: LabelledFeatures) -> Tensor:
-        """Whether the highest logit is the right one, bool [n]; a MISSING label is never right.
-
-        Raises DivergedError where a logit is not finite.
-        """
+    def predicted(self, data: LabelledFeatures) -> Tensor:
+        """The class of the highest logit, int64 [n]. Raises DivergedError if one is not finite."""
         logits_NC = torch.addmm(self.weight[-1], data.features, self.weight[:-1])
         if not torch.isfinite(logits_NC).all():
             raise DivergedError(
                 f"logits of the probe of {self.label!r} must be finite, got inf or nan after "
                 f"{self.epoch} epochs; lower the probe's lr, or look at the encoder's features"
             )
-        return logits_NC.argmax(dim=1) == data.labels[self.label]
+        return logits_NC.argmax(dim=1)
+
+    def correct(self, data: LabelledFeatures) -> Tensor:
+        """Whether the prediction is the right one, bool [n]; a MISSING label is never right.
+
+        Raises DivergedError where a logit is not finite.
+        """
+        return self.predicted(data) == data.labels[self.label]
 
 
 class TailMean:

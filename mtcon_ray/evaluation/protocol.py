@@ -1,5 +1,6 @@
 """What a frozen encoder is worth to each label: cheaply during training, in full at the end."""
 
+from pathlib import Path
 from statistics import fmean
 
 import torch
@@ -10,6 +11,7 @@ from mtcon_ray.data.sources.base import SPLITS, LabelTable
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.evaluation.features import KeptViews
 from mtcon_ray.evaluation.measures import Measurement
+from mtcon_ray.evaluation.predictions import Predictions, predict, save_predictions
 from mtcon_ray.evaluation.reading import Reader, full_probe_rows, short_probe_rows
 from mtcon_ray.evaluation.spec import EvaluateSpec, ProbeSpec
 from mtcon_ray.models.network import Network
@@ -65,6 +67,7 @@ def report(
     device: torch.device,
     seed: int,
     autocast_dtype: torch.dtype | None = None,
+    predictions: Path | None = None,
 ) -> dict[str, float]:
     """The reported scores: test/accuracy/<task>, heldout/accuracy/<label>.
 
@@ -73,13 +76,22 @@ def report(
     set it is map and map_std, with map_tie_aware and f1_micro, f1_macro and
     f1_sample at thresholds chosen on `val`; of a number r2 and r2_std, the ridge penalty chosen
     on `val`. A label's number of classes, which an accuracy should stand beside, is
-    dataset.table.size_of(label).
+    dataset.table.size_of(label). The predictions that the scores are of are written to the path
+    `predictions`, if one is given.
 
-    Raises DataError as `check_labels` does, and DivergedError.
+    Raises DataError as `check_labels` does, DivergedError and StorageError.
     """
-    return full_measurement(
+    measurement = full_measurement(
         network, dataset, spec, views, device=device, seed=seed, autocast_dtype=autocast_dtype
-    ).scores(dataset)
+    )
+    table, split_of = dataset.table, measurement.split_of
+    probes = measurement.probes(table)
+    scores = measurement.scores_of(probes)
+    if predictions is not None:
+        rows = full_probe_rows(table, tuple(split_of))["test"]
+        found = predict(probes, measurement.measured, rows, split_of, table)
+        save_predictions(predictions, Predictions(dataset.fingerprint, found))
+    return scores
 
 
 def full_measurement(

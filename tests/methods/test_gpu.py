@@ -171,6 +171,7 @@ def test_label_sets_of_a_large_batch_never_wait(
         z_HBVD = torch.empty(1, 1024, 2, 4, device=GPU)
         relation = LabelSets(sets_BL, threshold=0.3, counts=counts)
         assert relation.num_groups(z_HBVD).shape == (1,)
+        assert relation.entropies(z_HBVD).shape == (1, 1024)
         assert relation.sums(z_HBVD).shape == z_HBVD.shape
 
 

@@ -205,7 +205,11 @@ def make_plan(
         gpus_per_trial=spec.resources.gpus * high,
         **hours,
         first_configurations=first_configurations,
-        warnings=(*table.warnings, *_noise_warnings(spec, num_items["val"], error)),
+        warnings=(
+            *table.warnings,
+            *_method_warnings(spec),
+            *_noise_warnings(spec, num_items["val"], error),
+        ),
     )
 
 
@@ -275,6 +279,14 @@ def _hours(
         "device_hours": num_trials * mean / 3600,
         "wall_hours": wall / 3600 if wall else None,
     }
+
+
+def _method_warnings(spec: RunSpec) -> tuple[str, ...]:
+    """The method's warnings of values that are not searched."""
+    found = spec.method.warnings()
+    return tuple(
+        text for field, text in found.items() if f"method.{field}" not in spec.search.space
+    )
 
 
 def _noise_warnings(spec: RunSpec, num_val: int, error: float) -> Iterator[str]:

@@ -231,7 +231,8 @@ class Run:
             values[metrics.weight(metrics.slug(head))] = weight.item()
         for task, sigma in last_update.sigma_by_task.items():
             values[metrics.sigma(metrics.slug(task))] = sigma.item()
-        return values | {name: gauge.item() for name, gauge in last_update.gauges.items()}
+        gauges = {name: gauge.item() for name, gauge in self.learner.method.gauges().items()}
+        return values | {name: value for name, value in gauges.items() if math.isfinite(value)}
 
     def _evaluate(self, measure: Callable[..., dict[str, float]]) -> dict[str, float]:
         with explain_out_of_memory(

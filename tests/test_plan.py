@@ -70,6 +70,29 @@ def test_counts_are_exact() -> None:
     assert plan.device_hours is None
 
 
+@pytest.mark.parametrize(
+    ("method", "warned"),
+    [
+        ({"name": "amcl"}, True),
+        ({"name": "amcl", "form": "infonce", "top_k": 1}, True),
+        ({"name": "amcl", "form": "moco"}, True),
+        ({"name": "amcl", "top_k": 100}, False),
+        ({"name": "amcl", "regulariser": "released"}, False),
+        ({"name": "amcl", "regulariser": "released", "top_k": 1}, True),
+        ({"name": "amcl", "form": "simsiam"}, False),
+        ({"name": "amcl", "form": "barlow"}, False),
+        ({"name": "mtcon"}, False),
+    ],
+)
+def test_one_negative_per_anchor_is_warned_of(method: dict[str, Any], warned: bool) -> None:
+    found = [w for w in plan_of(spec_of(method=method)).warnings if "method.top_k" in w]
+    assert len(found) == warned
+    searched = {"space": {"method.top_k": {"grid": [1, 100]}}, "sampler": "grid"}
+    if method["name"] == "amcl":
+        plan = plan_of(spec_of(method=method, search=searched))
+        assert not [w for w in plan.warnings if "method.top_k" in w]
+
+
 def test_majority_shares_are_those_of_the_test_split() -> None:
     """Of classes the most frequent one's, of a set the mean share of positives; none of numbers."""
     data = {"kind": "drawn", "num_items": 300, "tasks": ["shape", "attributes"]}

@@ -12,6 +12,7 @@ from mtcon_ray.data.views import ViewsSpec, evaluation_views
 from mtcon_ray.errors import CheckpointError, DivergedError, OutOfMemoryError, SpecError
 from mtcon_ray.evaluate import load_network
 from mtcon_ray.evaluation import features
+from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.training import checkpoint
@@ -21,6 +22,8 @@ from tests.run.cuts import STEPS_PER_EPOCH, check_same_end, stop_before, untimed
 METRICS = {
     *("loss", "loss/shape", "loss/colour", "lr", "images_per_second"),
     *("sigma/shape", "sigma/colour", "weight/shape", "weight/colour"),
+    *("cosine/positive/shape", "cosine/positive/colour"),
+    *("cosine/random/shape", "cosine/random/colour"),
 }
 ACCURACIES = {
     *("val/accuracy", "val/accuracy/shape", "val/accuracy/colour"),
@@ -53,6 +56,23 @@ def test_an_epoch_yields_what_the_contract_names(
     assert first["weight/shape"] != 1
 
 
+def test_gauges_are_asked_for_once_an_epoch_and_kept_where_finite(
+    start: Callable[..., Run], spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step does not pay for them; a batch without positives has no cosine of these."""
+    calls = []
+
+    def gauges(self: MTCon) -> dict[str, Tensor]:
+        calls.append(self)
+        return {"cosine/random": torch.tensor(0.25), "cosine/positive": torch.tensor(math.nan)}
+
+    monkeypatch.setattr(MTCon, "gauges", gauges)
+    values = next(iter(start(tmp_path, spec))).metrics
+    assert len(calls) == 1
+    assert values["cosine/random"] == 0.25
+    assert "cosine/positive" not in values
+
+
 def test_a_head_that_is_no_task_is_tracked_by_its_name(
     start: Callable[..., Run], spec: RunSpec, tmp_path: Path
 ) -> None:
@@ -60,7 +80,7 @@ def test_a_head_that_is_no_task_is_tracked_by_its_name(
     spec = with_values(spec, {"method": {"name": "simclr"}, "train.epochs": 2})
     values = list(start(tmp_path, spec))[-1].metrics
     training = {"loss", "loss/instance", "weight/instance", "lr", "images_per_second"}
-    assert values.keys() == training | ACCURACIES
+    assert values.keys() == training | {"cosine/positive", "cosine/random"} | ACCURACIES
     assert values["loss"] == pytest.approx(values["loss/instance"])
 
 

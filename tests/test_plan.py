@@ -127,6 +127,18 @@ def test_unknown_labels_count_in_no_majority() -> None:
     assert shares == {"kind": 0.75, "set": pytest.approx(0.25)}
 
 
+def test_a_class_of_the_test_split_alone_is_no_majority() -> None:
+    """No classifier can name it; its items count as errors."""
+    table = LabelTable(
+        names=("a",) * 6,
+        labels={"kind": np.array([0, 1, 2, 2, 2, 1]), "other": np.array([0, 1, 2, 2, 2, 2])},
+        classes={"kind": ("x", "y"), "other": ("x", "y")},
+        split=np.array([0, 0, 2, 2, 2, 2], dtype=np.int8),
+        unseen={"kind": ("z",), "other": ("z",)},
+    )
+    assert majority_shares(table, ["kind", "other"]) == {"kind": 0.25, "other": 0.0}
+
+
 @pytest.mark.parametrize("method", ["csn", "scenet"])
 def test_triplets_make_the_epochs_of_triplet_methods(method: str) -> None:
     """Three images each, seen once, whatever the size of the training split."""

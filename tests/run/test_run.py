@@ -2,12 +2,16 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.data.sources import SOURCES, DataSource, LabelTable
 from mtcon_ray.data.views import ViewsSpec, evaluation_views
 from mtcon_ray.errors import CheckpointError, DivergedError, OutOfMemoryError, SpecError
 from mtcon_ray.evaluate import load_network
@@ -17,7 +21,7 @@ from mtcon_ray.run import Progress, Run
 from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
-from tests.run.cuts import STEPS_PER_EPOCH, check_same_end, stop_before, untimed
+from tests.run.cuts import CPU, STEPS_PER_EPOCH, check_same_end, stop_before, untimed
 
 METRICS = {
     *("loss", "loss/shape", "loss/colour", "lr", "images_per_second"),
@@ -207,6 +211,41 @@ def test_too_little_memory_names_batch_and_way_out(
         OutOfMemoryError, match=r"batch_size 16 x 2 views of 24 .*set train.chunk_size"
     ):
         next(iter(run))
+
+
+@pytest.mark.parametrize("method", ["mtcon", "xent"])
+def test_new_classes_in_the_test_split_change_no_training(
+    method: str,
+    start: Callable[..., Run],
+    spec: RunSpec,
+    dataset: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither heads nor probes get another size; the items count as errors."""
+    spec = with_values(spec, {"method": {"name": method}, "train.epochs": 2})
+    one = start(tmp_path / "one", spec)
+    read = SOURCES["drawn"].read_labels
+
+    def read_with_new_classes(source: DataSource) -> LabelTable:
+        table = read(source)
+        labels, classes = dict(table.labels), dict(table.classes)
+        for label in ("shape", "mark"):
+            labels[label] = np.where(table.split == 2, len(classes[label]), labels[label])
+            classes[label] = (*classes[label], "zigzag")
+        return replace(table, labels=labels, classes=classes)
+
+    monkeypatch.setattr(SOURCES["drawn"], "read_labels", read_with_new_classes)
+    assert dataset.store is not None
+    other = open_dataset(spec.data, seed=0, view_size=spec.views.size, store=dataset.store)
+    assert other.fingerprint != dataset.fingerprint
+    two = Run(spec, other, tmp_path / "two", device=CPU, threads=1)
+    assert untimed(list(one)[-1]) == untimed(list(two)[-1])
+    pairs = zip(one.network.state_dict().values(), two.network.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    report, expected = two.report(), one.report()
+    assert report["test/accuracy/shape"] == report["heldout/accuracy/mark"] == 0
+    assert report["test/accuracy/colour"] == expected["test/accuracy/colour"]
 
 
 def test_a_batch_larger_than_the_data_is_refused(

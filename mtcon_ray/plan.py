@@ -158,7 +158,7 @@ def make_plan(
     batch, epochs = heaviest.train.batch_size, heaviest.train.epochs
     num_train = len(table.rows("train"))
     _check_batches(spec, num_train)
-    steps = spec.method.num_examples(num_train) // batch
+    steps = spec.method.num_examples(num_train) // batch if spec.method.trains else 0
     per_trial = steps * batch * epochs * spec.method.images_per_example
     total = spec.search.num_configurations * spec.search.repeats
     scheduler = spec.scheduler

@@ -128,6 +128,9 @@ class Run:
 
     def __iter__(self) -> Iterator[Progress]:
         self.interrupted = False
+        if not self.spec.method.trains and not self.done:
+            self.step = self.num_steps
+            yield self._close_epoch(None)
         while not self.done:
             last_update = self._train_to_epoch_end()
             if last_update is None:
@@ -141,8 +144,7 @@ class Run:
         assert self.done, f"report after the last step {self.num_steps}, not after {self.step}"
         if self.spec.evaluate.select == "best":
             # The training is over: its own network may take the kept one's place.
-            kept = checkpoint.load(self.folder / checkpoint.MODEL)
-            self.network.load_state_dict(kept["network"])
+            self.network.load_state_dict(checkpoint.load(self.folder / checkpoint.MODEL)["network"])
         return self._evaluate(protocol.report)
 
     def _make_learner(self, method: Method) -> Learner:
@@ -199,9 +201,9 @@ class Run:
         self.step += 1
         return done
 
-    def _close_epoch(self, last_update: Update) -> Progress:
+    def _close_epoch(self, last_update: Update | None) -> Progress:
         epoch = self.step // self._batches.steps_per_epoch
-        values = self._training_metrics(last_update)
+        values = {} if last_update is None else self._training_metrics(last_update)
         evaluated = self.done or epoch % self.spec.evaluate.every == 0
         if evaluated and self.ranks.rank == 0:
             values |= self._evaluate(partial(protocol.validate, kept=self._kept))
@@ -231,8 +233,8 @@ class Run:
             values[metrics.weight(metrics.slug(head))] = weight.item()
         for task, sigma in last_update.sigma_by_task.items():
             values[metrics.sigma(metrics.slug(task))] = sigma.item()
-        gauges = {name: gauge.item() for name, gauge in self.learner.method.gauges().items()}
-        return values | {name: value for name, value in gauges.items() if math.isfinite(value)}
+        gauges = self.learner.method.gauges().items()
+        return values | {name: g.item() for name, g in gauges if math.isfinite(g)}
 
     def _evaluate(self, measure: Callable[..., dict[str, float]]) -> dict[str, float]:
         with explain_out_of_memory(

@@ -70,29 +70,6 @@ def test_counts_are_exact() -> None:
     assert plan.device_hours is None
 
 
-@pytest.mark.parametrize(
-    ("method", "warned"),
-    [
-        ({"name": "amcl"}, True),
-        ({"name": "amcl", "form": "infonce", "top_k": 1}, True),
-        ({"name": "amcl", "form": "moco"}, True),
-        ({"name": "amcl", "top_k": 100}, False),
-        ({"name": "amcl", "regulariser": "released"}, False),
-        ({"name": "amcl", "regulariser": "released", "top_k": 1}, True),
-        ({"name": "amcl", "form": "simsiam"}, False),
-        ({"name": "amcl", "form": "barlow"}, False),
-        ({"name": "mtcon"}, False),
-    ],
-)
-def test_one_negative_per_anchor_is_warned_of(method: dict[str, Any], warned: bool) -> None:
-    found = [w for w in plan_of(spec_of(method=method)).warnings if "method.top_k" in w]
-    assert len(found) == warned
-    searched = {"space": {"method.top_k": {"grid": [1, 100]}}, "sampler": "grid"}
-    if method["name"] == "amcl":
-        plan = plan_of(spec_of(method=method, search=searched))
-        assert not [w for w in plan.warnings if "method.top_k" in w]
-
-
 def test_majority_shares_are_those_of_the_test_split() -> None:
     """Of classes the most frequent one's, of a set the mean share of positives; none of numbers."""
     data = {"kind": "drawn", "num_items": 300, "tasks": ["shape", "attributes"]}
@@ -125,18 +102,6 @@ def test_unknown_labels_count_in_no_majority() -> None:
     )
     shares = majority_shares(table, ["kind", "other", "set", "price"])
     assert shares == {"kind": 0.75, "set": pytest.approx(0.25)}
-
-
-def test_a_class_of_the_test_split_alone_is_no_majority() -> None:
-    """No classifier can name it; its items count as errors."""
-    table = LabelTable(
-        names=("a",) * 6,
-        labels={"kind": np.array([0, 1, 2, 2, 2, 1]), "other": np.array([0, 1, 2, 2, 2, 2])},
-        classes={"kind": ("x", "y"), "other": ("x", "y")},
-        split=np.array([0, 0, 2, 2, 2, 2], dtype=np.int8),
-        unseen={"kind": ("z",), "other": ("z",)},
-    )
-    assert majority_shares(table, ["kind", "other"]) == {"kind": 0.25, "other": 0.0}
 
 
 @pytest.mark.parametrize("method", ["csn", "scenet"])

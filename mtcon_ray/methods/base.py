@@ -8,7 +8,7 @@ A method never sees ranks, devices or optimizers: it gets every head's rows of t
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -27,8 +27,12 @@ from mtcon_ray.registry import Spec, Table
 
 
 class MethodSpec(Spec):
-    """What every method's section has; each method adds its own fields."""
+    """What every method's section has; each method adds its own fields.
 
+    Where `trains` is False there is no step, and one epoch: that of the probes.
+    """
+
+    trains: ClassVar[bool] = True
     images_per_example: ClassVar[int] = 1
 
     name: str
@@ -194,3 +198,17 @@ class ContrastiveMethod(Method):
 
 
 METHODS: Table[Method] = Table("method")
+
+
+def one_epoch_if_untrained(raw: Any) -> Any:
+    """Returns a spec's plain data with one epoch, that of the probes, if its method trains none.
+
+    Other epochs in it, such as those of a comparison's base, are replaced.
+    """
+    method = raw.get("method") if isinstance(raw, dict) else None
+    name = method.get("name") if isinstance(method, dict) else method
+    if not isinstance(name, str) or name not in METHODS or METHODS[name].Spec.trains:
+        return raw
+    one = {"train": {"epochs": 1, "warmup_epochs": 0}, "evaluate": {"every": 1}}
+    given = {section: raw.get(section, {}) for section in one}
+    return raw | {k: {**v, **one[k]} for k, v in given.items() if isinstance(v, dict)}

@@ -1,5 +1,6 @@
 """AMCL: heads that share a temperature network, in every form."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from mtcon_ray.losses import amcl
 from mtcon_ray.losses.amcl import FORMS, Form
 from mtcon_ray.methods.amcl import AMCL
 from mtcon_ray.models.encoders.small import Small
+from mtcon_ray.plan import ClusterView, NodeKind, make_plan
+from mtcon_ray.spec import parse_spec
 from tests.losses.cases import random_rows
 from tests.problems import problem
 
@@ -166,3 +169,38 @@ def test_bad_settings_are_refused() -> None:
             spec.check(problem("shape", batch_size=1))
     with pytest.raises(ValidationError, match="simclr"):
         AMCL.Spec.model_validate({"form": "byol"})
+
+
+def warnings_of(method: dict[str, Any], search: dict[str, Any], root: Path) -> list[str]:
+    """Those of the plan that name top_k."""
+    data, model = {"kind": "drawn", "num_items": 300}, {"encoder": {"name": "small", "width": 8}}
+    spec = parse_spec(
+        {"name": "x", "data": data, "model": model, "method": method, "search": search}
+    )
+    plan = make_plan(spec, root, ClusterView("here", (NodeKind("node", 2, 0, 1),)))
+    return [warning for warning in plan.warnings if "method.top_k" in warning]
+
+
+@pytest.mark.parametrize(
+    ("method", "num_warnings"),
+    [
+        ({"name": "amcl"}, 1),
+        ({"name": "amcl", "form": "infonce", "top_k": 1}, 1),
+        ({"name": "amcl", "form": "moco"}, 1),
+        ({"name": "amcl", "top_k": 100}, 0),
+        ({"name": "amcl", "regulariser": "released"}, 0),
+        ({"name": "amcl", "regulariser": "released", "top_k": 1}, 1),
+        ({"name": "amcl", "form": "simsiam"}, 0),
+        ({"name": "amcl", "form": "barlow"}, 0),
+        ({"name": "mtcon"}, 0),
+    ],
+)
+def test_one_negative_per_anchor_is_warned_of(
+    method: dict[str, Any], num_warnings: int, tmp_path: Path
+) -> None:
+    assert len(warnings_of(method, {}, tmp_path)) == num_warnings
+
+
+def test_a_searched_number_of_negatives_is_not_warned_of(tmp_path: Path) -> None:
+    search = {"space": {"method.top_k": {"grid": [1, 100]}}, "sampler": "grid"}
+    assert warnings_of({"name": "amcl"}, search, tmp_path) == []

@@ -119,6 +119,16 @@ def reading(values: Mapping[str, float], split: str, label: str) -> Reading:
     return Reading(None, None)
 
 
+def cosine_positive(head: str | None = None) -> str:
+    """Mean cosine of positive pairs in an epoch's last step; head only where there are several."""
+    return "cosine/positive" if head is None else f"cosine/positive/{head}"
+
+
+def cosine_random(head: str | None = None) -> str:
+    """Mean cosine of pairs of different images there: near that of positives after a collapse."""
+    return "cosine/random" if head is None else f"cosine/random/{head}"
+
+
 def temperature_at_min(head: str) -> str:
     """Share of a head's learned pair temperatures that lie at their lower bound."""
     return f"temperature_at_min/{head}"

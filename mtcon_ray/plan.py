@@ -156,7 +156,7 @@ def make_plan(
     batch, epochs = heaviest.train.batch_size, heaviest.train.epochs
     num_train = len(table.rows("train"))
     _check_batches(spec, num_train)
-    steps = spec.method.num_examples(num_train) // batch
+    steps = spec.method.num_examples(num_train) // batch if spec.method.trains else 0
     per_trial = steps * batch * epochs * spec.method.images_per_example
     total = spec.search.num_configurations * spec.search.repeats
     scheduler = spec.scheduler
@@ -203,7 +203,11 @@ def make_plan(
         gpus_per_trial=spec.resources.gpus * high,
         **hours,
         first_configurations=first_configurations,
-        warnings=(*table.warnings, *_noise_warnings(spec, num_items["val"], error)),
+        warnings=(
+            *table.warnings,
+            *_method_warnings(spec),
+            *_noise_warnings(spec, num_items["val"], error),
+        ),
     )
 
 
@@ -276,6 +280,14 @@ def _hours(
         "device_hours": num_trials * mean / 3600,
         "wall_hours": wall / 3600 if wall else None,
     }
+
+
+def _method_warnings(spec: RunSpec) -> tuple[str, ...]:
+    """The method's warnings of values that are not searched."""
+    found = spec.method.warnings()
+    return tuple(
+        text for field, text in found.items() if f"method.{field}" not in spec.search.space
+    )
 
 
 def _noise_warnings(spec: RunSpec, num_val: int, error: float) -> Iterator[str]:

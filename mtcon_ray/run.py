@@ -129,6 +129,9 @@ class Run:
 
     def __iter__(self) -> Iterator[Progress]:
         self.interrupted = False
+        if not self.spec.method.trains and not self.done:
+            self.step = self.num_steps
+            yield self._close_epoch(None)
         while not self.done:
             last_update = self._train_to_epoch_end()
             if last_update is None:
@@ -200,9 +203,9 @@ class Run:
         self.step += 1
         return done
 
-    def _close_epoch(self, last_update: Update) -> Progress:
+    def _close_epoch(self, last_update: Update | None) -> Progress:
         epoch = self.step // self._batches.steps_per_epoch
-        values = self._training_metrics(last_update)
+        values = {} if last_update is None else self._training_metrics(last_update)
         evaluated = self.done or epoch % self.spec.evaluate.every == 0
         if evaluated and self.ranks.rank == 0:
             values |= self._evaluate(partial(protocol.validate, kept=self._kept))
@@ -232,7 +235,8 @@ class Run:
             values[metrics.weight(metrics.slug(head))] = weight.item()
         for task, sigma in last_update.sigma_by_task.items():
             values[metrics.sigma(metrics.slug(task))] = sigma.item()
-        return values | {name: gauge.item() for name, gauge in last_update.gauges.items()}
+        gauges = self.learner.method.gauges().items()
+        return values | {name: g.item() for name, g in gauges if math.isfinite(g)}
 
     def _evaluate(self, measure: Callable[..., dict[str, float]]) -> dict[str, float]:
         with explain_out_of_memory(

@@ -16,7 +16,7 @@ from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import SpecError, nearest
 from mtcon_ray.evaluation.spec import EvaluateSpec
 from mtcon_ray.execution import ResourcesSpec, StorageSpec, TrackingSpec
-from mtcon_ray.methods import METHODS, MethodSpec
+from mtcon_ray.methods import METHODS, MethodSpec, one_epoch_if_untrained
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.plain_yaml import parse_yaml
 from mtcon_ray.registry import Choice, Spec, is_url, is_word
@@ -73,6 +73,11 @@ class RunSpec(Spec):
     resources: ResourcesSpec = ResourcesSpec()
     tracking: TrackingSpec = TrackingSpec()
     storage: StorageSpec = StorageSpec()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_epoch_without_training(cls, given: Any) -> Any:
+        return one_epoch_if_untrained(given)
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:

@@ -164,6 +164,19 @@ def test_report_gives_the_full_protocol(network: Network, dataset: Dataset) -> N
     assert values == {}
 
 
+def test_classes_behind_the_others_in_test_are_errors(network: Network, dataset: Dataset) -> None:
+    """Though another label has so many classes that a probe might have a place for them."""
+    before = run_report(network, dataset)
+    test = dataset.table.rows("test")
+    changed = with_labels(dataset, "colour", test[::2], 2)
+    changed = with_labels(changed, "colour", test[1::4], 3)
+    changed = with_labels(changed, "brand", test, 4)
+    after = run_report(network, changed)
+    assert 0 < after["test/accuracy/colour"] <= len(test[3::4]) / len(test)
+    assert after["heldout/accuracy/brand"] == 0
+    assert after["test/accuracy/heel-height"] == before["test/accuracy/heel-height"]
+
+
 def test_report_reads_each_image_once(network: Network, dataset: Dataset) -> None:
     run_report(network, dataset)
     assert isinstance(dataset.images, RecordedImages)

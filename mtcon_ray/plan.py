@@ -14,6 +14,7 @@ import torch
 from pydantic import Field
 
 from mtcon_ray import metrics
+from mtcon_ray.capacity import ClusterView, check_cluster
 from mtcon_ray.data.dataset import check_dataset, fetch_places, store_bytes
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import DataError, ResourceError
@@ -27,25 +28,6 @@ from mtcon_ray.spec import RunSpec, with_values
 
 # Above it `plan` warns: configurations that differ by less are ranked by chance.
 MAX_STANDARD_ERROR = 0.02
-
-
-@dataclass(frozen=True)
-class NodeKind:
-    """One kind of node: what each has, and how many there are or may be (None: unknown)."""
-
-    name: str
-    cpus: float
-    gpus: float
-    count: int | None
-
-
-@dataclass(frozen=True)
-class ClusterView:
-    """The nodes that a sweep may use, now or after scaling up; at most `most` of them at once."""
-
-    where: str
-    kinds: tuple[NodeKind, ...]
-    most: int | None = None
 
 
 @dataclass(frozen=True)
@@ -218,38 +200,6 @@ def fetch_weights(spec: RunSpec) -> None:
     """
     for one in _with_each_encoder(spec):
         one.model.encoder.fetch_weights()
-
-
-def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
-    """Trials that fit at a time, None if unknown.
-
-    Raises ResourceError where a worker fits no node, or a whole trial no cluster, ever.
-    """
-    cpus, gpus = spec.resources.cpus, spec.resources.gpus
-    low, _ = spec.resources.worker_range
-
-    def slots(kind: NodeKind) -> int:
-        by_cpu = int(kind.cpus // cpus)
-        return min(by_cpu, int(kind.gpus / gpus + 1e-9)) if gpus else by_cpu
-
-    per_kind = {kind: slots(kind) for kind in cluster.kinds}
-    if not any(per_kind.values()):
-        most = [f"{k.name}: {k.cpus:g} CPUs, {k.gpus:g} GPUs" for k in cluster.kinds]
-        raise ResourceError(
-            f"resources must fit some node of {cluster.where}, got {cpus} CPUs and {gpus:g} GPUs "
-            f"per worker; nodes: {'; '.join(most) or 'none'}; ask for less with "
-            "--set resources.gpus=... or resources.cpus=..."
-        )
-    if any(kind.count is None for kind, n in per_kind.items() if n):
-        return spec.search.max_concurrent
-    nodes = [n for kind, n in per_kind.items() for _ in range(kind.count or 0)]
-    total = sum(sorted(nodes, reverse=True)[: cluster.most])
-    if total < low:
-        raise ResourceError(
-            f"resources.workers must fit {cluster.where}, got {low} workers of {cpus} CPUs and "
-            f"{gpus:g} GPUs where at most {total} fit; ask for fewer workers"
-        )
-    return min(total // low, spec.search.max_concurrent or total)
 
 
 def _check_data(spec: RunSpec, root: Path) -> tuple[LabelTable, dict[str, int]]:

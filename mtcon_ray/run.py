@@ -145,8 +145,7 @@ class Run:
         assert self.done, f"report after the last step {self.num_steps}, not after {self.step}"
         if self.spec.evaluate.select == "best":
             # The training is over: its own network may take the kept one's place.
-            kept = checkpoint.load(self.folder / checkpoint.MODEL)
-            self.network.load_state_dict(kept["network"])
+            self.network.load_state_dict(checkpoint.load(self.folder / checkpoint.MODEL)["network"])
         return self._evaluate(partial(protocol.report, predictions=self.folder / PREDICTIONS_FILE))
 
     def _make_learner(self, method: Method) -> Learner:

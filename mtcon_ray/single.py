@@ -28,11 +28,7 @@ from mtcon_ray.places import (
     spool_folder,
     store_folder,
 )
-from mtcon_ray.plan import (
-    fetch_weights,
-    make_plan,
-    prepare_root,
-)
+from mtcon_ray.plan import fetch_weights, make_plan, prepare_root
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.results import Status, TrialResult, kept_files
 from mtcon_ray.resumable import check_resumable

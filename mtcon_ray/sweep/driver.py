@@ -17,18 +17,13 @@ import ray
 from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 
+from mtcon_ray.capacity import check_cluster
 from mtcon_ray.data.dataset import fetch_places, open_dataset
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.evaluation.spec import selected_value
 from mtcon_ray.observer import Observer
 from mtcon_ray.places import SPEC_FILE, log_folder, store_folder
-from mtcon_ray.plan import (
-    Plan,
-    check_cluster,
-    fetch_weights,
-    make_plan,
-    prepare_root,
-)
+from mtcon_ray.plan import Plan, fetch_weights, make_plan, prepare_root
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, load_sweep

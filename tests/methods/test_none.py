@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import torch
 
+from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.evaluate import load_network
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
-from mtcon_ray.plan import ClusterView, NodeKind, make_plan
+from mtcon_ray.plan import make_plan
 from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.training.distributed import Ranks, parallelise

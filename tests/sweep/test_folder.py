@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.errors import SweepError
 from mtcon_ray.places import sweep_folder
-from mtcon_ray.plan import ClusterView, NodeKind, make_plan
+from mtcon_ray.plan import make_plan
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.spec import RunSpec, parse_spec, with_scheduler, with_values
 from mtcon_ray.sweep.folder import choose_folder, claimed, resume_line

@@ -18,6 +18,8 @@ MEAN_ACCURACY, MEAN_SCORE = "val/accuracy", "val/score"
 # With `evaluate.select: best` also the objective of the selected network so far, by which MLflow
 # sorts: of a metric it shows the value of the last epoch.
 BEST = "val/best"
+# Of the reported probes: the norm of their gradient as a share of that at zero weights.
+PROBE_GRADIENT = "probe/gradient"
 # By kind of label: accuracy of classes, mean average precision of a set, R^2 of a number.
 SCORES = {"classes": "accuracy", "set": "map", "number": "r2"}
 TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}
@@ -76,6 +78,11 @@ def accuracy(split: str, label: str) -> str:
 def accuracy_std(split: str, label: str) -> str:
     """Bootstrap standard deviation of that accuracy."""
     return f"{split}/accuracy_std/{label}"
+
+
+def neighbours(split: str, label: str) -> str:
+    """Accuracy of a weighted vote of the nearest training items, without a probe."""
+    return f"{split}/knn/{label}"
 
 
 def score(kind: str, split: str, label: str) -> str:

@@ -19,7 +19,7 @@ from mtcon_ray.data.dataset import check_dataset, fetch_places, store_bytes
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import DataError, ResourceError
 from mtcon_ray.evaluation.baseline import majority_shares
-from mtcon_ray.evaluation.spec import Select
+from mtcon_ray.evaluation.spec import EVALUATION, Select
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.places import store_folder
@@ -74,6 +74,9 @@ class Plan(Spec):
         metrics.MEAN_ACCURACY, description="the metric that chooses between trials"
     )
     select: Select = Field("last", description="the epoch whose objective is a trial's value")
+    evaluation: int = Field(
+        EVALUATION, description="how accuracies are measured; those of other numbers do not compare"
+    )
     parameters: int = Field(description="of encoder and heads")
     store_bytes: int
     downloads: dict[str, int] = Field({}, description="URL to bytes that are not here yet")

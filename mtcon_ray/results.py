@@ -12,8 +12,9 @@ from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import Select, selected_epoch
 from mtcon_ray.metrics import objective
 from mtcon_ray.places import PREDICTIONS_FILE, checkpoint_folder
+from mtcon_ray.recorded import load_recorded
 from mtcon_ray.search.space import with_lists
-from mtcon_ray.spec import RunSpec, load_spec
+from mtcon_ray.spec import RunSpec
 from mtcon_ray.tracking.spool import Event, Spool
 from mtcon_ray.training.checkpoint import kept_model
 
@@ -131,7 +132,7 @@ def load_sweep(folder: Path) -> SweepResults:
         )
     plan = folder / "plan.json"
     events = {p.stem: Spool.read(p) for p in sorted((folder / "spool").glob("trial-*.jsonl"))}
-    spec = load_spec(folder / "spec.yaml")
+    spec = load_recorded(folder / "spec.yaml")
     trials = [_trial(name, read, spec) for name, read in events.items() if read]
     return SweepResults(
         name=folder.name,

@@ -22,7 +22,8 @@ from mtcon_ray.fusing import fused
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.places import PREDICTIONS_FILE
-from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
+from mtcon_ray.recorded import parse_recorded
+from mtcon_ray.spec import RunSpec, dump_spec
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.device import explain_out_of_memory, pick_autocast, settle
@@ -100,7 +101,7 @@ class Run:
         self._tally = Tally()
         self._kept = KeptViews()
         with self._memory_check():
-            problem = spec.problem(_sizes(dataset))
+            problem = spec.problem(dataset.sizes)
             method = METHODS[spec.method.name](spec.method, problem).to(device)
             self._batches = Batches(
                 dataset,
@@ -263,7 +264,7 @@ class Run:
         return {
             "spec": json.dumps(dump_spec(self.spec)),
             "fingerprint": self.dataset.fingerprint,
-            "sizes": _sizes(self.dataset),
+            "sizes": self.dataset.sizes,
         }
 
     def _keep(self, epoch: int, value: float) -> None:
@@ -330,7 +331,7 @@ class Run:
 
     def _restore(self, path: Path, state: dict[str, Any]) -> None:
         # Read as a spec, so that a field which an earlier version lacked has its default.
-        whole = dump_spec(parse_spec(json.loads(state["spec"]), where=str(path)))
+        whole = dump_spec(parse_recorded(json.loads(state["spec"]), where=str(path)))
         saved = {**whole, "fingerprint": state["fingerprint"]}
         current = {**dump_spec(self.spec), "fingerprint": self.dataset.fingerprint}
         checkpoint.check_same_training(path, saved, current)
@@ -345,7 +346,3 @@ class Run:
         self._tally = Tally(**state["tally"])
         if self._tally.losses is not None:
             self._tally.losses = self._tally.losses.to(self.device)
-
-
-def _sizes(dataset: Dataset) -> dict[str, int]:
-    return {task: dataset.table.size_of(task) for task in dataset.tasks}

@@ -29,12 +29,12 @@ from mtcon_ray.places import (
     store_folder,
 )
 from mtcon_ray.plan import fetch_weights, make_plan, prepare_root
-from mtcon_ray.recorded import write_beginnings
+from mtcon_ray.recorded import check_evaluation, load_recorded, write_beginnings
 from mtcon_ray.results import Status, TrialResult, kept_files
 from mtcon_ray.resumable import check_resumable
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.signals import Interrupted, on_signals
-from mtcon_ray.spec import RunSpec, load_spec
+from mtcon_ray.spec import RunSpec
 from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import check_server, tracking_uri
@@ -108,7 +108,7 @@ def load_run(folder: Path) -> TrialResult:
     events = Spool.read(spool_folder(folder) / RECORD)
     if not events:
         raise SweepError(f"{folder} must hold a single training, got no record in its spool")
-    spec = load_spec(folder / SPEC_FILE)
+    spec = load_recorded(folder / SPEC_FILE)
     last = next(e for e in reversed(events) if e["kind"] in ("start", "end", "reopen"))
     ended = last["kind"] == "end"
     return TrialResult(
@@ -267,5 +267,6 @@ def _choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) ->
             f"repeat the command with --name {name} --resume"
         )
     if resume:
-        check_resumable(load_spec(folder / SPEC_FILE), spec)
+        check_evaluation(folder)
+        check_resumable(load_recorded(folder / SPEC_FILE), spec)
     return folder

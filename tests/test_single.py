@@ -23,7 +23,6 @@ from mtcon_ray.errors import (
     StorageError,
     SweepError,
 )
-from mtcon_ray.evaluate import evaluate_checkpoint
 from mtcon_ray.local import this_machine
 from mtcon_ray.observer import Observer
 from mtcon_ray.plan import make_plan
@@ -306,27 +305,6 @@ def test_what_one_process_cannot_have_is_refused(
     with pytest.raises(ResourceError):
         train_run(greedy, root=tmp_path, observer=Observer())
     assert list(tmp_path.iterdir()) == []
-
-
-def test_checkpoint_is_measured_again_also_on_other_labels(spec: RunSpec, tmp_path: Path) -> None:
-    result = train_run(spec, root=tmp_path, observer=Observer())
-    best = tmp_path / "runs" / "tiny-1" / "model.pt"
-    overrides = ["evaluate.bootstrap=30", "data.held_out=[mark]", "data.tasks=[colour]"]
-    values = evaluate_checkpoint(best, root=tmp_path, overrides=overrides, observer=Observer())
-    assert {key for key in values if "_std" not in key} == {
-        "test/accuracy/colour",
-        "heldout/accuracy/mark",
-    }
-    assert result.status == "FINISHED"
-
-
-def test_a_checkpoint_keeps_its_own_model(spec: RunSpec, tmp_path: Path) -> None:
-    train_run(spec, root=tmp_path, observer=Observer())
-    best = tmp_path / "runs" / "tiny-1" / "model.pt"
-    with pytest.raises(SpecError, match="belongs to the checkpoint"):
-        evaluate_checkpoint(
-            best, root=tmp_path, overrides=["model.head_dim=4"], observer=Observer()
-        )
 
 
 @pytest.mark.mlflow

@@ -35,6 +35,11 @@ class Dataset:
     fingerprint: str
     store: Path | None = None
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Task to its number of classes, of labels in a set, or 1 for numbers."""
+        return {task: self.table.size_of(task) for task in self.tasks}
+
 
 def fetch_places(
     spec: DataSpec,

@@ -23,8 +23,7 @@ from mtcon_ray.data.batch import Kind
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.evaluation.measures import LabelProbe
-from mtcon_ray.evaluation.multilabel import SetProbe
-from mtcon_ray.evaluation.probe import LabelledFeatures, Probe
+from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
 
 PREDICTED = {"classes": "predicted", "number": "predicted", "set": "scores"}
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, BadZipFile)

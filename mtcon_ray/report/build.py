@@ -129,7 +129,7 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         intervals=any("[" in row["lead"] + row["seeds"] * several for row in accuracies),
         one_seed=f"{ONE_SEED} {ONE_SEED_NOTE}",
         network=network_text(results.winner) if results.winner else "",
-        warnings=results.plan.get("warnings", []),
+        warnings=page.warnings(results),
         score=score_word(results.spec),
         score_note=score_note(results.spec),
         measured=score_word(results.spec, [*data.tasks, *data.held_out]),

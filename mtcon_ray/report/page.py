@@ -12,6 +12,7 @@ from mtcon_ray.report.standing import (
     final_values,
     margin,
     probe_values,
+    probe_warnings,
     resampled,
     verdict,
 )
@@ -162,6 +163,12 @@ def accuracies(results: SweepResults) -> list[dict[str, str]]:
                 }
             )
     return rows
+
+
+def warnings(results: SweepResults) -> list[str]:
+    """Returns those of the plan, about the data, and of the winner's probes."""
+    of_winner = probe_warnings(final_values(results.winner)) if results.winner else []
+    return [*results.plan.get("warnings", []), *of_winner]
 
 
 def repeats(results: SweepResults) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Who won, by how much, and how far that can be trusted: numbers only, no layout."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from mtcon_ray import metrics
 from mtcon_ray.evaluation.intervals import Scores, resampled_scores
 from mtcon_ray.evaluation.predictions import load_predictions
+from mtcon_ray.evaluation.spec import CONVERGED
 from mtcon_ray.results import SweepResults, TrialResult
 
 # Between two configurations that are equally good, one lead in three exceeds one bootstrap
@@ -74,6 +75,17 @@ def resampled(
         for place in sorted(places)
     }
     return {place: found for place, found in scores.items() if found is not None}
+
+
+def probe_warnings(values: Mapping[str, float]) -> list[str]:
+    """Returns a sentence if the probes behind these metrics have not converged, else nothing."""
+    gradient = values.get(metrics.PROBE_GRADIENT, 0.0)
+    if gradient <= CONVERGED:
+        return []
+    shown = f"{gradient:.0e}".replace("e-0", "e-")
+    return [
+        f"the probes have not converged (gradient {shown} of its start); accuracies may be too low"
+    ]
 
 
 def deviation(trial: TrialResult, tasks: tuple[str, ...]) -> float | None:

@@ -10,7 +10,6 @@ import torch
 from mtcon_ray.data.sources import LabelTable
 from mtcon_ray.errors import StorageError
 from mtcon_ray.evaluation.measures import LabelProbe
-from mtcon_ray.evaluation.multilabel import SetProbe
 from mtcon_ray.evaluation.predictions import (
     LabelPredictions,
     Predictions,
@@ -18,7 +17,7 @@ from mtcon_ray.evaluation.predictions import (
     predict,
     save_predictions,
 )
-from mtcon_ray.evaluation.probe import LabelledFeatures, Probe
+from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
 from mtcon_ray.evaluation.regression import NumberProbe
 
 TABLE = LabelTable(
@@ -39,8 +38,8 @@ def predictions() -> Predictions:
     """Of probes whose weights are written here."""
     identity = torch.cat([torch.eye(2), torch.zeros(1, 2)])
     probes: dict[str, LabelProbe] = {
-        "Colour": Probe("Colour", identity, 1),
-        "tags": SetProbe("tags", identity, 1),
+        "Colour": Probe("Colour", identity, ""),
+        "tags": SetProbe("tags", identity, ""),
         "height": NumberProbe("height", torch.ones(2).double(), torch.zeros(1).double()),
     }
     measured = LabelledFeatures(FEATURES, {})

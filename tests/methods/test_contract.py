@@ -94,7 +94,7 @@ def make_spec(name: str, **method: Any) -> RunSpec:
                     "model": {"encoder": encoder, "head_dim": 8},
                     "method": {**required, **small, **variant, **method},
                     "train": {"epochs": 2, "batch_size": 16, "lr": 0.05, "precision": "float32"},
-                    "evaluate": {"every": 2, "bootstrap": 20, "probe": {"epochs": 1}},
+                    "evaluate": {"every": 2, "bootstrap": 20},
                 }
             )
         except SpecError as error:

@@ -101,14 +101,22 @@ def test_a_training_goes_on_on_a_gpu(
     assert saved
 
 
+@pytest.mark.parametrize(
+    "evaluate",
+    [
+        {},
+        {
+            "evaluate.probe": {"solver": "sgd", "lr": [0.1, 0.3], "epochs": 2},
+            "evaluate.label_sets": {"loss": "asymmetric", "ema": 0.9},
+        },
+    ],
+    ids=["lbfgs", "sgd"],
+)
 def test_probes_of_all_kinds_are_trained_on_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    evaluate: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of classes, sets and numbers, of tasks and of labels held out, at several rates."""
-    changes = {
-        "data.held_out": ["colour"], "evaluate.every": 1, "evaluate.probe.lr": [0.1, 0.3],
-        "evaluate.label_sets": {"loss": "asymmetric", "ema": 0.9},
-    }  # fmt: skip
+    """Of classes, sets and numbers, of tasks and of labels held out; by SGD at several rates."""
+    changes = {"data.held_out": ["colour"], "evaluate.every": 1, **evaluate}
     spec = with_values(make_spec("mtcon-mixed"), {**BFLOAT16, **changes})
     monkeypatch.setattr(checkpoint, "save", lambda path, state, **_: None)
     with pretended_gpu(monkeypatch):
@@ -117,7 +125,7 @@ def test_probes_of_all_kinds_are_trained_on_a_gpu(
         told = run.report()
     for label in ("test/accuracy/shape", "test/map/attributes", "test/r2/size"):
         assert label in told, sorted(told)
-    assert "heldout/accuracy/colour" in told
+    assert {"heldout/accuracy/colour", "heldout/knn/colour"} <= set(told)
 
 
 @pytest.mark.parametrize("changes", [CHUNKS, {"train.precision": "float32"}])

@@ -150,11 +150,12 @@ def test_a_finished_run_yields_nothing_more_but_remembers(
 
 
 def test_the_report_names_test_and_held_out_labels(whole: Run) -> None:
-    """Fractions and their deviations."""
-    kinds = ("accuracy", "accuracy_std")
+    """Fractions and their deviations, and how far the probes are from their minima."""
+    kinds = ("accuracy", "accuracy_std", "knn")
     assert whole.report().keys() == {
         *(f"test/{kind}/{task}" for kind in kinds for task in ("shape", "colour")),
         *(f"heldout/{kind}/mark" for kind in kinds),
+        "probe/gradient",
     }
 
 

@@ -24,7 +24,6 @@ STAGES = (
     "suggestions",
     "large_loss",
     "cadence",
-    "short_probe",
     "search_curves",
     "search",
 )

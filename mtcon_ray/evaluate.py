@@ -17,7 +17,8 @@ from mtcon_ray.observer import Observer
 from mtcon_ray.places import store_folder
 from mtcon_ray.plain_yaml import parse_yaml
 from mtcon_ray.plan import prepare_root
-from mtcon_ray.spec import RunSpec, parse_spec, with_values
+from mtcon_ray.recorded import parse_recorded
+from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.device import pick_autocast
 
@@ -90,7 +91,7 @@ def load_network(path: Path) -> tuple[RunSpec, Network]:
             f"checkpoint {path} must hold a spec, sizes and a network as this program writes "
             f"them, got {type(error).__name__}: {error}"
         ) from None
-    spec = parse_spec(raw, where=str(path))
+    spec = parse_recorded(raw, where=str(path))
     method = METHODS[spec.method.name](spec.method, spec.problem(sizes))
     network = build_network(spec.model, method.make_network, spec.seed)
     try:

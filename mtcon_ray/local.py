@@ -4,8 +4,8 @@ import os
 
 import torch
 
+from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.errors import ResourceError
-from mtcon_ray.plan import ClusterView, NodeKind
 from mtcon_ray.spec import RunSpec
 
 

@@ -18,6 +18,8 @@ MEAN_ACCURACY, MEAN_SCORE = "val/accuracy", "val/score"
 # With `evaluate.select: best` also the objective of the selected network so far, by which MLflow
 # sorts: of a metric it shows the value of the last epoch.
 BEST = "val/best"
+# Of the reported probes: the norm of their gradient as a share of that at zero weights.
+PROBE_GRADIENT = "probe/gradient"
 # By kind of label: accuracy of classes, mean average precision of a set, R^2 of a number.
 SCORES = {"classes": "accuracy", "set": "map", "number": "r2"}
 TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}
@@ -78,6 +80,11 @@ def accuracy_std(split: str, label: str) -> str:
     return f"{split}/accuracy_std/{label}"
 
 
+def neighbours(split: str, label: str) -> str:
+    """Accuracy of a weighted vote of the nearest training items, without a probe."""
+    return f"{split}/knn/{label}"
+
+
 def score(kind: str, split: str, label: str) -> str:
     """What stands for a label of a kind: accuracy of classes, map of a set, r2 of a number."""
     return f"{split}/{SCORES[kind]}/{label}"
@@ -117,6 +124,16 @@ def reading(values: Mapping[str, float], split: str, label: str) -> Reading:
         if value is not None or std is not None:
             return Reading(value, std)
     return Reading(None, None)
+
+
+def cosine_positive(head: str | None = None) -> str:
+    """Mean cosine of positive pairs in an epoch's last step; head only where there are several."""
+    return "cosine/positive" if head is None else f"cosine/positive/{head}"
+
+
+def cosine_random(head: str | None = None) -> str:
+    """Mean cosine of pairs of different images there: near that of positives after a collapse."""
+    return "cosine/random" if head is None else f"cosine/random/{head}"
 
 
 def temperature_at_min(head: str) -> str:

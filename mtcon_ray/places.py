@@ -13,6 +13,7 @@ DEFAULT_ROOT = Path("~/mtcon-ray")
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 SPEC_FILE = "spec.yaml"
 PLAN_FILE = "plan.json"
+PREDICTIONS_FILE = "predictions.npz"
 
 
 def choose_root(chosen: str | None) -> Path:
@@ -61,7 +62,7 @@ def spool_folder(folder: Path) -> Path:
 
 
 def checkpoint_folder(folder: Path, trial: str) -> Path:
-    """`model.pt` of one trial and, until it has ended, `last.pt` and `last.previous.pt`."""
+    """`model.pt` and `predictions.npz` of one trial; until it has ended what it resumes from."""
     return folder / "checkpoints" / trial
 
 

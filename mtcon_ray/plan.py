@@ -14,11 +14,12 @@ import torch
 from pydantic import Field
 
 from mtcon_ray import metrics
+from mtcon_ray.capacity import ClusterView, check_cluster
 from mtcon_ray.data.dataset import check_dataset, fetch_places, store_bytes
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import DataError, ResourceError
 from mtcon_ray.evaluation.baseline import majority_shares
-from mtcon_ray.evaluation.spec import Select
+from mtcon_ray.evaluation.spec import EVALUATION, Select
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.places import store_folder
@@ -27,25 +28,6 @@ from mtcon_ray.spec import RunSpec, with_values
 
 # Above it `plan` warns: configurations that differ by less are ranked by chance.
 MAX_STANDARD_ERROR = 0.02
-
-
-@dataclass(frozen=True)
-class NodeKind:
-    """One kind of node: what each has, and how many there are or may be (None: unknown)."""
-
-    name: str
-    cpus: float
-    gpus: float
-    count: int | None
-
-
-@dataclass(frozen=True)
-class ClusterView:
-    """The nodes that a sweep may use, now or after scaling up; at most `most` of them at once."""
-
-    where: str
-    kinds: tuple[NodeKind, ...]
-    most: int | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +74,9 @@ class Plan(Spec):
         metrics.MEAN_ACCURACY, description="the metric that chooses between trials"
     )
     select: Select = Field("last", description="the epoch whose objective is a trial's value")
+    evaluation: int = Field(
+        EVALUATION, description="how accuracies are measured; those of other numbers do not compare"
+    )
     parameters: int = Field(description="of encoder and heads")
     store_bytes: int
     downloads: dict[str, int] = Field({}, description="URL to bytes that are not here yet")
@@ -156,7 +141,7 @@ def make_plan(
     batch, epochs = heaviest.train.batch_size, heaviest.train.epochs
     num_train = len(table.rows("train"))
     _check_batches(spec, num_train)
-    steps = spec.method.num_examples(num_train) // batch
+    steps = spec.method.num_examples(num_train) // batch if spec.method.trains else 0
     per_trial = steps * batch * epochs * spec.method.images_per_example
     total = spec.search.num_configurations * spec.search.repeats
     scheduler = spec.scheduler
@@ -203,7 +188,11 @@ def make_plan(
         gpus_per_trial=spec.resources.gpus * high,
         **hours,
         first_configurations=first_configurations,
-        warnings=(*table.warnings, *_noise_warnings(spec, num_items["val"], error)),
+        warnings=(
+            *table.warnings,
+            *_method_warnings(spec),
+            *_noise_warnings(spec, num_items["val"], error),
+        ),
     )
 
 
@@ -214,38 +203,6 @@ def fetch_weights(spec: RunSpec) -> None:
     """
     for one in _with_each_encoder(spec):
         one.model.encoder.fetch_weights()
-
-
-def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
-    """Trials that fit at a time, None if unknown.
-
-    Raises ResourceError where a worker fits no node, or a whole trial no cluster, ever.
-    """
-    cpus, gpus = spec.resources.cpus, spec.resources.gpus
-    low, _ = spec.resources.worker_range
-
-    def slots(kind: NodeKind) -> int:
-        by_cpu = int(kind.cpus // cpus)
-        return min(by_cpu, int(kind.gpus / gpus + 1e-9)) if gpus else by_cpu
-
-    per_kind = {kind: slots(kind) for kind in cluster.kinds}
-    if not any(per_kind.values()):
-        most = [f"{k.name}: {k.cpus:g} CPUs, {k.gpus:g} GPUs" for k in cluster.kinds]
-        raise ResourceError(
-            f"resources must fit some node of {cluster.where}, got {cpus} CPUs and {gpus:g} GPUs "
-            f"per worker; nodes: {'; '.join(most) or 'none'}; ask for less with "
-            "--set resources.gpus=... or resources.cpus=..."
-        )
-    if any(kind.count is None for kind, n in per_kind.items() if n):
-        return spec.search.max_concurrent
-    nodes = [n for kind, n in per_kind.items() for _ in range(kind.count or 0)]
-    total = sum(sorted(nodes, reverse=True)[: cluster.most])
-    if total < low:
-        raise ResourceError(
-            f"resources.workers must fit {cluster.where}, got {low} workers of {cpus} CPUs and "
-            f"{gpus:g} GPUs where at most {total} fit; ask for fewer workers"
-        )
-    return min(total // low, spec.search.max_concurrent or total)
 
 
 def _check_data(spec: RunSpec, root: Path) -> tuple[LabelTable, dict[str, int]]:
@@ -276,6 +233,14 @@ def _hours(
         "device_hours": num_trials * mean / 3600,
         "wall_hours": wall / 3600 if wall else None,
     }
+
+
+def _method_warnings(spec: RunSpec) -> tuple[str, ...]:
+    """The method's warnings of values that are not searched."""
+    found = spec.method.warnings()
+    return tuple(
+        text for field, text in found.items() if f"method.{field}" not in spec.search.space
+    )
 
 
 def _noise_warnings(spec: RunSpec, num_val: int, error: float) -> Iterator[str]:

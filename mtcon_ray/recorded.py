@@ -1,12 +1,17 @@
 """Spec and plan of a sweep or a training, as they are recorded in its folder."""
 
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from mtcon_ray.errors import SweepError
+from mtcon_ray.evaluation.spec import EVALUATION, ShortProbeSpec
 from mtcon_ray.places import PLAN_FILE, SPEC_FILE
 from mtcon_ray.plain_yaml import dump_yaml
 from mtcon_ray.plan import Plan
-from mtcon_ray.spec import RunSpec, dump_spec
+from mtcon_ray.spec import RunSpec, dump_spec, parse_spec, read_yaml
 
 
 def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
@@ -16,3 +21,38 @@ def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
         beside = folder / f"{name}.new"
         beside.write_text(content, encoding="utf-8")
         os.replace(beside, folder / name)
+
+
+def load_recorded(path: Path) -> RunSpec:
+    """The spec in the file of a sweep or training. Raises SpecError."""
+    return parse_recorded(read_yaml(path), where=str(path))
+
+
+def parse_recorded(raw: Mapping[str, Any], *, where: str) -> RunSpec:
+    """The spec in plain data that was recorded whole, with all defaults. Raises SpecError.
+
+    Before there were several solvers, all probes were trained by stochastic gradient descent.
+    """
+    evaluate = dict(raw.get("evaluate", {}))
+    probe = evaluate.get("probe", {})
+    if not probe or "solver" in probe:
+        return parse_spec(raw, where=where)
+    short = evaluate.get("short_probe", {})
+    evaluate["probe"] = {**probe, "solver": "sgd"}
+    evaluate["short_probe"] = {k: v for k, v in short.items() if k in ShortProbeSpec.model_fields}
+    return parse_spec({**raw, "evaluate": evaluate}, where=where)
+
+
+def check_evaluation(folder: Path) -> None:
+    """Raises SweepError if the accuracies of the sweep or training there were measured otherwise.
+
+    They could not be compared with those that it would get now.
+    """
+    plan = folder / PLAN_FILE
+    recorded = json.loads(plan.read_text()).get("evaluation", 1) if plan.exists() else EVALUATION
+    if recorded != EVALUATION:
+        raise SweepError(
+            f"{folder.name!r} must have been begun with the probes of this version to be resumed, "
+            f"got evaluation {recorded} instead of {EVALUATION}: accuracies of both cannot be "
+            "compared; start anew with another --name, or resume it with the version that began it"
+        )

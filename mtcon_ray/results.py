@@ -11,9 +11,12 @@ from typing import Any, Literal
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import Select, selected_epoch
 from mtcon_ray.metrics import objective
+from mtcon_ray.places import PREDICTIONS_FILE, checkpoint_folder
+from mtcon_ray.recorded import load_recorded
 from mtcon_ray.search.space import with_lists
-from mtcon_ray.spec import RunSpec, load_spec
+from mtcon_ray.spec import RunSpec
 from mtcon_ray.tracking.spool import Event, Spool
+from mtcon_ray.training.checkpoint import kept_model
 
 Status = Literal["RUNNING", "FINISHED", "PRUNED", "FAILED", "INTERRUPTED"]
 Report = tuple[int, dict[str, float]]
@@ -91,6 +94,10 @@ class SweepResults:
 
         return tuple(sorted(self.trials, key=key))
 
+    def predictions_of(self, trial: TrialResult) -> Path:
+        """Where the predictions behind a trial's test scores are."""
+        return checkpoint_folder(self.folder, trial.name) / PREDICTIONS_FILE
+
     @property
     def winner(self) -> TrialResult | None:
         """The best trial with its full budget, None without one.
@@ -125,7 +132,7 @@ def load_sweep(folder: Path) -> SweepResults:
         )
     plan = folder / "plan.json"
     events = {p.stem: Spool.read(p) for p in sorted((folder / "spool").glob("trial-*.jsonl"))}
-    spec = load_spec(folder / "spec.yaml")
+    spec = load_recorded(folder / "spec.yaml")
     trials = [_trial(name, read, spec) for name, read in events.items() if read]
     return SweepResults(
         name=folder.name,
@@ -151,6 +158,14 @@ def _trial(name: str, events: list[Event], spec: RunSpec) -> TrialResult:
         reports=tuple((e["epoch"], e["metrics"]) for e in events if e["kind"] == "report"),
         select=spec.evaluate.select,
     )
+
+
+def kept_files(folder: Path) -> list[Path]:
+    """Returns what a finished training leaves: its network and predictions, as far as they exist.
+
+    Trainings of earlier versions have no predictions.
+    """
+    return [p for p in (kept_model(folder), folder / PREDICTIONS_FILE) if p.exists()]
 
 
 def trial_status(events: list[Event]) -> tuple[Status, str | None]:

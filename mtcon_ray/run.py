@@ -21,7 +21,9 @@ from mtcon_ray.evaluation.features import KeptViews
 from mtcon_ray.fusing import fused
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
-from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
+from mtcon_ray.places import PREDICTIONS_FILE
+from mtcon_ray.recorded import parse_recorded
+from mtcon_ray.spec import RunSpec, dump_spec
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.device import explain_out_of_memory, pick_autocast, settle
@@ -99,7 +101,7 @@ class Run:
         self._tally = Tally()
         self._kept = KeptViews()
         with self._memory_check():
-            problem = spec.problem(_sizes(dataset))
+            problem = spec.problem(dataset.sizes)
             method = METHODS[spec.method.name](spec.method, problem).to(device)
             self._batches = Batches(
                 dataset,
@@ -128,6 +130,9 @@ class Run:
 
     def __iter__(self) -> Iterator[Progress]:
         self.interrupted = False
+        if not self.spec.method.trains and not self.done:
+            self.step = self.num_steps
+            yield self._close_epoch(None)
         while not self.done:
             last_update = self._train_to_epoch_end()
             if last_update is None:
@@ -137,13 +142,12 @@ class Run:
             yield self._close_epoch(last_update)
 
     def report(self) -> dict[str, float]:
-        """Accuracies on `test` and of held-out labels, of the network in model.pt."""
+        """Accuracies on `test` and of held-out labels, of model.pt; writes predictions.npz."""
         assert self.done, f"report after the last step {self.num_steps}, not after {self.step}"
         if self.spec.evaluate.select == "best":
             # The training is over: its own network may take the kept one's place.
-            kept = checkpoint.load(self.folder / checkpoint.MODEL)
-            self.network.load_state_dict(kept["network"])
-        return self._evaluate(protocol.report)
+            self.network.load_state_dict(checkpoint.load(self.folder / checkpoint.MODEL)["network"])
+        return self._evaluate(partial(protocol.report, predictions=self.folder / PREDICTIONS_FILE))
 
     def _make_learner(self, method: Method) -> Learner:
         spec = self.spec
@@ -199,9 +203,9 @@ class Run:
         self.step += 1
         return done
 
-    def _close_epoch(self, last_update: Update) -> Progress:
+    def _close_epoch(self, last_update: Update | None) -> Progress:
         epoch = self.step // self._batches.steps_per_epoch
-        values = self._training_metrics(last_update)
+        values = {} if last_update is None else self._training_metrics(last_update)
         evaluated = self.done or epoch % self.spec.evaluate.every == 0
         if evaluated and self.ranks.rank == 0:
             values |= self._evaluate(partial(protocol.validate, kept=self._kept))
@@ -231,7 +235,8 @@ class Run:
             values[metrics.weight(metrics.slug(head))] = weight.item()
         for task, sigma in last_update.sigma_by_task.items():
             values[metrics.sigma(metrics.slug(task))] = sigma.item()
-        return values | {name: gauge.item() for name, gauge in last_update.gauges.items()}
+        gauges = self.learner.method.gauges().items()
+        return values | {name: g.item() for name, g in gauges if math.isfinite(g)}
 
     def _evaluate(self, measure: Callable[..., dict[str, float]]) -> dict[str, float]:
         with explain_out_of_memory(
@@ -259,7 +264,7 @@ class Run:
         return {
             "spec": json.dumps(dump_spec(self.spec)),
             "fingerprint": self.dataset.fingerprint,
-            "sizes": _sizes(self.dataset),
+            "sizes": self.dataset.sizes,
         }
 
     def _keep(self, epoch: int, value: float) -> None:
@@ -326,7 +331,7 @@ class Run:
 
     def _restore(self, path: Path, state: dict[str, Any]) -> None:
         # Read as a spec, so that a field which an earlier version lacked has its default.
-        whole = dump_spec(parse_spec(json.loads(state["spec"]), where=str(path)))
+        whole = dump_spec(parse_recorded(json.loads(state["spec"]), where=str(path)))
         saved = {**whole, "fingerprint": state["fingerprint"]}
         current = {**dump_spec(self.spec), "fingerprint": self.dataset.fingerprint}
         checkpoint.check_same_training(path, saved, current)
@@ -341,7 +346,3 @@ class Run:
         self._tally = Tally(**state["tally"])
         if self._tally.losses is not None:
             self._tally.losses = self._tally.losses.to(self.device)
-
-
-def _sizes(dataset: Dataset) -> dict[str, int]:
-    return {task: dataset.table.size_of(task) for task in dataset.tasks}

@@ -1,7 +1,8 @@
 """One tracked training without Ray.
 
-<root>/runs/<name>/ holds spec.yaml, plan.json, model.pt, while it is not done last.pt and
-last.previous.pt, and spool/parent.jsonl, which is the run's record and what is sent to MLflow.
+<root>/runs/<name>/ holds spec.yaml, plan.json, model.pt, predictions.npz, while it is not done
+last.pt and last.previous.pt, and spool/parent.jsonl, which is the run's record and what is sent to
+MLflow.
 """
 
 from collections.abc import Iterator
@@ -27,22 +28,18 @@ from mtcon_ray.places import (
     spool_folder,
     store_folder,
 )
-from mtcon_ray.plan import (
-    fetch_weights,
-    make_plan,
-    prepare_root,
-)
-from mtcon_ray.recorded import write_beginnings
-from mtcon_ray.results import Status, TrialResult
+from mtcon_ray.plan import fetch_weights, make_plan, prepare_root
+from mtcon_ray.recorded import check_evaluation, load_recorded, write_beginnings
+from mtcon_ray.results import Status, TrialResult, kept_files
 from mtcon_ray.resumable import check_resumable
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.signals import Interrupted, on_signals
-from mtcon_ray.spec import RunSpec, load_spec
+from mtcon_ray.spec import RunSpec
 from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import check_server, tracking_uri
 from mtcon_ray.tracking.spool import Spool
-from mtcon_ray.training.checkpoint import discard_resume_state, kept_model
+from mtcon_ray.training.checkpoint import discard_resume_state
 
 RECORD = "parent.jsonl"
 # How long the end of a training waits for the tracking server to take what is left, and after a
@@ -111,7 +108,7 @@ def load_run(folder: Path) -> TrialResult:
     events = Spool.read(spool_folder(folder) / RECORD)
     if not events:
         raise SweepError(f"{folder} must hold a single training, got no record in its spool")
-    spec = load_spec(folder / SPEC_FILE)
+    spec = load_recorded(folder / SPEC_FILE)
     last = next(e for e in reversed(events) if e["kind"] in ("start", "end", "reopen"))
     ended = last["kind"] == "end"
     return TrialResult(
@@ -231,8 +228,8 @@ class _Training:
     def _end(self, status: str, tags: dict[str, str]) -> None:
         try:
             if status == "FINISHED":
-                model = kept_model(self.folder)
-                self.spool.append("artifact", path=str(model), to="checkpoints")
+                for file in kept_files(self.folder):
+                    self.spool.append("artifact", path=str(file), to="checkpoints")
             self.spool.append("end", status=status, tags=tags)
             if status == "FINISHED":
                 discard_resume_state(self.folder)
@@ -270,5 +267,6 @@ def _choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) ->
             f"repeat the command with --name {name} --resume"
         )
     if resume:
-        check_resumable(load_spec(folder / SPEC_FILE), spec)
+        check_evaluation(folder)
+        check_resumable(load_recorded(folder / SPEC_FILE), spec)
     return folder

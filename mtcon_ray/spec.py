@@ -16,14 +16,14 @@ from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import SpecError, nearest
 from mtcon_ray.evaluation.spec import EvaluateSpec
 from mtcon_ray.execution import ResourcesSpec, StorageSpec, TrackingSpec
-from mtcon_ray.methods import METHODS, MethodSpec
+from mtcon_ray.methods import METHODS, MethodSpec, one_epoch_if_untrained
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.plain_yaml import parse_yaml
 from mtcon_ray.registry import Choice, Spec, is_url, is_word
 from mtcon_ray.search.schedulers import ASHA, NoScheduler, SchedulerSpec
 from mtcon_ray.search.space import with_lists
 from mtcon_ray.search.spec import SearchSpec
-from mtcon_ray.spec_errors import TABLES, explain, near_path
+from mtcon_ray.spec_errors import TABLES, explain, key_of, near_path
 from mtcon_ray.training.spec import TrainSpec
 
 # Fields whose keys are the user's own, so that a dotted path ends in one key.
@@ -41,8 +41,8 @@ NOT_SEARCHABLE = ("version", "name", "search", "resources", "tracking", "storage
 # Sections of several kinds, and the fields that choose the kind.
 KINDS = {
     path
-    for place in (".".join(map(str, location)) for location in TABLES)
-    for path in (place, f"{place}.{'kind' if place == 'data' else 'name'}")
+    for place in TABLES
+    for path in (".".join(map(str, place)), ".".join(map(str, (*place, key_of(place)))))
 }
 MAX_SPEC_BYTES = 1_000_000
 # From this many trials on a sweep that names no scheduler has ASHA.
@@ -73,6 +73,11 @@ class RunSpec(Spec):
     resources: ResourcesSpec = ResourcesSpec()
     tracking: TrackingSpec = TrackingSpec()
     storage: StorageSpec = StorageSpec()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_epoch_without_training(cls, given: Any) -> Any:
+        return one_epoch_if_untrained(given)
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
@@ -287,7 +292,7 @@ def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
     for i, key in enumerate(keys[:-1]):
         child = {} if node.get(key) is None else node[key]
         if isinstance(child, str) and tuple(keys[: i + 1]) in TABLES:
-            child = {"kind" if key == "data" else "name": child}
+            child = {key_of(tuple(keys[: i + 1])): child}
         node[key] = child
         if not isinstance(child, dict):
             raise SpecError(

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.errors import nearest
+from mtcon_ray.evaluation.spec import SOLVERS
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.encoders import ENCODERS
 from mtcon_ray.registry import Table
@@ -23,7 +24,10 @@ TABLES: Mapping[Location, Table[Any]] = {
     ("method",): METHODS,
     ("model", "encoder"): ENCODERS,
     ("search", "scheduler"): SCHEDULERS,
+    ("evaluate", "probe"): SOLVERS,
 }
+# The field that chooses the kind, where it is not `name`.
+KEYS: Mapping[Location, str] = {("data",): "kind", ("evaluate", "probe"): "solver"}
 # Words of other tools for fields, dimensions and values of a spec.
 OTHER_WORDS = {
     "num_samples": "num_trials",
@@ -93,6 +97,11 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         ending = rules[0][1] if len(rules) == 1 else rules[0][1].partition("; ")[0]
         lines[path] = f"{path} must {' or '.join(dict.fromkeys(r for r, _ in rules))}{ending}"
     return "\n  ".join(lines.values())
+
+
+def key_of(place: Location) -> str:
+    """The field that chooses the kind of a section of TABLES."""
+    return KEYS.get(place, "name")
 
 
 def near_path(path: str, paths: Iterable[str]) -> str:
@@ -185,6 +194,11 @@ def _near_key(location: Location, model: type[BaseModel]) -> str:
         return _did_you_mean(get_close_matches(key, beside, n=1, cutoff=0.75)) or f"; write {FORMS}"
     if get_close_matches(key, beside, n=1):
         return nearest(key, beside)
+    section_place = _without_kind(location)[:-1]
+    table = TABLES.get(section_place)
+    owners = [name for name in table if key in _names(table[name].Spec)] if table else []
+    if owners:
+        return f"; it belongs to {key_of(section_place)} {' or '.join(map(repr, owners))}"
     place = ".".join(map(str, _without_kind(location)))
     alike = (p for p in _paths(model) if p.rpartition(".")[2] == (ours or key))
     elsewhere = [p for p in alike if p != place]

@@ -14,8 +14,8 @@ import jsonschema
 import pytest
 import yaml
 
+from mtcon_ray.capacity import check_cluster
 from mtcon_ray.errors import ResourceError
-from mtcon_ray.plan import check_cluster
 from mtcon_ray.spec import parse_spec
 
 pytestmark = pytest.mark.ray

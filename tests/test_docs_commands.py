@@ -191,10 +191,13 @@ def test_every_comparison_runs_small(photos: Path, tmp_path: Path) -> None:
     for file in files:
         raw = yaml.safe_load(file.read_text(encoding="utf-8"))
         raw["systems"] = dict(list(raw["systems"].items())[:2])
+        raw["claims"] = [
+            c for c in raw["claims"] if {c["better"], c["than"]} <= set(raw["systems"])
+        ]
         for system in raw["systems"].values():
             system["seeds"] = 1
         raw["base"] |= {"train": {"epochs": 1, "warmup_epochs": 0, "batch_size": 256}}
-        raw["base"]["evaluate"] = {"every": 1, "bootstrap": 20, "probe": {"epochs": 2}}
+        raw["base"]["evaluate"] = {"every": 1, "bootstrap": 20}
         raw["base"]["views"]["size"] = 16
         file.write_text(yaml.safe_dump(raw))
     code = f". .venv/bin/activate\n{block.code.replace('FOLDER', str(photos))}"

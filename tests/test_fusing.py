@@ -163,7 +163,7 @@ def test_what_a_training_compiles(
             "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
             "method": {"name": "mtcon"},
             "train": {"epochs": 2, "warmup_epochs": 1, "batch_size": 16, "compile": compile},
-            "evaluate": {"short_probe": {"epochs": 1}, "bootstrap": 10},
+            "evaluate": {"bootstrap": 10},
         }
     )
     dataset = open_dataset(spec.data, seed=0, view_size=24, store=tmp_path / "store")

@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("search", "execution"),
     ("spec_errors",),
     ("spec",),
-    ("places", "resumable"),
+    ("places", "resumable", "capacity"),
     ("plan",),
     ("recorded",),
     ("local", "run"),

@@ -10,22 +10,14 @@ import torch
 from PIL import Image
 from torchvision.models import resnet18
 
+from mtcon_ray.capacity import ClusterView, NodeKind, check_cluster
 from mtcon_ray.data.dataset import read_table
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
 from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.places import SPEC_FILE
-from mtcon_ray.plan import (
-    ClusterView,
-    NodeKind,
-    Plan,
-    Rates,
-    check_cluster,
-    fetch_weights,
-    make_plan,
-    prepare_root,
-)
+from mtcon_ray.plan import Plan, Rates, fetch_weights, make_plan, prepare_root
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.spec import RunSpec, load_spec, parse_spec
 

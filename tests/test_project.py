@@ -132,7 +132,9 @@ def test_every_experiment_is_a_valid_spec(path: Path) -> None:
 
 @pytest.mark.parametrize("path", COMPARISONS, ids=lambda p: p.name)
 def test_every_comparison_is_valid(path: Path) -> None:
-    assert len(load_comparison(path).specs) > 2
+    comparison = load_comparison(path)
+    assert len(comparison.specs) > 2
+    assert comparison.claims
 
 
 def test_one_command_runs_every_comparison(photos: Path) -> None:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.error import URLError
 
 import numpy as np
@@ -22,7 +23,6 @@ from mtcon_ray.errors import (
     StorageError,
     SweepError,
 )
-from mtcon_ray.evaluate import evaluate_checkpoint
 from mtcon_ray.local import this_machine
 from mtcon_ray.observer import Observer
 from mtcon_ray.plan import make_plan
@@ -91,8 +91,12 @@ def test_training_is_recorded_epoch_by_epoch(spec: RunSpec, tmp_path: Path) -> N
     assert {"val/accuracy", "test/accuracy/shape", "heldout/accuracy/tilt"} <= last.keys()
     assert "test/accuracy/shape" not in result.reports[0][1]
     assert {p.name for p in folder.iterdir()} == {
-        "spec.yaml", "plan.json", "model.pt", "spool", "lock"
+        "spec.yaml", "plan.json", "model.pt", "predictions.npz", "spool", "lock"
     }  # fmt: skip
+    sent = [
+        e for e in Spool.read(folder / "spool" / "parent.jsonl") if e.get("to") == "checkpoints"
+    ]
+    assert [Path(e["path"]).name for e in sent] == ["model.pt", "predictions.npz"]
     assert train_run(spec, root=tmp_path, observer=Observer()).name == "tiny-2"
 
 
@@ -180,6 +184,20 @@ def test_a_training_whose_record_never_began_is_resumed(spec: RunSpec, tmp_path:
     (tmp_path / "runs" / "mine" / "spool" / "parent.jsonl").unlink()
     result = train_run(spec, root=tmp_path, name="mine", resume=True, observer=Observer())
     assert result.status == "FINISHED"
+
+
+def test_predictions_that_find_no_room_leave_a_training_that_can_be_resumed(
+    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full_disk = Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    with monkeypatch.context() as full:
+        full.setattr(np, "savez", full_disk)
+        with pytest.raises(StorageError, match=r"predictions\.npz must .*--name mine --resume"):
+            train_run(spec, root=tmp_path, name="mine", observer=Observer())
+    assert load_run(tmp_path / "runs" / "mine").status == "INTERRUPTED"
+    result = train_run(spec, root=tmp_path, name="mine", resume=True, observer=Observer())
+    assert (result.status, result.last_epoch) == ("FINISHED", EPOCHS)
+    assert (tmp_path / "runs" / "mine" / "predictions.npz").exists()
 
 
 def test_a_finished_training_is_not_trained_again(spec: RunSpec, tmp_path: Path) -> None:
@@ -287,27 +305,6 @@ def test_what_one_process_cannot_have_is_refused(
     with pytest.raises(ResourceError):
         train_run(greedy, root=tmp_path, observer=Observer())
     assert list(tmp_path.iterdir()) == []
-
-
-def test_checkpoint_is_measured_again_also_on_other_labels(spec: RunSpec, tmp_path: Path) -> None:
-    result = train_run(spec, root=tmp_path, observer=Observer())
-    best = tmp_path / "runs" / "tiny-1" / "model.pt"
-    overrides = ["evaluate.bootstrap=30", "data.held_out=[mark]", "data.tasks=[colour]"]
-    values = evaluate_checkpoint(best, root=tmp_path, overrides=overrides, observer=Observer())
-    assert {key for key in values if "_std" not in key} == {
-        "test/accuracy/colour",
-        "heldout/accuracy/mark",
-    }
-    assert result.status == "FINISHED"
-
-
-def test_a_checkpoint_keeps_its_own_model(spec: RunSpec, tmp_path: Path) -> None:
-    train_run(spec, root=tmp_path, observer=Observer())
-    best = tmp_path / "runs" / "tiny-1" / "model.pt"
-    with pytest.raises(SpecError, match="belongs to the checkpoint"):
-        evaluate_checkpoint(
-            best, root=tmp_path, overrides=["model.head_dim=4"], observer=Observer()
-        )
 
 
 @pytest.mark.mlflow

@@ -66,6 +66,15 @@ def refused(raw: dict[str, Any]) -> str:
         ),
         ({"resources": {"gpus": 1.5}}, "gpus must be whole above 1, got 1.5"),
         (
+            {"evaluate": {"label_sets": {"loss": "asymmetric"}}},
+            "evaluate.label_sets must have loss bce and no ema with evaluate.probe.solver lbfgs, "
+            "got loss asymmetric and ema None; set evaluate.probe.solver to sgd",
+        ),
+        (
+            {"evaluate": {"label_sets": {"ema": 0.9997}, "probe": {"solver": "lbfgs"}}},
+            "got loss bce and ema 0.9997; set evaluate.probe.solver to sgd",
+        ),
+        (
             {"method": {"name": "supcon", "task": "shap"}},
             "task must be a column of classes in data.tasks ['shape', 'colour', 'texture'], "
             "got 'shap'; did you mean 'shape'?",
@@ -104,12 +113,20 @@ def test_what_breaks_a_rule_is_named_with_its_rule(raw: dict[str, Any], message:
         ({"data.kind": {"choice": ["drawn"]}}, "data.kind must not be searched"),
         ({"data.tasks": {"choice": [["shape"]]}}, "data.tasks must not be searched"),
         ({"evaluate.select": {"choice": ["last"]}}, "evaluate.select must not be searched"),
+        ({"evaluate.probe.solver": {"choice": ["sgd"]}}, "probe.solver must not be searched"),
+        ({"evaluate.probe": {"choice": ["sgd"]}}, "evaluate.probe must not be searched"),
         ({"views.crop_scale": {"grid": [[0.2, 0.1]]}}, "the field refuses [0.2, 0.1] of grid"),
         ({"train.epochs": {"int": [0, 30]}}, "train.epochs must be at least 1, got 0"),
     ],
 )
 def test_a_search_space_is_checked_against_its_fields(space: dict[str, Any], message: str) -> None:
     assert message in refused({"search": {"space": space}})
+
+
+def test_label_sets_have_fields_of_their_own_with_sgd() -> None:
+    sets = {"loss": "asymmetric", "ema": 0.9997}
+    raw = {**MINIMAL, "evaluate": {"probe": "sgd", "label_sets": sets}}
+    assert parse_spec(raw).evaluate.label_sets.model_dump() == sets
 
 
 def test_early_stopping_needs_a_probe_before_the_last_rung() -> None:
@@ -316,7 +333,8 @@ def test_every_field_of_the_schema_is_described() -> None:
         for field, about in part.get("properties", {}).items()
         if "description" not in about and "$ref" not in about and field not in named
     ]
-    assert [b for b in bare if b.split(".")[1] not in ("experiment", "scheduler", "encoder")] == []
+    plain = ("experiment", "scheduler", "encoder", "probe", "solver")
+    assert [b for b in bare if b.split(".")[1] not in plain] == []
 
 
 def test_the_schema_offers_every_registered_method() -> None:

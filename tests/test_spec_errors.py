@@ -55,7 +55,7 @@ def refused(raw: dict[str, Any]) -> list[str]:
             "resources.workers must be an integer or be a list, got 'x'",
         ),
         (
-            {"evaluate": {"probe": {"lr": -1}}},
+            {"evaluate": {"probe": {"solver": "sgd", "lr": -1}}},
             "evaluate.probe.lr must be greater than 0 or be a list",
         ),
         ({"search": {"space": [1]}}, "search.space must be a mapping, got [1]"),
@@ -138,10 +138,26 @@ def test_a_problem_of_a_dimension_shows_the_kinds(dimension: Any, message: str) 
         ({"encoder": "vit"}, "did you mean 'model.encoder'?"),
         ({"train": {"temperature": 3}}, "did you mean 'method.temperature'?"),
         (
+            {"model": {"encoder": {"name": "vit", "stagez": 3}}},
+            "stagez: unknown key; known: depth,",
+        ),
+        (
             {"model": {"encoder": {"name": "vit", "stages": 3}}},
-            "stages: unknown key; known: depth,",
+            "stages: unknown key; it belongs to name 'resnet18'",
         ),
         ({"qqq": 3}, "qqq: unknown key; known: data, evaluate,"),
+        (
+            {"evaluate": {"probe": {"lr": 0.1}}},
+            "evaluate.probe.lr: unknown key; it belongs to solver 'sgd'",
+        ),
+        (
+            {"evaluate": {"probe": {"solver": "lbfgs", "weight_decay": 0.1}}},
+            "evaluate.probe.weight_decay: unknown key; it belongs to solver 'sgd'",
+        ),
+        (
+            {"evaluate": {"probe": {"solver": "sgd", "penalties": [0.1]}}},
+            "evaluate.probe.penalties: unknown key; it belongs to solver 'lbfgs'",
+        ),
     ],
 )
 def test_an_unknown_key_names_the_field_that_is_meant(raw: dict[str, Any], message: str) -> None:

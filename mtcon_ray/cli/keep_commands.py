@@ -111,14 +111,14 @@ def clean(name: str, root: str | None, yes: bool) -> None:
 def track_sync(session: Session, name: str, root: str | None) -> None:
     """Send to MLflow what a sweep or training could not send while it ran."""
     from mtcon_ray.lock import driver_lock
-    from mtcon_ray.spec import load_spec
+    from mtcon_ray.recorded import load_recorded
     from mtcon_ray.tracking import sender
     from mtcon_ray.tracking.server import check_server, masked, tracking_uri
 
     where = choose_root(root)
     folder = find_folder(where, name)
     session.log_folder = log_folder(where)
-    tracking = load_spec(folder / SPEC_FILE).tracking
+    tracking = load_recorded(folder / SPEC_FILE).tracking
     uri = tracking_uri(tracking.uri, os.environ.get("MLFLOW_TRACKING_URI"), where)
     with driver_lock(folder):
         check_server(uri)

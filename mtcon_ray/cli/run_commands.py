@@ -174,7 +174,7 @@ def compare(
         on_phase=session.say_phase,
         environ_uri=os.environ.get(MLFLOW_VARIABLE),
     )
-    say(f"\n{markdown(rows)}\ntable and picture: {folder}")
+    say(f"\n{markdown(rows, comparison.claims)}\ntable and picture: {folder}")
     return 0 if all(row.finished for row in rows) else 1
 
 

@@ -70,7 +70,8 @@ def validate(session: Session, spec: Path, overrides: tuple[str, ...]) -> None:
 
 def _plan_anywhere(spec: "RunSpec") -> "Plan":
     """Returns the plan of a spec on a cluster that has room for it. Raises UserError."""
-    from mtcon_ray.plan import ClusterView, NodeKind, make_plan
+    from mtcon_ray.capacity import ClusterView, NodeKind
+    from mtcon_ray.plan import make_plan
 
     anywhere = ClusterView("any cluster", (NodeKind("any node", 1e9, 1e9, None),))
     return make_plan(spec, choose_root(spec.storage.root), anywhere)

@@ -8,7 +8,7 @@ from mtcon_ray.cli.drawing import STATES
 from mtcon_ray.cli.terminal import printable
 from mtcon_ray.cli.text import accuracy, configuration, folded, shortened, table
 from mtcon_ray.places import checkpoint_folder
-from mtcon_ray.report.standing import probe_values
+from mtcon_ray.report.standing import probe_values, probe_warnings
 from mtcon_ray.report.text import network_text
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import RunSpec
@@ -73,10 +73,11 @@ def accuracies(spec: RunSpec, plan: Mapping[str, Any], values: dict[str, float])
     """A line per label that was measured: classes, baseline, accuracy and its bootstrap deviation.
 
     The baseline is the score that is reached without the images. Of a label set the mean average
-    precision stands for the accuracy, of a number R^2.
+    precision stands for the accuracy, of a number R^2. Where it was measured, the accuracy of the
+    nearest training items is the last column. A last line warns of probes that have not converged.
     """
     classes, majority = plan.get("classes", {}), plan.get("majority", {})
-    rows = []
+    rows, nearest = [], []
     for split, what, columns in (
         ("test", "test", spec.data.tasks),
         ("heldout", "held out", spec.data.held_out),
@@ -97,7 +98,15 @@ def accuracies(spec: RunSpec, plan: Mapping[str, Any], values: dict[str, float])
                         score if kind == "classes" else f"{title} {score}",
                     ]
                 )
-    return table(["", "label", "classes", "baseline", "accuracy"], rows, right=[2]) if rows else []
+                nearest.append(values.get(metrics.neighbours(split, metrics.slug(column))))
+    if not rows:
+        return []
+    header = ["", "label", "classes", "baseline", "accuracy"]
+    if any(value is not None for value in nearest):
+        header.append(f"{spec.evaluate.neighbours}-NN")
+        rows = [[*row, accuracy(value)] for row, value in zip(rows, nearest, strict=True)]
+    warnings = [f"warning: {text}" for text in probe_warnings(values)]
+    return table(header, rows, right=[2]) + warnings
 
 
 def last_metrics(trial: TrialResult) -> dict[str, float]:

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.spec import Comparison
-from mtcon_ray.comparison.table import Row, write_tables
+from mtcon_ray.comparison.table import write_tables
 from mtcon_ray.errors import MtconError
 from mtcon_ray.observer import Observer
 from mtcon_ray.places import SPEC_FILE, sweep_folder
@@ -25,7 +26,7 @@ def run_comparison(
     on_phase: Callable[[str], None] = lambda what: None,
     environ_uri: str | None = None,
 ) -> tuple[list[Row], Path]:
-    """Rows in the order of the systems, and the folder of table.md, table.csv and table.png.
+    """Rows in the order of the systems, and the folder of the tables.
 
     Started again it goes on: finished systems are read, an unfinished one is resumed. `watch`
     gives the observer of a system's sweep; `on_phase` is called with a text before a cluster is
@@ -45,7 +46,7 @@ def run_comparison(
             raise
         except MtconError as error:
             rows.append(Row(title, None, str(error)))
-        write_tables(folder, rows)
+        write_tables(folder, rows, comparison.claims)
     return rows, folder
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from mtcon_ray.errors import SpecError
+from mtcon_ray.errors import SpecError, nearest
 from mtcon_ray.metrics import slug
 from mtcon_ray.registry import Spec
 from mtcon_ray.spec import RunSpec, apply_override, parse_spec, read_yaml, set_value
@@ -25,6 +25,15 @@ class SystemSpec(Spec):
     seeds: int = Field(1, ge=1, le=100, description="trainings: seed, seed + 1, ...")
 
 
+class ClaimSpec(Spec):
+    """A statement that the comparison decides: one system's score is above another's."""
+
+    better: str = Field(description="title of the system that is said to be better")
+    than: str = Field(description="title of the system that it is compared with")
+    label: str = Field(description="the task, on test, or the held-out label that is scored")
+    margin: float = Field(0.0, ge=0, description="by more than this, a fraction")
+
+
 class ComparisonSpec(Spec):
     """What all systems share, and what each has of its own."""
 
@@ -34,6 +43,7 @@ class ComparisonSpec(Spec):
     )
     base: dict[str, Any] = Field(description="a spec without name, method and search")
     systems: dict[str, SystemSpec] = Field(min_length=1, description="title to system")
+    claims: tuple[ClaimSpec, ...] = Field((), description="statements to decide")
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,7 @@ class Comparison:
 
     name: str
     specs: dict[str, RunSpec]
+    claims: tuple[ClaimSpec, ...] = ()  # those about systems among the specs
 
 
 def load_comparison(
@@ -65,7 +76,32 @@ def load_comparison(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SpecError(f"{path}: titles must differ in letters and digits, got {twice} twice")
-    return Comparison(given.name, specs)
+    _check_claims(given, specs, path)
+    claims = (c for c in given.claims if c.better in specs and c.than in specs)
+    return Comparison(given.name, specs, tuple(claims))
+
+
+def _check_claims(given: ComparisonSpec, specs: dict[str, RunSpec], path: Path) -> None:
+    """Raises SpecError for a claim about no system, one system, or a label that one lacks."""
+    for i, claim in enumerate(given.claims):
+        where = f"{path}: claims.{i}"
+        for field in ("better", "than"):
+            title = getattr(claim, field)
+            if title not in given.systems:
+                hint = nearest(title, given.systems)
+                raise SpecError(f"{where}.{field} must name a system, got {title!r}{hint}")
+        if claim.better == claim.than:
+            raise SpecError(f"{where} must name two systems, got {claim.better!r} twice")
+        for title in (claim.better, claim.than):
+            if title not in specs:
+                continue
+            data = specs[title].data
+            labels = [*data.tasks, *data.held_out]
+            if claim.label not in labels:
+                raise SpecError(
+                    f"{where}.label must be a task or held-out label of {title!r}, got "
+                    f"{claim.label!r}{nearest(claim.label, labels)}"
+                )
 
 
 def _chosen(given: ComparisonSpec, only: tuple[str, ...]) -> list[str]:

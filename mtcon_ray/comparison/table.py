@@ -1,65 +1,24 @@
-"""A comparison's table: Markdown to commit, CSV with every seed, a picture."""
+"""A comparison's table: Markdown to commit, CSV with every seed, a picture; its claims."""
 
 import csv
 import io
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 
 from mtcon_ray import metrics
+from mtcon_ray.comparison.claims import Judged, as_csv, judged
+from mtcon_ray.comparison.claims import markdown as claims_markdown
+from mtcon_ray.comparison.row import Row, columns
+from mtcon_ray.comparison.spec import ClaimSpec
+from mtcon_ray.evaluation.intervals import Interval
 from mtcon_ray.report import drawing
-from mtcon_ray.report.text import accuracy_text, label_title
-from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.report.text import ONE_SEED, ONE_SEED_NOTE, accuracy_text, interval_text
 
 
-@dataclass(frozen=True)
-class Row:
-    """One system: its sweep, or why there is none."""
-
-    title: str
-    results: SweepResults | None
-    reason: str | None = None
-
-    @property
-    def finished(self) -> list[TrialResult]:
-        """Its finished trainings, one per seed."""
-        trials = self.results.trials if self.results else ()
-        return [t for t in trials if t.status == "FINISHED" and t.full_budget]
-
-    @property
-    def why(self) -> str:
-        """Why nothing has finished."""
-        trials = self.results.trials if self.results else ()
-        reasons = [trial.reason for trial in trials if trial.reason]
-        return self.reason or next(iter(reasons), "unfinished")
-
-    def readings(self, split: str, label: str) -> list[metrics.Reading]:
-        """A label's score and its bootstrap deviation, by seed."""
-        name = metrics.slug(label)
-        return [metrics.reading(t.reports[-1][1], split, name) for t in self.finished]
-
-    def reading(self, split: str, label: str) -> metrics.Reading:
-        """Mean over seeds of a label's score, and of its bootstrap deviation."""
-        found = self.readings(split, label)
-        values = [reading.value for reading in found if reading.value is not None]
-        stds = [reading.std for reading in found if reading.std is not None]
-        return metrics.Reading(fmean(values) if values else None, fmean(stds) if stds else None)
-
-
-def columns(rows: list[Row]) -> dict[tuple[str, str], str]:
-    """Split and label to heading: the tasks on test, then what was held out."""
-    found: dict[tuple[str, str], str] = {}
-    for spec in (row.results.spec for row in rows if row.results):
-        for split, labels in (("test", spec.data.tasks), ("heldout", spec.data.held_out)):
-            for label in labels:
-                held_out = ", held out" if split == "heldout" else ""
-                found.setdefault((split, label), label_title(spec, label) + held_out)
-    return found
-
-
-def markdown(rows: list[Row]) -> str:
-    """Fractions: mean over seeds ± mean bootstrap deviation; the best of a column is bold."""
+def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
+    """Fractions: mean over seeds and its interval, the best of a column bold; then the claims."""
     shown = columns(rows)
     best = {place: _best(rows, place) for place in shown}
     lines = [f"| system | seeds | {_objectives(rows)} | " + " | ".join(shown.values()) + " |"]
@@ -71,13 +30,14 @@ def markdown(rows: list[Row]) -> str:
             cells += [f"failed: {reason}", *("—" for _ in shown)]
         else:
             cells.append(accuracy_text(fmean(t.value for t in row.finished if t.value is not None)))
-            for split, label in shown:
-                value, std = row.reading(split, label)
-                text = accuracy_text(value, std)
-                is_best = value is not None and value == best[split, label]
+            for place in shown:
+                value, text = row.reading(*place).value, _cell(row, place)
+                is_best = value is not None and value == best[place]
                 cells.append(f"**{text}**" if is_best else text)
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    found = judged(rows, claims)
+    parts = ["\n".join(lines) + "\n", claims_markdown(found), _notes(rows, found)]
+    return "\n".join(part for part in parts if part)
 
 
 def every_seed(rows: list[Row]) -> str:
@@ -93,7 +53,10 @@ def every_seed(rows: list[Row]) -> str:
 
 
 def picture(rows: list[Row]) -> bytes:
-    """One panel per label: every system's score with its bootstrap deviation, seeds as dots."""
+    """One panel per label: every system's mean score with its interval, seeds as dots.
+
+    Without stored predictions the bar is the bootstrap deviation.
+    """
     shown = columns(rows)
     with drawing.styled():
         across = min(4, len(shown))
@@ -105,7 +68,9 @@ def picture(rows: list[Row]) -> bytes:
                 value, std = row.reading(split, label)
                 if value is None:
                     continue
-                axes.errorbar(value, place, xerr=std, fmt="o", color=drawing.BLUE, capsize=3)
+                interval = row.interval(split, label)
+                bar = std if interval is None else _sides(value, interval)
+                axes.errorbar(value, place, xerr=bar, fmt="o", color=drawing.BLUE, capsize=3)
                 values = [reading.value for reading in row.readings(split, label)]
                 seeds = [v for v in values if v is not None]
                 if len(seeds) > 1:
@@ -113,17 +78,66 @@ def picture(rows: list[Row]) -> bytes:
             axes.set_yticks(range(len(rows)), [drawing.shortened(row.title) for row in rows])
             axes.tick_params(labelleft=i % across == 0)
             axes.set_ylim(len(rows) - 0.5, -0.5)
-        figure.supxlabel("fraction ± bootstrap deviation; dots are seeds", fontsize="medium")
+        bars = " or ".join(text for text in _bars(rows) if text)
+        figure.supxlabel(f"fraction, mean over seeds, {bars}; dots are seeds", fontsize="medium")
         return drawing.png(figure)
 
 
-def write_tables(folder: Path, rows: list[Row]) -> None:
-    """table.md, table.csv and table.png in the folder, from what there is so far."""
+def write_tables(folder: Path, rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> None:
+    """table.md, table.csv, table.png and, with claims, claims.csv, from what there is so far."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (folder / "table.md").write_text(markdown(rows), encoding="utf-8")
+    claims = tuple(claims)
+    (folder / "table.md").write_text(markdown(rows, claims), encoding="utf-8")
     (folder / "table.csv").write_text(every_seed(rows), encoding="utf-8")
+    if claims:
+        (folder / "claims.csv").write_text(as_csv(judged(rows, claims)), encoding="utf-8")
     if any(row.finished for row in rows):
         (folder / "table.png").write_bytes(picture(rows))
+
+
+def _cell(row: Row, place: tuple[str, str]) -> str:
+    value, std = row.reading(*place)
+    interval = row.interval(*place)
+    if value is None or interval is None:
+        return accuracy_text(value, std)
+    return interval_text(interval._replace(value=value))
+
+
+def _sides(value: float, interval: Interval) -> list[list[float]]:
+    """How far a bar reaches to the left and to the right."""
+    return [[max(0.0, value - interval.low)], [max(0.0, interval.high - value)]]
+
+
+def _intervals(rows: list[Row]) -> list[Interval | None]:
+    """Those of all cells with a value."""
+    places = columns(rows)
+    with_value = [(r, p) for r in rows for p in places if r.reading(*p).value is not None]
+    return [row.interval(*place) for row, place in with_value]
+
+
+def _bars(rows: list[Row]) -> tuple[str, str]:
+    """What the numbers behind a mean are, with stored predictions and without, as present."""
+    found = _intervals(rows)
+    return (
+        "95 % interval" if any(found) else "",
+        "± bootstrap deviation" if None in found else "",
+    )
+
+
+def _notes(rows: list[Row], claims: list[Judged]) -> str:
+    """Sentences on what stands in the table."""
+    found = [*_intervals(rows), *(each.difference for each in claims if each.difference)]
+    notes = []
+    if any(found):
+        notes.append("In square brackets: 95 % interval over seeds and test items.")
+    if any(each is not None and not each.over_seeds for each in found):
+        notes.append(f"{ONE_SEED} {ONE_SEED_NOTE}")
+    if None in found:
+        notes.append(
+            "±: bootstrap deviation over test items of one training, where no predictions are "
+            "stored; it is no interval, and says nothing of seeds."
+        )
+    return "\n".join(notes) + "\n" if notes else ""
 
 
 def _objectives(rows: list[Row]) -> str:

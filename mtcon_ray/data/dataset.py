@@ -35,6 +35,11 @@ class Dataset:
     fingerprint: str
     store: Path | None = None
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Task to its number of classes, of labels in a set, or 1 for numbers."""
+        return {task: self.table.size_of(task) for task in self.tasks}
+
 
 def fetch_places(
     spec: DataSpec,
@@ -167,8 +172,11 @@ def _read_table(source: DataSource) -> LabelTable:
         for column in spec.held_out:
             if column in table.labels:
                 table = _keep_most_frequent(table, column, spec.held_out_top_k)
+    table = _code_seen_classes_first(table)
     _check(table, spec)
-    table = replace(table, warnings=(*table.warnings, *_unseen_classes(table)))
+    table = replace(
+        table, warnings=(*table.warnings, *_unseen_classes(table), *_test_classes(table))
+    )
     return add_label_noise(table, spec.label_noise, spec.label_noise_splits, source.seed)
 
 
@@ -184,6 +192,28 @@ def _keep_most_frequent(table: LabelTable, column: str, num_kept: int) -> LabelT
         labels=table.labels | {column: new_code[codes]},
         classes=table.classes | {column: tuple(classes[code] for code in kept)},
     )
+
+
+def _code_seen_classes_first(table: LabelTable) -> LabelTable:
+    """Moves classes that neither train nor val has to `unseen`, their codes behind all others.
+
+    Sizes of heads and probes, and so all that is trained, then do not depend on test labels. The
+    codes of a column without such classes stay as they are.
+    """
+    labels, classes, unseen = dict(table.labels), dict(table.classes), {}
+    rows = np.concatenate([table.rows("train"), table.rows("val")])
+    for column, names in table.classes.items():
+        codes = labels[column]
+        is_seen = np.isin(np.arange(len(names)), codes[rows])
+        if is_seen.all():
+            continue
+        order = np.argsort(~is_seen, kind="stable")
+        new_code = np.full(len(names) + 1, MISSING)  # the last place is that of MISSING
+        new_code[order] = np.arange(len(names))
+        labels[column] = new_code[codes]
+        classes[column] = tuple(name for name, seen in zip(names, is_seen, strict=True) if seen)
+        unseen[column] = tuple(name for name, seen in zip(names, is_seen, strict=True) if not seen)
+    return replace(table, labels=labels, classes=classes, unseen=unseen)
 
 
 def _check(table: LabelTable, spec: DataSpec) -> None:
@@ -248,6 +278,22 @@ def _unseen_classes(table: LabelTable) -> list[str]:
     return warnings
 
 
+def _test_classes(table: LabelTable) -> list[str]:
+    """A warning for each column with classes that only the test split has."""
+    warnings = []
+    for column, names in table.unseen.items():
+        codes = table.labels[column][table.rows("test")] - table.size_of(column)
+        counts = np.bincount(codes[codes >= 0], minlength=len(names))
+        only = [name for name, count in zip(names, counts, strict=True) if count]
+        if only:
+            shown = ", ".join(only[:5]) + (", ..." if len(only) > 5 else "")
+            warnings.append(
+                f"label column {column!r}: {len(only)} classes are only in the test split, whose "
+                f"{counts.sum()} items with them count as errors ({shown})"
+            )
+    return warnings
+
+
 def _fingerprint(table: LabelTable, content_key: str, size: int) -> str:
     """Hex digest of images, stored size, labels, class names and splits."""
     total = hashlib.sha256(f"{content_key} {size}".encode())
@@ -257,4 +303,6 @@ def _fingerprint(table: LabelTable, content_key: str, size: int) -> str:
             total.update(name.encode() + b"\0" + kind[name].tobytes())
     total.update(repr(sorted(table.classes.items())).encode())
     total.update(repr(sorted(table.multi_hot_names.items())).encode())
+    if table.unseen:
+        total.update(repr(sorted(table.unseen.items())).encode())
     return total.hexdigest()

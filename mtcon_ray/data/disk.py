@@ -1,12 +1,14 @@
-"""Room on a disk, and locks between processes."""
+"""Room on a disk, files that are whole or absent, and locks between processes."""
 
 import fcntl
+import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
-from mtcon_ray.errors import ResourceError
+from mtcon_ray.errors import ResourceError, StorageError
 
 WAY_OUT = "lower data.store_size or set storage.root to another disk"
 
@@ -28,3 +30,38 @@ def locked(path: Path) -> Iterator[None]:
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def whole_file(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO]:
+    """Yields a file to write, so that `path` is the old file or the whole new one.
+
+    The old file, if any, becomes `previous` where one is given; a kill between the two renames
+    leaves `previous` alone. Raises StorageError if the folder cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if previous is not None:
+            with suppress(FileNotFoundError):
+                os.replace(path, previous)
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+    finally:
+        # A disk that refused the file may refuse this too: the first error is the one to show.
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in this folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -37,7 +37,7 @@ def tie_aware_average_precision(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
     It is sklearn's average_precision_score; 0 for a label that no item has.
     """
     once_N1 = torch.ones(len(scores_NL), 1, dtype=torch.float64)
-    return _weighted(scores_NL.cpu(), bits_NL.cpu(), once_N1)[:, 0]
+    return weighted_average_precision(scores_NL.cpu(), bits_NL.cpu(), once_N1)[:, 0]
 
 
 def map_std(scores_NL: Tensor, bits_NL: Tensor, resamples: int, seed: int) -> float:
@@ -47,13 +47,13 @@ def map_std(scores_NL: Tensor, bits_NL: Tensor, resamples: int, seed: int) -> fl
     """
     scores_NL, bits_NL = scores_NL.cpu(), bits_NL.cpu()
     values = [
-        _weighted(scores_NL, bits_NL, counts_NK).mean(dim=0)
+        weighted_average_precision(scores_NL, bits_NL, counts_NK).mean(dim=0)
         for counts_NK in resampled_counts(len(scores_NL), resamples, seed)
     ]
     return torch.cat(values).double().std().item()
 
 
-def _weighted(scores_NL: Tensor, bits_NL: Tensor, weight_NK: Tensor) -> Tensor:
+def weighted_average_precision(scores_NL: Tensor, bits_NL: Tensor, weight_NK: Tensor) -> Tensor:
     """Tie-aware average precision [L, K] of items that count several times or never."""
     columns = zip(scores_NL.unbind(1), bits_NL.unbind(1), strict=True)
     return torch.stack(

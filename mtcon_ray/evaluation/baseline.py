@@ -11,8 +11,9 @@ from mtcon_ray.data.sources.base import LabelTable
 def majority_shares(table: LabelTable, labels: Iterable[str]) -> dict[str, float]:
     """Returns the score on the test split that each label has without the images.
 
-    Of classes it is the accuracy of always naming the most frequent one, of a set the mean
-    average precision of a random ranking. Labels that are numbers or not known there have none.
+    Of classes it is the accuracy of always naming the most frequent one that train or val has, of
+    a set the mean average precision of a random ranking. Labels that are numbers or not known there
+    have none.
     """
     shares: dict[str, float] = {}
     test = table.rows("test")
@@ -22,7 +23,8 @@ def majority_shares(table: LabelTable, labels: Iterable[str]) -> dict[str, float
         if not len(rows) or kind == "number":
             continue
         if kind == "classes":
-            shares[label] = float(np.bincount(table.labels[label][rows]).max() / len(rows))
+            counts = np.bincount(table.labels[label][rows], minlength=table.size_of(label))
+            shares[label] = float(counts[: table.size_of(label)].max() / len(rows))
         else:
             bits_NL = table.multi_hot[label][rows]
             num_known_L = (bits_NL != UNKNOWN_BIT).sum(axis=0)

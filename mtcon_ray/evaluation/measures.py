@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
 from mtcon_ray import metrics
 from mtcon_ray.data.batch import UNKNOWN_BIT
-from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.evaluation.average_precision import (
     map_std,
@@ -16,17 +16,31 @@ from mtcon_ray.evaluation.average_precision import (
 )
 from mtcon_ray.evaluation.bootstrap import bootstrap_std
 from mtcon_ray.evaluation.f_score import best_thresholds, f1_scores
-from mtcon_ray.evaluation.multilabel import SetProbe, train_set_probe
-from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, train_probes
+from mtcon_ray.evaluation.logistic import fit
+from mtcon_ray.evaluation.multilabel import train_set_probe
+from mtcon_ray.evaluation.neighbours import neighbours_correct
+from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe, train_probes
 from mtcon_ray.evaluation.regression import (
     NumberProbe,
     r_squared,
     r_squared_std,
     train_number_probe,
 )
-from mtcon_ray.evaluation.spec import EvaluateSpec, ProbeSpec
+from mtcon_ray.evaluation.spec import (
+    ConvergedProbeSpec,
+    EvaluateSpec,
+    ProbeSpec,
+    SGDProbeSpec,
+)
 
 LabelProbe = Probe | SetProbe | NumberProbe
+
+
+class Fit(NamedTuple):
+    """Probes by label; of converged ones what is left of their gradient at zero weights."""
+
+    probes: dict[str, LabelProbe]
+    gradient: float | None
 
 
 @dataclass(frozen=True)
@@ -44,31 +58,61 @@ class Measurement:
     spec: EvaluateSpec
     seed: int
 
-    def scores(self, dataset: Dataset) -> dict[str, float]:
+    def scores(self, table: LabelTable) -> dict[str, float]:
         """Every label's scores with their deviations, by the names of `metrics`."""
-        return self.scores_of(self.probes(dataset.table))
+        return self.scores_of(self.fit(table).probes)
 
-    def probes(self, table: LabelTable) -> dict[str, LabelProbe]:
-        """Every label's probe: softmax (METHODS 12), sigmoids of a set, ridge of a number."""
+    def fit(self, table: LabelTable) -> Fit:
+        """Every label's probe: softmax of classes, sigmoids of a set, ridge regression of a number.
+
+        Raises DivergedError.
+        """
         of_kind = {
             kind: [label for label in self.split_of if table.kind_of(label) == kind]
             for kind in metrics.SCORES
         }
-        probes: dict[str, LabelProbe] = {}
-        if of_kind["classes"]:
-            num_classes = {label: len(table.classes[label]) for label in of_kind["classes"]}
-            train = self.train.of(num_classes)
-            val = None if self.val is None else self.val.of(num_classes)
-            probes |= train_probes(train, num_classes, self.recipe, seed=self.seed, val=val)
-        for label in of_kind["set"]:
-            recipe, sets = self.recipe, self.spec.label_sets
-            probes[label] = train_set_probe(
-                label, self.train, recipe, sets, seed=self.seed, val=self.val
-            )
+        num_classes = {label: len(table.classes[label]) for label in of_kind["classes"]}
+        if isinstance(self.recipe, ConvergedProbeSpec):
+            found = self._converged(self.recipe, num_classes, of_kind["set"])
+        else:
+            found = self._descended(self.recipe, num_classes, of_kind["set"])
+        penalties = self.spec.numbers.penalties
         for label in of_kind["number"]:
-            penalties = self.spec.numbers.penalties
-            probes[label] = train_number_probe(label, self.train, penalties, val=self.val)
-        return probes
+            found.probes[label] = train_number_probe(label, self.train, penalties, val=self.val)
+        return found
+
+    def neighbours(self, table: LabelTable) -> dict[str, float]:
+        """The accuracy of every label of classes by its nearest training items."""
+        values = {}
+        for label in filter(lambda each: table.kind_of(each) == "classes", self.split_of):
+            correct_N = neighbours_correct(
+                label, self.train, self.measured, len(table.classes[label]), self.spec.neighbours
+            )
+            name = metrics.neighbours(self.split_of[label], metrics.slug(label))
+            values[name] = correct_N.double().mean().item()
+        return values
+
+    def _converged(
+        self, recipe: ConvergedProbeSpec, num_classes: dict[str, int], sets: list[str]
+    ) -> Fit:
+        labels = [*num_classes, *sets]
+        if not labels:
+            return Fit({}, 0.0)
+        train = self.train.of(labels)
+        found = fit(train, num_classes, recipe.penalties, val=self.val)
+        return Fit(dict(found.probes), found.gradient)
+
+    def _descended(self, recipe: SGDProbeSpec, num_classes: dict[str, int], sets: list[str]) -> Fit:
+        assert self.val is not None, "SGD chooses its epoch on val"
+        probes: dict[str, LabelProbe] = {}
+        if num_classes:
+            train, val = self.train.of(num_classes), self.val.of(num_classes)
+            probes |= train_probes(train, num_classes, recipe, seed=self.seed, val=val)
+        for label in sets:
+            probes[label] = train_set_probe(
+                label, self.train, recipe, self.spec.label_sets, seed=self.seed, val=self.val
+            )
+        return Fit(probes, None)
 
     def scores_of(self, probes: Mapping[str, LabelProbe]) -> dict[str, float]:
         """These probes' scores with their deviations, by the names of `metrics`."""

@@ -1,9 +1,7 @@
-"""A linear probe of one label set on fixed features (METHODS 10.4)."""
+"""A linear probe of one label set on fixed features, by SGD."""
 
-from collections import deque
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass
 from itertools import chain
 
 import torch
@@ -13,43 +11,24 @@ from torch import Tensor
 from mtcon_ray.data.batch import UNKNOWN_BIT
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation.average_precision import mean_average_precision
-from mtcon_ray.evaluation.probe import LabelledFeatures, TailMean
-from mtcon_ray.evaluation.spec import LabelSetsSpec, ProbeSpec
+from mtcon_ray.evaluation.probe import LabelledFeatures, SetProbe
+from mtcon_ray.evaluation.spec import LabelSetsSpec, SGDProbeSpec
 
 GAMMA_NEGATIVE, CLIP = 4, 0.05
-
-
-@dataclass(frozen=True)
-class SetProbe:
-    """One logit per label of a set: weight [D + 1, L], its last row the bias, after `epoch`."""
-
-    label: str
-    weight: Tensor
-    epoch: int
-
-    def scores(self, features_ND: Tensor) -> Tensor:
-        """Logits, [n, L]. Raises DivergedError where one is not finite."""
-        logits_NL = torch.addmm(self.weight[-1], features_ND, self.weight[:-1])
-        if not torch.isfinite(logits_NL).all():
-            raise DivergedError(
-                f"logits of the probe of {self.label!r} must be finite, got inf or nan after "
-                f"{self.epoch} epochs; lower the probe's lr, or look at the encoder's features"
-            )
-        return logits_NL
 
 
 def train_set_probe(
     label: str,
     train: LabelledFeatures,
-    recipe: ProbeSpec,
+    recipe: SGDProbeSpec,
     sets: LabelSetsSpec,
     *,
     seed: int,
-    val: LabelledFeatures | None = None,
+    val: LabelledFeatures,
 ) -> SetProbe:
-    """The best epoch's probe on `val` by mean average precision; without `val` its TailMean.
+    """The best epoch's probe on `val` by mean average precision (MultiSupCon's code).
 
-    SGD with momentum at a constant rate, from zero weights, on the sum over labels of the mean
+    SGD at a constant rate, from zero weights, on the sum over labels of the mean
     over a minibatch, so that each label's probe is what it would be alone; the published code
     takes the mean over labels too, which ties the rate to their number. A bit that is unknown
     gives no gradient, an item without any known bit is left out. With sets.ema each epoch offers
@@ -58,12 +37,9 @@ def train_set_probe(
     Several learning rates are tried one after the other. Raises DivergedError where a logit on
     `val` is not finite, of several rates with all of them.
     """
-    assert val is not None or len(recipe.rates) == 1
     epochs = chain.from_iterable(
-        _epochs(label, train, recipe, sets, seed, rate, tail=val is None) for rate in recipe.rates
+        _epochs(label, train, recipe, sets, seed, rate) for rate in recipe.rates
     )
-    if val is None:
-        return deque(epochs, maxlen=1).pop()[0]
     features_ND, bits_NL = val.features, val.labels[label]
     best, highest, failed = None, -1.0, None
     for probes in epochs:
@@ -86,24 +62,17 @@ def train_set_probe(
 def _epochs(
     label: str,
     train: LabelledFeatures,
-    recipe: ProbeSpec,
+    recipe: SGDProbeSpec,
     sets: LabelSetsSpec,
     seed: int,
     rate: float,
-    *,
-    tail: bool,
 ) -> Iterator[tuple[SetProbe, ...]]:
-    """The probe after each epoch, then its average; views of weights that the next changes.
-
-    With `tail` its TailMean in its place, which is one after the last epoch.
-    """
+    """The probe after each epoch, then its average; views of weights that the next changes."""
     is_known_N = (train.labels[label] != UNKNOWN_BIT).any(dim=1)
     features_ND, bits_NL = train.features[is_known_N], train.labels[label][is_known_N]
     x_ND = torch.cat([features_ND, torch.ones_like(features_ND[:, :1])], dim=1)
     weight = x_ND.new_zeros(x_ND.shape[1], bits_NL.shape[1])
     velocity, average = torch.zeros_like(weight), torch.zeros_like(weight)
-    mean = TailMean(weight, recipe.num_steps(len(x_ND))) if tail else None
-    shown = weight if mean is None else mean.value
     generator = torch.Generator().manual_seed(seed)
     for epoch in range(1, recipe.epochs + 1):
         order_N = torch.randperm(len(x_ND), generator=generator).to(x_ND.device)
@@ -113,11 +82,10 @@ def _epochs(
             velocity.addmm_(x_BD.T, error_BL, beta=recipe.momentum, alpha=1 / len(rows))
             velocity.add_(weight, alpha=recipe.weight_decay)
             weight.add_(velocity, alpha=-rate)
-            if mean is not None:
-                mean.add(weight)
             if sets.ema is not None:
                 average.lerp_(weight, 1 - sets.ema)
-        probes = (SetProbe(label, shown, epoch), SetProbe(label, average, epoch))
+        made = f"after {epoch} epochs"
+        probes = SetProbe(label, weight, made), SetProbe(label, average, made)
         yield probes if sets.ema is not None else probes[:1]
 
 

@@ -1,4 +1,4 @@
-"""Linear softmax probes of several labels on fixed features, trained together (METHODS 12.3).
+"""Linear probes on fixed features, and how softmax probes of several labels are trained by SGD.
 
 The labels' probes share nothing but their input, so one matrix product serves them all: their
 weights stand side by side in [D + 1, P * C], padded to the largest number of classes C: P probes,
@@ -6,7 +6,6 @@ one of each label for each learning rate. Each is, to rounding, what training it
 whatever stands beside it.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import MISSING
 from mtcon_ray.errors import DivergedError
-from mtcon_ray.evaluation.spec import ProbeSpec
+from mtcon_ray.evaluation.spec import SGDProbeSpec
 
 
 @dataclass(frozen=True)
@@ -42,67 +41,73 @@ class LabelledFeatures:
 
 @dataclass(frozen=True)
 class Probe:
-    """One label's softmax layer: weight [D + 1, C], its last row the bias, after `epoch` epochs."""
+    """One label's softmax layer: weight [D + 1, C], its last row the offset.
+
+    `made` says how it was trained, for messages: "after 3 epochs".
+    """
 
     label: str
     weight: Tensor
-    epoch: int
+    made: str
+
+    def predicted(self, data: LabelledFeatures) -> Tensor:
+        """The class of the highest logit, int64 [n]. Raises DivergedError if one is not finite."""
+        logits_NC = _linear(data.features, self.weight, f"probe of {self.label!r} {self.made}")
+        return logits_NC.argmax(dim=1)
 
     def correct(self, data: LabelledFeatures) -> Tensor:
-        """Whether the highest logit is the right one, bool [n]; a MISSING label is never right.
+        """Whether the prediction is the right one, bool [n]; a MISSING label is never right.
 
         Raises DivergedError where a logit is not finite.
         """
-        logits_NC = torch.addmm(self.weight[-1], data.features, self.weight[:-1])
-        if not torch.isfinite(logits_NC).all():
-            raise DivergedError(
-                f"logits of the probe of {self.label!r} must be finite, got inf or nan after "
-                f"{self.epoch} epochs; lower the probe's lr, or look at the encoder's features"
-            )
-        return logits_NC.argmax(dim=1) == data.labels[self.label]
+        return self.predicted(data) == data.labels[self.label]
 
 
-class TailMean:
-    """The mean of weights over the second half of so many steps.
+@dataclass(frozen=True)
+class SetProbe:
+    """One logit per label of a set: weight [D + 1, L], its last row the offset; `made` as above."""
 
-    SGD at a constant rate ends somewhere about the minimum, where depends on the order of the
-    minibatches; its mean lies near the minimum (Polyak and Juditsky 1992).
-    """
+    label: str
+    weight: Tensor
+    made: str
 
-    def __init__(self, weight: Tensor, num_steps: int) -> None:
-        self.value = torch.zeros_like(weight)
-        self._num_passed = -(num_steps // 2)
+    def scores(self, features_ND: Tensor) -> Tensor:
+        """Logits, [n, L]. Raises DivergedError where one is not finite."""
+        return _linear(features_ND, self.weight, f"probe of {self.label!r} {self.made}")
 
-    def add(self, weight: Tensor) -> None:
-        """The weights after the next step."""
-        self._num_passed += 1
-        if self._num_passed > 0:
-            self.value.lerp_(weight, 1 / self._num_passed)
+
+def _linear(features_ND: Tensor, weight: Tensor, what: str) -> Tensor:
+    logits_NC = torch.addmm(weight[-1], features_ND.to(weight.dtype), weight[:-1])
+    if not torch.isfinite(logits_NC).all():
+        raise DivergedError(
+            f"logits of the {what} must be finite, got inf or nan; look at the encoder's features, "
+            "or lower evaluate.probe.lr, which solver sgd has"
+        )
+    return logits_NC
 
 
 def train_probes(
     train: LabelledFeatures,
     num_classes: dict[str, int],
-    recipe: ProbeSpec,
+    recipe: SGDProbeSpec,
     *,
     seed: int,
-    val: LabelledFeatures | None = None,
+    val: LabelledFeatures,
 ) -> dict[str, Probe]:
-    """One probe per label of `train`: of its best epoch on `val`, or without `val` its TailMean.
+    """One probe per label of `train`, of its best epoch on `val` (CCN, section 3, "Results").
 
-    Of equal epochs the first is taken, of several learning rates likewise the best on `val`, which
-    they need. SGD with momentum at a constant rate on the mean cross-entropy of each minibatch,
-    from zero weights: the problem is convex, no symmetry needs breaking. A label's minibatches hold
-    only items where it is known; their order follows from `seed` and the number of these items.
-    Features are taken as they are, not standardised.
+    Of equal epochs the first is taken, of several learning rates likewise the best on `val`. SGD at
+    a constant rate on the mean cross-entropy of each minibatch, from zero weights: the problem is
+    convex, no symmetry needs breaking. A label's minibatches hold only items where it is known;
+    their order follows from `seed` and the number of these items. Features are taken as they are,
+    not standardised.
 
     Raises DivergedError where a logit on `val` is not finite, of several rates with all of them.
     """
-    assert val is not None or len(recipe.rates) == 1
     chosen: dict[str, Probe] = {}
     for labels in _groups_known_together(train):
-        epochs = _epochs(labels, train, num_classes, recipe, seed, tail=val is None)
-        chosen |= _last(epochs) if val is None else _best(epochs, val, len(recipe.rates) > 1)
+        epochs = _epochs(labels, train, num_classes, recipe, seed)
+        chosen |= _best(epochs, val, len(recipe.rates) > 1)
     return chosen
 
 
@@ -112,10 +117,6 @@ def _groups_known_together(train: LabelledFeatures) -> list[list[str]]:
     for label, value_N in train.labels.items():
         groups.setdefault((value_N != MISSING).cpu().numpy().tobytes(), []).append(label)
     return list(groups.values())
-
-
-def _last(epochs: Iterator[dict[str, Probe]]) -> dict[str, Probe]:
-    return deque(epochs, maxlen=1).pop()
 
 
 def _best(
@@ -137,7 +138,7 @@ def _best(
                 continue
             if label not in best or value > accuracy[label]:
                 accuracy[label] = value
-                best[label] = Probe(label, probe.weight.clone(), probe.epoch)
+                best[label] = Probe(label, probe.weight.clone(), probe.made)
     hopeless = [label for label in failed if label not in best]
     if hopeless:
         raise failed[hopeless[0]]
@@ -155,15 +156,10 @@ def _epochs(
     labels: list[str],
     train: LabelledFeatures,
     num_classes: dict[str, int],
-    recipe: ProbeSpec,
+    recipe: SGDProbeSpec,
     seed: int,
-    *,
-    tail: bool,
 ) -> Iterator[dict[str, Probe]]:
-    """The labels' probes after each epoch, rate by rate: views of weights that change later.
-
-    With `tail` their TailMean, which is one after the last epoch.
-    """
+    """The labels' probes after each epoch, rate by rate: views of weights that change later."""
     is_known = train.labels[labels[0]] != MISSING
     features_ND = train.features[is_known]
     x_ND = torch.cat([features_ND, torch.ones_like(features_ND[:, :1])], dim=1)
@@ -171,16 +167,14 @@ def _epochs(
     y_NP = y_NL.repeat(1, len(recipe.rates))
     sizes = [num_classes[label] for label in labels]
     state = _start(x_ND, sizes, recipe.rates)
-    mean = TailMean(state.weight, recipe.num_steps(len(x_ND))) if tail else None
-    shown = state.weight if mean is None else mean.value
     generator = torch.Generator().manual_seed(seed)
     for epoch in range(1, recipe.epochs + 1):
         order_N = torch.randperm(len(x_ND), generator=generator).to(x_ND.device)
-        _train_epoch(state, x_ND[order_N], y_NP[order_N], recipe, mean)
-        for of_rate in shown.chunk(len(recipe.rates), dim=1):
+        _train_epoch(state, x_ND[order_N], y_NP[order_N], recipe)
+        for of_rate in state.weight.chunk(len(recipe.rates), dim=1):
             weights = of_rate.unflatten(1, (len(labels), max(sizes))).unbind(dim=1)
             yield {
-                label: Probe(label, weight[:, :size], epoch)
+                label: Probe(label, weight[:, :size], f"after {epoch} epochs")
                 for label, weight, size in zip(labels, weights, sizes, strict=True)
             }
 
@@ -194,9 +188,7 @@ def _start(x_ND: Tensor, sizes: list[int], rates: tuple[float, ...]) -> _State:
     return _State(weight, torch.zeros_like(weight), padding_LC.flatten().repeat(len(rates)), rate)
 
 
-def _train_epoch(
-    state: _State, x_ND: Tensor, y_NP: Tensor, recipe: ProbeSpec, mean: TailMean | None
-) -> None:
+def _train_epoch(state: _State, x_ND: Tensor, y_NP: Tensor, recipe: SGDProbeSpec) -> None:
     """One pass in the given order; torch.optim.SGD's update with the gradient in closed form."""
     P = y_NP.shape[1]
     minus_one = x_ND.new_full((1, 1, 1), -1.0)
@@ -212,5 +204,3 @@ def _train_epoch(
         if recipe.weight_decay:
             state.velocity.add_(state.weight, alpha=recipe.weight_decay)
         state.weight.addcmul_(state.velocity, state.rate, value=-1)
-        if mean is not None:
-            mean.add(state.weight)

@@ -1,5 +1,6 @@
 """What a frozen encoder is worth to each label: cheaply during training, in full at the end."""
 
+from pathlib import Path
 from statistics import fmean
 
 import torch
@@ -10,8 +11,9 @@ from mtcon_ray.data.sources.base import SPLITS, LabelTable
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.evaluation.features import KeptViews
 from mtcon_ray.evaluation.measures import Measurement
+from mtcon_ray.evaluation.predictions import Predictions, predict, save_predictions
 from mtcon_ray.evaluation.reading import Reader, full_probe_rows, short_probe_rows
-from mtcon_ray.evaluation.spec import EvaluateSpec, ProbeSpec
+from mtcon_ray.evaluation.spec import ConvergedProbeSpec, EvaluateSpec
 from mtcon_ray.models.network import Network
 
 
@@ -33,23 +35,17 @@ def validate(
     negative, 0. With it each task's own, as tracked: val/accuracy/<task>,
     val/map/<task> or val/r2/<task>, and its deviation. Reads the tasks' labels and the images of
     train and val only; which of these follows from `seed` alone, so that every epoch is measured
-    on the same ones. The scores are of the mean of a probe's last steps: where its very last one
-    ends depends on the order of the minibatches, and an epoch chosen on the items that the number
-    stands for would flatter it. `kept` saves the next probe of the same training the making of
-    its views.
+    on the same ones. There is one penalty: one that was chosen on the items that the number stands
+    for would flatter it. `kept` saves the next probe of the same training the making of its views.
 
     Raises DataError as `check_labels` does, and DivergedError.
     """
     reader = Reader(network, dataset, spec.batch_size, views, device, autocast_dtype, kept)
     rows = short_probe_rows(dataset.table, dataset.tasks, spec, seed)
-    recipe = ProbeSpec(
-        **spec.short_probe.model_dump(exclude={"max_items"}),
-        momentum=spec.probe.momentum,
-        weight_decay=spec.probe.weight_decay,
-    )
+    recipe = ConvergedProbeSpec(solver="lbfgs", penalties=(spec.short_probe.penalty,))
     train, val = (reader.read(rows[split], dataset.tasks) for split in SPLITS[:2])
     split_of = dict.fromkeys(dataset.tasks, "val")
-    values = Measurement(train, None, val, split_of, recipe, spec, seed).scores(dataset)
+    values = Measurement(train, None, val, split_of, recipe, spec, seed).scores(dataset.table)
     kinds = {task: dataset.table.kind_of(task) for task in dataset.tasks}
     each = [values[metrics.score(kind, "val", metrics.slug(t))] for t, kind in kinds.items()]
     objective = metrics.objective_name(kinds.values())
@@ -65,21 +61,35 @@ def report(
     device: torch.device,
     seed: int,
     autocast_dtype: torch.dtype | None = None,
+    predictions: Path | None = None,
 ) -> dict[str, float]:
     """The reported scores: test/accuracy/<task>, heldout/accuracy/<label>.
 
     With each its accuracy_std. A probe per label is trained on all known items of `train`, its
-    epoch chosen on `val`, its accuracy measured on `test`, all without augmentation. Of a label
+    penalty (by SGD its epoch) chosen on `val`, its accuracy measured on `test`, all without
+    augmentation; test/knn/<task> and heldout/knn/<label> stand beside it, of the nearest training
+    items. probe/gradient says how far the probes are from their minima. Of a label
     set it is map and map_std, with map_tie_aware and f1_micro, f1_macro and
     f1_sample at thresholds chosen on `val`; of a number r2 and r2_std, the ridge penalty chosen
     on `val`. A label's number of classes, which an accuracy should stand beside, is
-    dataset.table.size_of(label).
+    dataset.table.size_of(label). The predictions that the scores are of are written to the path
+    `predictions`, if one is given.
 
-    Raises DataError as `check_labels` does, and DivergedError.
+    Raises DataError as `check_labels` does, DivergedError and StorageError.
     """
-    return full_measurement(
+    measurement = full_measurement(
         network, dataset, spec, views, device=device, seed=seed, autocast_dtype=autocast_dtype
-    ).scores(dataset)
+    )
+    table, split_of = dataset.table, measurement.split_of
+    probes, gradient = measurement.fit(table)
+    scores = measurement.scores_of(probes) | measurement.neighbours(table)
+    if gradient is not None:
+        scores[metrics.PROBE_GRADIENT] = gradient
+    if predictions is not None:
+        rows = full_probe_rows(table, tuple(split_of))["test"]
+        found = predict(probes, measurement.measured, rows, split_of, table)
+        save_predictions(predictions, Predictions(dataset.fingerprint, found))
+    return scores
 
 
 def full_measurement(

@@ -73,7 +73,7 @@ def r_squared(predicted_N: Tensor, y_N: Tensor) -> float:
     Items whose y is NaN are left out.
     """
     known_N = ~y_N.isnan()
-    return _weighted(predicted_N[known_N], y_N[known_N], None).item()
+    return weighted_r_squared(predicted_N[known_N], y_N[known_N], None).item()
 
 
 def r_squared_std(predicted_N: Tensor, y_N: Tensor, resamples: int, seed: int) -> float:
@@ -81,10 +81,10 @@ def r_squared_std(predicted_N: Tensor, y_N: Tensor, resamples: int, seed: int) -
     known_N = ~y_N.isnan()
     predicted_N, y_N = predicted_N[known_N].cpu(), y_N[known_N].cpu()
     counts = resampled_counts(len(y_N), resamples, seed)
-    return torch.cat([_weighted(predicted_N, y_N, c_NK) for c_NK in counts]).std().item()
+    return torch.cat([weighted_r_squared(predicted_N, y_N, c_NK) for c_NK in counts]).std().item()
 
 
-def _weighted(predicted_N: Tensor, y_N: Tensor, counts_NK: Tensor | None) -> Tensor:
+def weighted_r_squared(predicted_N: Tensor, y_N: Tensor, counts_NK: Tensor | None) -> Tensor:
     """R^2 in each of K weightings of the items, [K]."""
     weight_NK = torch.ones_like(y_N)[:, None] if counts_NK is None else counts_NK.double()
     share_NK = weight_NK / weight_NK.sum(dim=0)

@@ -2,11 +2,16 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from mtcon_ray.registry import Spec
+from mtcon_ray.registry import Choice, Spec, Table
+
+# Raised with every change of how accuracies are measured; those of different numbers do not mix.
+EVALUATION = 2
+# What may be left of the gradient at zero weights when a probe counts as converged.
+CONVERGED = 1e-4
 
 Select = Literal["last", "best"]
 Rate = Annotated[float, Field(gt=0)]
@@ -16,43 +21,84 @@ Penalty = Annotated[float, Field(gt=0, le=1e6)]
 class ShortProbeSpec(Spec):
     """The cheap probe behind the objective, val/accuracy or val/score, during training.
 
-    Of classes and sets it is the mean of the second half of its steps; numbers have a ridge
-    regression.
+    Of classes and sets it is the logistic regression of `probe` with one penalty, on fewer items;
+    numbers have a ridge regression.
     """
 
-    epochs: int = Field(8, ge=1, description="passes over the probe's training items")
-    batch_size: int = Field(64, ge=1, description="items per step")
-    lr: float = Field(0.1, gt=0, description="of SGD with momentum")
+    penalty: Penalty = Field(1e-2, description="half of it times the squared norm of the weights")
     max_items: int = Field(
         1280, ge=2, description="at most this many training and as many validation items"
     )
 
 
-class ProbeSpec(Spec):
-    """The linear probe of the reported accuracies; numbers have a ridge regression."""
+class ConvergedProbeSpec(Spec):
+    """Logistic regression on standardised features, minimised by L-BFGS until it has converged.
 
-    epochs: int = Field(20, ge=1, description="passes over the training split")
+    Nothing of it is random: neither a seed, nor the order of the items, nor the features' scale
+    moves an accuracy.
+    """
+
+    solver: Literal["lbfgs"]
+    penalties: tuple[Penalty, ...] = Field(
+        (1e-1, 1e-2, 1e-3, 1e-4, 1e-5),
+        min_length=1,
+        max_length=20,
+        description="half of one times the squared norm of the weights; for each label the best on "
+        "val counts",
+    )
+
+
+class SGDProbeSpec(Spec):
+    """Stochastic gradient descent at a constant rate, on features as they are, as CCN's authors.
+
+    Where it ends depends on the order of the minibatches and on the features' scale.
+    """
+
+    solver: Literal["sgd"]
+    epochs: int = Field(
+        20, ge=1, description="passes over the training split; of the best one on val"
+    )
     batch_size: int = Field(64, ge=1, description="items per step")
     lr: Rate | Annotated[tuple[Rate, ...], Field(min_length=1, max_length=20)] = Field(
-        0.1,
-        description="of SGD with momentum; several are tried at once, and for each label the best "
-        "on val counts",
+        0.1, description="several are tried at once, and for each label the best on val counts"
     )
-    momentum: float = Field(0.9, ge=0, lt=1, description="of SGD")
-    weight_decay: float = Field(0.0, ge=0, description="of SGD")
+    momentum: float = Field(0.0, ge=0, lt=1, description="of the steps")
+    weight_decay: float = Field(0.0, ge=0, description="of the weights")
 
     @property
     def rates(self) -> tuple[float, ...]:
         """The learning rates that are tried."""
         return self.lr if isinstance(self.lr, tuple) else (self.lr,)
 
-    def num_steps(self, num_items: int) -> int:
-        """Steps of SGD on so many items."""
-        return self.epochs * -(-num_items // self.batch_size)
+
+ProbeSpec = ConvergedProbeSpec | SGDProbeSpec
+
+
+class Solver:
+    """A way to train the linear probe of the reported accuracies."""
+
+    Spec: ClassVar[type[Spec]]
+
+
+SOLVERS: Table[Solver] = Table("solver")
+
+
+@SOLVERS.register("lbfgs")
+class Converged(Solver):
+    """Until it has converged."""
+
+    Spec = ConvergedProbeSpec
+
+
+@SOLVERS.register("sgd")
+class SGD(Solver):
+    """As the papers describe it."""
+
+    Spec = SGDProbeSpec
 
 
 class LabelSetsSpec(Spec):
-    """Fields that only the probe of a label set has."""
+    """Fields that only the probe of a label set has, with `probe.solver: sgd`."""
 
     loss: Literal["bce", "asymmetric"] = Field(
         "bce", description="binary cross-entropy; asymmetric: gamma 4 and 0, clip 0.05"
@@ -87,11 +133,26 @@ class EvaluateSpec(Spec):
         "kept model.pt and export are of the last one, or of the one with the best value",
     )
     short_probe: ShortProbeSpec = ShortProbeSpec()
-    probe: ProbeSpec = ProbeSpec()
+    probe: Annotated[ProbeSpec, Choice(SOLVERS, "solver", "lbfgs")] = ConvergedProbeSpec(
+        solver="lbfgs"
+    )
     label_sets: LabelSetsSpec = LabelSetsSpec()
     numbers: NumbersSpec = NumbersSpec()
     bootstrap: int = Field(1000, ge=10, le=1_000_000, description="resamples behind a deviation")
+    neighbours: int = Field(
+        20, ge=1, description="nearest training items that vote in the accuracy without a probe"
+    )
     batch_size: int = Field(256, ge=1, description="images per forward pass of the encoder")
+
+    @model_validator(mode="after")
+    def _sets_fit_the_solver(self) -> Self:
+        if self.probe.solver == "lbfgs" and self.label_sets != LabelSetsSpec():
+            raise ValueError(
+                "evaluate.label_sets must have loss bce and no ema with evaluate.probe.solver "
+                f"lbfgs, got loss {self.label_sets.loss} and ema {self.label_sets.ema}; set "
+                "evaluate.probe.solver to sgd"
+            )
+        return self
 
 
 def selected_epoch(values: Mapping[int, float], select: Select) -> int | None:

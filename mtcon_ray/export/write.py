@@ -65,7 +65,7 @@ def export_checkpoint(
         device=opened.device,
         seed=opened.spec.seed,
     )
-    probes = measurement.probes(opened.dataset.table)
+    probes = measurement.fit(opened.dataset.table).probes
     saved = checkpoint.load(path)
     facts = card(
         opened.spec,
@@ -101,7 +101,8 @@ def _head(probe: LabelProbe, table: LabelTable) -> Head:
     activation: Literal["softmax", "sigmoid"] = (
         "softmax" if table.kind_of(probe.label) == "classes" else "sigmoid"
     )
-    return Head(probe.weight[:-1].cpu(), probe.weight[-1].cpu(), activation)
+    weight = probe.weight.float().cpu()
+    return Head(weight[:-1], weight[-1], activation)
 
 
 def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format) -> None:

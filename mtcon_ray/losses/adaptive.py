@@ -80,9 +80,14 @@ class Adaptive:
 
     def hardest(self, candidates: Pairs, available: int) -> tuple[Tensor, Tensor]:
         """Similarities and temperatures [N, k] of the candidates of largest similarity."""
-        top_k = self.top_k or (1 if self.regulariser == "printed" else RELEASED_TOP_K)
-        similarity_NK, index_NK = candidates.similarity_NP.topk(min(top_k, available), dim=1)
+        top_k = min(num_hardest(self.top_k, self.regulariser), available)
+        similarity_NK, index_NK = candidates.similarity_NP.topk(top_k, dim=1)
         return similarity_NK, self.temperature(candidates.score_NP.gather(1, index_NK))
+
+
+def num_hardest(top_k: int | None, regulariser: Regulariser) -> int:
+    """Returns the candidates that count, for None as printed (eq. 2.1) or as released."""
+    return top_k or (1 if regulariser == "printed" else RELEASED_TOP_K)
 
 
 def omega(tau: Tensor, width: int) -> Tensor:

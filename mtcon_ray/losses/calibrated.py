@@ -1,19 +1,23 @@
 """Task weights learned from what a loss can still gain, not from its size.
 
 MTCon learns sigma^2 = L, so a task weighs 1/L. But a supervised contrastive loss never comes near
-0: with every partner on its anchor it still is log|P|, and at worst, all embeddings equal, it is
-log(M - 1) for M rows (METHODS 0). With M = 128 and K balanced classes that leaves L between
+0: with all positives on their anchor it still is log|P|, and at worst, all embeddings equal, it is
+log(M - 1) for M rows. With M = 128 and K balanced classes that leaves L between
 3.20 and 4.84 for K = 5, and between 4.14 and 4.84 for K = 2: a task of pure noise is weighed
 1.5 times less than a perfectly learned one at most, and a clean task of two classes is always
-weighed less than a clean one of many (METHODS 5.6). Class balance and batch size decide the
+weighed less than a clean one of many. Class balance and batch size decide the
 weights, and how well a task is learned hardly does.
 
 So the excess over the floor is measured in units of its attainable range,
 
-    e = (L - F) / (C - F),    F = mean log(|P_i| + |N_i| exp(-K / (K - 1) / t)),  C = log(M - 1),
+    e = (L - F) / (C - F),    F = mean share_i (H(q_i) + log(1 + |N_i| / |P_i| exp(-g / t))),
+                              C = mean share_i log(M - 1),
 
-where F is attained when classes are single points at the corners of a simplex (cosine
--1/(K - 1) between two classes, temperature t), and C when nothing is told apart. e is 0 for a
+where q_i are the weights of an anchor's positives divided by their sum, H is the entropy, share_i
+is the mean weight of its positives and t the temperature; `contrastive.Range` derives F. For K
+classes share_i is 1, H(q_i) is log|P_i| and g is K / (K - 1): F is attained when classes are single
+points at the corners of a simplex. For graded positives (label sets, numbers) g is 2 and F is a
+lower bound. C is the loss when nothing is told apart. e is 0 for a
 task that is solved and 1 for one of which nothing is learned, whatever its number of classes,
 their balance, the batch and the temperature. The likelihood argument behind MTCon is then made
 for e instead of L: sum over tasks of exp(-s) e + s, whose optimum is sigma^2 = e. A task of noise

@@ -24,9 +24,27 @@ from mtcon_ray.losses.relations import Degrees, Relation, are_few, stacked
 class Range(NamedTuple):
     """Least and greatest value that a loss sensibly takes, detached, in nats.
 
-    ceiling: all embeddings equal. floor: every partner on its anchor and the groups at equal
-    distances from each other, the corners of a simplex. Both average over the anchors that the
-    loss averages over, so they follow the batch's class balance.
+    Both are means over the anchors that the loss averages over, so they follow the class balance
+    of the batch. ceiling: the loss when all embeddings are equal. floor: derived as follows.
+
+    With q_ip = w_ip / S_i, S_i = sum over p of w_ip, the loss of an anchor is a cross-entropy,
+
+        loss_i = S_i / |P_i| * CE(q_i, softmax over all a != i of z_i.z_a / t),
+        CE(q_i, .) = -sum over p of q_ip log r_ip + log(1 + Z_N / Z_P),
+
+    where r_i is the softmax over the positives alone, Z_P the sum of exp(z_i.z_a / t) over the
+    positives and Z_N over all other rows. The first term is at least the entropy H(q_i). A cosine
+    of unit rows is at most 1, so Z_P <= |P_i| exp(1 / t). If no cosine with another row is below
+    1 - g, then Z_N >= |N_i| exp((1 - g) / t). Together
+
+        loss_i >= S_i / |P_i| * (H(q_i) + log(1 + |N_i| / |P_i| exp(-g / t))).
+
+    For K classes this is log(|P_i| + |N_i| exp(-g / t)) with g = K / (K - 1): K equidistant points,
+    one per class, reach it in all anchors at once, and no embedding of classes of equal size has a
+    lower mean (Graf et al. 2021, arXiv:2102.08817). Graded positives overlap instead of forming
+    classes; g = 2 is then the only bound that holds for every pair. It is a lower bound, which not
+    all anchors reach at once: z_i.z_p / t = log q_ip + const for all i needs a Gram matrix with
+    these entries.
     """
 
     floor: Tensor
@@ -52,7 +70,8 @@ class Contrast(NamedTuple):
         K_H = self.relation.num_groups(z_HBVD).clamp(min=2)
         far_H1 = torch.exp(-K_H / (K_H - 1) * self.rate)[:, None]
         num_valid_H = (count_HB > 0).sum(dim=1).clamp(min=1)
-        floor_HB = share_HB * (count_HB + others_HB * far_H1).clamp(min=1).log()
+        spread_HB = torch.log1p(others_HB / count_HB.clamp(min=1) * far_H1)
+        floor_HB = share_HB * (self.relation.entropies(z_HBVD) + spread_HB)
         ceiling_HB = share_HB * torch.log(count_HB + others_HB)
         return Range(floor_HB.sum(dim=1) / num_valid_H, ceiling_HB.sum(dim=1) / num_valid_H)
 

@@ -74,7 +74,14 @@ class Relation(Protocol):
         ...
 
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
-        """[H], groups of rows that partnership tells apart."""
+        """[H], groups of rows that are all partners within and none between; 2 without such groups.
+
+        K such groups can be at most K / (K - 1) apart in cosine, all at once; two rows, 2.
+        """
+        ...
+
+    def entropies(self, z_HBVD: Tensor) -> Tensor:
+        """[H, B], in nats: entropy of the partners' weights divided by their sum; 0 without any."""
         ...
 
 
@@ -96,6 +103,9 @@ class OwnView:
 
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
         return z_HBVD.new_full((len(z_HBVD),), z_HBVD.shape[1])
+
+    def entropies(self, z_HBVD: Tensor) -> Tensor:
+        return self.degrees(z_HBVD).count_HB.clamp(min=1).log()
 
 
 T = TypeVar("T")
@@ -209,6 +219,9 @@ class EqualLabel:
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
         size_F = self._sizes(z_HBVD)
         return (size_F.view(self.labels_HB.shape) > 0).sum(dim=1).to(z_HBVD.dtype)
+
+    def entropies(self, z_HBVD: Tensor) -> Tensor:
+        return self.degrees(z_HBVD).count_HB.clamp(min=1).log()
 
     def _sizes(self, z_HBVD: Tensor) -> Tensor:
         """Known items in each of the H * B places."""

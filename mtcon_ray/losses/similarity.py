@@ -23,16 +23,17 @@ TOLERANCE = 1e-6
 MOST_ALONE = 2**24
 # A kernel's weight below this makes no partner: numbers 3.03 bandwidths apart.
 LEAST_WEIGHT = 0.01
+# Sums of weights below this are rounding of 0: every weight above 0 is that of a partner.
+LEAST_SUM = 1e-6
 
 
 class Groups(NamedTuple):
     """Items by label: the group of each, and who is a partner of whom with what weight.
 
     A group is its own partner with weight 1. weight_GG is 0 where is_partner_GG is False. Groups
-    may have equal labels, `label_G`, where the items are few.
+    may have equal labels where the items are few.
     """
 
-    label_G: Tensor
     group_B: Tensor
     weight_GG: Tensor
     is_partner_GG: Tensor
@@ -52,22 +53,21 @@ class Groups(NamedTuple):
         count_GG = self.is_partner_GG.to(z_HBVD.dtype)
         return Degrees(of_items(self.weight_GG @ size_G), of_items(count_GG @ size_G))
 
+    def entropies(self, z_HBVD: Tensor, missing: str) -> Tensor:
+        """log W - (sum of w log w) / W of each item's partners in H spaces, [H, B]."""
+        weight_HB, count_HB = self.degrees(z_HBVD, missing)
+        # A row's weight of 1 for itself adds nothing to this sum.
+        log_GG = torch.special.xlogy(self.weight_GG, self.weight_GG)
+        log_B = (log_GG @ self.sizes(z_HBVD))[self.group_B].where(self.is_known_B, 0.0)
+        sum_HB = weight_HB.where(count_HB > 0, 1.0).clamp(min=LEAST_SUM)
+        entropy_HB: Tensor = sum_HB.log() - log_B.where(count_HB > 0, 0.0) / sum_HB
+        return entropy_HB
+
     def sizes(self, z_HBVD: Tensor) -> Tensor:
         """Rows of known items in each group, [G]."""
         known_B = self.is_known_B.to(z_HBVD.dtype)
         empty_G = known_B.new_zeros(len(self.weight_GG))
         return empty_G.index_add_(0, self.group_B, known_B) * z_HBVD.shape[2]
-
-    def num_distinct(self, z_HBVD: Tensor) -> Tensor:
-        """Labels that known items have, a scalar."""
-        is_there_G = self.sizes(z_HBVD) > 0
-        if is_alone(self.label_G):
-            label_GL = self.label_G.view(len(self.label_G), -1)
-            is_equal_GG = torch.ones_like(self.is_partner_GG)
-            for some_GL in by_labels(label_GL):
-                is_equal_GG &= (some_GL[:, None] == some_GL).all(dim=2)
-            is_there_G &= ~(is_equal_GG & is_there_G).tril(-1).any(dim=1)
-        return is_there_G.sum()
 
     def weights(self) -> Tensor:
         """[1, B, B]; of unknown items 1 with themselves."""
@@ -111,8 +111,11 @@ class ByDegree(ABC):
         return pairs_of_items(weight_1BB, self.degrees(z_BVD[None]), z_BVD.shape[1])
 
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
-        num_groups = self._groups(z_HBVD).num_distinct(z_HBVD)
-        return num_groups.to(z_HBVD.dtype).expand(len(z_HBVD))
+        # Partners overlap: those of one row need not be each other's.
+        return z_HBVD.new_full((len(z_HBVD),), 2)
+
+    def entropies(self, z_HBVD: Tensor) -> Tensor:
+        return self._groups(z_HBVD).entropies(z_HBVD, self.missing)
 
     def _groups(self, x_HBVD: Tensor) -> Groups:
         if self._found is None:
@@ -159,7 +162,6 @@ class LabelSets(ByDegree):
         is_partner_GG &= known_GL @ known_GL.T > 0
         weight_GG = similarity_GG if self.similarity_weights else torch.ones_like(similarity_GG)
         return Groups(
-            sets_GL,
             group_B,
             weight_GG * is_partner_GG,
             is_partner_GG,
@@ -187,7 +189,7 @@ class Near(ByDegree):
         distance_GG = (numbers_G[:, None] - numbers_G) / self.bandwidth
         weight_GG = torch.exp(-0.5 * distance_GG.square())
         is_partner_GG = weight_GG >= LEAST_WEIGHT
-        return Groups(numbers_G, group_B, weight_GG * is_partner_GG, is_partner_GG, known_B)
+        return Groups(group_B, weight_GG * is_partner_GG, is_partner_GG, known_B)
 
 
 def grouped(label_B: Tensor) -> tuple[Tensor, Tensor]:

@@ -75,10 +75,12 @@ class FixedWeights(Weighting):
 class LearnedVariance(Weighting):
     """sum over tasks of exp(-s) L + penalty s, with s = log sigma^2 learned per task.
 
-    Penalty 1 is MTCon's objective (METHODS 5.1), 1/2 Kendall's for cross-entropy (METHODS 7). The
+    Penalty 1 is MTCon's objective, 1/2 Kendall's for cross-entropy (arXiv:1705.07115, eq. 10). The
     mean-reduced L is required: with a sum over anchors s overshoots so far that the encoder gets
-    no gradient for hundreds of steps (METHODS 5.5). For a fixed L the optimum is
-    sigma^2 = L / penalty; where L can reach 0 only `clamp` keeps exp(-s) finite.
+    no gradient for hundreds of steps. For a fixed L the optimum is
+    sigma^2 = L / penalty; where L can reach 0 only `clamp` keeps exp(-s) finite. The papers leave
+    s free; here it stays within LOG_VARIANCE_BOUND. The optimizer gives s the learning rate of the
+    encoder, by which it overshoots in trainings of a few dozen steps at a high rate.
 
     normalise=True divides the applied weights by their mean (detached), so that learning s
     changes the balance of the tasks but not the size of the encoder's step: the plain form

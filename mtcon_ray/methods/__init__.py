@@ -1,8 +1,22 @@
 """Methods: one file each; the folder is the list."""
 
-from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec, Method, MethodSpec
+from mtcon_ray.methods.base import (
+    METHODS,
+    ContrastiveMethod,
+    ContrastiveSpec,
+    Method,
+    MethodSpec,
+    one_epoch_if_untrained,
+)
 from mtcon_ray.registry import import_folder
 
 import_folder(__name__, __path__)
 
-__all__ = ["METHODS", "ContrastiveMethod", "ContrastiveSpec", "Method", "MethodSpec"]
+__all__ = [
+    "METHODS",
+    "ContrastiveMethod",
+    "ContrastiveSpec",
+    "Method",
+    "MethodSpec",
+    "one_epoch_if_untrained",
+]

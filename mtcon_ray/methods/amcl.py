@@ -25,6 +25,7 @@ from mtcon_ray.methods.self_supervised import (
     bound_shares,
     check_several_items,
     number_heads,
+    top_k_warning,
 )
 from mtcon_ray.models.batch_norm_heads import BatchNormProjector, SimSiamHead
 from mtcon_ray.models.encoders import Encoder
@@ -82,6 +83,11 @@ class AMCL(Method):
         def has_batch_norm(self) -> bool:
             return self.form in ("simsiam", "barlow")
 
+        def warnings(self) -> dict[str, str]:
+            if self.form in ("simsiam", "barlow"):  # which have no negatives
+                return {}
+            return top_k_warning(self.top_k, self.regulariser)
+
         def check(self, problem: Problem) -> None:
             super().check(problem)
             if self.tau_min >= self.tau_max:
@@ -134,6 +140,9 @@ class AMCL(Method):
         """Each head's loss; z_by_head[head] is z_BVD as the form needs it, see `losses.amcl`."""
         losses = {}
         for i, (head, z_BVD) in enumerate(z_by_head.items()):
+            two_sided = self.spec.form in ("moco", "simsiam")
+            query_BVD, key_BVD = z_BVD.chunk(2, dim=2) if two_sided else (z_BVD, z_BVD)
+            self.compare(head, query_BVD, key_BVD)
             queue = None if self.queues is None else self.queues.rows[i].to(z_BVD.dtype)
             losses[head], self._temperatures[head] = adapt(
                 z_BVD,
@@ -153,8 +162,9 @@ class AMCL(Method):
             self.queues.push()
 
     def gauges(self) -> dict[str, Tensor]:
-        """Per head, the shares of temperatures within 1 % of either bound."""
-        return bound_shares(self._temperatures, self.spec.tau_min, self.spec.tau_max)
+        """Also per head the shares of temperatures within 1 % of either bound."""
+        shares = bound_shares(self._temperatures, self.spec.tau_min, self.spec.tau_max)
+        return super().gauges() | shares
 
     def _phi(self, x: Tensor) -> Tensor:
         if self.spec.form == "barlow" and self.spec.unit_columns:

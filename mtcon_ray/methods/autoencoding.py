@@ -14,7 +14,7 @@ from mtcon_ray.losses.amcl import adapt_views
 from mtcon_ray.losses.contrastive import contrastive
 from mtcon_ray.losses.relations import OwnView
 from mtcon_ray.methods.base import ContrastiveSpec, Method
-from mtcon_ray.methods.self_supervised import bound_shares, number_heads
+from mtcon_ray.methods.self_supervised import bound_shares, number_heads, top_k_warning
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.encoders.vit import ViT
 from mtcon_ray.models.heads import ProjectionHead
@@ -42,6 +42,15 @@ class AutoencodingSpec(ContrastiveSpec):
         "1 / tau_min, so 0.05, or train.max_grad_norm 1, is safer",
     )
     tau_max: float = Field(2.0, gt=1, le=100, description="of AMCL: highest temperature")
+    top_k: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="of AMCL: hardest negatives that count, all if fewer; null: 1 as printed",
+    )
+
+    def warnings(self) -> dict[str, str]:
+        return top_k_warning(self.top_k) if self.contrast == "amcl" else {}
 
     def check(self, problem: Problem) -> None:
         super().check(problem)
@@ -92,6 +101,8 @@ class AutoencodingMethod(Method):
     def contrast(self, z_by_head: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Each projection head's contrastive term: NT-Xent in nats, or AMCL's eq. 2.4."""
         z_by_instance = {head: z_by_head[head] for head in self.instance_heads}
+        for head, z_BVD in z_by_instance.items():
+            self.compare(head, z_BVD)
         if self.temperature_net is None:
             t = self.spec.temperature
             return {
@@ -99,7 +110,7 @@ class AutoencodingMethod(Method):
                 for head, z_BVD in z_by_instance.items()
             }
         spec = self.spec
-        adaptive = Adaptive(self.temperature_net, spec.beta, spec.tau_min, spec.tau_max)
+        adaptive = Adaptive(self.temperature_net, spec.beta, spec.tau_min, spec.tau_max, spec.top_k)
         losses = {}
         for head, z_BVD in z_by_instance.items():
             adapted = adapt_views(z_BVD, adaptive, positive_is_candidate=True)
@@ -107,5 +118,6 @@ class AutoencodingMethod(Method):
         return losses
 
     def gauges(self) -> dict[str, Tensor]:
-        """With AMCL, per head the shares of temperatures within 1 % of either bound."""
-        return bound_shares(self._temperatures, self.spec.tau_min, self.spec.tau_max)
+        """With AMCL, also per head the shares of temperatures within 1 % of either bound."""
+        shares = bound_shares(self._temperatures, self.spec.tau_min, self.spec.tau_max)
+        return super().gauges() | shares

@@ -47,7 +47,8 @@ class BarlowTwins(Method):
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """Each head's squared distance from the identity; z_by_head[head] is z_BVD."""
-        return {
-            head: barlow_twins(z_BVD, off_diagonal=self.spec.off_diagonal)
-            for head, z_BVD in z_by_head.items()
-        }
+        losses = {}
+        for head, z_BVD in z_by_head.items():
+            self.compare(head, z_BVD)
+            losses[head] = barlow_twins(z_BVD, off_diagonal=self.spec.off_diagonal)
+        return losses

@@ -8,16 +8,18 @@ A method never sees ranks, devices or optimizers: it gets every head's rows of t
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 from torch import Tensor, nn
 
+from mtcon_ray import metrics
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples, items
 from mtcon_ray.losses.contrastive import Range, contrast_by_head
-from mtcon_ray.losses.relations import Relation
+from mtcon_ray.losses.cosines import Compared
+from mtcon_ray.losses.relations import OwnView, Relation
 from mtcon_ray.losses.weighting import EqualWeights, Weighting
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.network import Network, projections
@@ -25,14 +27,22 @@ from mtcon_ray.registry import Spec, Table
 
 
 class MethodSpec(Spec):
-    """What every method's section has; each method adds its own fields."""
+    """What every method's section has; each method adds its own fields.
 
+    Where `trains` is False there is no step, and one epoch: that of the probes.
+    """
+
+    trains: ClassVar[bool] = True
     images_per_example: ClassVar[int] = 1
 
     name: str
 
     def check(self, problem: Problem) -> None:
         """Raises ValueError if the method cannot be trained on this; sizes are not known yet."""
+
+    def warnings(self) -> dict[str, str]:
+        """Field of the section to a warning of its value, which `plan` shows: allowed but risky."""
+        return {}
 
     @property
     def has_batch_norm(self) -> bool:
@@ -74,6 +84,7 @@ class Method(nn.Module, ABC):
         self.tasks = problem.tasks
         self.heads = self.name_heads()
         self.ranges: dict[str, Range] = {}
+        self._compared: dict[str, Compared] = {}
         self.weighting = self.make_weighting()
 
     def name_heads(self) -> tuple[str, ...]:
@@ -109,9 +120,33 @@ class Method(nn.Module, ABC):
         """Called after each optimizer step: bounds, queues."""
         self.weighting.clamp()
 
+    def compare(
+        self,
+        head: str,
+        z_BVD: Tensor,
+        other_BVD: Tensor | None = None,
+        relation: Relation | None = None,
+    ) -> None:
+        """Keeps a head's rows, whose cosines `gauges` gives; called in `forward`.
+
+        Positives are by default the other views of an image. `other_BVD`: the keys of queries.
+        """
+        other_BVD = z_BVD if other_BVD is None else other_BVD
+        self._compared[head] = Compared(z_BVD.detach(), other_BVD.detach(), relation or OwnView())
+
     def gauges(self) -> dict[str, Tensor]:
-        """Further scalars of the last forward to be tracked, by metric name, detached."""
-        return {}
+        """Further scalars of the last forward to be tracked, by metric name, detached.
+
+        Asked for at the end of an epoch, so that steps do not pay for them. A value that is not
+        finite is not tracked.
+        """
+        values = {}
+        for head, compared in self._compared.items():
+            suffix = metrics.slug(head) if len(self._compared) > 1 else None
+            cosines = compared.cosines()
+            values[metrics.cosine_positive(suffix)] = cosines.positive
+            values[metrics.cosine_random(suffix)] = cosines.random
+        return values
 
 
 class ContrastiveSpec(MethodSpec):
@@ -146,9 +181,12 @@ class ContrastiveMethod(Method):
         Heads whose relations are of a kind are computed at once.
         """
         losses: dict[str, Tensor] = {}
+        relations = {head: self.relation(head, batch) for head in z_by_head}
+        for head, z_BVD in z_by_head.items():
+            self.compare(head, z_BVD, relation=relations[head])
         for heads, found in contrast_by_head(
             z_by_head,
-            {head: self.relation(head, batch) for head in z_by_head},
+            relations,
             {head: self.temperature(head) for head in z_by_head},
         ):
             losses |= dict(zip(heads, found.loss.unbind(), strict=True))
@@ -160,3 +198,17 @@ class ContrastiveMethod(Method):
 
 
 METHODS: Table[Method] = Table("method")
+
+
+def one_epoch_if_untrained(raw: Any) -> Any:
+    """Returns a spec's plain data with one epoch, that of the probes, if its method trains none.
+
+    Other epochs in it, such as those of a comparison's base, are replaced.
+    """
+    method = raw.get("method") if isinstance(raw, dict) else None
+    name = method.get("name") if isinstance(method, dict) else method
+    if not isinstance(name, str) or name not in METHODS or METHODS[name].Spec.trains:
+        return raw
+    one = {"train": {"epochs": 1, "warmup_epochs": 0}, "evaluate": {"every": 1}}
+    given = {section: raw.get(section, {}) for section in one}
+    return raw | {k: {**v, **one[k]} for k, v in given.items() if isinstance(v, dict)}

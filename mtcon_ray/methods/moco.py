@@ -44,6 +44,7 @@ class MoCo(Method):
         losses = {}
         for (head, z_BVD), rows_KD in zip(z_by_head.items(), self.queues.rows, strict=True):
             query_BVD, key_BVD = z_BVD.chunk(2, dim=2)
+            self.compare(head, query_BVD, key_BVD)
             queue_KD = rows_KD.to(query_BVD.dtype)
             query_ND = query_BVD.flatten(0, 1)
             terms = [

@@ -37,7 +37,8 @@ class MTCon(ContrastiveMethod):
         weighting: Literal["learned", "equal", "calibrated", "temperature"] = Field(
             "learned",
             description="learned: 1/sigma^2 per task, as MTCon; equal: MTCon-s, CCN; calibrated: "
-            "learned from a loss's excess over its floor; temperature: sigma^2 divides the logits",
+            "learned from a loss's excess over its floor; temperature: sigma^2 divides the logits. "
+            "log sigma^2 is learned at train.lr without weight decay and clamped to ±6",
         )
         normalise_weights: bool = Field(
             False, description="scale learned weights to mean 1, as calibrated ones always are"

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mtcon_ray import metrics
 from mtcon_ray.data.batch import Problem
+from mtcon_ray.losses.adaptive import RELEASED_TOP_K, Regulariser, num_hardest
 from mtcon_ray.methods.base import MethodSpec
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.network import Network
@@ -47,6 +48,17 @@ def bound_shares(
         shares[metrics.temperature_at_min(slug)] = low.float().mean()
         shares[metrics.temperature_at_max(slug)] = high.float().mean()
     return shares
+
+
+def top_k_warning(top_k: int | None, regulariser: Regulariser = "printed") -> dict[str, str]:
+    """By the field's name, a warning of the collapse that AMCL with one negative per anchor has."""
+    if num_hardest(top_k, regulariser) > 1:
+        return {}
+    return {
+        "top_k": "method.top_k must be well above 1 for AMCL to tell images apart, got "
+        f"{'null, which is 1' if top_k is None else top_k}; with one negative per anchor the heads "
+        f"collapse (cosine/random reaches cosine/positive); set it to {RELEASED_TOP_K}, as released"
+    }
 
 
 def attach(

@@ -43,4 +43,9 @@ class SimSiam(Method):
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """Minus each head's mean cosine; z_by_head[head] is z_BVD, [prediction | projection]."""
-        return {head: simsiam(*z_BVD.chunk(2, dim=2)) for head, z_BVD in z_by_head.items()}
+        losses = {}
+        for head, z_BVD in z_by_head.items():
+            prediction_BVD, projection_BVD = z_BVD.chunk(2, dim=2)
+            self.compare(head, prediction_BVD, projection_BVD)
+            losses[head] = simsiam(prediction_BVD, projection_BVD)
+        return losses

@@ -31,7 +31,9 @@ class XEnt(Method):
             None, description="the one task to classify; null: every task that has classes"
         )
         weighting: Literal["none", "kendall"] = Field(
-            "none", description="none: plain sum over tasks; kendall: exp(-s) CE + s/2, s learned"
+            "none",
+            description="none: plain sum over tasks; kendall: exp(-s) CE + s/2, s learned at "
+            "train.lr without weight decay and clamped to ±6",
         )
 
         def check(self, problem: Problem) -> None:

@@ -17,6 +17,8 @@ from mtcon_ray.report.figures import course_figure, courses, epochs_figure, impo
 from mtcon_ray.report.parameters import parameter_figure
 from mtcon_ray.report.standing import probe_values
 from mtcon_ray.report.text import (
+    ONE_SEED,
+    ONE_SEED_NOTE,
     capitalised,
     commands,
     label_title,
@@ -113,6 +115,7 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
     parent = Spool.read(spools / "parent.jsonl")
     sentence, worth = page.headline(results)
     data = results.spec.data
+    accuracies, several = page.accuracies(results), results.spec.search.repeats > 1
     return template.render(
         results=results,
         headline=sentence,
@@ -121,14 +124,17 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         setup=page.setup(results),
         figures=figures,
         leaderboard=page.leaderboard(results),
-        accuracies=page.accuracies(results),
+        accuracies=accuracies,
+        leads=any(row["lead"] for row in accuracies),
+        intervals=any("[" in row["lead"] + row["seeds"] * several for row in accuracies),
+        one_seed=f"{ONE_SEED} {ONE_SEED_NOTE}",
         network=network_text(results.winner) if results.winner else "",
-        warnings=results.plan.get("warnings", []),
+        warnings=page.warnings(results),
         score=score_word(results.spec),
         score_note=score_note(results.spec),
         measured=score_word(results.spec, [*data.tasks, *data.held_out]),
         task_titles=[label_title(results.spec, task) for task in data.tasks],
-        repeats=page.repeats(results) if results.spec.search.repeats > 1 else [],
+        repeats=page.repeats(results) if several else [],
         failures=page.failures(results),
         commands=commands(results, results.folder / places.SPEC_FILE),
         provenance=page.provenance(parent[0].get("tags", {}) if parent else {}),

@@ -5,17 +5,21 @@ from statistics import fmean, stdev
 from typing import Any
 
 from mtcon_ray import metrics
+from mtcon_ray.evaluation.intervals import Scores, difference, mean_interval
 from mtcon_ray.report.standing import (
     configurations,
     deviation,
     final_values,
     margin,
     probe_values,
+    probe_warnings,
+    resampled,
     verdict,
 )
 from mtcon_ray.report.text import (
     accuracy_text,
     duration_text,
+    interval_text,
     label_title,
     network_text,
     params_text,
@@ -119,23 +123,30 @@ def leaderboard(results: SweepResults) -> list[dict[str, Any]]:
 
 
 def accuracies(results: SweepResults) -> list[dict[str, str]]:
-    """Returns a row for each label of the winner: classes, floors, score, mean over seeds.
+    """Returns a row for each label of the winner: classes, floors, score, mean over seeds, lead.
 
-    The floors are what a guess without the image reaches: any class, or the most frequent one.
-    Of a label set the mean average precision stands for the accuracy, of a number R^2.
+    The mean has its 95 % interval over seeds and items, where predictions are stored, else the
+    seeds' deviation. The lead is the paired difference from the runner-up's mean, "" where none
+    of either is stored. The floors are what a guess without the image reaches: any class, or the
+    most frequent one. Of a label set the mean average precision stands for the accuracy, of a
+    number R^2.
     """
     winner = results.winner
     if winner is None:
         return []
     labels = [("task", "test", t) for t in results.spec.data.tasks]
     labels += [("held out", "heldout", t) for t in results.spec.data.held_out]
-    seeds = [final_values(t) for t in configurations(results)[0].trials]
+    best, *others = configurations(results)
+    seeds = [final_values(t) for t in best.trials]
+    first = resampled(results, best.trials)
+    second = resampled(results, others[0].trials) if others else {}
     rows = []
     for role, split, label in labels:
         found = [_reading(values, split, label)[0] for values in seeds]
         known = [value for value in found if value is not None]
         kind = results.spec.data.kind_of(label)
         classes = results.plan.get("classes", {}).get(label) if kind != "number" else None
+        place = split, metrics.slug(label)
         if known:
             rows.append(
                 {
@@ -145,10 +156,19 @@ def accuracies(results: SweepResults) -> list[dict[str, str]]:
                     "chance": accuracy_text(1 / classes if classes and kind == "classes" else None),
                     "baseline": accuracy_text(results.plan.get("majority", {}).get(label)),
                     "accuracy": accuracy_text(*_reading(final_values(winner), split, label)),
-                    "seeds": _mean_text(known),
+                    "seeds": interval_text(mean_interval(first[place]))
+                    if place in first
+                    else _mean_text(known),
+                    "lead": _lead(first.get(place), second.get(place)),
                 }
             )
     return rows
+
+
+def warnings(results: SweepResults) -> list[str]:
+    """Returns those of the plan, about the data, and of the winner's probes."""
+    of_winner = probe_warnings(final_values(results.winner)) if results.winner else []
+    return [*results.plan.get("warnings", []), *of_winner]
 
 
 def repeats(results: SweepResults) -> list[dict[str, Any]]:
@@ -193,6 +213,11 @@ def _value(trial: TrialResult) -> float | None:
 
 def _reading(values: Mapping[str, float], split: str, label: str) -> metrics.Reading:
     return metrics.reading(values, split, metrics.slug(label))
+
+
+def _lead(winner: Scores | None, runner_up: Scores | None) -> str:
+    found = difference(winner, runner_up) if winner and runner_up else None
+    return interval_text(found, signed=True) if found else ""
 
 
 def _mean_text(values: Sequence[float]) -> str:

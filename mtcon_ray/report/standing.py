@@ -1,11 +1,15 @@
 """Who won, by how much, and how far that can be trusted: numbers only, no layout."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
 from mtcon_ray import metrics
+from mtcon_ray.evaluation.intervals import Scores, resampled_scores
+from mtcon_ray.evaluation.predictions import load_predictions
+from mtcon_ray.evaluation.spec import CONVERGED
 from mtcon_ray.results import SweepResults, TrialResult
 
 # Between two configurations that are equally good, one lead in three exceeds one bootstrap
@@ -51,6 +55,37 @@ def probe_values(trial: TrialResult) -> dict[str, float]:
 def final_values(trial: TrialResult) -> dict[str, float]:
     """The metrics of a trial's last epoch, test and held-out accuracies among them."""
     return trial.reports[-1][1] if trial.reports else {}
+
+
+def resampled(
+    results: SweepResults, trials: Sequence[TrialResult]
+) -> dict[tuple[str, str], Scores]:
+    """Returns the trials' test scores by split and slug of the label, to make intervals from.
+
+    The trials are one configuration's, one per seed. Labels of which a trial has no stored
+    predictions, as those of earlier versions, are left out.
+    """
+    stored = {t.seed: load_predictions(results.predictions_of(t)) for t in trials}
+    by_seed = {seed: found.labels for seed, found in stored.items() if found is not None}
+    if not trials or len(by_seed) < len(trials):
+        return {}
+    places = set.intersection(*(set(labels) for labels in by_seed.values()))
+    scores = {
+        place: resampled_scores({seed: labels[place] for seed, labels in by_seed.items()})
+        for place in sorted(places)
+    }
+    return {place: found for place, found in scores.items() if found is not None}
+
+
+def probe_warnings(values: Mapping[str, float]) -> list[str]:
+    """Returns a sentence if the probes behind these metrics have not converged, else nothing."""
+    gradient = values.get(metrics.PROBE_GRADIENT, 0.0)
+    if gradient <= CONVERGED:
+        return []
+    shown = f"{gradient:.0e}".replace("e-0", "e-")
+    return [
+        f"the probes have not converged (gradient {shown} of its start); accuracies may be too low"
+    ]
 
 
 def deviation(trial: TrialResult, tasks: tuple[str, ...]) -> float | None:

@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from mtcon_ray import metrics
+from mtcon_ray.evaluation.intervals import Interval
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import RunSpec
 
 # So many searched fields are named in a sentence; the tables name all.
 MAX_NAMED = 3
+# Behind an interval that covers test items alone.
+ONE_SEED = "¹"
+ONE_SEED_NOTE = "One seed, of either side: the interval covers the test items alone."
 
 
 def value_text(value: Any) -> str:
@@ -36,6 +40,20 @@ def accuracy_text(value: float | None, spread: float | None = None) -> str:
         return "—"
     known = spread is not None and math.isfinite(spread)
     return f"{value:.3f} ± {spread:.3f}" if known else f"{value:.3f}"
+
+
+def interval_text(interval: Interval | None, *, signed: bool = False) -> str:
+    """A mean with its 95 % interval, marked where that has one seed alone; a dash without.
+
+    >>> interval_text(Interval(0.7431, 0.7312, 0.7549, over_seeds=True))
+    '0.743 [0.731, 0.755]'
+    >>> interval_text(Interval(0.0123, -0.0031, 0.0269, over_seeds=False), signed=True)
+    '+0.012 [-0.003, +0.027]¹'
+    """
+    if interval is None:
+        return "—"
+    value, low, high = (f"{number:{'+' * signed}.3f}" for number in interval[:3])
+    return f"{value} [{low}, {high}]{'' if interval.over_seeds else ONE_SEED}"
 
 
 def score_word(spec: RunSpec, labels: Iterable[str] | None = None) -> str:

@@ -18,8 +18,8 @@ from ray.autoscaler.v2.utils import is_autoscaler_v2
 from ray.experimental.internal_kv import _internal_kv_get
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.errors import MtconError, ResourceError
-from mtcon_ray.plan import ClusterView, NodeKind
 from mtcon_ray.sweep.cluster_file import ANY_SIZE, view_of_file
 from mtcon_ray.sweep.share import marked_job
 from mtcon_ray.tracking.server import quiet_environment

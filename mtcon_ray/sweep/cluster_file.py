@@ -9,8 +9,8 @@ from ray.autoscaler._private.kuberay.autoscaling_config import (
     _generate_available_node_types_from_ray_cr_spec,
 )
 
+from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.errors import ResourceError
-from mtcon_ray.plan import ClusterView, NodeKind
 
 ANY_SIZE = 1e9
 

@@ -17,24 +17,19 @@ import ray
 from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 
+from mtcon_ray.capacity import check_cluster
 from mtcon_ray.data.dataset import fetch_places, open_dataset
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.evaluation.spec import selected_value
 from mtcon_ray.observer import Observer
 from mtcon_ray.places import SPEC_FILE, log_folder, store_folder
-from mtcon_ray.plan import (
-    Plan,
-    check_cluster,
-    fetch_weights,
-    make_plan,
-    prepare_root,
-)
-from mtcon_ray.recorded import write_beginnings
+from mtcon_ray.plan import Plan, fetch_weights, make_plan, prepare_root
+from mtcon_ray.recorded import load_recorded, write_beginnings
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.search.schedulers import Halving
 from mtcon_ray.signals import Interrupted, on_signals
-from mtcon_ray.spec import RunSpec, dump_spec, load_spec, with_scheduler, with_values
+from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
 from mtcon_ray.sweep.cluster import check_shared, connected, sweep_environment, view_of
 from mtcon_ray.sweep.folder import choose_folder, claimed, job_tag, resume_line
 from mtcon_ray.sweep.forget import Forget
@@ -94,7 +89,7 @@ def run_sweep(
     """
     prepare_root(root)
     folder = choose_folder(root, spec, name, resume)
-    spec = with_scheduler(spec, load_spec(folder / SPEC_FILE) if resume else None)
+    spec = with_scheduler(spec, load_recorded(folder / SPEC_FILE) if resume else None)
     uri = tracking_uri(spec.tracking.uri, environ_uri, root)
     with ExitStack() as stack:
         if resume:

@@ -9,8 +9,9 @@ from pathlib import Path
 from mtcon_ray.errors import SweepError, nearest
 from mtcon_ray.lock import FILE, driver_lock
 from mtcon_ray.places import SPEC_FILE, last_name, new_name, sweep_folder, sweeps_folder
+from mtcon_ray.recorded import check_evaluation, load_recorded
 from mtcon_ray.resumable import check_resumable
-from mtcon_ray.spec import RunSpec, load_spec
+from mtcon_ray.spec import RunSpec
 from mtcon_ray.sweep.upload import VERSIONS_VARIABLE
 from mtcon_ray.tracking.spool import Spool
 
@@ -45,7 +46,8 @@ def choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) -> 
     if not (folder / SPEC_FILE).exists():
         known = [p.name for p in sweeps_folder(root).glob("*") if (p / SPEC_FILE).exists()]
         raise SweepError(f"no sweep {name!r} under {folder.parent} to resume{nearest(name, known)}")
-    check_resumable(load_spec(folder / SPEC_FILE), spec)
+    check_evaluation(folder)
+    check_resumable(load_recorded(folder / SPEC_FILE), spec)
     return folder
 
 

@@ -8,14 +8,14 @@ from optuna.trial import FrozenTrial
 from mtcon_ray.evaluation.spec import selected_epoch
 from mtcon_ray.metrics import objective
 from mtcon_ray.places import log_folder
-from mtcon_ray.results import load_sweep
+from mtcon_ray.results import kept_files, load_sweep
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.sweep.description import describe_sweep, describe_trial
 from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL
 from mtcon_ray.sweep.trial import Outcome
 from mtcon_ray.tracking.pages import layout
 from mtcon_ray.tracking.spool import Spool
-from mtcon_ray.training.checkpoint import discard_resume_state, kept_model
+from mtcon_ray.training.checkpoint import discard_resume_state
 
 STATUS = {
     Outcome.FINISHED: "FINISHED",
@@ -84,14 +84,14 @@ class SweepRecord:
         )
 
     def trial_ended(self, trial: FrozenTrial, outcome: Outcome, reason: str | None) -> None:
-        """Close a trial's record; a finished one's network becomes an artifact.
+        """Close a trial's record; a finished one's files become artifacts.
 
         What only a trial that goes on needs is removed, unless this one is interrupted.
         """
         spool, folder = self.spool(trial), self.checkpoints(trial)
-        model = kept_model(folder)
-        if outcome is Outcome.FINISHED and model.exists():
-            spool.append("artifact", path=str(model), to="checkpoints")
+        if outcome is Outcome.FINISHED:
+            for file in kept_files(folder):
+                spool.append("artifact", path=str(file), to="checkpoints")
         if outcome is not Outcome.INTERRUPTED:
             discard_resume_state(folder, failed=outcome is Outcome.FAILED)
         tags: dict[str, Any] = self._selected(spool)

@@ -7,7 +7,8 @@ from mlflow.entities import Dataset, DatasetInput, InputTag
 
 from mtcon_ray.errors import SpecError
 from mtcon_ray.places import SPEC_FILE
-from mtcon_ray.spec import dump_spec, load_spec
+from mtcon_ray.recorded import load_recorded
+from mtcon_ray.spec import dump_spec
 from mtcon_ray.tracking.provenance import FINGERPRINT
 from mtcon_ray.tracking.spool import Event
 
@@ -24,7 +25,7 @@ def dataset_input(folder: Path, begun: Event) -> DatasetInput | None:
     if fingerprint is None:
         return None
     try:
-        data = dump_spec(load_spec(folder / SPEC_FILE))["data"]
+        data = dump_spec(load_recorded(folder / SPEC_FILE))["data"]
     except SpecError:
         return None
     kind = data["kind"]

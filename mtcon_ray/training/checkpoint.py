@@ -3,18 +3,19 @@
 <folder>/model.pt           the network whose value and test accuracies the training has
 <folder>/last.pt            all that a cut training needs to go on; gone when it has ended
 <folder>/last.previous.pt   the same of the checkpoint before
+
+The predictions behind the test accuracies lie beside them: evaluation/predictions.py.
 """
 
-import os
 import pickle
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import torch
 
+from mtcon_ray.data.disk import whole_file
 from mtcon_ray.errors import CheckpointError, StorageError
 
 FORMAT = 1
@@ -32,26 +33,14 @@ def save(path: Path, state: Mapping[str, Any], *, previous: Path | None = None) 
     leaves `previous` alone, which `load_newest` then takes.
     Raises StorageError if the folder cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        with temporary.open("wb") as file:
+    with whole_file(path, previous=previous) as file:
+        try:
             torch.save({"format": FORMAT, **state}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        if previous is not None:
-            with suppress(FileNotFoundError):
-                os.replace(path, previous)
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    except torch.AcceleratorError:
-        raise  # of the device, whatever it was doing, not of the disk
-    # On a full disk torch's zip writer hides the OSError in a RuntimeError.
-    except (OSError, RuntimeError) as error:
-        raise StorageError.of(path, error) from error
-    finally:
-        # A disk that refused the file may refuse this too: the first error is the one to show.
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        except torch.AcceleratorError:
+            raise  # of the device, whatever it was doing, not of the disk
+        # On a full disk torch's zip writer hides the OSError in a RuntimeError.
+        except RuntimeError as error:
+            raise StorageError.of(path, error) from error
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -177,12 +166,3 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield from _leaves(inner, f"{path}.{key}")
     else:
         yield path, value
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in this folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -84,7 +84,8 @@ def parallelise(
         assert isinstance(replaced, Network)
         network = replaced
     forward = network if compile == "none" else Compiled(network, compile)
-    if ranks.world == 1:
+    has_parameters = any(p.requires_grad for p in network.parameters())
+    if ranks.world == 1 or not has_parameters:
         return network, forward
     device = next(network.parameters()).device
     return network, DistributedDataParallel(

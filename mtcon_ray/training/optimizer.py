@@ -33,7 +33,8 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
         groups.append({"params": decayed, "weight_decay": spec.weight_decay, **mark})
         groups.append({"params": kept, "weight_decay": 0.0, **mark})
     groups.append({"params": list(method.parameters()), "weight_decay": 0.0})
-    filled = [g for g in groups if g["params"]]
+    # torch refuses an optimizer of nothing, such as of an encoder without parameters or heads.
+    filled = [g for g in groups if g["params"]] or [{"params": [torch.zeros(0)]}]
     if spec.optimizer == "sgd":
         return SGD(filled, lr=0.0, momentum=spec.momentum, fused=True)
     kind: type[Adam] = {"adam": Adam, "adamw": AdamW}[spec.optimizer]

@@ -51,7 +51,6 @@ class Update:
     loss_by_head: dict[str, Tensor]
     weight_by_head: dict[str, Tensor]
     sigma_by_task: dict[str, Tensor]
-    gauges: dict[str, Tensor]
 
 
 @dataclass
@@ -152,7 +151,7 @@ def _backward(learner: Learner, rows: Rows, batch: Batch) -> Update:
     objective, weight_by_head = weighting(loss_by_head, method.ranges)
     objective.backward()
     losses = {head: loss.detach() for head, loss in loss_by_head.items()}
-    return Update(objective.detach(), losses, weight_by_head, sigma_by_task, method.gauges())
+    return Update(objective.detach(), losses, weight_by_head, sigma_by_task)
 
 
 def chunk_seeds(num_chunks: int) -> list[int]:

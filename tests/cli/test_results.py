@@ -14,10 +14,7 @@ from click.testing import CliRunner, Result
 
 from cluster.try_autoscaling import free_ports
 from mtcon_ray.cli.main import program
-from mtcon_ray.cli.standings import accuracies, leaderboard, winner_lines
 from mtcon_ray.lock import driver_lock
-from mtcon_ray.results import Status, SweepResults, TrialResult
-from mtcon_ray.spec import load_spec, parse_spec
 from mtcon_ray.sweep.study import open_study
 from mtcon_ray.tracking.spool import Spool
 
@@ -63,6 +60,8 @@ def sweep(tmp_path: Path) -> Path:
         "test/accuracy_std/shape": 0.02,
         "heldout/accuracy/mark": 0.35,
         "heldout/accuracy_std/mark": 0.03,
+        "heldout/knn/mark": 0.31,
+        "probe/gradient": 9e-5,
     }
     first.append_report(2, final)
     first.append("end", status="FINISHED", tags={})
@@ -134,9 +133,10 @@ def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
     winner = "winner: trial-0000 (temperature=0.1), val/accuracy 0.400, network of epoch 2 of 2"
     assert winner in text.splitlines()
     words = [line.split() for line in text.splitlines()]
-    assert ["label", "classes", "baseline", "accuracy"] in words
-    assert ["test", "shape", "6", "0.210", "0.450", "±0.020"] in words
-    assert ["held", "out", "mark", "4", "-", "0.350", "±0.030"] in words
+    assert ["label", "classes", "baseline", "accuracy", "20-NN"] in words
+    assert ["test", "shape", "6", "0.210", "0.450", "±0.020", "-"] in words
+    assert ["held", "out", "mark", "4", "-", "0.350", "±0.030", "0.310"] in words
+    assert "warning" not in text
     record = json.loads(invoke("best", "tiny-1", "--json").stdout)
     assert record["params"] == {"method.temperature": 0.1}
     assert record["checkpoint"] == str(sweep / "checkpoints" / "trial-0000" / "model.pt")
@@ -184,8 +184,11 @@ def test_train_prints_accuracies_and_is_listed(invoke: Invoke, tmp_path: Path) -
     assert json.loads(measured.stdout).keys() == {
         "test/accuracy/shape",
         "test/accuracy_std/shape",
+        "test/knn/shape",
         "heldout/accuracy/mark",
         "heldout/accuracy_std/mark",
+        "heldout/knn/mark",
+        "probe/gradient",
     }
     refused = invoke("train", spec, "--name", "tiny-1")
     assert refused.exit_code == 2
@@ -197,94 +200,6 @@ def test_best_of_a_single_training_is_refused(invoke: Invoke, tmp_path: Path) ->
     folder.mkdir(parents=True)
     (folder / "spec.yaml").touch()
     assert "must be a sweep" in invoke("best", "tiny-1").stderr
-
-
-def test_a_set_and_a_number_stand_with_their_own_scores() -> None:
-    data = {"kind": "drawn", "tasks": ["attributes", "shape"], "held_out": ["size"]}
-    spec = parse_spec({"name": "mixed", "data": data})
-    values = {
-        "test/map/attributes": 0.61,
-        "test/map_std/attributes": 0.02,
-        "test/accuracy/shape": 0.7,
-        "heldout/r2/size": -0.25,
-    }
-    plan = {
-        "classes": {"attributes": 8, "shape": 5, "size": 1},
-        "majority": {"attributes": 0.3, "shape": 0.7},
-    }
-    lines = accuracies(spec, plan, values)
-    words = [line.split() for line in lines[1:]]
-    assert words == [
-        ["test", "attributes", "8", "labels", "0.300", "mAP", "0.610", "±0.020"],
-        ["test", "shape", "5", "0.700", "0.700"],
-        ["held", "out", "size", "-", "-", "R²", "-0.250"],
-    ]
-
-
-def test_a_score_of_several_kinds_is_explained_below_the_table_and_by_the_winner() -> None:
-    data = {"kind": "drawn", "tasks": ["attributes", "shape"], "held_out": ["size"]}
-    trial = TrialResult(
-        name="trial-0000", number=0, params={}, status="FINISHED", reason=None, epochs=3, seed=0,
-        reports=((3, {"val/score": 0.5}),),
-    )  # fmt: skip
-    spec = parse_spec({"name": "mixed", "data": data})
-    results = SweepResults("mixed-1", Path("x"), spec, {}, (trial,))
-    lines = leaderboard(results)
-    assert "val/score" in lines[0].split()
-    assert lines[-1] == "val/score: mean of accuracy, mAP"
-    winner = next(winner_lines(results))
-    assert winner.endswith("val/score 0.500 (mean of accuracy, mAP), network of epoch 3 of 3")
-
-
-def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
-    """Its two best trials, with the readme's numbers, through today's table."""
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    row = re.compile(
-        r"^\d  (trial-\d{4})  temperature=(\S+) +10/10 ((?: +0\.\d{3}){4}) +finished$", re.M
-    )
-    shown = row.findall(readme)
-    assert len(shown) == 2
-    names = ["val/accuracy", *(f"test/accuracy/{task}" for task in ("shape", "colour", "texture"))]
-    rows = [*shown, ("trial-0007", "0.05", "0.5")]
-    trials = tuple(
-        TrialResult(
-            name=name, number=int(name[-4:]), params={"method.temperature": float(temperature)},
-            status="FINISHED", reason=None, epochs=10, seed=0,
-            reports=((10, dict(zip(names, map(float, scores.split()), strict=False))),),
-        )
-        for name, temperature, scores in rows
-    )  # fmt: skip
-    spec = load_spec(REPOSITORY / "experiments" / "temperature.yaml")
-    lines = leaderboard(SweepResults("temperature-1", Path("x"), spec, {}, trials))
-    assert "\n".join(lines[:3]) in readme
-
-
-@pytest.mark.parametrize("columns", [50, 80, 120, 150])
-def test_a_narrow_leaderboard_shows_every_value_and_state(columns: int) -> None:
-    """Configurations are cut, or stand below their rows in full."""
-    params = {"method.temperature": 0.07336, "train.lr": 0.02536, "method.weighting": "equal"}
-    spec = parse_spec({"name": "first", "data": {"kind": "drawn"}})
-    tests = {f"test/accuracy/{task}": 0.1 for task in spec.data.tasks}
-    ends: tuple[tuple[Status, str | None], ...] = (
-        ("FINISHED", None), ("PRUNED", None), ("FAILED", "Diverged: loss is nan at step 312"),
-    )  # fmt: skip
-    trials = tuple(
-        TrialResult(
-            name=f"trial-{number:04d}", number=number, params=params, status=status,
-            reason=reason, epochs=12, seed=0, reports=((12, {"val/accuracy": 0.3, **tests}),),
-        )
-        for number, (status, reason) in enumerate(ends)
-    )  # fmt: skip
-    lines = leaderboard(SweepResults("first-1", Path("x"), spec, {}, trials), columns=columns)
-    assert max(map(len, lines)) <= columns
-    text = "\n".join(lines)
-    for words in ("0.300", "0.100", "val/accuracy", *(f"test {task}" for task in spec.data.tasks)):
-        times = {"0.300": 3, "0.100": 3 * len(spec.data.tasks)}.get(words, 1)
-        assert text.count(words) == times
-    assert [state in text for state in ("finished", "stopped early", "failed: Div")] == [True] * 3
-    whole = "temperature=0.07336 lr=0.02536 weighting=equal"
-    assert text.count(whole if columns != 120 else "temperature=0.07336 lr=0.0…") == 3
-    assert (len(lines) == 4) == (columns >= 120)
 
 
 @pytest.mark.mlflow

@@ -17,7 +17,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from mtcon_ray.plan import check_cluster
+from mtcon_ray.capacity import check_cluster
 from mtcon_ray.spec import parse_spec
 from tests.cluster.kuberay import FOLDER, REPOSITORY, only, pods, rendered
 from tests.cluster.kuberay_schema import RAY_CLUSTER, RAY_JOB

@@ -54,6 +54,20 @@ def test_one_system_can_be_chosen(file: Callable[..., Path]) -> None:
         load_comparison(file(), only=["CSN"])
 
 
+CLAIM = {"better": "MTCon", "than": "SupCon, colour", "label": "tilt"}
+
+
+def test_a_claim_names_systems_and_a_label(file: Callable[..., Path]) -> None:
+    base = {"data": {"kind": "drawn", "held_out": ["tilt"]}}
+    path = file(base=base, claims=[CLAIM, {**CLAIM, "label": "shape", "margin": 0.01}])
+    claims = load_comparison(path).claims
+    assert [(c.better, c.than, c.label, c.margin) for c in claims] == [
+        ("MTCon", "SupCon, colour", "tilt", 0.0),
+        ("MTCon", "SupCon, colour", "shape", 0.01),
+    ]
+    assert load_comparison(path, only=["MTCon"]).claims == ()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -62,6 +76,22 @@ def test_one_system_can_be_chosen(file: Callable[..., Path]) -> None:
         ({"systems": {"A": {"method": {"name": "mtcom"}}}}, "systems.A: .*did you mean 'mtcon'"),
         ({"systems": {"A": {"method": {"name": "mtcon"}, "seed": 2}}}, "systems.A.seed: unknown"),
         ({"base": {"train": {"epoch": 2}}}, "systems.MTCon: train.epoch: .*did you mean 'epochs'"),
+        (
+            {"claims": [CLAIM, {**CLAIM, "better": "MTCom"}]},
+            r"claims\.1\.better must name a system, got 'MTCom'; did you mean 'MTCon'\?",
+        ),
+        (
+            {"claims": [{**CLAIM, "than": "x"}]},
+            r"claims\.0\.than must .* got 'x'; known: MTCon, SupCon, colour",
+        ),
+        ({"claims": [{**CLAIM, "than": "MTCon"}]}, "must name two systems, got 'MTCon' twice"),
+        (
+            {"claims": [{**CLAIM, "label": "shap"}]},
+            r"claims\.0\.label must be a task or held-out label of 'MTCon', got 'shap'; did you "
+            r"mean 'shape'\?",
+        ),
+        ({"claims": [{**CLAIM, "margin": -0.1}]}, "margin must be at least 0"),
+        ({"claims": [{"better": "MTCon"}]}, "claims.*than"),
         (
             {"systems": {t: {"method": {"name": "mtcon"}} for t in ("A b", "a-B")}},
             r"titles must differ .* \['few-a-b'\] twice",

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.comparison.table import Row, columns, every_seed, markdown, write_tables
+from mtcon_ray.comparison.row import Row, columns
+from mtcon_ray.comparison.table import every_seed, markdown, write_tables
 from mtcon_ray.results import Status, SweepResults, TrialResult
 from mtcon_ray.spec import parse_spec
 
@@ -57,6 +58,9 @@ def test_scores_are_means_over_finished_seeds(rows: list[Row]) -> None:
         "| MTCon | 2 | 0.650 | **0.750 ± 0.020** | 0.250 ± 0.040 |",
         "| SimCLR | 1 | 0.500 | 0.600 ± 0.020 | **0.500 ± 0.040** |",
         "| CSN | 0 | failed: no triplets / for shape | — | — |",
+        "",
+        "±: bootstrap deviation over test items of one training, where no predictions are stored; "
+        "it is no interval, and says nothing of seeds.",
     ]
 
 

@@ -140,8 +140,8 @@ def test_a_split_emptied_by_bad_images_is_refused(files: Any, tmp_path: Path) ->
 
 
 def test_classes_that_training_never_sees_are_warned_of(files: Any) -> None:
-    """They stay classes: a probe is wrong about them."""
-    files.frame.loc[4, "kind"] = "c"
+    """Those of val stay classes: a probe is wrong about them."""
+    files.frame.loc[3, "kind"] = "c"
     table = read_table(files.spec(), 0)
     assert table.classes["kind"] == ("a", "b", "c")
     assert table.warnings == (

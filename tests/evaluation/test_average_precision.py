@@ -7,10 +7,10 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 from mtcon_ray.evaluation.average_precision import (
-    _weighted,
     map_std,
     mean_average_precision,
     tie_aware_average_precision,
+    weighted_average_precision,
 )
 from mtcon_ray.evaluation.bootstrap import resampled_counts
 
@@ -93,7 +93,7 @@ def test_a_resample_counts_copies_as_equal_ranks() -> None:
     scores, bits = drawn(n=30, L=2, ties=True)
     (counts,) = resampled_counts(30, 1, seed=3)
     rows = torch.repeat_interleave(torch.arange(30), counts[:, 0].long())
-    weighted = _weighted(scores, bits, counts.double())[:, 0]
+    weighted = weighted_average_precision(scores, bits, counts.double())[:, 0]
     torch.testing.assert_close(weighted, tie_aware_average_precision(scores[rows], bits[rows]))
 
 

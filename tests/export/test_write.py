@@ -16,8 +16,7 @@ from safetensors.torch import load_file
 from mtcon_ray.errors import CheckpointError, UserError
 from mtcon_ray.evaluate import Opened, open_checkpoint
 from mtcon_ray.evaluation.features import extract_features
-from mtcon_ray.evaluation.multilabel import SetProbe
-from mtcon_ray.evaluation.probe import Probe
+from mtcon_ray.evaluation.probe import Probe, SetProbe
 from mtcon_ray.evaluation.protocol import full_measurement
 from mtcon_ray.evaluation.regression import NumberProbe
 from mtcon_ray.export.write import export_checkpoint
@@ -95,7 +94,7 @@ def own_values(opened: Opened, features_ND: torch.Tensor) -> dict[str, torch.Ten
     probes = full_measurement(
         opened.network, opened.dataset, opened.spec.evaluate, opened.spec.views,
         device=opened.device, seed=opened.spec.seed,
-    ).probes(table)  # fmt: skip
+    ).fit(table).probes  # fmt: skip
     values: dict[str, torch.Tensor] = {}
     for label, probe in probes.items():
         match probe:
@@ -105,7 +104,7 @@ def own_values(opened: Opened, features_ND: torch.Tensor) -> dict[str, torch.Ten
             case SetProbe():
                 values[label] = probe.scores(features_ND).sigmoid()
             case Probe(weight=weight):
-                logits_NC = torch.addmm(weight[-1], features_ND, weight[:-1])
+                logits_NC = torch.addmm(weight[-1], features_ND.to(weight.dtype), weight[:-1])
                 values[label] = logits_NC.softmax(dim=1)
     return values
 

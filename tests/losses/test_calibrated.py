@@ -1,6 +1,7 @@
 """Weights learned from the excess over the floor: what the floor is, and what changes nothing."""
 
 import math
+from importlib import import_module
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from mtcon_ray.losses.calibrated import CalibratedVariance
 from mtcon_ray.losses.contrastive import Range, contrast
 from mtcon_ray.losses.relations import EqualLabel, OwnView, Relation
+from mtcon_ray.losses.similarity import LabelSets, Near
 from tests.losses.test_contrastive import random_rows
 
 # Balanced, unbalanced, and many classes; the last item's label is unknown.
@@ -77,6 +79,89 @@ def test_random_embeddings_lie_above_the_floor(labels: list[int], seed: int) -> 
     for tau in (0.05, 1.0):
         loss, bounds = measured(z_BVD, EqualLabel(torch.tensor(labels)), tau)
         assert loss > bounds.floor
+
+
+def optimised(relation: Relation, num_items: int, tau: float) -> tuple[float, Range]:
+    """The loss after descent on the embeddings themselves, which no encoder binds; its range."""
+    z = random_rows(num_items, 2, 32, seed=0).requires_grad_()
+    optimizer = torch.optim.Adam([z], lr=0.05)
+    for _ in range(200):
+        optimizer.zero_grad()
+        loss, bounds = measured(torch.nn.functional.normalize(z, dim=2), relation, tau)
+        loss.backward()
+        optimizer.step()
+    return loss.item(), bounds
+
+
+def excess(loss: float, bounds: Range) -> float:
+    return (loss - bounds.floor.item()) / (bounds.ceiling - bounds.floor).item()
+
+
+def drawn_numbers(num_items: int) -> Tensor:
+    return torch.randn(num_items, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def drawn_sets(num_items: int, num_labels: int, share: float = 0.4) -> Tensor:
+    generator = torch.Generator().manual_seed(2)
+    return (torch.rand(num_items, num_labels, generator=generator) < share).long()
+
+
+@pytest.mark.parametrize("num_classes", [2, 4, 8])
+def test_free_embeddings_of_classes_reach_the_floor(num_classes: int) -> None:
+    loss, bounds = optimised(EqualLabel(torch.arange(16) % num_classes), 16, 0.1)
+    assert excess(loss, bounds) == pytest.approx(0, abs=0.003)
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.5, 2.0])
+@pytest.mark.parametrize("relation", [
+    Near(drawn_numbers(16), bandwidth=0.2),
+    Near(drawn_numbers(16), bandwidth=0.5),
+    Near(drawn_numbers(16).sign(), bandwidth=0.2),
+    LabelSets(drawn_sets(16, 8), threshold=0.3),
+    LabelSets(drawn_sets(16, 3), threshold=0.0),
+    LabelSets(drawn_sets(16, 8), threshold=0.3, similarity_weights=False),
+])  # fmt: skip
+def test_free_embeddings_of_graded_positives_never_fall_below_the_floor(
+    relation: Relation, tau: float
+) -> None:
+    loss, bounds = optimised(relation, 16, tau)
+    assert bounds.ceiling > bounds.floor
+    assert -1e-9 < excess(loss, bounds) < 1
+
+
+def test_numbers_of_two_values_reach_the_floor_as_classes_do() -> None:
+    loss, bounds = optimised(Near(drawn_numbers(16).sign(), bandwidth=0.2), 16, 0.1)
+    assert excess(loss, bounds) == pytest.approx(0, abs=0.003)
+
+
+@pytest.mark.parametrize("relation", [
+    EqualLabel(torch.arange(12) % 3),
+    Near(drawn_numbers(12), bandwidth=0.5),
+    LabelSets(drawn_sets(12, 4), threshold=0.3),
+])  # fmt: skip
+def test_a_streamed_loss_has_the_range_of_one_in_memory(
+    relation: Relation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    z_BVD = random_rows(12, 2, 4, seed=0)
+    loss, bounds = measured(z_BVD, relation, 0.2)
+    module = import_module("mtcon_ray.losses.contrastive")  # a function there has its name
+    monkeypatch.setattr(module, "are_few", lambda num_spaces, num_rows: False)
+    streamed_loss, streamed = measured(z_BVD, relation, 0.2)
+    torch.testing.assert_close(streamed_loss, loss)
+    torch.testing.assert_close(streamed, bounds)
+
+
+def test_a_head_of_numbers_weighs_by_a_range_that_it_can_reach() -> None:
+    """A floor that the loss falls below makes the range too narrow, and the weight too large."""
+    rows = random_rows(64, 2, 32, seed=3)
+    relations: dict[str, Relation] = {
+        "classes": EqualLabel(torch.arange(64) % 15),
+        "number": Near(drawn_numbers(64), bandwidth=0.5),
+    }
+    found = {task: measured(rows, relation, 0.1) for task, relation in relations.items()}
+    weighting = CalibratedVariance(tuple(relations)).double()
+    weights = weighting({t: f[0] for t, f in found.items()}, {t: f[1] for t, f in found.items()})[1]
+    assert weights["number"] / weights["classes"] < 8
 
 
 def test_a_range_has_no_gradient() -> None:

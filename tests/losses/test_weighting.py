@@ -14,6 +14,8 @@ from mtcon_ray.losses.weighting import (
     FixedWeights,
     LearnedVariance,
 )
+from mtcon_ray.methods.mtcon import MTCon
+from mtcon_ray.methods.xent import XEnt
 
 VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 TASKS = ("shape", "colour")
@@ -180,3 +182,13 @@ def test_fixed_weights_go_by_name() -> None:
     objective.backward()
     assert losses["b"].grad == 2.0
     assert not any(weight.requires_grad for weight in weights.values())
+
+
+def test_the_bound_of_log_variances_is_documented_where_they_are_chosen() -> None:
+    bound = f"±{LOG_VARIANCE_BOUND:g}"
+    assert bound in (Path(__file__).parents[2] / "docs" / "methods.md").read_text()
+    for method in (MTCon, XEnt):
+        description = method.Spec.model_fields["weighting"].description
+        assert description is not None
+        assert bound in description
+        assert "train.lr" in description

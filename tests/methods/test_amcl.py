@@ -1,5 +1,6 @@
 """AMCL: heads that share a temperature network, in every form."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,11 +9,14 @@ import torch.nn.functional as F
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import amcl
 from mtcon_ray.losses.amcl import FORMS, Form
 from mtcon_ray.methods.amcl import AMCL
 from mtcon_ray.models.encoders.small import Small
+from mtcon_ray.plan import make_plan
+from mtcon_ray.spec import parse_spec
 from tests.losses.cases import random_rows
 from tests.problems import problem
 
@@ -93,6 +97,11 @@ def test_heads_are_those_of_the_form(form: Form) -> None:
     assert linear == {"simsiam": [5, 5, D, 3, D], "barlow": [5, 5, D]}.get(form, [32, D])
 
 
+def shares_of(method: AMCL) -> dict[str, float]:
+    gauges = method.gauges().items()
+    return {name: gauge.item() for name, gauge in gauges if name.startswith("temperature")}
+
+
 def test_gauges_are_the_shares_of_temperatures_at_either_bound() -> None:
     """Scores far above 0 give the lower bound, far below 0 the upper one."""
     method, z_by_head = make("simclr", tau_min=0.05), rows("simclr")
@@ -102,19 +111,21 @@ def test_gauges_are_the_shares_of_temperatures_at_either_bound() -> None:
             parameter.zero_()
     method(z_by_head, BATCH)
     names = {f"temperature_at_{end}/{head}" for end in ("min", "max") for head in HEADS}
-    assert {name: g.item() for name, g in method.gauges().items()} == dict.fromkeys(names, 0.0)
+    assert shares_of(method) == dict.fromkeys(names, 0.0)
     with torch.no_grad():
         bias.fill_(10)
     method(z_by_head, BATCH)
     low = {name: float("min" in name) for name in names}
-    assert {name: g.item() for name, g in method.gauges().items()} == low
+    assert shares_of(method) == low
 
 
 def test_only_pairs_within_one_percent_of_a_bound_are_counted() -> None:
     method = make("simclr", num_heads=1, tau_min=0.1, tau_max=1.0)
     method._temperatures["instance"] = torch.tensor([0.1, 0.1009, 0.102, 0.5, 0.98, 0.991, 1, 1])
-    shares = {name: gauge.item() for name, gauge in method.gauges().items()}
-    assert shares == {"temperature_at_min/instance": 2 / 8, "temperature_at_max/instance": 3 / 8}
+    assert shares_of(method) == {
+        "temperature_at_min/instance": 2 / 8,
+        "temperature_at_max/instance": 3 / 8,
+    }
 
 
 def test_momentum_and_queue_belong_to_the_form_moco() -> None:
@@ -159,3 +170,38 @@ def test_bad_settings_are_refused() -> None:
             spec.check(problem("shape", batch_size=1))
     with pytest.raises(ValidationError, match="simclr"):
         AMCL.Spec.model_validate({"form": "byol"})
+
+
+def warnings_of(method: dict[str, Any], search: dict[str, Any], root: Path) -> list[str]:
+    """Those of the plan that name top_k."""
+    data, model = {"kind": "drawn", "num_items": 300}, {"encoder": {"name": "small", "width": 8}}
+    spec = parse_spec(
+        {"name": "x", "data": data, "model": model, "method": method, "search": search}
+    )
+    plan = make_plan(spec, root, ClusterView("here", (NodeKind("node", 2, 0, 1),)))
+    return [warning for warning in plan.warnings if "method.top_k" in warning]
+
+
+@pytest.mark.parametrize(
+    ("method", "num_warnings"),
+    [
+        ({"name": "amcl"}, 1),
+        ({"name": "amcl", "form": "infonce", "top_k": 1}, 1),
+        ({"name": "amcl", "form": "moco"}, 1),
+        ({"name": "amcl", "top_k": 100}, 0),
+        ({"name": "amcl", "regulariser": "released"}, 0),
+        ({"name": "amcl", "regulariser": "released", "top_k": 1}, 1),
+        ({"name": "amcl", "form": "simsiam"}, 0),
+        ({"name": "amcl", "form": "barlow"}, 0),
+        ({"name": "mtcon"}, 0),
+    ],
+)
+def test_one_negative_per_anchor_is_warned_of(
+    method: dict[str, Any], num_warnings: int, tmp_path: Path
+) -> None:
+    assert len(warnings_of(method, {}, tmp_path)) == num_warnings
+
+
+def test_a_searched_number_of_negatives_is_not_warned_of(tmp_path: Path) -> None:
+    search = {"space": {"method.top_k": {"grid": [1, 100]}}, "sampler": "grid"}
+    assert warnings_of({"name": "amcl"}, search, tmp_path) == []

@@ -61,6 +61,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "csn-fixed": {"name": "csn", "masks": "fixed_disjoint"},
     "scenet-pair": {"name": "scenet", "weights_from": "pair"},
 }
+# Heads whose rows no loss compares with one another by cosine.
+NOT_CONTRASTED = {"embedding", "reconstruction", "noise"}
 # Labels of every kind in one training.
 TASKS_OF = {"mtcon-mixed": (("shape", "attributes", "size"),)}
 # In this form a column of the batch is what the temperature network reads, so order tells.
@@ -70,7 +72,9 @@ GOLDEN = Path(__file__).with_name("golden")
 
 # Gradients grow as a learned temperature falls.
 RATES = {"mtcon-temperature": 0.01}
-pytestmark = pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
+# tests/methods/test_none.py has the method without training.
+TRAINED = [name for name in METHODS if METHODS[name].Spec.trains]
+pytestmark = pytest.mark.parametrize("name", [*TRAINED, *VARIANTS])
 
 
 def make_spec(name: str, **method: Any) -> RunSpec:
@@ -90,7 +94,7 @@ def make_spec(name: str, **method: Any) -> RunSpec:
                     "model": {"encoder": encoder, "head_dim": 8},
                     "method": {**required, **small, **variant, **method},
                     "train": {"epochs": 2, "batch_size": 16, "lr": 0.05, "precision": "float32"},
-                    "evaluate": {"every": 2, "bootstrap": 20, "probe": {"epochs": 1}},
+                    "evaluate": {"every": 2, "bootstrap": 20},
                 }
             )
         except SpecError as error:
@@ -196,6 +200,22 @@ def test_the_order_of_items_changes_nothing(name: str, run: Run) -> None:
     again = run.learner.method({h: z[order] for h, z in z_by_head.items()}, moved)
     for head, loss in losses.items():
         torch.testing.assert_close(again[head], loss, rtol=1e-5, atol=1e-5)
+
+
+def test_cosines_of_positive_and_random_pairs_are_gauged(run: Run) -> None:
+    """Per contrasted head; with a head's name only where there are several."""
+    method = run.learner.method
+    method.progress = 0.9  # past the phases without contrast
+    z_by_head, batch = rows_of(run)
+    method(z_by_head, batch)
+    heads = [h for h in method.heads if h not in NOT_CONTRASTED and method.spec.name != "xent"]
+    suffixes = [""] if len(heads) == 1 else [f"/{head}" for head in heads]
+    gauges = {k: v for k, v in method.gauges().items() if k.startswith("cosine")}
+    wanted = {f"cosine/{pairs}{suffix}" for pairs in ("positive", "random") for suffix in suffixes}
+    assert gauges.keys() == (wanted if heads else set())
+    for name, gauge in gauges.items():
+        assert -1 <= gauge.item() <= 1
+        assert not gauge.requires_grad, name
 
 
 def test_temperature_divides_the_similarities(name: str, run: Run) -> None:

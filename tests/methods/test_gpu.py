@@ -21,7 +21,6 @@ from torch.autograd import Function
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.losses.similarity import LabelSets
-from mtcon_ray.methods import METHODS
 from mtcon_ray.models import batch_norm
 from mtcon_ray.models.batch_norm import GlobalBatchNorm, make_global
 from mtcon_ray.models.network import build_network, projections
@@ -30,7 +29,7 @@ from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import Ranks
-from tests.methods.test_contract import VARIANTS, make_data, make_run, make_spec
+from tests.methods.test_contract import TRAINED, VARIANTS, make_data, make_run, make_spec
 from tests.pretended_gpu import GPU, Pretence, Read, pretended_gpu
 
 BFLOAT16 = {"train.precision": "bfloat16", "train.max_grad_norm": 1.0, "train.batch_size": 40}
@@ -77,7 +76,7 @@ def two_steps_without_waiting(run: Run, gpu: Pretence) -> None:
     gpu.reads = True
 
 
-@pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
+@pytest.mark.parametrize("name", [*TRAINED, *VARIANTS])
 def test_a_training_goes_on_on_a_gpu(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,14 +101,22 @@ def test_a_training_goes_on_on_a_gpu(
     assert saved
 
 
+@pytest.mark.parametrize(
+    "evaluate",
+    [
+        {},
+        {
+            "evaluate.probe": {"solver": "sgd", "lr": [0.1, 0.3], "epochs": 2},
+            "evaluate.label_sets": {"loss": "asymmetric", "ema": 0.9},
+        },
+    ],
+    ids=["lbfgs", "sgd"],
+)
 def test_probes_of_all_kinds_are_trained_on_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    evaluate: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of classes, sets and numbers, of tasks and of labels held out, at several rates."""
-    changes = {
-        "data.held_out": ["colour"], "evaluate.every": 1, "evaluate.probe.lr": [0.1, 0.3],
-        "evaluate.label_sets": {"loss": "asymmetric", "ema": 0.9},
-    }  # fmt: skip
+    """Of classes, sets and numbers, of tasks and of labels held out; by SGD at several rates."""
+    changes = {"data.held_out": ["colour"], "evaluate.every": 1, **evaluate}
     spec = with_values(make_spec("mtcon-mixed"), {**BFLOAT16, **changes})
     monkeypatch.setattr(checkpoint, "save", lambda path, state, **_: None)
     with pretended_gpu(monkeypatch):
@@ -118,7 +125,7 @@ def test_probes_of_all_kinds_are_trained_on_a_gpu(
         told = run.report()
     for label in ("test/accuracy/shape", "test/map/attributes", "test/r2/size"):
         assert label in told, sorted(told)
-    assert "heldout/accuracy/colour" in told
+    assert {"heldout/accuracy/colour", "heldout/knn/colour"} <= set(told)
 
 
 @pytest.mark.parametrize("changes", [CHUNKS, {"train.precision": "float32"}])
@@ -171,6 +178,7 @@ def test_label_sets_of_a_large_batch_never_wait(
         z_HBVD = torch.empty(1, 1024, 2, 4, device=GPU)
         relation = LabelSets(sets_BL, threshold=0.3, counts=counts)
         assert relation.num_groups(z_HBVD).shape == (1,)
+        assert relation.entropies(z_HBVD).shape == (1, 1024)
         assert relation.sums(z_HBVD).shape == z_HBVD.shape
 
 
@@ -260,7 +268,7 @@ def test_what_lies_elsewhere_is_found(
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
+@pytest.mark.parametrize("name", [*TRAINED, *VARIANTS])
 def test_a_step_never_waits_for_a_gpu(name: str, tmp_path: Path) -> None:
     """Labels, images, views, seeds and sums too."""
     run = run_on_gpu(make_spec(name), tmp_path)

@@ -20,7 +20,10 @@ from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.spec import dump_spec, load_spec
 
-WIDTHS = {"resnet18": 512, "resnet50": 2048, "small": 256, "timm": 2048, "vit": 192}
+WIDTHS = {
+    **{"resnet18": 512, "resnet50": 2048, "small": 256, "timm": 2048, "vit": 192},
+    "handcrafted": 192 + 900 + 64,
+}
 NEEDS_TIMM = pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
 BUILDABLE = [pytest.param(n, marks=NEEDS_TIMM) if n == "timm" else n for n in ENCODERS]
 NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm)
@@ -37,7 +40,8 @@ def test_every_encoder_gives_features_of_its_width(name: str) -> None:
     h_ND = encoder(images(32))
     assert h_ND.shape == (2, encoder.width)
     assert encoder.width == WIDTHS.get(name, encoder.width)
-    h_ND.sum().backward()
+    if any(True for _ in encoder.parameters()):
+        h_ND.sum().backward()
     unused = [key for key, value in encoder.named_parameters() if value.grad is None]
     assert unused == []
 
@@ -47,7 +51,7 @@ def test_every_norm_is_one_that_ranks_can_share(name: str) -> None:
     """Layer norm looks at one row alone; subclasses of batch norm would lose what they add."""
     encoder = ENCODERS[name](ENCODERS[name].Spec(name=name))
     norms = [m for m in encoder.modules() if isinstance(m, NORMS)]
-    assert norms
+    assert norms or not any(True for _ in encoder.parameters())
     assert all(type(m) in (nn.BatchNorm2d, nn.LayerNorm) for m in norms)
 
 

@@ -339,7 +339,7 @@ def test_warnings_about_the_data_stand_above_the_results(sweep: MakeSweep) -> No
     assert "Warnings" not in built(results).text
     warnings = ["16 images stand in train and test: <b>accuracies</b> will flatter", "1 is missing"]
     page = built(dataclasses.replace(results, plan={**results.plan, "warnings": warnings}))
-    assert f"Warnings about the data {' '.join(warnings)} Trials 7" in page.text
+    assert f"Warnings {' '.join(warnings)} Trials 7" in page.text
 
 
 def test_the_winner_stands_with_the_epoch_of_its_network(sweep: MakeSweep) -> None:

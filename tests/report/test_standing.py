@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mtcon_ray import metrics
+from mtcon_ray.report import page
 from mtcon_ray.report.standing import configurations, deviation, margin, probe_values, verdict
 from mtcon_ray.results import Status, SweepResults, TrialResult
 from tests.report.conftest import MakeSweep
@@ -131,3 +132,24 @@ def test_probe_values_are_those_of_the_last_probe(sweep: MakeSweep) -> None:
     assert read({metrics.MEAN_ACCURACY: 0.4}, probe, {"loss": 1.0}) == probe
     assert read(probe, {metrics.MEAN_ACCURACY: math.nan}) == {}
     assert read() == {}
+
+
+def test_a_winner_whose_probes_have_not_converged_is_warned_of(sweep: MakeSweep) -> None:
+    """Behind the warnings about the data; another trial's probes are not those of the page."""
+    results = dataclasses.replace(sweep(), plan={"warnings": ["one is missing"]})
+
+    def warned(trial: TrialResult | None) -> list[str]:
+        assert trial is not None
+        epoch, values = trial.reports[-1]
+        rough = (*trial.reports[:-1], (epoch, {**values, metrics.PROBE_GRADIENT: 3e-4}))
+        trials = [
+            dataclasses.replace(t, reports=rough) if t is trial else t for t in results.trials
+        ]
+        return page.warnings(dataclasses.replace(results, trials=tuple(trials)))
+
+    other = next(t for t in results.trials if t is not results.winner)
+    assert warned(other) == ["one is missing"]
+    assert warned(results.winner) == [
+        "one is missing",
+        "the probes have not converged (gradient 3e-4 of its start); accuracies may be too low",
+    ]

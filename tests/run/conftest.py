@@ -28,7 +28,7 @@ def spec() -> RunSpec:
             "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
             "method": {"name": "mtcon"},
             "train": {"epochs": 3, "batch_size": 16, "precision": "float32"},
-            "evaluate": {"short_probe": {"epochs": 2}, "bootstrap": 10},
+            "evaluate": {"bootstrap": 10},
         }
     )
 

@@ -5,12 +5,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.evaluate import load_network
 from mtcon_ray.evaluation import protocol
+from mtcon_ray.evaluation.predictions import load_predictions
 from mtcon_ray.evaluation.spec import selected_epoch
 from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, with_values
@@ -46,6 +48,27 @@ def test_with_best_value_report_and_kept_network_are_of_the_first_of_highest_val
     assert kept["epoch"] != 6, "the last epoch is the best one: the test shows nothing"
     again = evaluate(tmp_path / "model.pt", run.dataset)
     assert run.report() == pytest.approx(again)
+
+
+@pytest.mark.parametrize("select", ["last", "best"])
+def test_the_stored_predictions_are_those_of_the_reported_accuracies(
+    start: Callable[..., Run], spec: RunSpec, tmp_path: Path, select: str
+) -> None:
+    """Also of a process that finds the last epoch trained, and the file of another network."""
+    spec = with_values(spec, {"evaluate.select": select})
+    list(start(tmp_path, spec))
+    (tmp_path / "predictions.npz").write_bytes(b"of a killed process")
+    run = start(tmp_path, spec)
+    values = run.report()
+    found = load_predictions(tmp_path / "predictions.npz")
+    assert found is not None
+    assert found.fingerprint == run.dataset.fingerprint
+    assert found.labels.keys() == {("test", "shape"), ("test", "colour"), ("heldout", "mark")}
+    for (split, label), each in found.labels.items():
+        assert np.isin(each.rows, run.dataset.table.rows("test")).all()
+        assert (run.dataset.table.labels[label][each.rows] == each.truth).all()
+        correct = (each.predicted == each.truth).mean()
+        assert correct == pytest.approx(values[f"{split}/accuracy/{label}"])
 
 
 def evaluate(path: Path, dataset: Dataset) -> dict[str, float]:

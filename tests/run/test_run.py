@@ -2,25 +2,32 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.data.sources import SOURCES, DataSource, LabelTable
 from mtcon_ray.data.views import ViewsSpec, evaluation_views
 from mtcon_ray.errors import CheckpointError, DivergedError, OutOfMemoryError, SpecError
 from mtcon_ray.evaluate import load_network
 from mtcon_ray.evaluation import features
+from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
-from tests.run.cuts import STEPS_PER_EPOCH, check_same_end, stop_before, untimed
+from tests.run.cuts import CPU, STEPS_PER_EPOCH, check_same_end, stop_before, untimed
 
 METRICS = {
     *("loss", "loss/shape", "loss/colour", "lr", "images_per_second"),
     *("sigma/shape", "sigma/colour", "weight/shape", "weight/colour"),
+    *("cosine/positive/shape", "cosine/positive/colour"),
+    *("cosine/random/shape", "cosine/random/colour"),
 }
 ACCURACIES = {
     *("val/accuracy", "val/accuracy/shape", "val/accuracy/colour"),
@@ -53,6 +60,23 @@ def test_an_epoch_yields_what_the_contract_names(
     assert first["weight/shape"] != 1
 
 
+def test_gauges_are_asked_for_once_an_epoch_and_kept_where_finite(
+    start: Callable[..., Run], spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step does not pay for them; a batch without positives has no cosine of these."""
+    calls = []
+
+    def gauges(self: MTCon) -> dict[str, Tensor]:
+        calls.append(self)
+        return {"cosine/random": torch.tensor(0.25), "cosine/positive": torch.tensor(math.nan)}
+
+    monkeypatch.setattr(MTCon, "gauges", gauges)
+    values = next(iter(start(tmp_path, spec))).metrics
+    assert len(calls) == 1
+    assert values["cosine/random"] == 0.25
+    assert "cosine/positive" not in values
+
+
 def test_a_head_that_is_no_task_is_tracked_by_its_name(
     start: Callable[..., Run], spec: RunSpec, tmp_path: Path
 ) -> None:
@@ -60,7 +84,7 @@ def test_a_head_that_is_no_task_is_tracked_by_its_name(
     spec = with_values(spec, {"method": {"name": "simclr"}, "train.epochs": 2})
     values = list(start(tmp_path, spec))[-1].metrics
     training = {"loss", "loss/instance", "weight/instance", "lr", "images_per_second"}
-    assert values.keys() == training | ACCURACIES
+    assert values.keys() == training | {"cosine/positive", "cosine/random"} | ACCURACIES
     assert values["loss"] == pytest.approx(values["loss/instance"])
 
 
@@ -126,11 +150,12 @@ def test_a_finished_run_yields_nothing_more_but_remembers(
 
 
 def test_the_report_names_test_and_held_out_labels(whole: Run) -> None:
-    """Fractions and their deviations."""
-    kinds = ("accuracy", "accuracy_std")
+    """Fractions and their deviations, and how far the probes are from their minima."""
+    kinds = ("accuracy", "accuracy_std", "knn")
     assert whole.report().keys() == {
         *(f"test/{kind}/{task}" for kind in kinds for task in ("shape", "colour")),
         *(f"heldout/{kind}/mark" for kind in kinds),
+        "probe/gradient",
     }
 
 
@@ -187,6 +212,41 @@ def test_too_little_memory_names_batch_and_way_out(
         OutOfMemoryError, match=r"batch_size 16 x 2 views of 24 .*set train.chunk_size"
     ):
         next(iter(run))
+
+
+@pytest.mark.parametrize("method", ["mtcon", "xent"])
+def test_new_classes_in_the_test_split_change_no_training(
+    method: str,
+    start: Callable[..., Run],
+    spec: RunSpec,
+    dataset: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither heads nor probes get another size; the items count as errors."""
+    spec = with_values(spec, {"method": {"name": method}, "train.epochs": 2})
+    one = start(tmp_path / "one", spec)
+    read = SOURCES["drawn"].read_labels
+
+    def read_with_new_classes(source: DataSource) -> LabelTable:
+        table = read(source)
+        labels, classes = dict(table.labels), dict(table.classes)
+        for label in ("shape", "mark"):
+            labels[label] = np.where(table.split == 2, len(classes[label]), labels[label])
+            classes[label] = (*classes[label], "zigzag")
+        return replace(table, labels=labels, classes=classes)
+
+    monkeypatch.setattr(SOURCES["drawn"], "read_labels", read_with_new_classes)
+    assert dataset.store is not None
+    other = open_dataset(spec.data, seed=0, view_size=spec.views.size, store=dataset.store)
+    assert other.fingerprint != dataset.fingerprint
+    two = Run(spec, other, tmp_path / "two", device=CPU, threads=1)
+    assert untimed(list(one)[-1]) == untimed(list(two)[-1])
+    pairs = zip(one.network.state_dict().values(), two.network.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    report, expected = two.report(), one.report()
+    assert report["test/accuracy/shape"] == report["heldout/accuracy/mark"] == 0
+    assert report["test/accuracy/colour"] == expected["test/accuracy/colour"]
 
 
 def test_a_batch_larger_than_the_data_is_refused(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mtcon_ray.capacity import NodeKind, check_cluster
 from mtcon_ray.errors import MtconError, ResourceError
-from mtcon_ray.plan import NodeKind, check_cluster
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.sweep import cluster
 from mtcon_ray.sweep.cluster import (

@@ -1,14 +1,18 @@
 """Names of sweeps, and what a resume may change."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.errors import SweepError
-from mtcon_ray.places import sweep_folder
-from mtcon_ray.plan import ClusterView, NodeKind, make_plan
+from mtcon_ray.evaluation.spec import EVALUATION
+from mtcon_ray.places import PLAN_FILE, sweep_folder
+from mtcon_ray.plan import make_plan
 from mtcon_ray.recorded import write_beginnings
+from mtcon_ray.results import load_sweep
 from mtcon_ray.spec import RunSpec, parse_spec, with_scheduler, with_values
 from mtcon_ray.sweep.folder import choose_folder, claimed, resume_line
 from mtcon_ray.sweep.upload import VERSIONS_VARIABLE
@@ -67,6 +71,18 @@ def test_a_resume_finds_its_sweep(tmp_path: Path, spec: RunSpec) -> None:
     assert choose_folder(tmp_path, spec, None, True) == folder
     with pytest.raises(SweepError, match=r"no sweep 'shoes-8' .* did you mean 'shoes-7'\?"):
         choose_folder(tmp_path, spec, "shoes-8", True)
+
+
+def test_a_resume_refuses_accuracies_that_were_measured_otherwise(
+    tmp_path: Path, spec: RunSpec
+) -> None:
+    folder = begin(tmp_path, spec, "mine")
+    plan = json.loads((folder / PLAN_FILE).read_text())
+    assert plan.pop("evaluation") == EVALUATION
+    (folder / PLAN_FILE).write_text(json.dumps(plan))
+    with pytest.raises(SweepError, match=r"'mine' must have been begun with the probes of this"):
+        choose_folder(tmp_path, spec, "mine", True)
+    assert load_sweep(folder).name == "mine", "it is listed and reported all the same"
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,10 @@ def test_a_full_disk_ends_the_sweep_and_room_lets_it_go_on(
     for trial in results.trials:
         assert epochs_of(folder, trial.name) == list(range(1, 13))
         assert sorted(seen["steps"][trial.name]) == list(range(1, 13))
-        assert os.listdir(folder / "checkpoints" / trial.name) == ["model.pt"]
+        assert sorted(os.listdir(folder / "checkpoints" / trial.name)) == [
+            "model.pt",
+            "predictions.npz",
+        ]
     assert set(seen["statuses"].values()) == {"FINISHED"}
 
 

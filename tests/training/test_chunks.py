@@ -186,7 +186,7 @@ RAW: dict[str, Any] = {
     "views": {"size": 16},
     "model": {"encoder": SMALL, "head_dim": 8, "batch_norm": "local"},
     "train": {"epochs": 2, "batch_size": 16, "chunk_size": 6, "precision": "float32"},
-    "evaluate": {"every": 2, "short_probe": {"epochs": 1}, "bootstrap": 10},
+    "evaluate": {"every": 2, "bootstrap": 10},
 }
 
 

@@ -89,7 +89,7 @@ def tiny_run(folder: Path, ranks: Ranks, should_stop: Callable[[], bool] = lambd
         "views": {"size": 16},
         "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
         "train": {"epochs": 2, "batch_size": 16, "precision": "float32"},
-        "evaluate": {"every": 2, "short_probe": {"epochs": 2}, "bootstrap": 10},
+        "evaluate": {"every": 2, "bootstrap": 10},
     }
     spec = parse_spec(raw)
     dataset = open_dataset(spec.data, seed=0, view_size=16, store=folder / "store")

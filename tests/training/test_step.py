@@ -258,7 +258,7 @@ def test_a_tally_averages_over_steps() -> None:
     """Objective first, then every head."""
     tally = Tally()
     for value in (1.0, 2.0):
-        tally.add(Update(torch.tensor(value), {"a": torch.tensor(3 * value)}, {}, {}, {}))
+        tally.add(Update(torch.tensor(value), {"a": torch.tensor(3 * value)}, {}, {}))
     assert tally.means() == [1.5, 4.5]
 
 

@@ -97,8 +97,11 @@ class LabelTable:
     """The labels of N items, before any image is decoded. Arrays are shared: do not write.
 
     labels[column] is int64 [N], MISSING (-1) where unknown; classes[column] its class names in
-    sorted order; multi_hot[name] is uint8 [N, L] of 0 and 1, UNKNOWN_BIT (255) where unknown,
-    with its L names in multi_hot_names; continuous[column] is float64 [N], NaN where unknown.
+    sorted order. Once a data set is read, classes are those of the train and val splits; unseen
+    has the names of the others by column, whose codes count on from len(classes[column]), so that
+    no network or probe has an output for them. multi_hot[name] is uint8 [N, L] of 0 and 1,
+    UNKNOWN_BIT (255) where unknown, with its L names in multi_hot_names; continuous[column] is
+    float64 [N], NaN where unknown.
     split is int8 [N], an index of SPLITS, LEFT_OUT (-1) for items whose image cannot be read.
     """
 
@@ -110,6 +113,7 @@ class LabelTable:
     multi_hot_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     continuous: dict[str, np.ndarray] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    unseen: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.split)
@@ -139,7 +143,7 @@ class LabelTable:
         return float(np.nanmean(train)), float(np.nanstd(train))
 
     def size_of(self, name: str) -> int:
-        """Number of classes of a column, of labels in a set, or 1 for a column of numbers."""
+        """Number of a column's classes in train and val, of labels in a set, or 1 for numbers."""
         if name in self.classes:
             return len(self.classes[name])
         return len(self.multi_hot_names[name]) if name in self.multi_hot_names else 1

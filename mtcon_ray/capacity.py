@@ -1,0 +1,57 @@
+"""Nodes of a cluster, and how many trials of a spec fit on them at a time."""
+
+from dataclasses import dataclass
+
+from mtcon_ray.errors import ResourceError
+from mtcon_ray.spec import RunSpec
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """One kind of node: what each has, and how many there are or may be (None: unknown)."""
+
+    name: str
+    cpus: float
+    gpus: float
+    count: int | None
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """The nodes that a sweep may use, now or after scaling up; at most `most` of them at once."""
+
+    where: str
+    kinds: tuple[NodeKind, ...]
+    most: int | None = None
+
+
+def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
+    """Trials that fit at a time, None if unknown.
+
+    Raises ResourceError where a worker fits no node, or a whole trial no cluster, ever.
+    """
+    cpus, gpus = spec.resources.cpus, spec.resources.gpus
+    low, _ = spec.resources.worker_range
+
+    def slots(kind: NodeKind) -> int:
+        by_cpu = int(kind.cpus // cpus)
+        return min(by_cpu, int(kind.gpus / gpus + 1e-9)) if gpus else by_cpu
+
+    per_kind = {kind: slots(kind) for kind in cluster.kinds}
+    if not any(per_kind.values()):
+        most = [f"{k.name}: {k.cpus:g} CPUs, {k.gpus:g} GPUs" for k in cluster.kinds]
+        raise ResourceError(
+            f"resources must fit some node of {cluster.where}, got {cpus} CPUs and {gpus:g} GPUs "
+            f"per worker; nodes: {'; '.join(most) or 'none'}; ask for less with "
+            "--set resources.gpus=... or resources.cpus=..."
+        )
+    if any(kind.count is None for kind, n in per_kind.items() if n):
+        return spec.search.max_concurrent
+    nodes = [n for kind, n in per_kind.items() for _ in range(kind.count or 0)]
+    total = sum(sorted(nodes, reverse=True)[: cluster.most])
+    if total < low:
+        raise ResourceError(
+            f"resources.workers must fit {cluster.where}, got {low} workers of {cpus} CPUs and "
+            f"{gpus:g} GPUs where at most {total} fit; ask for fewer workers"
+        )
+    return min(total // low, spec.search.max_concurrent or total)

@@ -1,0 +1,83 @@
+"""Claims of a comparison's spec against its results: paired difference, interval, verdict."""
+
+import csv
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mtcon_ray.comparison.row import Row, columns
+from mtcon_ray.comparison.spec import ClaimSpec
+from mtcon_ray.evaluation.intervals import Interval, difference, verdict
+from mtcon_ray.report.text import interval_text
+
+UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim, and the difference that it is judged by; None where `why` says it cannot be."""
+
+    claim: ClaimSpec
+    heading: str  # of the label
+    difference: Interval | None
+    why: str
+
+    @property
+    def verdict(self) -> str:
+        """Returns holds, does not hold or undecided."""
+        return verdict(self.difference, self.claim.margin) if self.difference else UNDECIDED
+
+
+def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
+    """Judges the claims whose systems are both among the rows."""
+    row_of = {row.title: row for row in rows}
+    found = [c for c in claims if c.better in row_of and c.than in row_of]
+    return [_judge(claim, row_of[claim.better], row_of[claim.than]) for claim in found]
+
+
+def markdown(found: list[Judged]) -> str:
+    """A table of the claims; "" without one."""
+    if not found:
+        return ""
+    lines = ["| claim | label | difference | verdict |", "| --- | --- | ---: | --- |"]
+    for each in found:
+        claim, shown = each.claim, interval_text(each.difference, signed=True)
+        by = f" by {claim.margin:g}" if claim.margin else ""
+        verdict = f"{each.verdict}: {each.why}" if each.why else each.verdict
+        names = f"{claim.better} above {claim.than}{by}".replace("|", "/")
+        lines.append(f"| {names} | {each.heading} | {shown} | {verdict} |")
+    return "\n".join(lines) + "\n"
+
+
+def as_csv(found: list[Judged]) -> str:
+    """The same as CSV; `covers` says what the interval includes."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    head = ["better", "than", "label", "margin", "difference", "low", "high", "covers", "verdict"]
+    writer.writerow([*head, "why"])
+    for each in found:
+        claim, numbers, covers = each.claim, ["", "", ""], ""
+        if each.difference is not None:
+            numbers = [repr(number) for number in each.difference[:3]]
+            covers = "seeds and items" if each.difference.over_seeds else "items"
+        names = [claim.better, claim.than, claim.label, repr(claim.margin)]
+        writer.writerow([*names, *numbers, covers, each.verdict, each.why])
+    return text.getvalue()
+
+
+def _judge(claim: ClaimSpec, better: Row, than: Row) -> Judged:
+    heading = next((text for (_, label), text in columns([better, than]).items()
+                    if label == claim.label), claim.label)  # fmt: skip
+    for row in (better, than):
+        if not row.finished:
+            return Judged(claim, heading, None, f"{row.title} has no finished training")
+    scores = [row.scores(_split(row, claim.label), claim.label) for row in (better, than)]
+    if scores[0] is None or scores[1] is None:
+        return Judged(claim, heading, None, "no stored predictions")
+    found = difference(scores[0], scores[1])
+    return Judged(claim, heading, found, "" if found else "measured on different items")
+
+
+def _split(row: Row, label: str) -> str:
+    assert row.results is not None
+    return "test" if label in row.results.spec.data.tasks else "heldout"

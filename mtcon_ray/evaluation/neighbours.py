@@ -1,0 +1,39 @@
+"""Accuracy of a weighted vote of the nearest training items: an opinion without any training."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtcon_ray.evaluation.probe import LabelledFeatures
+
+TEMPERATURE = 0.07
+# Similarities that are held at a time.
+MOST_SIMILARITIES = 2**24
+
+
+def neighbours_correct(
+    label: str, train: LabelledFeatures, measured: LabelledFeatures, num_classes: int, k: int
+) -> Tensor:
+    """Whether the vote of the k nearest items of `train` is right, bool [n].
+
+    Of the items of either part where the label is known. Nearness is the cosine of the features,
+    a neighbour's weight exp(cosine / 0.07): Wu et al. 2018, arXiv:1805.01978, section 3.4. Fewer
+    than k training items all vote.
+    """
+    known, asked = train.known(label), measured.known(label)
+    near_ND = F.normalize(known.features.double(), dim=1)
+    classes_N = known.labels[label]
+    parts = []
+    portion = max(1, MOST_SIMILARITIES // len(near_ND))
+    for some_nD, truth_n in zip(
+        F.normalize(asked.features.double(), dim=1).split(portion),
+        asked.labels[label].split(portion),
+        strict=True,
+    ):
+        cosine_nk, index_nk = (some_nD @ near_ND.T).topk(min(k, len(near_ND)), dim=1)
+        votes_nC = torch.zeros(
+            len(some_nD), num_classes, dtype=cosine_nk.dtype, device=cosine_nk.device
+        )
+        votes_nC.scatter_add_(1, classes_N[index_nk], (cosine_nk / TEMPERATURE).exp())
+        parts.append(votes_nC.argmax(dim=1) == truth_n)
+    return torch.cat(parts)

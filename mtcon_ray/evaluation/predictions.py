@@ -1,0 +1,132 @@
+"""The predictions behind the reported scores, stored so that trainings can be compared by item.
+
+predictions.npz holds plain arrays, for each of the n items of the test split where a label is
+known; <label> is its name as in the metrics:
+
+fingerprint                       of the data
+<test|heldout>/<label>/rows       int64 [n], the items' rows in the table of labels, ascending
+<test|heldout>/<label>/truth      class codes [n]; bits uint8 [n, L], 255 unknown; numbers [n]
+<test|heldout>/<label>/predicted  class codes [n], or numbers [n]
+<test|heldout>/<label>/scores     float32 [n, L] instead, of a label set
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+from torch import Tensor
+
+from mtcon_ray import metrics
+from mtcon_ray.data.batch import Kind
+from mtcon_ray.data.disk import whole_file
+from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.evaluation.measures import LabelProbe
+from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
+
+PREDICTED = {"classes": "predicted", "number": "predicted", "set": "scores"}
+UNREADABLE = (OSError, ValueError, KeyError, EOFError, BadZipFile)
+
+
+@dataclass(frozen=True)
+class LabelPredictions:
+    """One label's true values and what one training predicts of the same items, as in the file."""
+
+    rows: np.ndarray
+    truth: np.ndarray
+    predicted: np.ndarray
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of label, which the truth shows."""
+        if self.truth.ndim == 2:
+            return "set"
+        return "number" if self.truth.dtype.kind == "f" else "classes"
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """A training's predictions by split, `test` or `heldout`, and name of the label."""
+
+    fingerprint: str
+    labels: Mapping[tuple[str, str], LabelPredictions]
+
+
+def predict(
+    probes: Mapping[str, LabelProbe],
+    measured: LabelledFeatures,
+    rows: np.ndarray,
+    split_of: Mapping[str, str],
+    table: LabelTable,
+) -> dict[tuple[str, str], LabelPredictions]:
+    """The probes' predictions of the measured items, which are these rows of the table.
+
+    Numbers are in the column's own unit. Raises DivergedError.
+    """
+    found = {}
+    for label, probe in probes.items():
+        is_known = table.known(label)[rows]
+        known = LabelledFeatures(measured.features[is_known], {})
+        truth = _values(table, label)[rows[is_known]]
+        predicted = _predicted(probe, known, table)
+        place = split_of[label], metrics.slug(label)
+        found[place] = LabelPredictions(rows[is_known], truth, predicted)
+    return found
+
+
+def save_predictions(path: Path, predictions: Predictions) -> None:
+    """Writes the file, whole or not at all. Raises StorageError."""
+    arrays = {"fingerprint": np.array(predictions.fingerprint)}
+    for (split, label), found in predictions.labels.items():
+        arrays[f"{split}/{label}/rows"] = found.rows
+        arrays[f"{split}/{label}/truth"] = found.truth
+        arrays[f"{split}/{label}/{PREDICTED[found.kind]}"] = found.predicted
+    with whole_file(path) as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def load_predictions(path: Path) -> Predictions | None:
+    """Returns what `save_predictions` wrote; None without a whole file.
+
+    Trainings of earlier versions have none.
+    """
+    try:
+        # Opened here, since NumPy leaves a file open that it refuses.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+            found = {}
+            for name in arrays:
+                place, _, part = name.rpartition("/")
+                if part in PREDICTED.values():
+                    split, _, label = place.partition("/")
+                    rows, truth = arrays[f"{place}/rows"], arrays[f"{place}/truth"]
+                    found[split, label] = LabelPredictions(rows, truth, arrays[name])
+            return Predictions(str(arrays["fingerprint"]), found)
+    except UNREADABLE:
+        return None
+
+
+def _values(table: LabelTable, label: str) -> np.ndarray:
+    match table.kind_of(label):
+        case "classes":
+            return table.labels[label]
+        case "set":
+            return table.multi_hot[label]
+        case "number":
+            return table.continuous[label]
+
+
+def _predicted(probe: LabelProbe, known: LabelledFeatures, table: LabelTable) -> np.ndarray:
+    match probe:
+        case Probe():
+            return _array(probe.predicted(known))
+        case SetProbe():
+            return _array(probe.scores(known.features).float())
+        case _:
+            mean, deviation = table.moments(probe.label)
+            return mean + deviation * _array(probe.predictions(known.features))
+
+
+def _array(values: Tensor) -> np.ndarray:
+    return np.asarray(values.cpu().numpy())

@@ -1,0 +1,49 @@
+"""Mean cosines of positive and of random pairs: a collapsed space has both near 1."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtcon_ray.losses.relations import Relation
+
+
+class Cosines(NamedTuple):
+    """Scalars; not finite where a batch has no such pair."""
+
+    positive: Tensor
+    random: Tensor
+
+
+class Compared(NamedTuple):
+    """Rows [B, V, D] of one space whose cosines with `other_BVD` a loss uses, detached.
+
+    Both are the same rows, or queries and keys.
+    """
+
+    z_BVD: Tensor
+    other_BVD: Tensor
+    relation: Relation
+
+    @torch.no_grad()
+    def cosines(self) -> Cosines:
+        """Over the positives of all rows by their weights, and over all pairs of different items.
+
+        No matrix of pairs is made: sums of rows give sums of products.
+        """
+        z_BVD, other_BVD = (
+            F.normalize(x if x.dtype == torch.float64 else x.float(), dim=2)
+            for x in (self.z_BVD, self.other_BVD)
+        )
+        B, V, _ = z_BVD.shape
+        degrees = self.relation.degrees(z_BVD[None])
+        weight_B = degrees.weight_HB[0].where(degrees.count_HB[0] > 0, 0.0)
+        sum_BVD = self.relation.sums(other_BVD[None])[0]
+        # Sums of rows without positives are not defined.
+        sum_B = (z_BVD * sum_BVD).sum(dim=(1, 2)).where(weight_B > 0, 0.0)
+        item_BD, other_BD = z_BVD.sum(dim=1), other_BVD.sum(dim=1)
+        of_all = item_BD.sum(dim=0) @ other_BD.sum(dim=0)
+        of_same_item = (item_BD * other_BD).sum()
+        num_random = V * V * B * (B - 1)
+        return Cosines(sum_B.sum() / (weight_B.sum() * V), (of_all - of_same_item) / num_random)

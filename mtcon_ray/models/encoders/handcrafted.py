@@ -1,0 +1,94 @@
+"""Features without training: what any trained encoder should be better than."""
+
+import math
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
+
+# Sobel's kernel for the derivative along x, per pixel.
+SOBEL = ((-1 / 8, 0, 1 / 8), (-2 / 8, 0, 2 / 8), (-1 / 8, 0, 1 / 8))
+# Brightness 0 to 1 lies between these after the default normalisation of the views.
+DARKEST, BRIGHTEST = -2.2, 2.7
+
+
+@ENCODERS.register("handcrafted")
+class Handcrafted(Encoder):
+    """Small colour image, histogram of oriented gradients, histogram of colours; no parameter.
+
+    The gradients' histogram follows Dalal and Triggs 2005: unsigned orientations, weighed by the
+    gradient's length, each shared by the two nearest bins; blocks of 2 x 2 cells are scaled to
+    length 1.
+    """
+
+    class Spec(EncoderSpec):
+        """A baseline that is not trained: `method: {name: none}`, or a head on top."""
+
+        has_batch_norm: ClassVar[bool] = False
+
+        name: Literal["handcrafted"] = "handcrafted"
+        pixels: int = Field(8, ge=1, le=64, description="side of the small colour image")
+        cells: int = Field(6, ge=2, le=64, description="cells a side of the gradients' histogram")
+        orientations: int = Field(9, ge=2, le=64, description="bins of half a turn in each cell")
+        colours: int = Field(
+            4, ge=2, le=16, description="bins a channel of the joint colour histogram"
+        )
+
+        def check(self, view_size: int) -> None:
+            most = max(self.pixels, self.cells)
+            if view_size < most:
+                raise ValueError(
+                    f"views.size must be at least model.encoder.pixels and cells, {most}, "
+                    f"got {view_size}"
+                )
+
+    spec: Spec
+    sobel: Tensor
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        self.spec = spec
+        num_blocks = (spec.cells - 1) ** 2
+        along_x = torch.tensor(SOBEL)
+        # A constant, so not in checkpoints; made here, for in a step it would wait for the device.
+        self.register_buffer("sobel", torch.stack([along_x, along_x.T])[:, None], persistent=False)
+        self.width = 3 * spec.pixels**2 + 4 * num_blocks * spec.orientations + spec.colours**3
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Features, [N, width], in float32 whatever the autocast."""
+        with torch.autocast(x_NCHW.device.type, enabled=False):
+            x_NCHW = x_NCHW if x_NCHW.dtype == torch.float64 else x_NCHW.float()
+            # Of a length like that of the blocks: a probe by SGD takes features as they are.
+            small_NCPP = F.adaptive_avg_pool2d(x_NCHW, self.spec.pixels) / self.spec.pixels
+            parts = small_NCPP, self.gradients(x_NCHW), self.colours(x_NCHW)
+            return torch.cat([part.flatten(1) for part in parts], dim=1)
+
+    def gradients(self, x_NCHW: Tensor) -> Tensor:
+        """Blocks of cells with their histograms of orientations, each of length 1 at most."""
+        num_bins = self.spec.orientations
+        grey_N1HW = F.pad(x_NCHW.mean(dim=1, keepdim=True), (1, 1, 1, 1), mode="replicate")
+        dx_NHW, dy_NHW = F.conv2d(grey_N1HW, self.sobel.to(grey_N1HW.dtype)).unbind(dim=1)
+        length_NHW = (dx_NHW.square() + dy_NHW.square()).sqrt()
+        turn_NHW = torch.atan2(dy_NHW, dx_NHW) * (num_bins / math.pi)  # opposite ones are equal
+        bins_O11 = torch.arange(num_bins, device=x_NCHW.device, dtype=x_NCHW.dtype)[:, None, None]
+        away = (turn_NHW[:, None] - bins_O11).remainder(num_bins)
+        share_NOHW = (1 - torch.minimum(away, num_bins - away)).clamp(min=0)
+        cells_NOCC = F.adaptive_avg_pool2d(share_NOHW * length_NHW[:, None], self.spec.cells)
+        blocks_NKL = F.unfold(cells_NOCC, kernel_size=2)
+        # A flat block is of rounding alone: it stays near 0.
+        return F.normalize(blocks_NKL, dim=1, eps=0.01)
+
+    def colours(self, x_NCHW: Tensor) -> Tensor:
+        """Square roots of the shares of pixels in each bin; a pixel is shared by the nearest."""
+        num_bins = self.spec.colours
+        level_NCP = (x_NCHW.flatten(2) - DARKEST) / (BRIGHTEST - DARKEST) * (num_bins - 1)
+        bins_B1 = torch.arange(num_bins, device=x_NCHW.device, dtype=x_NCHW.dtype)[:, None]
+        away = (level_NCP.clamp(0, num_bins - 1)[:, :, None] - bins_B1).abs()
+        red_NBP, green_NBP, blue_NBP = (1 - away).clamp(min=0).unbind(dim=1)
+        pairs_NBBP = red_NBP[:, :, None] * green_NBP[:, None]
+        joint_NKB = torch.bmm(pairs_NBBP.flatten(1, 2), blue_NBP.mT)
+        return (joint_NKB / x_NCHW[0, 0].numel()).sqrt()

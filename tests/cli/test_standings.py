@@ -1,0 +1,125 @@
+"""Leaderboard, winner and accuracies as lines of text."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.cli.standings import accuracies, leaderboard, winner_lines
+from mtcon_ray.results import Status, SweepResults, TrialResult
+from mtcon_ray.spec import load_spec, parse_spec
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_a_set_and_a_number_stand_with_their_own_scores() -> None:
+    data = {"kind": "drawn", "tasks": ["attributes", "shape"], "held_out": ["size"]}
+    spec = parse_spec({"name": "mixed", "data": data})
+    values = {
+        "test/map/attributes": 0.61,
+        "test/map_std/attributes": 0.02,
+        "test/accuracy/shape": 0.7,
+        "heldout/r2/size": -0.25,
+    }
+    plan = {
+        "classes": {"attributes": 8, "shape": 5, "size": 1},
+        "majority": {"attributes": 0.3, "shape": 0.7},
+    }
+    lines = accuracies(spec, plan, values)
+    words = [line.split() for line in lines[1:]]
+    assert words == [
+        ["test", "attributes", "8", "labels", "0.300", "mAP", "0.610", "±0.020"],
+        ["test", "shape", "5", "0.700", "0.700"],
+        ["held", "out", "size", "-", "-", "R²", "-0.250"],
+    ]
+
+
+def test_the_nearest_neighbours_stand_beside_labels_of_classes_and_no_others() -> None:
+    data = {"kind": "drawn", "tasks": ["attributes", "shape"], "held_out": ["colour"]}
+    spec = parse_spec({"name": "mixed", "data": data, "evaluate": {"neighbours": 7}})
+    values = {
+        "test/map/attributes": 0.61,
+        "test/accuracy/shape": 0.7,
+        "test/knn/shape": 0.65,
+        "heldout/accuracy/colour": 0.5,
+        "heldout/knn/colour": 0.55,
+    }
+    head, *lines = accuracies(spec, {}, values)
+    assert head.split()[-2:] == ["accuracy", "7-NN"]
+    assert [line.split()[-2:] for line in lines] == [
+        ["0.610", "-"], ["0.700", "0.650"], ["0.500", "0.550"]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gradient", "shown"), [(3.4e-4, "3e-4"), (0.02, "2e-2"), (1e-4, None)])
+def test_probes_that_have_not_converged_are_warned_of(gradient: float, shown: str | None) -> None:
+    spec = parse_spec({"name": "x", "data": {"kind": "drawn", "tasks": ["shape"], "held_out": []}})
+    lines = accuracies(spec, {}, {"test/accuracy/shape": 0.7, "probe/gradient": gradient})
+    warning = f"warning: the probes have not converged (gradient {shown} of its start); "
+    assert lines[2:] == ([warning + "accuracies may be too low"] if shown else [])
+
+
+def test_a_score_of_several_kinds_is_explained_below_the_table_and_by_the_winner() -> None:
+    data = {"kind": "drawn", "tasks": ["attributes", "shape"], "held_out": ["size"]}
+    trial = TrialResult(
+        name="trial-0000", number=0, params={}, status="FINISHED", reason=None, epochs=3, seed=0,
+        reports=((3, {"val/score": 0.5}),),
+    )  # fmt: skip
+    spec = parse_spec({"name": "mixed", "data": data})
+    results = SweepResults("mixed-1", Path("x"), spec, {}, (trial,))
+    lines = leaderboard(results)
+    assert "val/score" in lines[0].split()
+    assert lines[-1] == "val/score: mean of accuracy, mAP"
+    winner = next(winner_lines(results))
+    assert winner.endswith("val/score 0.500 (mean of accuracy, mAP), network of epoch 3 of 3")
+
+
+def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
+    """Its two best trials, with the readme's numbers, through today's table."""
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    row = re.compile(
+        r"^\d  (trial-\d{4})  temperature=(\S+) +10/10 ((?: +0\.\d{3}){4}) +finished$", re.M
+    )
+    shown = row.findall(readme)
+    assert len(shown) == 2
+    names = ["val/accuracy", *(f"test/accuracy/{task}" for task in ("shape", "colour", "texture"))]
+    rows = [*shown, ("trial-0007", "0.05", "0.5")]
+    trials = tuple(
+        TrialResult(
+            name=name, number=int(name[-4:]), params={"method.temperature": float(temperature)},
+            status="FINISHED", reason=None, epochs=10, seed=0,
+            reports=((10, dict(zip(names, map(float, scores.split()), strict=False))),),
+        )
+        for name, temperature, scores in rows
+    )  # fmt: skip
+    spec = load_spec(REPOSITORY / "experiments" / "temperature.yaml")
+    lines = leaderboard(SweepResults("temperature-1", Path("x"), spec, {}, trials))
+    assert "\n".join(lines[:3]) in readme
+
+
+@pytest.mark.parametrize("columns", [50, 80, 120, 150])
+def test_a_narrow_leaderboard_shows_every_value_and_state(columns: int) -> None:
+    """Configurations are cut, or stand below their rows in full."""
+    params = {"method.temperature": 0.07336, "train.lr": 0.02536, "method.weighting": "equal"}
+    spec = parse_spec({"name": "first", "data": {"kind": "drawn"}})
+    tests = {f"test/accuracy/{task}": 0.1 for task in spec.data.tasks}
+    ends: tuple[tuple[Status, str | None], ...] = (
+        ("FINISHED", None), ("PRUNED", None), ("FAILED", "Diverged: loss is nan at step 312"),
+    )  # fmt: skip
+    trials = tuple(
+        TrialResult(
+            name=f"trial-{number:04d}", number=number, params=params, status=status,
+            reason=reason, epochs=12, seed=0, reports=((12, {"val/accuracy": 0.3, **tests}),),
+        )
+        for number, (status, reason) in enumerate(ends)
+    )  # fmt: skip
+    lines = leaderboard(SweepResults("first-1", Path("x"), spec, {}, trials), columns=columns)
+    assert max(map(len, lines)) <= columns
+    text = "\n".join(lines)
+    for words in ("0.300", "0.100", "val/accuracy", *(f"test {task}" for task in spec.data.tasks)):
+        times = {"0.300": 3, "0.100": 3 * len(spec.data.tasks)}.get(words, 1)
+        assert text.count(words) == times
+    assert [state in text for state in ("finished", "stopped early", "failed: Div")] == [True] * 3
+    whole = "temperature=0.07336 lr=0.02536 weighting=equal"
+    assert text.count(whole if columns != 120 else "temperature=0.07336 lr=0.0…") == 3
+    assert (len(lines) == 4) == (columns >= 120)

@@ -1,0 +1,145 @@
+"""A comparison with stored predictions: intervals in cells and picture, claims with verdicts."""
+
+import csv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mtcon_ray.comparison.claims import as_csv, judged
+from mtcon_ray.comparison.row import Row
+from mtcon_ray.comparison.spec import ClaimSpec
+from mtcon_ray.comparison.table import markdown, write_tables
+from mtcon_ray.evaluation.intervals import mean_interval
+from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
+from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.spec import parse_spec
+
+SPEC = parse_spec(
+    {"name": "x", "data": {"kind": "drawn", "tasks": ["shape"], "held_out": ["tilt"]}}
+)
+NUM_ITEMS = 1000
+MakeRow = Callable[..., Row]
+
+
+@pytest.fixture
+def row(tmp_path: Path) -> MakeRow:
+    """`row(title, accuracies by seed)` trains nothing: right items are drawn, half as many tilts.
+
+    All systems find the same items hard.
+    """
+    hard_N = np.random.default_rng(0).random(NUM_ITEMS)
+
+    def make(title: str, shares: Sequence[float], *, stored: bool = True, moved: int = 0) -> Row:
+        trials, folder, rows = [], tmp_path / title, np.arange(NUM_ITEMS) + moved
+        for seed, share in enumerate(shares):
+            random, values, labels = np.random.default_rng(seed + len(title)), {}, {}
+            for place, factor in ((("test", "shape"), 1.0), (("heldout", "tilt"), 0.5)):
+                right = 0.8 * hard_N + 0.2 * random.random(NUM_ITEMS) < share * factor
+                truth = np.zeros(NUM_ITEMS, dtype=np.int64)
+                labels[place] = LabelPredictions(rows, truth, np.where(right, 0, 1))
+                values[f"{place[0]}/accuracy/{place[1]}"] = float(right.mean())
+                values[f"{place[0]}/accuracy_std/{place[1]}"] = 0.02
+            metrics = {"val/accuracy": share, **values}
+            name = f"trial-{seed:04d}"
+            trials.append(TrialResult(name, seed, {}, "FINISHED", None, 2, seed, ((2, metrics),)))
+            if stored:
+                path = folder / "checkpoints" / name / "predictions.npz"
+                path.parent.mkdir(parents=True)
+                save_predictions(path, Predictions("abc", labels))
+        return Row(title, SweepResults("x", folder, SPEC, {}, tuple(trials)))
+
+    return make
+
+
+def claim(better: str, than: str, label: str = "shape", margin: float = 0.0) -> ClaimSpec:
+    return ClaimSpec(better=better, than=than, label=label, margin=margin)
+
+
+def test_a_cell_has_the_mean_over_seeds_with_its_interval(row: MakeRow) -> None:
+    """One seed is marked; without predictions the deviation stands there, and a note."""
+    rows = [row("A", [0.70, 0.72, 0.71]), row("B", [0.6]), row("C", [0.5, 0.5], stored=False)]
+    scores = rows[0].scores("test", "shape")
+    assert scores is not None
+    value, low, high, _ = mean_interval(scores)
+    assert low < value < high
+    assert value == pytest.approx(rows[0].reading("test", "shape").value)
+    lines = markdown(rows).splitlines()
+    assert f"| **{value:.3f} [{low:.3f}, {high:.3f}]** |" in lines[2]
+    assert lines[3].count("]¹") == 2
+    assert lines[4].count("± 0.020") == 2
+    assert [line.split(":")[0] for line in lines[6:]] == [
+        "In square brackets",
+        "¹ One seed, of either side",
+        "±",
+    ]
+
+
+def test_a_seed_without_predictions_leaves_the_system_without_intervals(
+    row: MakeRow, tmp_path: Path
+) -> None:
+    one = row("A", [0.7, 0.7])
+    (tmp_path / "A" / "checkpoints" / "trial-0001" / "predictions.npz").unlink()
+    assert one.interval("test", "shape") is None
+    assert "± 0.020" in markdown([one])
+
+
+def test_claims_have_the_paired_difference_and_a_verdict(row: MakeRow) -> None:
+    rows = [row("A", [0.70, 0.72, 0.71]), row("BB", [0.65, 0.66, 0.64]), row("one", [0.7])]
+    claims = [
+        claim("A", "BB"),
+        claim("A", "BB", margin=0.2),
+        claim("BB", "A", label="tilt"),
+        claim("A", "one"),
+        claim("A", "not chosen by --only"),
+    ]
+    first, _, other, single = found = judged(rows, claims)
+    assert [each.verdict for each in found] == [
+        "holds",
+        "does not hold",
+        "does not hold",
+        "undecided",
+    ]
+    a, b = (row.reading("test", "shape").value or 0 for row in rows[:2])
+    assert first.difference is not None
+    assert first.difference.value == pytest.approx(a - b)
+    assert other.heading == "tilt, held out"
+    assert single.difference is not None
+    assert not single.difference.over_seeds
+    text = markdown(rows, claims)
+    value, low, high, _ = first.difference
+    line = f"| A above BB | shape | {value:+.3f} [{low:+.3f}, {high:+.3f}] | holds |"
+    assert line in text
+    assert "| A above BB by 0.2 | shape |" in text
+    read = list(csv.DictReader(as_csv(found).splitlines()))
+    assert (read[0]["better"], read[0]["label"], read[0]["verdict"]) == ("A", "shape", "holds")
+    assert float(read[0]["low"]) == low
+    assert [line["covers"] for line in read] == ["seeds and items"] * 3 + ["items"]
+
+
+def test_what_cannot_be_compared_is_undecided_and_says_why(row: MakeRow) -> None:
+    rows = [
+        row("A", [0.7]),
+        row("old", [0.6], stored=False),
+        row("moved", [0.6], moved=1),
+        Row("failed", None, "no triplets"),
+    ]
+    others = ["old", "moved", "failed"]
+    found = judged(rows, [claim("A", other) for other in others])
+    assert [each.verdict for each in found] == ["undecided"] * 3
+    assert [each.why for each in found] == [
+        "no stored predictions",
+        "measured on different items",
+        "failed has no finished training",
+    ]
+    text = markdown(rows, [claim("A", "failed", label="tilt")])
+    assert "| A above failed | tilt, held out | — | undecided: failed has no finished" in text
+
+
+def test_claims_are_written_beside_the_tables(row: MakeRow, tmp_path: Path) -> None:
+    rows = [row("A", [0.70, 0.71]), row("B", [0.65, 0.64])]
+    write_tables(tmp_path / "out", rows, [claim("A", "B")])
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {"table.md", "table.csv", "table.png", "claims.csv"}
+    assert "A above B" in (tmp_path / "out" / "table.md").read_text()

@@ -1,0 +1,81 @@
+"""Classes are those of train and validation; classes of the test split alone are errors."""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mtcon_ray.data.dataset import open_dataset, read_table
+from mtcon_ray.data.sources import SOURCES, LabelTable
+from mtcon_ray.evaluation.baseline import majority_shares
+from tests.data.test_dataset import drawn
+
+
+@pytest.mark.parametrize("field", ["tasks", "held_out"])
+def test_classes_of_the_test_split_alone_change_no_other_code(files: Any, field: str) -> None:
+    """They sort first and last here, and have codes behind all others: errors, not missing."""
+    files.frame["brand"] = files.frame["kind"]
+    fields = {"tasks": ["brand"]} if field == "tasks" else {"held_out": ["brand"]}
+    before = read_table(files.spec(**fields), 0)
+    files.frame.loc[[4, 9], "brand"] = ["0", "z"]
+    table = read_table(files.spec(**fields), 0)
+    assert table.classes["brand"] == before.classes["brand"] == ("a", "b")
+    assert table.size_of("brand") == 2
+    assert table.unseen == {"brand": ("0", "z")}
+    assert table.labels["brand"][[4, 9]].tolist() == [2, 3]
+    assert table.known("brand").all()
+    others = np.delete(np.arange(20), [4, 9])
+    assert (table.labels["brand"][others] == before.labels["brand"][others]).all()
+    assert table.warnings == (
+        "label column 'brand': 2 classes are only in the test split, whose 2 items with them count "
+        "as errors (0, z)",
+    )
+
+
+def test_drawn_classes_of_the_test_split_alone_are_behind_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every kind of data passes the same place."""
+    whole = read_table(drawn(), 0)
+    first = whole.labels["shape"] == 0
+    split = np.where(first, 2, whole.split)
+    kind = SOURCES["drawn"]
+    read = kind.read_labels
+    monkeypatch.setattr(kind, "read_labels", lambda self: replace(read(self), split=split))
+    table = read_table(drawn(), 0)
+    assert table.classes["shape"] == whole.classes["shape"][1:]
+    assert table.unseen == {"shape": whole.classes["shape"][:1]}
+    assert (table.labels["shape"][first] == table.size_of("shape")).all()
+    assert (table.labels["shape"][~first] == whole.labels["shape"][~first] - 1).all()
+
+
+def test_data_without_such_classes_keep_their_codes_and_fingerprint(
+    files: Any, tmp_path: Path
+) -> None:
+    """As the source codes them, so that sweeps can be resumed."""
+    spec = files.spec()
+    dataset = open_dataset(spec, seed=0, view_size=16, store=tmp_path / "store")
+    source = SOURCES["table"](spec, 0)
+    assert dataset.table.unseen == {}
+    assert (dataset.table.labels["kind"] == source.read_labels().labels["kind"]).all()
+    total = hashlib.sha256(f"{source.content_key()} {dataset.images.shape[1]}".encode())
+    total.update(dataset.table.split.tobytes())
+    for name in sorted(dataset.table.labels):
+        total.update(name.encode() + b"\0" + dataset.table.labels[name].tobytes())
+    total.update(repr(sorted(dataset.table.classes.items())).encode() + b"[]")
+    assert dataset.fingerprint == total.hexdigest()
+
+
+def test_a_class_of_the_test_split_alone_is_no_majority() -> None:
+    """No classifier can name it; its items count as errors."""
+    table = LabelTable(
+        names=("a",) * 6,
+        labels={"kind": np.array([0, 1, 2, 2, 2, 1]), "other": np.array([0, 1, 2, 2, 2, 2])},
+        classes={"kind": ("x", "y"), "other": ("x", "y")},
+        split=np.array([0, 0, 2, 2, 2, 2], dtype=np.int8),
+        unseen={"kind": ("z",), "other": ("z",)},
+    )
+    assert majority_shares(table, ["kind", "other"]) == {"kind": 0.25, "other": 0.0}

@@ -1,0 +1,72 @@
+"""Images that show three labels of classes, and a network to probe."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.data.sources import LabelTable
+from mtcon_ray.data.views import ViewsSpec
+from mtcon_ray.evaluation.protocol import report, validate
+from mtcon_ray.evaluation.spec import EvaluateSpec, SGDProbeSpec, ShortProbeSpec
+from mtcon_ray.models.encoders.small import Small
+from mtcon_ray.models.network import Network, build_network, projections
+from mtcon_ray.models.spec import ModelSpec
+
+VIEWS = ViewsSpec(size=16)
+CPU = torch.device("cpu")
+TASKS = ("Heel height", "colour")
+NUM_CLASSES = {"Heel height": 3, "colour": 2, "brand": 4}
+SPEC = EvaluateSpec(
+    short_probe=ShortProbeSpec(penalty=0.03), bootstrap=200, batch_size=32, neighbours=7
+)
+PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
+SGD = SGDProbeSpec(solver="sgd", epochs=5, batch_size=8, momentum=0.8)
+NUM_ITEMS = 150
+
+
+class RecordedImages(np.ndarray[Any, Any]):
+    """Images that remember which rows were read."""
+
+    read: list[int]
+
+    def __getitem__(self, rows: Any) -> Any:
+        self.read.extend(rows.tolist())
+        return np.asarray(self)[rows]
+
+
+@pytest.fixture
+def network() -> Network:
+    return build_network(
+        ModelSpec(encoder=Small.Spec(width=4)), projections(TASKS, dim=8, hidden=None), seed=0
+    )
+
+
+@pytest.fixture
+def dataset() -> Dataset:
+    """90 items to train on, 30 to validate, 27 to test, 3 left out; labels show in the colour."""
+    draw = np.random.default_rng(0)
+    labels = {label: draw.integers(0, size, NUM_ITEMS) for label, size in NUM_CLASSES.items()}
+    level = [labels[label] * 150 // size for label, size in NUM_CLASSES.items()]
+    noise = draw.integers(0, 100, (NUM_ITEMS, 20, 20, 3))
+    pixels = (np.stack(level, axis=1)[:, None, None] + noise).astype(np.uint8)
+    split = draw.permutation(np.repeat([0, 1, 2, -1], [90, 30, 27, 3])).astype(np.int8)
+    labels["brand"][draw.random(NUM_ITEMS) < 0.4] = -1
+    classes = {k: tuple("abcd"[:n]) for k, n in NUM_CLASSES.items()}
+    table = LabelTable(tuple(map(str, range(NUM_ITEMS))), labels, classes, split)
+    images = pixels.view(RecordedImages)
+    images.read = []
+    return Dataset(images, table, TASKS, ("brand",), "0")
+
+
+def run_validate(network: Network, dataset: Dataset, **changes: Any) -> dict[str, float]:
+    spec = EvaluateSpec.model_validate({**SPEC.model_dump(), **changes})
+    return validate(network, dataset, spec, VIEWS, device=CPU, seed=7)
+
+
+def run_report(
+    network: Network, dataset: Dataset, spec: EvaluateSpec = SPEC, seed: int = 7
+) -> dict[str, float]:
+    return report(network, dataset, spec, VIEWS, device=CPU, seed=seed)

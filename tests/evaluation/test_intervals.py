@@ -1,0 +1,181 @@
+"""Intervals of means and differences against loops, simulations and what they must be blind to."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mtcon_ray.evaluation.average_precision import tie_aware_average_precision
+from mtcon_ray.evaluation.bootstrap import resampled_counts
+from mtcon_ray.evaluation.intervals import (
+    ITEMS_SEED,
+    SEEDS_SEED,
+    Interval,
+    Scores,
+    difference,
+    mean_interval,
+    resampled_scores,
+    verdict,
+)
+from mtcon_ray.evaluation.predictions import LabelPredictions
+from mtcon_ray.evaluation.regression import r_squared
+
+
+def of_classes(right: Any) -> Scores:
+    """Scores of trainings, by seed, that are right on the items of bool [S, n]."""
+    truth = np.arange(len(right[0])) % 3
+    return scored(truth, [np.where(each, truth, 7) for each in right])
+
+
+def scored(truth: Any, predicted: Any, resamples: int = 400) -> Scores:
+    rows = np.arange(len(truth)) * 2
+    by_seed = {s: LabelPredictions(rows, truth, each) for s, each in enumerate(predicted)}
+    found = resampled_scores(by_seed, resamples)
+    assert found is not None
+    return found
+
+
+def simulated(
+    random: np.random.Generator, *, abilities: tuple[float, ...], n: int, S: int
+) -> list[Scores]:
+    """Systems of these abilities on the same items, some of which are hard for all.
+
+    Seeds differ where there are several: one seed cannot show it.
+    """
+    by_seed = 0.1 * (S > 1)
+    item_n = random.normal(size=n)
+    found = []
+    for ability in abilities:
+        own_n, seed_S1 = 0.5 * random.normal(size=n), by_seed * random.normal(size=(S, 1))
+        noise_Sn = 0.7 * random.normal(size=(S, n))
+        found.append(of_classes(ability + item_n + own_n + seed_S1 + noise_Sn > 0))
+    return found
+
+
+def accuracy(ability: float) -> float:
+    """Of `simulated`, over all seeds and items that there could be, to 0.001."""
+    deviation = np.sqrt(1 + 0.5**2 + 0.7**2)
+    return float(torch.special.ndtr(torch.tensor(ability / deviation)))
+
+
+@pytest.mark.parametrize("S", [1, 3])
+def test_intervals_cover_the_truth_as_often_as_they_say(S: int) -> None:
+    random, means, differences = np.random.default_rng(0), 0, 0
+    for _ in range(200):
+        a, b = simulated(random, abilities=(0.7, 0.6), n=400, S=S)
+        mean, between = mean_interval(a), difference(a, b)
+        assert between is not None
+        means += mean.low <= accuracy(0.7) <= mean.high
+        differences += between.low <= accuracy(0.7) - accuracy(0.6) <= between.high
+    assert 0.9 <= means / 200 <= 0.99
+    assert 0.9 <= differences / 200 <= 0.99, differences
+
+
+def test_accuracies_are_those_of_a_loop_over_draws_seeds_and_items() -> None:
+    right = np.array([[1, 0, 1, 1, 0], [0, 0, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=bool)
+    found = of_classes(right)
+    (counts,) = resampled_counts(5, 400, ITEMS_SEED)
+    times = np.random.default_rng(SEEDS_SEED).multinomial(3, [1 / 3] * 3, size=400)
+    draws = []
+    for k in range(400):
+        accuracies = []
+        for s in range(3):
+            drawn = [right[s, i] for i in range(5) for _ in range(int(counts[i, k]))]
+            assert found.drawn_SK[s, k] == pytest.approx(np.mean(drawn))
+            accuracies += [np.mean(drawn)] * int(times[k, s])
+        centre = found.drawn_SK[:, k].mean()
+        draws.append(centre + np.sqrt(3 / 2) * (np.mean(accuracies) - centre))
+    expected = (right.mean(), *np.quantile(draws, [0.025, 0.975]))
+    assert mean_interval(found)[:3] == pytest.approx(expected)
+
+
+def test_scores_of_sets_and_numbers_are_those_of_repeated_items() -> None:
+    random = np.random.default_rng(0)
+    bits = (random.random((30, 2)) < 0.4).astype(np.uint8)
+    bits[3, 1] = 255
+    ranks = random.normal(size=(2, 30, 2)).astype(np.float32)
+    numbers, guesses = random.normal(size=30), random.normal(size=(2, 30))
+    sets, lines = scored(bits, ranks, 130), scored(numbers, guesses, 130)
+    (counts,) = resampled_counts(30, 130, ITEMS_SEED)
+    for k in (0, 129):  # of the first tile and of the last
+        index = torch.repeat_interleave(torch.arange(30), counts[:, k].long())
+        for s in range(2):
+            drawn = torch.from_numpy(ranks[s])[index], torch.from_numpy(bits)[index]
+            expected = tie_aware_average_precision(*drawn).mean().item()
+            assert sets.drawn_SK[s, k] == pytest.approx(expected, abs=1e-6)
+            expected = r_squared(*(torch.from_numpy(v)[index] for v in (guesses[s], numbers)))
+            assert lines.drawn_SK[s, k] == pytest.approx(expected)
+    whole = torch.from_numpy(ranks[1]), torch.from_numpy(bits)
+    assert sets.score_S[1] == pytest.approx(tie_aware_average_precision(*whole).mean().item())
+    assert mean_interval(lines).value == pytest.approx(
+        np.mean([r_squared(torch.from_numpy(g), torch.from_numpy(numbers)) for g in guesses])
+    )
+
+
+def test_what_an_item_does_to_both_systems_cancels_in_their_difference() -> None:
+    """Two systems that err on much the same items: half as wide as if each had its own items."""
+    a, b = simulated(np.random.default_rng(1), abilities=(0.7, 0.6), n=1000, S=3)
+    between = difference(a, b)
+    assert between is not None
+    alone = [mean_interval(s) for s in (a, b)]
+    unpaired = math.hypot(*(i.high - i.low for i in alone))
+    assert between.high - between.low < 0.8 * unpaired
+    assert between.value == pytest.approx(alone[0].value - alone[1].value)
+
+
+def test_equal_systems_have_no_difference() -> None:
+    right = np.random.default_rng(0).random((3, 50)) < 0.6
+    same = difference(of_classes(right), of_classes(right))
+    assert same is not None
+    assert same[:3] == (0, 0, 0)
+
+
+def test_seeds_that_differ_are_drawn_for_each_system() -> None:
+    """Seeds 0 and 1 against 0, 1 and 2: what seeds differ by does not cancel."""
+    right = np.random.default_rng(0).random((3, 200)) < np.array([[0.5], [0.6], [0.7]])
+    found = difference(of_classes(right[:2]), of_classes(right))
+    assert found is not None
+    assert found.value == pytest.approx(right[:2].mean() - right.mean())
+    assert found.low < found.value < found.high
+
+
+def test_seeds_widen_an_interval_and_one_seed_says_that_it_has_items_alone() -> None:
+    same, other = np.arange(400) % 2 == 0, np.arange(400) % 4 != 0
+    apart = mean_interval(of_classes([same, other]))
+    alike = mean_interval(of_classes([same, same]))
+    alone = mean_interval(of_classes([same]))
+    assert apart.high - apart.low > 2 * (alike.high - alike.low)
+    assert alike[:3] == pytest.approx(alone[:3])
+    assert (alike.over_seeds, alone.over_seeds) == (True, False)
+
+
+def test_items_that_differ_are_not_paired() -> None:
+    truth, rows = np.arange(9), np.arange(9)
+    moved = LabelPredictions(rows + 1, truth, truth)
+    changed = LabelPredictions(rows, truth[::-1].copy(), truth)
+    plain = LabelPredictions(rows, truth, truth)
+    for other in (moved, changed):
+        assert resampled_scores({0: plain, 1: other}) is None
+        a, b = resampled_scores({0: plain}), resampled_scores({0: other})
+        assert a is not None
+        assert b is not None
+        assert difference(a, b) is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "margin", "expected"),
+    [
+        (0.01, 0.03, 0.0, "holds"),
+        (0.01, 0.03, 0.02, "undecided"),
+        (0.01, 0.03, 0.04, "does not hold"),
+        (-0.01, 0.03, 0.0, "undecided"),
+        (-0.03, -0.01, 0.0, "does not hold"),
+        (0.0, 0.0, 0.0, "does not hold"),
+    ],
+)
+def test_verdict_is_where_the_interval_lies(
+    low: float, high: float, margin: float, expected: str
+) -> None:
+    assert verdict(Interval((low + high) / 2, low, high, True), margin) == expected

@@ -1,0 +1,140 @@
+"""Labels of classes, sets and numbers on the same images, probed together."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.errors import DataError
+from mtcon_ray.evaluation.f_score import best_thresholds, f1_scores
+from mtcon_ray.evaluation.logistic import fit
+from mtcon_ray.evaluation.multilabel import train_set_probe
+from mtcon_ray.evaluation.probe import SetProbe
+from mtcon_ray.evaluation.protocol import check_labels
+from mtcon_ray.evaluation.reading import Reader
+from mtcon_ray.evaluation.spec import CONVERGED
+from mtcon_ray.models.network import Network
+from tests.evaluation.conftest import (
+    CPU,
+    NUM_ITEMS,
+    PENALTIES,
+    SGD,
+    SPEC,
+    VIEWS,
+    run_report,
+    run_validate,
+)
+
+
+def of_every_kind(dataset: Dataset) -> Dataset:
+    """The same pictures with a set and a number that show in the colour, partly unknown."""
+    draw, table = np.random.default_rng(1), dataset.table
+    level = table.labels["Heel height"]
+    bits = np.stack([level > 0, level > 1, draw.random(NUM_ITEMS) < 0.5], axis=1).astype(np.uint8)
+    bits[draw.random(bits.shape) < 0.1] = 255
+    bits[:5] = 255
+    price = 50 + 10 * level + draw.normal(size=NUM_ITEMS)
+    price[draw.random(NUM_ITEMS) < 0.1] = np.nan
+    table = replace(
+        table,
+        multi_hot={"Looks": bits},
+        multi_hot_names={"Looks": ("a", "b", "c")},
+        continuous={"price": price},
+    )
+    return replace(dataset, table=table, tasks=("colour", "Looks"), held_out=("price", "brand"))
+
+
+def test_every_kind_is_measured_by_its_own_score(network: Network, dataset: Dataset) -> None:
+    mixed = of_every_kind(dataset)
+    assert set(run_validate(network, mixed)) == {
+        "val/score",
+        *(f"val/{score}/colour" for score in ("accuracy", "accuracy_std")),
+        *(f"val/{score}/looks" for score in ("map", "map_std")),
+    }
+    scores = ("map", "map_std", "map_tie_aware", "f1_micro", "f1_macro", "f1_sample")
+    values = run_report(network, mixed)
+    assert set(values) == {
+        *(f"test/{score}/colour" for score in ("accuracy", "accuracy_std", "knn")),
+        *(f"test/{score}/looks" for score in scores),
+        *(f"heldout/{score}/price" for score in ("r2", "r2_std")),
+        *(f"heldout/{score}/brand" for score in ("accuracy", "accuracy_std", "knn")),
+        "probe/gradient",
+    }
+    assert all(0 < values[f"test/{score}/looks"] < 1 for score in scores)
+    assert values["heldout/r2/price"] > 0.2
+
+
+def test_the_labels_beside_it_do_not_move_a_score(network: Network, dataset: Dataset) -> None:
+    mixed = of_every_kind(dataset)
+    values = run_report(network, mixed)
+    plain = run_report(network, replace(mixed, tasks=("colour",), held_out=("brand",)))
+    assert plain.pop("probe/gradient") <= CONVERGED
+    assert plain.items() <= values.items()
+
+
+def test_the_objective_is_the_mean_of_scores_none_below_zero(
+    network: Network, dataset: Dataset
+) -> None:
+    mixed = replace(of_every_kind(dataset), tasks=("colour", "Looks", "price"))
+    values = run_validate(network, mixed)
+    scores = [values[name] for name in ("val/accuracy/colour", "val/map/looks", "val/r2/price")]
+    assert values["val/score"] == pytest.approx(sum(scores) / 3)
+    assert scores[2] > 0
+    noise = np.random.default_rng(2).normal(size=NUM_ITEMS)
+    hopeless = replace(mixed, table=replace(mixed.table, continuous={"price": noise}))
+    values = run_validate(network, hopeless, numbers={"penalties": [1e-9]})
+    assert values["val/r2/price"] < 0
+    assert values["val/score"] == pytest.approx(sum(scores[:2]) / 3)
+    assert "val/accuracy" not in values
+
+
+def test_thresholds_of_f1_are_chosen_on_val(network: Network, dataset: Dataset) -> None:
+    mixed = of_every_kind(dataset)
+    train, val, test = (
+        Reader(network, mixed, 32, VIEWS, CPU, None).read(mixed.table.rows(split), ["Looks"])
+        for split in ("train", "val", "test")
+    )
+    by_sgd = SPEC.model_copy(update={"probe": SGD})
+    for spec, probe in (
+        (SPEC, fit(train, {}, PENALTIES, val=val).probes["Looks"]),
+        (by_sgd, train_set_probe("Looks", train, SGD, SPEC.label_sets, seed=7, val=val)),
+    ):
+        assert isinstance(probe, SetProbe)
+        thresholds = best_thresholds(probe.scores(val.features), val.labels["Looks"])
+        expected = f1_scores(probe.scores(test.features), test.labels["Looks"], thresholds)
+        values = run_report(network, replace(mixed, tasks=("Looks",), held_out=()), spec)
+        for mean, value in expected.items():
+            assert values[f"test/f1_{mean}/looks"] == pytest.approx(value)
+
+
+def test_a_set_or_number_that_a_split_lacks_is_named(dataset: Dataset) -> None:
+    mixed = of_every_kind(dataset)
+    bits, price = mixed.table.multi_hot["Looks"].copy(), mixed.table.continuous["price"].copy()
+    bits[mixed.table.rows("val")] = 255
+    price[mixed.table.rows("test")] = np.nan
+    table = replace(mixed.table, multi_hot={"Looks": bits}, continuous={"price": price})
+    with pytest.raises(DataError, match=r"label 'Looks' must be known .* split 'val'"):
+        check_labels(table, ("Looks",), (), SPEC, seed=7)
+    with pytest.raises(DataError, match=r"label 'price' must be known .* split 'test'"):
+        check_labels(table, ("colour",), ("price",), SPEC, seed=7)
+
+
+def test_no_seed_moves_a_reported_score(network: Network, dataset: Dataset) -> None:
+    mixed = of_every_kind(dataset)
+    first, other = (run_report(network, mixed, seed=seed) for seed in (7, 8))
+    assert first != other, "the bootstrap has a seed"
+    assert {k: v for k, v in first.items() if "_std/" not in k} == {
+        k: v for k, v in other.items() if "_std/" not in k
+    }
+
+
+@pytest.mark.parametrize("probe", [{"solver": "sgd"}, {"penalties": [1e-5]}])
+def test_the_short_probe_has_one_penalty_whatever_the_long_one_has(
+    network: Network, dataset: Dataset, probe: dict[str, Any]
+) -> None:
+    mixed = of_every_kind(dataset)
+    values = run_validate(network, mixed)
+    assert run_validate(network, mixed, probe=probe) == values
+    assert run_validate(network, mixed, short_probe={"penalty": 10.0}) != values

@@ -1,0 +1,270 @@
+"""Converged probes: their minimum, what may not move it, and how a penalty is chosen."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
+from mtcon_ray.errors import DivergedError
+from mtcon_ray.evaluation import logistic
+from mtcon_ray.evaluation.average_precision import mean_average_precision
+from mtcon_ray.evaluation.logistic import (
+    Bits,
+    Classes,
+    Design,
+    LinearFit,
+    Objective,
+    Regression,
+    fit,
+)
+from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
+from mtcon_ray.evaluation.spec import CONVERGED
+
+NUM_CLASSES = {"shape": 5, "colour": 3}
+PENALTIES = (1e-1, 1e-2, 1e-3)
+
+
+def items(num: int, seed: int = 0, width: int = 12) -> LabelledFeatures:
+    """Features of very different scales with labels that they tell partly, some of them unknown."""
+    generator = torch.Generator().manual_seed(seed)
+    x_ND = torch.randn(num, width, generator=generator)
+    true = torch.Generator().manual_seed(99)
+    logits = x_ND @ torch.randn(width, 16, generator=true) + torch.randn(
+        num, 16, generator=generator
+    )
+    shape, colour = logits[:, :5].argmax(dim=1), logits[:, 5:8].argmax(dim=1)
+    colour[::7] = MISSING
+    looks = (logits[:, 8:12] > 0).to(torch.uint8)
+    looks[::5, 1] = UNKNOWN_BIT
+    looks[3] = UNKNOWN_BIT
+    scales = torch.logspace(-2, 2, width)
+    return LabelledFeatures(x_ND * scales + 3, {"shape": shape, "colour": colour, "looks": looks})
+
+
+def standardised(train: LabelledFeatures) -> Tensor:
+    x_ND = train.features.double()
+    return (x_ND - x_ND.mean(dim=0)) / x_ND.std(dim=0, correction=0)
+
+
+def slowly(
+    x_ND: Tensor, loss_of: Callable[[Tensor], Tensor], num_columns: int, penalty: float
+) -> Tensor:
+    """Logits at the minimum of one label, by autograd and plain gradient descent with momentum."""
+    weight = torch.zeros(x_ND.shape[1], num_columns, dtype=torch.float64, requires_grad=True)
+    offset = torch.zeros(num_columns, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.SGD([weight, offset], lr=0.5, momentum=0.9)
+    for _ in range(3000):
+        optimizer.zero_grad()
+        (loss_of(x_ND @ weight + offset) + penalty / 2 * weight.square().sum()).backward()
+        optimizer.step()
+    return (x_ND @ weight + offset).detach()
+
+
+def logits_of(probe: Probe | SetProbe, train: LabelledFeatures) -> Tensor:
+    return train.features.double() @ probe.weight[:-1] + probe.weight[-1]
+
+
+@pytest.fixture(scope="module")
+def train() -> LabelledFeatures:
+    return items(300)
+
+
+@pytest.fixture(scope="module")
+def val() -> LabelledFeatures:
+    return items(200, seed=1)
+
+
+@pytest.fixture(scope="module")
+def fitted(train: LabelledFeatures, val: LabelledFeatures) -> LinearFit:
+    return fit(train, NUM_CLASSES, PENALTIES, val=val)
+
+
+@pytest.mark.parametrize("label", ["shape", "colour"])
+def test_classes_reach_the_minimum_of_the_penalised_cross_entropy(
+    label: str, train: LabelledFeatures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside others and alone, known items alone; the softmax's offsets are free by a constant."""
+    monkeypatch.setattr(logistic, "ROUGH", 1e-7)
+    known = train.labels[label] != MISSING
+    expected = slowly(
+        standardised(train)[known],
+        lambda logits: F.cross_entropy(logits, train.labels[label][known]),
+        NUM_CLASSES[label],
+        0.01,
+    )
+    probe = fit(train, NUM_CLASSES, [0.01]).probes[label]
+    found = logits_of(probe, train)[known]
+    torch.testing.assert_close(
+        found.log_softmax(dim=1), expected.log_softmax(dim=1), rtol=0, atol=1e-4
+    )
+
+
+def test_sets_reach_the_minimum_of_the_binary_cross_entropy_of_known_bits(
+    train: LabelledFeatures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logistic, "ROUGH", 1e-7)
+    bits = train.labels["looks"]
+    known, y = bits != UNKNOWN_BIT, (bits == 1).double()
+
+    def loss(logits: Tensor) -> Tensor:
+        each = F.binary_cross_entropy_with_logits(logits, y, reduction="none")
+        return ((each * known).sum(dim=0) / known.sum(dim=0)).sum()
+
+    expected = slowly(standardised(train), loss, bits.shape[1], 0.01)
+    found = logits_of(fit(train, NUM_CLASSES, [0.01]).probes["looks"], train)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
+def objectives(train: LabelledFeatures) -> list[Objective]:
+    return [
+        Classes("shape", train.labels["shape"], 5),
+        Classes("colour", train.labels["colour"], 3),
+        Bits("looks", train.labels["looks"]),
+    ]
+
+
+def test_the_gradient_is_the_slope_of_the_value(train: LabelledFeatures) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for objective in objectives(train):
+        regression = Regression(Design(train.features), objective)
+        shape = regression.zero.shape
+        weight, way = (
+            torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2)
+        )
+        penalty = torch.full_like(regression.zero, 0.03)
+        gradient = regression.evaluate(weight, penalty)[1]
+        ahead, behind = (regression.evaluate(weight + s * way, penalty)[0] for s in (1e-5, -1e-5))
+        slope = (ahead - behind).item() / 2e-5
+        assert slope == pytest.approx((gradient * way).sum().item(), rel=1e-6)
+
+
+def test_the_curvature_is_the_hessians_diagonal(train: LabelledFeatures) -> None:
+    for objective in objectives(train):
+        logits = torch.randn(len(train.features), objective.num_columns, dtype=torch.float64)
+        step = 1e-4
+        for column, expected in enumerate(objective.curvature(logits)):
+            shift = torch.zeros_like(logits[0])
+            shift[column] = step
+            ahead, behind = (objective(logits + s)[0] for s in (shift, -shift))
+            second = (ahead + behind - 2 * objective(logits)[0]) / step**2
+            assert second.item() == pytest.approx(expected.item(), rel=1e-3, abs=1e-6)
+
+
+def test_each_label_has_the_penalty_that_is_best_on_val(
+    train: LabelledFeatures, val: LabelledFeatures, fitted: LinearFit
+) -> None:
+    """Of equal ones the largest; found from a probe of each penalty alone."""
+    for label, found in fitted.probes.items():
+        scores = {}
+        for penalty in PENALTIES:
+            probe = fit(train, NUM_CLASSES, [penalty]).probes[label]
+            if isinstance(probe, Probe):
+                scores[penalty] = probe.correct(val.known(label)).double().mean().item()
+            else:
+                scores[penalty] = mean_average_precision(
+                    probe.scores(val.features), val.labels[label]
+                )
+        best = max(PENALTIES, key=lambda p: scores[p])
+        assert found.made == f"with penalty {best:g}", (label, scores)
+
+
+def test_probes_have_converged(fitted: LinearFit) -> None:
+    assert 0 < fitted.gradient <= CONVERGED
+
+
+def test_a_probe_that_has_not_converged_says_so(
+    train: LabelledFeatures, val: LabelledFeatures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logistic, "MOST_STEPS", 1)
+    assert fit(train, NUM_CLASSES, [1e-4], val=val).gradient > CONVERGED
+
+
+def predictions(found: LinearFit, data: LabelledFeatures) -> Tensor:
+    columns = []
+    for label in ("shape", "colour"):
+        probe = found.probes[label]
+        assert isinstance(probe, Probe)
+        columns.append(probe.predicted(data))
+    sets = found.probes["looks"]
+    assert isinstance(sets, SetProbe)
+    return torch.stack([*columns, *(sets.scores(data.features) > 0).long().unbind(1)])
+
+
+def test_neither_order_nor_scale_nor_threads_move_a_prediction(
+    train: LabelledFeatures, val: LabelledFeatures, fitted: LinearFit
+) -> None:
+    expected = predictions(fitted, items(1000, seed=2))
+    order = torch.randperm(len(train.features), generator=torch.Generator().manual_seed(3))
+    shuffled = LabelledFeatures(
+        train.features[order], {label: y[order] for label, y in train.labels.items()}
+    )
+    found = fit(shuffled, NUM_CLASSES, PENALTIES, val=val)
+    assert (predictions(found, items(1000, seed=2)) != expected).double().mean() <= 1e-3
+
+    scale = torch.logspace(3, -3, train.features.shape[1])
+    scaled, scaled_val, scaled_asked = (
+        LabelledFeatures(part.features * scale - 1, part.labels)
+        for part in (train, val, items(1000, seed=2))
+    )
+    found = fit(scaled, NUM_CLASSES, PENALTIES, val=scaled_val)
+    assert (predictions(found, scaled_asked) != expected).double().mean() <= 1e-3
+
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2 if threads == 1 else 1)
+        found = fit(train, NUM_CLASSES, PENALTIES, val=val)
+    finally:
+        torch.set_num_threads(threads)
+    assert (predictions(found, items(1000, seed=2)) != expected).double().mean() <= 1e-3
+
+
+def test_a_label_is_probed_alike_alone_and_beside_others(
+    train: LabelledFeatures, val: LabelledFeatures, fitted: LinearFit
+) -> None:
+    for label, beside in fitted.probes.items():
+        alone = fit(train.of([label]), NUM_CLASSES, PENALTIES, val=val.of([label])).probes[label]
+        assert alone.made == beside.made
+        assert torch.equal(alone.weight, beside.weight)
+
+
+def test_constant_and_repeated_features_add_nothing(train: LabelledFeatures) -> None:
+    """A collapsed encoder's features vary by rounding alone; it must not be blown up."""
+    constant = torch.full_like(train.features[:, :3], 1e4)
+    constant[0] += 1e-3
+    wide = LabelledFeatures(torch.cat([train.features, constant], dim=1), train.labels)
+    found, expected = (fit(data, NUM_CLASSES, [0.01]) for data in (wide, train))
+    for label in train.labels:
+        torch.testing.assert_close(
+            logits_of(found.probes[label], wide), logits_of(expected.probes[label], train)
+        )
+    collapsed = LabelledFeatures(torch.ones(300, 4), train.labels)
+    probe = fit(collapsed, NUM_CLASSES, [0.01]).probes["shape"]
+    assert isinstance(probe, Probe)
+    most = train.labels["shape"].mode().values
+    assert (probe.predicted(collapsed) == most).all()
+
+
+def test_a_class_without_items_is_never_predicted(train: LabelledFeatures) -> None:
+    few = fit(train, {**NUM_CLASSES, "shape": 9}, [1e-3])
+    probe = few.probes["shape"]
+    assert isinstance(probe, Probe)
+    assert probe.predicted(train).max() <= 4
+    one = LabelledFeatures(train.features, {"shape": torch.zeros(300, dtype=torch.int64)})
+    alone = fit(one, {"shape": 1}, [1e-3], val=one)
+    assert math.isfinite(alone.gradient)
+    assert alone.probes["shape"].weight.abs().max() == 0
+
+
+@pytest.mark.parametrize("where", ["train", "val"])
+def test_features_that_are_not_finite_are_an_error(
+    where: str, train: LabelledFeatures, val: LabelledFeatures
+) -> None:
+    parts = {"train": train, "val": val}
+    parts[where] = LabelledFeatures(parts[where].features.clone(), parts[where].labels)
+    parts[where].features[1, 2] = math.inf
+    with pytest.raises(DivergedError, match="must be finite, got inf or nan"):
+        fit(parts["train"], NUM_CLASSES, PENALTIES, val=parts["val"])

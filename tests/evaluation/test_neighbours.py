@@ -1,0 +1,45 @@
+"""The vote of the nearest training items."""
+
+import math
+
+import pytest
+import torch
+
+from mtcon_ray.data.batch import MISSING
+from mtcon_ray.evaluation import neighbours
+from mtcon_ray.evaluation.neighbours import TEMPERATURE, neighbours_correct
+from mtcon_ray.evaluation.probe import LabelledFeatures
+
+
+def random_items(num: int, seed: int) -> LabelledFeatures:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(4, (num,), generator=generator)
+    labels[::6] = MISSING
+    x_ND = torch.randn(num, 6, generator=generator) + torch.eye(6)[labels.clamp(min=0)]
+    return LabelledFeatures(x_ND, {"shape": labels})
+
+
+@pytest.mark.parametrize("portion", [2**24, 100])
+@pytest.mark.parametrize("k", [1, 5, 500])
+def test_votes_are_those_of_a_loop(k: int, portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Item by item; more neighbours than items: all of them."""
+    monkeypatch.setattr(neighbours, "MOST_SIMILARITIES", portion)
+    train, asked = random_items(60, 0), random_items(40, 1)
+    known = [i for i in range(60) if train.labels["shape"][i] != MISSING]
+    expected = []
+    for x, truth in zip(asked.features.double(), asked.labels["shape"], strict=True):
+        if truth == MISSING:
+            continue
+        near = sorted(
+            (
+                (torch.cosine_similarity(x, train.features[i].double(), dim=0).item(), i)
+                for i in known
+            ),
+            reverse=True,
+        )[:k]
+        votes = [0.0] * 4
+        for cosine, i in near:
+            votes[int(train.labels["shape"][i])] += math.exp(cosine / TEMPERATURE)
+        expected.append(votes.index(max(votes)) == truth)
+    assert neighbours_correct("shape", train, asked, 4, k).tolist() == expected
+    assert 0 < sum(expected) < len(expected)

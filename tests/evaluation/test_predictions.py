@@ -1,0 +1,113 @@
+"""Stored predictions: what is read is what was measured, and a file is whole or absent."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mtcon_ray.data.sources import LabelTable
+from mtcon_ray.errors import StorageError
+from mtcon_ray.evaluation.measures import LabelProbe
+from mtcon_ray.evaluation.predictions import (
+    LabelPredictions,
+    Predictions,
+    load_predictions,
+    predict,
+    save_predictions,
+)
+from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
+from mtcon_ray.evaluation.regression import NumberProbe
+
+TABLE = LabelTable(
+    names=tuple("abcdef"),
+    labels={"Colour": np.array([0, 1, 0, 0, -1, 1])},
+    classes={"Colour": ("black", "white")},
+    split=np.array([0, 0, 0, 2, 2, 2], dtype=np.int8),
+    multi_hot={"tags": np.array([[0, 1]] * 3 + [[1, 255], [255, 255], [0, 0]], dtype=np.uint8)},
+    multi_hot_names={"tags": ("x", "y")},
+    continuous={"height": np.array([2.0, 4.0, 6.0, np.nan, 5.0, 3.0])},
+)
+FEATURES = torch.tensor([[1.0, -1.0], [2.0, 0.0], [-3.0, 1.0]])
+SPLIT_OF = {"Colour": "test", "tags": "test", "height": "heldout"}
+
+
+@pytest.fixture
+def predictions() -> Predictions:
+    """Of probes whose weights are written here."""
+    identity = torch.cat([torch.eye(2), torch.zeros(1, 2)])
+    probes: dict[str, LabelProbe] = {
+        "Colour": Probe("Colour", identity, ""),
+        "tags": SetProbe("tags", identity, ""),
+        "height": NumberProbe("height", torch.ones(2).double(), torch.zeros(1).double()),
+    }
+    measured = LabelledFeatures(FEATURES, {})
+    found = predict(probes, measured, TABLE.rows("test"), SPLIT_OF, TABLE)
+    return Predictions("abc", found)
+
+
+def test_each_kind_has_its_known_items_truth_and_prediction(
+    predictions: Predictions, tmp_path: Path
+) -> None:
+    save_predictions(tmp_path / "p.npz", predictions)
+    again = load_predictions(tmp_path / "p.npz")
+    assert again is not None
+    assert again.fingerprint == "abc"
+    assert again.labels.keys() == {("test", "colour"), ("test", "tags"), ("heldout", "height")}
+    classes, tags, height = again.labels.values()
+    assert (classes.kind, tags.kind, height.kind) == ("classes", "set", "number")
+    for found, expected in (
+        (classes, ([3, 5], [0, 1], [0, 1])),
+        (tags, ([3, 5], [[1, 255], [0, 0]], [[1, -1], [-3, 1]])),
+        # In the column's own unit: mean 4, deviation sqrt(8 / 3).
+        (height, ([4, 5], [5, 3], 4 + np.sqrt(8 / 3) * np.array([2, -2]))),
+    ):
+        for array, values in zip(vars(found).values(), expected, strict=True):
+            assert array == pytest.approx(np.array(values))
+    assert tags.predicted.dtype == np.float32
+
+
+def test_the_file_is_of_plain_arrays(predictions: Predictions, tmp_path: Path) -> None:
+    save_predictions(tmp_path / "p.npz", predictions)
+    with np.load(tmp_path / "p.npz", allow_pickle=False) as file:
+        assert sorted(file.files) == [
+            "fingerprint",
+            *(f"heldout/height/{part}" for part in ("predicted", "rows", "truth")),
+            *(f"test/colour/{part}" for part in ("predicted", "rows", "truth")),
+            *(f"test/tags/{part}" for part in ("rows", "scores", "truth")),
+        ]
+        assert all(file[name].dtype.kind in "iufU" for name in file.files)
+
+
+def test_a_folder_that_cannot_be_written_is_named_and_the_old_file_stays(
+    predictions: Predictions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "p.npz"
+    with pytest.raises(StorageError, match=r"none/p\.npz must be writable, got No such file"):
+        save_predictions(tmp_path / "none" / "p.npz", predictions)
+    save_predictions(path, predictions)
+    before = path.read_bytes()
+
+    def full(file: object, **arrays: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(StorageError, match="No space left"):
+        save_predictions(path, predictions)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["p.npz"]
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", bytes(500)])
+def test_a_damaged_file_is_as_good_as_none(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "p.npz").write_bytes(content)
+    assert load_predictions(tmp_path / "p.npz") is None
+    assert load_predictions(tmp_path / "absent.npz") is None
+
+
+def test_a_pickle_is_not_run(tmp_path: Path) -> None:
+    bad = np.array([LabelPredictions], dtype=object)
+    arrays: dict[str, Any] = {"fingerprint": np.array("x"), "test/a/predicted": bad}
+    np.savez(tmp_path / "p.npz", **arrays)
+    assert load_predictions(tmp_path / "p.npz") is None

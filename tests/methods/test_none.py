@@ -1,0 +1,104 @@
+"""The method without training: one epoch, that of the probes, of the encoder as it is built."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mtcon_ray.capacity import ClusterView, NodeKind
+from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.evaluate import load_network
+from mtcon_ray.methods import METHODS
+from mtcon_ray.models.network import build_network
+from mtcon_ray.plan import make_plan
+from mtcon_ray.run import Run
+from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
+from mtcon_ray.training.distributed import Ranks, parallelise
+
+CPU = torch.device("cpu")
+ENCODERS: tuple[dict[str, Any], ...] = (
+    {"name": "handcrafted", "cells": 3},
+    {"name": "small", "width": 4},
+)
+
+
+def make_spec(encoder: dict[str, Any], **sections: Any) -> RunSpec:
+    return parse_spec(
+        {
+            "name": "baseline",
+            "data": {"kind": "drawn", "num_items": 230, "tasks": ["shape"], "held_out": ["mark"]},
+            "views": {"size": 16},
+            "model": {"encoder": encoder},
+            "method": "none",
+            "train": {"epochs": 12, "batch_size": 16},
+            "evaluate": {"every": 4, "bootstrap": 10},
+            **sections,
+        }
+    )
+
+
+def make_run(spec: RunSpec, folder: Path) -> Run:
+    dataset = open_dataset(spec.data, seed=0, view_size=16, store=folder / "store")
+    return Run(spec, dataset, folder / "run", device=CPU, threads=1)
+
+
+def test_epochs_count_as_one() -> None:
+    """Those of a comparison's base too; the stored spec reads the same again."""
+    spec = make_spec(ENCODERS[1])
+    assert (spec.train.epochs, spec.train.warmup_epochs, spec.evaluate.every) == (1, 0, 1)
+    assert spec.train.batch_size == 16
+    assert parse_spec(dump_spec(spec)) == spec
+    assert make_spec(ENCODERS[1], method={"name": "mtcon"}).train.epochs == 12
+
+
+@pytest.mark.parametrize("select", ["last", "best"])
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_the_encoder_is_probed_as_it_is_built(
+    encoder: dict[str, Any], select: str, tmp_path: Path
+) -> None:
+    spec = make_spec(encoder, evaluate={"bootstrap": 10, "select": select})
+    run = make_run(spec, tmp_path)
+    (only,) = run
+    assert (only.epoch, only.evaluated, only.done) == (1, True, True)
+    assert only.metrics.keys() - {"val/best"} == {
+        *("val/accuracy", "val/accuracy/shape", "val/accuracy_std/shape"),
+    }
+    assert {"test/accuracy/shape", "heldout/accuracy/mark"} <= run.report().keys()
+    method = METHODS["none"](spec.method, spec.problem({}))
+    built = build_network(spec.model, method.make_network, spec.seed).state_dict()
+    _, kept = load_network(tmp_path / "run" / "model.pt")
+    for state in (run.network.state_dict(), kept.state_dict()):
+        assert state.keys() == built.keys()
+        assert all(torch.equal(state[name], built[name]) for name in built)
+    again = make_run(spec, tmp_path)
+    assert list(again) == []
+    assert again.last == only
+
+
+def test_fixed_features_tell_colours_apart(tmp_path: Path) -> None:
+    data = {"kind": "drawn", "num_items": 400, "tasks": ["colour"], "held_out": []}
+    run = make_run(make_spec(ENCODERS[0], data=data), tmp_path)
+    assert list(run)
+    assert run.report()["test/accuracy/colour"] > 0.6
+
+
+def test_the_plan_has_no_steps(tmp_path: Path) -> None:
+    view = ClusterView("here", (NodeKind("node", 2, 0, 1),))
+    plan = make_plan(make_spec(ENCODERS[0]), tmp_path, view)
+    assert (plan.epochs, plan.steps_per_epoch, plan.images_total, plan.parameters) == (1, 0, 0, 0)
+
+
+def test_several_workers_need_no_parameters() -> None:
+    """DistributedDataParallel refuses a network without any."""
+    spec = make_spec(ENCODERS[0])
+    method = METHODS["none"](spec.method, spec.problem({}))
+    network = build_network(spec.model, method.make_network, spec.seed)
+    assert parallelise(network, Ranks(0, 2), batch_norm="local")[1] is network
+
+
+def test_a_head_can_be_trained_on_fixed_features(tmp_path: Path) -> None:
+    """Cross-entropy on them is a linear classifier."""
+    spec = make_spec(ENCODERS[0], method="xent", train={"epochs": 4, "batch_size": 16, "lr": 0.05})
+    first, *_, last = make_run(spec, tmp_path)
+    assert last.metrics["loss"] < first.metrics["loss"]

@@ -1,0 +1,57 @@
+"""Test scores with stored predictions: intervals over seeds, and the lead over the runner-up."""
+
+import re
+
+import numpy as np
+import pytest
+
+from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
+from mtcon_ray.report import page
+from mtcon_ray.report.build import build_report
+from mtcon_ray.results import SweepResults
+from tests.report.conftest import MakeSweep
+
+POINTS = ({"method.temperature": 0.1}, {"method.temperature": 0.5})
+LEAD = r"\+0\.200 \[\+0\.1\d\d, \+0\.2\d\d\]"
+MEAN = r"0\.600 \[0\.5\d\d, 0\.6\d\d\]"
+
+
+def with_predictions(results: SweepResults) -> SweepResults:
+    """Of brand the winner's configuration is right on 600 of 1,000 items, the other on 400."""
+    assert results.winner is not None
+    rows, truth = np.arange(1000), np.zeros(1000, dtype=np.int64)
+    for trial in results.trials:
+        share = 600 if trial.params == results.winner.params else 400
+        random = np.random.default_rng(trial.number)
+        wrong = random.permutation(1000) >= share
+        labels = {("heldout", "brand"): LabelPredictions(rows, truth, wrong.astype(np.int64))}
+        path = results.predictions_of(trial)
+        path.parent.mkdir(parents=True)
+        save_predictions(path, Predictions("abc", labels))
+    return results
+
+
+@pytest.mark.parametrize(("repeats", "mark"), [(1, "¹"), (3, "")])
+def test_intervals_are_of_labels_whose_predictions_are_stored(
+    sweep: MakeSweep, repeats: int, mark: str
+) -> None:
+    results = with_predictions(sweep(points=POINTS, repeats=repeats))
+    category, *_, brand = page.accuracies(results)
+    assert re.fullmatch(LEAD + mark, brand["lead"])
+    assert re.fullmatch(MEAN + mark, brand["seeds"])
+    assert (category["lead"], "[" in category["seeds"]) == ("", False)
+    results.predictions_of(results.trials[-1]).unlink()
+    assert page.accuracies(results)[-1]["lead"] == ""
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_the_page_says_what_an_interval_covers(sweep: MakeSweep, repeats: int) -> None:
+    results = sweep(points=POINTS, repeats=repeats)
+    text = build_report(results, {}, ui_command=None).read_text()
+    assert "Lead over the runner-up" not in text
+    assert "In square brackets" not in text
+    text = build_report(with_predictions(results), {}, ui_command=None).read_text()
+    assert re.search(LEAD, text)
+    assert bool(re.search(MEAN, text)) == (repeats == 3)
+    assert "In square brackets: 95 % interval over seeds and test items." in text
+    assert "¹ One seed, of either side: the interval covers the test items alone." in text

@@ -1,0 +1,51 @@
+"""A checkpoint measured again."""
+
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.errors import SpecError
+from mtcon_ray.evaluate import evaluate_checkpoint
+from mtcon_ray.observer import Observer
+from mtcon_ray.single import train_run
+from mtcon_ray.spec import RunSpec, parse_spec
+
+
+@pytest.fixture
+def spec() -> RunSpec:
+    """Seconds of training on drawn images; nothing is sent anywhere."""
+    return parse_spec(
+        {
+            "name": "tiny",
+            "data": {"kind": "drawn", "num_items": 120, "held_out": ["tilt"]},
+            "views": {"size": 16},
+            "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
+            "train": {"epochs": 1, "batch_size": 16},
+            "evaluate": {"bootstrap": 20},
+            "tracking": {"offline": True},
+        }
+    )
+
+
+def test_checkpoint_is_measured_again_also_on_other_labels(spec: RunSpec, tmp_path: Path) -> None:
+    result = train_run(spec, root=tmp_path, observer=Observer())
+    best = tmp_path / "runs" / "tiny-1" / "model.pt"
+    overrides = ["evaluate.bootstrap=30", "data.held_out=[mark]", "data.tasks=[colour]"]
+    values = evaluate_checkpoint(best, root=tmp_path, overrides=overrides, observer=Observer())
+    assert {key for key in values if "_std" not in key} == {
+        "test/accuracy/colour",
+        "test/knn/colour",
+        "heldout/accuracy/mark",
+        "heldout/knn/mark",
+        "probe/gradient",
+    }
+    assert result.status == "FINISHED"
+
+
+def test_a_checkpoint_keeps_its_own_model(spec: RunSpec, tmp_path: Path) -> None:
+    train_run(spec, root=tmp_path, observer=Observer())
+    best = tmp_path / "runs" / "tiny-1" / "model.pt"
+    with pytest.raises(SpecError, match="belongs to the checkpoint"):
+        evaluate_checkpoint(
+            best, root=tmp_path, overrides=["model.head_dim=4"], observer=Observer()
+        )

@@ -1,0 +1,67 @@
+"""What is recorded of a sweep or a training, by this version and by earlier ones."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mtcon_ray.errors import SpecError, SweepError
+from mtcon_ray.evaluation.spec import EVALUATION, SGDProbeSpec
+from mtcon_ray.recorded import check_evaluation, load_recorded
+from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
+
+# As specs were written down before there were several solvers.
+OLD_EVALUATE: dict[str, Any] = {
+    "every": 1,
+    "select": "last",
+    "short_probe": {"epochs": 8, "batch_size": 64, "lr": 0.1, "max_items": 512},
+    "probe": {"epochs": 20, "batch_size": 64, "lr": 0.1, "momentum": 0.9, "weight_decay": 0.0},
+    "label_sets": {"loss": "asymmetric", "ema": 0.9997},
+    "numbers": {"penalties": [0.1]},
+    "bootstrap": 1000,
+    "batch_size": 256,
+}
+
+
+@pytest.fixture
+def spec() -> RunSpec:
+    return parse_spec({"name": "tiny", "data": {"kind": "drawn", "num_items": 100}})
+
+
+def test_a_spec_of_before_the_solvers_is_read_as_what_it_meant(
+    tmp_path: Path, spec: RunSpec
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump({**dump_spec(spec), "evaluate": OLD_EVALUATE}))
+    evaluate = load_recorded(path).evaluate
+    assert evaluate.probe == SGDProbeSpec(solver="sgd", momentum=0.9)
+    assert evaluate.short_probe.max_items == 512
+    assert evaluate.label_sets.ema == 0.9997
+
+
+def test_a_spec_of_this_version_is_read_as_it_is(tmp_path: Path, spec: RunSpec) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump(dump_spec(spec)))
+    assert load_recorded(path) == spec
+
+
+def test_a_users_spec_in_the_old_form_is_refused(spec: RunSpec) -> None:
+    """What it means would not be what it meant."""
+    with pytest.raises(SpecError, match=r"evaluate\.probe\.lr.*belongs to solver 'sgd'"):
+        parse_spec({**dump_spec(spec), "evaluate": {"probe": {"lr": 0.1}}})
+
+
+@pytest.mark.parametrize("plan", [{}, {"evaluation": EVALUATION - 1}])
+def test_accuracies_of_an_earlier_evaluation_are_not_gone_on_with(
+    plan: dict[str, int], tmp_path: Path
+) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    with pytest.raises(SweepError, match=r"begun with the probes of this version.*start anew"):
+        check_evaluation(tmp_path)
+
+
+def test_accuracies_of_this_evaluation_are_gone_on_with(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps({"evaluation": EVALUATION}))
+    check_evaluation(tmp_path)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import Select, selected_epoch
@@ -15,13 +15,11 @@ from mtcon_ray.places import PREDICTIONS_FILE, checkpoint_folder
 from mtcon_ray.recorded import load_recorded
 from mtcon_ray.search.space import with_lists
 from mtcon_ray.spec import RunSpec
+from mtcon_ray.status import Status
 from mtcon_ray.tracking.spool import Event, Spool
 from mtcon_ray.training.checkpoint import kept_model
 
-Status = Literal["RUNNING", "FINISHED", "PRUNED", "FAILED", "INTERRUPTED"]
 Report = tuple[int, dict[str, float]]
-
-RANK = {"PRUNED": 1, "RUNNING": 2, "INTERRUPTED": 2, "FAILED": 3}  # 0: the full budget
 
 
 @dataclass(frozen=True)
@@ -47,6 +45,11 @@ class TrialResult:
         return self.reports[-1][0] if self.reports else 0
 
     @property
+    def last_metrics(self) -> dict[str, float]:
+        """Metrics of the last completed epoch, {} before the first; with test scores at the end."""
+        return self.reports[-1][1] if self.reports else {}
+
+    @property
     def value(self) -> float | None:
         """The objective of the selected network, a fraction; None without a finite one."""
         values = self._values()
@@ -61,7 +64,7 @@ class TrialResult:
     @property
     def full_budget(self) -> bool:
         """Whether it trained for all its epochs and has a value: only such a trial can win."""
-        done = self.last_epoch >= self.epochs and self.status != "FAILED"
+        done = self.last_epoch >= self.epochs and self.status != Status.FAILED
         return done and self.value is not None
 
     @property
@@ -89,7 +92,8 @@ class SweepResults:
         """Best first: full budget by value, pruned by last value, unfinished, failed."""
 
         def key(trial: TrialResult) -> tuple[int, float, int]:
-            rank = 0 if trial.full_budget else RANK.get(trial.status, 2)
+            # A finished trial without a finite value ranks with the unfinished ones.
+            rank = 0 if trial.full_budget else trial.status.rank or Status.RUNNING.rank
             return rank, math.inf if trial.value is None else -trial.value, trial.number
 
         return tuple(sorted(self.trials, key=key))
@@ -172,13 +176,11 @@ def trial_status(events: list[Event]) -> tuple[Status, str | None]:
     """Returns status and reason after the last event of a trial that changed them."""
     last = next(e for e in reversed(events) if e["kind"] in ("start", "end", "reopen"))
     if last["kind"] != "end":
-        return "RUNNING", None
+        return Status.RUNNING, None
     tags = last.get("tags", {})
     reason = tags.get("mtcon.reason")
-    match last["status"]:
-        case "FINISHED":
-            return "FINISHED", reason
-        case "FAILED":
-            return "FAILED", reason
-        case _:
-            return ("PRUNED" if tags.get("mtcon.pruned") == "true" else "INTERRUPTED"), reason
+    if last["status"] in (Status.FINISHED, Status.FAILED):
+        return Status(last["status"]), reason
+    # Pruned and interrupted trials have the same MLflow status.
+    pruned = tags.get("mtcon.pruned") == "true"
+    return (Status.PRUNED if pruned else Status.INTERRUPTED), reason

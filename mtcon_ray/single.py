@@ -30,11 +30,12 @@ from mtcon_ray.places import (
 )
 from mtcon_ray.plan import fetch_weights, make_plan, prepare_root
 from mtcon_ray.recorded import check_evaluation, load_recorded, write_beginnings
-from mtcon_ray.results import Status, TrialResult, kept_files
+from mtcon_ray.results import TrialResult, kept_files, trial_status
 from mtcon_ray.resumable import check_resumable
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec
+from mtcon_ray.status import Status
 from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import check_server, tracking_uri
@@ -45,11 +46,6 @@ RECORD = "parent.jsonl"
 # How long the end of a training waits for the tracking server to take what is left, and after a
 # signal or a full disk, where whoever stopped it waits too.
 DRAIN_SECONDS, STOPPED_DRAIN_SECONDS = 120.0, 10.0
-STATUS_BY_END: dict[str, Status] = {
-    "FINISHED": "FINISHED",
-    "FAILED": "FAILED",
-    "KILLED": "INTERRUPTED",
-}
 
 
 def train_run(
@@ -71,7 +67,7 @@ def train_run(
     prepare_root(root)
     folder = _choose_folder(root, spec, name, resume)
     has_record = bool(Spool.read(spool_folder(folder) / RECORD))
-    if has_record and (result := load_run(folder)).status == "FINISHED":
+    if has_record and (result := load_run(folder)).status == Status.FINISHED:
         observer.on_note(f"{folder.name} has finished already")
         return result
     make_plan(spec, root, this_machine())
@@ -109,14 +105,13 @@ def load_run(folder: Path) -> TrialResult:
     if not events:
         raise SweepError(f"{folder} must hold a single training, got no record in its spool")
     spec = load_recorded(folder / SPEC_FILE)
-    last = next(e for e in reversed(events) if e["kind"] in ("start", "end", "reopen"))
-    ended = last["kind"] == "end"
+    status, reason = trial_status(events)
     return TrialResult(
         name=folder.name,
         number=0,
         params=events[0]["params"],
-        status=STATUS_BY_END[last["status"]] if ended else "RUNNING",
-        reason=last["tags"].get("mtcon.reason") if ended else None,
+        status=status,
+        reason=reason,
         epochs=spec.train.epochs,
         seed=spec.seed,
         reports=tuple((e["epoch"], e["metrics"]) for e in events if e["kind"] == "report"),
@@ -145,13 +140,13 @@ class _Training:
         self._begin()
         if self.sender:
             self.sender.start()
-        status, tags = "FAILED", {}
+        status, tags = Status.FAILED, {}
         try:
             with on_signals(self._stop):
                 yield
-            status = "FINISHED"
+            status = Status.FINISHED
         except (Interrupted, StorageError) as error:
-            status, tags = "KILLED", {"mtcon.interrupted": "true"}
+            status, tags = Status.INTERRUPTED, {"mtcon.interrupted": "true"}
             if isinstance(error, StorageError):
                 tags["mtcon.reason"] = str(error)
                 self._mark_killed()  # the record below may find no room either
@@ -225,21 +220,21 @@ class _Training:
         for file in (SPEC_FILE, PLAN_FILE):
             self.spool.append("artifact", path=str(self.folder / file), to="")
 
-    def _end(self, status: str, tags: dict[str, str]) -> None:
+    def _end(self, status: Status, tags: dict[str, str]) -> None:
         try:
-            if status == "FINISHED":
+            if status == Status.FINISHED:
                 for file in kept_files(self.folder):
                     self.spool.append("artifact", path=str(file), to="checkpoints")
-            self.spool.append("end", status=status, tags=tags)
-            if status == "FINISHED":
+            self.spool.append("end", status=status.mlflow, tags=tags)
+            if status == Status.FINISHED:
                 discard_resume_state(self.folder)
         except StorageError as error:
-            if status == "FINISHED":
+            if status == Status.FINISHED:
                 raise StorageError(f"{error}; {self._way_on()}") from error
             self.observer.on_note(f"the end of {self.name} is not recorded: {error}")
         result = load_run(self.folder)
         self.observer.on_end(self.name, result.status, result.value, result.reason)
-        seconds = STOPPED_DRAIN_SECONDS if status == "KILLED" else DRAIN_SECONDS
+        seconds = STOPPED_DRAIN_SECONDS if status == Status.INTERRUPTED else DRAIN_SECONDS
         left = self.sender.close(seconds) if self.sender else 1
         if left:
             why = self.sender.last_error if self.sender else "tracking.offline is set"

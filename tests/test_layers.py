@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "mtcon_ray"
 
 # Bottom to top. A name is a module or a sub-package directly under mtcon_ray.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "observer"),
+    ("errors", "observer", "status"),
     ("fusing", "lock", "metrics", "plain_yaml", "registry", "signals"),
     ("data",),
     ("losses",),
@@ -29,7 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     # Above this line: not the core any more.
     ("tracking",),
     ("results",),
-    ("single",),
+    ("single", "presentation"),
     ("report",),
     ("sweep",),
     ("comparison",),

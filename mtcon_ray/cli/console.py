@@ -1,4 +1,4 @@
-"""What a person sees of a sweep while it runs: a table redrawn in place, or plain lines."""
+"""Display of a running sweep: a table redrawn in place on a terminal, plain lines in a log."""
 
 import math
 import threading
@@ -6,43 +6,41 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mtcon_ray.cli.board import Board
-from mtcon_ray.cli.drawing import Scene, standing
-from mtcon_ray.cli.events import (
-    Close,
-    Decoding,
-    Downloading,
-    End,
-    Event,
-    Known,
-    Preparing,
-    Report,
-    Start,
-    Starting,
-    Suggest,
-    one_line,
-)
-from mtcon_ray.cli.lines import stamped, written
-from mtcon_ray.cli.live import Live
-from mtcon_ray.cli.terminal import Terminal, printable
-from mtcon_ray.cli.text import configuration
-from mtcon_ray.metrics import LOSS, objective
+from mtcon_ray.cli.progress_table import bar, progress_table
+from mtcon_ray.cli.sweep_progress import SweepProgress, TrialProgress
+from mtcon_ray.cli.tables import cell
+from mtcon_ray.cli.terminal import Terminal
+from mtcon_ray.metrics import LOSS, MEAN_ACCURACY, objective
 from mtcon_ray.observer import Observer
+from mtcon_ray.presentation import (
+    accuracy_text,
+    configuration_text,
+    duration_text,
+    one_line,
+    printable,
+    size_text,
+)
+from mtcon_ray.status import Status
 
-# Plain lines go to log files: no trial may flood them, and a decoding of hours shows a few.
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+# At most about one line a second of epochs, and one each 5 s while images are decoded.
 LINE_SECONDS = 1.0
-STORE_SECONDS = 5.0
-# Nor may a long training be silent; of many at a time, so many lines a minute tell enough.
+DATA_SECONDS = 5.0
+# At least one line a minute of each trial; with more than 10 at a time, 10 lines of all.
 SILENT_SECONDS = 60.0
 LINES_A_MINUTE = 10
+BAR_COLUMNS = 30
 
 
 class Console(Observer):
-    """Shows every event of a sweep on a terminal; use as a context manager.
+    """Shows the events of a sweep; a context manager.
 
-    On leaving, the cursor is back and the last frame stays. `quiet` shows notes only.
+    On exit the cursor is restored and the last table stays. `quiet` shows notes only.
     """
 
     def __init__(
@@ -56,16 +54,20 @@ class Console(Observer):
         self._clock = clock
         self._started = clock()
         self._quiet = quiet
-        self._scene = Scene("starting…")
+        self._preparing = "starting…"
+        self._progress: SweepProgress | None = None
         self._live: Live | None = None
         self._last_line = -math.inf
-        self._told: dict[str, float] = {}  # when each trial had its last line
+        self._last_line_of: dict[str, float] = {}  # by trial
+        # Guards what `_frame` reads, which another thread calls while it holds the area's lock: to
+        # print with this lock held would be a deadlock.
         self._lock = threading.RLock()
 
     def __enter__(self) -> "Console":
         if self._terminal.live and not self._quiet:
-            self._live = Live(self._terminal, self._frame, self._lock)
-        self._say(Starting())
+            self._live = self._terminal.live_area(self._frame)
+            self._live.start(refresh=True)
+        self._log("starting")
         return self
 
     def __exit__(
@@ -74,129 +76,140 @@ class Console(Observer):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._scene.board:
-            self._hear(closing(self._scene.board))
+        if self._progress:
+            self._log(_ended_text(self._progress))
         if self._live:
-            self._scene.preparing = ""
-            self._live.close()
+            self._live.transient = self._progress is None
+            self._live.stop()
 
     def on_note(self, text: str) -> None:
-        """News, also shown when quiet."""
+        """Prints a note, also if quiet."""
         self._print(text, always=True)
 
     def on_phase(self, what: str) -> None:
-        """A long preparation begins."""
-        self._hear(Preparing(what))
+        """Shows that a long preparation begins."""
+        self._preparing = f"{what}…"
+        self._log(f"preparing: {what}")
 
     def on_download(self, done: int, total: int) -> None:
-        """Bytes downloaded so far."""
-        self._hear(Downloading(done, total), say=done == total or self._is_time(STORE_SECONDS))
+        """Shows the bytes downloaded so far."""
+        sizes = f"{size_text(done)} of {size_text(total)}"
+        self._preparing = f"downloading data {bar(done, total, BAR_COLUMNS)} {sizes}"
+        if done == total or self._is_time(DATA_SECONDS):
+            self._log(f"downloaded {sizes}")
 
     def on_store(self, done: int, total: int) -> None:
-        """Images decoded so far."""
-        self._hear(Decoding(done, total), say=done == total or self._is_time(STORE_SECONDS))
+        """Shows the images decoded so far."""
+        self._preparing = f"decoding images {bar(done, total, BAR_COLUMNS)} {done}/{total}"
+        if done == total or self._is_time(DATA_SECONDS):
+            self._log(f"decoded {done}/{total} images")
 
     def on_start(self, name: str, folder: Path, plan: Any) -> None:
-        """The sweep begins: what it is, where it is."""
-        few = plan.concurrency if plan.num_trials > 1 else None
-        start = Start(
-            name,
-            plan.num_trials,
-            plan.epochs,
-            few or None,
-            str(folder),
-            plan.objective,
-            plan.select,
-        )
-        self._hear(start, say=False)
-        self._print(written(start))
+        """Prints the sweep's size and folder."""
+        progress = SweepProgress(name, plan.num_trials, plan.epochs, plan.objective, plan.select)
+        with self._lock:
+            self._progress = progress
+        trials = f"{plan.num_trials} trial{'s' * (plan.num_trials > 1)}"
+        text = f"{name}: {trials} of {plan.epochs} epochs"
+        if plan.num_trials > 1 and plan.concurrency:
+            text += f", {plan.concurrency} at a time"
+        text += f", by {plan.objective}" if plan.objective != MEAN_ACCURACY else ""
+        text += ", of each its best epoch" if plan.select == "best" else ""
+        self._print(f"{text}, in {folder}")
 
     def on_suggest(self, trial: str, params: Mapping[str, Any]) -> None:
-        """A trial begins."""
-        own = int(params.get("train.epochs", self._board.epochs))
-        self._told[trial] = self._elapsed
-        other = own if own != self._board.epochs else None
-        self._hear(Suggest(trial, one_line(configuration(params)), other))
+        """Shows a trial that starts or resumes."""
+        progress, now, text = self._sweep, self._elapsed, configuration_text(params)
+        epochs = int(params.get("train.epochs", progress.epochs))
+        with self._lock:
+            progress.start(trial, text, epochs, now)
+        self._last_line_of[trial] = now
+        own = f", {epochs} epochs" if epochs != progress.epochs else ""
+        self._log(f"{trial} started{own}: {text}")
 
     def on_known(
         self, trial: str, params: Mapping[str, Any], status: str, epoch: int, epochs: int,
         value: float | None, reason: str | None,
     ) -> None:  # fmt: skip
-        """A trial of a resumed sweep as it stands."""
-        why = one_line(reason) if reason else None
-        text = one_line(configuration(params))
-        name = self._board.objective
-        self._hear(Known(trial, text, status, epoch, epochs, value, why, name))
+        """Shows a trial of a resumed sweep as it stands."""
+        state, text = Status(status), configuration_text(params)
+        row = TrialProgress(trial, self._elapsed, text, epoch, epochs, value, state, reason)
+        with self._lock:
+            self._sweep.add(row)
+        stands = f"{state.words} at epoch {epoch}/{epochs}{self._outcome(value, reason)}"
+        self._log(f"{trial} restored, {stands}: {text}")
 
     def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
-        """An epoch is done; a line for some, the last has its own."""
-        name = self._board.objective
-        report = Report(trial, epoch, epochs, objective(metrics), metrics.get(LOSS), name)
-        say = epoch < epochs and self._is_due(report)
-        if say:
-            self._told[trial] = self._elapsed
-        self._hear(report, say=say)
+        """Shows a completed epoch; in a log only some of them, never the last."""
+        value, loss, now = objective(metrics), metrics.get(LOSS), self._elapsed
+        with self._lock:
+            self._sweep.report(trial, epoch, epochs, value, now)
+        if epoch == epochs or not self._is_due(trial, probed=value is not None):
+            return
+        self._last_line_of[trial] = now
+        values = [f"{self._sweep.objective} {accuracy_text(value)}"] if value is not None else []
+        values += [f"loss {loss:.3f}"] if loss is not None else []
+        self._log(f"{trial} epoch {epoch}/{epochs}{': ' * bool(values)}{', '.join(values)}")
 
     def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
-        """A trial is over."""
-        board, now = self._board, self._elapsed
-        row = board.rows.get(trial)
-        after = (row.epoch, row.epochs) if row and row.epoch and status != "FINISHED" else None
-        value = row.value if row and value is None else value
-        end = End(trial, status, after, value, one_line(reason) if reason else None)
-        end = end._replace(objective=board.objective)
+        """Shows the end of a trial and how the sweep stands."""
+        state = Status(status)
         with self._lock:
-            board.tell(end, now)
-            end = end._replace(standing=one_line(standing(board, now)))
-        self._say(end)
+            row = self._sweep.end(trial, state, value, reason, self._elapsed)
+            standing = self._sweep.standing_text()
+        cut = row.epoch and state != Status.FINISHED
+        after = f" after epoch {row.epoch}/{row.epochs}" if cut else ""
+        outcome = self._outcome(row.value, reason)
+        self._log(f"{trial} {state.words}{after}{outcome}; {standing}")
 
     @property
-    def _board(self) -> Board:
-        assert self._scene.board is not None, "on_start comes first"
-        return self._scene.board
+    def _sweep(self) -> SweepProgress:
+        assert self._progress is not None, "on_start comes first"
+        return self._progress
 
     @property
     def _elapsed(self) -> float:
         return self._clock() - self._started
 
-    def _hear(self, event: Event, *, say: bool = True) -> None:
-        with self._lock:
-            self._scene.tell(event, self._elapsed)
-        if say:
-            self._say(event)
+    def _outcome(self, value: float | None, reason: str | None) -> str:
+        why = f" ({one_line(reason)})" if reason else ""
+        score = f", {self._sweep.objective} {accuracy_text(value)}" if value is not None else ""
+        return why + score
 
-    def _say(self, event: Event) -> None:
+    def _log(self, text: str) -> None:
+        """Prints a line that a terminal does not need, because its table shows the same."""
         if not self._live:
-            self._print(written(event))
+            self._print(text)
 
     def _print(self, text: str, *, always: bool = False) -> None:
-        text = printable(text)
         if self._live:
-            self._live.draw(above=text)
+            self._live.console.print(cell(text), soft_wrap=True)
         elif always or not self._quiet:
             self._last_line = self._clock()
-            self._terminal.write(f"{stamped(self._elapsed, text)}\n")
+            stamp = f"[{duration_text(self._elapsed):>5}]"
+            self._terminal.write(f"{stamp} {printable(text)}\n")
 
     def _is_time(self, seconds: float) -> bool:
         return self._clock() - self._last_line >= seconds
 
-    def _is_due(self, report: Report) -> bool:
-        at_a_time = len(self._board.running)
-        silent = SILENT_SECONDS * max(1, at_a_time / LINES_A_MINUTE)
-        if self._elapsed - self._told.setdefault(report.trial, self._elapsed) >= silent:
+    def _is_due(self, trial: str, *, probed: bool) -> bool:
+        silent = SILENT_SECONDS * max(1, len(self._sweep.running) / LINES_A_MINUTE)
+        if self._elapsed - self._last_line_of.setdefault(trial, self._elapsed) >= silent:
             return True
-        return report.value is not None and self._is_time(LINE_SECONDS)
+        return probed and self._is_time(LINE_SECONDS)
 
-    def _frame(self) -> list[str]:
-        return self._scene.lines(self._elapsed, self._terminal)
+    def _frame(self) -> "RenderableType":
+        with self._lock:
+            if self._progress is None:
+                return cell(self._preparing, shortened=True)
+            return progress_table(self._progress, self._elapsed, self._terminal.size)
 
 
-def closing(board: Board) -> Close:
-    """A sweep's last event, as its board stands."""
-    best = board.best if board.num_trials > 1 else None
-    close = Close(board.name, board.num_done, board.num_trials, objective=board.objective)
+def _ended_text(progress: SweepProgress) -> str:
+    best = progress.best if progress.num_trials > 1 else None
+    text = f"{progress.name} ended: {progress.done_text()}"
     if best is None:
-        return close
-    return close._replace(
-        best=best.name, value=best.value, configuration=best.configuration or None
-    )
+        return text
+    configuration = f" ({best.configuration})" if best.configuration else ""
+    value = f"{progress.objective} {accuracy_text(best.value)}"
+    return f"{text}; best {best.name}, {value}{configuration}"

@@ -10,13 +10,15 @@ from typing import Any
 
 import click
 
+from mtcon_ray.cli.options import Session, as_json, overrides, root, session
 from mtcon_ray.cli.run_commands import MLFLOW_VARIABLE, name_option
-from mtcon_ray.cli.session import Session, as_json, overrides, root, session
-from mtcon_ray.cli.terminal import Terminal, printable, say
+from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.places import DEFAULT_ROOT, choose_root
+from mtcon_ray.presentation import printable
 
 INTERRUPTED = 130
+QUIET = "-q"
 address_option = click.option(
     "--address", metavar="URL",
     help="The cluster's dashboard.  [default: RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265]",
@@ -103,7 +105,7 @@ def resume(
         )
     inside = _inside(Path(last.command[2] if last.command[1] != "-m" else last.command[4]))
     options = [word for override in overrides for word in ("--set", override)]
-    command = [*last.command, *options]
+    command = [*(word for word in last.command if word != QUIET), *options]
     given = [word for before, word in pairwise(command) if before == "--set"]
     _, spec_uri, storage = _beginnings(inside, tuple(given))
     environ = dict(last.variables) | os.environ
@@ -120,7 +122,8 @@ def resume(
 @as_json
 def jobs(address: str | None, as_json: bool) -> None:
     """List the jobs of a cluster, oldest first."""
-    from mtcon_ray.cli.text import duration, table
+    from mtcon_ray.cli.tables import table_lines
+    from mtcon_ray.presentation import NOTHING, duration_text
     from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
 
     found = Jobs(cluster_dashboard(address)).known()
@@ -132,10 +135,10 @@ def jobs(address: str | None, as_json: bool) -> None:
     for job in found:
         end_ms = job.end_ms or int(time.time() * 1000)
         seconds = (end_ms - job.start_ms) / 1000 if job.start_ms else 0
-        attempt = str(job.attempt or "-")
-        rows.append([job.id, job.sweep or "-", attempt, job.status.lower(), duration(seconds)])
+        attempt, time_text = str(job.attempt or NOTHING), duration_text(seconds)
+        rows.append([job.id, job.sweep or NOTHING, attempt, job.status.lower(), time_text])
     header = ["job", "sweep", "attempt", "status", "time"]
-    say("\n".join(table(header, rows, right=[2, 4])) if rows else "no jobs")
+    say("\n".join(table_lines(header, rows, right=[2, 4])) if rows else "no jobs")
 
 
 @click.command()
@@ -242,6 +245,8 @@ def _start(
     from mtcon_ray.sweep.upload import check_upload, job_variables
     from mtcon_ray.tracking.server import ui_command
 
+    # The log is passed on as it is, so the job itself has to print less.
+    command = [*command, *([QUIET] if session.quiet and follow else [])]
     here = Path.cwd()
     upload, variables = check_upload(here), job_variables(environ, command)
     known = Jobs(cluster_dashboard(address))

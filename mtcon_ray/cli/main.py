@@ -17,11 +17,11 @@ from typing import Any
 import click
 
 from mtcon_ray import __version__
+from mtcon_ray.cli.admin_commands import clean, completion, export, track_sync
 from mtcon_ray.cli.job_commands import jobs, logs, resume, stop, submit
-from mtcon_ray.cli.keep_commands import clean, completion, export, track_sync
+from mtcon_ray.cli.options import Session, verbosity
 from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, status
 from mtcon_ray.cli.run_commands import compare, sweep, train
-from mtcon_ray.cli.session import Session, verbosity
 from mtcon_ray.cli.spec_commands import init, plan, schema, validate
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import MtconError, storage_error

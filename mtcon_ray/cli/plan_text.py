@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from mtcon_ray import metrics
-from mtcon_ray.cli.text import configuration, duration, size
 from mtcon_ray.plan import Plan
+from mtcon_ray.presentation import configuration_text, duration_text, size_text
 from mtcon_ray.spec import RunSpec
 
 LABEL_COLUMNS = 16
@@ -17,7 +17,7 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
         *data_lines(spec, plan),
         (plan.objective, f"standard error at most {plan.standard_error:.3f}"),
         *(("download", _download(url, count)) for url, count in plan.downloads.items()),
-        ("store", f"{size(plan.store_bytes)} of decoded images under {plan.root}"),
+        ("store", f"{size_text(plan.store_bytes)} of decoded images under {plan.root}"),
         *_resource_lines(spec, plan),
         *_first_lines(plan),
         *(("warning", text) for text in plan.warnings),
@@ -69,7 +69,7 @@ def _objective(spec: RunSpec, plan: Plan) -> str:
 
 
 def _download(url: str, num_bytes: int) -> str:
-    return f"{size(num_bytes)} of {url}, once" if num_bytes else f"{url} is here already"
+    return f"{size_text(num_bytes)} of {url}, once" if num_bytes else f"{url} is here already"
 
 
 def _resource_lines(spec: RunSpec, plan: Plan) -> Iterator[tuple[str, str]]:
@@ -98,7 +98,7 @@ def _time_lines(plan: Plan, num_workers: int) -> Iterator[tuple[str, str]]:
     )
     yield "measured here", f"{rate}; {evaluations}"
     alone = ", on one worker" if num_workers > 1 else ""
-    whole = f"{duration(plan.seconds_per_trial)}, probes and test evaluation in it{alone}"
+    whole = f"{duration_text(plan.seconds_per_trial)}, probes and test evaluation in it{alone}"
     yield "a whole trial", whole
     most = " at most" if plan.epochs_total is None else ""
     yield (
@@ -108,7 +108,7 @@ def _time_lines(plan: Plan, num_workers: int) -> Iterator[tuple[str, str]]:
     if plan.wall_hours is not None:
         yield (
             "wall clock",
-            f"{duration(plan.wall_hours * 3600)}{most}, and a minute or two to start",
+            f"{duration_text(plan.wall_hours * 3600)}{most}, and a minute or two to start",
         )
 
 
@@ -122,7 +122,7 @@ def _epochs_text(plan: Plan) -> str:
 
 def _first_lines(plan: Plan) -> Iterator[tuple[str, str]]:
     for i, point in enumerate(plan.first_configurations):
-        yield "first to run" if i == 0 else "", configuration(point)
+        yield "first to run" if i == 0 else "", configuration_text(point)
 
 
 def _labels(columns: tuple[str, ...], spec: RunSpec, plan: Plan) -> str:

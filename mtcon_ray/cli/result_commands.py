@@ -7,10 +7,12 @@ from pathlib import Path
 
 import click
 
-from mtcon_ray.cli.session import Session, as_json, name, overrides, root, session
-from mtcon_ray.cli.terminal import say
+from mtcon_ray.cli.options import Session, as_json, name, overrides, root, session
+from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import MtconError, SweepError
 from mtcon_ray.places import choose_root, find_folder, sweep_folder, sweeps_folder
+
+INDENT = "  "
 
 
 @click.command()
@@ -28,7 +30,6 @@ def evaluate(
 ) -> None:
     """Measure test and held-out accuracies of a checkpoint's encoder."""
     from mtcon_ray.cli.console import Console
-    from mtcon_ray.cli.terminal import Terminal
     from mtcon_ray.evaluate import evaluate_checkpoint
 
     with Console(Terminal.of(), quiet=session.quiet or as_json) as console:
@@ -66,8 +67,9 @@ def report(session: Session, name: str, root: str | None) -> None:
 @as_json
 def list_names(root: str | None, as_json: bool) -> None:
     """List sweeps and single trainings."""
-    from mtcon_ray.cli.overview import overviews
-    from mtcon_ray.cli.text import accuracy, configuration, table
+    from mtcon_ray.cli.sweep_list import overviews
+    from mtcon_ray.cli.tables import table_lines
+    from mtcon_ray.presentation import NOTHING, accuracy_text, configuration_text
 
     where = choose_root(root)
     found = overviews(where)
@@ -83,13 +85,15 @@ def list_names(root: str | None, as_json: bool) -> None:
             o.kind,
             o.state,
             f"{o.num_done}/{o.num_trials}",
-            accuracy(o.value),
-            str(o.model_epoch or "-"),
-            configuration(o.params) if o.params else "",
+            accuracy_text(o.value),
+            str(o.model_epoch or NOTHING),
+            configuration_text(o.params) if o.params else "",
         ]
         for o in found
     ]
-    for line in table(["name", "kind", "state", "done", "value", "epoch", "best"], rows):
+    header = ["name", "kind", "state", "done", "value", "epoch", "best"]
+    columns = Terminal.of().columns
+    for line in table_lines(header, rows, wrapped=[len(header) - 1], columns=columns):
         say(line)
 
 
@@ -99,8 +103,8 @@ def list_names(root: str | None, as_json: bool) -> None:
 @as_json
 def status(name: str, root: str | None, as_json: bool) -> None:
     """Show all trials of a sweep, or where a single training stands."""
-    from mtcon_ray.cli.overview import folder_state
-    from mtcon_ray.cli.standings import leaderboard, trial_record
+    from mtcon_ray.cli.results_table import leaderboard_lines, trial_record
+    from mtcon_ray.cli.sweep_list import folder_state
     from mtcon_ray.results import SweepResults, load_sweep
     from mtcon_ray.single import load_run
 
@@ -121,9 +125,11 @@ def status(name: str, root: str | None, as_json: bool) -> None:
         return
     say(f"{folder.name}: {state}, {len(results.trials)} of {total} trials started")
     for text in results.plan.get("warnings", []):
-        say(f"  warning: {text}")
-    for line in leaderboard(results, limit=None):
-        say(f"  {line}")
+        say(f"{INDENT}warning: {text}")
+    columns = Terminal.of().columns
+    indented = None if columns is None else columns - len(INDENT)
+    for line in leaderboard_lines(results, limit=None, columns=indented):
+        say(f"{INDENT}{line}")
     if state in ("interrupted", "stopped"):
         from mtcon_ray.sweep.folder import resume_line, was_submitted
 
@@ -136,7 +142,7 @@ def status(name: str, root: str | None, as_json: bool) -> None:
 @as_json
 def best(name: str, root: str | None, as_json: bool) -> None:
     """Show a sweep's winner, its accuracies, and where its checkpoint is."""
-    from mtcon_ray.cli.standings import trial_record, winner_lines
+    from mtcon_ray.cli.results_table import trial_record, winner_lines
     from mtcon_ray.results import load_sweep
 
     results = load_sweep(_sweep_folder(choose_root(root), name))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from mtcon_ray.cli.session import Session, overrides, root, session, spec_file
+from mtcon_ray.cli.options import Session, overrides, root, session, spec_file
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import SweepError
 from mtcon_ray.places import (
@@ -16,6 +16,7 @@ from mtcon_ray.places import (
     run_folder,
     sweep_folder,
 )
+from mtcon_ray.presentation import printable
 
 MLFLOW_VARIABLE = "MLFLOW_TRACKING_URI"
 
@@ -63,7 +64,7 @@ def train(
     from mtcon_ray.cli.terminal import Terminal
 
     with Console(Terminal.of(), quiet=session.quiet) as console:
-        from mtcon_ray.cli.standings import accuracies, last_metrics
+        from mtcon_ray.cli.results_table import score_lines
         from mtcon_ray.results import load_sweep
         from mtcon_ray.single import train_run
         from mtcon_ray.spec import load_spec
@@ -81,7 +82,7 @@ def train(
             environ_uri=os.environ.get(MLFLOW_VARIABLE),
         )
     folder = run_folder(where, result.name)
-    for line in accuracies(run_spec, load_sweep(folder).plan, last_metrics(result)):
+    for line in score_lines(run_spec, load_sweep(folder).plan, result.last_metrics):
         say(line)
     say(f"checkpoint: {kept_model(folder)} (network of epoch {result.model_epoch})")
 
@@ -105,7 +106,7 @@ def sweep(
 ) -> int:
     """Run a sweep to its end, or go on with one; show the leaderboard."""
     from mtcon_ray.cli.console import Console
-    from mtcon_ray.cli.terminal import Terminal, printable
+    from mtcon_ray.cli.terminal import Terminal
 
     uri = os.environ.get(MLFLOW_VARIABLE)
     terminal = Terminal.of()
@@ -122,18 +123,17 @@ def sweep(
         # Before what may not even be imported in other versions.
         check_versions(os.environ.get(VERSIONS_VARIABLE))
 
-        from mtcon_ray.cli.standings import leaderboard, winner_lines
+        from mtcon_ray.cli.results_table import leaderboard_lines, winner_lines
         from mtcon_ray.sweep.driver import run_sweep
         from mtcon_ray.tracking.server import tracking_uri, ui_command
 
         results = run_sweep(
             run_spec, root=where, name=name, resume=resume, observer=console, environ_uri=uri
         )
-    leaders = leaderboard(results, columns=terminal.size[0] if terminal.live else None)
-    lines = [*map(printable, [*leaders, "", *winner_lines(results)])]
+    lines = ["", *leaderboard_lines(results, columns=terminal.columns), "", *winner_lines(results)]
     lines.append(f"report: {results.folder / 'report' / 'index.html'}")
     lines.append(f"MLflow: {ui_command(tracking_uri(run_spec.tracking.uri, uri, where))}")
-    terminal.write("\n".join(["", *lines, ""]))
+    terminal.write(printable("\n".join([*lines, ""])))
     return 0 if results.winner else 1
 
 

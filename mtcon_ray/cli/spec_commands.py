@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mtcon_ray.cli.session import Session, as_json, overrides, root, session, spec_file
+from mtcon_ray.cli.options import Session, as_json, overrides, root, session, spec_file
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.places import choose_root, log_folder
 
@@ -27,8 +27,8 @@ def init(session: Session, csv: Path, images: Path, output: Path | None) -> None
 
     Nothing is written where `validate` would refuse the spec.
     """
-    from mtcon_ray.cli.guessing import guess
-    from mtcon_ray.cli.new_spec import spec_text, write_new
+    from mtcon_ray.cli.infer_columns import guess
+    from mtcon_ray.cli.spec_template import spec_text, write_new
     from mtcon_ray.spec import load_spec
 
     found = guess(csv, images)

@@ -1,26 +1,31 @@
-"""What the place that we print to can show: size, colour, characters, redrawing."""
+"""Output to the terminal: its capabilities, and text that cannot control it."""
 
 import os
-import re
-import shutil
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TextIO
+from typing import IO, TYPE_CHECKING, TextIO, cast
 
 import click
 
-# What commands a terminal, reorders text or is no character: never from a file of the user's.
-UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
-FANCY = "█░·…±─│"
-PLAIN = {"█": "#", "░": ".", "·": "|", "…": "~", "±": "+-", "─": "-", "│": "|"}
+from mtcon_ray.presentation import printable
+
+# `rich` takes 0.1 s to import, which commands that draw nothing need not spend.
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+FANCY = "█░·…±—"
+PLAIN = {"█": "#", "░": ".", "·": "|", "…": "~", "±": "+-", "—": "-"}
+# Wider than any line: without a terminal nothing is shortened or wrapped.
+UNLIMITED_COLUMNS = 100_000
+REDRAWS_PER_SECOND = 2
 
 
 @dataclass(frozen=True)
 class Terminal:
-    """A stream to print to."""
+    """A stream to print to; `live` if it can be redrawn in place."""
 
     stream: TextIO
     live: bool
@@ -29,7 +34,10 @@ class Terminal:
 
     @classmethod
     def of(cls, stream: TextIO | None = None) -> "Terminal":
-        """What a stream, by default standard output, can do; NO_COLOR and TERM are heeded."""
+        """Returns the capabilities of a stream, standard output by default.
+
+        Respects NO_COLOR and TERM.
+        """
         stream = stream or sys.stdout
         live = stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
         try:
@@ -40,61 +48,64 @@ class Terminal:
         return cls(stream, live, live and not os.environ.get("NO_COLOR"), unicode)
 
     @property
+    def encoding(self) -> str:
+        """The stream's encoding."""
+        return getattr(self.stream, "encoding", None) or "ascii"
+
+    @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines as they are now."""
-        try:
-            size = os.get_terminal_size(self.stream.fileno())
-        except (OSError, ValueError, AttributeError):
-            size = shutil.get_terminal_size()
-        return max(20, size.columns or 80), max(5, size.lines or 24)
+        """Columns and lines of the terminal as they are now."""
+        return self.console().size
 
-    def style(self, text: str, *names: str) -> str:
-        """The text in colours and weights, where they can be shown."""
-        if not self.colour or not names:
-            return text
-        return f"\x1b[{';'.join(str(STYLES[n]) for n in names)}m{text}\x1b[0m"
+    @property
+    def columns(self) -> int | None:
+        """Columns of the terminal, None where output is not a terminal."""
+        return self.size[0] if self.live else None
 
-    def encode(self, text: str) -> str:
-        """The text in characters that the stream has."""
-        if self.unicode:
-            return text
-        text = "".join(PLAIN.get(c, c) for c in text)
-        encoding = getattr(self.stream, "encoding", None) or "ascii"
-        return text.encode(encoding, "replace").decode(encoding)
-
-    def write(self, text: str) -> None:
-        """Write and flush in one piece; a terminal that has gone away ends no sweep."""
+    def write(self, text: str) -> int:
+        """Writes and flushes text; ignores errors, so that a closed terminal ends no sweep."""
+        if not self.unicode:
+            text = "".join(PLAIN.get(character, character) for character in text)
+            text = text.encode(self.encoding, "replace").decode(self.encoding)
         with suppress(OSError):
-            self.stream.write(self.encode(text))
+            self.stream.write(text)
             self.stream.flush()
+        return len(text)
 
+    def flush(self) -> None:
+        """Does nothing: `write` flushes."""
 
-def printable(text: str) -> str:
-    """The text with control characters written out; line ends and tabs stay.
+    def console(self) -> "Console":
+        """Returns a `rich` console that writes here and interprets no markup in data."""
+        from rich.console import Console
 
-    >>> printable("name\x1b[2J")
-    'name\\\\x1b[2J'
-    """
-    return UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode(), text)
+        return Console(
+            file=cast(IO[str], self),
+            force_terminal=self.live,
+            force_interactive=self.live,
+            force_jupyter=False,
+            color_system="auto" if self.colour else None,
+            width=None if self.live else UNLIMITED_COLUMNS,
+            markup=False,
+            highlight=False,
+            emoji=False,
+        )
+
+    def live_area(self, frame: "Callable[[], RenderableType]") -> "Live":
+        """Returns an area of the terminal that is redrawn in place, not started yet."""
+        from rich.live import Live
+
+        # Redirected streams would outlive the area in libraries that are imported meanwhile, and
+        # standard error may be a file.
+        return Live(
+            console=self.console(),
+            get_renderable=frame,
+            refresh_per_second=REDRAWS_PER_SECOND,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
 
 
 def say(text: object, *, err: bool = False) -> None:
-    """Print a line, as `click.echo` does, in which names from files are harmless."""
+    """Prints a line with control characters written out."""
     click.echo(printable(str(text)), err=err)
-
-
-def visible(text: str) -> int:
-    """Columns that a line takes, escape sequences left out."""
-    return len(ESCAPE.sub("", text))
-
-
-def clip(text: str, columns: int) -> str:
-    """The line cut to a number of columns, with … where something is missing."""
-    if visible(text) <= columns:
-        return text
-    kept, taken, place = [], 0, 0
-    for match in ESCAPE.finditer(text):
-        piece = text[place : match.start()][: columns - 1 - taken]
-        kept += [piece, match[0]]
-        taken, place = taken + len(piece), match.end()
-    return "".join(kept) + text[place:][: columns - 1 - taken] + "…"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.comparison.spec import ClaimSpec
 from mtcon_ray.evaluation.intervals import Interval, difference, verdict
-from mtcon_ray.report.text import interval_text
+from mtcon_ray.presentation import interval_text
 
 UNDECIDED = "undecided"
 

@@ -6,9 +6,10 @@ from statistics import fmean
 
 from mtcon_ray import metrics
 from mtcon_ray.evaluation.intervals import Interval, Scores, mean_interval
-from mtcon_ray.report.standing import final_values, resampled
-from mtcon_ray.report.text import label_title
+from mtcon_ray.presentation import label_title
+from mtcon_ray.report.standing import resampled
 from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.status import Status
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Row:
     def finished(self) -> list[TrialResult]:
         """Its finished trainings, one per seed."""
         trials = self.results.trials if self.results else ()
-        return [t for t in trials if t.status == "FINISHED" and t.full_budget]
+        return [t for t in trials if t.status == Status.FINISHED and t.full_budget]
 
     @property
     def why(self) -> str:
@@ -35,7 +36,7 @@ class Row:
     def readings(self, split: str, label: str) -> list[metrics.Reading]:
         """A label's score and its bootstrap deviation, by seed."""
         name = metrics.slug(label)
-        return [metrics.reading(final_values(t), split, name) for t in self.finished]
+        return [metrics.reading(t.last_metrics, split, name) for t in self.finished]
 
     def reading(self, split: str, label: str) -> metrics.Reading:
         """Mean over seeds of a label's score, and of its bootstrap deviation."""

@@ -14,6 +14,7 @@ from mtcon_ray.plan import make_plan
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.signals import Interrupted
 from mtcon_ray.spec import RunSpec
+from mtcon_ray.status import Status
 from mtcon_ray.sweep.cluster import view_of
 from mtcon_ray.sweep.driver import run_sweep
 
@@ -61,7 +62,7 @@ def _train(
     started = (folder / SPEC_FILE).exists()
     if started:
         found = load_sweep(folder)
-        done = [t for t in found.trials if t.status == "FINISHED"]
+        done = [t for t in found.trials if t.status == Status.FINISHED]
         if found.spec == spec and len(done) == spec.search.repeats:
             return found
     with watch(title) as observer:

@@ -13,8 +13,8 @@ from mtcon_ray.comparison.claims import markdown as claims_markdown
 from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.comparison.spec import ClaimSpec
 from mtcon_ray.evaluation.intervals import Interval
+from mtcon_ray.presentation import ONE_SEED, ONE_SEED_NOTE, accuracy_text, interval_text
 from mtcon_ray.report import drawing
-from mtcon_ray.report.text import ONE_SEED, ONE_SEED_NOTE, accuracy_text, interval_text
 
 
 def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
@@ -47,7 +47,7 @@ def every_seed(rows: list[Row]) -> str:
     writer.writerow(["system", "seed", "metric", "value"])
     for row in rows:
         for trial in row.finished:
-            for name, value in sorted(trial.reports[-1][1].items()):
+            for name, value in sorted(trial.last_metrics.items()):
                 writer.writerow([row.title, trial.seed, name, repr(value)])
     return text.getvalue()
 

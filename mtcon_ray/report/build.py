@@ -12,11 +12,7 @@ from jinja2 import Environment, StrictUndefined
 
 from mtcon_ray import places
 from mtcon_ray.metrics import slug
-from mtcon_ray.report import page
-from mtcon_ray.report.figures import course_figure, courses, epochs_figure, importance_figure
-from mtcon_ray.report.parameters import parameter_figure
-from mtcon_ray.report.standing import probe_values
-from mtcon_ray.report.text import (
+from mtcon_ray.presentation import (
     ONE_SEED,
     ONE_SEED_NOTE,
     capitalised,
@@ -26,7 +22,12 @@ from mtcon_ray.report.text import (
     score_note,
     score_word,
 )
+from mtcon_ray.report import page
+from mtcon_ray.report.figures import course_figure, courses, epochs_figure, importance_figure
+from mtcon_ray.report.parameters import parameter_figure
+from mtcon_ray.report.standing import probe_values
 from mtcon_ray.results import SweepResults
+from mtcon_ray.status import Status
 from mtcon_ray.tracking.spool import Event, Spool
 
 
@@ -70,7 +71,7 @@ def build_report(
 def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn]:
     """The figures for which there is something to show, in the page's order."""
     word = score_word(results.spec)
-    if any(probe_values(t) and t.status != "FAILED" for t in results.trials):
+    if any(probe_values(t) and t.status != Status.FAILED for t in results.trials):
         for i, path in enumerate(results.spec.search.space):
             yield Drawn(
                 f"parameter-{i}-{slug(path)}.png",

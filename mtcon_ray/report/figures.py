@@ -8,9 +8,10 @@ from typing import Any
 from matplotlib.lines import Line2D
 
 from mtcon_ray import metrics
+from mtcon_ray.presentation import score_word
 from mtcon_ray.report import drawing
-from mtcon_ray.report.text import score_word
 from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.status import Status
 
 Points = list[tuple[int, float]]
 Courses = dict[str, tuple[dict[str, Points], str]]
@@ -138,7 +139,7 @@ def courses(trial: TrialResult, tasks: tuple[str, ...]) -> Courses:
 def _kind(trial: TrialResult, winner: TrialResult | None) -> str:
     if trial is winner:
         return "winner"
-    if trial.status == "FAILED":
+    if trial.status == Status.FAILED:
         return "failed"
     return "full budget" if trial.full_budget else "stopped early or unfinished"
 

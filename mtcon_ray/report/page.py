@@ -6,36 +6,29 @@ from typing import Any
 
 from mtcon_ray import metrics
 from mtcon_ray.evaluation.intervals import Scores, difference, mean_interval
-from mtcon_ray.report.standing import (
-    configurations,
-    deviation,
-    final_values,
-    margin,
-    probe_values,
-    probe_warnings,
-    resampled,
-    verdict,
-)
-from mtcon_ray.report.text import (
+from mtcon_ray.presentation import (
     accuracy_text,
     duration_text,
     interval_text,
-    label_title,
+    label_scores,
     network_text,
     params_text,
     score_note,
     score_word,
     value_text,
 )
+from mtcon_ray.report.standing import (
+    configurations,
+    deviation,
+    margin,
+    probe_values,
+    probe_warnings,
+    resampled,
+    verdict,
+)
 from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.status import Status
 
-STATUS = {
-    "FINISHED": "finished",
-    "PRUNED": "stopped early",
-    "FAILED": "failed",
-    "INTERRUPTED": "interrupted",
-    "RUNNING": "running",
-}
 MAX_REASON = 160
 
 
@@ -73,7 +66,7 @@ def facts(results: SweepResults, seconds: float | None) -> list[tuple[str, str, 
     """Name, value and explanation of each key fact."""
     trials = results.trials
     trained = sum(t.last_epoch for t in trials)
-    saved = sum(t.epochs - t.last_epoch for t in trials if t.status == "PRUNED")
+    saved = sum(t.epochs - t.last_epoch for t in trials if t.status == Status.PRUNED)
     share = saved / (trained + saved) if trained + saved else 0.0
     found = [
         ("Trials", str(len(trials)), _counted(results)),
@@ -115,7 +108,7 @@ def leaderboard(results: SweepResults) -> list[dict[str, Any]]:
             "params": [value_text(trial.params.get(p)) for p in results.spec.search.space],
             "value": accuracy_text(_value(trial), deviation(trial, tasks)),
             "tasks": [accuracy_text(*_reading(probe_values(trial), "val", t)) for t in tasks],
-            "status": STATUS[trial.status],
+            "status": trial.status.words,
             "reason": _shortened(trial.reason),
         }
         for trial in results.ranked()
@@ -134,40 +127,33 @@ def accuracies(results: SweepResults) -> list[dict[str, str]]:
     winner = results.winner
     if winner is None:
         return []
-    labels = [("task", "test", t) for t in results.spec.data.tasks]
-    labels += [("held out", "heldout", t) for t in results.spec.data.held_out]
     best, *others = configurations(results)
-    seeds = [final_values(t) for t in best.trials]
     first = resampled(results, best.trials)
     second = resampled(results, others[0].trials) if others else {}
     rows = []
-    for role, split, label in labels:
-        found = [_reading(values, split, label)[0] for values in seeds]
-        known = [value for value in found if value is not None]
-        kind = results.spec.data.kind_of(label)
-        classes = results.plan.get("classes", {}).get(label) if kind != "number" else None
-        place = split, metrics.slug(label)
-        if known:
-            rows.append(
-                {
-                    "label": label_title(results.spec, label),
-                    "role": role,
-                    "classes": f"{classes or '—'}{' labels' if kind == 'set' else ''}",
-                    "chance": accuracy_text(1 / classes if classes and kind == "classes" else None),
-                    "baseline": accuracy_text(results.plan.get("majority", {}).get(label)),
-                    "accuracy": accuracy_text(*_reading(final_values(winner), split, label)),
-                    "seeds": interval_text(mean_interval(first[place]))
-                    if place in first
-                    else _mean_text(known),
-                    "lead": _lead(first.get(place), second.get(place)),
-                }
-            )
+    for row in label_scores(results.spec, results.plan, winner.last_metrics):
+        place = row.split, metrics.slug(row.label)
+        found = [_reading(t.last_metrics, row.split, row.label)[0] for t in best.trials]
+        rows.append(
+            {
+                "label": row.title,
+                "role": row.role,
+                "classes": row.classes,
+                "chance": row.chance,
+                "baseline": row.baseline,
+                "accuracy": accuracy_text(*row.score),
+                "seeds": interval_text(mean_interval(first[place]))
+                if place in first
+                else _mean_text([value for value in found if value is not None]),
+                "lead": _lead(first.get(place), second.get(place)),
+            }
+        )
     return rows
 
 
 def warnings(results: SweepResults) -> list[str]:
     """Returns those of the plan, about the data, and of the winner's probes."""
-    of_winner = probe_warnings(final_values(results.winner)) if results.winner else []
+    of_winner = probe_warnings(results.winner.last_metrics) if results.winner else []
     return [*results.plan.get("warnings", []), *of_winner]
 
 
@@ -196,8 +182,8 @@ def failures(results: SweepResults) -> list[tuple[str, str]]:
     """The trials of each reason, and the reason in full."""
     by_reason: dict[str, list[str]] = {}
     for trial in results.trials:
-        if trial.status in ("FAILED", "INTERRUPTED"):
-            reason = trial.reason or f"{STATUS[trial.status]}; no reason was recorded"
+        if trial.status in (Status.FAILED, Status.INTERRUPTED):
+            reason = trial.reason or f"{trial.status.words}; no reason was recorded"
             by_reason.setdefault(reason, []).append(trial.name)
     return [(", ".join(names), reason) for reason, names in by_reason.items()]
 
@@ -225,9 +211,9 @@ def _mean_text(values: Sequence[float]) -> str:
 
 
 def _counted(results: SweepResults) -> str:
-    counts = {s: sum(t.status == s for t in results.trials) for s in STATUS}
-    always = ("FINISHED", "PRUNED", "FAILED")
-    return ", ".join(f"{n} {STATUS[s]}" for s, n in counts.items() if n or s in always)
+    order = (Status.FINISHED, Status.PRUNED, Status.FAILED, Status.INTERRUPTED, Status.RUNNING)
+    counts = {s: sum(t.status == s for t in results.trials) for s in order}
+    return ", ".join(f"{n} {s.words}" for s, n in counts.items() if n or s.is_final)
 
 
 def _repeats(count: int, seed: int) -> str:

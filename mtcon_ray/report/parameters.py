@@ -10,12 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from mtcon_ray import metrics
+from mtcon_ray.presentation import score_word, value_text
 from mtcon_ray.report import drawing
 from mtcon_ray.report.standing import deviation, probe_values
-from mtcon_ray.report.text import score_word, value_text
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.search.space import Dimension
 from mtcon_ray.spec import RunSpec
+from mtcon_ray.status import Status
 
 Reading = Callable[[TrialResult], tuple[float, float]]  # accuracy and its deviation, NaN if none
 
@@ -44,7 +45,7 @@ class Point:
 
 def parameter_figure(results: SweepResults, path: str) -> bytes:
     """Validation score, mean and per task, against one searched parameter."""
-    trials = [t for t in results.trials if probe_values(t) or t.status == "FAILED"]
+    trials = [t for t in results.trials if probe_values(t) or t.status == Status.FAILED]
     dimension = results.spec.search.space[path]
     values = [t.params[path] for t in trials]
     scale = axis_scale(dimension, values)
@@ -193,7 +194,7 @@ def _standings(results: SweepResults, trials: Sequence[TrialResult]) -> list[str
     def of(trial: TrialResult) -> str:
         if trial is winner:
             return WINNER
-        if trial.status == "FAILED":
+        if trial.status == Status.FAILED:
             return FAILED
         return FULL if trial.full_budget else LESS
 

@@ -52,11 +52,6 @@ def probe_values(trial: TrialResult) -> dict[str, float]:
     return dict(trial.reports).get(trial.model_epoch or 0, {}) if trial.value is not None else {}
 
 
-def final_values(trial: TrialResult) -> dict[str, float]:
-    """The metrics of a trial's last epoch, test and held-out accuracies among them."""
-    return trial.reports[-1][1] if trial.reports else {}
-
-
 def resampled(
     results: SweepResults, trials: Sequence[TrialResult]
 ) -> dict[tuple[str, str], Scores]:

@@ -1,4 +1,4 @@
-"""Terminals for tests: a stream that says it is one, a real one, and what they show."""
+"""Terminals for tests: a stream that is one, a pseudo terminal, and the screen they show."""
 
 import fcntl
 import io
@@ -9,10 +9,12 @@ import struct
 import subprocess
 import termios
 import threading
+import unicodedata
 from pathlib import Path
 
 from tests.waiting import PATIENCE_SECONDS
 
+HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|(.)", re.DOTALL)
 
 
@@ -34,28 +36,38 @@ class Tty(io.StringIO):
         return True
 
 
+def columns_of(text: str) -> int:
+    """Returns the columns that a terminal takes for a line."""
+    return sum(1 + (unicodedata.east_asian_width(character) in "WF") for character in text)
+
+
 def screen(written: str, columns: int = 80) -> list[str]:
-    """What a terminal shows after these characters."""
-    lines, row, column = [""], 0, 0
+    """Returns the lines that a terminal shows after these characters."""
+    cells: list[list[str]] = [[]]  # a wide character is followed by an empty cell
+    row, column = 0, 0
     for code, command, character in TOKEN.findall(written):
         if command == "A":
             row = max(0, row - int(code or 1))
         elif command == "K":
-            lines[row] = lines[row][:column]
+            cells[row] = [] if code == "2" else cells[row][:column]
         elif command == "J":
-            lines[row] = lines[row][:column]
-            del lines[row + 1 :]
+            cells[row] = cells[row][:column]
+            del cells[row + 1 :]
         elif character == "\r":
             column = 0
         elif character == "\t":
             column += 8 - column % 8
         elif character == "\n" or (character and column == columns):
             row, column = row + 1, 0
-            lines += [""] * (row + 1 - len(lines))
+            cells += [[]] * (row + 1 - len(cells))
         if character and character not in "\r\n\t":
-            lines[row] = lines[row][:column].ljust(column) + character + lines[row][column + 1 :]
-            column += 1
-    return lines
+            shown = [character, ""][: columns_of(character)]
+            line = [*cells[row], *" " * (column - len(cells[row]))]
+            cells[row] = line[:column] + shown + line[column + len(shown) :]
+            column += len(shown)
+    while len(cells) > row + 1 and not any(cells[-1]):
+        cells.pop()
+    return ["".join(line).rstrip() for line in cells]
 
 
 class Watched:

@@ -1,18 +1,17 @@
 """The live table on a terminal, the plain lines elsewhere."""
 
 import io
+import re
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from mtcon_ray.cli.board import Board
 from mtcon_ray.cli.console import Console
-from mtcon_ray.cli.drawing import frame
-from mtcon_ray.cli.events import End, Report, Start, Suggest
-from mtcon_ray.cli.live import HIDE_CURSOR, SHOW_CURSOR, LiveArea
-from mtcon_ray.cli.terminal import Terminal, clip, visible
-from tests.cli.screens import Clock, Tty, screen
+from mtcon_ray.cli.terminal import REDRAWS_PER_SECOND, Terminal
+from tests.cli.screens import HIDE_CURSOR, SHOW_CURSOR, Clock, Tty, columns_of, screen
+from tests.waiting import PATIENCE_SECONDS
 
 PLAN = SimpleNamespace(
     num_trials=3, epochs=4, concurrency=2, objective="val/accuracy", select="last"
@@ -66,6 +65,46 @@ def test_plain_lines_tell_each_event_once() -> None:
         "[ 0:40] shoes-1 ended: 3/3 done; best trial-0000, val/accuracy 0.540 (temperature=0.1)"
     )
     assert "\x1b" not in text_of(stream)
+
+
+def test_plain_lines_of_preparations_and_of_a_resumed_sweep() -> None:
+    stream, terminal = plain()
+    clock, plan = Clock(), SimpleNamespace(**{**vars(PLAN), "objective": "val/score"})
+    with Console(terminal, clock=clock) as console:
+        console.on_phase("connecting to Ray")
+        for done in range(0, 93_000_001, 3_000_000):
+            clock.now += 0.5
+            console.on_download(done, 93_000_000)
+        console.on_store(10, 10)
+        clock.now = 3725
+        console.on_start("s-1", Path("/s"), SimpleNamespace(**{**vars(plan), "select": "best"}))
+        params = {"method.temperature": 0.3, "data.tasks": ["a b", "c\n\x1b[2J"]}
+        console.on_known("trial-0000", params, "FAILED", 2, 4, 0.3, "Error: one\n  two")
+        console.on_known("trial-0001", {}, "WAITING", 2, 4, None, None)
+        console.on_suggest("trial-0002", {"train.epochs": 8})
+        clock.now += 60
+        console.on_report("trial-0002", 7, 8, {"loss": 2.0})
+        console.on_report("trial-0002", 8, 8, {"val/score": 0.5, "loss": 2.0})
+        console.on_end("trial-0002", "INTERRUPTED", None, "one\ntwo")
+    assert text_of(stream).splitlines() == [
+        "[ 0:00] starting",
+        "[ 0:00] preparing: connecting to Ray",
+        "[ 0:05] downloaded 27.0 MB of 93.0 MB",
+        "[ 0:10] downloaded 57.0 MB of 93.0 MB",
+        "[ 0:15] downloaded 87.0 MB of 93.0 MB",
+        "[ 0:16] downloaded 93.0 MB of 93.0 MB",
+        "[ 0:16] decoded 10/10 images",
+        "[1:02:05] s-1: 3 trials of 4 epochs, 2 at a time, by val/score, of each its best epoch, "
+        "in /s",
+        "[1:02:05] trial-0000 restored, failed at epoch 2/4 (Error: one / two), val/score 0.300: "
+        r'temperature=0.3 tasks=["a b", "c\n\u001b[2J"]',
+        "[1:02:05] trial-0001 restored, waiting at a rung at epoch 2/4: no searched fields",
+        "[1:02:05] trial-0002 started, 8 epochs: epochs=8",
+        "[1:03:05] trial-0002 epoch 7/8: loss 2.000",
+        "[1:03:05] trial-0002 interrupted after epoch 8/8 (one / two), val/score 0.500; 1/3 done; "
+        "best 0.500 (epochs=8)",
+        "[1:03:05] s-1 ended: 1/3 done; best trial-0002, val/score 0.500 (epochs=8)",
+    ]
 
 
 def test_plain_lines_are_throttled() -> None:
@@ -137,36 +176,77 @@ def test_live_table_stands_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stream.getvalue().endswith(SHOW_CURSOR)
 
 
-@pytest.mark.parametrize(
-    ("columns", "configuration", "bars"),
-    [(50, "tem", False), (80, "temperature=0.07", False), (90, "temperature=0.07", True),
-     (140, "temperature=0.07336 lr=0.02536 weighting=learned", True)],
-)  # fmt: skip
-def test_a_narrow_board_keeps_values_and_states(
-    columns: int, configuration: str, bars: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("columns", [60, 80, 100, 140])
+def test_a_narrow_table_keeps_values_and_states(
+    columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The configuration gives way first, then the bars."""
+    """The configuration of three fields is shortened, also where its characters are wide."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", str(columns))
-    board = Board(Start("first-1", 8, 12, 2, "/s"))
-    for number, (state, reason) in enumerate(
-        [("RUNNING", None), ("FINISHED", None), ("FAILED", "Diverged: loss is nan at step 312")]
-    ):
-        name, fields = f"trial-000{number}", "temperature=0.07336 lr=0.02536 weighting=learned"
-        board.tell(Suggest(name, fields), 0)
-        board.tell(Report(name, 12, 12, 0.31 + number / 10), 10)
-        if state != "RUNNING":
-            board.tell(End(name, state, (12, 12), None, reason), 10)
-    head, header, *rows = frame(board, 10, Terminal(Tty(), live=True, colour=False, unicode=True))
-    assert max(map(len, [head, header, *rows])) < columns
-    assert "best 0.410" in head
-    assert " 0:10" in head
+    monkeypatch.setenv("LINES", "24")
+    stream, clock = Tty(), Clock()
+    fields = {"method.temperature": 0.07336, "train.lr": 0.02536, "data.tasks": ["色", "素材と形"]}
+    reason = "画像が見つかりません: [bold]images/0.png[/bold] is missing"
+    ends = {"RUNNING": None, "FINISHED": None, "PRUNED": None, "FAILED": reason}
+    with Console(Terminal.of(stream), clock=clock) as console:
+        console.on_start("first-1", Path("/s"), PLAN)
+        for number, (status, why) in enumerate(ends.items()):
+            name = f"trial-{number:04d}"
+            console.on_suggest(name, fields)
+            clock.now += 10
+            console.on_report(name, 3, 4, {"val/accuracy": 0.3 + number / 10})
+            if status != "RUNNING":
+                console.on_end(name, status, None, why)
+    _, head, header, *rows, end = screen(stream.getvalue(), columns)
+    assert max(map(columns_of, (head, header, *rows))) <= columns
+    assert "· best 0.400 (" in head
+    assert " · 0:40" in head
     assert header.split()[-2:] == ["val/accuracy", "state"]
-    for row, value, state in zip(
-        rows, ("0.310", "0.410", "0.510"), ("running", "finished", "failed: D"), strict=True
-    ):
-        assert configuration in row
-        assert f"12/12  {value}         {state}" in row
-        assert ("█" in row) == bars
+    states = ["running", "finished", "stopped early", "failed: 画"]
+    for row, value, state in zip(rows, ["0.300", "0.400", "0.500", "0.600"], states, strict=True):
+        assert re.search(f"/4 +{value} +{state}", row)
+        assert "  tem" in row
+        assert ("█" in row) == (columns >= 90)
+    assert end == ""
+
+
+def test_a_training_with_a_long_name_keeps_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
+    stream, name = Tty(), "a-long-name-of-a-training-by-its-user-" * 2
+    one = SimpleNamespace(**{**vars(PLAN), "num_trials": 1})
+    with Console(Terminal.of(stream), clock=Clock()) as console:
+        console.on_start(name, Path("/s"), one)
+        console.on_suggest(name, {})
+        console.on_report(name, 1, 4, {"val/accuracy": 0.5})
+    (row,) = (line for line in screen(stream.getvalue(), 60) if line.endswith("running"))
+    assert row.startswith("a-long-")
+    assert "1/4    0.500" in row
+
+
+def test_the_table_is_redrawn_without_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream, clock = Tty(), Clock()
+    with Console(Terminal.of(stream), clock=clock) as console:
+        console.on_start("s-1", Path("/s"), PLAN)
+        clock.now = 754
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while "12:34" not in stream.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.2 / REDRAWS_PER_SECOND)
+        assert "12:34" in stream.getvalue()
+
+
+def test_notes_stand_above_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No markup is interpreted, and a long line can be copied whole."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "40")
+    stream, note = Tty(), f"[red]no[/red] :smile: 1.5 {'a command of many words ' * 9}"
+    with Console(Terminal.of(stream), clock=Clock()) as console:
+        console.on_note(note)
+        console.on_phase("connecting to Ray")
+    assert f"{note}\n" in stream.getvalue()
+    assert screen(stream.getvalue(), 1000) == [note.rstrip(), ""], "no sweep has begun"
 
 
 def test_cursor_comes_back_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,24 +263,15 @@ def test_cursor_comes_back_after_an_error(monkeypatch: pytest.MonkeyPatch) -> No
     assert stream.getvalue().endswith(SHOW_CURSOR)
 
 
-def test_narrowed_terminal_leaves_no_old_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a resize the wrapped lines of the last frame are counted as what they became."""
-    monkeypatch.setenv("COLUMNS", "40")
-    stream = Tty()
-    area = LiveArea(Terminal(stream, live=True, colour=False, unicode=True))
-    monkeypatch.setenv("COLUMNS", "80")
-    area.draw(["x" * 60, "second"])
-    before = stream.getvalue()
-    monkeypatch.setenv("COLUMNS", "40")
-    area.draw(["new"])
-    assert stream.getvalue()[len(before) :].startswith("\r\x1b[3A")
-
-
-def test_no_colour_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("asked", [True, False])
+def test_no_colour_when_asked(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    assert Terminal.of(Tty()).style("x", "red") == "\x1b[31mx\x1b[0m"
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert Terminal.of(Tty()).style("x", "red") == "x"
+    monkeypatch.setenv("NO_COLOR", "1" if asked else "")
+    stream, clock = Tty(), Clock()
+    with Console(Terminal.of(stream), clock=clock) as console:
+        watch(console, clock)
+    assert ("\x1b[31mtrial-0002" in stream.getvalue()) != asked
+    assert (re.search(r"\x1b\[[0-9;]*m", stream.getvalue()) is None) == asked
 
 
 def test_dumb_terminals_get_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,18 +279,14 @@ def test_dumb_terminals_get_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None
     assert not Terminal.of(Tty()).live
 
 
-@pytest.mark.parametrize("columns", [1, 5, 11])
-def test_clip_counts_what_is_seen(columns: int) -> None:
-    """Escape sequences take no columns and are all kept, so that no colour leaks."""
-    line = "\x1b[31mhello\x1b[0m world"
-    clipped = clip(line, columns)
-    assert visible(clipped) == columns
-    assert clipped.count("\x1b") == 2
+def test_terminal_that_has_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
 
-
-def test_terminal_that_has_gone_ends_nothing() -> None:
     class Gone(Tty):
         def write(self, text: str) -> int:
-            raise OSError(5, "Input/output error")
+            raise BrokenPipeError(32, "Broken pipe")
 
-    Terminal(Gone(), live=True, colour=True, unicode=True).write("x")
+    terminal, clock = Terminal.of(Gone()), Clock()
+    with Console(terminal, clock=clock) as console:
+        watch(console, clock)
+    terminal.write("x")

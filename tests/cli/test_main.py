@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from mtcon_ray.cli.main import Program
 from mtcon_ray.cli.main import program as real_program
-from mtcon_ray.cli.session import Session, verbosity
+from mtcon_ray.cli.options import Session, verbosity
 from mtcon_ray.errors import MtconError, SpecError
 from mtcon_ray.signals import Interrupted
 

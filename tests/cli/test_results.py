@@ -134,8 +134,8 @@ def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
     assert winner in text.splitlines()
     words = [line.split() for line in text.splitlines()]
     assert ["label", "classes", "baseline", "accuracy", "20-NN"] in words
-    assert ["test", "shape", "6", "0.210", "0.450", "±0.020", "-"] in words
-    assert ["held", "out", "mark", "4", "-", "0.350", "±0.030", "0.310"] in words
+    assert ["test", "shape", "6", "0.210", "0.450", "±", "0.020", "—"] in words
+    assert ["held", "out", "mark", "4", "—", "0.350", "±", "0.030", "0.310"] in words
     assert "warning" not in text
     record = json.loads(invoke("best", "tiny-1", "--json").stdout)
     assert record["params"] == {"method.temperature": 0.1}

@@ -15,6 +15,7 @@ from mtcon_ray.evaluation.intervals import mean_interval
 from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import parse_spec
+from mtcon_ray.status import Status
 
 SPEC = parse_spec(
     {"name": "x", "data": {"kind": "drawn", "tasks": ["shape"], "held_out": ["tilt"]}}
@@ -43,7 +44,9 @@ def row(tmp_path: Path) -> MakeRow:
                 values[f"{place[0]}/accuracy_std/{place[1]}"] = 0.02
             metrics = {"val/accuracy": share, **values}
             name = f"trial-{seed:04d}"
-            trials.append(TrialResult(name, seed, {}, "FINISHED", None, 2, seed, ((2, metrics),)))
+            trials.append(
+                TrialResult(name, seed, {}, Status.FINISHED, None, 2, seed, ((2, metrics),))
+            )
             if stored:
                 path = folder / "checkpoints" / name / "predictions.npz"
                 path.parent.mkdir(parents=True)

@@ -7,11 +7,12 @@ import pytest
 
 from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.comparison.table import every_seed, markdown, write_tables
-from mtcon_ray.results import Status, SweepResults, TrialResult
+from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import parse_spec
+from mtcon_ray.status import Status
 
 
-def trial(seed: int, shape: float, tilt: float, status: Status = "FINISHED") -> TrialResult:
+def trial(seed: int, shape: float, tilt: float, status: Status = Status.FINISHED) -> TrialResult:
     metrics = {
         "val/accuracy": shape - 0.1,
         "test/accuracy/shape": shape,
@@ -41,7 +42,7 @@ def row(title: str, *trials: TrialResult) -> Row:
 @pytest.fixture
 def rows() -> list[Row]:
     return [
-        row("MTCon", trial(0, 0.7, 0.3), trial(1, 0.8, 0.2), trial(2, 0.1, 0.1, "FAILED")),
+        row("MTCon", trial(0, 0.7, 0.3), trial(1, 0.8, 0.2), trial(2, 0.1, 0.1, Status.FAILED)),
         row("SimCLR", trial(0, 0.6, 0.5)),
         Row("CSN", None, "no triplets | for shape\nmore"),
     ]

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from mtcon_ray import metrics
-from mtcon_ray.results import Status, SweepResults, TrialResult
+from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import RunSpec, parse_spec
+from mtcon_ray.status import Status
 
 TEMPERATURES = (0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0)
 POINTS = tuple({"method.temperature": t} for t in TEMPERATURES)
@@ -74,7 +75,7 @@ def make_sweep(
     *,
     points: Sequence[Mapping[str, Any]] = POINTS,
     search: Mapping[str, Any] | None = None,
-    statuses: Mapping[int, Status] | None = None,
+    statuses: Mapping[int, str] | None = None,
     reason: str = "gradient is not finite at step 12; loss 41.7",
     tasks: Sequence[str] = ("category", "gender", "colour"),
     held_out: Sequence[str] = ("brand",),
@@ -96,7 +97,7 @@ def make_sweep(
             t: max(0.35, top - 0.022 * off**2 * (1 + i / 3))
             for i, (t, top) in enumerate(tops.items())
         }
-        status: Status = (statuses or {}).get(number, "FINISHED")
+        status = Status((statuses or {}).get(number, "FINISHED"))
         last = {"FINISHED": epochs, "PRUNED": epochs // 4 * (1 + number % 2), "FAILED": 2}
         trials.append(
             TrialResult(

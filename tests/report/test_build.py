@@ -19,6 +19,7 @@ from mtcon_ray.report import drawing
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import parse_spec
+from mtcon_ray.status import Status
 from mtcon_ray.tracking.spool import Spool
 from tests.report.conftest import MakeSweep
 
@@ -243,7 +244,7 @@ def test_clock_and_provenance_come_from_the_parents_record(
             tags = {"mtcon.git_commit": "3f9c2d1"} if kind == "start" else {}
             parent.append(kind, tags=tags, status="FINISHED")  # type: ignore[arg-type]
     page = built(results)
-    assert "Time 2 min 5 s" in page.text
+    assert "Time 2:05" in page.text
     assert "git_commit 3f9c2d1" in page.text
 
 
@@ -299,8 +300,8 @@ def test_sets_and_numbers_stand_with_their_own_scores(tmp_path: Path, objective:
     }  # fmt: skip
     trials = tuple(
         TrialResult(
-            name=f"trial-{i:04d}", number=i, params={"method.temperature": t}, status="FINISHED",
-            reason=None, epochs=1, seed=0, reports=((1, values),),
+            name=f"trial-{i:04d}", number=i, params={"method.temperature": t},
+            status=Status.FINISHED, reason=None, epochs=1, seed=0, reports=((1, values),),
         )
         for i, t in enumerate((0.1, 0.5))
     )  # fmt: skip
@@ -323,8 +324,8 @@ def test_tasks_of_one_other_kind_are_called_by_its_score(tmp_path: Path) -> None
     spec = parse_spec({"name": "sets", "data": data})
     values = {"val/score": 0.6, "val/map/attributes": 0.6, "test/map/attributes": 0.5}
     trial = TrialResult(
-        name="trial-0000", number=0, params={}, status="FINISHED", reason=None, epochs=1, seed=0,
-        reports=((1, values),),
+        name="trial-0000", number=0, params={}, status=Status.FINISHED, reason=None,
+        epochs=1, seed=0, reports=((1, values),),
     )  # fmt: skip
     page = built(SweepResults("sets-1", tmp_path / "sets-1", spec, {}, (trial,)))
     assert "trial-0000 reached a mean validation mAP of 0.600." in page.text

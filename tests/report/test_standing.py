@@ -9,7 +9,7 @@ import pytest
 from mtcon_ray import metrics
 from mtcon_ray.report import page
 from mtcon_ray.report.standing import configurations, deviation, margin, probe_values, verdict
-from mtcon_ray.results import Status, SweepResults, TrialResult
+from mtcon_ray.results import SweepResults, TrialResult
 from tests.report.conftest import MakeSweep
 
 POINTS = ({"method.temperature": 0.1}, {"method.temperature": 0.2}, {"method.temperature": 0.5})
@@ -52,9 +52,7 @@ def test_deviation_of_the_mean_over_two_tasks_by_hand(sweep: MakeSweep) -> None:
 @pytest.mark.parametrize(
     ("status", "counts"), [("FINISHED", True), ("PRUNED", False), ("FAILED", False)]
 )
-def test_only_a_full_budget_can_be_runner_up(
-    sweep: MakeSweep, status: Status, counts: bool
-) -> None:
+def test_only_a_full_budget_can_be_runner_up(sweep: MakeSweep, status: str, counts: bool) -> None:
     """A trial that was stopped or failed is no measure of the winner's lead."""
     found = margin(sweep(points=POINTS[:2], statuses={1: status}))
     assert (found is not None) == counts

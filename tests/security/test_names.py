@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from mtcon_ray.cli.console import Console
 from mtcon_ray.cli.main import program
-from mtcon_ray.cli.terminal import Terminal, printable
-from mtcon_ray.cli.text import configuration
+from mtcon_ray.cli.terminal import Terminal
+from mtcon_ray.presentation import configuration_text, printable
 from mtcon_ray.tracking.spool import Spool
 
 EVIL = "\x1b]52;c;cm0gLXJm\x07\x9b2J\x1b[2J\u202e"
@@ -59,7 +59,7 @@ def test_values_and_reasons_command_no_terminal(tty: bool) -> None:
         console.on_note(EVIL)
     assert not {"\x07", "\x9b", "\u202e"} & set(stream.getvalue())
     assert "\x1b]" not in stream.getvalue()
-    assert "\x1b" not in configuration({"method.task": EVIL})
+    assert "\x1b" not in configuration_text({"method.task": EVIL})
 
 
 @pytest.mark.mlflow

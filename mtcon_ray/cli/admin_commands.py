@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mtcon_ray.cli.session import Session, name, overrides, root, session
+from mtcon_ray.cli.options import Session, name, overrides, root, session
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import MtconError, SweepError, TrackingError
 from mtcon_ray.places import (
@@ -83,16 +83,16 @@ def export(
 @click.option("--yes", is_flag=True, help="Really remove it.")
 def clean(name: str, root: str | None, yes: bool) -> None:
     """Show what a sweep or training takes on disk; remove it with --yes."""
-    from mtcon_ray.cli.text import size
     from mtcon_ray.lock import is_driven
+    from mtcon_ray.presentation import size_text
 
     where = choose_root(root)
     folder = find_folder(where, name)
     if is_driven(folder):
         raise SweepError(f"{folder.name!r} is running; stop it before it is removed")
     for entry in sorted(folder.iterdir()):
-        say(f"{size(_bytes(entry)):>10}  {entry}")
-    say(f"{size(_bytes(folder)):>10}  {folder}, in all")
+        say(f"{size_text(_bytes(entry)):>10}  {entry}")
+    say(f"{size_text(_bytes(folder)):>10}  {folder}, in all")
     say(f"not touched: its runs in MLflow, and decoded images in {store_folder(where)}")
     if not yes:
         say("nothing removed; --yes removes it")

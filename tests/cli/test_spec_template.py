@@ -8,9 +8,9 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from mtcon_ray.capacity import ClusterView, NodeKind
-from mtcon_ray.cli.guessing import guess
+from mtcon_ray.cli.infer_columns import guess
 from mtcon_ray.cli.main import program
-from mtcon_ray.cli.new_spec import spec_text, write_new
+from mtcon_ray.cli.spec_template import spec_text, write_new
 from mtcon_ray.plan import make_plan
 from mtcon_ray.spec import load_spec
 

@@ -7,11 +7,10 @@ from typing import Any
 from mtcon_ray.errors import MtconError
 from mtcon_ray.lock import is_driven
 from mtcon_ray.places import list_folders, runs_folder, spool_folder, sweeps_folder
-from mtcon_ray.results import load_sweep
+from mtcon_ray.results import load_sweep, trial_status
 from mtcon_ray.single import load_run
+from mtcon_ray.status import Status
 from mtcon_ray.tracking.spool import Spool
-
-STATE_BY_END = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "interrupted"}
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,13 @@ def folder_state(folder: Path) -> str:
     if is_driven(folder):
         return "running"
     events = Spool.read(spool_folder(folder) / "parent.jsonl")
-    ends = [e for e in events if e["kind"] in ("start", "end", "reopen")]
-    return STATE_BY_END[ends[-1]["status"]] if ends and ends[-1]["kind"] == "end" else "stopped"
+    status = trial_status(events)[0] if events else Status.RUNNING
+    return "stopped" if status == Status.RUNNING else status.words
 
 
 def _sweep(folder: Path) -> Overview:
     results = load_sweep(folder)
-    ended = [t for t in results.trials if t.status in ("FINISHED", "PRUNED", "FAILED")]
+    ended = [t for t in results.trials if t.status.is_final]
     best = results.winner or max(
         (t for t in results.trials if t.value is not None), key=lambda t: t.value or 0, default=None
     )
@@ -69,7 +68,7 @@ def _sweep(folder: Path) -> Overview:
 
 def _run(folder: Path) -> Overview:
     result = load_run(folder)
-    done = int(result.status == "FINISHED")
+    done = int(result.status == Status.FINISHED)
     return Overview(
         folder.name, "run", folder_state(folder), done, 1, result.value, {}, result.model_epoch
     )

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.cli.standings import accuracies, leaderboard, winner_lines
-from mtcon_ray.results import Status, SweepResults, TrialResult
+from mtcon_ray.cli.results_table import leaderboard_lines, score_lines, winner_lines
+from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import load_spec, parse_spec
+from mtcon_ray.status import Status
+from tests.cli.screens import columns_of
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -25,12 +27,12 @@ def test_a_set_and_a_number_stand_with_their_own_scores() -> None:
         "classes": {"attributes": 8, "shape": 5, "size": 1},
         "majority": {"attributes": 0.3, "shape": 0.7},
     }
-    lines = accuracies(spec, plan, values)
+    lines = score_lines(spec, plan, values)
     words = [line.split() for line in lines[1:]]
     assert words == [
-        ["test", "attributes", "8", "labels", "0.300", "mAP", "0.610", "±0.020"],
+        ["test", "attributes", "(mAP)", "8", "labels", "0.300", "0.610", "±", "0.020"],
         ["test", "shape", "5", "0.700", "0.700"],
-        ["held", "out", "size", "-", "-", "R²", "-0.250"],
+        ["held", "out", "size", "(R²)", "—", "—", "-0.250"],
     ]
 
 
@@ -44,17 +46,17 @@ def test_the_nearest_neighbours_stand_beside_labels_of_classes_and_no_others() -
         "heldout/accuracy/colour": 0.5,
         "heldout/knn/colour": 0.55,
     }
-    head, *lines = accuracies(spec, {}, values)
+    head, *lines = score_lines(spec, {}, values)
     assert head.split()[-2:] == ["accuracy", "7-NN"]
     assert [line.split()[-2:] for line in lines] == [
-        ["0.610", "-"], ["0.700", "0.650"], ["0.500", "0.550"]
+        ["0.610", "—"], ["0.700", "0.650"], ["0.500", "0.550"]
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("gradient", "shown"), [(3.4e-4, "3e-4"), (0.02, "2e-2"), (1e-4, None)])
 def test_probes_that_have_not_converged_are_warned_of(gradient: float, shown: str | None) -> None:
     spec = parse_spec({"name": "x", "data": {"kind": "drawn", "tasks": ["shape"], "held_out": []}})
-    lines = accuracies(spec, {}, {"test/accuracy/shape": 0.7, "probe/gradient": gradient})
+    lines = score_lines(spec, {}, {"test/accuracy/shape": 0.7, "probe/gradient": gradient})
     warning = f"warning: the probes have not converged (gradient {shown} of its start); "
     assert lines[2:] == ([warning + "accuracies may be too low"] if shown else [])
 
@@ -62,12 +64,12 @@ def test_probes_that_have_not_converged_are_warned_of(gradient: float, shown: st
 def test_a_score_of_several_kinds_is_explained_below_the_table_and_by_the_winner() -> None:
     data = {"kind": "drawn", "tasks": ["attributes", "shape"], "held_out": ["size"]}
     trial = TrialResult(
-        name="trial-0000", number=0, params={}, status="FINISHED", reason=None, epochs=3, seed=0,
-        reports=((3, {"val/score": 0.5}),),
+        name="trial-0000", number=0, params={}, status=Status.FINISHED, reason=None,
+        epochs=3, seed=0, reports=((3, {"val/score": 0.5}),),
     )  # fmt: skip
     spec = parse_spec({"name": "mixed", "data": data})
     results = SweepResults("mixed-1", Path("x"), spec, {}, (trial,))
-    lines = leaderboard(results)
+    lines = leaderboard_lines(results)
     assert "val/score" in lines[0].split()
     assert lines[-1] == "val/score: mean of accuracy, mAP"
     winner = next(winner_lines(results))
@@ -87,39 +89,46 @@ def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
     trials = tuple(
         TrialResult(
             name=name, number=int(name[-4:]), params={"method.temperature": float(temperature)},
-            status="FINISHED", reason=None, epochs=10, seed=0,
+            status=Status.FINISHED, reason=None, epochs=10, seed=0,
             reports=((10, dict(zip(names, map(float, scores.split()), strict=False))),),
         )
         for name, temperature, scores in rows
     )  # fmt: skip
     spec = load_spec(REPOSITORY / "experiments" / "temperature.yaml")
-    lines = leaderboard(SweepResults("temperature-1", Path("x"), spec, {}, trials))
+    lines = leaderboard_lines(SweepResults("temperature-1", Path("x"), spec, {}, trials))
     assert "\n".join(lines[:3]) in readme
 
 
-@pytest.mark.parametrize("columns", [50, 80, 120, 150])
-def test_a_narrow_leaderboard_shows_every_value_and_state(columns: int) -> None:
-    """Configurations are cut, or stand below their rows in full."""
-    params = {"method.temperature": 0.07336, "train.lr": 0.02536, "method.weighting": "equal"}
+@pytest.mark.parametrize("columns", [50, 60, 80, 120, 150, 200])
+def test_a_narrow_leaderboard_shows_everything(columns: int) -> None:
+    """Only reasons are shortened; configurations wrap, or stand in a table of their own."""
+    params = {"method.temperature": 0.07336, "train.lr": 0.02536, "data.tasks": ["色", "素材と形"]}
     spec = parse_spec({"name": "first", "data": {"kind": "drawn"}})
     tests = {f"test/accuracy/{task}": 0.1 for task in spec.data.tasks}
-    ends: tuple[tuple[Status, str | None], ...] = (
-        ("FINISHED", None), ("PRUNED", None), ("FAILED", "Diverged: loss is nan at step 312"),
-    )  # fmt: skip
+    ends = {
+        Status.FINISHED: None,
+        Status.PRUNED: None,
+        Status.FAILED: "画像: [b]loss[/b] is nan at step 312",
+    }
     trials = tuple(
         TrialResult(
             name=f"trial-{number:04d}", number=number, params=params, status=status,
             reason=reason, epochs=12, seed=0, reports=((12, {"val/accuracy": 0.3, **tests}),),
         )
-        for number, (status, reason) in enumerate(ends)
+        for number, (status, reason) in enumerate(ends.items())
     )  # fmt: skip
-    lines = leaderboard(SweepResults("first-1", Path("x"), spec, {}, trials), columns=columns)
-    assert max(map(len, lines)) <= columns
+    results = SweepResults("first-1", Path("x"), spec, {}, trials)
+    lines = leaderboard_lines(results, columns=columns)
+    assert max(map(columns_of, lines)) <= columns
     text = "\n".join(lines)
     for words in ("0.300", "0.100", "val/accuracy", *(f"test {task}" for task in spec.data.tasks)):
         times = {"0.300": 3, "0.100": 3 * len(spec.data.tasks)}.get(words, 1)
         assert text.count(words) == times
-    assert [state in text for state in ("finished", "stopped early", "failed: Div")] == [True] * 3
-    whole = "temperature=0.07336 lr=0.02536 weighting=equal"
-    assert text.count(whole if columns != 120 else "temperature=0.07336 lr=0.0…") == 3
-    assert (len(lines) == 4) == (columns >= 120)
+    for word in ("temperature=0.07336", "lr=0.02536", "素材と形"):
+        assert text.count(word) == 3
+    assert [state in text for state in ("finished", "stopped early", "failed: 画")] == [True] * 3
+    values = next(line for line in lines if "trial-0001" in line)
+    assert ("0.300" in values, "stopped early" in values) == (True, columns > 50)
+    assert [line[0] for line in lines].count("#") == 1 if columns > 100 else lines.count("") > 0
+    assert (len(lines) == 4) == (columns == 200)
+    assert leaderboard_lines(results, columns=None) == leaderboard_lines(results, columns=200)

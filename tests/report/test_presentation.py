@@ -4,7 +4,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from mtcon_ray.report.text import commands, params_text, value_text
+from mtcon_ray.presentation import commands, params_text, value_text
 from mtcon_ray.spec import load_spec
 from tests.report.conftest import MakeSweep
 

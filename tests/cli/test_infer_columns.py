@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from mtcon_ray.cli.guessing import Guess, guess
-from mtcon_ray.cli.new_spec import spec_text, write_new
+from mtcon_ray.cli.infer_columns import Guess, guess
+from mtcon_ray.cli.spec_template import spec_text, write_new
 from mtcon_ray.data.dataset import check_dataset
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError, ResourceError, SweepError

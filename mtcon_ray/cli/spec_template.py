@@ -4,7 +4,7 @@ import json
 import math
 from pathlib import Path
 
-from mtcon_ray.cli.guessing import Guess
+from mtcon_ray.cli.infer_columns import Guess
 from mtcon_ray.errors import ResourceError, SweepError
 
 MAX_BATCH_SIZE = 64

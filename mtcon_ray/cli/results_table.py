@@ -1,0 +1,164 @@
+"""The results of a sweep as lines of text: its leaderboard, its winner and their scores."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mtcon_ray import metrics
+from mtcon_ray.cli.progress_table import state_text
+from mtcon_ray.cli.tables import GAP, clipped, table_lines, width
+from mtcon_ray.places import checkpoint_folder
+from mtcon_ray.presentation import (
+    NOTHING,
+    accuracy_text,
+    configuration_text,
+    label_scores,
+    network_text,
+)
+from mtcon_ray.report.standing import probe_values, probe_warnings
+from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.spec import RunSpec
+from mtcon_ray.training.checkpoint import kept_model
+
+NUM_LEADERS = 10
+# Configurations and states that would be wrapped to fewer columns than these are hard to read.
+LEAST_COLUMNS = 20
+STATE_COLUMNS = 24
+WORDS = {"test": "test", "heldout": "held out"}
+
+
+def leaderboard_lines(
+    results: SweepResults, limit: int | None = NUM_LEADERS, columns: int | None = None
+) -> list[str]:
+    """Returns the trials from best to worst, with their value and each task's test score.
+
+    In a table wider than `columns` configurations and states wrap. If that is not enough, it
+    becomes several tables below each other, and reasons of failures are shortened.
+    """
+    data = results.spec.data
+    objective, title = _objective(results.spec)
+    shown = results.ranked()[:limit]
+    tests = {metrics.slug(task): metrics.title(data.kind_of(task)) for task in data.tasks}
+    header = ["#", "trial", "configuration", "seed", "epochs", "network", objective]
+    header += [f"test {t}" + (f" ({w})" if w != "accuracy" else "") for t, w in tests.items()]
+    header.append("state")
+    hidden = set() if results.spec.search.repeats > 1 else {"seed"}
+    hidden |= set() if results.spec.evaluate.select == "best" else {"network"}
+    rows = [
+        [
+            str(place),
+            trial.name,
+            configuration_text(trial.params),
+            str(trial.seed),
+            f"{trial.last_epoch}/{trial.epochs}",
+            f"epoch {trial.model_epoch}" if trial.model_epoch else NOTHING,
+            accuracy_text(trial.value),
+            *(accuracy_text(metrics.reading(trial.last_metrics, "test", t).value) for t in tests),
+            state_text(trial.status, trial.reason),
+        ]
+        for place, trial in enumerate(shown, 1)
+    ]
+    kept = [place for place, name in enumerate(header) if name not in hidden]
+    table = [[line[place] for place in kept] for line in (header, *rows)]
+    more = len(results.trials) - len(shown)
+    notes = [f"... and {more} more"] if more > 0 else []
+    notes += [f"{objective}: {title}"] if title != "accuracy" else []
+    return [*_fitted(table, objective, columns), *notes]
+
+
+def _fitted(table: list[list[str]], objective: str, columns: int | None) -> list[str]:
+    """Returns the lines of a table that starts with its header, at most `columns` wide."""
+    header = table[0]
+    if columns is None or width(table) <= columns:
+        return table_lines(header, table[1:])
+    wrapped = [header.index("configuration"), header.index("state")]
+    others = [place for place in range(len(header)) if place not in wrapped]
+    if _width(table, others) + len(wrapped) * (GAP + LEAST_COLUMNS) <= columns:
+        return table_lines(header, table[1:], wrapped=wrapped, columns=columns)
+    table = [[*line[:-1], clipped(line[-1], STATE_COLUMNS)] for line in table]
+    # The first table has what a reader looks for: values and states.
+    first = ["#", "trial", objective, "state"]
+    names = [*first, *(n for n in header if n not in (*first, "configuration")), "configuration"]
+    order = [header.index(name) for name in names]
+    lines: list[str] = []
+    while order[1:]:
+        count = 2
+        while count < len(order) and _width(table, order[: count + 1]) <= columns:
+            count += 1
+        part = [[line[i] for i in order[:count]] for line in table]
+        lines += [""] if lines else []
+        lines += table_lines(part[0], part[1:], wrapped=[count - 1], columns=columns)
+        order = [order[0], *order[count:]]
+    return lines
+
+
+def _width(table: list[list[str]], places: list[int]) -> int:
+    return width([[line[place] for place in places] for line in table])
+
+
+def score_lines(spec: RunSpec, plan: Mapping[str, Any], values: Mapping[str, float]) -> list[str]:
+    """Returns a table of the labels measured among a trial's last metrics.
+
+    Its last column has the accuracies of the nearest training items, if there are any. A warning
+    follows if the probes have not converged.
+    """
+    found = label_scores(spec, plan, values)
+    if not found:
+        return []
+    header = ["", "label", "classes", "baseline", "accuracy"]
+    rows = [
+        [WORDS[s.split], s.title, s.classes, s.baseline, accuracy_text(*s.score)] for s in found
+    ]
+    nearest = [values.get(metrics.neighbours(s.split, metrics.slug(s.label))) for s in found]
+    if any(value is not None for value in nearest):
+        header.append(f"{spec.evaluate.neighbours}-NN")
+        rows = [[*row, accuracy_text(value)] for row, value in zip(rows, nearest, strict=True)]
+    warnings = [f"warning: {text}" for text in probe_warnings(values)]
+    return table_lines(header, rows, right=[2]) + warnings
+
+
+def winner_lines(results: SweepResults) -> Iterator[str]:
+    """Yields the winner, its scores and its checkpoint; one line if there is none."""
+    winner = results.winner
+    if winner is None:
+        yield "no winner: no trial has trained for its full budget"
+        return
+    value, (objective, title) = accuracy_text(winner.value), _objective(results.spec)
+    scores = "" if title == "accuracy" else f" ({title})"
+    yield (
+        f"winner: {winner.name} ({configuration_text(winner.params)}), {objective} {value}{scores}"
+        f", {network_text(winner)}"
+    )
+    for line in score_lines(results.spec, results.plan, winner.last_metrics):
+        yield f"  {line}"
+    yield f"checkpoint: {kept_checkpoint(results, winner)}"
+
+
+def kept_checkpoint(results: SweepResults, trial: TrialResult) -> str:
+    """Returns the path of the network that a trial's value is of; a training is its own trial."""
+    folder = results.folder
+    place = folder if trial.name == folder.name else checkpoint_folder(folder, trial.name)
+    return str(kept_model(place))
+
+
+def trial_record(results: SweepResults, trial: TrialResult) -> dict[str, Any]:
+    """Returns a trial as plain data, for --json."""
+    return {
+        "trial": trial.name,
+        "status": trial.status,
+        "reason": trial.reason,
+        "params": trial.params,
+        "seed": trial.seed,
+        "epoch": trial.last_epoch,
+        "epochs": trial.epochs,
+        "model_epoch": trial.model_epoch,
+        "value": trial.value,
+        # Test scores are recorded with the last epoch, whichever network they are of.
+        "metrics": trial.last_metrics | probe_values(trial),
+        "checkpoint": kept_checkpoint(results, trial),
+    }
+
+
+def _objective(spec: RunSpec) -> tuple[str, str]:
+    """Returns the objective's name and the scores that it is a mean of."""
+    kinds = {spec.data.kind_of(task) for task in spec.data.tasks}
+    return metrics.objective_name(kinds), metrics.objective_title(kinds)

@@ -1,0 +1,161 @@
+"""The state of a running sweep: its trials, the best one and the time left."""
+
+from dataclasses import dataclass
+
+from mtcon_ray.evaluation.spec import Select
+from mtcon_ray.metrics import MEAN_ACCURACY
+from mtcon_ray.presentation import accuracy_text, duration_text
+from mtcon_ray.status import Status
+
+# Values are ranked by the digits shown; equal ones are in order of names.
+DIGITS = 3
+
+
+@dataclass
+class TrialProgress:
+    """One trial. Times are seconds since the start of the command."""
+
+    name: str
+    started: float
+    configuration: str = ""
+    epoch: int = 0
+    epochs: int = 0
+    value: float | None = None
+    status: Status = Status.RUNNING
+    reason: str | None = None
+    begun: int = 0  # epochs trained before this command
+    first_report: tuple[float, int] | None = None
+    last_report: tuple[float, int] | None = None
+
+    @property
+    def pace(self) -> tuple[float, int]:
+        """Seconds, and the epochs trained in them, without those of an earlier command."""
+        if self.first_report is None or self.last_report is None:
+            return 0.0, 0
+        (begin, first), (end, last) = self.first_report, self.last_report
+        if last > first:
+            return end - begin, last - first
+        return end - self.started, last - self.begun
+
+
+class SweepProgress:
+    """All trials by name; `now` is the time of each event."""
+
+    def __init__(
+        self,
+        name: str,
+        num_trials: int,
+        epochs: int,
+        objective: str = MEAN_ACCURACY,
+        select: Select = "last",
+    ) -> None:
+        self.name = name
+        self.num_trials = num_trials
+        self.epochs = epochs
+        self.objective = objective
+        self.select = select
+        self.trials: dict[str, TrialProgress] = {}
+
+    def add(self, trial: TrialProgress) -> None:
+        """Adds a trial of a resumed sweep."""
+        self.trials[trial.name] = trial
+
+    def start(self, name: str, configuration: str, epochs: int, now: float) -> None:
+        """Starts a trial, or resumes it with the epochs and the value it has."""
+        before = self.trials.get(name, TrialProgress(name, now))
+        self.trials[name] = TrialProgress(
+            name, now, configuration, before.epoch, epochs, before.value, begun=before.epoch
+        )
+
+    def report(self, name: str, epoch: int, epochs: int, value: float | None, now: float) -> None:
+        """Records a completed epoch; `value` is None without a probe."""
+        trial = self._trial(name, now)
+        trial.epoch, trial.epochs = epoch, epochs
+        if value is not None:
+            best = trial.value if self.select == "best" else None
+            trial.value = value if best is None else max(best, value)
+        trial.first_report = trial.first_report or (now, epoch)
+        trial.last_report = (now, epoch)
+
+    def end(
+        self, name: str, status: Status, value: float | None, reason: str | None, now: float
+    ) -> TrialProgress:
+        """Records that a trial has ended, or waits, and returns it."""
+        trial = self._trial(name, now)
+        trial.epochs = trial.epochs or self.epochs
+        trial.epoch = trial.epochs if status == Status.FINISHED else trial.epoch
+        trial.value = trial.value if value is None else value
+        trial.status, trial.reason = status, reason
+        return trial
+
+    @property
+    def running(self) -> list[TrialProgress]:
+        """Trials in training, in order of their names."""
+        found = (t for t in self.trials.values() if t.status == Status.RUNNING)
+        return sorted(found, key=lambda t: t.name)
+
+    @property
+    def ended(self) -> list[TrialProgress]:
+        """Trials that do not run, by status, then best first; the best of all leads."""
+        best = self.best
+
+        def key(trial: TrialProgress) -> tuple[int, bool, float, str]:
+            value = -round(trial.value or 0.0, DIGITS)
+            return trial.status.rank, trial is not best, value, trial.name
+
+        return sorted((t for t in self.trials.values() if t.status != Status.RUNNING), key=key)
+
+    @property
+    def num_done(self) -> int:
+        """Number of trials that need no more training."""
+        return sum(trial.status.is_final for trial in self.trials.values())
+
+    @property
+    def best(self) -> TrialProgress | None:
+        """The best trial among the finished ones, else among all; None without a value."""
+        trials = [trial for trial in self.trials.values() if trial.value is not None]
+        return max(
+            trials, key=lambda t: (t.status == Status.FINISHED, t.value or 0.0), default=None
+        )
+
+    def seconds_left(self) -> float | None:
+        """Returns the time left at the pace and concurrency so far, None where unknown."""
+        paces = [trial.pace for trial in self.trials.values()]
+        seconds, epochs = sum(s for s, _ in paces), sum(e for _, e in paces)
+        if not epochs:
+            return None
+        trials, running = self.trials.values(), self.running
+        over = [t.epoch for t in trials if t.status in (Status.FINISHED, Status.PRUNED)]
+        usual = sum(over) / len(over) if over else self.epochs
+        unseen = max(0, self.num_trials - len(trials))
+        # Interrupted trials of an earlier command are resumed while anything runs.
+        unfinished = [t for t in trials if t.status in (Status.RUNNING, Status.INTERRUPTED)]
+        left = sum(max(0, (t.epochs or self.epochs) - t.epoch) for t in unfinished if running)
+        total = left + unseen * usual
+        return total * seconds / epochs / max(1, len(running)) if total else None
+
+    def done_text(self) -> str:
+        """Returns the number of trials done."""
+        return f"{self.num_done}/{self.num_trials} done"
+
+    def best_texts(self) -> tuple[str, str]:
+        """Returns the best value, and its configuration in brackets; "" before there is one."""
+        best = self.best
+        if best is None:
+            return "", ""
+        configuration = f"({best.configuration})" if best.configuration else ""
+        return f"best {accuracy_text(best.value)}", configuration
+
+    def left_text(self) -> str:
+        """Returns the time left, "" where unknown or nothing is left."""
+        left = self.seconds_left() if self.num_done < self.num_trials else None
+        return "" if left is None else f"about {duration_text(left)} left"
+
+    def standing_text(self) -> str:
+        """Returns how many trials are done, the best value and the time left, for a log."""
+        leader = " ".join(part for part in self.best_texts() if part)
+        return "; ".join(part for part in (self.done_text(), leader, self.left_text()) if part)
+
+    def _trial(self, name: str, now: float) -> TrialProgress:
+        # A resumed sweep may end a trial that this command has not started.
+        return self.trials.setdefault(name, TrialProgress(name, now))

@@ -1,0 +1,244 @@
+"""Text forms of values, scores, times and commands, the same in the terminal and the report."""
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mtcon_ray import metrics
+
+# Only for annotations: `printable` is needed by `mtcon-ray --help`, which must not load torch.
+if TYPE_CHECKING:
+    from mtcon_ray.evaluation.intervals import Interval
+    from mtcon_ray.results import SweepResults, TrialResult
+    from mtcon_ray.spec import RunSpec
+
+NOTHING = "—"
+UNITS = ("B", "kB", "MB", "GB", "TB")
+# Characters that control a terminal or reorder text, and surrogates, which cannot be encoded.
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# A sentence names at most this many searched fields; tables name all.
+MAX_NAMED = 3
+# Marks intervals of a single seed.
+ONE_SEED = "¹"
+ONE_SEED_NOTE = "One seed, of either side: the interval covers the test items alone."
+
+
+def printable(text: str) -> str:
+    """Returns the text with control characters written out; line ends and tabs stay.
+
+    >>> printable("name\x1b[2J")
+    'name\\\\x1b[2J'
+    """
+    return UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode(), text)
+
+
+def one_line(text: str) -> str:
+    """Returns the text with its line ends as slashes.
+
+    >>> one_line("RuntimeError: NCCL\\n  unhandled error")
+    'RuntimeError: NCCL / unhandled error'
+    """
+    return " / ".join(line.strip() for line in text.splitlines())
+
+
+def value_text(value: Any) -> str:
+    """Returns a searched value: floats to 4 digits, everything else as in YAML.
+
+    >>> [value_text(v) for v in (0.0316227766, 20, None, True, "cosine", [0.5, "ä"])]
+    ['0.03162', '20', 'null', 'true', 'cosine', '[0.5, "ä"]']
+    """
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def accuracy_text(value: float | None, deviation: float | None = None) -> str:
+    """Returns a fraction to 3 decimals, with its deviation if there is one.
+
+    >>> accuracy_text(0.73261, 0.01049), accuracy_text(0.5), accuracy_text(None)
+    ('0.733 ± 0.010', '0.500', '—')
+    """
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    known = deviation is not None and math.isfinite(deviation)
+    return f"{value:.3f} ± {deviation:.3f}" if known else f"{value:.3f}"
+
+
+def interval_text(interval: "Interval | None", *, signed: bool = False) -> str:
+    """Returns a mean with its 95 % interval, marked if the interval is of a single seed.
+
+    >>> from mtcon_ray.evaluation.intervals import Interval
+    >>> interval_text(Interval(0.7431, 0.7312, 0.7549, over_seeds=True))
+    '0.743 [0.731, 0.755]'
+    >>> interval_text(Interval(0.0123, -0.0031, 0.0269, over_seeds=False), signed=True)
+    '+0.012 [-0.003, +0.027]¹'
+    """
+    if interval is None:
+        return NOTHING
+    value, low, high = (f"{number:{'+' * signed}.3f}" for number in interval[:3])
+    return f"{value} [{low}, {high}]{'' if interval.over_seeds else ONE_SEED}"
+
+
+def duration_text(seconds: float) -> str:
+    """Returns hours, minutes and seconds.
+
+    >>> duration_text(75), duration_text(3725.4)
+    ('1:15', '1:02:05')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def size_text(num_bytes: float) -> str:
+    """Returns a number of bytes in the unit that keeps the number short.
+
+    >>> size_text(512), size_text(93_000_000)
+    ('512 B', '93.0 MB')
+    """
+    for unit in UNITS[:-1]:
+        if num_bytes < 1000:
+            return f"{num_bytes:.0f} B" if unit == "B" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.1f} {UNITS[-1]}"
+
+
+def short_paths(paths: Iterable[str]) -> dict[str, str]:
+    """Returns each path of a spec with its shortest unambiguous end.
+
+    >>> list(short_paths(["method.temperature", "train.lr", "model.lr"]).values())
+    ['temperature', 'train.lr', 'model.lr']
+    """
+    keys = {path: path.split(".") for path in paths}
+    short = {}
+    for path, parts in keys.items():
+        for n in range(1, len(parts) + 1):
+            short[path] = ".".join(parts[-n:])
+            if sum(other[-n:] == parts[-n:] for other in keys.values()) == 1:
+                break
+    return short
+
+
+def configuration_text(params: Mapping[str, Any]) -> str:
+    """Returns searched fields and their values in one line of a table or log.
+
+    >>> configuration_text({"method.temperature": 0.1, "train.epochs": 8})
+    'temperature=0.1 epochs=8'
+    """
+    short = short_paths(params)
+    text = " ".join(f"{short[path]}={value_text(value)}" for path, value in params.items())
+    return one_line(text) or "no searched fields"
+
+
+def params_text(params: Mapping[str, Any]) -> str:
+    """Returns searched fields and their values for a sentence.
+
+    >>> params_text({"method.temperature": 0.1, "train.lr": 0.2})
+    'temperature = 0.1, lr = 0.2'
+    """
+    short = short_paths(params)
+    pairs = [f"{short[path]} = {value_text(value)}" for path, value in params.items()]
+    left = len(pairs) - MAX_NAMED
+    return ", ".join(pairs[:MAX_NAMED]) + (f" and {left} more" if left > 0 else "")
+
+
+def score_word(spec: "RunSpec", labels: Iterable[str] | None = None) -> str:
+    """Returns the name of the labels' scores: of one kind their own name, else "score".
+
+    Labels are the tasks unless others are given.
+    """
+    kinds = {spec.data.kind_of(label) for label in labels or spec.data.tasks}
+    return metrics.objective_title(kinds) if len(kinds) == 1 else "score"
+
+
+def score_note(spec: "RunSpec") -> str:
+    """Returns, in brackets, the scores that "score" is a mean of; "" where it has a name."""
+    kinds = {spec.data.kind_of(task) for task in spec.data.tasks}
+    return f" ({metrics.objective_title(kinds)})" if len(kinds) > 1 else ""
+
+
+def capitalised(words: str) -> str:
+    """Returns the words with a capital at the start, unless the first is a name such as mAP.
+
+    >>> capitalised("accuracy while training"), capitalised("mAP while training")
+    ('Accuracy while training', 'mAP while training')
+    """
+    return words if words.startswith("mAP") else words[:1].upper() + words[1:]
+
+
+def network_text(trial: "TrialResult") -> str:
+    """Returns the epoch of a trial's network, as in "network of epoch 12 of 20"."""
+    return f"network of epoch {trial.model_epoch} of {trial.epochs}"
+
+
+def label_title(spec: "RunSpec", label: str) -> str:
+    """Returns a label's name, with the name of its score unless that is accuracy."""
+    title = metrics.title(spec.data.kind_of(label))
+    return label if title == "accuracy" else f"{label} ({title})"
+
+
+class LabelScore(NamedTuple):
+    """A label's score on the test split, with the texts that stand beside it in tables."""
+
+    label: str
+    split: str
+    title: str
+    role: str
+    classes: str
+    chance: str
+    baseline: str
+    score: metrics.Reading
+
+
+def label_scores(
+    spec: "RunSpec", plan: Mapping[str, Any], values: Mapping[str, float]
+) -> list[LabelScore]:
+    """Returns the measured labels among an epoch's metrics: the tasks, then what was held out.
+
+    `classes` counts a label set's labels too. `chance` is the score of guessing any class,
+    `baseline` the best score without looking at the images. Scores are accuracies of classes, mean
+    average precisions of label sets, R^2 of numbers.
+    """
+    labels = [("task", "test", label) for label in spec.data.tasks]
+    labels += [("held out", "heldout", label) for label in spec.data.held_out]
+    rows = []
+    for role, split, label in labels:
+        score = metrics.reading(values, split, metrics.slug(label))
+        if score.value is None:
+            continue
+        kind = spec.data.kind_of(label)
+        classes = plan.get("classes", {}).get(label) if kind != "number" else None
+        chance = 1 / classes if classes and kind == "classes" else None
+        rows.append(
+            LabelScore(
+                label,
+                split,
+                label_title(spec, label),
+                role,
+                f"{classes or NOTHING}{' labels' if kind == 'set' else ''}",
+                accuracy_text(chance),
+                accuracy_text(plan.get("majority", {}).get(label)),
+                score,
+            )
+        )
+    return rows
+
+
+def commands(results: "SweepResults", spec_path: Path) -> list[tuple[str, str]]:
+    """Returns titles and shell commands that repeat the whole sweep, and the winner alone."""
+    path = shlex.quote(str(spec_path))
+    found = [("The whole sweep", f"mtcon-ray sweep {path}")]
+    if results.winner is not None:
+        settings = _overrides(results, results.winner)
+        found.append(("The winner alone", f"mtcon-ray train {path}{settings}"))
+    return found
+
+
+def _overrides(results: "SweepResults", trial: "TrialResult") -> str:
+    values = {**trial.params, **({} if trial.seed == results.spec.seed else {"seed": trial.seed})}
+    settings = [f"{path}={json.dumps(value)}" for path, value in values.items()]
+    return "".join(f" \\\n  --set {shlex.quote(setting)}" for setting in settings)

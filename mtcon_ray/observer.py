@@ -1,4 +1,4 @@
-"""What a sweep or a training tells whoever watches it; the driver calls, a console draws."""
+"""Callback interface of sweeps and trainings, for displays such as the console."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,37 +6,37 @@ from typing import Any
 
 
 class Observer:
-    """Hears every event of a sweep and does nothing; override what is of interest.
+    """Base class whose methods are called for each event of a sweep and do nothing.
 
-    Called on the driver's main thread, so a method that is slow slows the sweep.
+    They are called in the driver's main thread, so a slow method slows down the sweep.
     """
 
     def on_note(self, text: str) -> None:
-        """One line of news, as "the tracking server is away; spooling"."""
+        """Called with a line of news, such as "the tracking server is away; spooling"."""
 
     def on_phase(self, what: str) -> None:
-        """A long preparation begins, as "connecting to Ray"; its end is not told."""
+        """Called before a long preparation, such as "connecting to Ray"; not called at its end."""
 
     def on_download(self, done: int, total: int) -> None:
-        """Bytes of data downloaded from an object store so far, of how many."""
+        """Called with the bytes downloaded from an object store so far, and their total."""
 
     def on_store(self, done: int, total: int) -> None:
-        """Images decoded so far, of how many."""
+        """Called with the number of images decoded so far, and their total."""
 
     def on_start(self, name: str, folder: Path, plan: Any) -> None:
-        """A sweep or training begins; `plan` is a `mtcon_ray.plan.Plan`."""
+        """Called when a sweep or training starts; `plan` is a `mtcon_ray.plan.Plan`."""
 
     def on_suggest(self, trial: str, params: Mapping[str, Any]) -> None:
-        """A trial begins, or goes on after a resume."""
+        """Called when a trial starts, or continues after a resume."""
 
     def on_known(
         self, trial: str, params: Mapping[str, Any], status: str, epoch: int, epochs: int,
         value: float | None, reason: str | None,
     ) -> None:  # fmt: skip
-        """A resumed sweep begins with this trial as it stands: `epoch` of `epochs` are trained."""
+        """Called for each trial of a resumed sweep, of which `epoch` of `epochs` are trained."""
 
     def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
-        """A trial has completed an epoch, counted from 1, of its own number of epochs."""
+        """Called when a trial has completed an epoch, counted from 1, of its own `epochs`."""
 
     def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
-        """A trial has ended; status as in `mtcon_ray.results.TrialResult`."""
+        """Called when a trial has ended; `status` is the value of a `mtcon_ray.status.Status`."""

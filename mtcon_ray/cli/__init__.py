@@ -1,1 +1,1 @@
-"""The command line: parse, one call, print."""
+"""The command line: each command parses its options, makes one call and prints the result."""

@@ -1,4 +1,4 @@
-"""Commands that keep results and the house: export, clean, track-sync, completion."""
+"""Commands on finished results and the installation: export, clean, track-sync, completion."""
 
 import os
 import shutil
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     type=click.Choice(["pt2", "onnx"]),
     default="pt2",
     show_default=True,
-    help="torch.export's, or ONNX (extra `onnx`).",
+    help="Format of torch.export, or ONNX (extra `onnx`).",
 )
-@click.option("--register", metavar="NAME", help="Also a version of this model in MLflow.")
+@click.option("--register", metavar="NAME", help="Also register it as this MLflow model.")
 @overrides
 @root
 @session
@@ -49,9 +49,10 @@ def export(
     overrides: tuple[str, ...],
     root: str | None,
 ) -> None:
-    """Write a checkpoint's encoder, or a sweep's best, as files that need nothing of this package.
+    """Export an encoder, of a checkpoint or of a sweep's winner, to files usable without mtcon_ray.
 
-    With it a linear probe of each label, fitted again on the data, resizing and normalisation.
+    The files include resizing, normalisation and a linear probe of each label, which is fitted
+    again on the data.
     """
     from mtcon_ray.cli.console import Console
     from mtcon_ray.cli.terminal import Terminal
@@ -80,9 +81,9 @@ def export(
 @click.command()
 @name
 @root
-@click.option("--yes", is_flag=True, help="Really remove it.")
+@click.option("--yes", is_flag=True, help="Remove it; without this option nothing is removed.")
 def clean(name: str, root: str | None, yes: bool) -> None:
-    """Show what a sweep or training takes on disk; remove it with --yes."""
+    """Show the disk usage of a sweep or training; remove it with --yes."""
     from mtcon_ray.lock import is_driven
     from mtcon_ray.presentation import size_text
 
@@ -97,7 +98,7 @@ def clean(name: str, root: str | None, yes: bool) -> None:
     if not yes:
         say("nothing removed; --yes removes it")
         return
-    # Renamed first: a removal that is cut leaves no half sweep under its name.
+    # Renamed first, so that an interrupted removal leaves no incomplete sweep under its name.
     doomed = folder.with_name(f".removing-{folder.name}")
     folder.rename(doomed)
     shutil.rmtree(doomed)
@@ -109,7 +110,7 @@ def clean(name: str, root: str | None, yes: bool) -> None:
 @root
 @session
 def track_sync(session: Session, name: str, root: str | None) -> None:
-    """Send to MLflow what a sweep or training could not send while it ran."""
+    """Send the events of a sweep or training that are not in MLflow yet."""
     from mtcon_ray.lock import driver_lock
     from mtcon_ray.recorded import load_recorded
     from mtcon_ray.tracking import sender
@@ -133,7 +134,7 @@ def track_sync(session: Session, name: str, root: str | None) -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes a SHELL complete commands, options and names.
+    """Print the script that completes commands, options and names in a SHELL.
 
     bash: add to ~/.bashrc   eval "$(mtcon-ray completion bash)"
     """
@@ -146,7 +147,7 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 def _checkpoint(root: Path, model: str) -> tuple[Path, str, "SweepResults | None"]:
-    """A checkpoint's path, what to call it, and the sweep whose winner it is."""
+    """Returns a checkpoint's path, its title, and the sweep whose winner it is."""
     from mtcon_ray.results import load_sweep
     from mtcon_ray.training.checkpoint import kept_model
 
@@ -162,7 +163,7 @@ def _checkpoint(root: Path, model: str) -> tuple[Path, str, "SweepResults | None
 
 
 def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> "TrackedRun":
-    """The winner's run, asked for before anything is written."""
+    """Returns the winner's run in MLflow. Raises SweepError if the model is no sweep."""
     from mtcon_ray.tracking.registered import find_run
     from mtcon_ray.tracking.server import tracking_uri
 

@@ -1,4 +1,4 @@
-"""What the columns of a stranger's CSV probably are."""
+"""Inference of the roles of a CSV's columns: images, tasks, splits, groups, attributes."""
 
 import re
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from mtcon_ray.errors import DataError
 
 GROUP_NAMES = re.compile(r"(group|patient|subject|person|identity|product|session)(_?id)?")
 MAX_CLASSES = 100
-# A label repeats: fewer rows per class than this, and it names items rather than describes them.
+# Columns with fewer rows per class identify items; they are not labels.
 LEAST_ROWS_PER_CLASS = 5
 HELD_OUT_CLASSES = 20
 MANY_BITS = 8
@@ -25,8 +25,8 @@ NUM_LOOKED_AT = 1000
 
 
 @dataclass(frozen=True)
-class Guess:
-    """Columns of a CSV by what they are probably for."""
+class InferredColumns:
+    """Columns of a CSV by their probable roles."""
 
     name: str
     csv: Path
@@ -37,7 +37,7 @@ class Guess:
     image_column: str
     split_column: str | None
     incomplete_split: str | None
-    """Why a column that names splits is not used, where a split is drawn instead."""
+    """The reason that a column of splits is not used and a split is drawn instead, if so."""
     group_column: str | None
     classes: dict[str, int]
     held_out: tuple[str, ...]
@@ -47,11 +47,11 @@ class Guess:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Label columns that are trained on."""
+        """Label columns to train on."""
         return tuple(column for column in self.classes if column not in self.held_out)
 
     def describe(self) -> list[str]:
-        """One line per finding, for the person to check."""
+        """Returns one line per finding, for the user to check."""
         tasks = ", ".join(f"{column} ({self.classes[column]})" for column in self.tasks)
         lines = [
             f"images     {self.image_column!r}, {self.num_rows:,} rows, in {self.images}",
@@ -73,10 +73,10 @@ class Guess:
         return lines
 
 
-def guess(csv: Path, images: Path) -> Guess:
-    """What each column of a CSV is probably for.
+def infer_columns(csv: Path, images: Path) -> InferredColumns:
+    """Returns the probable role of each column of a CSV.
 
-    Raises DataError where there is no column of images or none that could be a task.
+    Raises DataError if no column has images or none could be a task.
     """
     csv, images = csv.expanduser().absolute(), images.expanduser().absolute()
     if not images.exists():
@@ -107,7 +107,7 @@ def guess(csv: Path, images: Path) -> Guess:
         )
     continuous = tuple(c for c in counts if c not in classes and _is_measure(left[c]))
     known = {*classes, *bits, *continuous}
-    return Guess(
+    return InferredColumns(
         name=_name(csv),
         csv=csv,
         images=images,
@@ -146,13 +146,13 @@ def _values(cells: np.ndarray) -> set[str]:
 
 
 def _named_splits(column: str, cells: np.ndarray) -> set[Split]:
-    """Returns the splits that a column of splits names; none of any other column."""
+    """Returns the splits that a column names, none if it is not a column of splits."""
     values = {v for v in _values(cells) if v.strip().lower() not in WORDS_FOR_NOTHING}
     names = split_names(values, column)
     found = set(names.values())
     if names.keys() != values or "train" not in found or len(found) < 2:
         return set()
-    # Most images are there to train on: in a column of labels the class 0 need not be most.
+    # Most images are for training. Columns of labels 0, 1 and 2 need not have most zeros.
     num_train = sum(names.get(cell) == "train" for cell in cells)
     if {v.strip() for v in values} == NUMBERED.keys() and num_train <= len(cells) / 2:
         return set()
@@ -172,7 +172,7 @@ def _read_labels(
     group_column: str | None,
     tasks: tuple[str, ...],
 ) -> LabelTable:
-    """Returns labels and splits as a spec of these columns has them. Raises DataError."""
+    """Returns labels and splits as a spec with these columns reads them. Raises DataError."""
     fields = {"csv": str(csv), "images": str(images), "image_column": image_column}
     columns = {"split_column": split_column, "group_column": group_column, "tasks": tasks}
     source = SOURCES["table"]
@@ -191,7 +191,7 @@ def _is_label(num_classes: int, cells: np.ndarray) -> bool:
 
 
 def _is_measure(cells: np.ndarray) -> bool:
-    """Numbers with decimals; whole numbers of many values are as likely to be identifiers."""
+    """Returns True for numbers with decimals; many different integers may be identifiers."""
     try:
         present = cells[cells != ""].astype(float)
     except ValueError:

@@ -24,7 +24,7 @@ address_option = click.option(
     help="The cluster's dashboard.  [default: RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265]",
 )  # fmt: skip
 follow_option = click.option(
-    "--no-follow", is_flag=True, help="Return at once; `logs -f` shows the rest."
+    "--no-follow", is_flag=True, help="Return at once; `logs -f` follows the job later."
 )
 job_argument = click.argument("job")
 
@@ -39,14 +39,14 @@ job_argument = click.argument("job")
 @click.option(
     "--install",
     is_flag=True,
-    help="Bring this package and what it depends on to every node, in the versions of here, by pip "
-    "there; without it versions are compared, and others refused.",
+    help="Install this package and its dependencies on every node by pip, in the versions of this "
+    "machine; without it, different versions are refused.",
 )
 @click.option(
     "--requirements",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Packages of yours, one on a line, to be installed too; implies --install.",
+    help="Your own packages to install too, one per line; implies --install.",
 )
 @session
 def submit(
@@ -60,12 +60,13 @@ def submit(
     install: bool,
     requirements: Path | None,
 ) -> int:
-    """Run a sweep as a job of a Ray cluster, and follow it; with --name, go on with a stopped one.
+    """Run a sweep as a job of a Ray cluster and follow it; with --name, resume a stopped one.
 
-    Followed on a terminal it is shown live, as `sweep` shows one.
-    Uploads the current folder, which must hold SPEC, less what .gitignore and .rayignore name.
+    The job's lines are shown as `sweep` prints them in a log.
+    The current folder, which must contain SPEC, is uploaded without the files that .gitignore and
+    .rayignore name.
     Everything is written on the cluster: below --root, else storage.root, else ~/mtcon-ray there.
-    A SCRIPT is one that hands its arguments to mtcon_ray, as experiments/*.py do.
+    A SCRIPT passes its arguments to mtcon_ray, as experiments/*.py do.
     """
     inside = _inside(target)
     stem, spec_uri, storage = _beginnings(target, overrides)
@@ -89,11 +90,11 @@ def submit(
 def resume(
     session: Session, job: str, overrides: tuple[str, ...], address: str | None, no_follow: bool
 ) -> int:
-    """Go on with the sweep of a JOB that has ended, or with a sweep by its name.
+    """Resume the sweep of a JOB that has ended, or a sweep by its name.
 
-    Spec, changes, tracking and installed packages are those of its last job; more trials by
-    --set search.num_trials=N. Uploads the current folder, which must hold the spec as `submit`
-    found it.
+    Spec, changes, tracking and installed packages are those of its last job; --set
+    search.num_trials=N adds trials. The current folder is uploaded; it must contain the spec at
+    the same path as for `submit`.
     """
     from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
 
@@ -144,10 +145,10 @@ def jobs(address: str | None, as_json: bool) -> None:
 @click.command()
 @job_argument
 @address_option
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends, on a terminal live.")
+@click.option("-f", "--follow", is_flag=True, help="Print until the job ends.")
 @session
 def logs(session: Session, job: str, address: str | None, follow: bool) -> int:
-    """Print what a JOB, or a sweep's newest, has printed."""
+    """Print the log of a JOB, or of a sweep's newest job."""
     from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
 
     known = Jobs(cluster_dashboard(address))
@@ -162,7 +163,7 @@ def logs(session: Session, job: str, address: str | None, follow: bool) -> int:
 @job_argument
 @address_option
 def stop(job: str, address: str | None) -> None:
-    """Stop a JOB, or a sweep's newest, as Ctrl-C does, and wait until it has; `resume` goes on."""
+    """Stop a JOB, or a sweep's newest job, as Ctrl-C does, and wait for its end; see `resume`."""
     from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
 
     known = Jobs(cluster_dashboard(address))
@@ -177,7 +178,7 @@ def stop(job: str, address: str | None) -> None:
 
 
 def _inside(target: Path) -> Path:
-    """The target's path in the folder that is uploaded."""
+    """Returns the target's path within the uploaded folder."""
     here = Path.cwd()
     if not target.is_file():
         raise SpecError(f"{target} must be a spec or a script, got no such file in {here}")
@@ -187,19 +188,19 @@ def _inside(target: Path) -> Path:
 
 
 def _absolute(root: str | None) -> str | None:
-    """The root that the job is told. Raises SpecError for one that means another place there."""
+    """Returns the job's root. Raises SpecError for a relative one, which differs on the cluster."""
     if root and not root.startswith(("/", "~")):
         raise SpecError(f"--root must be absolute, for the cluster writes there, got {root!r}")
     return root
 
 
 def _named_root(command: Sequence[str]) -> str | None:
-    """The --root of an earlier command; None: the spec's, or the cluster's own default."""
+    """Returns the --root of an earlier command, None if it has none."""
     return command[command.index("--root") + 1] if "--root" in command else None
 
 
 def _packages(install: bool, requirements: Path | None) -> list[str] | None:
-    """What is installed beside this environment's versions; None: nothing is."""
+    """Returns packages to install beside this environment's; None installs nothing at all."""
     from mtcon_ray.sweep.upload import read_requirements
 
     return read_requirements(requirements) if requirements else [] if install else None
@@ -212,7 +213,7 @@ def _program(inside: Path) -> list[str]:
 
 
 def _beginnings(target: Path, overrides: tuple[str, ...]) -> tuple[str, str | None, str | None]:
-    """Name, tracking URI and root of a spec, which is checked; of a script only its file's name."""
+    """Returns name, tracking URI and root of a checked spec; of a script its file name alone."""
     from mtcon_ray.spec import load_spec
 
     if target.suffix == ".py":
@@ -240,7 +241,7 @@ def _start(
     follow: bool,
     requirements: Sequence[str] | None,
 ) -> int:
-    """Submit the command, say where it can be watched, and follow it."""
+    """Submits the command, prints where it can be watched, and follows it."""
     from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
     from mtcon_ray.sweep.upload import check_upload, job_variables
     from mtcon_ray.tracking.server import ui_command

@@ -1,4 +1,4 @@
-"""`mtcon-ray`: every command, and what each way of ending prints and returns.
+"""`mtcon-ray`: the group of all commands, their error messages and exit codes.
 
 Exit codes: 0 done · 1 not the user's fault · 2 the user's input · 130 SIGINT or SIGTERM.
 Commands import what they need when they run, so that `--help` answers at once.
@@ -34,10 +34,10 @@ INTERRUPTED = 130
 
 
 class Program(click.Group):
-    """The group of commands; turns every error into one line and an exit code."""
+    """Group of commands; turns every error into one line and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Commands in the order in which they are used."""
+        """Returns the commands in the order in which they are used."""
         return list(self.commands)
 
     def main(
@@ -48,7 +48,7 @@ class Program(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run a command and exit with its code; `standalone_mode` is taken as True."""
+        """Runs a command and exits with its code; `standalone_mode` is always True."""
         session = Session()
         names = (prog_name or PROGRAM, complete_var or COMPLETE)
         run = super().main
@@ -63,7 +63,7 @@ class Program(click.Group):
             say("stopped", err=True)
             code = INTERRUPTED
         except BrokenPipeError:
-            sys.stdout = None  # whoever read it has gone
+            sys.stdout = None  # its reader has ended; flushing at exit would raise again
             code = 1
         except Exception as error:
             disk = storage_error(error)
@@ -72,7 +72,7 @@ class Program(click.Group):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the installed program and of scripts; SIGTERM ends it as Ctrl-C does."""
+    """Runs the installed program or a script; SIGTERM ends it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     program(arguments, prog_name=PROGRAM)
 
@@ -99,7 +99,7 @@ def _explain(error: MtconError, session: Session) -> int:
 
 
 def _record(error: Exception, session: Session) -> int:
-    """A bug of ours: keep its trace for a report, say where it is."""
+    """Writes the trace of an unexpected error to a file and prints its path."""
     folder = session.log_folder or log_folder(choose_root(None))
     name = f"error-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     text = "".join(traceback.format_exception(error))
@@ -115,7 +115,7 @@ def _record(error: Exception, session: Session) -> int:
 def _write(folder: Path, name: str, text: str) -> Path | None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Others may write in the temporary folder too: never through a link of theirs.
+        # O_EXCL: in the shared temporary folder another user may have placed a link.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         with open(os.open(folder / name, flags, 0o600), "w", encoding="utf-8") as file:
             file.write(text)

@@ -1,4 +1,4 @@
-"""What every command shares: verbosity, and the options that several of them take."""
+"""Options that several commands share, and the verbosity of all."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass
 class Session:
-    """One invocation: how much to say, and where a trace goes if it ends unexpectedly."""
+    """State of one invocation: its verbosity, and the folder of traces of unexpected errors."""
 
     verbosity: int = 0
     log_folder: Path | None = None
 
     @property
     def quiet(self) -> bool:
-        """Whether only results and errors are to be printed."""
+        """True if only results and errors are printed."""
         return self.verbosity < 0
 
     @property
     def verbose(self) -> bool:
-        """Whether errors are to be printed with their trace."""
+        """True if errors are printed with their trace."""
         return self.verbosity > 0
 
     def say_phase(self, what: str) -> None:
@@ -38,7 +38,7 @@ class Session:
 
 
 def verbosity(command: Command) -> Command:
-    """`-v` and `-q`, accepted before and after the name of a command."""
+    """Adds `-v` and `-q`, which are accepted before and after the name of a command."""
 
     def louder(context: click.Context, parameter: click.Parameter, value: bool) -> None:
         if value:
@@ -70,6 +70,6 @@ overrides = click.option(
     help="Change a field of the spec, as method.temperature=0.2; may be repeated.",
 )  # fmt: skip
 root = click.option(
-    "--root", metavar="FOLDER", help="Where everything is written.  [default: ~/mtcon-ray]"
+    "--root", metavar="FOLDER", help="Folder of all results.  [default: ~/mtcon-ray]"
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")

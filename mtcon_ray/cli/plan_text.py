@@ -1,4 +1,4 @@
-"""A plan as lines of text."""
+"""Text of a sweep's plan."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ LABEL_COLUMNS = 16
 
 
 def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
-    """The plan as a two-column table, warnings last."""
+    """Returns the plan as a two-column table, warnings last."""
     rows = [
         *_training_lines(spec, plan),
         *data_lines(spec, plan),
@@ -36,7 +36,7 @@ def counted(number: float, noun: str) -> str:
 
 
 def data_lines(spec: RunSpec, plan: Plan) -> list[tuple[str, str]]:
-    """Items by split, and every label with its kind and number of classes."""
+    """Returns the items of each split, and every label with its kind and number of classes."""
     items = ", ".join(f"{count:,} {split}" for split, count in plan.num_items.items())
     lines = [("items", items), ("tasks", _labels(spec.data.tasks, spec, plan))]
     if spec.data.held_out:
@@ -85,7 +85,7 @@ def _resource_lines(spec: RunSpec, plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _time_lines(plan: Plan, num_workers: int) -> Iterator[tuple[str, str]]:
-    """Yields measured rates and hours; these are "at most" where early stopping may save some."""
+    """Yields measured rates and hours, "at most" if early stopping may save some."""
     if plan.device_hours is None:
         yield "device-hours", "rate unknown; --calibrate measures it here"
         return
@@ -113,7 +113,7 @@ def _time_lines(plan: Plan, num_workers: int) -> Iterator[tuple[str, str]]:
 
 
 def _epochs_text(plan: Plan) -> str:
-    """How many epochs early stopping leaves, where that is known beforehand."""
+    """Returns the number of epochs left by early stopping, "" if it is unknown beforehand."""
     whole = plan.num_trials * plan.epochs
     if plan.epochs_total in (None, whole):
         return ""

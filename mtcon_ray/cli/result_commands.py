@@ -1,4 +1,4 @@
-"""Commands that read what was trained: evaluate, report, list, status, best."""
+"""Commands that read results: evaluate, report, list, status, best."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def evaluate(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Measure test and held-out accuracies of a checkpoint's encoder."""
+    """Measure the test and held-out scores of a checkpoint's encoder."""
     from mtcon_ray.cli.console import Console
     from mtcon_ray.evaluate import evaluate_checkpoint
 
@@ -48,7 +48,7 @@ def evaluate(
 @root
 @session
 def report(session: Session, name: str, root: str | None) -> None:
-    """Build a sweep's report again, also while it runs; print its path."""
+    """Build a sweep's report again, also while it runs, and print its path."""
     from mtcon_ray.report.build import build_report
     from mtcon_ray.results import load_sweep
     from mtcon_ray.sweep.study import importances, read_study
@@ -102,7 +102,7 @@ def list_names(root: str | None, as_json: bool) -> None:
 @root
 @as_json
 def status(name: str, root: str | None, as_json: bool) -> None:
-    """Show all trials of a sweep, or where a single training stands."""
+    """Show all trials of a sweep, or the state of a single training."""
     from mtcon_ray.cli.results_table import leaderboard_lines, trial_record
     from mtcon_ray.cli.sweep_list import folder_state
     from mtcon_ray.results import SweepResults, load_sweep
@@ -141,7 +141,7 @@ def status(name: str, root: str | None, as_json: bool) -> None:
 @root
 @as_json
 def best(name: str, root: str | None, as_json: bool) -> None:
-    """Show a sweep's winner, its accuracies, and where its checkpoint is."""
+    """Show a sweep's winner, its scores and the path of its checkpoint."""
     from mtcon_ray.cli.results_table import trial_record, winner_lines
     from mtcon_ray.results import load_sweep
 

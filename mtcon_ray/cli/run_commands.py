@@ -1,4 +1,4 @@
-"""Commands that train: train and sweep."""
+"""Commands that train: train, sweep, compare."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ MLFLOW_VARIABLE = "MLFLOW_TRACKING_URI"
 def _checked_name(
     context: click.Context, parameter: click.Parameter, name: str | None
 ) -> str | None:
-    """Refuses what is no name, before anything is started or printed."""
+    """Returns the name. Raises SweepError for an invalid one before anything is printed."""
     if name is not None:
         sweep_folder(DEFAULT_ROOT, name)
     return name
@@ -33,14 +33,14 @@ def _checked_name(
 name_option = click.option(
     "--name",
     callback=_checked_name,
-    help="A name of your own.  [default: <spec.name>-<n>]",
+    help="Name of the sweep or training.  [default: <spec.name>-<n>]",
 )
 resume_option = click.option(
-    "--resume", is_flag=True, help="Go on with --name, or with the newest of this spec."
+    "--resume", is_flag=True, help="Resume --name, or the newest of this spec."
 )
 continue_option = click.option(
     "--continue", "goes_on", is_flag=True,
-    help="Start --name, or go on with it where it is there: for whatever starts a sweep again.",
+    help="Start --name, or resume it if it exists; for services that restart a sweep.",
 )  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def train(
     resume: bool,
     root: str | None,
 ) -> None:
-    """Train once, tracked, without Ray; the spec's search is not used."""
+    """Train once, tracked by MLflow, without Ray; the spec's search is not used."""
     from mtcon_ray.cli.console import Console
     from mtcon_ray.cli.terminal import Terminal
 
@@ -104,7 +104,7 @@ def sweep(
     goes_on: bool,
     root: str | None,
 ) -> int:
-    """Run a sweep to its end, or go on with one; show the leaderboard."""
+    """Run or resume a sweep and show its leaderboard."""
     from mtcon_ray.cli.console import Console
     from mtcon_ray.cli.terminal import Terminal
 
@@ -120,7 +120,7 @@ def sweep(
 
         from mtcon_ray.sweep.upload import VERSIONS_VARIABLE, check_versions
 
-        # Before what may not even be imported in other versions.
+        # Before imports that may fail with other versions of the packages.
         check_versions(os.environ.get(VERSIONS_VARIABLE))
 
         from mtcon_ray.cli.results_table import leaderboard_lines, winner_lines
@@ -140,7 +140,7 @@ def sweep(
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @overrides
-@click.option("--only", multiple=True, metavar="TITLE", help="One system; may be repeated.")
+@click.option("--only", multiple=True, metavar="TITLE", help="Train one system; may be repeated.")
 @root
 @session
 def compare(
@@ -150,7 +150,7 @@ def compare(
     only: tuple[str, ...],
     root: str | None,
 ) -> int:
-    """Train the systems of a comparison's FILE under one budget; go on with what was begun."""
+    """Train the systems of a comparison's FILE with one budget; started again, it resumes."""
     from mtcon_ray.cli.console import Console
     from mtcon_ray.cli.terminal import Terminal
     from mtcon_ray.comparison.run import run_comparison

@@ -1,4 +1,4 @@
-"""Commands on a spec before anything runs: init, validate, plan, schema."""
+"""Commands that write and check a spec: init, validate, plan, schema."""
 
 import json
 from pathlib import Path
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 def init(session: Session, csv: Path, images: Path, output: Path | None) -> None:
     """Write a commented spec for a CSV and its IMAGES (a folder or tar).
 
-    Nothing is written where `validate` would refuse the spec.
+    Nothing is written if `validate` would refuse the spec.
     """
-    from mtcon_ray.cli.infer_columns import guess
+    from mtcon_ray.cli.infer_columns import infer_columns
     from mtcon_ray.cli.spec_template import spec_text, write_new
     from mtcon_ray.spec import load_spec
 
-    found = guess(csv, images)
+    found = infer_columns(csv, images)
     path = output or Path(f"{found.name}.yaml")
     write_new(path, spec_text(found))
     try:
@@ -69,7 +69,7 @@ def validate(session: Session, spec: Path, overrides: tuple[str, ...]) -> None:
 
 
 def _plan_anywhere(spec: "RunSpec") -> "Plan":
-    """Returns the plan of a spec on a cluster that has room for it. Raises UserError."""
+    """Returns the plan of a spec on a cluster of unlimited size. Raises UserError."""
     from mtcon_ray.capacity import ClusterView, NodeKind
     from mtcon_ray.plan import make_plan
 
@@ -87,7 +87,9 @@ def _plan_anywhere(spec: "RunSpec") -> "Plan":
     metavar="WHERE",
     help="A Ray cluster YAML, an address, or `local`.  [default: RAY_ADDRESS, else local]",
 )
-@click.option("--calibrate", is_flag=True, help="Train 20 steps and evaluate once here, for hours.")
+@click.option(
+    "--calibrate", is_flag=True, help="Train 20 steps and evaluate once here to estimate hours."
+)
 @session
 def plan(
     session: Session,
@@ -98,7 +100,7 @@ def plan(
     cluster: str | None,
     calibrate: bool,
 ) -> None:
-    """Print what a sweep would do and need; start nothing."""
+    """Print the trials, data and resources of a sweep; start nothing."""
     from mtcon_ray.cli.plan_text import plan_lines
     from mtcon_ray.plan import make_plan
     from mtcon_ray.spec import load_spec

@@ -1,20 +1,20 @@
-"""A commented spec for data that were only just looked at."""
+"""Template of the commented spec that `mtcon-ray init` writes."""
 
 import json
 import math
 from pathlib import Path
 
-from mtcon_ray.cli.infer_columns import Guess
+from mtcon_ray.cli.infer_columns import InferredColumns
 from mtcon_ray.errors import ResourceError, SweepError
 
 MAX_BATCH_SIZE = 64
-# The share of missing images that a spec still tolerates; with more the paths are likely wrong.
+# With a larger share of missing images the paths are probably wrong.
 MAX_ABSENT = 0.1
 DEFAULT_BAD = 0.01
 
 TEMPLATE = """\
 # A sweep over the temperature of multi-task contrastive training.
-# `mtcon-ray schema` describes every field; what is left out here has its default.
+# `mtcon-ray schema` describes every field; fields left out here have their defaults.
 version: 1
 name: {name}
 seed: 0
@@ -27,7 +27,7 @@ data:
   # One head each. The number of classes stands behind each column.
   tasks:
 {tasks}
-  # Never trained on: what the encoder knows of them is measured once, at the end.
+  # Never trained on; the encoder's knowledge of them is measured once, at the end.
   held_out: {held_out}
   # A column that says train, val or test; null draws 70/10/20.
 {incomplete_split}  split_column: {split_column}
@@ -76,26 +76,26 @@ storage:
 """
 
 
-def spec_text(guess: Guess) -> str:
-    """YAML with a comment wherever a person has something to decide."""
-    tasks = [f"    - {_quoted(c)}  # {guess.classes[c]} classes" for c in guess.tasks]
+def spec_text(found: InferredColumns) -> str:
+    """Returns a spec in YAML with comments on the user's decisions."""
+    tasks = [f"    - {_quoted(c)}  # {found.classes[c]} classes" for c in found.tasks]
     return TEMPLATE.format(
-        name=guess.name,
-        csv=_quoted(str(guess.csv)),
-        images=_quoted(str(guess.images)),
-        image_column=_quoted(guess.image_column),
+        name=found.name,
+        csv=_quoted(str(found.csv)),
+        images=_quoted(str(found.images)),
+        image_column=_quoted(found.image_column),
         tasks="\n".join(tasks),
-        held_out=_list(guess.held_out),
-        split_column=_quoted(guess.split_column),
-        incomplete_split=f"  # {guess.incomplete_split}.\n" if guess.incomplete_split else "",
-        batch_size=_batch_size(guess.num_train),
-        group_column=_quoted(guess.group_column),
-        more_columns="".join(_more_columns(guess)),
+        held_out=_list(found.held_out),
+        split_column=_quoted(found.split_column),
+        incomplete_split=f"  # {found.incomplete_split}.\n" if found.incomplete_split else "",
+        batch_size=_batch_size(found.num_train),
+        group_column=_quoted(found.group_column),
+        more_columns="".join(_more_columns(found)),
     )
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a new file. Raises SweepError if it is there, ResourceError if it can't be."""
+    """Writes a new file. Raises SweepError if it exists, ResourceError if it cannot be written."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -113,30 +113,30 @@ def _batch_size(num_train: int) -> int:
     return min(MAX_BATCH_SIZE, 1 << half.bit_length() - 1)
 
 
-def _more_columns(guess: Guess) -> list[str]:
+def _more_columns(found: InferredColumns) -> list[str]:
     lines = []
-    share = guess.num_absent / guess.num_rows
+    share = found.num_absent / found.num_rows
     if DEFAULT_BAD < share <= MAX_ABSENT:
         lines.append(
-            f"  # {guess.num_absent:,} of {guess.num_rows:,} images are not there; their rows are "
+            f"  # {found.num_absent:,} of {found.num_rows:,} images are not there; their rows are "
             "left out.\n"
             f"  max_bad_images: {math.ceil(share * 100) / 100 + DEFAULT_BAD:.2f}\n"
         )
-    if guess.bits:
+    if found.bits:
         lines.append(
             "  # Columns of 0 and 1: put the name attributes into tasks to train on them.\n"
         )
-        lines.append(f"  multi_hot: {{attributes: {_list(guess.bits)}}}\n")
-    if guess.continuous:
+        lines.append(f"  multi_hot: {{attributes: {_list(found.bits)}}}\n")
+    if found.continuous:
         lines.append("  # Columns of numbers: put their names into tasks to train on them.\n")
-        lines.append(f"  continuous: {_list(guess.continuous)}\n")
-    if guess.unused:
-        lines.append(f"  # Not used: {_list(guess.unused)}\n")
+        lines.append(f"  continuous: {_list(found.continuous)}\n")
+    if found.unused:
+        lines.append(f"  # Not used: {_list(found.unused)}\n")
     return lines
 
 
 def _quoted(text: str | None) -> str:
-    """JSON's strings are YAML's double-quoted ones, so any character may stand in them."""
+    """Returns a YAML string; JSON strings are double-quoted YAML with every character escaped."""
     return json.dumps(text, ensure_ascii=False)
 
 

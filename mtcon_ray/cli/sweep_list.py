@@ -1,4 +1,4 @@
-"""Every sweep and single training under a root, each in one line."""
+"""The sweeps and single trainings under a root, for `mtcon-ray list`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from mtcon_ray.tracking.spool import Spool
 
 @dataclass(frozen=True)
 class Overview:
-    """A sweep, or a training that counts as one trial; value is the winner's or the best so far."""
+    """A sweep, or a training as one trial; `value` is the winner's or the best so far."""
 
     name: str
     kind: str
@@ -28,7 +28,7 @@ class Overview:
 
 
 def overviews(root: Path) -> list[Overview]:
-    """Sweeps, then single trainings, oldest first; those whose files are broken say so."""
+    """Returns sweeps, then single trainings, oldest first; broken ones with their error."""
     found = []
     for kind, place in (("sweep", sweeps_folder(root)), ("run", runs_folder(root))):
         for folder in list_folders(place):
@@ -40,7 +40,7 @@ def overviews(root: Path) -> list[Overview]:
 
 
 def folder_state(folder: Path) -> str:
-    """running, finished, failed, interrupted, or stopped: killed before it could say so."""
+    """Returns running, finished, failed, interrupted, or stopped if its process was killed."""
     if is_driven(folder):
         return "running"
     events = Spool.read(spool_folder(folder) / "parent.jsonl")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from mtcon_ray.cli.infer_columns import Guess, guess
+from mtcon_ray.cli.infer_columns import InferredColumns, infer_columns
 from mtcon_ray.cli.spec_template import spec_text, write_new
 from mtcon_ray.data.dataset import check_dataset
 from mtcon_ray.data.splits import SPLITS
@@ -40,8 +40,8 @@ def cycle(values: int, prefix: str = "v") -> list[str]:
 
 
 @pytest.fixture
-def found(folder: Path) -> Guess:
-    """The guess about a table with a column of every kind."""
+def found(folder: Path) -> InferredColumns:
+    """The inferred columns of a table with a column of every kind."""
     bits = {f"bit{i}": [str(j % 2) for j in range(NUM_ROWS)] for i in range(9)}
     csv = write_csv(
         folder,
@@ -54,10 +54,10 @@ def found(folder: Path) -> Guess:
         price=[f"{i}.5" for i in range(NUM_ROWS)],
         **bits,
     )
-    return guess(csv, folder)
+    return infer_columns(csv, folder)
 
 
-def test_columns_are_told_apart(found: Guess) -> None:
+def test_columns_are_told_apart(found: InferredColumns) -> None:
     assert found.image_column == "file"
     assert found.split_column == "split"
     assert found.group_column == "group_id"
@@ -69,7 +69,7 @@ def test_columns_are_told_apart(found: Guess) -> None:
     assert found.name == "my-shoes"
 
 
-def test_written_spec_is_valid_and_says_the_same(found: Guess, tmp_path: Path) -> None:
+def test_written_spec_is_valid_and_says_the_same(found: InferredColumns, tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     write_new(path, spec_text(found))
     data = load_spec(path).data.model_dump()
@@ -83,11 +83,11 @@ def test_written_spec_is_valid_and_says_the_same(found: Guess, tmp_path: Path) -
 
 def test_images_inside_the_named_folder_are_found_from_its_parent(folder: Path) -> None:
     csv = write_csv(folder, colour=cycle(5))
-    assert guess(csv, folder / "pictures").images == folder
+    assert infer_columns(csv, folder / "pictures").images == folder
 
 
 def test_a_split_is_drawn_where_no_column_is_one(folder: Path) -> None:
-    found = guess(write_csv(folder, colour=cycle(5), part=cycle(3, "train")), folder)
+    found = infer_columns(write_csv(folder, colour=cycle(5), part=cycle(3, "train")), folder)
     assert found.split_column is None
     assert "split_column: null" in spec_text(found)
 
@@ -118,9 +118,9 @@ def test_a_split_goes_by_several_names(
     csv = write_csv(folder, colour=cycle(6), **{column: cells})
     if {"", "NaN"} & set(cells):
         with pytest.raises(DataError, match=f"column '{column}' .* (a split|hold train)"):
-            guess(csv, folder)
+            infer_columns(csv, folder)
         return
-    found = guess(csv, folder)
+    found = infer_columns(csv, folder)
     assert (found.split_column == column) == is_split
     assert (column in found.tasks) != is_split
 
@@ -131,7 +131,7 @@ def test_a_split_goes_by_several_names(
 )
 def test_a_column_that_lacks_a_split_is_not_used(folder: Path, names: str, lacking: str) -> None:
     cells = [word.strip("'") for word in names.split()] * (NUM_ROWS // 5)
-    found = guess(write_csv(folder, colour=cycle(6), split=cells), folder)
+    found = infer_columns(write_csv(folder, colour=cycle(6), split=cells), folder)
     says = f"column 'split' has no {lacking}: mark some of its rows {lacking} to use it"
     assert (found.split_column, found.tasks, found.unused) == (None, ("colour",), ("split",))
     assert f"           {says}" in found.describe()
@@ -144,7 +144,7 @@ def test_labels_that_a_split_lacks_are_no_tasks(folder: Path) -> None:
     some = ["" if i % 5 == 3 else f"v{i % 2}" for i in range(NUM_ROWS)]
     same = ["a" if i % 5 < 3 else "b" for i in range(NUM_ROWS)]
     csv = write_csv(folder, split=split, colour=cycle(6), some=some, same=same)
-    found = guess(csv, folder)
+    found = infer_columns(csv, folder)
     assert (found.tasks, found.unused) == (("colour",), ("some", "same"))
 
 
@@ -159,14 +159,14 @@ def test_what_init_accepts_validate_does_too(folder: Path, tmp_path: Path) -> No
     csv = folder / "labels.csv"
     csv.write_text("\n".join(["file;kind;part", *lines]))
     path = tmp_path / "spec.yaml"
-    write_new(path, spec_text(guess(csv, folder)))
+    write_new(path, spec_text(infer_columns(csv, folder)))
     table, _ = check_dataset(load_spec(path).data, 16, tmp_path / "store")
     assert table.names[0] == "pictures/0.png"
     assert [len(table.rows(split)) for split in SPLITS] == [20, 20, 20]
     assert table.warnings == ()
 
 
-def test_the_spec_says_how_numbers_and_bits_are_trained_on(found: Guess) -> None:
+def test_the_spec_says_how_numbers_and_bits_are_trained_on(found: InferredColumns) -> None:
     text = spec_text(found)
     assert "put their names into tasks to train on them" in text
     assert "put the name attributes into tasks to train on them" in text
@@ -174,29 +174,29 @@ def test_the_spec_says_how_numbers_and_bits_are_trained_on(found: Guess) -> None
 
 
 def test_labels_of_few_classes_are_all_trained_on(folder: Path) -> None:
-    assert guess(write_csv(folder, colour=cycle(20), part=cycle(3)), folder).held_out == ()
+    assert infer_columns(write_csv(folder, colour=cycle(20), part=cycle(3)), folder).held_out == ()
 
 
 def test_few_bits_are_tasks(folder: Path) -> None:
-    found = guess(write_csv(folder, new=[str(i % 2) for i in range(NUM_ROWS)]), folder)
+    found = infer_columns(write_csv(folder, new=[str(i % 2) for i in range(NUM_ROWS)]), folder)
     assert found.tasks == ("new",)
 
 
 def test_no_label_column_is_an_error(folder: Path) -> None:
     with pytest.raises(DataError, match="label column with 2 to 100 classes"):
-        guess(write_csv(folder, title=cycle(NUM_ROWS)), folder)
+        infer_columns(write_csv(folder, title=cycle(NUM_ROWS)), folder)
 
 
 def test_no_image_column_is_an_error(tmp_path: Path) -> None:
     csv = tmp_path / "labels.csv"
     csv.write_text("a,b\n1,2\n")
     with pytest.raises(DataError, match="column with the images' paths"):
-        guess(csv, tmp_path)
+        infer_columns(csv, tmp_path)
 
 
 def test_images_must_exist(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="which is not there"):
-        guess(tmp_path / "labels.csv", tmp_path / "none")
+        infer_columns(tmp_path / "labels.csv", tmp_path / "none")
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_unwritable_output_is_an_error(tmp_path: Path) -> None:
 def test_photographs_of_shoes(photos: Path) -> None:
     """The real table: five tasks, brand held out."""
     folder = photos / "fashion_shoes"
-    found = guess(folder / "labels.csv", folder / "images.tar.gz")
+    found = infer_columns(folder / "labels.csv", folder / "images.tar.gz")
     assert found.tasks == ("category", "gender", "colour", "usage", "season")
     assert found.held_out == ("brand",)
     assert found.split_column == "split"

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from mtcon_ray.capacity import ClusterView, NodeKind
-from mtcon_ray.cli.infer_columns import guess
+from mtcon_ray.cli.infer_columns import infer_columns
 from mtcon_ray.cli.main import program
 from mtcon_ray.cli.spec_template import spec_text, write_new
 from mtcon_ray.plan import make_plan
@@ -26,7 +26,8 @@ def path(tmp_path: Path) -> Path:
         Image.new("RGB", (8, 8)).save(tmp_path / "images" / f"{i}.png")
     (tmp_path / "labels.csv").write_text("\n".join(["image,colour", *rows]) + "\n")
     write_new(
-        tmp_path / "spec.yaml", spec_text(guess(tmp_path / "labels.csv", tmp_path / "images"))
+        tmp_path / "spec.yaml",
+        spec_text(infer_columns(tmp_path / "labels.csv", tmp_path / "images")),
     )
     return tmp_path / "spec.yaml"
 

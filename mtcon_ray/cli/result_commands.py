@@ -93,7 +93,9 @@ def list_names(root: str | None, as_json: bool) -> None:
     ]
     header = ["name", "kind", "state", "done", "value", "epoch", "best"]
     columns = Terminal.of().columns
-    for line in table_lines(header, rows, wrapped=[len(header) - 1], columns=columns):
+    for line in table_lines(
+        header, rows, wrapped=[header.index("state"), header.index("best")], columns=columns
+    ):
         say(line)
 
 

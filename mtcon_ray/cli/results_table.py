@@ -67,12 +67,12 @@ def leaderboard_lines(
 
 def _fitted(table: list[list[str]], objective: str, columns: int | None) -> list[str]:
     """Returns the lines of a table that starts with its header, at most `columns` wide."""
-    header = table[0]
-    if columns is None or width(table) <= columns:
+    header, everything = table[0], range(len(table[0]))
+    if columns is None or width(table, everything) - GAP <= columns:
         return table_lines(header, table[1:])
     wrapped = [header.index("configuration"), header.index("state")]
-    others = [place for place in range(len(header)) if place not in wrapped]
-    if _width(table, others) + len(wrapped) * (GAP + LEAST_COLUMNS) <= columns:
+    others = [place for place in everything if place not in wrapped]
+    if width(table, others) + len(wrapped) * (LEAST_COLUMNS + GAP) - GAP <= columns:
         return table_lines(header, table[1:], wrapped=wrapped, columns=columns)
     table = [[*line[:-1], clipped(line[-1], STATE_COLUMNS)] for line in table]
     # The first table has what a reader looks for: values and states.
@@ -82,17 +82,13 @@ def _fitted(table: list[list[str]], objective: str, columns: int | None) -> list
     lines: list[str] = []
     while order[1:]:
         count = 2
-        while count < len(order) and _width(table, order[: count + 1]) <= columns:
+        while count < len(order) and width(table, order[: count + 1]) - GAP <= columns:
             count += 1
         part = [[line[i] for i in order[:count]] for line in table]
         lines += [""] if lines else []
         lines += table_lines(part[0], part[1:], wrapped=[count - 1], columns=columns)
         order = [order[0], *order[count:]]
     return lines
-
-
-def _width(table: list[list[str]], places: list[int]) -> int:
-    return width([[line[place] for place in places] for line in table])
 
 
 def score_lines(spec: RunSpec, plan: Mapping[str, Any], values: Mapping[str, float]) -> list[str]:

@@ -1,11 +1,14 @@
 """The state of a running sweep: its trials, the best one and the time left."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from mtcon_ray.evaluation.spec import Select
 from mtcon_ray.metrics import MEAN_ACCURACY
 from mtcon_ray.presentation import accuracy_text, duration_text
 from mtcon_ray.status import Status
+
+if TYPE_CHECKING:
+    from mtcon_ray.evaluation.spec import Select
 
 # Values are ranked by the digits shown; equal ones are in order of names.
 DIGITS = 3
@@ -47,7 +50,7 @@ class SweepProgress:
         num_trials: int,
         epochs: int,
         objective: str = MEAN_ACCURACY,
-        select: Select = "last",
+        select: "Select" = "last",
     ) -> None:
         self.name = name
         self.num_trials = num_trials

@@ -8,11 +8,12 @@ from mtcon_ray.cli.terminal import Terminal
 from mtcon_ray.presentation import printable
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
     from rich.text import Text
 
 GAP = 2
+# Of a wrapped column, with its gap.
+LEAST_COLUMNS = 12
 
 
 def cell(text: str, *, shortened: bool = False) -> "Text":
@@ -42,39 +43,37 @@ def table_lines(
 ) -> list[str]:
     """Returns the lines of a table.
 
-    Columns in `right` are right-aligned. Those in `wrapped` continue on further lines if the table
-    is wider than `columns`.
+    Columns in `right` are right-aligned. If the table is wider than `columns`, those in `wrapped`
+    continue on further lines; if that is not enough, the lines are longer.
 
     >>> table_lines(["a", "n"], [["x", "10"], ["yy", "5"]], right=[1])
     ['a    n', 'x   10', 'yy   5']
     """
-    table = new_table()
+    table, lines = new_table(), [header, *rows]
     for place, title in enumerate(header):
         table.add_column(
             cell(title),
             justify="right" if place in right else "left",
             no_wrap=place not in wrapped,
         )
-    for row in rows:
+    for row in lines[1:]:
         table.add_row(*map(cell, row))
-    return text_lines(table, columns)
-
-
-def text_lines(renderable: "RenderableType", columns: int | None = None) -> list[str]:
-    """Returns the lines of anything that `rich` draws, without colours."""
     stream = io.StringIO()
     console = Terminal(stream, live=False, colour=False, unicode=True).console()
-    console.width = columns or console.width
-    console.print(renderable)
+    fixed = [place for place in range(len(header)) if place not in wrapped]
+    # In less room `rich` would cut every column.
+    if columns is not None and width(lines, fixed) + len(wrapped) * LEAST_COLUMNS <= columns:
+        console.width = columns
+    console.print(table)
     return [line.rstrip() for line in stream.getvalue().split("\n")[:-1]]
 
 
-def width(rows: Iterable[Sequence[str]]) -> int:
-    """Returns the columns that a table of these rows takes without wrapping."""
+def width(lines: Iterable[Sequence[str]], places: Iterable[int]) -> int:
+    """Returns how wide these columns of a table are without wrapping, their gaps included."""
     from rich.cells import cell_len
 
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    return sum(widths) + GAP * (len(widths) - 1)
+    columns = list(zip(*lines, strict=True))
+    return sum(max(map(cell_len, columns[place])) + GAP for place in places)
 
 
 def clipped(text: str, columns: int) -> str:

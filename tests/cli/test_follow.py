@@ -1,8 +1,15 @@
 """A job's log on a terminal and elsewhere: as it is, after a line that says what is waited for."""
 
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from click.testing import CliRunner
 
 from mtcon_ray.cli.follow import Follower
+from mtcon_ray.cli.main import program
 from mtcon_ray.cli.terminal import Terminal
 from tests.cli.screens import HIDE_CURSOR, SHOW_CURSOR, Clock, Tty, screen
 from tests.waiting import wait_until
@@ -85,3 +92,30 @@ def test_without_a_terminal_or_quietly_nothing_is_added(
         follower.wait("job s-1-1 is pending", 0)
         follower.write(LOG)
     assert terminal.getvalue() == LOG
+
+
+@pytest.mark.parametrize(("options", "quiet"), [(["-q"], True), (["-q", "--no-follow"], False)])
+def test_a_job_that_is_followed_quietly_is_told_to_print_less(
+    options: list[str], quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    class Cluster:
+        def __init__(self, address: str) -> None:
+            self.address = address
+
+        def submit(self, stem: str, command: list[str], **_: Any) -> SimpleNamespace:
+            commands.append(command)
+            return SimpleNamespace(id="small-1-1")
+
+        def follow(self, job_id: str, write: Callable[[str], None], wait: Any) -> int:
+            write("[ 0:00] starting\n")
+            return 3
+
+    monkeypatch.setattr("mtcon_ray.sweep.jobs.Jobs", Cluster)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").touch()
+    result = CliRunner().invoke(program, ["submit", "script.py", *options], standalone_mode=False)
+    assert commands == [["python", "-u", "script.py", *["-q"] * quiet]]
+    assert result.output == "small-1-1\n" + "[ 0:00] starting\n" * quiet
+    assert result.return_value == (3 if quiet else 0)

@@ -115,7 +115,7 @@ def test_a_job_that_is_followed_quietly_is_told_to_print_less(
     monkeypatch.setattr("mtcon_ray.sweep.jobs.Jobs", Cluster)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.py").touch()
-    result = CliRunner().invoke(program, ["submit", "script.py", *options], standalone_mode=False)
+    result = CliRunner().invoke(program, ["submit", "script.py", *options])
     assert commands == [["python", "-u", "script.py", *["-q"] * quiet]]
     assert result.output == "small-1-1\n" + "[ 0:00] starting\n" * quiet
-    assert result.return_value == (3 if quiet else 0)
+    assert result.exit_code == (3 if quiet else 0)

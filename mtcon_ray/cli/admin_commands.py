@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Format of torch.export, or ONNX (extra `onnx`).",
 )
-@click.option("--register", metavar="NAME", help="Also register it as this MLflow model.")
+@click.option("--register", metavar="NAME", help="Register it as a version of this MLflow model.")
 @overrides
 @root
 @session

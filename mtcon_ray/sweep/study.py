@@ -16,14 +16,13 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import BaseSampler, RandomSampler
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from mtcon_ray.search.space import Dimension, Point, grid_points, with_lists
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.sweep.journal import Journal, ReadOnlyJournal
-from mtcon_ray.sweep.tpe import KnownSpaceTPE, Modelled
 
 # How often the sampler may repeat itself before a random one is asked, and that one in turn
 # before the space counts as exhausted. TPE always repeats a listed value that it likes.
@@ -90,7 +89,6 @@ class Suggester:
         self.num_given = len(given)
         # Kept up to date, for reading them all for each suggestion would be felt after hundreds.
         self._num_stored = len(study.get_trials(deepcopy=False))
-        self._modelled = Modelled()
         self._params = {t.user_attrs[CONFIGURATION]: t.params for t in reversed(given)}
         self._seen = {_key(t.params) for t in given}
 
@@ -140,9 +138,7 @@ class Suggester:
     def _sampler(self, seed: int) -> BaseSampler:
         if self.search.sampler == "tpe":
             startup = max(1, min(10, self.num_trials // 3))
-            return KnownSpaceTPE(
-                self.distributions, self._modelled, seed=seed, n_startup_trials=startup
-            )
+            return TPESampler(seed=seed, n_startup_trials=startup)
         return RandomSampler(seed=seed)
 
 

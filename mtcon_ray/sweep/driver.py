@@ -27,12 +27,11 @@ from mtcon_ray.plan import Plan, fetch_weights, make_plan, prepare_root
 from mtcon_ray.recorded import load_recorded, write_beginnings
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, load_sweep
-from mtcon_ray.search.schedulers import Halving
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
 from mtcon_ray.sweep.cluster import check_shared, connected, sweep_environment, view_of
+from mtcon_ray.sweep.early_stopping import early_stopping
 from mtcon_ray.sweep.folder import choose_folder, claimed, job_tag, resume_line
-from mtcon_ray.sweep.forget import Forget
 from mtcon_ray.sweep.gang import Reaper, driver_resources, gang_trial
 from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.past import (
@@ -45,7 +44,6 @@ from mtcon_ray.sweep.past import (
     settle,
 )
 from mtcon_ray.sweep.record import SweepRecord
-from mtcon_ray.sweep.scheduler import make_scheduler
 from mtcon_ray.sweep.searcher import StudySearcher
 from mtcon_ray.sweep.share import FairShare
 from mtcon_ray.sweep.stopping import Stop
@@ -198,7 +196,8 @@ class _Sweep:
     ) -> None:
         suggester = Suggester(study, self.spec.search, self.spec.seed)
         continued = continued_trials(study)
-        rungs = self._rungs(suggester, record)
+        early = early_stopping(self.spec.scheduler)
+        rungs = early.rungs(suggester.num_trials, record.epochs, self.spec.evaluate.every)
         for trial in named_trials(study):
             self._tell_known(record, trial, rungs)
         if not continued and suggester.num_given >= suggester.num_trials:
@@ -220,8 +219,7 @@ class _Sweep:
             select=self.spec.evaluate.select,
             recorded=partial(recorded_values, record),
         )
-        scheduler = make_scheduler(
-            self.spec.scheduler,
+        scheduler = early.tune_scheduler(
             [history(t, record.epochs(t)) for t in ended],
             {t.user_attrs[TRIAL]: history(t, record.epochs(t)) for t in continued},
         )
@@ -239,18 +237,12 @@ class _Sweep:
             run_config=tune.RunConfig(
                 name=self._attempt().name,
                 storage_path=str(self.folder / "tune"),
-                callbacks=[watch, Reaper(), Forget()],
+                callbacks=[watch, Reaper()],
                 failure_config=tune.FailureConfig(max_failures=self.spec.search.max_failures),
                 stop=stop,
                 verbose=0,
             ),
         ).fit()
-
-    def _rungs(self, suggester: Suggester, record: SweepRecord) -> Rungs | None:
-        scheduler, every = self.spec.scheduler, self.spec.evaluate.every
-        if not isinstance(scheduler, Halving.Spec):
-            return None
-        return Rungs(scheduler, suggester.num_trials, record.epochs, every)
 
     def _share(self) -> FairShare:
         freely = with_values(self.spec, {"search.max_concurrent": None})

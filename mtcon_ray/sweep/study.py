@@ -22,6 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from mtcon_ray.search.space import Dimension, Point, grid_points, with_lists
 from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.sweep.early_stopping import early_stopping
 from mtcon_ray.sweep.journal import Journal, ReadOnlyJournal
 
 # How often the sampler may repeat itself before a random one is asked, and that one in turn
@@ -165,7 +166,13 @@ def stored(study: optuna.Study, trial_id: int) -> FrozenTrial:
 
 
 def preview(search: SearchSpec, seed: int, count: int = NUM_PREVIEWED) -> tuple[Point, ...]:
-    """The first configurations that do not depend on results, at most `count`."""
+    """Returns the first configurations that do not depend on results, at most `count`.
+
+    Raises SpecError for a scheduler without an acting half: `plan` and the driver both call this
+    before anything starts, and such a sweep would never stop a trial.
+    """
+    if search.scheduler is not None:
+        early_stopping(search.scheduler)
     independent = search.num_configurations
     if search.sampler == "tpe":
         startup = min(10, search.num_configurations * search.repeats // 3)

@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("results",),
     ("single",),
     ("report",),
+    ("cluster",),
     ("sweep",),
     ("comparison",),
     ("cli",),
@@ -38,7 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
 TOP_OF_CORE = LEVEL["export"]
-HOME_OF = {"ray": "sweep", "optuna": "sweep", "mlflow": "tracking"}
+HOMES_OF = {"ray": ("cluster", "sweep"), "optuna": ("sweep",), "mlflow": ("tracking",)}
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv"}
 
 
@@ -92,8 +93,8 @@ def violations(source: str, module: str, *, is_package: bool = False) -> list[st
     found = []
     for line, name in imports(tree, module, is_package):
         top = name.split(".")[0]
-        if top in HOME_OF and HOME_OF[top] != home:
-            found.append(f"{module}:{line} imports {top}, which only {HOME_OF[top]}/ may")
+        if home not in HOMES_OF.get(top, (home,)):
+            found.append(f"{module}:{line} imports {top}, which only {HOMES_OF[top]} may")
         if top != "mtcon_ray" or unit(name) in ("", "__version__", home):
             continue
         if LEVEL.get(unit(name), len(LAYERS)) >= level:
@@ -134,6 +135,8 @@ def test_every_row_exists() -> None:
         ("mtcon_ray.spec", "import ray.tune"),
         ("mtcon_ray.report.page", "from optuna import Study"),
         ("mtcon_ray.sweep.driver", "import mlflow"),
+        ("mtcon_ray.cluster.jobs", "import optuna"),
+        ("mtcon_ray.cluster.jobs", "from mtcon_ray.sweep.driver import run_sweep"),
         ("mtcon_ray.run", "import os\nos.environ['X']"),
         ("mtcon_ray.run", "from os import getenv"),
         ("mtcon_ray.plan", "from importlib import import_module\nimport_module('ray')"),
@@ -151,6 +154,8 @@ def test_finds_a_violation(module: str, source: str) -> None:
         ("mtcon_ray.data.views", "from mtcon_ray.data.batch import Batch"),
         ("mtcon_ray.data.views", "from . import batch"),
         ("mtcon_ray.methods.mtcon", "from mtcon_ray import metrics"),
+        ("mtcon_ray.cluster.jobs", "import ray"),
+        ("mtcon_ray.sweep.driver", "from mtcon_ray.cluster.connection import view_of"),
         ("mtcon_ray.sweep.driver", "import ray, optuna, os\nos.environ['X']"),
         ("mtcon_ray.cli.main", "from mtcon_ray import __version__"),
     ],

@@ -18,6 +18,8 @@ from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 
 from mtcon_ray.capacity import check_cluster
+from mtcon_ray.cluster.connection import check_shared, connected, sweep_environment, view_of
+from mtcon_ray.cluster.fair_share import FairShare
 from mtcon_ray.data.dataset import fetch_places, open_dataset
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.evaluation.spec import selected_value
@@ -29,7 +31,6 @@ from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
-from mtcon_ray.sweep.cluster import check_shared, connected, sweep_environment, view_of
 from mtcon_ray.sweep.early_stopping import early_stopping
 from mtcon_ray.sweep.folder import choose_folder, claimed, job_tag, resume_line
 from mtcon_ray.sweep.gang import Reaper, driver_resources, gang_trial
@@ -45,7 +46,6 @@ from mtcon_ray.sweep.past import (
 )
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.searcher import StudySearcher
-from mtcon_ray.sweep.share import FairShare
 from mtcon_ray.sweep.stopping import Stop
 from mtcon_ray.sweep.study import (
     REASON,

@@ -24,9 +24,9 @@ from ray.dashboard.modules.job.common import JobErrorType
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
+from mtcon_ray.cluster.job_package import job_environment
 from mtcon_ray.errors import MtconError, SweepError, UserError
 from mtcon_ray.places import new_name, sweep_folder, sweeps_folder
-from mtcon_ray.sweep.upload import job_environment
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.sweep.test_jobs import REPOSITORY, User, ended
+from tests.cluster.test_jobs import REPOSITORY, User, ended
 
 # A user's own file in the package, for what runs within a trial alone: it needs a package that
 # only the job has, and writes down where it runs.

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mtcon_ray.cluster.fair_share import share_of
 from mtcon_ray.results import SweepResults, load_sweep
-from mtcon_ray.sweep.share import share_of
 from mtcon_ray.tracking.spool import Spool
-from tests.sweep.test_jobs import REPOSITORY, SPEC
+from tests.cluster.test_jobs import REPOSITORY, SPEC
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 

@@ -19,9 +19,9 @@ from ray.experimental.internal_kv import _internal_kv_get
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.capacity import ClusterView, NodeKind
+from mtcon_ray.cluster.cluster_file import ANY_SIZE, view_of_file
+from mtcon_ray.cluster.fair_share import marked_job
 from mtcon_ray.errors import MtconError, ResourceError
-from mtcon_ray.sweep.cluster_file import ANY_SIZE, view_of_file
-from mtcon_ray.sweep.share import marked_job
 from mtcon_ray.tracking.server import quiet_environment
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"

@@ -4,12 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ray.autoscaler._private.kuberay.autoscaling_config import (
-    _HEAD_GROUP_NAME,
-    _generate_available_node_types_from_ray_cr_spec,
-)
 
 from mtcon_ray.capacity import ClusterView, NodeKind
+from mtcon_ray.cluster.ray_private import kuberay_node_types
 from mtcon_ray.errors import ResourceError
 
 ANY_SIZE = 1e9
@@ -49,8 +46,8 @@ def _scaling_view(where: str, raw: dict[str, Any]) -> ClusterView:
 
 def _of_ray_cluster(spec: dict[str, Any]) -> dict[str, Any]:
     """As Ray's autoscaler reads it on Kubernetes."""
-    kinds = _generate_available_node_types_from_ray_cr_spec(spec)
-    return {"available_node_types": kinds, "head_node_type": _HEAD_GROUP_NAME}
+    kinds, head = kuberay_node_types(spec)
+    return {"available_node_types": kinds, "head_node_type": head}
 
 
 def _fixed_kind(raw: dict[str, Any]) -> NodeKind:

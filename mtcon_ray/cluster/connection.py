@@ -1,6 +1,5 @@
 """Ray itself: what a cluster has or may scale to, and this process's connection to it."""
 
-import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -10,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private.log import generate_logging_config
-from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
-from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
-from ray.autoscaler._private.util import format_readonly_node_type
-from ray.autoscaler.v2.utils import is_autoscaler_v2
-from ray.experimental.internal_kv import _internal_kv_get
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.cluster.cluster_file import ANY_SIZE, view_of_file
 from mtcon_ray.cluster.fair_share import marked_job
+from mtcon_ray.cluster.ray_private import (
+    cluster_scales,
+    configure_ray_loggers,
+    keep_aws_secrets_from_trials,
+    submitted_variables,
+)
 from mtcon_ray.errors import MtconError, ResourceError
 from mtcon_ray.tracking.server import quiet_environment
 
@@ -75,7 +74,7 @@ def connected_view() -> ClusterView:
     node of unknown size and number. Raises ResourceError for a file that is no cluster's.
     """
     where = cluster_address() or LOCAL
-    if _scales():
+    if cluster_scales():
         named = os.environ.get(FILE_VARIABLE)
         config = Path(named or BOOTSTRAP).expanduser()
         if named or config.exists():
@@ -90,20 +89,6 @@ def connected_view() -> ClusterView:
             sizes[size] = sizes.get(size, 0) + 1
     kinds = [NodeKind(f"{c:g}-CPU node", c, g, n) for (c, g), n in sorted(sizes.items())]
     return ClusterView(where, tuple(kinds))
-
-
-def _scales() -> bool:
-    """Whether an autoscaler adds nodes.
-
-    The second version says that it is there, and no more. With the first, Ray's monitor names
-    nodes by their id where none are added.
-    """
-    if is_autoscaler_v2(fetch_from_server=True):
-        return True
-    status = _internal_kv_get(DEBUG_AUTOSCALING_STATUS)
-    report = json.loads(status).get("autoscaler_report") if status else None
-    fixed = format_readonly_node_type("")
-    return report is not None and any(not kind.startswith(fixed) for kind in report["active_nodes"])
 
 
 def check_shared(folder: Path) -> None:
@@ -141,7 +126,7 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
 
     Ray's own messages go to the `log` file. Raises MtconError where no cluster answers.
     """
-    _keep_secrets_from_tune()
+    keep_aws_secrets_from_trials()
     environment = beside_the_job(environment)
     for name, value in environment.items():
         os.environ[name] = value  # read by Ray and Tune in this process and in those they start
@@ -179,18 +164,6 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
         logging.raiseExceptions = raises
 
 
-def _keep_secrets_from_tune() -> None:
-    """Of AWS, which it would write into the command line of every trial's process and Ray's logs.
-
-    All users of a machine can read these. No trial needs the secrets.
-    """
-    # Here, for it takes longer to load than all else that a plan needs.
-    from ray.tune.execution import class_cache
-
-    names = class_cache.ENV_VARS_TO_PROPAGATE
-    names.difference_update([name for name in names if name.startswith("AWS_")])
-
-
 def sweep_environment(threads: int) -> dict[str, str]:
     """Variables for every process of a sweep: nothing sent home, no logger of Tune's own."""
     return {
@@ -208,8 +181,7 @@ def sweep_environment(threads: int) -> dict[str, str]:
 
 def beside_the_job(environment: Mapping[str, str]) -> dict[str, str]:
     """Less what the job was submitted with: that holds, and Ray refuses it another value."""
-    config = json.loads(os.environ.get(RAY_JOB_CONFIG_JSON_ENV_VAR, "{}"))
-    given = (config.get("runtime_env") or {}).get("env_vars") or {}
+    given = submitted_variables()
     return {name: value for name, value in environment.items() if name not in given}
 
 
@@ -238,7 +210,7 @@ def _init(**options: Any) -> None:
 
 
 def _log_to(log: Path) -> logging.Handler:
-    generate_logging_config()  # Ray would add its own handlers later, at the first `init`
+    configure_ray_loggers()
     log.parent.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(log, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))

@@ -2,8 +2,9 @@
 
 import time
 
-from ray.experimental.internal_kv import internal_kv_get_gcs_client
 from ray.job_config import JobConfig
+
+from mtcon_ray.cluster.ray_private import connected_drivers
 
 # Ray keeps it with the driver's entry in its table of jobs, and marks that dead with the driver.
 MARK = "mtcon.sweep"
@@ -17,8 +18,7 @@ def marked_job() -> JobConfig:
 
 def running_sweeps() -> int:
     """Drivers of sweeps that are connected to this cluster now, this one included."""
-    jobs = internal_kv_get_gcs_client().get_all_job_info().values()
-    return sum(not job.is_dead and MARK in job.config.metadata for job in jobs)
+    return sum(MARK in metadata for metadata in connected_drivers())
 
 
 class FairShare:

@@ -1,7 +1,6 @@
 """What a job takes along: the working directory's files, this environment's versions."""
 
 import json
-import logging
 import os
 import re
 from collections import Counter
@@ -11,25 +10,14 @@ from platform import python_version
 from typing import Any, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
-from ray._private.ray_constants import (
-    DASHBOARD_CLIENT_MAX_SIZE,
-    get_runtime_env_default_excludes,
-)
-from ray._private.runtime_env.packaging import (
-    GCS_STORAGE_MAX_SIZE,
-    _dir_travel,
-    _get_excludes,
-)
 
 import mtcon_ray
 from mtcon_ray import __version__
+from mtcon_ray.cluster.ray_private import MAX_PACKAGE_BYTES, visit_working_directory
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.tracking.server import masked
 
 NUM_LARGEST = 5
-# The package is the body of a request to the dashboard, which then stores it in the GCS. Ray 2.60
-# refuses a body above the first size, and a package from the second on.
-MAX_PACKAGE_BYTES = min(DASHBOARD_CLIENT_MAX_SIZE, GCS_STORAGE_MAX_SIZE - 1)
 # Ray's zip stores files uncompressed. Each entry has a local and a central header, both with its
 # path; at the end stands a record, longer above 65,535 entries.
 ZIP_ENTRY_BYTES, ZIP_END_BYTES = 30 + 46, 22 + 76
@@ -47,8 +35,6 @@ VERSIONS_VARIABLE = "MTCON_RAY_VERSIONS"
 SETUP_SECONDS = 3600
 # What decides results, or how processes understand each other; constraints.txt pins the rest.
 PACKAGES = ("ray", "torch", "torchvision", "numpy", "pandas", "pydantic", "optuna", "mlflow")
-
-log = logging.getLogger(__name__)
 
 
 class Upload(NamedTuple):
@@ -74,8 +60,7 @@ def measure_upload(folder: Path) -> Upload:
         elif path.is_dir() and not any(path.iterdir()):
             empty.append(f"{name}/")
 
-    excludes = [_get_excludes(folder, get_runtime_env_default_excludes())]
-    _dir_travel(folder, excludes, see, include_gitignore=True, logger=log)
+    visit_working_directory(folder, see)
     folders: Counter[str] = Counter()
     for path, size in sizes.items():
         first, slash, _ = path.partition("/")

@@ -5,7 +5,6 @@ Everything goes through Ray's Jobs API; there is no server of ours.
 
 import asyncio
 import json
-import logging
 import os
 import shlex
 import time
@@ -17,14 +16,15 @@ from typing import Any, NamedTuple
 import aiohttp
 import ray
 import requests
-from ray._private.authentication.authentication_token_setup import (
-    maybe_enable_token_auth_if_token_available,
-)
-from ray.dashboard.modules.job.common import JobErrorType
 from ray.exceptions import AuthenticationError
-from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
+from ray.job_submission import JobDetails, JobErrorType, JobStatus, JobSubmissionClient
 
 from mtcon_ray.cluster.job_package import job_environment
+from mtcon_ray.cluster.ray_private import (
+    enable_token_if_present,
+    quiet_job_client,
+    server_version,
+)
 from mtcon_ray.errors import MtconError, SweepError, UserError
 from mtcon_ray.places import new_name, sweep_folder, sweeps_folder
 
@@ -40,15 +40,7 @@ REASON_LINES = 8
 INTERRUPTED = 130
 RUNNING = (JobStatus.PENDING, JobStatus.RUNNING)
 
-# They tell of every step, and of every file that is ignored.
-for chatty in (
-    "ray.dashboard.modules.dashboard_sdk",
-    "ray.dashboard.modules.job.sdk",
-    "ray._private.runtime_env",
-):
-    logging.getLogger(chatty).setLevel(logging.WARNING)
-# It warns of what we ask of it.
-logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
+quiet_job_client()
 
 
 class Job(NamedTuple):
@@ -81,11 +73,10 @@ class Jobs:
         self.address = checked_address(address)
         # Ray puts its variables above the argument.
         os.environ[ADDRESS_VARIABLE] = self.address
-        # A token that is there is sent, unless RAY_AUTH_MODE says otherwise.
-        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+        enable_token_if_present()
         with self._answered():
             self._client = JobSubmissionClient(self.address)
-        there = self._client._server_ray_version
+        there = server_version(self._client)
         if there != ray.__version__:
             raise UserError(
                 f"the cluster at {self.address} must run Ray {ray.__version__} as this environment "

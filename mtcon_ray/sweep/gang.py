@@ -15,6 +15,7 @@ from ray.tune.experiment import Trial
 from ray.tune.integration.ray_train import TuneReportCallback
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
+from mtcon_ray.cluster.ray_private import error_raised_by
 from mtcon_ray.sweep.trial import Assignment, Outcome, ending, open_trial_data, reports
 from mtcon_ray.training.distributed import Ranks
 
@@ -126,8 +127,7 @@ def _read_ending(work: Assignment) -> dict[str, Any] | None:
 def _ending_of(error: Exception) -> dict[str, Any]:
     """Returns the last result of a trial whose workers failed more than `max_failures` times."""
     for failure in getattr(error, "worker_failures", {}).values():
-        # Train wraps what a worker raised.
-        end = ending(getattr(failure, "_base_exc", failure))
+        end = ending(error_raised_by(failure))
         if end is not None:
             return end
     reason = " ".join(str(error).split())[-500:]

@@ -6,10 +6,11 @@ from optuna.trial import FrozenTrial, TrialState
 from mtcon_ray import metrics
 from mtcon_ray.evaluation.spec import selected_value
 from mtcon_ray.results import trial_status
+from mtcon_ray.sweep.optuna_private import reloaded, writable
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.scheduler import History
 from mtcon_ray.sweep.searcher import report_missing, tell
-from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, named_trials, stored, trial_name
+from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, named_trials, trial_name
 from mtcon_ray.sweep.trial import Outcome
 from mtcon_ray.tracking.spool import Spool
 from mtcon_ray.training.checkpoint import discard_resume_state
@@ -36,7 +37,7 @@ def settle(study: optuna.Study, record: SweepRecord) -> None:
             record.trial_ended(trial, ENDS[trial.state], trial.user_attrs.get(REASON))
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         if TRIAL in trial.user_attrs or _restore_name(study, trial, record):
-            _settle_open(study, stored(study, trial._trial_id), record)
+            _settle_open(study, reloaded(study, trial), record)
         else:
             tell(study, trial, Outcome.FAILED, None, "its driver was killed as it was suggested")
 
@@ -47,7 +48,7 @@ def _restore_name(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) 
     begun = Spool.read(record.spool_of(name))
     if not begun or begun[0]["params"] != trial.params or REPEAT not in trial.user_attrs:
         return False
-    optuna.trial.Trial(study, trial._trial_id).set_user_attr(TRIAL, name)
+    writable(study, trial).set_user_attr(TRIAL, name)
     return True
 
 

@@ -11,8 +11,9 @@ from ray.tune.search import Searcher
 
 from mtcon_ray.evaluation.spec import Select, selected_value
 from mtcon_ray.sweep.halving import Rungs
+from mtcon_ray.sweep.optuna_private import reloaded, writable
 from mtcon_ray.sweep.scheduler import OBJECTIVE
-from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, Suggester, named_trials, stored
+from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, Suggester, named_trials
 from mtcon_ray.sweep.trial import Outcome
 
 # What the driver is told: the trial as the study knows it, and how it ended.
@@ -97,7 +98,7 @@ class StudySearcher(Searcher):
         value, epoch = result.get(OBJECTIVE), result.get("epoch")
         if value is None or epoch is None or epoch in trial.intermediate_values:
             return
-        optuna.trial.Trial(self._study, trial._trial_id).report(value, step=epoch)
+        writable(self._study, trial).report(value, step=epoch)
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -133,7 +134,7 @@ class StudySearcher(Searcher):
         return selected_value(trial.intermediate_values, self._select)
 
     def _frozen(self, trial_id: str) -> FrozenTrial:
-        return stored(self._study, self._live[trial_id]._trial_id)
+        return reloaded(self._study, self._live[trial_id])
 
     def __reduce__(self) -> tuple[type[Searcher], tuple[()]]:
         """Tune pickles its searcher and we read none of it back; what it holds may not pickle."""
@@ -150,7 +151,7 @@ def report_missing(study: optuna.Study, trial: FrozenTrial, values: Mapping[int,
     """Report to an open trial of the study the values by epoch that it does not have yet."""
     for epoch, value in sorted(values.items()):
         if epoch not in trial.intermediate_values:
-            optuna.trial.Trial(study, trial._trial_id).report(value, step=epoch)
+            writable(study, trial).report(value, step=epoch)
 
 
 def tell(
@@ -164,7 +165,7 @@ def tell(
     if outcome in (Outcome.INTERRUPTED, Outcome.WAITING):
         return
     if reason:
-        optuna.trial.Trial(study, trial._trial_id).set_user_attr(REASON, reason)
+        writable(study, trial).set_user_attr(REASON, reason)
     finite = value is not None and math.isfinite(value)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

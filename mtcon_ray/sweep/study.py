@@ -24,6 +24,7 @@ from mtcon_ray.search.space import Dimension, Point, grid_points, with_lists
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.sweep.early_stopping import early_stopping
 from mtcon_ray.sweep.journal import Journal, ReadOnlyJournal
+from mtcon_ray.sweep.optuna_private import reloaded
 
 # How often the sampler may repeat itself before a random one is asked, and that one in turn
 # before the space counts as exhausted. TPE always repeats a listed value that it likes.
@@ -118,7 +119,7 @@ class Suggester:
         self.num_given += 1
         self._params.setdefault(configuration, trial.params)
         self._seen.add(_key(trial.params))
-        return stored(self.study, trial._trial_id)
+        return reloaded(self.study, trial)
 
     def _ask(self, *, at_random: bool = False) -> optuna.Trial:
         seed = Random(f"{self.seed}/{self._num_stored}").getrandbits(31)
@@ -158,11 +159,6 @@ def trial_name(number: int) -> str:
 def named_trials(study: optuna.Study) -> list[FrozenTrial]:
     """Trials that were or are being trained, in order of suggestion."""
     return [t for t in study.get_trials(deepcopy=False) if TRIAL in t.user_attrs]
-
-
-def stored(study: optuna.Study, trial_id: int) -> FrozenTrial:
-    """A trial as the study holds it now, without a look at the others."""
-    return study._storage.get_trial(trial_id)
 
 
 def preview(search: SearchSpec, seed: int, count: int = NUM_PREVIEWED) -> tuple[Point, ...]:

@@ -79,7 +79,7 @@ def test_a_cluster_that_scales_is_known_by_the_file_that_its_head_names(
     """Else sweeps could not share it: what fits it would be unknown."""
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
-    monkeypatch.setattr(connection, "_scales", lambda: True)
+    monkeypatch.setattr(connection, "cluster_scales", lambda: True)
     monkeypatch.setattr(connection, "BOOTSTRAP", tmp_path / "none.yaml")
     trial = parse_spec({"name": "t", "resources": {"gpus": 1}})
     assert check_cluster(trial, connected_view()) is None

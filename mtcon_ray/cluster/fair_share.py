@@ -1,4 +1,4 @@
-"""Several sweeps on one cluster: each takes its part of the trials that fit, not all of them."""
+"""Fair share of a cluster between several sweeps that run on it."""
 
 import time
 
@@ -6,28 +6,28 @@ from ray.job_config import JobConfig
 
 from mtcon_ray.cluster.ray_private import connected_drivers
 
-# Ray keeps it with the driver's entry in its table of jobs, and marks that dead with the driver.
+# Ray keeps this metadata in its table of jobs, and marks the job dead when its driver ends.
 MARK = "mtcon.sweep"
 LOOK_SECONDS = 5.0
 
 
 def marked_job() -> JobConfig:
-    """What a sweep's driver connects with, so that other sweeps see it."""
+    """Returns the job configuration by which other sweeps recognise a sweep's driver."""
     return JobConfig(metadata={MARK: "1"})
 
 
 def running_sweeps() -> int:
-    """Drivers of sweeps that are connected to this cluster now, this one included."""
+    """Returns the number of sweep drivers connected to this cluster, this one included."""
     return sum(MARK in metadata for metadata in connected_drivers())
 
 
 class FairShare:
-    """How many trials a sweep may have running now.
+    """The number of trials that a sweep may run at present; a callable.
 
-    Where `fitting` trials fit the cluster (None: unknown) and n sweeps run, each may have the
-    n-th part, and always one. Running trials are never stopped for it, so a sweep that comes
-    later gets its part as trials of the others end. Sweeps alone are counted, and their trials
-    are taken to be as large as this sweep's.
+    If `fitting` trials fit the cluster (None: unknown) and n sweeps run, each sweep may run
+    `fitting / n` trials, at least one and never more than `most`. No running trial is stopped, so
+    a later sweep gets its share as trials of the others end. Other jobs of the cluster do not
+    count, and the trials of all sweeps are assumed to have the size of this sweep's.
     """
 
     def __init__(self, fitting: int | None, most: int) -> None:
@@ -44,5 +44,5 @@ class FairShare:
 
 
 def share_of(fitting: int, sweeps: int, most: int) -> int:
-    """The n-th part of the trials that fit, at least one, at most what the sweep may have."""
+    """Returns `fitting / sweeps` rounded down, at least 1 and at most `most`."""
     return min(most, max(1, fitting // max(1, sweeps)))

@@ -1,7 +1,7 @@
-"""A sweep from spec to report, in the process that the user started.
+"""The driver: runs a sweep from spec to report, in the process that the user started.
 
-The study's journal and the spool files are what lasts; Ray Tune's own state is never read back,
-so a killed driver is resumed from them alone, and no pickle is ever loaded.
+A killed driver is resumed from the study's journal and the event logs. Ray Tune's own state is
+never read back, so that no pickle is ever loaded.
 """
 
 import json
@@ -63,11 +63,11 @@ from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenan
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import ServerCheck, tracking_uri, ui_command
 
-# How long the end of a sweep waits for the tracking server to take what is left.
+# Time at the end of a sweep to send the remaining events to the tracking server.
 DRAIN_SECONDS = 120.0
-# After a signal or a full disk, less than what a job or a pod is given to end.
+# The same after a signal or a full disk: less time than a job or a pod is given to end.
 STOPPED_DRAIN_SECONDS = 10.0
-# Tries of Ray Train to place a trial's workers, a minute each: a node may have to boot.
+# Ray Train tries this often to place a trial's workers, a minute each: a node may have to boot.
 CONTROLLER_FAILURES = 30
 
 
@@ -80,10 +80,11 @@ def run_sweep(
     observer: Observer,
     environ_uri: str | None = None,
 ) -> SweepResults:
-    """Run or resume a sweep to its end and build its report.
+    """Runs or resumes a sweep to its end, builds its report and returns its results.
 
-    Everything that can be wrong is found before the sweep's folder is made. Raises MtconError;
-    Interrupted after SIGINT or SIGTERM, when all is checkpointed.
+    The spec, the data, the cluster and the tracking server are checked before the sweep's
+    directory is made. Raises MtconError; Interrupted after SIGINT or SIGTERM, once all trials are
+    checkpointed.
     """
     prepare_root(root)
     folder = choose_folder(root, spec, name, resume)
@@ -116,7 +117,7 @@ def run_sweep(
             stack.enter_context(claimed(folder))
         check_same_data(SweepRecord(folder, spec).parent.path, dataset.fingerprint)
         tags = {**provenance(Path.cwd()), **job_tag(), FINGERPRINT: dataset.fingerprint}
-        # A job's working directory is Ray's, which may replace it under a running driver.
+        # Ray may replace a job's working directory while the driver runs in it.
         stack.enter_context(chdir(folder))
         environment = sweep_environment(spec.resources.cpus)
         observer.on_phase("connecting to Ray")
@@ -137,7 +138,7 @@ class _Sweep:
     places: dict[str, str]
 
     def run(self, tags: dict[str, str]) -> SweepResults:
-        """Train what is left to train, then report."""
+        """Trains the remaining trials, then builds the report and returns the results."""
         study = open_study(self.folder / "study.journal", self.folder.name)
         record = SweepRecord(self.folder, self.spec)
         settle(study, record)
@@ -165,7 +166,7 @@ class _Sweep:
             if disk is None:
                 raise
             halt(str(disk))
-            # Ends the trials, which go on training otherwise and write into the same records.
+            # Ends the trials: they would train on and write into event logs that are closed below.
             ray.shutdown()
         self._close_unfinished(study, record)
         self._send_rest(sender, STOPPED_DRAIN_SECONDS)
@@ -180,7 +181,7 @@ class _Sweep:
         return results
 
     def _close_unfinished(self, study: optuna.Study, record: SweepRecord) -> None:
-        """Record what is interrupted; a disk that is full leaves that to the resume."""
+        """Records the interrupted trials. On a full disk the resume does it instead."""
         try:
             close_waiting(study, record)
             record.end("KILLED", None, **{"mtcon.interrupted": "true"})
@@ -260,7 +261,7 @@ class _Sweep:
 
     def _common(self) -> dict[str, Any]:
         return {
-            # As text, which Tune's copies for every trial share.
+            # As text: Tune copies the configuration for every trial, and copies share a string.
             "spec": json.dumps(dump_spec(self.spec)),
             "sweep": str(self.folder),
             "root": str(self.root),
@@ -270,14 +271,14 @@ class _Sweep:
         }
 
     def _attempt(self) -> Path:
-        """Tune's folder of this driver; each driver has its own."""
+        """Tune's directory of this driver; each driver of a sweep has its own."""
         if not hasattr(self, "_attempt_folder"):
             number = len(list((self.folder / "tune").glob("attempt-*")))
             self._attempt_folder = self.folder / "tune" / f"attempt-{number}"
         return self._attempt_folder
 
     def _explain(self, watch: Watch, trial: str) -> str:
-        """Returns why a trial failed, as Tune knows it, in a line."""
+        """Returns in one line why a trial failed, from Tune's error file."""
         log = log_folder(self.folder) / "ray.log"
         return f"{watch.error_of(trial) or 'its process was lost'} (log: {log})"
 
@@ -326,7 +327,7 @@ class _Sweep:
 
 
 def _winner_tags(results: SweepResults) -> dict[str, str]:
-    """What the table of sweeps in the MLflow UI says of each."""
+    """Returns the tags that the MLflow UI shows in its table of sweeps."""
     winner = results.winner
     if winner is None:
         return {}

@@ -32,6 +32,11 @@ class Row:
         reasons = [trial.reason for trial in trials if trial.reason]
         return self.reason or next(iter(reasons), "unfinished")
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether the system's method trains its encoder; False also without results."""
+        return self.results is not None and self.results.spec.method.trains
+
     def readings(self, split: str, label: str) -> list[metrics.Reading]:
         """A label's score and its bootstrap deviation, by seed."""
         name = metrics.slug(label)

@@ -36,7 +36,8 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
                 cells.append(f"**{text}**" if is_best else text)
         lines.append("| " + " | ".join(cells) + " |")
     found = judged(rows, claims)
-    parts = ["\n".join(lines) + "\n", claims_markdown(found), _notes(rows, found)]
+    notes = _notes(rows, found) + _beside_baselines(rows)
+    parts = ["\n".join(lines) + "\n", claims_markdown(found), notes]
     return "\n".join(part for part in parts if part)
 
 
@@ -138,6 +139,28 @@ def _notes(rows: list[Row], claims: list[Judged]) -> str:
             "stored; it is no interval, and says nothing of seeds."
         )
     return "\n".join(notes) + "\n" if notes else ""
+
+
+def _beside_baselines(rows: list[Row]) -> str:
+    """Returns, by label, the number of trained systems above the best one without training.
+
+    "" without both. A training budget whose systems do not beat fixed image features shows little
+    about them, however their means are ordered.
+    """
+    finished = [row for row in rows if row.finished]
+    trained = [row for row in finished if row.is_trained]
+    untrained = [row for row in finished if not row.is_trained]
+    counts = []
+    for place, heading in columns(rows).items():
+        values = [row.reading(*place).value for row in untrained]
+        baseline = max((v for v in values if v is not None), default=None)
+        others = [v for row in trained if (v := row.reading(*place).value) is not None]
+        if baseline is not None and others:
+            above = sum(value > baseline for value in others)
+            counts.append(f"{heading}: {above} of {len(others)}")
+    if not counts:
+        return ""
+    return f"Trained systems above the best one without training: {'; '.join(counts)}.\n"
 
 
 def _objectives(rows: list[Row]) -> str:

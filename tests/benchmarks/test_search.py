@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import search, search_curves
-from mtcon_ray.search.schedulers import Halving
+from mtcon_ray.search.schedulers import ASHA, Halving
 from mtcon_ray.spec import with_values
 
 
@@ -51,4 +51,20 @@ def test_halving_is_told_by_recorded_curves() -> None:
     assert search_curves.by_chance({k: curves[k] for k in ("late", "second", "low")}) == 0.0
     table = search_curves.measure()
     assert "| halving | 24.1% | " in table
-    assert table.count(" of 12 |") == len(search_curves.HALVINGS) + 1
+    num_settings = len(search_curves.HALVINGS) + len(search_curves.ASHAS) + 1
+    assert table.count(" of 12 |") == num_settings
+
+
+def test_asha_stops_recorded_trainings_as_in_a_sweep() -> None:
+    """A rung at 1 of 4 epochs and at 2: the low one stops there unless it comes first."""
+    curves = {"high": [0.5, 0.6, 0.7, 0.8], "low": [0.1, 0.2, 0.3, 0.9]}
+    spec = ASHA.Spec(grace=0.25, reduction=2)
+    found = {search_curves.asha(curves, spec, seed) for seed in range(10)}
+    assert found == {(8, "low"), (5, "high")}
+
+
+def test_agreement_counts_pairs_of_training_seeds() -> None:
+    peak = {0: "0.1", 1: "0.2", 2: "0.2"}
+    sets = [{t: [float(t == best)] for t in ("0.1", "0.2", "0.4")} for best in peak.values()]
+    table = search_curves.agreement({"photographs": sets})
+    assert "| photographs | 3 | 1 | 3 | 0.1 (1), 0.2 (2) |" in table

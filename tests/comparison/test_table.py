@@ -31,10 +31,9 @@ def trial(seed: int, shape: float, tilt: float, status: Status = "FINISHED") -> 
     )
 
 
-def row(title: str, *trials: TrialResult) -> Row:
-    spec = parse_spec(
-        {"name": "x", "data": {"kind": "drawn", "tasks": ["shape"], "held_out": ["tilt"]}}
-    )
+def row(title: str, *trials: TrialResult, method: str = "mtcon") -> Row:
+    data = {"kind": "drawn", "tasks": ["shape"], "held_out": ["tilt"]}
+    spec = parse_spec({"name": "x", "data": data, "method": method})
     return Row(title, SweepResults("x", Path("x"), spec, {}, trials))
 
 
@@ -62,6 +61,16 @@ def test_scores_are_means_over_finished_seeds(rows: list[Row]) -> None:
         "±: bootstrap deviation over test items of one training, where no predictions are stored; "
         "it is no interval, and says nothing of seeds.",
     ]
+
+
+def test_a_table_counts_the_systems_above_the_best_one_without_training(rows: list[Row]) -> None:
+    """Of each label; MTCon has 0.75 and 0.25 there, SimCLR 0.6 and 0.5."""
+    features = row("Features", trial(0, 0.5, 0.5), method="none")
+    random = row("Random", trial(0, 0.7, 0.1), method="none")
+    note = "Trained systems above the best one without training: "
+    assert f"{note}shape: 1 of 2; tilt, held out: 0 of 2.\n" in markdown([*rows, features, random])
+    assert note not in markdown(rows)
+    assert note not in markdown([features, random])
 
 
 def test_the_mean_over_tasks_of_other_kinds_is_no_accuracy(rows: list[Row]) -> None:

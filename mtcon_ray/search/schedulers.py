@@ -94,7 +94,7 @@ class Halving(Scheduler):
     """
 
     class Spec(SchedulerSpec):
-        """Halving: when all trials have reached a rung, the best 1/reduction, rounded down, continue."""
+        """Halving: when all trials are at a rung, the best 1/reduction (rounded down) continue."""
 
         name: Literal["halving"] = "halving"
         reduction: float = Field(

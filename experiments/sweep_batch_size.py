@@ -1,4 +1,4 @@
-"""`mtcon-ray sweep` on batch_size.yaml beside this file; takes the same options."""
+"""Runs `mtcon-ray sweep` on batch_size.yaml in this folder; accepts the same options."""
 
 import sys
 from pathlib import Path

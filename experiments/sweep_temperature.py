@@ -1,4 +1,4 @@
-"""`mtcon-ray sweep` on temperature.yaml beside this file; takes the same options."""
+"""Runs `mtcon-ray sweep` on temperature.yaml in this folder; accepts the same options."""
 
 import sys
 from pathlib import Path

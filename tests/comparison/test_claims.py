@@ -59,7 +59,7 @@ def claim(better: str, than: str, label: str = "shape", margin: float = 0.0) -> 
 
 
 def test_a_cell_has_the_mean_over_seeds_with_its_interval(row: MakeRow) -> None:
-    """One seed is marked; without predictions the deviation stands there, and a note."""
+    """An interval of one seed is marked; without predictions the cell has the deviation."""
     rows = [row("A", [0.70, 0.72, 0.71]), row("B", [0.6]), row("C", [0.5, 0.5], stored=False)]
     scores = rows[0].scores("test", "shape")
     assert scores is not None

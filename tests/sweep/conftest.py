@@ -23,7 +23,7 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
-    """The environment of a user with an empty home folder, Ray's tokens as they come."""
+    """Returns a user's environment with an empty home folder and no variables of Ray or MLflow."""
     quiet = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_", "OMP_"))}
     path = f"{Path(sys.executable).parent}:{quiet['PATH']}"
     return {**quiet, "HOME": str(tmp_path), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}

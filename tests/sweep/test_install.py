@@ -152,7 +152,7 @@ class Installer(User):
 def test_a_job_brings_its_environment(
     tmp_path: Path, home: dict[str, str], head: Callable[[], str]
 ) -> None:
-    """Driver and trials run in it, a resumed job's too; one that cannot be made is told."""
+    """Driver and trials run in the job's environment, also on resume; setup errors are shown."""
     prepare(tmp_path, home)
     user = Installer(tmp_path, {**home, "RAY_API_SERVER_ADDRESS": head()})
     needed = user.folder / "needed.txt"

@@ -158,7 +158,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def assert_followed_as_a_local_sweep_is(written: str) -> None:
-    """One board below the lines, its last frame above the leaderboard, and the cursor is back."""
+    """Checks for one progress table, above the leaderboard, and for a visible cursor."""
     assert "job script-1-1 is " in written
     assert (written.count(HIDE_CURSOR), written.count(SHOW_CURSOR)) == (1, 1)
     shown = screen(written, 200)

@@ -81,7 +81,7 @@ def measure(
             single = run_of(exact, dataset, Path(folder) / "float32", device)
             for run in runs.values():
                 check_close_step(run, single)
-            del single
+            del single  # frees its GPU memory before the timing
             num_views = 2 * batch_size * (len(dataset.table.rows("train")) // batch_size)
             ways: dict[str, Callable[[], object]] = {}
             for how, run in runs.items():

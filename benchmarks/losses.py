@@ -209,7 +209,7 @@ def check_equal(ours: Callable[[], Tensor], peer: Callable[[], Tensor], at: list
     pairs = zip(torch.autograd.grad(one, at), torch.autograd.grad(other, at), at, strict=True)
     for mine, theirs, z_BVD in pairs:
         found, expected = _along_sphere(mine, z_BVD), _along_sphere(theirs, z_BVD)
-        # The norm of all entries together: single entries may cancel to pure rounding error.
+        # The norm of all entries together: single entries may be pure rounding error.
         error = ((found - expected).norm() / expected.norm()).item()
         assert error < GRADIENT_ERROR, f"gradients differ by {error:.1e} of their length"
 

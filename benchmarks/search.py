@@ -115,6 +115,7 @@ class RecordedTrial(WarmTrial):
     """The project's trainable with `RecordedRun` instead of a training."""
 
     def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
+        # From a file, since trials run in other processes than the benchmark.
         curves = json.loads((work.root / "curves.json").read_text())
         make = partial(RecordedRun, curves)
         device = trial_device(work.spec.resources.gpus)

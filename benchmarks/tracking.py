@@ -42,6 +42,7 @@ class TimedTrial(WarmTrial):
     """The project's trainable, which also reports the seconds of training and of event logs."""
 
     def setup(self, config: dict[str, Any]) -> None:
+        # Here, in the trial's process: a patch in the driver's process has no effect on trials.
         patch.object(trial, "Spool", TimedSpool).start()
         super().setup(config)
 

@@ -60,6 +60,7 @@ class Cluster:
         self._shown = ""
         self._gcs, self._dashboard, self._agent, self._clients = free_ports(4)
         self._head: subprocess.Popen[bytes] | None = None
+        # Variables such as RAY_ADDRESS would lead to another cluster of this machine.
         own = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_"))}
         self.environment = {
             **own,

@@ -44,7 +44,7 @@ def run_comparison(
     for title, spec in comparison.specs.items():
         try:
             rows.append(Row(title, _train(title, spec, root, watch, environ_uri)))
-        except Interrupted:
+        except Interrupted:  # a MtconError too, but it must end the comparison
             raise
         except MtconError as error:
             rows.append(Row(title, None, str(error)))

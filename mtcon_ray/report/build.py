@@ -63,7 +63,7 @@ def build_report(
     # A failure reason may quote a file name that is not valid UTF-8.
     unfinished = folder / "index.html.part"
     unfinished.write_text(html, encoding="utf-8", errors="replace")
-    os.replace(unfinished, folder / "index.html")
+    os.replace(unfinished, folder / "index.html")  # atomic: no browser sees a partial page
     return folder / "index.html"
 
 

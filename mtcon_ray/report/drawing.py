@@ -25,8 +25,8 @@ from matplotlib.ticker import (
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 PURPLE, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
 INK, GREY = "#222222", "#9A9A9A"
-# One style per task. Line and marker differ too, for black and white print and because there may be
-# more tasks than colours.
+# One style per task. Line and marker differ too: figures may be printed without colour, and there
+# may be more tasks than colours.
 SERIES: list[dict[str, Any]] = [
     {"color": color, "linestyle": line, "marker": marker}
     for line, marker in (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))
@@ -111,6 +111,7 @@ def log_axis(axes: Axes, values: Sequence[float]) -> None:
     """Sets a logarithmic x axis, with ticks at the values if they are few and do not overlap."""
     axes.set_xscale("log")
     ticks = sorted(set(values))
+    # Labels closer than 7 % of the axis would overlap.
     apart = all(b / a > (ticks[-1] / ticks[0]) ** 0.07 for a, b in pairwise(ticks))
     few = 1 < len(ticks) <= MAX_TICKS and apart
     round_ones = LogLocator(subs=(1.0, 3.0) if ticks[-1] / ticks[0] > 30 else (1.0, 2.0, 5.0))

@@ -80,6 +80,7 @@ def axis_scale(dimension: Dimension, values: Sequence[Any]) -> str:
     if dimension.values is None:
         return "log" if dimension.loguniform else "linear"
     listed = [*dimension.values, *values]
+    # bool is a subclass of int, but true and false are categories.
     numbers = {v for v in listed if isinstance(v, int | float) and not isinstance(v, bool)}
     if len(numbers) < len(set(map(repr, listed))):
         return "categorical"

@@ -74,7 +74,7 @@ class ASHA(Scheduler):
             0.25, gt=0, lt=1, description="first rung, as a share of the trial's own epochs"
         )
         reduction: float = Field(
-            2.0, gt=1, le=10, description="next rung is this many times later; 1/this go on"
+            2.0, gt=1, le=10, description="ratio of successive rungs; the best 1/reduction continue"
         )
 
         @property
@@ -89,8 +89,8 @@ class ASHA(Scheduler):
 class Halving(Scheduler):
     """Synchronous successive halving (Jamieson and Talwalkar 2016, arXiv:1502.07943).
 
-    Each rung starts when all trials have reached it. Therefore the order of the trials and the
-    number of concurrent trials do not change which trials continue.
+    Trials are compared at a rung when all of them have reached it. Therefore neither their order
+    nor the number of concurrent trials changes which of them continue.
     """
 
     class Spec(SchedulerSpec):
@@ -98,7 +98,7 @@ class Halving(Scheduler):
 
         name: Literal["halving"] = "halving"
         reduction: float = Field(
-            3.0, gt=1, le=100, description="1/this go on; next rung is this many times later"
+            3.0, gt=1, le=100, description="ratio of successive rungs; 1/reduction continue"
         )
         num_rungs: int = Field(
             2, ge=1, le=10, description="the first is at 1/reduction^num_rungs of the epochs"

@@ -109,6 +109,7 @@ class Dimension(Spec):
     def contains(self, value: Any) -> bool:
         """Returns True if a value given by the user lies inside the dimension."""
         if self.values is not None:
+            # In Python 1 == True == 1.0, so the types are compared too.
             return any(value == v and type(value) is type(v) for v in self.values)
         low, high = self.loguniform or self.uniform or self.int_ or (math.nan, math.nan)
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -117,7 +118,7 @@ class Dimension(Spec):
 
 
 def _key(value: Any) -> Any:
-    """Returns a hashable key that equal values share: 1 and 1.0 are equal, 1 and true are not."""
+    """Returns a hashable key that only equal values share: 1 and 1.0, but not 1 and true."""
     if isinstance(value, list):
         return tuple(map(_key, value))
     return (bool, value) if isinstance(value, bool) else value

@@ -18,7 +18,7 @@ class SearchSpec(Spec):
     )
     sampler: Literal["tpe", "random", "grid"] = Field(
         "tpe",
-        description="tpe: Optuna's, its model of at most 400 trials, the best and the latest; "
+        description="tpe: Optuna's TPE, fitted to at most 400 trials, the best and the latest; "
         "random; grid: every combination of listed values",
     )
     num_trials: int | None = Field(

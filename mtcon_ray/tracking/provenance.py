@@ -63,6 +63,7 @@ def _git(folder: Path) -> dict[str, str]:
                 capture_output=True,
                 text=True,
                 timeout=GIT_SECONDS,
+                # `git status` would take the index lock, at which the user's own git could fail.
                 env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
             )
         except (OSError, subprocess.TimeoutExpired):

@@ -68,6 +68,7 @@ def register_model(files: Path, name: str, run: TrackedRun) -> str:
     from mlflow.exceptions import MlflowException
 
     try:
+        # A new path per registration, so that a version never overwrites an earlier one's files.
         place = f"export/{uuid4().hex[:8]}"
         client.log_artifacts(run.run_id, str(files), place)
         try:

@@ -192,13 +192,15 @@ class Runs:
         """
         run_id, first, last = self.ids[name], events[0], events[-1]
         metrics = self._new_metrics(name, events)
+        # A run that a signal handler set to KILLED gets further epochs after a resume.
         if metrics and name in self._ended:
             self._reopen(name)
         params = first.get("params", {}) if first["kind"] == "start" else {}
         tags = last.get("tags", {}) if last["kind"] == "end" else {}
         if note := last.get("note") or first.get("note"):
             tags = tags | {pages.NOTE: self._linked(note, name)}
-        # The client splits this into batches of a size that every server accepts.
+        # MLflow's client (3.17.2) splits this into batches of at most 1,000 entries, of which at
+        # most 100 are parameters and 100 tags. Those are the limits of every server.
         self._client.log_batch(
             run_id,
             metrics=metrics,

@@ -136,6 +136,7 @@ class Sender:
             return
         try:
             for path in sorted(self._grown(), key=lambda p: (p.stem in self._failed, p.stem)):
+                # A child run's tag mlflow.parentRunId needs the id of the parent.
                 if path.stem == "parent" or "parent" in runs.ids:
                     self._send_spool(runs, path)
         finally:
@@ -165,6 +166,7 @@ class Sender:
             self._runs = Runs(self.uri, self.experiment, self.folder, identity, begun)
         else:
             self._runs.find()
+        # The server no longer has these runs, so their events are sent again from the start.
         for name in set(self._cursors.offsets) - set(self._runs.ids):
             del self._cursors.offsets[name]
         self._in_doubt = False
@@ -198,6 +200,7 @@ class Sender:
         try:
             runs.send(name, events)
         except RefusedError as error:
+            # Send the group's events one by one: only the rejected event is lost, not the group.
             if len(events) > 1:
                 for event in events:
                     self._send(runs, name, [event])

@@ -108,6 +108,7 @@ class Spool:
             # One write for the whole line; a short count means that the disk is full.
             if os.write(descriptor, line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+            # A resume trusts this log over the study's journal, so it must survive a power cut.
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -126,6 +127,7 @@ def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
     except FileNotFoundError:
         return []
     events = []
+    # The part after the last newline is an incomplete line, or empty.
     for line in data.split(b"\n")[:-1]:
         try:
             event = json.loads(line)

@@ -62,7 +62,7 @@ class Photographs(Dataset[Tensor]):
 
 
 class TwoCrops:
-    """Applies a transform twice, like SupContrast's class TwoCropTransform."""
+    """Two results of one random transform, like SupContrast's class TwoCropTransform."""
 
     def __init__(self, transform: Callable[[Image.Image], Tensor]) -> None:
         self.transform = transform

@@ -1,4 +1,4 @@
-"""Writes docs/spec.md and docs/commands.md from the code: `python docs/reference.py`."""
+"""Generator of docs/spec.md and docs/commands.md from the code: `python docs/reference.py`."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Runs `mtcon-ray sweep` on jaccard.yaml in this folder; accepts the same options."""
+"""`mtcon-ray sweep` with jaccard.yaml of this folder; accepts the same options."""
 
 import sys
 from pathlib import Path

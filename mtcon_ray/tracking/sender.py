@@ -1,4 +1,4 @@
-"""Sends the event logs of one folder to MLflow from a thread of the driver.
+"""Sender of one folder's event logs to MLflow, in a thread of the driver.
 
 Training only writes event logs and never waits for the server. The sender stores its position in
 each log on disk and retries after every failure. It sends an event before it moves the position,

@@ -120,7 +120,7 @@ def test_a_job_without_an_exit_code_says_why(error_type: str, told: str) -> None
 
 
 class User:
-    """Runs the program in a folder with a spec and a script, as a user of a cluster does."""
+    """A user of a cluster, who runs the program in a folder with a spec and a script."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         folder.mkdir()

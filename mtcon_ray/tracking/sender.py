@@ -51,7 +51,7 @@ class Sender:
         self.experiment = experiment
         self.last_error: str | None = None
         self.refused: list[str] = []  # events that the server will never accept
-        self.cpu_seconds = 0.0  # of the thread; includes the import of mlflow if that was its task
+        self.cpu_seconds = 0.0  # of the thread; includes importing mlflow if this thread did it
         self._spools = folder / "spool"
         self._cursors = Cursors(self._spools / "cursors.json", uri, experiment)
         self._runs: Runs | None = None

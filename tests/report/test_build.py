@@ -223,7 +223,7 @@ def test_categories_and_several_parameters_have_a_figure_each(sweep: MakeSweep) 
 
 
 def test_repeats_are_told_as_mean_and_deviation(sweep: MakeSweep) -> None:
-    """The headline names the configuration's mean; tables have all means and the winner's test."""
+    """The headline has the configuration's mean, a table each mean and the winner's test scores."""
     results = sweep(points=({"method.temperature": 0.1}, {"method.temperature": 0.5}), repeats=3)
     page = built(results)
     assert "(mean and deviation over 3 seeds)" in page.text

@@ -229,7 +229,7 @@ def test_two_workers_train_as_one_and_stop_together(folder: Path, tmp_path: Path
     start_P = flat(alone.network)
     list(alone)
     _, network = load_network(folder / "run" / "last.pt")
-    # Rounding changes several steps of this narrow network in float32 by more than one step.
+    # Over the run's four steps rounding errors of so narrow a network grow, hence the wide bound.
     assert distance(flat(network) - start_P, flat(alone.network) - start_P) < 1e-2
 
 

@@ -57,7 +57,7 @@ def test_warmup_up_to_the_last_step_never_divides_by_zero() -> None:
 
 @pytest.mark.parametrize(("scaling", "peak"), [("none", 0.2), ("linear", 0.05), ("sqrt", 0.1)])
 def test_peak_follows_the_batch(scaling: str, peak: float) -> None:
-    """64 items are a quarter of 256, and so is the rate."""
+    """64 items are a quarter of the reference batch of 256."""
     spec = TrainSpec.model_validate({"lr": 0.2, "batch_size": 64, "lr_scaling": scaling})
     assert peak_lr(spec) == pytest.approx(peak)
 

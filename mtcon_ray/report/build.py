@@ -1,4 +1,4 @@
-"""Writes a sweep's report: one self-contained page, and its figures beside it."""
+"""Builder of a sweep's report: one self-contained HTML page and its figures as PNG files."""
 
 import os
 from base64 import b64encode
@@ -32,7 +32,7 @@ from mtcon_ray.tracking.spool import Event, Spool
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure on the page: PNG bytes, the file beside the page, what it shows in words."""
+    """A figure of the page: PNG bytes, file name beside the page, title and caption."""
 
     file: str
     title: str
@@ -41,16 +41,16 @@ class Drawn:
 
     @property
     def uri(self) -> str:
-        """The picture as a data URI."""
+        """Returns the figure as a data URI."""
         return f"data:image/png;base64,{b64encode(self.png).decode()}"
 
 
 def build_report(
     results: SweepResults, importances: dict[str, float], *, ui_command: str | None
 ) -> Path:
-    """The page's path, <sweep>/report/index.html, written with its PNGs.
+    """Writes <sweep>/report/index.html and its PNG files; returns the path of the page.
 
-    `ui_command` opens the tracking UI. Takes the place of an earlier report.
+    Replaces an earlier report. `ui_command` is the command line that opens the tracking UI.
     """
     folder = results.folder / "report"
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,15 +60,15 @@ def build_report(
     for figure in figures:
         (folder / figure.file).write_bytes(figure.png)
     html = render(results, figures, ui_command)
-    # A reason may quote a file name that is no UTF-8.
+    # A failure reason may quote a file name that is not valid UTF-8.
     unfinished = folder / "index.html.part"
     unfinished.write_text(html, encoding="utf-8", errors="replace")
-    os.replace(unfinished, folder / "index.html")
+    os.replace(unfinished, folder / "index.html")  # atomic: no browser sees a partial page
     return folder / "index.html"
 
 
 def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn]:
-    """The figures for which there is something to show, in the page's order."""
+    """Yields the figures that have data, in the order of the page."""
     word = score_word(results.spec)
     if any(probe_values(t) and t.status != "FAILED" for t in results.trials):
         for i, path in enumerate(results.spec.search.space):
@@ -106,7 +106,7 @@ def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn
 
 
 def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) -> str:
-    """The page as HTML."""
+    """Returns the page as HTML."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -143,7 +143,10 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
 
 
 def _seconds(spools: Path, parent: list[Event]) -> float | None:
-    """From the first to the last record of the sweep, less the pauses before each resume."""
+    """Returns the seconds from the first to the last event, without the pauses before a resume.
+
+    Returns None with fewer than two events.
+    """
     events = [event for path in spools.glob("*.jsonl") for event in Spool.read(path)]
     times: list[int] = sorted(event["time_ms"] for event in events)
     if len(times) < 2:

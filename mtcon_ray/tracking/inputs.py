@@ -1,4 +1,4 @@
-"""The data set of a run as MLflow's table and its column "Dataset" show it."""
+"""The dataset input of an MLflow run, which fills the column "Dataset" of MLflow's run table."""
 
 import json
 from pathlib import Path
@@ -16,10 +16,11 @@ DIGEST = 8  # characters, as MLflow's own
 
 
 def dataset_input(folder: Path, begun: Event) -> DatasetInput | None:
-    """The data that the spec in `folder` names, told apart by the first event's fingerprint.
+    """Returns the dataset of the spec in `folder`; its digest is the first event's fingerprint.
 
-    Named by the CSV or the kind of data, without places. None for a record without a fingerprint,
-    and where another version wrote the spec, so that its metrics are sent all the same.
+    The dataset is named after the CSV file or the kind of data and contains no directory names.
+    Returns None if the event has no fingerprint. Returns None also if another version wrote the
+    spec and it cannot be read, because the run's metrics must be sent all the same.
     """
     fingerprint = begun["tags"].get(FINGERPRINT)
     if fingerprint is None:

@@ -1,6 +1,6 @@
-"""The MLflow runs of one folder: made once, found again by tags, written so that twice is once.
+"""Idempotent writer of one folder's MLflow runs; finds existing runs by tag after a restart.
 
-Used by one thread at a time, except `mark_killed`.
+All methods except `mark_killed` must be called by one thread at a time.
 """
 
 import queue
@@ -21,17 +21,17 @@ from mtcon_ray.tracking.spool import Event
 PARENT = "parent"
 IDENTITY = "mtcon.id"
 ENDING_TAGS = ("mtcon.pruned", "mtcon.interrupted", "mtcon.reason")
-MAX_VALUE = 5000  # characters of a tag or parameter that every server takes
+MAX_VALUE = 5000  # characters of a tag or parameter that every server accepts
 
-# Without it the UI opens its view of language-model evaluations.
+# Without this tag MLflow's UI opens the experiment in its view of language-model evaluations.
 TRAINS_MODELS = {"mlflow.experimentKind": "custom_model_development"}
 
 
 class Runs:
-    """The parent run and its children by name ("parent", "trial-0003").
+    """The parent run and its child runs by name ("parent", "trial-0003").
 
-    `identity` tells this folder from another of the same name; `begun` is the parent's first
-    event. Connects when constructed.
+    `identity` distinguishes this folder from another one of the same name. `begun` is the first
+    event of the parent's event log. The constructor connects to the server.
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class Runs:
     ) -> None:
         self.ids: dict[str, str] = {}
         self.open: dict[str, str] = {}
-        self._ended: set[str] = set()  # found with a status that a later event may contradict
-        self._found: set[str] = set()  # may hold epochs that are about to be sent again
+        self._ended: set[str] = set()  # found as ended; a later event may reopen these
+        self._found: set[str] = set()  # existed before; may have epochs that are sent again
         self._logged: dict[tuple[str, str], set[int]] = {}
         self._doubtful = False
         self._client: MlflowClient = open_client(uri)
@@ -52,7 +52,10 @@ class Runs:
         self.find()
 
     def find(self) -> None:
-        """Look up the runs of this folder; a run that was made twice is reduced to its first."""
+        """Looks up the runs of this folder and deletes duplicates of a run, except the first.
+
+        A duplicate exists if a request created a run but its answer was lost.
+        """
         self.ids, self.open = {}, {}
         self._ended, self._found, self._logged = set(), set(), {}
         for run in self._search():
@@ -69,9 +72,10 @@ class Runs:
                 self._ended.add(name)
 
     def send(self, name: str, events: list[Event]) -> None:
-        """Write one event, or one group (see `sender`), to a run, which is made if it is new.
+        """Writes one event, or one group of events (see `sender`), to a run; creates a new run.
 
-        Raises RefusedError or LostError, and whatever the client raises when nobody answers.
+        Raises RefusedError if the server rejects the content, LostError if the run is gone, and
+        the client's own errors if the server does not answer.
         """
         try:
             if name not in self.ids:
@@ -91,7 +95,7 @@ class Runs:
             raise
 
     def answers(self) -> bool:
-        """Whether the server answers at all, so that a failure is the artifact store's."""
+        """Returns True if the tracking server answers: then the artifact store caused a failure."""
         try:
             self._client.get_experiment(self.experiment_id)
         except Exception:
@@ -99,7 +103,10 @@ class Runs:
         return True
 
     def mark_killed(self, limit: float) -> int:
-        """Set every open run to KILLED within `limit` seconds; how many were. From any thread."""
+        """Sets open runs to KILLED within `limit` seconds and returns the number of runs set.
+
+        May be called from any thread.
+        """
         todo: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         for item in list(self.open.items()):
             todo.put(item)
@@ -112,7 +119,7 @@ class Runs:
                     self._client.set_terminated(run_id, "KILLED")
                     self.open.pop(name, None)
                     marked.append(name)
-            except Exception:  # nothing left, or nobody answers: resume puts it right
+            except Exception:  # the queue is empty, or no answer: a resume corrects the status
                 return
 
         threads = [threading.Thread(target=work, daemon=True) for _ in range(min(8, todo.qsize()))]
@@ -129,7 +136,8 @@ class Runs:
             try:
                 return str(self._client.create_experiment(name, artifacts, TRAINS_MODELS))
             except MlflowException as error:
-                experiment = self._client.get_experiment_by_name(name)  # of another sweep's making
+                # Another sweep may have created it between the two requests.
+                experiment = self._client.get_experiment_by_name(name)
                 if error.error_code != "RESOURCE_ALREADY_EXISTS" or experiment is None:
                     raise
         if experiment.lifecycle_stage != "active":
@@ -140,7 +148,10 @@ class Runs:
         return str(experiment.experiment_id)
 
     def _search(self) -> list[Run]:
-        """This folder's runs, deleted ones too: what the user deleted is not made again."""
+        """Returns this folder's runs, active ones first.
+
+        Deleted runs are included: a run that the user deleted must not be created again.
+        """
         runs: list[Run] = []
         token: str | None = None
         while token != "":
@@ -168,23 +179,28 @@ class Runs:
                 self.experiment_id, start_time=event["time_ms"], tags=tags, run_name=title
             )
         except MlflowException as error:
-            self._doubtful = True  # it may have been made, the answer lost
+            self._doubtful = True  # the run may exist although its answer was lost
             if error.error_code == "INVALID_PARAMETER_VALUE":
                 raise TrackingError(f"run {title!r} was refused: {error}") from error
             raise
         self.ids[name] = self.open[name] = run.info.run_id
 
     def _log(self, name: str, events: list[Event]) -> None:
-        """A run's start, reports and end, as far as they are here: each call is a round trip."""
+        """Writes a group of events: a run's start, reports and end, as far as it has them.
+
+        They are written together because each call of the client is a round trip.
+        """
         run_id, first, last = self.ids[name], events[0], events[-1]
         metrics = self._new_metrics(name, events)
+        # A run that a signal handler set to KILLED gets further epochs after a resume.
         if metrics and name in self._ended:
             self._reopen(name)
         params = first.get("params", {}) if first["kind"] == "start" else {}
         tags = last.get("tags", {}) if last["kind"] == "end" else {}
         if note := last.get("note") or first.get("note"):
             tags = tags | {pages.NOTE: self._linked(note, name)}
-        # The client cuts it into batches as large as every server takes.
+        # MLflow's client (3.17.2) splits this into batches of at most 1,000 entries, of which at
+        # most 100 are parameters and 100 tags. Those are the limits of every server.
         self._client.log_batch(
             run_id,
             metrics=metrics,
@@ -201,7 +217,7 @@ class Runs:
             self._end(name, last)
 
     def _linked(self, note: str, name: str) -> str:
-        """A run's description, the parent's with the view that compares it with its children."""
+        """Returns a run's description with a link, to the view (parent) or to its artifacts."""
         if name == PARENT:
             return pages.parent_note(note, self.experiment_id, self._identity)
         return pages.trial_note(note, self.experiment_id, self.ids[name])
@@ -215,7 +231,11 @@ class Runs:
         ]
 
     def _is_logged(self, name: str, event: Event) -> bool:
-        """Whether a run that was found again has this epoch: its last metric in order of names."""
+        """Returns True if an existing run already has the metrics of this event's epoch.
+
+        Looks only at the alphabetically last metric: metrics are sent in the order of their names,
+        so if the last one is there, all are.
+        """
         if name not in self._found or not event["metrics"]:
             return False
         key = max(event["metrics"])
@@ -228,11 +248,12 @@ class Runs:
         path = Path(event["path"])
         if not path.exists():
             raise RefusedError(f"{path} is not there any more")
-        # A folder would be sent with whatever the links in it lead to.
+        # log_artifact uploads a directory whole and follows its symbolic links out of the folder.
         if not path.is_file() or not path.resolve().is_relative_to(self._folder.resolve()):
             raise RefusedError(f"{path} is no file of {self._folder}")
         to = str(event["to"])
-        if to and not to.isidentifier():  # what climbs or hides MLflow's clients refuse variously
+        # MLflow's clients differ in which paths with ".." or a leading dot they reject.
+        if to and not to.isidentifier():
             raise RefusedError(f"{to!r} is no place for the artifact {path}")
         self._client.log_artifact(self.ids[name], str(path), to or None)
 

@@ -1,12 +1,12 @@
-"""One run as JSON lines: its record on disk, and at once its queue to the tracking server.
+"""The event log of one run as JSON lines; it is also the queue to the tracking server.
 
-Events have `seq` (from 0), `kind` and `time_ms`, one strict JSON object a line:
+Each line is one event, a strict JSON object with `seq` (from 0), `kind` and `time_ms`:
 
-    start     params, tags, and perhaps note, view: the first line, written once
-    report    epoch, metrics: epochs strictly increase
+    start     params, tags, optionally note and view; the first line, written once
+    report    epoch, metrics; epochs strictly increase
     artifact  path, to
-    end       status, tags, and perhaps note
-    reopen    after an end, when the run goes on
+    end       status, tags, optionally note
+    reopen    follows an end when the run is resumed
 """
 
 import errno
@@ -25,28 +25,29 @@ Kind = Literal["start", "artifact", "end", "reopen"]
 
 
 class Spool:
-    """Appends events to one run's file; several processes may, one after the other.
+    """Writer of one run's event log; several processes may write to it, one after the other.
 
-    Constructing touches nothing. A line torn by a kill is cut off before the next is written.
+    The constructor does not touch the file. A line that a kill left incomplete is cut off before
+    the next event is written.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._size = 0  # bytes of whole lines read so far
+        self._size = 0  # bytes of complete lines read so far
         self._next_seq = 0
         self._last_epoch = 0
         self._ended = False
 
     @property
     def last_epoch(self) -> int:
-        """The last epoch reported, 0 before the first."""
+        """Returns the last epoch reported, 0 before the first."""
         self._catch_up()
         return self._last_epoch
 
     def append(self, kind: Kind, **fields: Any) -> bool:
-        """Write an event durably; False for a `start` that is already there.
+        """Writes an event durably; returns False for a `start` if the log already has one.
 
-        Raises StorageError where the disk takes none.
+        Raises StorageError if the write fails.
         """
         self._catch_up()
         if kind == "start" and self._next_seq:
@@ -55,10 +56,11 @@ class Spool:
         return True
 
     def append_report(self, epoch: int, metrics: Mapping[str, float]) -> bool:
-        """Write the metrics of an epoch (from 1) durably; False if it or a later one is there.
+        """Writes the metrics of an epoch (from 1) durably and returns True.
 
-        False also behind an end: workers of a trial that was stopped may train on for a moment.
-        Raises StorageError where the disk takes none.
+        Writes nothing and returns False if the log has this epoch or a later one. The same holds
+        after an end, because workers of a stopped trial may train on for a moment.
+        Raises StorageError if the write fails.
         """
         self._catch_up()
         if epoch <= self._last_epoch or self._ended:
@@ -67,16 +69,19 @@ class Spool:
         return True
 
     def events(self) -> list[Event]:
-        """All events so far."""
+        """Returns all events so far. Raises SweepError for a damaged line."""
         return self.read(self.path)
 
     @staticmethod
     def read(path: Path) -> list[Event]:
-        """All whole events of a file, none if it is not there. Raises SweepError."""
+        """Returns all complete events of a file, none if the file does not exist.
+
+        Raises SweepError for a damaged line.
+        """
         return [event for event, _ in tail(path)]
 
     def _catch_up(self) -> None:
-        """Read what this or another process has written since the last look."""
+        """Reads the events that this or another process has written since the last call."""
         for event, end in tail(self.path, self._size):
             self._size = end
             self._next_seq = event["seq"] + 1
@@ -97,19 +102,23 @@ class Spool:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
+            # Bytes after the last complete line are left from a kill in the middle of a write.
             if os.fstat(descriptor).st_size > self._size:
                 os.ftruncate(descriptor, self._size)
+            # One write for the whole line; a short count means that the disk is full.
             if os.write(descriptor, line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+            # A resume trusts this log over the study's journal, so it must survive a power cut.
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
 
 def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
-    """Whole events from a byte offset on, each with the offset behind it; none without a file.
+    """Returns complete events from a byte offset on, each with the offset of the byte after it.
 
-    Raises SweepError for a whole line that is no event.
+    Returns no events if the file does not exist. Raises SweepError for a complete line that is not
+    an event.
     """
     try:
         with path.open("rb") as file:
@@ -118,6 +127,7 @@ def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
     except FileNotFoundError:
         return []
     events = []
+    # The part after the last newline is an incomplete line, or empty.
     for line in data.split(b"\n")[:-1]:
         try:
             event = json.loads(line)
@@ -134,13 +144,13 @@ def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
 
 
 def num_events(path: Path, offset: int) -> int:
-    """Whole lines from a byte offset on, without reading what they say."""
+    """Returns the number of complete lines from a byte offset on, without parsing them."""
     with path.open("rb") as file:
         file.seek(offset)
         return file.read().count(b"\n")
 
 
 def _encoded(metrics: Mapping[str, float]) -> dict[str, float | str]:
-    """Metrics as strict JSON, which has no NaN: "nan", "inf" and "-inf" instead."""
+    """Returns metrics as strict JSON: JSON has no NaN, so "nan", "inf" and "-inf" are strings."""
     values = {name: float(value) for name, value in metrics.items()}
     return {name: v if math.isfinite(v) else str(v) for name, v in values.items()}

@@ -1,4 +1,4 @@
-"""Searches over recorded trainings: by sweeps, and by their curves alone."""
+"""The search benchmark over recorded trainings: by whole sweeps, and by learning curves alone."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def test_searches_are_compared_over_recorded_trainings(monkeypatch: pytest.Monke
     kept = ("3 at random", "halving")
     monkeypatch.setattr(search, "SETTINGS", {name: search.SETTINGS[name] for name in kept})
     rising = {str(t): [t * e / 9 for e in range(1, 10)] for t in search.TEMPERATURES}
-    # Halving finds the best of each, which is the worst of the other.
+    # Halving finds the best of each set of curves, which is the worst of the other.
     falling = {
         str(t): [e / 9 - v for e, v in enumerate(rising[str(t)], 1)] for t in search.TEMPERATURES
     }
@@ -40,7 +40,7 @@ def test_a_training_that_is_recorded_is_repeated_bit_equal(
 
 
 def test_halving_is_told_by_recorded_curves() -> None:
-    """The better half goes on at each rung; 4 x 1 + 2 x 1 + 1 x 2 epochs of 16."""
+    """The better half continues at each rung: 4 x 1 + 2 x 1 + 1 x 2 = 8 of 16 epochs."""
     curves = {
         "late": [0.1, 0.2, 0.8, 0.9],
         "second": [0.5, 0.6, 0.7, 0.7],

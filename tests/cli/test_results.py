@@ -1,4 +1,4 @@
-"""list, status, best and train on what lies under a root."""
+"""The commands list, status, best and train on the contents of a root."""
 
 import errno
 import json
@@ -34,14 +34,14 @@ Invoke = Callable[..., Result]
 
 @pytest.fixture
 def invoke(tmp_path: Path) -> Invoke:
-    """Runs a command under a temporary root."""
+    """Returns a function that runs a command with a temporary root."""
     runner = CliRunner()
     return lambda *words: runner.invoke(program, [*map(str, words), "--root", str(tmp_path)])
 
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    """A sweep of three trials: one finished, one stopped early at a higher value, one failed."""
+    """Writes a sweep with one trial finished, one stopped early at a higher value, one failed."""
     folder = tmp_path / "sweeps" / "tiny-1"
     folder.mkdir(parents=True)
     (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
@@ -206,7 +206,7 @@ def test_best_of_a_single_training_is_refused(invoke: Invoke, tmp_path: Path) ->
 def test_what_cannot_be_registered_is_not_exported(
     invoke: Invoke, sweep: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The registry is asked before a probe is fitted: for a server, for the winner's run."""
+    """The server and the winner's run are checked before a probe is fitted."""
     to = sweep / "exported"
 
     def told() -> str:
@@ -224,7 +224,7 @@ def test_what_cannot_be_registered_is_not_exported(
 
 
 def test_looking_at_a_sweep_writes_its_report_and_nothing_else(invoke: Invoke, sweep: Path) -> None:
-    """Also where the last line of the journal is torn, which a driver may be writing."""
+    """This holds too if the journal's last line is incomplete because a driver is writing it."""
     open_study(sweep / "study.journal", sweep.name).ask()
     os.truncate(sweep / "study.journal", (sweep / "study.journal").stat().st_size - 7)
 
@@ -243,7 +243,7 @@ def test_looking_at_a_sweep_writes_its_report_and_nothing_else(invoke: Invoke, s
 def test_a_root_that_cannot_be_written_is_named(
     invoke: Invoke, sweep: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a read-only file system answers, whatever the command writes there."""
+    """The writes fail as on a read-only file system."""
 
     def refuses(path: Path, *_: Any, **__: Any) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))

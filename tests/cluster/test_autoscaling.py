@@ -1,4 +1,4 @@
-"""A cluster that scales, for real: nodes that come when trials wait, are lost, and go."""
+"""Autoscaling on a real Ray: nodes start when trials wait, are lost, and are removed when idle."""
 
 import json
 import re
@@ -21,7 +21,7 @@ TEST = "test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none"
 
 @pytest.fixture
 def tried() -> Iterator[tuple[str, Path]]:
-    """What the command of cluster/README.md shows, and the folder of the sweep that it ran."""
+    """Runs the command of cluster/README.md; yields its output and the folder of its sweep."""
     (block,) = run_by(f"tests/cluster/test_autoscaling.py::{TEST}")
     done = subprocess.run(
         [*shlex.split(block.code), "--keep"],
@@ -36,7 +36,7 @@ def tried() -> Iterator[tuple[str, Path]]:
 def test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none(
     tried: tuple[str, Path],
 ) -> None:
-    """On a busy machine Ray may give up further workers, which changes nothing of what counts."""
+    """On a busy machine Ray may give up additional workers, which the assertions allow."""
     shown, folder = tried
     order = ["no worker is there", "2 workers", "two trials train", "is lost", "1 workers",
              "2 workers", "the sweep has ended", "no worker is left", "job succeeded"]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Two sweeps on a cluster that grows from no worker: each has its part, and the cluster ends."""
+"""Two sweeps on a cluster that starts without workers: each gets its share."""
 
 import json
 import shutil
@@ -16,12 +16,12 @@ from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.tracking.spool import Spool
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
-FIT = 2  # trials, by `max_workers` and `resources` of cluster/local.yaml
+FIT = 2  # trials that fit, by `max_workers` and `resources` of cluster/local.yaml
 TEMPERATURES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
 
 
 class Span(NamedTuple):
-    """When a trial trained, in milliseconds: from its first epoch's end to its last's."""
+    """Time span of a trial's training, in milliseconds, from its first to its last epoch's end."""
 
     begin: int
     end: int
@@ -29,7 +29,7 @@ class Span(NamedTuple):
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """With a folder, a token and ports of its own."""
+    """Starts a cluster with its own folder, token and ports."""
     made = Cluster(Path(tempfile.mkdtemp(prefix="mtcon-", dir="/tmp")))
     try:
         made.start()
@@ -52,7 +52,7 @@ def parent_time(sweep: SweepResults, kind: str) -> int:
 
 
 def given_out(sweep: SweepResults) -> list[int]:
-    """When each trial was handed to Tune."""
+    """Returns the times at which the trials were suggested to Tune, in milliseconds, ascending."""
     return sorted(
         event["time_ms"]
         for trial in sweep.trials
@@ -71,7 +71,7 @@ def spans(sweep: SweepResults) -> list[Span]:
 
 
 def at_once(trials: list[Span]) -> int:
-    """The most that trained at any time."""
+    """Returns the greatest number of trials that trained at the same time."""
     return max(sum(s.begin <= t.begin <= s.end for s in trials) for t in trials)
 
 

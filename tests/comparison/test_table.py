@@ -1,4 +1,4 @@
-"""The table of a comparison: means over seeds, the best in bold, every seed in the CSV."""
+"""The table of a comparison: means over seeds, best in bold, every seed in the CSV."""
 
 import csv
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_a_table_counts_the_systems_above_the_best_one_without_training(rows: li
 
 
 def test_the_mean_over_tasks_of_other_kinds_is_no_accuracy(rows: list[Row]) -> None:
-    """The heading names the objective; the value is the same under its former name."""
+    """The heading names the objective; its value is read also under its former name."""
     data = {"kind": "drawn", "tasks": ["attributes"]}
     spec = parse_spec({"name": "x", "data": data})
     former = trial(0, 0.7, 0.3)

@@ -1,4 +1,4 @@
-"""Names from files that people we do not know have written reach a terminal as plain text."""
+"""Names from files of unknown origin are printed on a terminal as plain text."""
 
 import io
 import os
@@ -64,7 +64,7 @@ def test_values_and_reasons_command_no_terminal(tty: bool) -> None:
 
 @pytest.mark.mlflow
 def test_a_record_sends_no_file_from_elsewhere_and_to_nowhere_else(tmp_path: Path) -> None:
-    """A sweep's folder from somebody else, whose record names files of ours, or places."""
+    """The event log of a foreign sweep names files of the user and target paths outside."""
     from mtcon_ray.tracking.sender import Sender
 
     secret = tmp_path / "id_rsa"
@@ -76,7 +76,7 @@ def test_a_record_sends_no_file_from_elsewhere_and_to_nowhere_else(tmp_path: Pat
     (folder / "d" / "link").symlink_to(secret)
     (folder / "home").symlink_to(tmp_path)
     os.mkfifo(folder / "pipe")
-    # Whoever opened it would wait for ever, and this test with them.
+    # Opening the pipe would block for ever, and with it this test; the writer prevents that.
     Thread(target=(folder / "pipe").write_bytes, args=(b"",), daemon=True).start()
     (folder / "theirs.txt").write_text("theirs")
     outside = (secret, folder / ".." / ".." / "id_rsa", folder / "home" / "id_rsa")

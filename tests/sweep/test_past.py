@@ -1,4 +1,4 @@
-"""What a killed driver leaves behind is settled before the next one goes on."""
+"""Reconciliation of the study and the event logs after a driver was killed."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ EPOCHS = 4
 
 
 class Killed:
-    """A sweep whose driver died with one trial open."""
+    """A sweep whose driver was killed with one open trial."""
 
     def __init__(self, folder: Path, select: str = "last") -> None:
         evaluate = {"select": select}
@@ -82,7 +82,7 @@ def test_an_end_that_was_told_but_not_recorded_is_recorded(killed: Killed) -> No
 
 
 def test_what_a_stopped_trials_workers_still_wrote_is_removed(killed: Killed) -> None:
-    """A trial that can go on keeps its resume state."""
+    """An open trial keeps its resume state."""
     folder = killed.record.checkpoints(killed.trial)
     folder.mkdir(parents=True)
     for name in ("model.pt", "last.pt", "last.previous.pt"):
@@ -95,7 +95,7 @@ def test_what_a_stopped_trials_workers_still_wrote_is_removed(killed: Killed) ->
 
 
 def test_a_trial_whose_record_could_not_begin_is_left_for_the_resume(tmp_path: Path) -> None:
-    """As on a disk that took its name and no more; then its record begins with its end."""
+    """On a full disk a trial may have a name but no event log; later its log has start and end."""
     killed = Killed(tmp_path)
     killed.spool.path.unlink()
     close_waiting(killed.study, killed.record)
@@ -117,7 +117,7 @@ def test_the_best_epoch_stands_for_a_trial_where_the_spec_says_so(tmp_path: Path
 
 @pytest.mark.parametrize("outcome", [Outcome.FINISHED, Outcome.PRUNED, Outcome.FAILED])
 def test_the_resume_state_goes_with_the_end(killed: Killed, outcome: Outcome) -> None:
-    """Of a trial that failed before its first probe too."""
+    """The resume state of a trial that failed before its first probe is removed too."""
     folder = killed.record.checkpoints(killed.trial)
     folder.mkdir(parents=True)
     kept = [] if outcome is Outcome.FAILED else ["model.pt"]
@@ -136,7 +136,7 @@ def test_an_interrupted_trial_is_reopened(killed: Killed) -> None:
 
 @pytest.mark.parametrize("lost", [1, 20])
 def test_a_torn_last_line_costs_nothing_that_the_records_have(tmp_path: Path, lost: int) -> None:
-    """Of a finished trial the line that says so; opened, written to and opened once more."""
+    """The line of a finished trial's end is torn. The journal is opened and reconciled twice."""
     killed = Killed(tmp_path)
     for epoch in range(1, EPOCHS + 1):
         killed.spool.append_report(epoch, {MEAN_ACCURACY: epoch / 10})
@@ -150,7 +150,7 @@ def test_a_torn_last_line_costs_nothing_that_the_records_have(tmp_path: Path, lo
 
 
 def test_a_trial_whose_name_is_torn_off_the_journal_keeps_it(tmp_path: Path) -> None:
-    """Else the next suggestion would take that name, and the records of this trial."""
+    """Without this the next suggestion would take the same name and this trial's event log."""
     killed = Killed(tmp_path)
     killed.spool.append_report(1, {MEAN_ACCURACY: 0.1})
     before = killed.trial
@@ -170,7 +170,7 @@ def test_a_trial_whose_name_is_torn_off_the_journal_keeps_it(tmp_path: Path) -> 
 def test_an_end_that_is_recorded_and_torn_off_the_journal_is_told_again(
     killed: Killed, outcome: Outcome, state: TrialState
 ) -> None:
-    """Its resume state is gone: given out again it would train anew."""
+    """The trial's resume state is deleted, so if it continued, it would train from the start."""
     killed.spool.append_report(1, {MEAN_ACCURACY: 0.1})
     killed.record.trial_ended(killed.trial, outcome, "why")
     settle(killed.study, killed.record)

@@ -1,4 +1,4 @@
-"""How many calls of MLflow's client a run takes: to a server far away each is a round trip."""
+"""Number of calls of MLflow's client per run, since each is a round trip to a remote server."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.mlflow,
-    # MLflow's own use of SQLAlchemy.
+    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
 
 
 class Counted:
-    """MLflow's client, the names of its calls kept in order."""
+    """MLflow's client with a list of the names of its calls, in order."""
 
     def __init__(self, client: Any, calls: list[str]) -> None:
         self._client, self._calls = client, calls
@@ -29,7 +29,7 @@ class Counted:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the client is asked for."""
+    """Returns the list of the client's calls."""
     made: list[str] = []
     monkeypatch.setattr(
         "mtcon_ray.tracking.runs.open_client", lambda uri: Counted(open_client(uri), made)
@@ -38,7 +38,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def sent(sweep: "Sweep", calls: list[str]) -> list[str]:
-    """Calls for all that is spooled, without those of finding the folder's runs."""
+    """Sends all events and returns the client's calls after those that find the folder's runs."""
     del calls[:]
     with sweep.sending():
         pass
@@ -75,7 +75,7 @@ def test_more_metrics_than_a_batch_holds_are_several(sweep: "Sweep", calls: list
 
 
 def test_what_came_after_an_end_is_written_after_it(sweep: "Sweep", calls: list[str]) -> None:
-    """A trial interrupted and resumed while the server was away."""
+    """A trial was interrupted and resumed while the server was down."""
     sweep.begin()
     sent(sweep, calls)
     trial = sweep.begin("trial-0000")

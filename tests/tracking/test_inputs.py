@@ -1,4 +1,4 @@
-"""The data set of a run, where its spec can be read and where it cannot."""
+"""The dataset input of a run, with a readable and with an unreadable spec."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A real MLflow server that is killed and comes back while a sweep is running."""
+"""A real MLflow server that is killed and restarted during a sweep."""
 
 import re
 import time
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.mlflow,
-    # MLflow's own use of SQLAlchemy.
+    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
 
@@ -30,7 +30,10 @@ def server(root: Path) -> Iterator[Server]:
 
 
 def test_server_killed_and_restarted_in_mid_sweep(server: Server, sweep: "Sweep") -> None:
-    """Training is never held up; nothing is lost, no step is there twice, statuses are true."""
+    """Training does not wait.
+
+    Afterwards no event is lost, no step is duplicated, and each status is right.
+    """
     server.start()
     parent = sweep.begin()
     report = sweep.folder / "report.html"
@@ -43,7 +46,7 @@ def test_server_killed_and_restarted_in_mid_sweep(server: Server, sweep: "Sweep"
     assert sender.drain(PATIENCE_SECONDS)
     ids = sender.run_ids()
 
-    for epoch in range(4, 7):  # the kill falls between these and the next
+    for epoch in range(4, 7):  # the kill falls between these epochs and the next events
         first.append_report(epoch, {"loss": 1.0, "lr": 0.1})
     server.kill()
     begin = time.monotonic()
@@ -57,7 +60,7 @@ def test_server_killed_and_restarted_in_mid_sweep(server: Server, sweep: "Sweep"
     assert sender.pending() >= 8
     assert time.monotonic() - begin < 10
     assert sender.last_error is not None
-    # The latter where the server dies in the middle of an answer.
+    # The second message appears if the server dies in the middle of an answer.
     assert re.search("Connection refused|HTTPConnectionPool", sender.last_error)
 
     server.start()

@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing is there twice, whatever was killed, wiped, changed or away."""
+"""No event is lost or duplicated after kills, wiped servers, changed experiments and outages."""
 
 import math
 import shutil
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.mlflow,
-    # MLflow's own use of SQLAlchemy.
+    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
 
 
 def test_killed_between_sending_and_remembering(sweep: "Sweep") -> None:
-    """An old cursor file: every event is sent twice, and MLflow has each once."""
+    """With an old cursor file every event is sent twice, and MLflow has each once."""
     sweep.begin()
     trial = sweep.begin("trial-0000")
     trial.append_report(1, {"loss": math.nan, "lr": 0.1})
@@ -50,7 +50,7 @@ def test_killed_between_sending_and_remembering(sweep: "Sweep") -> None:
 
 
 def test_epochs_that_are_there_are_not_sent_again_at_all(sweep: "Sweep") -> None:
-    """Not even with another time, which MLflow would take for another measurement."""
+    """An event with another time would be another measurement for MLflow, so it is not sent."""
     sweep.begin()
     trial = sweep.begin("trial-0000")
     trial.append_report(1, {"loss": 1.0})
@@ -65,7 +65,7 @@ def test_epochs_that_are_there_are_not_sent_again_at_all(sweep: "Sweep") -> None
 
 
 def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: "Sweep") -> None:
-    """The server made it, the answer was lost, and it was made again."""
+    """The server created the run, its answer was lost, and the run was created again."""
     from mlflow import MlflowClient
 
     sweep.begin()
@@ -104,7 +104,7 @@ def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: "Sweep") -> N
 
 
 def test_mlflow_itself_drops_what_is_sent_twice(sweep: "Sweep") -> None:
-    """The store's own promise that covers an answer lost on its way back: same time, same value."""
+    """MLflow's store drops a metric with equal time, step and value; this covers a lost answer."""
     from mlflow import MlflowClient
     from mlflow.entities import Metric
 
@@ -118,7 +118,7 @@ def test_mlflow_itself_drops_what_is_sent_twice(sweep: "Sweep") -> None:
 
 
 def test_a_second_sweep_of_the_same_name_has_runs_of_its_own(sweep: "Sweep") -> None:
-    """Cleaned and made again, or another person's on the same server."""
+    """The folder was deleted and created again, or it is another user's on the same server."""
     sweep.begin()
     with sweep.sending() as first:
         pass
@@ -130,7 +130,7 @@ def test_a_second_sweep_of_the_same_name_has_runs_of_its_own(sweep: "Sweep") -> 
 
 
 def test_another_experiment_on_resume_gets_everything(sweep: "Sweep") -> None:
-    """And so does the first one, when the user goes back to it."""
+    """The first experiment gets everything too when the user returns to it."""
     sweep.begin()
     trial = sweep.begin("trial-0000")
     trial.append_report(1, {"loss": 1.0})
@@ -148,7 +148,7 @@ def test_another_experiment_on_resume_gets_everything(sweep: "Sweep") -> None:
 
 
 def test_an_artifact_store_that_is_away_holds_nothing_up(sweep: "Sweep", root: Path) -> None:
-    """The artifact is kept for later; metrics and the status go out; later it arrives."""
+    """Metrics and the status are sent, the artifact is deferred and sent when the store is back."""
     (root / "mlartifacts").write_text("a file where the folder should be")
     parent = sweep.begin()
     (sweep.folder / "report.html").write_text("report")
@@ -169,7 +169,7 @@ def test_an_artifact_store_that_is_away_holds_nothing_up(sweep: "Sweep", root: P
 def test_runs_that_vanish_from_the_server_are_sent_again(
     sweep: "Sweep", root: Path, empty_database: Path
 ) -> None:
-    """A database restored from before the sweep; found out at the next start."""
+    """A database from before the sweep is restored; the sender notices it at its next start."""
     sweep.begin()
     trial = sweep.begin("trial-0000")
     trial.append_report(1, {"loss": 1.0})

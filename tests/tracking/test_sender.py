@@ -1,4 +1,4 @@
-"""The sender against a real MLflow on SQLite: complete, nested, statuses true."""
+"""The sender against a real MLflow on SQLite: complete and nested runs with the right statuses."""
 
 import math
 import time
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.mlflow,
-    # MLflow's own use of SQLAlchemy.
+    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
 
@@ -119,7 +119,7 @@ def test_offline_sweep_is_sent_whole_afterwards(sweep: "Sweep") -> None:
     for number in range(3):
         assert sweep.steps(f"trial-{number:04d}", "m29") == list(range(1, 101))
     assert sweep.run("trial-0002").info.status == "FINISHED"
-    assert sweep.run("trial-0003").info.status == "KILLED"  # nobody is left to end it
+    assert sweep.run("trial-0003").info.status == "KILLED"  # it has no end event
     assert sweep.run().info.status == "FINISHED"
 
 
@@ -137,7 +137,7 @@ def test_signal_marks_open_runs_at_once_and_resume_takes_it_back(sweep: "Sweep")
     assert sweep.run().info.status == "KILLED"
     assert sweep.run("trial-0000").info.status == "FINISHED"
     assert sweep.run("trial-0005").info.status == "KILLED"
-    # The driver is killed before it writes an end; on resume one of the trials goes on.
+    # The driver is killed before it writes an end; on resume one of the trials continues.
     trials[0].append_report(1, {"loss": 1.0})
     with sweep.sending():
         pass
@@ -146,7 +146,7 @@ def test_signal_marks_open_runs_at_once_and_resume_takes_it_back(sweep: "Sweep")
 
 
 def test_nothing_happens_without_a_connection(sweep: "Sweep") -> None:
-    """Constructing and asking is cheap and safe at any time, in a signal handler too."""
+    """The constructor and all queries are cheap and safe at any time, also in a signal handler."""
     sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
     assert sender.mark_killed() == 0
     assert (sender.run_ids(), sender.parent_url(), sender.pending()) == ({}, None, 0)
@@ -202,7 +202,7 @@ def test_cursors_are_written_once_a_pass_not_once_an_event(
     for i in range(10):
         sweep.begin(f"trial-{i:04d}").append_report(1, {"loss": 1.0})
     sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
-    for _ in range(2):  # the second has nothing to send
+    for _ in range(2):  # the second attempt has nothing to send
         sender.attempt()
     assert saved == [11]
     assert Sender(sweep.folder, sweep.uri, sweep.experiment).pending() == 0

@@ -1,4 +1,4 @@
-"""The spool survives kills, several writers and numbers that JSON does not know."""
+"""The event log after kills, with several writers, and with NaN and infinite metrics."""
 
 import json
 import math
@@ -18,7 +18,7 @@ def spool(tmp_path: Path) -> Spool:
 
 
 def test_an_epoch_behind_an_end_is_refused_until_the_run_goes_on(tmp_path: Path) -> None:
-    """Workers of a trial that was stopped train on for a moment."""
+    """Workers of a stopped trial may train on for a moment."""
     spool, worker = Spool(tmp_path / "a.jsonl"), Spool(tmp_path / "a.jsonl")
     spool.append("start", params={}, tags={})
     assert worker.append_report(1, {"loss": 1.0})
@@ -49,7 +49,7 @@ def test_constructing_and_reading_touch_nothing(spool: Spool) -> None:
 
 
 def test_an_epoch_is_reported_once(spool: Spool) -> None:
-    """A resumed trial that repeats epochs from its checkpoint leaves the first record."""
+    """A resumed trial that repeats epochs after its checkpoint keeps the first report of each."""
     spool.append("start", params={}, tags={})
     assert spool.append_report(1, {"loss": 3.0})
     assert spool.append_report(2, {"loss": 2.0})
@@ -68,7 +68,7 @@ def test_start_is_written_once(spool: Spool) -> None:
 
 
 def test_two_writers_one_after_the_other(spool: Spool) -> None:
-    """The driver's spool was made before the trial wrote, and still counts on from there."""
+    """The driver's object was created before the trial wrote; its events continue the numbering."""
     driver = Spool(spool.path)
     driver.append("start", params={}, tags={})
     spool.append_report(1, {"loss": 1.0})
@@ -80,7 +80,7 @@ def test_two_writers_one_after_the_other(spool: Spool) -> None:
 
 @pytest.mark.parametrize("kept", [0, 1, 20, -1])
 def test_torn_last_line_is_dropped_and_cut_off(spool: Spool, kept: int) -> None:
-    """kill -9 in a write: any part of the last line, even all but its newline."""
+    """A kill -9 during a write leaves any part of the last line, even all except the newline."""
     spool.append("start", params={}, tags={})
     spool.append_report(1, {"loss": 1.0})
     whole = spool.path.read_bytes()
@@ -132,7 +132,7 @@ def test_a_value_that_is_not_json_is_our_bug_and_writes_nothing(spool: Spool) ->
 def test_cut_anywhere_and_repeated_it_is_as_if_never_cut(
     tmp_path_factory: pytest.TempPathFactory, cut: int, epochs: int
 ) -> None:
-    """A run that is killed at any byte and repeats all it does ends with each event once."""
+    """A run that is killed at any byte and repeats all its events ends with each event once."""
     path = tmp_path_factory.mktemp("spool") / "trial-0000.jsonl"
     for _ in range(2):
         spool = Spool(path)

@@ -1,4 +1,4 @@
-"""Softmax cross-entropy over rows of which some have no label (METHODS 6)."""
+"""Softmax cross-entropy over rows of which some have no label."""
 
 import torch
 import torch.nn.functional as F
@@ -9,11 +9,11 @@ from mtcon_ray.losses.precision import full_precision
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over labelled rows of -log softmax(logits)[label], a scalar in nats.
+    """Returns the mean over labelled rows of -log softmax(logits)[label], a scalar in nats.
 
-    logits are [B, C], or [B, V, C] where an item has V views, each a row with the item's label;
-    labels int64 [B], -1 where unknown. Half precision is computed in float32. Without any label
-    the loss is 0 and differentiable.
+    logits are [B, C], or [B, V, C] with V views per item, each a row with the item's label.
+    labels are int64 [B], -1 where unknown. Half precision is computed in float32. A batch without
+    labels has loss 0, with gradient 0.
 
     Raises ValueError for other shapes and, on the CPU, for a label outside -1 .. C - 1.
 
@@ -37,7 +37,7 @@ def _check(logits: Tensor, labels: Tensor) -> None:
         raise ValueError(
             f"labels must have shape {list(logits.shape[:1])}, got {list(labels.shape)}"
         )
-    # Elsewhere looking would wait for the device.
+    # On other devices, reading values would be a device synchronisation.
     if labels.device.type != "cpu":
         return
     outside = labels[(labels < MISSING) | (labels >= logits.shape[-1])]

@@ -129,6 +129,7 @@ def adapt_views(z_BVD: Tensor, adaptive: Adaptive, *, positive_is_candidate: boo
     if positive_is_candidate:
         excluded_NN = torch.eye(len(z_ND), dtype=torch.bool, device=z_ND.device)
         available = len(z_ND) - 1
+    # At -inf a row itself, and in eq. 2.1 its positives, cannot be among the hardest candidates.
     similarity_NN = (z_ND @ z_ND.T).masked_fill(excluded_NN, -torch.inf)
     candidates = Pairs(similarity_NN, phi_ND @ phi_ND.T)
     return _contrast(positives, candidates, available, adaptive, z_BVD.shape[2])

@@ -72,6 +72,7 @@ class CalibratedVariance(LearnedVariance):
         excess_T = (loss_T.detach() - floor_T) / width_T
         learn = torch.where(tells_T, torch.exp(-s_T) * excess_T + s_T, 0.0).sum()
         weight_T = torch.where(tells_T, torch.exp(-s_T.detach()) / width_T, 0.0)
+        # All weights may be 0; then the clamp avoids 0 / 0.
         applied_T = weight_T / weight_T.mean().clamp(min=torch.finfo(weight_T.dtype).tiny)
         balanced = (applied_T * loss_T).sum()
         # `learn` has a gradient for s alone; subtracting its value leaves the encoder's objective.

@@ -23,10 +23,12 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     _check(logits, labels)
     with full_precision(logits.device):
         logits = logits if logits.dtype == torch.float64 else logits.float()
+        # The product of the axes between item and class is the number of views, 1 without any.
         labels = labels.repeat_interleave(logits[0, ..., 0].numel())
         total = F.cross_entropy(
             logits.flatten(0, -2), labels, ignore_index=MISSING, reduction="sum"
         )
+    # Clamped, so that a batch without labels gives 0 and not NaN, as reduction="mean" would.
     return total / (labels != MISSING).sum().clamp(min=1)
 
 

@@ -115,6 +115,7 @@ def off_diagonal_sum(x_DD: Tensor) -> Tensor:
 
 def other_views(z_BVD: Tensor) -> Tensor:
     """Returns for each row the other views of its item, [B, V, V - 1, D]."""
+    # Rolled by -s, the place of view v holds view v + s, modulo V: each row meets all others once.
     return torch.stack([z_BVD.roll(-s, dims=1) for s in range(1, z_BVD.shape[1])], dim=2)
 
 

@@ -30,6 +30,7 @@ def masked_distances(z: Tensor, mask: Tensor) -> Tensor:
         raise ValueError(f"mask must have shape {list(z[:, 0].shape)}, got {list(mask.shape)}")
     with full_precision(z.device):
         masked = _exact(z) * _exact(mask)[:, None]
+        # pairwise_distance adds its default eps, 1e-6, to every component.
         distances: Tensor = F.pairwise_distance(masked[:, :1], masked[:, 1:])
         return distances
 

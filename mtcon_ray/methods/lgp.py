@@ -99,6 +99,7 @@ class LGP(AutoencodingMethod):
         """
         error = z_by_head[RECONSTRUCTION].mean()
         if self.is_masked:
+            # Zeros, because every step must give the same losses to the weighting and the tracker.
             return dict.fromkeys(self.instance_heads, torch.zeros_like(error)) | {
                 RECONSTRUCTION: error
             }

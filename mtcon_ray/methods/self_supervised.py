@@ -174,6 +174,7 @@ class KeyQueues(nn.Module):
         assert self._held_HND is not None
         num_keys, size = self._held_HND.shape[1], self.rows.shape[1]
         assert num_keys <= size, (num_keys, size)
+        # Indices wrap around; they are distinct, because a step's keys fit into the queue.
         index_N = (self.position + torch.arange(num_keys, device=self.rows.device)) % size
         self.rows.index_copy_(1, index_N, self._held_HND.to(self.rows.dtype))
         self.position.copy_((self.position + num_keys) % size)

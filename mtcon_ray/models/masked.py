@@ -169,6 +169,7 @@ class GraftedNetwork(MaskedNetwork):
         """Returns each projection head's rows, then reconstruction errors [N, 1]."""
         if self._is_masked:
             h_ND, errors = self.autoencode(x_NCHW)
+            # Every step returns all heads; without gradients the projections cost little here.
             with torch.no_grad():
                 return self.apply_heads(h_ND) | errors
         rows = self.apply_heads(self.encoder(x_NCHW))
@@ -184,6 +185,7 @@ def see_some(vit: ViT, x_NCHW: Tensor, mask_ratio: float) -> Seen:
     token_NPD = vit.tokens(x_NCHW)
     N, P, D = token_NPD.shape
     num_seen = min(max(round(P * (1 - mask_ratio)), 1), P - 1)
+    # Sorting random numbers permutes each row by itself, for all rows at once.
     place_NK = torch.rand(N, P, device=x_NCHW.device).argsort(dim=1)[:, :num_seen]
     hidden_NP = torch.ones(N, P, dtype=torch.bool, device=x_NCHW.device)
     hidden_NP = hidden_NP.scatter(1, place_NK, False)

@@ -79,5 +79,6 @@ def build_network(spec: ModelSpec, make: Callable[[Encoder], Network], seed: int
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = make(ENCODERS[spec.encoder.name](spec.encoder))
+    # On a CPU, torch's bfloat16 convolutions of tiny maps are slow; see models/convolution.py.
     use_products(network)
     return network

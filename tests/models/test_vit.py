@@ -20,7 +20,7 @@ def images(rows: int = 8, columns: int = 12) -> Tensor:
 
 
 def test_patches_are_cut_row_by_row() -> None:
-    """Of 2 x 3 patches, the second is the upper middle one, the fifth the lower middle one."""
+    """The second of 2 x 3 patches is the upper middle one, the fifth the lower middle one."""
     x_NCHW = images()
     cut = patches(x_NCHW, 4)
     assert cut.shape == (2, 6, 3 * 4 * 4)

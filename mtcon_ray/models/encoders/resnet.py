@@ -69,6 +69,7 @@ class _ResNet(Encoder):
         super().__init__(spec)
         self.net: ResNet = get_model(spec.name, weights=None)
         self.width = self.net.fc.in_features
+        # Identity, because torchvision's forward pass calls all layers by name.
         self.net.fc = nn.Identity()
         if stages == 3:
             self.net.layer4 = nn.Identity()

@@ -66,6 +66,7 @@ def _split(module: nn.Module) -> Any:
             _split(child)
             continue
         norm = nn.BatchNorm2d(child.num_features, child.eps, child.momentum)
+        # The same parameters, so that their initial values are timm's.
         norm.weight, norm.bias = child.weight, child.bias
         module.add_module(name, nn.Sequential(norm, child.drop, child.act))
     return module

@@ -13,8 +13,9 @@ from mtcon_ray.observer import Observer
 from mtcon_ray.spec import RunSpec, load_spec
 from mtcon_ray.sweep import driver, trial
 from mtcon_ray.sweep.warm import WarmTrial
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported
 from mtcon_ray.tracking.sender import Sender
-from mtcon_ray.tracking.spool import Spool
 
 DEFAULT_JOB = Path(__file__).parent.parent / "experiments" / "temperature.yaml"
 TARGET_SHARE = 0.02
@@ -22,7 +23,7 @@ TARGET_SHARE = 0.02
 TRAINING, TRACKING = "benchmark/training_seconds", "benchmark/tracking_seconds"
 
 
-class TimedSpool(Spool):
+class TimedSpool(EventLog):
     """An event log that adds up the seconds in which the training thread writes to it.
 
     The sum is a class attribute: it covers all event logs of a process.
@@ -33,7 +34,7 @@ class TimedSpool(Spool):
     def append_report(self, epoch: int, metrics: Mapping[str, float]) -> bool:
         started = perf_counter()
         try:
-            return super().append_report(epoch, metrics)
+            return super().append(Reported(epoch=epoch, metrics=metrics))
         finally:
             TimedSpool.seconds += perf_counter() - started
 
@@ -43,7 +44,7 @@ class TimedTrial(WarmTrial):
 
     def setup(self, config: dict[str, Any]) -> None:
         # Here, in the trial's process: a patch in the driver's process has no effect on trials.
-        patch.object(trial, "Spool", TimedSpool).start()
+        patch.object(trial, "EventLog", TimedSpool).start()
         super().setup(config)
 
     def step(self) -> dict[str, Any]:

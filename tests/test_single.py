@@ -29,7 +29,8 @@ from mtcon_ray.plan import make_plan
 from mtcon_ray.signals import Interrupted
 from mtcon_ray.single import load_run, train_run
 from mtcon_ray.spec import RunSpec, parse_spec, with_values
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Artifact
 from mtcon_ray.training import checkpoint
 
 EPOCHS = 3
@@ -64,8 +65,8 @@ class Killer(Observer):
 
 def kinds(folder: Path) -> list[str]:
     """Kinds of a run's events, without artifacts."""
-    events = Spool.read(folder / "spool" / "parent.jsonl")
-    return [event["kind"] for event in events if event["kind"] != "artifact"]
+    events = EventLog.read(folder / "spool" / "parent.jsonl")
+    return [event.kind for event in events if not isinstance(event, Artifact)]
 
 
 def test_weights_are_fetched_before_a_folder_is_made(
@@ -93,10 +94,9 @@ def test_training_is_recorded_epoch_by_epoch(spec: RunSpec, tmp_path: Path) -> N
     assert {p.name for p in folder.iterdir()} == {
         "spec.yaml", "plan.json", "model.pt", "predictions.npz", "spool", "lock"
     }  # fmt: skip
-    sent = [
-        e for e in Spool.read(folder / "spool" / "parent.jsonl") if e.get("to") == "checkpoints"
-    ]
-    assert [Path(e["path"]).name for e in sent] == ["model.pt", "predictions.npz"]
+    events = EventLog.read(folder / "spool" / "parent.jsonl")
+    sent = [e for e in events if isinstance(e, Artifact) and e.to == "checkpoints"]
+    assert [Path(e.path).name for e in sent] == ["model.pt", "predictions.npz"]
     assert train_run(spec, root=tmp_path, observer=Observer()).name == "tiny-2"
 
 

@@ -27,7 +27,8 @@ from mtcon_ray.report.text import (
     score_word,
 )
 from mtcon_ray.results import SweepResults
-from mtcon_ray.tracking.spool import Event, Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Event, Reopened, Started
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
     )
     template = environment.from_string(files(__package__).joinpath("page.html").read_text("utf-8"))
     spools = places.spool_folder(results.folder)
-    parent = Spool.read(spools / "parent.jsonl")
+    parent = EventLog.read(spools / "parent.jsonl")
     sentence, worth = page.headline(results)
     data = results.spec.data
     accuracies, several = page.accuracies(results), results.spec.search.repeats > 1
@@ -137,7 +138,9 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         repeats=page.repeats(results) if several else [],
         failures=page.failures(results),
         commands=commands(results, results.folder / places.SPEC_FILE),
-        provenance=page.provenance(parent[0].get("tags", {}) if parent else {}),
+        provenance=page.provenance(
+            parent[0].tags if parent and isinstance(parent[0], Started) else {}
+        ),
         ui_command=ui_command,
     )
 
@@ -147,10 +150,10 @@ def _seconds(spools: Path, parent: list[Event]) -> float | None:
 
     Returns None with fewer than two events.
     """
-    events = [event for path in spools.glob("*.jsonl") for event in Spool.read(path)]
-    times: list[int] = sorted(event["time_ms"] for event in events)
+    events = [event for path in spools.glob("*.jsonl") for event in EventLog.read(path)]
+    times: list[int] = sorted(event.time_ms for event in events)
     if len(times) < 2:
         return None
-    resumed = {event["time_ms"] for event in parent if event["kind"] == "reopen"}
+    resumed = {event.time_ms for event in parent if isinstance(event, Reopened)}
     pairs = pairwise(times)
     return sum(after - before for before, after in pairs if after not in resumed) / 1000

@@ -10,8 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from mtcon_ray.errors import SweepError
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Started
 from mtcon_ray.tracking.server import masked
-from mtcon_ray.tracking.spool import Spool
 
 PACKAGES = ("mtcon-ray", "torch", "torchvision", "numpy", "pandas", "ray", "optuna", "mlflow")
 GIT_SECONDS = 10
@@ -31,8 +32,8 @@ def check_same_data(record: Path, fingerprint: str) -> None:
 
     Accepts a missing or empty event log, and writes nothing. Raises SweepError if the data differ.
     """
-    for event in Spool.read(record)[:1]:
-        if event["tags"][FINGERPRINT] != fingerprint:
+    for event in EventLog.read(record)[:1]:
+        if isinstance(event, Started) and event.tags[FINGERPRINT] != fingerprint:
             raise SweepError(
                 f"what is resumed must keep its data, but the images, labels or splits are not "
                 f"those that {record.parent.parent.name} was started with; restore them, or start "

@@ -14,9 +14,9 @@ from mlflow.exceptions import MlflowException
 
 from mtcon_ray.errors import TrackingError
 from mtcon_ray.tracking import pages
+from mtcon_ray.tracking.events import Artifact, Ended, Event, Reopened, Reported, Started
 from mtcon_ray.tracking.inputs import dataset_input
 from mtcon_ray.tracking.server import LostError, RefusedError, artifact_location, open_client
-from mtcon_ray.tracking.spool import Event
 
 PARENT = "parent"
 IDENTITY = "mtcon.id"
@@ -35,7 +35,7 @@ class Runs:
     """
 
     def __init__(
-        self, uri: str, experiment: str, folder: Path, identity: str, begun: Event
+        self, uri: str, experiment: str, folder: Path, identity: str, begun: Started
     ) -> None:
         self.ids: dict[str, str] = {}
         self.open: dict[str, str] = {}
@@ -46,7 +46,7 @@ class Runs:
         self._client: MlflowClient = open_client(uri)
         self._folder = folder
         self._identity = identity
-        self._columns = pages.column_tags(begun["tags"])
+        self._columns = pages.column_tags(begun.tags)
         self._dataset = dataset_input(folder, begun)
         self.experiment_id = self._experiment(experiment, artifact_location(uri, folder.parents[1]))
         self.find()
@@ -80,10 +80,10 @@ class Runs:
         try:
             if name not in self.ids:
                 self._create(name, events[0])
-            match events[0]["kind"]:
-                case "artifact":
-                    self._artifact(name, events[0])
-                case "reopen":
+            match events[0]:
+                case Artifact() as artifact:
+                    self._artifact(name, artifact)
+                case Reopened():
                     self._reopen(name)
                 case _:
                     self._log(name, events)
@@ -167,7 +167,7 @@ class Runs:
         return sorted(runs, key=lambda run: run.info.lifecycle_stage != "active")
 
     def _create(self, name: str, event: Event) -> None:
-        tags = self._columns | event.get("tags", {}) | {IDENTITY: self._identity}
+        tags = self._columns | getattr(event, "tags", {}) | {IDENTITY: self._identity}
         tags = {k: str(v)[:MAX_VALUE] for k, v in tags.items()}
         if name != PARENT:
             tags |= {"mtcon.trial": name, "mlflow.parentRunId": self.ids[PARENT]}
@@ -176,7 +176,7 @@ class Runs:
         title = self._folder.name if name == PARENT else name
         try:
             run = self._client.create_run(
-                self.experiment_id, start_time=event["time_ms"], tags=tags, run_name=title
+                self.experiment_id, start_time=event.time_ms, tags=tags, run_name=title
             )
         except MlflowException as error:
             self._doubtful = True  # the run may exist although its answer was lost
@@ -195,10 +195,11 @@ class Runs:
         # A run that a signal handler set to KILLED gets further epochs after a resume.
         if metrics and name in self._ended:
             self._reopen(name)
-        params = first.get("params", {}) if first["kind"] == "start" else {}
-        tags = last.get("tags", {}) if last["kind"] == "end" else {}
-        if note := last.get("note") or first.get("note"):
-            tags = tags | {pages.NOTE: self._linked(note, name)}
+        params = first.params if isinstance(first, Started) else {}
+        tags = dict(last.tags) if isinstance(last, Ended) else {}
+        notes = [e.note for e in (last, first) if isinstance(e, Started | Ended) and e.note]
+        if notes:
+            tags[pages.NOTE] = self._linked(notes[0], name)
         # MLflow's client (3.17.2) splits this into batches of at most 1,000 entries, of which at
         # most 100 are parameters and 100 tags. Those are the limits of every server.
         self._client.log_batch(
@@ -208,12 +209,12 @@ class Runs:
             tags=[RunTag(k, str(v)[:MAX_VALUE]) for k, v in tags.items()],
             synchronous=True,
         )
-        if view := first.get("view"):
-            key, tag = f"{pages.VIEW}{self._identity}", pages.packed(view)
+        if isinstance(first, Started) and first.view:
+            key, tag = f"{pages.VIEW}{self._identity}", pages.packed(first.view)
             self._client.set_experiment_tag(self.experiment_id, key, tag)
-        if first["kind"] == "start" and self._dataset:
+        if isinstance(first, Started) and self._dataset:
             self._client.log_inputs(run_id, [self._dataset])
-        if last["kind"] == "end":
+        if isinstance(last, Ended):
             self._end(name, last)
 
     def _linked(self, note: str, name: str) -> str:
@@ -224,41 +225,41 @@ class Runs:
 
     def _new_metrics(self, name: str, events: list[Event]) -> list[Metric]:
         return [
-            Metric(key, value, event["time_ms"], event["epoch"])
+            Metric(key, value, event.time_ms, event.epoch)
             for event in events
-            if event["kind"] == "report" and not self._is_logged(name, event)
-            for key, value in sorted(event["metrics"].items())
+            if isinstance(event, Reported) and not self._is_logged(name, event)
+            for key, value in sorted(event.metrics.items())
         ]
 
-    def _is_logged(self, name: str, event: Event) -> bool:
+    def _is_logged(self, name: str, event: Reported) -> bool:
         """Returns True if an existing run already has the metrics of this event's epoch.
 
         Looks only at the alphabetically last metric: metrics are sent in the order of their names,
         so if the last one is there, all are.
         """
-        if name not in self._found or not event["metrics"]:
+        if name not in self._found or not event.metrics:
             return False
-        key = max(event["metrics"])
+        key = max(event.metrics)
         if (name, key) not in self._logged:
             history = self._client.get_metric_history(self.ids[name], key)
             self._logged[name, key] = {metric.step for metric in history}
-        return event["epoch"] in self._logged[name, key]
+        return event.epoch in self._logged[name, key]
 
-    def _artifact(self, name: str, event: Event) -> None:
-        path = Path(event["path"])
+    def _artifact(self, name: str, event: Artifact) -> None:
+        path = Path(event.path)
         if not path.exists():
             raise RefusedError(f"{path} is not there any more")
         # log_artifact uploads a directory whole and follows its symbolic links out of the folder.
         if not path.is_file() or not path.resolve().is_relative_to(self._folder.resolve()):
             raise RefusedError(f"{path} is no file of {self._folder}")
-        to = str(event["to"])
+        to = event.to
         # MLflow's clients differ in which paths with ".." or a leading dot they reject.
         if to and not to.isidentifier():
             raise RefusedError(f"{to!r} is no place for the artifact {path}")
         self._client.log_artifact(self.ids[name], str(path), to or None)
 
-    def _end(self, name: str, event: Event) -> None:
-        self._client.set_terminated(self.ids[name], event["status"], event["time_ms"])
+    def _end(self, name: str, event: Ended) -> None:
+        self._client.set_terminated(self.ids[name], event.status, event.time_ms)
         self.open.pop(name, None)
         if name == PARENT and self._doubtful:
             self.find()

@@ -9,11 +9,13 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mtcon_ray.errors import SweepError
 from mtcon_ray.tracking.cursors import Cursors
+from mtcon_ray.tracking.event_log import identity, num_events, tail
+from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
 from mtcon_ray.tracking.server import (
     LostError,
     RefusedError,
@@ -22,7 +24,6 @@ from mtcon_ray.tracking.server import (
     is_server,
     masked,
 )
-from mtcon_ray.tracking.spool import Event, num_events, tail
 
 if TYPE_CHECKING:
     from mtcon_ray.tracking.runs import Runs
@@ -158,12 +159,14 @@ class Sender:
             import_quietly()
             from mtcon_ray.tracking.runs import Runs
 
-            first = tail(self._spools / "parent.jsonl")[:1]
-            if not first:
+            parent = self._spools / "parent.jsonl"
+            mark, first = identity(parent), tail(parent)[:1]
+            if mark is None or not first:
                 return None
-            identity = sha256(repr(first[0]).encode()).hexdigest()[:32]
             begun, _ = first[0]
-            self._runs = Runs(self.uri, self.experiment, self.folder, identity, begun)
+            if not isinstance(begun, Started):
+                raise SweepError(f"{parent} must begin with a start, got {begun.kind}")
+            self._runs = Runs(self.uri, self.experiment, self.folder, mark, begun)
         else:
             self._runs.find()
         # The server no longer has these runs, so their events are sent again from the start.
@@ -205,19 +208,20 @@ class Sender:
                 for event in events:
                     self._send(runs, name, [event])
                 return
-            self.refused.append(f"{name}, event {events[0]['seq']}: {first_line(error)}")
+            self.refused.append(f"{name}, event {events[0].seq}: {first_line(error)}")
             log.warning("not tracked: %s", self.refused[-1])
         except Exception as error:
-            if events[0]["kind"] != "artifact" or not runs.answers():
+            if not isinstance(events[0], Artifact) or not runs.answers():
                 raise
             # The tracking server answers, so only the artifact store is down. Metrics and statuses
             # must not wait for it.
             self.last_error = first_line(error)
-            self._cursors.late.append({"run": name, "event": events[0]})
+            self._cursors.late.append({"run": name, "event": events[0].to_json()})
 
     def _send_late(self, runs: "Runs") -> None:
         for item in list(self._cursors.late):
-            self._send(runs, item["run"], [item["event"]])  # appends the item again if it fails
+            event = from_json(item["event"])
+            self._send(runs, item["run"], [event])  # appends the item again if it fails
             self._cursors.late.remove(item)
         self._cursors.save()
         self._next_late = time.monotonic() + (DRAIN_DELAY if self._draining else LONGEST_DELAY)
@@ -262,7 +266,7 @@ def _groups(events: list[tuple[Event, int]]) -> Iterator[tuple[list[Event], int]
     group: list[Event] = []
     size = group_end = 0
     for event, end in events:
-        added = len(event["metrics"]) if event["kind"] == "report" else 0
+        added = len(event.metrics) if isinstance(event, Reported) else 0
         if group and not (_follows(event, group[-1]) and size + added <= METRICS_AT_ONCE):
             yield group, group_end
             group, size = [], 0
@@ -273,4 +277,4 @@ def _groups(events: list[tuple[Event, int]]) -> Iterator[tuple[list[Event], int]
 
 
 def _follows(event: Event, last: Event) -> bool:
-    return event["kind"] in ("report", "end") and last["kind"] in ("start", "report")
+    return isinstance(event, Reported | Ended) and isinstance(last, Started | Reported)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.results import load_sweep
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported
 from tests.pages import run_by
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
@@ -51,8 +52,8 @@ def test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none(
     assert json.loads((sweep.folder / "plan.json").read_text("utf-8"))["concurrency"] == 2
     assert [t.status for t in sweep.trials] == ["FINISHED"] * 4
     for trial in sweep.trials:
-        events = Spool.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
-        epochs = [e["epoch"] for e in events if e["kind"] == "report"]
+        events = EventLog.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
+        epochs = [e.epoch for e in events if isinstance(e, Reported)]
         assert epochs == list(range(1, 101)), "an epoch is lost or there twice"
     lost = list(sweep.folder.glob("tune/attempt-0/*/error.txt"))
     assert lost, "no trial was on the lost node, to go on elsewhere"

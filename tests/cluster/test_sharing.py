@@ -13,7 +13,8 @@ import pytest
 from cluster.try_autoscaling import SMALL, Cluster, Ended
 from mtcon_ray.places import sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported, Started
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
 FIT = 2  # trials that fit, by `max_workers` and `resources` of cluster/local.yaml
@@ -47,25 +48,25 @@ def overrides(temperatures: list[float], epochs: int) -> list[str]:
 
 
 def parent_time(sweep: SweepResults, kind: str) -> int:
-    events = Spool.read(sweep.folder / "spool" / "parent.jsonl")
-    return next(int(event["time_ms"]) for event in events if event["kind"] == kind)
+    events = EventLog.read(sweep.folder / "spool" / "parent.jsonl")
+    return next(int(event.time_ms) for event in events if event.kind == kind)
 
 
 def given_out(sweep: SweepResults) -> list[int]:
     """Returns the times at which the trials were suggested to Tune, in milliseconds, ascending."""
     return sorted(
-        event["time_ms"]
+        event.time_ms
         for trial in sweep.trials
-        for event in Spool.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
-        if event["kind"] == "start"
+        for event in EventLog.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
+        if isinstance(event, Started)
     )
 
 
 def spans(sweep: SweepResults) -> list[Span]:
     found = []
     for trial in sweep.trials:
-        events = Spool.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
-        times = [event["time_ms"] for event in events if event["kind"] == "report"]
+        events = EventLog.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
+        times = [event.time_ms for event in events if isinstance(event, Reported)]
         found.append(Span(times[0], times[-1]))
     return sorted(found)
 

@@ -10,7 +10,7 @@ from mtcon_ray.comparison.run import run_comparison
 from mtcon_ray.comparison.spec import load_comparison
 from mtcon_ray.observer import Observer
 from mtcon_ray.sweep.folder import claimed
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
 
@@ -62,10 +62,10 @@ def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
     assert wild_line.startswith("| wild | 0 | failed: ")
     assert "be finite, got inf or nan" in wild_line
     spool = root / "sweeps" / "few-good" / "spool" / "trial-0000.jsonl"
-    events = Spool.read(spool)
+    events = EventLog.read(spool)
     with claimed(root / "sweeps" / "few-wild"):  # as if another process resumed it
         again, _ = run_comparison(comparison, root=root, watch=watch)
     assert watched == ["good", "wild", "wild"]
     assert again[0].finished == good.finished
-    assert Spool.read(spool) == events
+    assert EventLog.read(spool) == events
     assert "must have one driver at a time" in again[1].why

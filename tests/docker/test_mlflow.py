@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mtcon_ray.tracking.events import Artifact
 from mtcon_ray.tracking.server import check_server
 from tests.docker.team import BUCKET, Team
 from tests.tracking.conftest import Sweep
@@ -69,7 +70,7 @@ def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:
     sweep = Sweep(tmp_path / "sweeps" / "artifacts", team.uri)
     parent = sweep.begin()
     (sweep.folder / "model.pt").write_bytes(b"weights" * 1000)
-    parent.append("artifact", path=str(sweep.folder / "model.pt"), to="checkpoints")
+    parent.append(Artifact(path=str(sweep.folder / "model.pt"), to="checkpoints"))
     with sweep.sending() as sender:
         pass
     assert not sender.refused

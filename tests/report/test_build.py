@@ -19,7 +19,8 @@ from mtcon_ray.report import drawing
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import parse_spec
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Ended, Reopened, Started
 from tests.report.conftest import MakeSweep
 
 VOID = {"meta", "img", "br", "wbr", "link", "hr", "input"}
@@ -236,12 +237,13 @@ def test_clock_and_provenance_come_from_the_parents_record(
 ) -> None:
     """100 s of sweep, a pause of an hour before the resume, and 25 s more."""
     results = sweep()
-    parent = Spool(results.folder / "spool" / "parent.jsonl")
-    for at, kind in ((0, "start"), (100, "end"), (3700, "reopen"), (3725, "end")):
+    parent = EventLog(results.folder / "spool" / "parent.jsonl")
+    end = Ended(status="FINISHED", tags={})
+    start = Started(params={}, tags={"mtcon.git_commit": "3f9c2d1"})
+    for at, event in ((0, start), (100, end), (3700, Reopened()), (3725, end)):
         with monkeypatch.context() as patched:
             patched.setattr("time.time_ns", lambda at=at: at * 10**9)
-            tags = {"mtcon.git_commit": "3f9c2d1"} if kind == "start" else {}
-            parent.append(kind, tags=tags, status="FINISHED")  # type: ignore[arg-type]
+            parent.append(event)
     page = built(results)
     assert "Time 2 min 5 s" in page.text
     assert "git_commit 3f9c2d1" in page.text

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported
 from tests.waiting import wait_until
 
 TINY: dict[str, Any] = {
@@ -40,8 +41,8 @@ def wait_for(ready: Callable[[], bool], what: str, process: subprocess.Popen[str
 
 
 def epochs_of(folder: Path, trial: str) -> list[int]:
-    events = Spool.read(folder / "spool" / f"{trial}.jsonl")
-    return [e["epoch"] for e in events if e["kind"] == "report"]
+    events = EventLog.read(folder / "spool" / f"{trial}.jsonl")
+    return [e.epoch for e in events if isinstance(e, Reported)]
 
 
 def logged(root: Path, folder: Path) -> dict[str, Any]:

@@ -10,7 +10,8 @@ import yaml
 
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.sweep.share import share_of
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported
 from tests.sweep.test_jobs import REPOSITORY, SPEC
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
@@ -28,10 +29,10 @@ def test_each_sweep_has_its_part_and_at_least_one(
 def last_epoch(sweep: SweepResults) -> int:
     """Returns the time of the last epoch of any trial, in milliseconds."""
     return max(
-        int(event["time_ms"])
+        int(event.time_ms)
         for trial in sweep.trials
-        for event in Spool.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
-        if event["kind"] == "report"
+        for event in EventLog.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
+        if isinstance(event, Reported)
     )
 
 

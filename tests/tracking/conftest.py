@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Started
 from mtcon_ray.tracking.sender import Sender
-from mtcon_ray.tracking.spool import Spool
 from tests.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -31,15 +32,15 @@ class Sweep:
         self.uri = uri
         self.experiment = "tests"
 
-    def spool(self, name: str = "parent") -> Spool:
-        return Spool(self.folder / "spool" / f"{name}.jsonl")
+    def spool(self, name: str = "parent") -> EventLog:
+        return EventLog(self.folder / "spool" / f"{name}.jsonl")
 
-    def begin(self, name: str = "parent", **tags: str) -> Spool:
+    def begin(self, name: str = "parent", **tags: str) -> EventLog:
         """Writes the start event of the parent or of a trial."""
         spool = self.spool(name)
         params = {} if name == "parent" else {"method.temperature": 0.1}
         tags |= {"mtcon.sweep": self.folder.name, "mtcon.epochs": "5", "mtcon.seed": "0"}
-        spool.append("start", params=params, tags=tags)
+        spool.append(Started(params=params, tags=tags))
         return spool
 
     @contextmanager

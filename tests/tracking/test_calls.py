@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mtcon_ray.tracking.events import Ended, Reopened, Reported, Started
 from mtcon_ray.tracking.server import open_client
 
 if TYPE_CHECKING:
@@ -51,10 +52,10 @@ def test_a_whole_run_is_made_written_and_ended_in_three_calls(
     sweep.begin()
     sent(sweep, calls)
     trial = sweep.spool("trial-0000")
-    trial.append("start", params={"method.temperature": 0.1}, tags={}, note="Begun.")
+    trial.append(Started(params={"method.temperature": 0.1}, tags={}, note="Begun."))
     for epoch in range(1, 9):
-        trial.append_report(epoch, {f"m{i}": i + epoch for i in range(100)})
-    trial.append("end", status="FINISHED", tags={"mtcon.value": "0.75"}, note="Done.")
+        trial.append(Reported(epoch=epoch, metrics={f"m{i}": i + epoch for i in range(100)}))
+    trial.append(Ended(status="FINISHED", tags={"mtcon.value": "0.75"}, note="Done."))
     assert sent(sweep, calls) == ["create_run", "log_batch", "set_terminated"]
     run = sweep.run("trial-0000")
     assert run.data.params == {"method.temperature": "0.1"}
@@ -69,7 +70,7 @@ def test_more_metrics_than_a_batch_holds_are_several(sweep: "Sweep", calls: list
     sent(sweep, calls)
     trial = sweep.begin("trial-0000")
     for epoch in range(1, 10):
-        trial.append_report(epoch, {f"m{i}": i + epoch for i in range(100)})
+        trial.append(Reported(epoch=epoch, metrics={f"m{i}": i + epoch for i in range(100)}))
     assert sent(sweep, calls) == ["create_run", "log_batch", "log_batch"]
     assert sweep.steps("trial-0000", "m99") == list(range(1, 10))
 
@@ -79,11 +80,11 @@ def test_what_came_after_an_end_is_written_after_it(sweep: "Sweep", calls: list[
     sweep.begin()
     sent(sweep, calls)
     trial = sweep.begin("trial-0000")
-    trial.append_report(1, {"loss": 2.0})
-    trial.append("end", status="KILLED", tags={"mtcon.interrupted": "true"})
-    trial.append("reopen")
-    trial.append_report(2, {"loss": 1.0})
-    trial.append("end", status="FINISHED", tags={})
+    trial.append(Reported(epoch=1, metrics={"loss": 2.0}))
+    trial.append(Ended(status="KILLED", tags={"mtcon.interrupted": "true"}))
+    trial.append(Reopened())
+    trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
+    trial.append(Ended(status="FINISHED", tags={}))
     assert sent(sweep, calls) == [
         *("create_run", "log_batch", "set_terminated"),
         *("get_run", "delete_tag", "update_run"),
@@ -98,9 +99,9 @@ def test_what_came_after_an_end_is_written_after_it(sweep: "Sweep", calls: list[
 def test_a_refused_parameter_costs_no_report_and_no_end(sweep: "Sweep") -> None:
     sweep.begin()
     trial = sweep.spool("trial-0000")
-    trial.append("start", params={"bad\nname": 1}, tags={})
-    trial.append_report(1, {"loss": 2.0})
-    trial.append("end", status="FINISHED", tags={})
+    trial.append(Started(params={"bad\nname": 1}, tags={}))
+    trial.append(Reported(epoch=1, metrics={"loss": 2.0}))
+    trial.append(Ended(status="FINISHED", tags={}))
     with sweep.sending() as sender:
         assert sender.drain(60)
     assert [r.split(":")[0] for r in sender.refused] == ["trial-0000, event 0"]
@@ -110,7 +111,7 @@ def test_a_refused_parameter_costs_no_report_and_no_end(sweep: "Sweep") -> None:
 
 def test_a_long_parameter_is_cut_to_what_every_server_takes(sweep: "Sweep") -> None:
     sweep.begin()
-    sweep.spool("trial-0000").append("start", params={"data.tasks": "x" * 10_000}, tags={})
+    sweep.spool("trial-0000").append(Started(params={"data.tasks": "x" * 10_000}, tags={}))
     with sweep.sending() as sender:
         pass
     assert sender.refused == []

@@ -9,6 +9,7 @@ import pytest
 
 from mtcon_ray.evaluation.spec import Select
 from mtcon_ray.tracking import pages
+from mtcon_ray.tracking.events import Ended, Started
 from mtcon_ray.tracking.provenance import FINGERPRINT
 
 if TYPE_CHECKING:
@@ -67,11 +68,11 @@ def test_descriptions_and_the_view_are_in_the_store(sweep: "Sweep") -> None:
     from mlflow import MlflowClient
 
     parent = sweep.spool()
-    parent.append("start", params={}, tags={"mtcon.user": "anna"}, note="begun", view=LAYOUT)
+    parent.append(Started(params={}, tags={"mtcon.user": "anna"}, note="begun", view=LAYOUT))
     trial = sweep.spool("trial-0000")
-    trial.append("start", params={}, tags={}, note="- Logs: `/log`")
-    trial.append("end", status="FINISHED", tags={})
-    parent.append("end", status="FINISHED", tags={}, note="won " * 5000)
+    trial.append(Started(params={}, tags={}, note="- Logs: `/log`"))
+    trial.append(Ended(status="FINISHED", tags={}))
+    parent.append(Ended(status="FINISHED", tags={}, note="won " * 5000))
     with sweep.sending() as sender:
         pass
     assert not sender.refused

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mtcon_ray.tracking.events import Artifact, Ended, Reported
 from mtcon_ray.tracking.sender import Sender, track_sync
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
@@ -26,14 +27,14 @@ def test_killed_between_sending_and_remembering(sweep: "Sweep") -> None:
     """With an old cursor file every event is sent twice, and MLflow has each once."""
     sweep.begin()
     trial = sweep.begin("trial-0000")
-    trial.append_report(1, {"loss": math.nan, "lr": 0.1})
+    trial.append(Reported(epoch=1, metrics={"loss": math.nan, "lr": 0.1}))
     with sweep.sending():
         pass
     cursors = sweep.folder / "spool" / "cursors.json"
     old = cursors.read_bytes()
-    trial.append_report(2, {"loss": 2.0, "lr": 0.1})
-    trial.append_report(3, {"loss": 2.0, "lr": 0.1})
-    trial.append("end", status="KILLED", tags={"mtcon.pruned": "true"})
+    trial.append(Reported(epoch=2, metrics={"loss": 2.0, "lr": 0.1}))
+    trial.append(Reported(epoch=3, metrics={"loss": 2.0, "lr": 0.1}))
+    trial.append(Ended(status="KILLED", tags={"mtcon.pruned": "true"}))
     with sweep.sending():
         pass
     before = sweep.run("trial-0000")
@@ -53,12 +54,12 @@ def test_epochs_that_are_there_are_not_sent_again_at_all(sweep: "Sweep") -> None
     """An event with another time would be another measurement for MLflow, so it is not sent."""
     sweep.begin()
     trial = sweep.begin("trial-0000")
-    trial.append_report(1, {"loss": 1.0})
+    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
     with sweep.sending():
         pass
     (sweep.folder / "spool" / "cursors.json").unlink()
     trial.path.write_text(trial.path.read_text().replace('"time_ms": 1', '"time_ms": 2'))
-    trial.append_report(2, {"loss": 1.0})
+    trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
     with sweep.sending():
         pass
     assert sorted(sweep.steps("trial-0000")) == [1, 2]
@@ -76,7 +77,7 @@ def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: "Sweep") -> No
     MlflowClient(sweep.uri).create_run(
         first.info.experiment_id, tags=first.data.tags, run_name=first.info.run_name
     )
-    trial.append_report(1, {"loss": 1.0})
+    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
     with sweep.sending():
         pass
     assert sweep.run("trial-0000").info.run_id == first.info.run_id
@@ -86,7 +87,7 @@ def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: "Sweep") -> No
 def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: "Sweep") -> None:
     sweep.begin()
     trial = sweep.begin("trial-0000")
-    trial.append_report(1, {"loss": 1.0})
+    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
     with sweep.sending() as sender:
         assert sender.drain(PATIENCE_SECONDS)
         old = sender.run_ids()
@@ -96,7 +97,7 @@ def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: "Sweep") -> N
                 database.execute(f"DELETE FROM {table}")
             database.execute("DELETE FROM experiments WHERE name = ?", [sweep.experiment])
             database.commit()
-        trial.append_report(2, {"loss": 1.0})
+        trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
     assert old.keys() == sender.run_ids().keys()
     assert not set(old.values()) & set(sender.run_ids().values())
     assert sweep.run("trial-0000").data.tags["mlflow.parentRunId"] == sender.run_ids()["parent"]
@@ -133,11 +134,11 @@ def test_another_experiment_on_resume_gets_everything(sweep: "Sweep") -> None:
     """The first experiment gets everything too when the user returns to it."""
     sweep.begin()
     trial = sweep.begin("trial-0000")
-    trial.append_report(1, {"loss": 1.0})
+    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
     with sweep.sending():
         pass
     sweep.experiment = "elsewhere"
-    trial.append_report(2, {"loss": 1.0})
+    trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
     with sweep.sending():
         pass
     assert sweep.steps("trial-0000") == [1, 2]
@@ -152,9 +153,9 @@ def test_an_artifact_store_that_is_away_holds_nothing_up(sweep: "Sweep", root: P
     (root / "mlartifacts").write_text("a file where the folder should be")
     parent = sweep.begin()
     (sweep.folder / "report.html").write_text("report")
-    parent.append("artifact", path=str(sweep.folder / "report.html"), to="report")
-    parent.append_report(1, {"loss": 1.0})
-    parent.append("end", status="FINISHED", tags={})
+    parent.append(Artifact(path=str(sweep.folder / "report.html"), to="report"))
+    parent.append(Reported(epoch=1, metrics={"loss": 1.0}))
+    parent.append(Ended(status="FINISHED", tags={}))
     sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
     sender.start()
     wait_until(lambda: sender.pending() == 1, "rest of the events", pause=0.05)
@@ -172,7 +173,7 @@ def test_runs_that_vanish_from_the_server_are_sent_again(
     """A database from before the sweep is restored; the sender notices it at its next start."""
     sweep.begin()
     trial = sweep.begin("trial-0000")
-    trial.append_report(1, {"loss": 1.0})
+    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
     with sweep.sending():
         pass
     other = root / "restored.db"
@@ -183,7 +184,7 @@ def test_runs_that_vanish_from_the_server_are_sent_again(
     new = Sender(sweep.folder, sweep.uri, sweep.experiment)
     state = cursors.read_text().replace(old._cursors._place, new._cursors._place)
     cursors.write_text(state)
-    trial.append_report(2, {"loss": 1.0})
+    trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
     with sweep.sending():
         pass
     assert sweep.steps("trial-0000") == [1, 2]
@@ -197,7 +198,7 @@ def test_a_run_that_the_user_deletes_stays_deleted(sweep: "Sweep") -> None:
     with sweep.sending() as sender:
         pass
     MlflowClient(sweep.uri).delete_run(sender.run_ids()["trial-0000"])
-    trial.append_report(1, {"loss": 1.0})
+    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
     with sweep.sending() as again:
         pass
     assert again.run_ids() == sender.run_ids()

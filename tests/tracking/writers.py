@@ -4,6 +4,7 @@ import multiprocessing
 import time
 from pathlib import Path
 
+from mtcon_ray.tracking.events import Ended, Reported
 from mtcon_ray.tracking.sender import Sender
 from tests.tracking.conftest import Sweep
 from tests.waiting import PATIENCE_SECONDS
@@ -21,12 +22,16 @@ def write_and_send(folder: Path, uri: str) -> tuple[int, str | None]:
     errors = set()
     for epoch in range(1, EPOCHS + 1):
         for trial in trials:
-            trial.append_report(epoch, {f"m{i:02d}": epoch + i / 100 for i in range(METRICS)})
+            trial.append(
+                Reported(
+                    epoch=epoch, metrics={f"m{i:02d}": epoch + i / 100 for i in range(METRICS)}
+                )
+            )
         time.sleep(0.3)  # so that the sender sends several batches instead of one at the end
         errors.add(sender.last_error)
     for trial in trials:
-        trial.append("end", status="FINISHED", tags={})
-    parent.append("end", status="FINISHED", tags={})
+        trial.append(Ended(status="FINISHED", tags={}))
+    parent.append(Ended(status="FINISHED", tags={}))
     left = sender.close(PATIENCE_SECONDS)
     return left, next(iter(errors - {None}), sender.last_error)
 

@@ -1,30 +1,18 @@
-"""The event log of one run as JSON lines; it is also the queue to the tracking server.
-
-Each line is one event, a strict JSON object with `seq` (from 0), `kind` and `time_ms`:
-
-    start     params, tags, optionally note and view; the first line, written once
-    report    epoch, metrics; epochs strictly increase
-    artifact  path, to
-    end       status, tags, optionally note
-    reopen    follows an end when the run is resumed
-"""
+"""The event log of one run as JSON lines; it is also the queue to the tracking server."""
 
 import errno
 import json
-import math
 import os
 import time
-from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
 
 from mtcon_ray.errors import StorageError, SweepError
-
-Event = dict[str, Any]
-Kind = Literal["start", "artifact", "end", "reopen"]
+from mtcon_ray.tracking.events import Ended, Event, Reported, Started, from_json
 
 
-class Spool:
+class EventLog:
     """Writer of one run's event log; several processes may write to it, one after the other.
 
     The constructor does not touch the file. A line that a kill left incomplete is cut off before
@@ -44,28 +32,20 @@ class Spool:
         self._catch_up()
         return self._last_epoch
 
-    def append(self, kind: Kind, **fields: Any) -> bool:
-        """Writes an event durably; returns False for a `start` if the log already has one.
+    def append(self, event: Event) -> bool:
+        """Writes an event durably and returns True.
 
-        Raises StorageError if the write fails.
+        Writes nothing and returns False for a second start, and for a report if the log has its
+        epoch or a later one. The same holds for a report after an end, because workers of a stopped
+        trial may train on for a moment. Raises StorageError if the write fails.
         """
         self._catch_up()
-        if kind == "start" and self._next_seq:
-            return False
-        self._write({"kind": kind, **fields})
-        return True
-
-    def append_report(self, epoch: int, metrics: Mapping[str, float]) -> bool:
-        """Writes the metrics of an epoch (from 1) durably and returns True.
-
-        Writes nothing and returns False if the log has this epoch or a later one. The same holds
-        after an end, because workers of a stopped trial may train on for a moment.
-        Raises StorageError if the write fails.
-        """
-        self._catch_up()
-        if epoch <= self._last_epoch or self._ended:
-            return False
-        self._write({"kind": "report", "epoch": epoch, "metrics": _encoded(metrics)})
+        match event:
+            case Started() if self._next_seq:
+                return False
+            case Reported() if event.epoch <= self._last_epoch or self._ended:
+                return False
+        self._write(replace(event, seq=self._next_seq, time_ms=time.time_ns() // 1_000_000))
         return True
 
     def events(self) -> list[Event]:
@@ -84,14 +64,13 @@ class Spool:
         """Reads the events that this or another process has written since the last call."""
         for event, end in tail(self.path, self._size):
             self._size = end
-            self._next_seq = event["seq"] + 1
-            self._ended = event["kind"] == "end"
-            if event["kind"] == "report":
-                self._last_epoch = event["epoch"]
+            self._next_seq = event.seq + 1
+            self._ended = isinstance(event, Ended)
+            if isinstance(event, Reported):
+                self._last_epoch = event.epoch
 
     def _write(self, event: Event) -> None:
-        event = {"seq": self._next_seq, **event, "time_ms": time.time_ns() // 1_000_000}
-        line = json.dumps(event, allow_nan=False).encode() + b"\n"
+        line = json.dumps(event.to_json(), allow_nan=False).encode() + b"\n"
         try:
             self._append(line)
         except OSError as error:
@@ -130,10 +109,8 @@ def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
     # The part after the last newline is an incomplete line, or empty.
     for line in data.split(b"\n")[:-1]:
         try:
-            event = json.loads(line)
-            if event["kind"] == "report":
-                event["metrics"] = {k: float(v) for k, v in event["metrics"].items()}
-        except (ValueError, TypeError, KeyError):
+            event = from_json(json.loads(line))
+        except (ValueError, TypeError, KeyError, AttributeError):
             raise SweepError(
                 f"{path} must hold one event a line, got something else at byte {offset}; "
                 "cut the file off there"
@@ -150,7 +127,18 @@ def num_events(path: Path, offset: int) -> int:
         return file.read().count(b"\n")
 
 
-def _encoded(metrics: Mapping[str, float]) -> dict[str, float | str]:
-    """Returns metrics as strict JSON: JSON has no NaN, so "nan", "inf" and "-inf" are strings."""
-    values = {name: float(value) for name, value in metrics.items()}
-    return {name: v if math.isfinite(v) else str(v) for name, v in values.items()}
+def identity(path: Path) -> str | None:
+    """Returns 32 hexadecimal digits that identify a log by its first line; None without one.
+
+    They are a tag of the MLflow runs, by which a resumed sweep finds them again. So they must
+    never change: they are a hash of the first event and the length of its line, as Python prints
+    the parsed JSON.
+    """
+    try:
+        with path.open("rb") as file:
+            line = file.readline()
+    except FileNotFoundError:
+        return None
+    if not line.endswith(b"\n"):
+        return None
+    return sha256(repr((json.loads(line), len(line))).encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Images that the project draws itself: nothing to download, every label known."""
+"""Synthetic images: nothing to download, every label known."""
 
 import hashlib
 from collections.abc import Sequence
@@ -23,16 +23,16 @@ from mtcon_ray.data.splits import drawn_split
 from mtcon_ray.errors import nearest
 
 SPLIT_FRACTIONS = (0.7, 0.1, 0.2)
-# Names of the set and of the number beside the factors' classes.
+# Names of the label set and of the number; all other labels are factors, with classes.
 SET, NUMBER = "attributes", "size"
 
 
 @SOURCES.register("drawn")
 class DrawnSource(DataSource):
-    """Tilted, coloured, textured objects: five labels from independent factors.
+    """Synthetic images of tilted, coloured, textured objects, with five independent factors.
 
-    Beside them `attributes` is a set of facts about the object, `size` a number: half its
-    length as a share of the picture's side.
+    The factors are labels with classes. `attributes` is a set of binary attributes of the object.
+    `size` is a number, half the object's length as a share of the image's side.
     """
 
     class Spec(DataSpec):
@@ -88,7 +88,7 @@ class DrawnSource(DataSource):
         )
 
     def _attributes(self) -> np.ndarray:
-        """Which facts hold of every item, uint8 [N, L]."""
+        """Returns the binary attributes of all items, uint8 [N, L]."""
         facts = [
             np.isin(np.array(FACTORS[factor])[self._codes[factor]], classes)
             for factor, classes in ATTRIBUTES.values()
@@ -97,14 +97,14 @@ class DrawnSource(DataSource):
 
     @cached_property
     def _sizes(self) -> np.ndarray:
-        """Size of every item's object, float64 [N], as its picture's own generator draws it."""
+        """Size of every item's object, float64 [N], from each image's own random generator."""
         spec = self.spec
         rows = range(spec.num_items)
         return np.array([object_size(spec.clutter, [spec.seed, 0, row]) for row in rows])
 
     @cached_property
     def _codes(self) -> dict[str, np.ndarray]:
-        """Class index of every item, int64 [N], by factor; each factor has its own stream."""
+        """Class index of every item, int64 [N], by factor, each from its own random stream."""
         seed, num = self.spec.seed, self.spec.num_items
         return {
             column: np.random.default_rng([seed, 1 + stream]).integers(len(classes), size=num)

@@ -195,7 +195,7 @@ def _occlude(canvas: Image.Image, centre: np.ndarray, rng: np.random.Generator) 
 
 
 _ARM = 0.3  # half the width of the cross's arms
-_REACH = 0.45  # half the side of the textured square, enough to cover the largest object
+_REACH = 0.45  # half the side of the square that a pattern covers
 _OUTLINES: dict[str, list[Point]] = {
     "cross": [
         (1, _ARM), (_ARM, _ARM), (_ARM, 1), (-_ARM, 1), (-_ARM, _ARM), (-1, _ARM),

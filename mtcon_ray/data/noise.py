@@ -1,7 +1,7 @@
 """Label noise: a share of the labels replaced by random classes, once per run.
 
-Source: Mu et al. 2023, "Multi-Similarity Contrastive Learning", arXiv:2307.02712, the experiment
-with corrupted tasks.
+Source: the experiment with corrupted tasks of MSCon (Mu, Guttag and Makar 2023, arXiv:2307.02712,
+figure 3).
 """
 
 import hashlib

@@ -36,19 +36,23 @@ class DataSpec(Spec):
         min_length=1, description="labels to train on: columns of classes, sets or numbers"
     )
     held_out: tuple[str, ...] = Field(
-        (), description="labels never trained on, read once at the end"
+        (), description="labels never trained on, probed once at the end"
     )
     seed: int = Field(
-        0, ge=0, lt=2**31, description="of splits, label noise and drawn images; repeats share it"
+        0,
+        ge=0,
+        lt=2**31,
+        description="seed of random splits, label noise and synthetic images; the same for all "
+        "repeats",
     )
     held_out_top_k: int | None = Field(
-        None, ge=2, description="keep the k most frequent held-out classes, mask the rest"
+        None, ge=2, description="keep the k most frequent held-out classes; others become missing"
     )
     label_noise: dict[str, float] = Field(
-        {}, description="task to the share of its labels that are redrawn uniformly"
+        {}, description="task to the share of its labels that are replaced by random classes"
     )
     label_noise_splits: tuple[Split, ...] = Field(
-        ("train",), description="splits whose labels are redrawn"
+        ("train",), description="splits that label_noise applies to"
     )
     store_size: int | None = Field(
         None, ge=8, le=2048, description="side of stored images; null: 1.25 x views.size"
@@ -164,7 +168,8 @@ class LabelTable:
 class DataSource(ABC):
     """Base class of the kinds of data. Subclasses nest a `Spec` and are registered in SOURCES.
 
-    The constructor reads nothing. `seed` is the run's seed, used by label noise only.
+    The constructor reads nothing. `seed` is the seed of label noise; everything else that is
+    random follows spec.seed.
     """
 
     Spec: ClassVar[type[DataSpec]]

@@ -36,22 +36,25 @@ class DrawnSource(DataSource):
     """
 
     class Spec(DataSpec):
-        """Pictures from a seed; labels: shape, colour, texture, tilt, mark, attributes, size."""
+        """Synthetic images; labels: shape, colour, texture, tilt, mark, attributes, size."""
 
         kind: Literal["drawn"] = "drawn"
         tasks: tuple[str, ...] = Field(
             ("shape", "colour", "texture"), min_length=1, description="label columns to train on"
         )
         held_out: tuple[str, ...] = Field(
-            ("tilt",), description="label columns never trained on, read once at the end"
+            ("tilt",), description="label columns never trained on, probed once at the end"
         )
-        num_items: int = Field(4000, ge=10, le=10**7, description="number of pictures")
+        num_items: int = Field(4000, ge=10, le=10**7, description="number of images")
         clutter: int = Field(1, ge=0, le=100, description="distracting blobs behind the object")
         occlusion: float = Field(
             0.05, ge=0, le=1, description="probability of a bar over the object"
         )
         noise: float = Field(
-            0.04, ge=0, le=1, description="deviation of pixel noise, share of full brightness"
+            0.04,
+            ge=0,
+            le=1,
+            description="standard deviation of pixel noise, a share of full brightness",
         )
 
         @model_validator(mode="after")

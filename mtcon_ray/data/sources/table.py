@@ -54,22 +54,23 @@ class TableSource(DataSource):
             "image", description="column with paths of images, relative to `images`"
         )
         split_column: str | None = Field(
-            "split", description="column of train, val or test; null: draw a split"
+            "split", description="column of train, val or test; null: a random split"
         )
         group_column: str | None = Field(
-            None, description="items that share its value never straddle a drawn split"
+            None, description="column whose equal values stay in one part of a random split"
         )
         split_fractions: tuple[float, float, float] = Field(
-            (0.7, 0.1, 0.2), description="shares of train, val and test in a drawn split"
+            (0.7, 0.1, 0.2), description="shares of train, val and test in a random split"
         )
         attributes: PathOrUrl | None = Field(
             None, description="further columns of 1 and -1 in CelebA's format, by image file name"
         )
         multi_hot: dict[str, tuple[str, ...] | str] = Field(
-            {}, description="a set's name to its columns of 0 and 1, or to one column of lists"
+            {},
+            description="label set's name to its columns of 0 and 1, or to one column of lists",
         )
         multi_hot_separator: str = Field(
-            "|", min_length=1, description="between the names in a cell of a column of lists"
+            "|", min_length=1, description="separator of names within a cell of a column of lists"
         )
         continuous: tuple[str, ...] = Field((), description="columns of numbers")
         resize: Resize = Field(

@@ -1,4 +1,4 @@
-"""The `resources`, `tracking` and `storage` sections: how a sweep is run, not what a trial is."""
+"""The `resources`, `tracking` and `storage` sections, which do not change a trial's result."""
 
 import re
 from typing import Self
@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from mtcon_ray.registry import LocalPath, Spec
 
+# A password in the authority part of a URI, or a secret in its query.
 SECRET_IN_URI = r"(?i)://[^/\s]*:[^\s]+@|[?&](password|passwd|pwd|token|secret)\w*="
 
 
@@ -21,7 +22,7 @@ class ResourcesSpec(Spec):
 
     @property
     def worker_range(self) -> tuple[int, int]:
-        """Least and most workers of one trial."""
+        """Smallest and largest number of workers of one trial."""
         return (self.workers, self.workers) if isinstance(self.workers, int) else self.workers
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
-"""What a spec will do, resolved once: trials, steps, images, bytes, parameters, concurrency.
+"""The plan of a spec: number of trials, steps, images, bytes, parameters, and concurrency.
 
-Pure: what the cluster has comes in as a `ClusterView` made elsewhere.
+Independent of Ray: the resources of the cluster are passed as a `ClusterView`.
 """
 
 import math
@@ -26,13 +26,14 @@ from mtcon_ray.places import store_folder
 from mtcon_ray.registry import Spec
 from mtcon_ray.spec import RunSpec, with_values
 
-# Above it `plan` warns: configurations that differ by less are ranked by chance.
+# Standard error of val/accuracy above which `plan` warns: configurations whose scores differ by
+# less are ranked by chance.
 MAX_STANDARD_ERROR = 0.02
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What was measured of one worker, with its share of the batch and the machine for itself."""
+    """Measured rates of one worker, with its share of the batch, alone on the machine."""
 
     images_per_second: float
     """In training, each image in all its views."""
@@ -43,7 +44,7 @@ class Rates:
 
 
 class Plan(Spec):
-    """A resolved sweep. Counts are exact; where epochs or batch size are searched, the most."""
+    """A resolved sweep. Counts are exact; if epochs are searched, they are those of the maximum."""
 
     name: str
     root: str
@@ -107,7 +108,7 @@ class Plan(Spec):
 
 
 def prepare_root(root: Path) -> None:
-    """Make the root, readable by its owner alone. Raises ResourceError if it can't be written."""
+    """Creates the root, readable by its owner only. Raises ResourceError if it is not writable."""
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         probe = root / f".writable-{os.getpid()}"
@@ -129,11 +130,12 @@ def make_plan(
     rates: Rates | None = None,
     decoded: LabelTable | None = None,
 ) -> Plan:
-    """The plan of a spec; with measured rates also of its hours.
+    """Returns the plan of a spec; with measured rates it includes times.
 
-    `decoded` is the table of the decoded data set. Without it labels are read: those in an object
-    store are downloaded below the root, images and the encoder's weights are not. Raises
-    CheckpointError, DataError, ResourceError or SpecError for what could never run.
+    `decoded` is the label table of the decoded data set. Without it labels are read and images
+    checked; a CSV in an object store is downloaded, images and encoder weights are not.
+
+    Raises CheckpointError, DataError, ResourceError or SpecError if the spec could never run.
     """
     table, missing = _check_data(spec, root) if decoded is None else (decoded, {})
     heaviest = _heaviest(spec)
@@ -151,12 +153,14 @@ def make_plan(
         else scheduler.epochs_known(total, epochs, spec.evaluate.every)
     )
     num_items = {s: len(table.rows(s)) for s in ("train", "val", "test")}
+    # A binomial share has its largest variance, p (1 - p) = 0.25, at p = 1/2.
     error = math.sqrt(0.25 / min(num_items["val"], spec.evaluate.short_probe.max_items))
     _, high = spec.resources.worker_range
     concurrency = check_cluster(spec, cluster)
     labels = (*spec.data.tasks, *spec.data.held_out)
     share = (epochs_total or total * epochs) / (total * epochs)
-    # Measured was one worker alone: several of a trial, or trials that share a GPU, are not known.
+    # Rates are of a single worker: the speed of trials with several workers, or of trials that
+    # share a GPU, is unknown.
     at_a_time = concurrency if high == 1 and not 0 < spec.resources.gpus < 1 else None
     hours = _hours(heaviest, rates, per_trial, total, share, at_a_time) if rates else {}
     return Plan(
@@ -197,9 +201,9 @@ def make_plan(
 
 
 def fetch_weights(spec: RunSpec) -> None:
-    """Downloads the encoder's named weights, searched ones too, once before trials build it.
+    """Downloads the encoder's named weights, also those of searched values, before trials start.
 
-    Raises SpecError if they cannot be had.
+    Raises SpecError if they cannot be downloaded.
     """
     for one in _with_each_encoder(spec):
         one.model.encoder.fetch_weights()
@@ -216,15 +220,15 @@ def _check_data(spec: RunSpec, root: Path) -> tuple[LabelTable, dict[str, int]]:
 def _hours(
     spec: RunSpec, rates: Rates, num_images: int, num_trials: int, share: float, few: int | None
 ) -> dict[str, float | None]:
-    """Returns the plan's fields that follow from measured rates.
+    """Returns the fields of the plan that depend on measured rates.
 
-    `share` is the part of its epochs that the mean trial trains; `few` trials run at a time, None
-    where that or their speed is unknown.
+    `num_images` is per trial. `share` is the mean fraction of its epochs that a trial trains, given
+    early stopping. `few` trials run at a time, None if that or their speed is unknown.
     """
     num_probes = math.ceil(spec.train.epochs / spec.evaluate.every)
     training = num_images / rates.images_per_second + num_probes * rates.probe_seconds
     seconds = training + rates.test_seconds
-    # A trial that is stopped early has no test evaluation; it is counted all the same.
+    # An overestimate: trials that are stopped early have no test evaluation.
     mean = training * share + rates.test_seconds
     wall = max(seconds, math.ceil(num_trials / few) * mean) if few else None
     return {
@@ -236,7 +240,7 @@ def _hours(
 
 
 def _method_warnings(spec: RunSpec) -> tuple[str, ...]:
-    """The method's warnings of values that are not searched."""
+    """Returns the method's warnings, without those about searched fields."""
     found = spec.method.warnings()
     return tuple(
         text for field, text in found.items() if f"method.{field}" not in spec.search.space
@@ -244,7 +248,7 @@ def _method_warnings(spec: RunSpec) -> tuple[str, ...]:
 
 
 def _noise_warnings(spec: RunSpec, num_val: int, error: float) -> Iterator[str]:
-    """A warning where validation accuracies of configurations differ by chance alone."""
+    """Yields a warning if validation has too few items to tell configurations apart."""
     if spec.search.num_configurations == 1 or error <= MAX_STANDARD_ERROR:
         return
     needed, max_items = math.ceil(0.25 / MAX_STANDARD_ERROR**2), spec.evaluate.short_probe.max_items
@@ -266,7 +270,7 @@ def _scheduler_text(spec: RunSpec) -> str:
 
 
 def _heaviest(spec: RunSpec) -> RunSpec:
-    """The spec with searched epochs at their most."""
+    """Returns the spec with searched epochs at their maximum."""
     space = spec.search.space
     values: dict[str, Any] = {}
     if "train.epochs" in space:
@@ -275,6 +279,7 @@ def _heaviest(spec: RunSpec) -> RunSpec:
 
 
 def _check_batches(spec: RunSpec, num_train: int) -> None:
+    """Raises DataError if a batch size, searched ones included, exceeds the training split."""
     sizes = [spec.train.batch_size]
     if "train.batch_size" in spec.search.space:
         extremes = spec.search.space["train.batch_size"].extremes
@@ -289,7 +294,7 @@ def _check_batches(spec: RunSpec, num_train: int) -> None:
 
 
 def _with_each_encoder(spec: RunSpec) -> Iterator[RunSpec]:
-    """Yields the spec, and one for each listed value of a searched field of its encoder."""
+    """Yields the spec, and a copy for each listed value of a searched encoder field."""
     yield spec
     for path, dimension in spec.search.space.items():
         if path.startswith("model.encoder."):
@@ -298,10 +303,14 @@ def _with_each_encoder(spec: RunSpec) -> Iterator[RunSpec]:
 
 
 def _count_parameters(spec: RunSpec, sizes: dict[str, int]) -> int:
-    """Also compares the encoder's weights, searched ones too, with the network."""
+    """Returns the number of parameters of encoder and heads.
+
+    Building the networks also checks that the encoder's weights, searched ones too, fit them.
+    Raises CheckpointError if they do not.
+    """
     counts = []
     for one in _with_each_encoder(spec):
-        with torch.device("meta"):
+        with torch.device("meta"):  # allocates no memory and computes no initial weights
             method = METHODS[one.method.name](one.method, one.problem(sizes))
             network = build_network(one.model, method.make_network, one.seed)
         counts.append(sum(p.numel() for p in network.parameters()))

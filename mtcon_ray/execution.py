@@ -12,7 +12,7 @@ SECRET_IN_URI = r"(?i)://[^/\s]*:[^\s]+@|[?&](password|passwd|pwd|token|secret)\
 
 
 class ResourcesSpec(Spec):
-    """What one trial asks of the cluster."""
+    """Resources of one trial in the cluster."""
 
     workers: int | tuple[int, int] = Field(
         1, description="processes of one trial, or [least, most] for an elastic trial"
@@ -38,7 +38,7 @@ class ResourcesSpec(Spec):
 
 
 class TrackingSpec(Spec):
-    """Where runs are recorded."""
+    """MLflow server and experiment in which runs are recorded."""
 
     uri: str | None = Field(
         None, description="MLflow's; null: MLFLOW_TRACKING_URI, else SQLite under the root"
@@ -58,7 +58,7 @@ class TrackingSpec(Spec):
 
 
 class StorageSpec(Spec):
-    """Where everything is written."""
+    """Folders in which files are written."""
 
     root: LocalPath | None = Field(None, description="absolute folder; null: ~/mtcon-ray")
     node_store: str | None = Field(

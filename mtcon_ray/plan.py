@@ -36,11 +36,11 @@ class Rates:
     """Measured rates of one worker, with its share of the batch, alone on the machine."""
 
     images_per_second: float
-    """In training, each image in all its views."""
+    """Training throughput; each image counts once, whatever its number of views."""
     probe_seconds: float
-    """Of one validation probe, with the making of its views."""
+    """Duration of one validation probe, including its views."""
     test_seconds: float
-    """Of the test evaluation after the last epoch."""
+    """Duration of the test evaluation after the last epoch."""
 
 
 class Plan(Spec):

@@ -128,7 +128,7 @@ class NumbersSpec(Spec):
 
 
 class EvaluateSpec(Spec):
-    """When and how the frozen encoder is probed."""
+    """Schedule and settings of the probes of the frozen encoder."""
 
     every: int = Field(
         1, ge=1, description="epochs between validation probes; the last epoch is always probed"

@@ -89,6 +89,7 @@ def storage_error(error: BaseException | None) -> StorageError | None:
         if isinstance(error, OSError) and error.errno in DISK_ERRORS:
             name = error.filename if isinstance(error.filename, str) else "the disk"
             return StorageError.of(Path(name), error)
+        # __context__ is set where an error occurred while another one was handled.
         error = error.__cause__ or error.__context__
     return None
 

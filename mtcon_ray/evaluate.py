@@ -96,6 +96,7 @@ def load_network(path: Path) -> tuple[RunSpec, Network]:
             f"them, got {type(error).__name__}: {error}"
         ) from None
     spec = parse_recorded(raw, where=str(path))
+    # Sizes from the checkpoint, not from data, which may have other classes by now.
     method = METHODS[spec.method.name](spec.method, spec.problem(sizes))
     network = build_network(spec.model, method.make_network, spec.seed)
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from mtcon_ray.errors import SweepError, nearest
 
 DEFAULT_ROOT = Path("~/mtcon-ray")
+# Names become folders, MLflow run names and parts of commands.
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 SPEC_FILE = "spec.yaml"
 PLAN_FILE = "plan.json"

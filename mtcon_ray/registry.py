@@ -128,6 +128,7 @@ class Choice:
     def __get_pydantic_core_schema__(
         self, source: type[Any], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
+        # Runs when the spec's class is defined: all kinds must be registered by then.
         choices = {name: handler.generate_schema(self.table[name].Spec) for name in self.table}
         union = core_schema.tagged_union_schema(choices, discriminator=self.key)
         return core_schema.no_info_before_validator_function(self._with_key, union)

@@ -30,7 +30,7 @@ def on_signals(act: Callable[[str], None]) -> Iterator[None]:
             signal.signal(number, before)
 
     def handle(number: int, frame: FrameType | None) -> None:
-        restore()
+        restore()  # first, so that a second signal ends the process even if `act` blocks
         act(signal.Signals(number).name)
 
     previous = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}

@@ -132,6 +132,7 @@ def _line(problem: Any, path: str, model: type[BaseModel]) -> str:
         case "extra_forbidden":
             message = f"unknown key{_near_key(problem['loc'], model)}"
         case "union_tag_invalid":
+            # pydantic gives the known tags as one text: "'a', 'b'".
             context = problem["ctx"]
             known = [t.strip("' ") for t in str(context["expected_tags"]).split(",")]
             key = str(context["discriminator"]).strip("'")
@@ -177,6 +178,7 @@ def _way_out(problem: Any, model: type[BaseModel]) -> str:
         case "string_type" if isinstance(value, int | float):
             return "; put it in quotes"
         case "literal_error":
+            # The expected values are one text: "'a', 'b' or 'c'".
             known = [
                 t.strip("'") for t in problem["ctx"]["expected"].replace(" or ", ", ").split(", ")
             ]

@@ -84,7 +84,7 @@ def read_csv(path: Path) -> CsvFile:
         raise DataError(f"{path} must have rows below its header, got none")
     body = cells[1:][filled]
     columns = {name: body[:, place] for place, name in enumerate(header)}
-    return CsvFile(path, columns, filled + 2)
+    return CsvFile(path, columns, filled + 2)  # `filled` counts from 0, below the header in row 1
 
 
 def join_attributes(table: CsvFile, images: np.ndarray, path: Path) -> CsvFile:
@@ -131,6 +131,8 @@ def _cells(path: Path) -> np.ndarray:
     import pandas as pd
 
     def read(separator: str, num_rows: int | None = None, skipped: int = 0) -> np.ndarray:
+        # Blank lines are kept, so that row numbers are those of the file; "utf-8-sig" drops the
+        # byte order mark that Excel writes.
         frame = pd.read_csv(
             path, sep=separator, nrows=num_rows, skiprows=skipped, header=None, dtype=str,
             keep_default_na=False, na_filter=False, skip_blank_lines=False, encoding="utf-8-sig",

@@ -194,6 +194,7 @@ def _read_table(source: DataSource) -> LabelTable:
     table = replace(
         table, warnings=(*table.warnings, *_unseen_classes(table), *_test_classes(table))
     )
+    # Last, because noise draws from the classes that remain and must not hide bad labels above.
     return add_label_noise(table, spec.label_noise, spec.label_noise_splits, source.seed)
 
 

@@ -51,6 +51,7 @@ def whole_file(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO
     try:
         with temporary.open("wb") as file:
             yield file
+            # Before the rename: after a power cut the new name must not lead to lost data.
             file.flush()
             os.fsync(file.fileno())
         if previous is not None:

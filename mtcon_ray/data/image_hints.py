@@ -9,6 +9,7 @@ from mtcon_ray.data.csv_file import CsvFile
 from mtcon_ray.data.image_files import ImageFiles, ImageFolder
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+# Bounds on the cost of a hint: each name tried is a system call, slow on network file systems.
 NUM_TRIED = 20
 MAX_FOLDERS = 1000
 

@@ -38,5 +38,7 @@ def add_label_noise(
 
 
 def _stream(*parts: object) -> np.random.Generator:
+    """Returns a random generator seeded by `parts`."""
+    # A digest, because Python salts hash() of strings in each process.
     digest = hashlib.sha256(repr(parts).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16], "big"))

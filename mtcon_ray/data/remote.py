@@ -165,7 +165,7 @@ def _download(found: Found, folder: Path) -> Iterator[int]:
                     for task in ended:
                         task.result()
                     yield sum(copy.written.values())
-            except BaseException:
+            except BaseException:  # KeyboardInterrupt too: threads would otherwise download on
                 copy.stopping.set()
                 pool.shutdown(cancel_futures=True)
                 raise

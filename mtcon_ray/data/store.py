@@ -71,7 +71,7 @@ def open_store(
         folder = _folder(store, size, content)
         if not folder.exists():
             with locked(folder.with_suffix(".lock")):
-                if not folder.exists():
+                if not folder.exists():  # another process may have built it meanwhile
                     _build(source, (num_items, size), content, folder, progress)
     except OSError as error:
         raise ResourceError(
@@ -154,6 +154,7 @@ def _decode_all(
     num_items, size = shape
     bad: dict[int, str] = {}
     with open(path, "wb") as file:
+        # Only the header: np.save would need the whole array in memory.
         header = {"descr": "|u1", "fortran_order": False, "shape": (num_items, size, size, 3)}
         np.lib.format.write_array_header_1_0(file, header)
         file.flush()
@@ -194,7 +195,7 @@ def _decode(source: DataSource, rows: range, size: int) -> tuple[np.ndarray, dic
 def _write_at(descriptor: int, images: np.ndarray, offset: int) -> None:
     data = memoryview(images.tobytes())
     while data:
-        written = os.pwrite(descriptor, data, offset)
+        written = os.pwrite(descriptor, data, offset)  # may write less than asked
         data, offset = data[written:], offset + written
 
 

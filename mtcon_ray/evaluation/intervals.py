@@ -78,6 +78,7 @@ def resampled_scores(
         return None
     n = len(first.rows)
     once_n1 = torch.ones(n, 1)
+    # The columns of a tile are strided in its portion; a contiguous copy makes products faster.
     counts = (
         tile.contiguous()
         for portion in resampled_counts(n, resamples, ITEMS_SEED)

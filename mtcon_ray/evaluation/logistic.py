@@ -62,6 +62,7 @@ class Design:
         z_ND = (x_ND - self.mean_D) * self.scale_D
         variance_D, self.axes_DD = torch.linalg.eigh(z_ND.T @ z_ND / len(z_ND))
         ones = torch.ones_like(variance_D[:1])
+        # eigh may return slightly negative eigenvalues for a singular matrix.
         self.variance = torch.cat([variance_D.clamp(min=0), ones])
         self.x = torch.cat([z_ND @ self.axes_DD, ones.expand(len(z_ND), 1)], dim=1)
 
@@ -251,6 +252,7 @@ class Regression:
             [scaled],
             max_iter=MOST_STEPS,
             history_size=HISTORY,
+            # Convergence is decided in the closure, by the norm of the unscaled gradient.
             tolerance_grad=0,
             tolerance_change=0,
             line_search_fn="strong_wolfe",

@@ -53,7 +53,7 @@ def train_set_probe(
                 failed = error
                 continue
             if value > highest:
-                best, highest = deepcopy(probe), value
+                best, highest = deepcopy(probe), value  # the next epoch overwrites its weights
     if best is None:
         assert failed is not None
         raise failed
@@ -76,6 +76,7 @@ def _epochs(
     features_ND, bits_NL = train.features[is_known_N], train.labels[label][is_known_N]
     x_ND = torch.cat([features_ND, torch.ones_like(features_ND[:, :1])], dim=1)
     weight = x_ND.new_zeros(x_ND.shape[1], bits_NL.shape[1])
+    # The average starts at the initial weights, which are zero, and needs no bias correction.
     velocity, average = torch.zeros_like(weight), torch.zeros_like(weight)
     generator = torch.Generator().manual_seed(seed)
     for epoch in range(1, recipe.epochs + 1):
@@ -98,7 +99,7 @@ def _error(logits_BL: Tensor, bits_BL: Tensor, loss: str) -> Tensor:
     known_BL, y_BL = bits_BL != UNKNOWN_BIT, bits_BL == 1
     if loss == "bce":
         return (logits_BL.sigmoid() - y_BL.float()) * known_BL
-    with torch.enable_grad():
+    with torch.enable_grad():  # the caller may have disabled gradients
         leaf_BL = logits_BL.detach().requires_grad_()
         total = (asymmetric_loss(leaf_BL, y_BL) * known_BL).sum()
         return torch.autograd.grad(total, leaf_BL)[0]

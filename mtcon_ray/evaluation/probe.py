@@ -150,6 +150,7 @@ def _best(
                 continue
             if label not in best or value > accuracy[label]:
                 accuracy[label] = value
+                # A copy: the weight is a view that the next epoch overwrites.
                 best[label] = Probe(label, probe.weight.clone(), probe.made)
     hopeless = [label for label in failed if label not in best]
     if hopeless:
@@ -197,6 +198,7 @@ def _epochs(
 
 
 def _start(x_ND: Tensor, sizes: list[int], rates: tuple[float, ...]) -> _State:
+    # Logits of -inf have probability 0 and therefore no gradient: padded weights stay zero.
     padding_LC = x_ND.new_zeros(len(sizes), max(sizes))
     for i, size in enumerate(sizes):
         padding_LC[i, size:] = -torch.inf

@@ -47,10 +47,12 @@ def validate(
     recipe = ConvergedProbeSpec(solver="lbfgs", penalties=(spec.short_probe.penalty,))
     train, val = (reader.read(rows[split], dataset.tasks) for split in SPLITS[:2])
     split_of = dict.fromkeys(dataset.tasks, "val")
+    # Nothing is selected on val, because val is what is scored.
     values = Measurement(train, None, val, split_of, recipe, spec, seed).scores(dataset.table)
     kinds = {task: dataset.table.kind_of(task) for task in dataset.tasks}
     each = [values[metrics.score(kind, "val", metrics.slug(t))] for t, kind in kinds.items()]
     objective = metrics.objective_name(kinds.values())
+    # R^2 has no lower bound: one bad number would outweigh all other tasks in the mean.
     return {objective: fmean(max(0.0, value) for value in each), **values}
 
 

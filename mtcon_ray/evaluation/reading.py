@@ -92,6 +92,7 @@ def full_probe_rows(table: LabelTable, labels: tuple[str, ...]) -> dict[Split, n
 def _rows_with_any(table: LabelTable, split: Split, labels: tuple[str, ...]) -> np.ndarray:
     """Returns the rows of the split where at least one of the labels is known, ascending."""
     rows = table.rows(split)
+    # Items without any label would only cost time: their features are not used.
     return rows[np.any([table.known(label)[rows] for label in labels], axis=0)]
 
 

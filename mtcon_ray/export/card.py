@@ -174,6 +174,7 @@ def _row(name: str, label: Mapping[str, Any]) -> str:
     score = label["score"]
     shown = "-" if score["test"] is None else f"{score['test']:.3f} ±{score['deviation']:.3f}"
     count = "-" if label["classes"] is None else str(len(label["classes"]))
+    # A label's name may hold line breaks or bars, which would break the Markdown table.
     cells = [
         json.dumps(name, ensure_ascii=False)[1:-1].replace("|", "\\|"),
         "yes" if label["trained"] else "no",

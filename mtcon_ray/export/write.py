@@ -116,6 +116,7 @@ def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format
         building.mkdir(parents=True)
         about = inside(facts)
         _save(model, building / facts["model"]["file"], format, about)
+        # safetensors refuses tensors that are not contiguous, such as those in channels_last.
         tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
         # Not with safetensors' `save_file`: its files are readable by the owner only.
         (building / "weights.safetensors").write_bytes(save(tensors, {"format": "pt", **about}))

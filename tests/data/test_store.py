@@ -142,7 +142,7 @@ def test_what_a_killed_process_left_is_swept_away(tmp_path: Path) -> None:
 
 
 def test_two_at_once_decode_once(tmp_path: Path) -> None:
-    """Of three threads one decodes; the others wait and map its result."""
+    """One of three threads decodes; the others wait and map its result."""
     source, done = CountingSource(delay=0.05), []
 
     def open_it() -> None:
@@ -158,7 +158,7 @@ def test_two_at_once_decode_once(tmp_path: Path) -> None:
 
 
 def test_two_processes_at_once_decode_once(tmp_path: Path) -> None:
-    """Of two processes one decodes, as when two trials start together on a node."""
+    """One of two processes decodes, as when two trials start together on a node."""
     script = f"""
 from pathlib import Path
 from mtcon_ray.data.dataset import open_dataset

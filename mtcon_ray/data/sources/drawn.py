@@ -128,5 +128,6 @@ class DrawnSource(DataSource):
         images = np.empty((len(rows), size, size, 3), dtype=np.uint8)
         for place, row in enumerate(rows):
             factors = {column: FACTORS[column][self._codes[column][row]] for column in FACTORS}
+            # Seeds beginning with (seed, 0) are those of images, others those of factors.
             images[place] = draw(factors, size, nuisances, [spec.seed, 0, row])
         return images

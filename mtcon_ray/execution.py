@@ -41,10 +41,12 @@ class TrackingSpec(Spec):
     """MLflow server and experiment in which runs are recorded."""
 
     uri: str | None = Field(
-        None, description="MLflow's; null: MLFLOW_TRACKING_URI, else SQLite under the root"
+        None, description="MLflow server; null: MLFLOW_TRACKING_URI, else SQLite under the root"
     )
     experiment: str = Field("mtcon-ray", min_length=1, max_length=250)
-    offline: bool = Field(False, description="spool everything; `track-sync` sends it later")
+    offline: bool = Field(
+        False, description="write events to local files only; `track-sync` sends them later"
+    )
 
     @model_validator(mode="after")
     def _no_secrets(self) -> Self:

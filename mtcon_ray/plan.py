@@ -56,52 +56,56 @@ class Plan(Spec):
     views_per_step: int
     images_per_trial: int = Field(description="images drawn, each in all its views")
     images_total: int = Field(description="before early stopping saves any")
-    scheduler: str = Field(description="name of the early stopping, and why where none was named")
+    scheduler: str = Field(description="early stopping, with the reason if the spec names none")
     rung_epochs: tuple[int, ...] = Field(description="epochs after which a trial may be stopped")
     epochs_total: int | None = Field(
-        None, description="that all trials train together; null: it depends on their values"
+        None, description="epochs of all trials together; null: they depend on the trials' values"
     )
-    num_items: dict[str, int] = Field(description="by split")
+    num_items: dict[str, int] = Field(description="number of items by split")
     standard_error: float = Field(
-        description="of val/accuracy at most, from the number of items that a probe validates on"
+        description="upper bound for val/accuracy, from the short probe's number of val items"
     )
-    classes: dict[str, int] = Field(description="by label column; labels of a set, 1 for numbers")
+    classes: dict[str, int] = Field(
+        description="number of classes by label column; of labels for a set, 1 for numbers"
+    )
     majority: dict[str, float] = Field(
         {},
-        description="by label column, in the test split: share of the most frequent class; "
-        "of a set the mean share of items that have a label; none for numbers",
+        description="baseline by label column, on the test split: share of the most frequent "
+        "class, or mean share of positives for a set; none for numbers",
     )
     objective: str = Field(
         metrics.MEAN_ACCURACY, description="the metric that chooses between trials"
     )
     select: Select = Field("last", description="the epoch whose objective is a trial's value")
     evaluation: int = Field(
-        EVALUATION, description="how accuracies are measured; those of other numbers do not compare"
+        EVALUATION,
+        description="version of the evaluation protocol; scores of different versions are not "
+        "comparable",
     )
-    parameters: int = Field(description="of encoder and heads")
+    parameters: int = Field(description="number of parameters of encoder and heads")
     store_bytes: int
-    downloads: dict[str, int] = Field({}, description="URL to bytes that are not here yet")
+    downloads: dict[str, int] = Field({}, description="bytes that remain to download, by URL")
     cluster: str
     concurrency: int | None = Field(description="trials at a time; null: unknown")
     cpus_per_trial: int
     gpus_per_trial: float
     images_per_second: float | None = Field(
-        None, description="in training, by one worker; null: not measured"
+        None, description="training throughput of one worker; null: not measured"
     )
-    probe_seconds: float | None = Field(None, description="of a validation probe")
-    test_seconds: float | None = Field(None, description="of the test evaluation at the end")
+    probe_seconds: float | None = Field(None, description="duration of a validation probe")
+    test_seconds: float | None = Field(None, description="duration of the test evaluation")
     seconds_per_trial: float | None = Field(
-        None, description="of a whole trial with one worker, its probes and test evaluation in it"
+        None, description="duration of a trial with one worker, with probes and test evaluation"
     )
     device_hours: float | None = Field(
         None,
-        description="of all trials with one worker each, probes and test evaluations in it; at "
-        "most, where epochs_total is null; null: no measured rate",
+        description="duration of all trials with one worker each, with probes and test "
+        "evaluations; an upper bound if epochs_total is null; null: no measured rates",
     )
     wall_hours: float | None = Field(
         None,
-        description="the same with `concurrency` trials at a time; null also where that is, and of "
-        "trials with several workers or a share of a GPU",
+        description="the same with `concurrency` trials at a time; null also if that is unknown, "
+        "and for trials with several workers or a share of a GPU",
     )
     first_configurations: tuple[dict[str, Any], ...]
     warnings: tuple[str, ...]

@@ -120,7 +120,7 @@ class Run:
 
     @property
     def network(self) -> Network:
-        """The network as trained so far."""
+        """The network with its current weights."""
         return self.learner.network
 
     @property

@@ -48,7 +48,7 @@ def _check_owned(node_store: Path) -> None:
 
 def _copy(folder: Path, near: Path) -> None:
     building = near.with_suffix(".building")
-    shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(building, ignore_errors=True)  # left by a killed process
     needed = sum(file.stat().st_size for file in folder.iterdir())
     check_disk(needed, near.parent, "name another disk there, or empty the folder")
     try:

@@ -152,7 +152,7 @@ def _download(found: Found, folder: Path) -> Iterator[int]:
     Yields the number of bytes downloaded so far.
     """
     building = folder.with_suffix(".fetching")
-    shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(building, ignore_errors=True)  # left by a killed process
     check_disk(found.num_bytes, folder)
     building.mkdir(mode=0o700)
     copy = _Copy(found, building / found.name)

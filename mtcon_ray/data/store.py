@@ -133,7 +133,7 @@ def _build(
 ) -> None:
     """Decodes into a temporary directory and renames it. The caller holds the lock."""
     building = folder.with_suffix(".building")
-    shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(building, ignore_errors=True)  # left by a killed process
     check_disk(num_bytes(*shape), folder.parent)
     building.mkdir(mode=0o700)
     try:

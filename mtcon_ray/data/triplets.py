@@ -1,7 +1,9 @@
 """Triplets of images for CSN and SCE-Net, sampled once from the training labels.
 
-Source: Veit et al. 2017, arXiv:1603.07810, section 3. Items count as similar under a task if they
-have the same class of it.
+Triplets under conditions are those of Veit et al. 2017, arXiv:1603.07810, section 3; a condition is
+a task, and two items are similar under it if they have the same class. MSCon (Mu, Guttag and Makar
+2023, arXiv:2307.02712) trains CSN on 10,000 triplets, but does not describe how they are
+sampled: `draw_triplets` is this package's choice.
 
 <store>/triplets/<key>.npy   int64 [E, 4]: task index, anchor, negative ("far"), positive ("close")
 """

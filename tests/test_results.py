@@ -1,4 +1,4 @@
-"""Results come from the spools alone, and only a trial with its full budget can win."""
+"""Tests of results, which are read from event logs; only a trial with its full budget can win."""
 
 import json
 import math
@@ -17,7 +17,7 @@ INTERRUPTED = {"mtcon.interrupted": "true"}
 
 
 class Folder:
-    """Writes a sweep's folder, a trial a line."""
+    """Writer of a sweep's folder, one trial per call of `trial`."""
 
     def __init__(self, path: Path, repeats: int = 1) -> None:
         self.path = path
@@ -163,7 +163,7 @@ def test_folders_that_are_no_sweep_are_named(tmp_path: Path) -> None:
 
 
 def test_a_sweep_that_has_just_begun(tmp_path: Path) -> None:
-    """No plan, no trial, a trial whose first line is being written."""
+    """The sweep has no plan, and one trial whose first line is incomplete."""
     folder = Folder(tmp_path / "new")
     (folder.path / "plan.json").unlink()
     spools = folder.path / "spool"

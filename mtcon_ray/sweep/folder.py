@@ -13,7 +13,8 @@ from mtcon_ray.places import SPEC_FILE, last_name, new_name, sweep_folder, sweep
 from mtcon_ray.recorded import check_evaluation, load_recorded
 from mtcon_ray.resumable import check_resumable
 from mtcon_ray.spec import RunSpec
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Started
 
 JOB = "mtcon.job"
 
@@ -68,9 +69,9 @@ def job_tag() -> dict[str, str]:
 
 
 def was_submitted(folder: Path) -> bool:
-    """Returns True for the directory of a sweep that a job of `mtcon-ray submit` started."""
-    begun = Spool.read(folder / "spool" / "parent.jsonl")
-    return bool(begun) and JOB in begun[0]["tags"]
+    """Returns True for the folder of a sweep that a job of `mtcon-ray submit` began."""
+    begun = EventLog.read(folder / "spool" / "parent.jsonl")
+    return bool(begun) and isinstance(begun[0], Started) and JOB in begun[0].tags
 
 
 def in_job() -> bool:

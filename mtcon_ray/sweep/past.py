@@ -12,7 +12,8 @@ from mtcon_ray.sweep.scheduler import History
 from mtcon_ray.sweep.searcher import report_missing, tell
 from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, named_trials, trial_name
 from mtcon_ray.sweep.trial import Outcome
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Ended, Reported, Started
 from mtcon_ray.training.checkpoint import discard_resume_state
 
 ENDS = {
@@ -48,8 +49,13 @@ def settle(study: optuna.Study, record: SweepRecord) -> None:
 def _restore_name(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -> bool:
     """Restores a trial's name from its event log; returns False if it has none."""
     name = trial_name(len(named_trials(study)))
-    begun = Spool.read(record.spool_of(name))
-    if not begun or begun[0]["params"] != trial.params or REPEAT not in trial.user_attrs:
+    begun = EventLog.read(record.spool_of(name))
+    if (
+        not begun
+        or not isinstance(begun[0], Started)
+        or begun[0].params != trial.params
+        or REPEAT not in trial.user_attrs
+    ):
         return False
     writable(study, trial).set_user_attr(TRIAL, name)
     return True
@@ -101,11 +107,11 @@ def history(trial: FrozenTrial, epochs: int) -> History:
 def _is_open(record: SweepRecord, trial: FrozenTrial) -> bool:
     """Returns True if a trial's event log has events, and the last one is no end."""
     events = record.spool(trial).events()
-    return bool(events) and events[-1]["kind"] != "end"
+    return bool(events) and not isinstance(events[-1], Ended)
 
 
 def recorded_values(record: SweepRecord, trial: FrozenTrial) -> dict[int, float]:
-    """Returns the values of the objective in the trial's event log, by epoch."""
-    reports = [event for event in record.spool(trial).events() if event["kind"] == "report"]
-    probed = {event["epoch"]: metrics.objective(event["metrics"]) for event in reports}
+    """Returns the values of the objective that the trial's process wrote down, by epoch."""
+    reports = [event for event in record.spool(trial).events() if isinstance(event, Reported)]
+    probed = {event.epoch: metrics.objective(event.metrics) for event in reports}
     return {epoch: value for epoch, value in probed.items() if value is not None}

@@ -14,7 +14,7 @@ from tests.sweep.small_sweeps import TINY
 
 @pytest.fixture
 def root(tmp_path: Path, empty_database: Path) -> Path:
-    """A root with a database of its own, which takes MLflow seconds to make."""
+    """Returns a root with its own database; a copy, since MLflow takes seconds to create one."""
     path = tmp_path / "root"
     path.mkdir()
     shutil.copy(empty_database, mlflow_database(path))

@@ -1,4 +1,4 @@
-"""Early stopping: fair between trials of different length, and across drivers."""
+"""ASHA with trials of different lengths, and across restarts of the driver."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +30,7 @@ def test_rungs_are_shares_of_a_trials_own_epochs() -> None:
     for one in (short, long):
         scheduler.on_trial_add(CONTROLLER, one)
     assert report(scheduler, short, 2, 8, 0.9) == TrialScheduler.CONTINUE
-    # Twelve of 80 epochs are below the first rung, whatever the value.
+    # 12 of 80 epochs are before the first rung, so a low value does not matter.
     assert report(scheduler, long, 12, 80, 0.1) == TrialScheduler.CONTINUE
     assert report(scheduler, long, 20, 80, 0.1) == TrialScheduler.STOP
 

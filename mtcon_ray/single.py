@@ -36,10 +36,11 @@ from mtcon_ray.run import Progress, Run
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.status import Status
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Reported, Started
 from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import check_server, tracking_uri
-from mtcon_ray.tracking.spool import Spool
 from mtcon_ray.training.checkpoint import discard_resume_state
 
 RECORD = "parent.jsonl"
@@ -66,7 +67,7 @@ def train_run(
     device = pick_device(spec)
     prepare_root(root)
     folder = _choose_folder(root, spec, name, resume)
-    has_record = bool(Spool.read(spool_folder(folder) / RECORD))
+    has_record = bool(EventLog.read(spool_folder(folder) / RECORD))
     if has_record and (result := load_run(folder)).status == Status.FINISHED:
         observer.on_note(f"{folder.name} has finished already")
         return result
@@ -101,20 +102,23 @@ def train_run(
 
 def load_run(folder: Path) -> TrialResult:
     """The record of a single training. Raises SweepError where there is none."""
-    events = Spool.read(spool_folder(folder) / RECORD)
+    events = EventLog.read(spool_folder(folder) / RECORD)
     if not events:
         raise SweepError(f"{folder} must hold a single training, got no record in its spool")
     spec = load_recorded(folder / SPEC_FILE)
+    start = events[0]
+    if not isinstance(start, Started):
+        raise SweepError(f"the event log of {folder} must begin with a start, got {start.kind}")
     status, reason = trial_status(events)
     return TrialResult(
         name=folder.name,
         number=0,
-        params=events[0]["params"],
+        params=dict(start.params),
         status=status,
         reason=reason,
         epochs=spec.train.epochs,
         seed=spec.seed,
-        reports=tuple((e["epoch"], e["metrics"]) for e in events if e["kind"] == "report"),
+        reports=tuple((e.epoch, dict(e.metrics)) for e in events if isinstance(e, Reported)),
         select=spec.evaluate.select,
     )
 
@@ -131,7 +135,7 @@ class _Training:
     may_finish_step: bool = True
 
     def __post_init__(self) -> None:
-        self.spool = Spool(spool_folder(self.folder) / RECORD)
+        self.spool = EventLog(spool_folder(self.folder) / RECORD)
         self.name = self.folder.name
 
     @contextmanager
@@ -183,7 +187,7 @@ class _Training:
         if progress.done:
             self.may_finish_step = False
             values |= run.report()
-        self.spool.append_report(progress.epoch, values)
+        self.spool.append(Reported(epoch=progress.epoch, metrics=values))
         self.observer.on_report(self.name, progress.epoch, self.spec.train.epochs, values)
 
     def _stop(self, signal_name: str) -> None:
@@ -207,7 +211,7 @@ class _Training:
 
     def _begin(self) -> None:
         if self.spool.events():
-            self.spool.append("reopen")
+            self.spool.append(Reopened())
             return
         tags = {
             **provenance(Path.cwd()),
@@ -216,16 +220,16 @@ class _Training:
             "mtcon.seed": str(self.spec.seed),
             FINGERPRINT: self.dataset.fingerprint,
         }
-        self.spool.append("start", params={}, tags=tags)
+        self.spool.append(Started(params={}, tags=tags))
         for file in (SPEC_FILE, PLAN_FILE):
-            self.spool.append("artifact", path=str(self.folder / file), to="")
+            self.spool.append(Artifact(path=str(self.folder / file), to=""))
 
     def _end(self, status: Status, tags: dict[str, str]) -> None:
         try:
             if status == Status.FINISHED:
                 for file in kept_files(self.folder):
-                    self.spool.append("artifact", path=str(file), to="checkpoints")
-            self.spool.append("end", status=status.mlflow, tags=tags)
+                    self.spool.append(Artifact(path=str(file), to="checkpoints"))
+            self.spool.append(Ended(status=status.mlflow, tags=tags))
             if status == Status.FINISHED:
                 discard_resume_state(self.folder)
         except StorageError as error:

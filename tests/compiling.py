@@ -1,4 +1,4 @@
-"""Programs that call torch.compile, in a process of their own."""
+"""Helper that runs a program with torch.compile in a separate process."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def run_apart(program: str, kernels: Path, **variables: str) -> tuple[str, str]:
-    """What a fresh process prints and logs, without kernels of an earlier one."""
+    """Returns stdout and stderr of a new Python process that caches its kernels in `kernels`."""
     variables["TORCHINDUCTOR_CACHE_DIR"] = str(kernels)
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -1,4 +1,4 @@
-"""Functions that are compiled where a training asks for it: when, with what result, and if not."""
+"""Tests of functions that are compiled within a training: conditions, results, and fallback."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ from mtcon_ray.run import Run
 from mtcon_ray.spec import parse_spec
 from tests.compiling import run_apart
 
-# The views of a training, as they are and fused, of batches whose turns differ in length.
+# Compares compiled views with eager ones, for batches with varying sizes of sub-batches.
 VIEWS = """
 import torch
 from mtcon_ray.data.augmentations import _blend_, _shift_hue_
@@ -36,7 +36,7 @@ print("as they are" if all(calls) else "compiled" if not any(calls) else calls)
 
 
 class Compiler:
-    """Stands for torch.compile: tells what it was asked, and fails if it shall."""
+    """Stand-in for torch.compile that records calls, and raises `error` if given."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
@@ -57,7 +57,7 @@ class Compiler:
 
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
-    """In torch's place."""
+    """Replaces torch.compile by a recorder and returns it."""
     found = Compiler()
     monkeypatch.setattr(torch, "compile", found)
     return found
@@ -101,7 +101,10 @@ def test_what_fails_to_compile_is_called_as_it_is_and_the_reason_said_once(
 def test_all_begins_anew_once_in_so_many_calls(
     calls: int, resets: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What hits the limit again sooner is not worth compiling."""
+    """The compiler is reset at its recompile limit, at most once in CALLS calls.
+
+    A function that reaches the limit again sooner raises.
+    """
     dropped: list[bool] = []
     full = [True]
 
@@ -180,6 +183,6 @@ def test_views_without_a_compiler(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_fused_views_are_the_views(tmp_path: Path) -> None:
-    """Half a minute of compiling."""
+    """Compiled views equal eager ones. Compiling takes half a minute."""
     printed, logged = run_apart(VIEWS, tmp_path)
     assert printed == "compiled", logged

@@ -96,7 +96,7 @@ def resume(
     search.num_trials=N adds trials. The current folder is uploaded; it must contain the spec at
     the same path as for `submit`.
     """
-    from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
+    from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
 
     last = Jobs(cluster_dashboard(address)).find(job)
     if not last.command:
@@ -124,8 +124,8 @@ def resume(
 def jobs(address: str | None, as_json: bool) -> None:
     """List the jobs of a cluster, oldest first."""
     from mtcon_ray.cli.tables import table_lines
+    from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
     from mtcon_ray.presentation import NOTHING, duration_text
-    from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
 
     found = Jobs(cluster_dashboard(address)).known()
     if as_json:
@@ -149,7 +149,7 @@ def jobs(address: str | None, as_json: bool) -> None:
 @session
 def logs(session: Session, job: str, address: str | None, follow: bool) -> int:
     """Print the log of a JOB, or of a sweep's newest job."""
-    from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
+    from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
 
     known = Jobs(cluster_dashboard(address))
     found = known.find(job)
@@ -164,7 +164,7 @@ def logs(session: Session, job: str, address: str | None, follow: bool) -> int:
 @address_option
 def stop(job: str, address: str | None) -> None:
     """Stop a JOB, or a sweep's newest job, as Ctrl-C does, and wait for its end; see `resume`."""
-    from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
+    from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
 
     known = Jobs(cluster_dashboard(address))
     found = known.find(job)
@@ -201,7 +201,7 @@ def _named_root(command: Sequence[str]) -> str | None:
 
 def _packages(install: bool, requirements: Path | None) -> list[str] | None:
     """Returns packages to install beside this environment's; None installs nothing at all."""
-    from mtcon_ray.sweep.upload import read_requirements
+    from mtcon_ray.cluster.job_package import read_requirements
 
     return read_requirements(requirements) if requirements else [] if install else None
 
@@ -242,8 +242,8 @@ def _start(
     requirements: Sequence[str] | None,
 ) -> int:
     """Submits the command, prints where it can be watched, and follows it."""
-    from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
-    from mtcon_ray.sweep.upload import check_upload, job_variables
+    from mtcon_ray.cluster.job_package import check_upload, job_variables
+    from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
     from mtcon_ray.tracking.server import ui_command
 
     # The log is passed on as it is, so the job itself has to print less.

@@ -10,7 +10,7 @@ from mtcon_ray.places import list_folders, runs_folder, spool_folder, sweeps_fol
 from mtcon_ray.results import load_sweep, trial_status
 from mtcon_ray.single import load_run
 from mtcon_ray.status import Status
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def folder_state(folder: Path) -> str:
     """Returns running, finished, failed, interrupted, or stopped if its process was killed."""
     if is_driven(folder):
         return "running"
-    events = Spool.read(spool_folder(folder) / "parent.jsonl")
+    events = EventLog.read(spool_folder(folder) / "parent.jsonl")
     status = trial_status(events)[0] if events else Status.RUNNING
     return "stopped" if status == Status.RUNNING else status.words
 

@@ -112,7 +112,7 @@ def test_a_job_that_is_followed_quietly_is_told_to_print_less(
             write("[ 0:00] starting\n")
             return 3
 
-    monkeypatch.setattr("mtcon_ray.sweep.jobs.Jobs", Cluster)
+    monkeypatch.setattr("mtcon_ray.cluster.jobs.Jobs", Cluster)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.py").touch()
     result = CliRunner().invoke(program, ["submit", "script.py", *options])

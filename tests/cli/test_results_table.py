@@ -77,7 +77,7 @@ def test_a_score_of_several_kinds_is_explained_below_the_table_and_by_the_winner
 
 
 def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
-    """Its two best trials, with the readme's numbers, through today's table."""
+    """The table is printed from the numbers of the README's two best trials."""
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     row = re.compile(
         r"^\d  (trial-\d{4})  temperature=(\S+) +10/10 ((?: +0\.\d{3}){4}) +finished$", re.M

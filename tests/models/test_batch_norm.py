@@ -1,4 +1,4 @@
-"""Two ranks' batch norm is one process's on the joined batch: values, moments, gradients."""
+"""Global batch norm on two ranks equals batch norm of one process on the whole batch."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ WEIGHT_NCHW = torch.arange(600.0).sin().view(8, 3, 5, 5)
 
 
 def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
-    """Norms of images in a nest and of rows, with parameters and moments not the defaults."""
+    """Returns a nested network with norms of images and of rows, with non-default settings."""
     torch.manual_seed(0)
     inner = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4, momentum=0.3))
     rows = [nn.Flatten(), nn.BatchNorm1d(36), nn.Tanh(), nn.BatchNorm1d(36, affine=False)]
@@ -30,7 +30,10 @@ def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
 
 
 def batch(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """Images [8, 3, 5, 5] far from 0, each half from another place, and the loss's weights."""
+    """Returns images [8, 3, 5, 5] with different means far from 0, and weights of the loss.
+
+    A large mean shows if the variance is computed as a difference of large numbers.
+    """
     generator = torch.Generator().manual_seed(1)
     x_NCHW = torch.randn(8, 3, 5, 5, generator=generator, dtype=torch.float64)
     x_NCHW = x_NCHW + OFFSET + torch.arange(8.0)[:, None, None, None]
@@ -39,7 +42,7 @@ def batch(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
 
 
 def step(net: nn.Module, x_NCHW: Tensor, weight_NCHW: Tensor) -> dict[str, Tensor]:
-    """Two training steps; outputs and gradients of both, and the running moments."""
+    """Runs two training steps; returns the last output, gradients and running moments."""
     x_NCHW = x_NCHW.clone().requires_grad_()
     y_NCHW = net(x_NCHW)
     (y_NCHW.square() * weight_NCHW).sum().backward()
@@ -52,7 +55,7 @@ def step(net: nn.Module, x_NCHW: Tensor, weight_NCHW: Tensor) -> dict[str, Tenso
 
 
 def one_norm(norm: nn.Module, x_NCHW: Tensor, weight_NCHW: Tensor) -> dict[str, Tensor]:
-    """What a step of a single norm gives; images need no gradient, nor does the bias."""
+    """Runs a step of a single norm; returns the output and the gradients that exist."""
     y_NCHW = norm(x_NCHW)
     (y_NCHW.float() * weight_NCHW).sum().backward()
     grad = {} if x_NCHW.grad is None else {"grad x": x_NCHW.grad}
@@ -61,21 +64,21 @@ def one_norm(norm: nn.Module, x_NCHW: Tensor, weight_NCHW: Tensor) -> dict[str, 
 
 
 def half_precision(x_NCHW: Tensor) -> Tensor:
-    """Channels last, the first channel the same everywhere, so that it has no deviation."""
+    """Returns the images in bfloat16, channels last; the first channel is constant."""
     x_NCHW = x_NCHW.to(torch.bfloat16, memory_format=torch.channels_last).clone()
     x_NCHW[:, 0] = 3.0
     return x_NCHW
 
 
 def learnt_scale() -> nn.BatchNorm2d:
-    """A norm in float32 whose scale alone is trained."""
+    """Returns a norm in float32 whose scale is trained and whose bias is not."""
     norm = nn.BatchNorm2d(3)
     norm.bias.requires_grad_(False)
     return norm
 
 
 def run_rank(rank: int, folder: str) -> None:
-    """One of two processes: writes what `step` gives on its part of each split."""
+    """Runs all cases as one of two processes, on its part of each split, and writes the results."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/init", rank=rank, world_size=2)
     results = []
@@ -93,7 +96,7 @@ def run_rank(rank: int, folder: str) -> None:
 
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Tensor]]]:
-    """Per rank and case, what two real processes computed."""
+    """Returns the results of two processes, per rank and case."""
     folder = tmp_path_factory.mktemp("ranks")
     spawn(run_rank, args=(str(folder),), nprocs=2)
     return [torch.load(folder / f"rank-{rank}.pt") for rank in range(2)]
@@ -138,7 +141,7 @@ def test_half_precision_is_normalised_in_float32(
 
 @pytest.fixture
 def one_rank(tmp_path: Path) -> Iterator[None]:
-    """A process group of this process alone."""
+    """Sets up a process group of this process alone."""
     dist.init_process_group("gloo", f"file://{tmp_path}/init", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
@@ -146,7 +149,7 @@ def one_rank(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("one_rank")
 def test_it_compiles_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is exchanged in it too, so that train.compile works where batch norm is global."""
+    """The exchange between ranks is in the graph, so train.compile works with global batch norm."""
     monkeypatch.setattr(batch_norm, "_is_shared", lambda group: True)
     x_NCHW, weight_NCHW = batch()
     net = make_global(network())

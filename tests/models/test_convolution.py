@@ -1,4 +1,4 @@
-"""Convolutions of tiny maps in bfloat16 are those of torch in float32, gradients included."""
+"""Convolutions of tiny maps in bfloat16 agree with torch's in float32, with their gradients."""
 
 from copy import deepcopy
 
@@ -21,7 +21,7 @@ LARGE = [(3, 1, 1, 4), (3, 2, 1, 7), (1, 1, 0, 4)]
 
 
 def both(kernel: int, stride: int, padding: int, bias: bool) -> tuple[nn.Conv2d, nn.Conv2d]:
-    """Torch's convolution and ours, of the same parameters that bfloat16 holds exactly."""
+    """Returns torch's convolution and ours, with the same parameters, exact in bfloat16."""
     torch.manual_seed(0)
     parent = nn.Sequential(nn.Conv2d(*CHANNELS, kernel, stride, padding, bias=bias))
     plain = deepcopy(parent[0])
@@ -55,7 +55,7 @@ def values_and_gradients(
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("kernel", "stride", "padding", "side"), TINY)
 def test_tiny_maps(kernel: int, stride: int, padding: int, side: int, bias: bool) -> None:
-    """To bfloat16's eight bits; sums are taken in float32."""
+    """The tolerance is that of bfloat16's eight bits, because sums are taken in float32."""
     plain, ours = both(kernel, stride, padding, bias)
     expected = values_and_gradients(plain, side, half=False)
     found = values_and_gradients(ours, side, half=True, products=True)
@@ -64,7 +64,7 @@ def test_tiny_maps(kernel: int, stride: int, padding: int, side: int, bias: bool
 
 
 def test_what_a_pixel_gets_from_several_outputs_is_summed_in_float32() -> None:
-    """259 in bfloat16 is 260; 256 and three times 1, one after the other, are 256."""
+    """256 + 1 + 1 + 1 is 259, in bfloat16 260; summed in bfloat16 one by one it is 256."""
     parent = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1, bias=False))
     use_products(parent)
     with torch.no_grad():
@@ -83,7 +83,7 @@ def test_no_gradient_is_computed_that_nobody_asks_for(
     _, conv = both(3, 1, 1, bias=True)
     asked = {**dict(conv.named_parameters()), "input": torch.randn(2, 3, 2, 2, requires_grad=True)}
     asked[frozen].requires_grad_(False)
-    # Called, it would be an error: None takes no arguments.
+    # Calling None raises TypeError, so the test fails if this gradient is computed.
     monkeypatch.setattr(convolution, f"_{frozen}_gradient", None)
     with torch.autocast("cpu", torch.bfloat16):
         y_NCHW = conv(asked["input"])
@@ -91,14 +91,14 @@ def test_no_gradient_is_computed_that_nobody_asks_for(
     assert [name for name, each in asked.items() if each.grad is None] == [frozen]
 
 
-# Opcheck reads .grad of copies that are no leaves.
+# opcheck reads .grad of copies that are not leaves, which warns.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 @pytest.mark.parametrize("last", [True, False])
 @pytest.mark.parametrize(("kernel", "stride", "padding", "side"), TINY)
 def test_the_operator_is_what_it_tells_torch(
     kernel: int, stride: int, padding: int, side: int, last: bool
 ) -> None:
-    """Shapes, dtypes, strides and gradients, traced as torch.compile does."""
+    """opcheck compares shapes, dtypes, strides and gradients of eager and traced calls."""
     _, conv = both(kernel, stride, padding, bias=True)
     layout = torch.channels_last if last else torch.contiguous_format
     x_NCHW, weight = (
@@ -115,7 +115,7 @@ def test_the_operator_is_what_it_tells_torch(
 
 
 def test_it_compiles_as_one_graph() -> None:
-    """And as one call each way."""
+    """The graph of the forward pass holds the operator as a single call."""
     _, conv = both(3, 1, 1, bias=True)
     expected = values_and_gradients(conv, 2, half=True, products=True)
     graphs: list[torch.fx.GraphModule] = []
@@ -211,7 +211,7 @@ def test_what_is_not_plain_is_left_alone() -> None:
 
 
 def test_a_resnet_of_tiny_images_has_the_gradients_of_float32() -> None:
-    """Where torch's own took some of them from memory that nobody had written."""
+    """torch 2.15 with oneDNN reads some of these gradients from uninitialised memory."""
     torch.manual_seed(0)
     network = resnet18().eval()
     use_products(network)

@@ -1,4 +1,4 @@
-"""A compiled forward is the network's own; without a compiler the network is called as it is."""
+"""Compiled networks compute the same function; without a compiler the plain network runs."""
 
 from dataclasses import replace
 from functools import partial
@@ -49,7 +49,7 @@ print("compiled" if forward._call is not None else "as it is")
 """
 
 
-# Stands for a forward that compiles and a backward that does not.
+# Simulates a compiler that compiles the forward pass but fails for the backward pass.
 NO_BACKWARD = """
 from functorch.compile import make_boxed_func
 from torch._inductor import compile_fx
@@ -64,7 +64,7 @@ compile_fx.compile_fx_forward, compile_fx.compile_fx_backward = forward, backwar
 """
 
 
-# One trial after another in a process: more shapes than torch compiles a function for.
+# Several trials in one process exceed the number of shapes for which torch compiles a function.
 MANY = """
 from functools import partial
 
@@ -141,7 +141,7 @@ def test_a_backward_that_cannot_be_compiled_is_found_before_the_forward_has_run(
 
 
 class Replaying(Compiled):
-    """As CUDA graphs do it: the next call writes over the gradients that the one before gave."""
+    """A stand-in for CUDA graphs: each call overwrites the gradients of the call before."""
 
     def __init__(self, network: Network) -> None:
         super().__init__(network, "kernels")
@@ -163,7 +163,7 @@ class Replaying(Compiled):
 
 
 def small_network() -> Network:
-    """Without batch norm."""
+    """Returns a network without batch norm."""
     encoder = {"name": "vit", "patch": 8, "width": 8, "depth": 1, "heads": 1}
     spec = ModelSpec.model_validate({"encoder": encoder, "head_dim": 4})
     return build_network(spec, projections(("a",), dim=4, hidden=None), 0).double()
@@ -182,7 +182,7 @@ def test_gradients_outlive_the_next_replay() -> None:
 
 
 class Uncapturable(Compiled):
-    """As where a CUDA graph can't be captured of the backward."""
+    """A stand-in for a network whose backward pass cannot be captured in a CUDA graph."""
 
     def __init__(self, network: Network) -> None:
         super().__init__(network, "kernels")
@@ -199,7 +199,7 @@ class Uncapturable(Compiled):
 
 
 def small_learner() -> Learner:
-    """One head, batch norm."""
+    """Returns a learner with one head and batch norm."""
     spec = ModelSpec.model_validate({"encoder": {"name": "small", "width": 4}, "head_dim": 8})
     method = MTCon(MTCon.Spec(), problem("shape", head_dim=8))
     network = build_network(spec, method.make_network, seed=0)
@@ -257,6 +257,6 @@ def test_an_error_of_a_network_that_replays_nothing_is_raised() -> None:
 
 @pytest.mark.soak
 def test_compiled_gradients_are_those_of_the_network(tmp_path: Path) -> None:
-    """A minute of compiling."""
+    """Compiling takes a minute."""
     printed, _ = run_apart(MAKE, tmp_path)
     assert printed == "compiled"

@@ -1,7 +1,7 @@
 """An epoch of MTCon with a ResNet-18 on one GPU, of data shaped as the papers' Zappos50k.
 
 50,025 images of 112 pixels drawn at random, 35,017 of them for training, three tasks, bfloat16,
-at batches of 64 and of 512: plain, compiled, and with CUDA graphs. Peer and limits are as in
+at batches of 64 and of 512: plain and with CUDA graphs. Peer and limits are as in
 `training`, the peer with a DataLoader's worker on each core of the host; each limit is compiled as
 what it limits. float32 convolves in TF32, torch's default on a GPU. The papers train 200 epochs:
 their hours are counted from the epochs that are timed.
@@ -33,7 +33,7 @@ from mtcon_ray.spec import with_values
 NUM_IMAGES, SIZE, EPOCHS = 50_025, 112, 200
 SPLITS = (0.7, 0.8)  # where train and val end
 CLASSES = {"shape": 4, "colour": 8, "texture": 19}
-COMPILED = {"none": "mtcon-ray", "kernels": "mtcon-ray, compiled", "graphs": "mtcon-ray, graphs"}
+COMPILED = {"none": "mtcon-ray", "graphs": "mtcon-ray, graphs"}
 HEADER = (
     f"an epoch, ResNet-18, {SIZE} px, bfloat16",
     "views per second",

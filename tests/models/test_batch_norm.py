@@ -1,7 +1,5 @@
 """Two ranks' batch norm is one process's on the joined batch: values, moments, gradients."""
 
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +7,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 
-from mtcon_ray.models import batch_norm
 from mtcon_ray.models.batch_norm import GlobalBatchNorm1d, GlobalBatchNorm2d, make_global
 
 SPLITS = ([3, 5], [4, 4])
@@ -136,27 +133,6 @@ def test_half_precision_is_normalised_in_float32(
     assert torch.allclose(total, expected["grad weight"], 1e-3, 1e-3)
 
 
-@pytest.fixture
-def one_rank(tmp_path: Path) -> Iterator[None]:
-    """A process group of this process alone."""
-    dist.init_process_group("gloo", f"file://{tmp_path}/init", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-@pytest.mark.usefixtures("one_rank")
-def test_it_compiles_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is exchanged in it too, so that train.compile works where batch norm is global."""
-    monkeypatch.setattr(batch_norm, "_is_shared", lambda group: True)
-    x_NCHW, weight_NCHW = batch()
-    net = make_global(network())
-    expected = step(network(), x_NCHW, weight_NCHW)
-    net.compile(fullgraph=True, dynamic=False, backend="aot_eager_decomp_partition")
-    ours = step(net, x_NCHW, weight_NCHW)
-    for name, value in expected.items():
-        assert torch.allclose(ours[name], value, 1e-8, 1e-8), name
-
-
 def test_alone_it_is_batch_norm_itself() -> None:
     expected, ours = step(network(), *batch()), step(make_global(network()), *batch())
     assert all(torch.equal(ours[name], expected[name]) for name in expected)
@@ -186,3 +162,15 @@ def test_parameters_names_and_mode_stay() -> None:
 def test_a_lone_norm_is_replaced_too() -> None:
     assert type(make_global(nn.BatchNorm2d(2))) is GlobalBatchNorm2d
     assert type(make_global(nn.BatchNorm1d(2, affine=False))) is GlobalBatchNorm1d
+
+
+def test_on_a_gpu_it_is_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chosen by the device alone; what it computes only GPUs can show."""
+    before = network()
+    parameters, keys = list(before.parameters()), list(before.state_dict())
+    monkeypatch.setattr(nn.Parameter, "is_cuda", True, raising=False)
+    after = make_global(before)
+    norms = [m for m in after.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    assert [type(m) for m in norms] == [nn.SyncBatchNorm] * 4
+    assert list(after.state_dict()) == keys
+    assert all(a is b for a, b in zip(after.parameters(), parameters, strict=True))

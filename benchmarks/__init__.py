@@ -1,1 +1,1 @@
-"""What the project costs beside the training itself; results stand in README.md."""
+"""Benchmarks of speed, memory and search cost; the results are in README.md."""

@@ -1,11 +1,11 @@
-"""`python -m benchmarks [STAGE ...]`: run the stages, all by default, and print their tables."""
+"""`python -m benchmarks [STAGE ...]`: runs the stages (default: all) and prints their tables."""
 
 import argparse
 from importlib import import_module
 
 from benchmarks.machine import describe_machine
 
-# Imported one by one: those of the core run where Ray, Optuna and MLflow are not installed.
+# Imported one by one: the stages of the core also run without Ray, Optuna and MLflow installed.
 STAGES = (
     "views",
     "losses",
@@ -28,7 +28,7 @@ STAGES = (
 
 
 def main() -> None:
-    """Print the machine, then each stage's table as it is measured."""
+    """Prints a description of the machine, then each stage's table when it is measured."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=", ".join(STAGES))
     names = parser.parse_args().stages or list(STAGES)

@@ -1,9 +1,9 @@
-"""What share of training the validation probes take, at the cadence that a spec asks for.
+"""Time of the validation probes as a share of training, at the cadence that a spec sets.
 
-Interleaved: an epoch of training, then a probe, several times over, on the same network. With a
-probe goes what it causes: a checkpoint of the encoder that is best so far. The share is of the
-spec's whole training: the first probe, which makes the views that the others keep, and as many
-others as `evaluate.every` asks for, over all of its epochs and their checkpoints.
+Epochs of training and probes alternate on the same network. The time of a probe includes the
+checkpoint of the best encoder that it may cause. The share is of the spec's whole training: its
+numerator is the first probe, which also makes the views that later probes reuse, and one probe per
+`evaluate.every` epochs after it. Its denominator is all epochs with their checkpoints.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ HEADER = (
 
 
 class TimedRun(Run):
-    """A training that adds up the seconds of its probes and of what they cause."""
+    """A training that adds up the seconds of its probes and of the checkpoints they cause."""
 
     probing = 0.0
 
@@ -50,7 +50,10 @@ class TimedRun(Run):
 
 
 def specs() -> dict[str, RunSpec]:
-    """The sweeps that are shipped, and what a spec that says nothing of evaluation gets."""
+    """Returns the shipped sweeps, and a spec with the defaults of `evaluate`, by name.
+
+    Without the photographs only the synthetic data's sweep is returned.
+    """
     found = {"temperature.yaml": load_spec(EXPERIMENTS / "temperature.yaml")}
     if PHOTOS.exists():
         data = (f"data.csv={PHOTOS}/labels.csv", f"data.images={PHOTOS}/images.tar.gz")
@@ -62,7 +65,7 @@ def specs() -> dict[str, RunSpec]:
 
 
 def measure_spec(spec: RunSpec, folder: Path, rounds: int) -> tuple[str, ...]:
-    """A row but for its name."""
+    """Returns the cells of a table row after its name."""
     every, num_epochs = spec.evaluate.every, spec.train.epochs
     trial = with_values(spec.trial({}), {"evaluate.every": 1, "train.epochs": rounds + 1})
     run = TimedRun(
@@ -86,7 +89,11 @@ def measure_spec(spec: RunSpec, folder: Path, rounds: int) -> tuple[str, ...]:
 def shares_of(
     epochs: Sequence[float], probes: Sequence[float], num_epochs: int, every: int
 ) -> list[float]:
-    """Of a whole training, the least first: by each epoch's and probe's seconds but the first."""
+    """Returns the probes' share of a whole training, one estimate per round, ascending.
+
+    `epochs` and `probes` are seconds. The first epoch is not used (warm-up); the first probe
+    counts once in every estimate.
+    """
     num_others = ceil(num_epochs / every) - 1
     return sorted(
         (probes[0] + num_others * probe) / (num_epochs * epoch)
@@ -95,7 +102,7 @@ def shares_of(
 
 
 def measure(chosen: Mapping[str, RunSpec] | None = None, rounds: int = 5) -> str:
-    """The table. Some minutes."""
+    """Returns the table. Takes some minutes."""
     rows = []
     for name, spec in (specs() if chosen is None else chosen).items():
         with TemporaryDirectory() as folder:

@@ -1,10 +1,10 @@
-"""An epoch of MTCon with a ResNet-18 on one GPU, of data shaped as the papers' Zappos50k.
+"""An epoch of MTCon with a ResNet-18 on one GPU, on data of the size of the papers' Zappos50k.
 
-50,025 images of 112 pixels drawn at random, 35,017 of them for training, three tasks, bfloat16,
-at batches of 64 and of 512: plain and with CUDA graphs. Peer and limits are as in
-`training`, the peer with a DataLoader's worker on each core of the host; each limit is compiled as
-what it limits. float32 convolves in TF32, torch's default on a GPU. The papers train 200 epochs:
-their hours are counted from the epochs that are timed.
+The data are 50,025 random images of 112 pixels (35,017 for training) with three tasks. Trainings
+run in bfloat16 with batches of 64 and 512: eager and with CUDA graphs. Peer and limits
+are as in `training`; the peer has a DataLoader worker per core of the host, and each limit is
+compiled in the same way as the training that it limits. float32 convolutions use TF32, torch's
+default on a GPU. The hours of 200 epochs, the papers' setting, are extrapolated from the median.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.spec import with_values
 
 NUM_IMAGES, SIZE, EPOCHS = 50_025, 112, 200
-SPLITS = (0.7, 0.8)  # where train and val end
+SPLITS = (0.7, 0.8)  # fractions of the items at which train and val end
 CLASSES = {"shape": 4, "colour": 8, "texture": 19}
 COMPILED = {"none": "mtcon-ray", "graphs": "mtcon-ray, graphs"}
 HEADER = (
@@ -43,7 +43,7 @@ HEADER = (
 
 
 def random_images(num_images: int, size: int) -> Dataset:
-    """Noise with random labels, in memory."""
+    """Returns a data set in memory of uniform noise images with random labels."""
     generator = np.random.default_rng(0)
     images = generator.integers(0, 256, (num_images, size, size, 3), np.uint8)
     place = generator.permutation(num_images) / num_images
@@ -63,7 +63,7 @@ def measure(
     compiled: Sequence[str] = tuple(COMPILED),
     device: torch.device | None = None,
 ) -> str:
-    """The table; without a GPU one that says so."""
+    """Returns the table; without a GPU, one that says that nothing was run."""
     if device is None and not torch.cuda.is_available():
         return markdown(HEADER, [(f"on one GPU: {NO_GPU}", "", "", "")])
     device = device or torch.device("cuda")
@@ -81,7 +81,7 @@ def measure(
             single = run_of(exact, dataset, Path(folder) / "float32", device)
             for run in runs.values():
                 check_close_step(run, single)
-            del single
+            del single  # frees its GPU memory before the timing
             num_views = 2 * batch_size * (len(dataset.table.rows("train")) // batch_size)
             ways: dict[str, Callable[[], object]] = {}
             for how, run in runs.items():
@@ -94,12 +94,12 @@ def measure(
 
 
 def limit_of(how: str) -> str:
-    """Its name in the table."""
+    """Returns the table's name for the limit of one way to compile."""
     return f"limit of {COMPILED[how]}: the network alone"
 
 
 def rows_of(title: str, times: dict[str, Times], num_views: int) -> list[tuple[str, ...]]:
-    """Ratios are to the plain run, those of limits to what they limit."""
+    """Returns table rows; ratios are to the eager training, those of limits to what they limit."""
     ours = COMPILED["none"]
     base = dict.fromkeys(times, ours) | {limit_of(how): name for how, name in COMPILED.items()}
     return [

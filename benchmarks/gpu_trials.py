@@ -1,9 +1,8 @@
-"""Trials per hour on one GPU: ResNet-18, batch 64, 64 px, one at a time and several that share it.
+"""Trials per hour on one GPU (ResNet-18, batch 64, 64 px), one at a time and several concurrently.
 
-A whole sweep each time, with fractional GPUs (`resources.gpus: 1 / n`) as a user would ask for
-them, and the host's cores shared alike. Several trials within one process are not offered, and so
-are not measured. The clock runs from the first suggestion to the end of the last trial, so that
-starting the processes counts.
+Each measurement is a whole sweep with fractional GPUs (`resources.gpus: 1 / n`), as a user would
+set them; the host's cores are divided in the same way. The time runs from the first suggestion to
+the end of the last trial, and so includes the start of the processes.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ HEADER = ("ResNet-18, batch 64, 64 px, one GPU", "trials per hour", "times one a
 
 
 def sweep_spec(at_once: int, num_trials: int, num_images: int, encoder: str, gpu: bool) -> RunSpec:
-    """So many random temperatures, to their end, three epochs each."""
+    """Returns a sweep of `num_trials` random temperatures, three epochs each, no early stopping."""
     return parse_spec(
         {
             "name": "trials",
@@ -48,7 +47,7 @@ def sweep_spec(at_once: int, num_trials: int, num_images: int, encoder: str, gpu
 
 
 def trials_per_hour(spec: RunSpec) -> float:
-    """Of one sweep; all of its trials must end well."""
+    """Runs one sweep and returns its trials per hour; all of its trials must finish."""
     listener = Listener()
     with TemporaryDirectory() as folder:
         results = driver.run_sweep(spec, root=Path(folder), observer=listener)
@@ -64,7 +63,7 @@ def measure(
     *,
     needs_gpu: bool = True,
 ) -> str:
-    """The table; without a GPU, unless none is needed, one that says so."""
+    """Returns the table; if a GPU is needed and missing, one that says that nothing was run."""
     if needs_gpu and not torch.cuda.is_available():
         return markdown(HEADER, [(f"trials on one GPU: {NO_GPU}", "", "")])
     rates = {

@@ -1,7 +1,7 @@
 """Two augmented views of every image at 112 pixels on one GPU, against all cores of its host.
 
-The images lie on the GPU, as those of a training do; the peers are `views`'s, a worker per core
-and 64 images at a time, whose views stay on the host.
+The images are in GPU memory, as in training. The peers are those of `views`: a worker per core,
+64 images at a time, and views that stay in the host's memory.
 """
 
 import torch
@@ -16,7 +16,10 @@ BATCHES = (64, 512)
 
 
 def measure(num_images: int = 4096, rounds: int = 5, device: torch.device | None = None) -> str:
-    """The table, without blur and with it, for both batches; without a GPU one that says so."""
+    """Returns the table for both batch sizes, without and with blur.
+
+    Without a GPU, returns one that says that nothing was run.
+    """
     if device is None and not torch.cuda.is_available():
         return markdown(header(SIZE), [(f"on one GPU: {NO_GPU}", "", "")])
     device = device or torch.device("cuda")

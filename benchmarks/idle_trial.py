@@ -1,9 +1,9 @@
-"""Seconds per trial that does no work: this project's, a plain Tune function, Train inside Tune.
+"""Overhead per trial without training: this project, a plain Tune function, Train inside Tune.
 
-Each trial reports three times; two run at a time. A path's clock runs from the first suggestion to
-the end of the last trial, so that starting Ray counts for none. Starting the first two trials'
-processes is shown in the total and left out of the seconds per trial: these are counted from the
-end of the second trial. Ways are timed in turns, several times over.
+Each trial reports three times; two run at a time. The time runs from the first suggestion to the
+end of the last trial, so the start of Ray is not included. The total includes the start of the
+first two trials' processes. The seconds per trial exclude it: they are counted from the end of the
+second trial. The alternatives are timed in turns, for several rounds.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -39,7 +39,7 @@ AT_ONCE = 2
 TARGET_SECONDS = 0.5
 SWEEP_SIZES = (50, 200)
 ROUNDS = 3
-# Always even, so that trials still run in pairs at the end.
+# Even numbers, so that the last trials run in pairs too.
 NUM_FUNCTIONS = 6
 NUM_TRAINERS = 4
 TASKS = ("shape", "colour", "texture")
@@ -47,34 +47,34 @@ TASKS = ("shape", "colour", "texture")
 
 @dataclass
 class Clock:
-    """When the first trial was suggested and when each ended, seconds."""
+    """Times of the first suggestion and of each trial's end, in seconds of `perf_counter`."""
 
     started: float | None = None
     ends: list[float] = field(default_factory=list)
 
     def start(self) -> None:
-        """Note a suggestion; only the first counts."""
+        """Records the time of the first suggestion; later calls are no-ops."""
         if self.started is None:
             self.started = perf_counter()
 
     def end(self) -> None:
-        """Note the end of a trial."""
+        """Records the end of a trial."""
         self.ends.append(perf_counter())
 
     @property
     def total(self) -> float:
-        """Seconds from the first suggestion to the last end."""
+        """Returns the seconds from the first suggestion to the last end."""
         assert self.started is not None
         return self.ends[-1] - self.started
 
     @property
     def per_trial(self) -> float:
-        """Seconds per trial once the first AT_ONCE have ended."""
+        """Returns the seconds per trial after the end of the first AT_ONCE trials."""
         return (self.ends[-1] - self.ends[AT_ONCE - 1]) / (len(self.ends) - AT_ONCE)
 
 
 class IdleRun(Run):
-    """Stands where a training stands, and yields what one would."""
+    """Stand-in for a training that yields the same progress without any work."""
 
     def __init__(self, spec: RunSpec, *_: Any, **__: Any) -> None:
         self.spec = spec
@@ -87,14 +87,14 @@ class IdleRun(Run):
             yield Progress(epoch, epoch_metrics(epoch), True, epoch == NUM_REPORTS)
 
     def report(self) -> dict[str, float]:
-        """Eight accuracies and deviations, as of three tasks and a held-out label."""
+        """Returns eight numbers: score and deviation of three tasks and a held-out label."""
         labels = [("test", task) for task in TASKS] + [("heldout", "tilt")]
         names = [f(*label) for label in labels for f in (metrics.accuracy, metrics.accuracy_std)]
         return dict.fromkeys(names, 0.5)
 
 
 def epoch_metrics(epoch: int) -> dict[str, float]:
-    """What MTCon on three tasks reports of an epoch: 19 numbers."""
+    """Returns the 19 metrics that MTCon on three tasks reports per epoch."""
     names = [metrics.LOSS, metrics.LEARNING_RATE, metrics.IMAGES_PER_SECOND, metrics.MEAN_ACCURACY]
     for task in TASKS:
         names += [metrics.loss(task), metrics.sigma(task), metrics.weight(task)]
@@ -103,7 +103,7 @@ def epoch_metrics(epoch: int) -> dict[str, float]:
 
 
 class IdleTrial(WarmTrial):
-    """The project's trial with nothing to train."""
+    """The project's trainable with `IdleRun` instead of a training."""
 
     def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
         device = trial_device(work.spec.resources.gpus)
@@ -111,7 +111,7 @@ class IdleTrial(WarmTrial):
 
 
 class Listener(Observer):
-    """Stops the time of a sweep."""
+    """Callback that records a sweep's times in a `Clock`."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -124,7 +124,7 @@ class Listener(Observer):
 
 
 class Timer(Searcher):
-    """Gives out empty configurations; stops the time where our searcher tells the observer."""
+    """Tune searcher that suggests empty configurations and records times as `Listener` does."""
 
     def __init__(self, num_trials: int) -> None:
         super().__init__(metric="loss", mode="min")
@@ -132,7 +132,7 @@ class Timer(Searcher):
         self._left = num_trials
 
     def suggest(self, trial_id: str) -> Any:
-        """An empty configuration, or FINISHED."""
+        """Returns an empty configuration, or FINISHED after `num_trials` of them."""
         if not self._left:
             return Searcher.FINISHED
         self._left -= 1
@@ -142,19 +142,19 @@ class Timer(Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Note the end of a trial."""
+        """Records the end of a trial."""
         assert not error
         self.clock.end()
 
     def save(self, checkpoint_path: str) -> None:
-        """Nothing to keep."""
+        """Does nothing: there is no state to save."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing was kept."""
+        """Does nothing: there is no saved state."""
 
 
 def sweep_spec(num_trials: int) -> RunSpec:
-    """A sweep of `num_trials` temperatures, tracked in SQLite under its root."""
+    """Returns a sweep of `num_trials` temperatures, tracked in SQLite under its root."""
     return parse_spec(
         {
             "name": "idle",
@@ -174,7 +174,7 @@ def sweep_spec(num_trials: int) -> RunSpec:
 
 
 def measure_sweep(num_trials: int) -> Clock:
-    """This project's warm path: driver, searcher, study, reused actors, spools, MLflow."""
+    """Times a whole sweep: driver, searcher, study, reused actors, event logs and MLflow."""
     listener = Listener()
     with TemporaryDirectory() as folder, patch.object(driver, "WarmTrial", IdleTrial):
         root = Path(folder)
@@ -185,14 +185,14 @@ def measure_sweep(num_trials: int) -> Clock:
 
 
 def check_tracked(root: Path, num_trials: int) -> None:
-    """Fail unless MLflow holds each trial's child run, ended, with what an idle run reports."""
+    """Asserts that MLflow has each trial's child run, finished, with the metrics of `IdleRun`."""
     for run in check_tracked_runs(root, num_trials):
         assert run.info.status == "FINISHED"
         assert run.data.metrics[metrics.LOSS] == epoch_metrics(NUM_REPORTS)[metrics.LOSS]
 
 
 def check_tracked_runs(root: Path, num_trials: int) -> list[Any]:
-    """The trials' child runs in MLflow; fails unless there is one of each, ended."""
+    """Returns the trials' child runs in MLflow; asserts that each trial has one and it ended."""
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{root}/mlflow.db")
@@ -206,13 +206,13 @@ def check_tracked_runs(root: Path, num_trials: int) -> list[Any]:
 
 
 def measure_functions(num_trials: int) -> Clock:
-    """A plain Tune function, each trial in a process of its own, nothing tracked."""
+    """Times a plain Tune function: each trial has its own process, nothing is tracked."""
     with ray_session() as root:
         return measure_tune(report_to_tune, num_trials, root)
 
 
 def measure_trainers(num_trials: int) -> Clock:
-    """TorchTrainer with one worker inside a Tune function, as Ray's guide shows it."""
+    """Times a TorchTrainer with one worker inside a Tune function, as in Ray's guide."""
     with ray_session() as root:
 
         def train(config: dict[str, Any]) -> None:
@@ -226,13 +226,13 @@ def measure_trainers(num_trials: int) -> Clock:
                 ),
             ).fit()
 
-        # The process that waits for the trainer shall not take a core from it.
+        # The Tune function only waits for the trainer, so it must not reserve one of its cores.
         return measure_tune(tune.with_resources(train, {"CPU": 0.01}), num_trials, root)
 
 
 @contextmanager
 def ray_session() -> Iterator[Path]:
-    """A local Ray set up as a sweep sets it up, and a folder."""
+    """Starts a local Ray in the same way as a sweep does; yields a temporary folder."""
     with (
         TemporaryDirectory() as folder,
         connected(Path(folder) / "ray.log", sweep_environment(threads=1)),
@@ -241,7 +241,7 @@ def ray_session() -> Iterator[Path]:
 
 
 def measure_tune(trainable: Callable[[dict[str, Any]], None], num_trials: int, root: Path) -> Clock:
-    """Run a Tune function `num_trials` times, AT_ONCE at a time."""
+    """Runs a Tune function `num_trials` times, AT_ONCE at a time, and returns the times."""
     timer = Timer(num_trials)
     tune.Tuner(
         trainable,
@@ -255,19 +255,19 @@ def measure_tune(trainable: Callable[[dict[str, Any]], None], num_trials: int, r
 
 
 def report_to_tune(config: dict[str, Any]) -> None:
-    """A trial that does nothing."""
+    """Reports three epochs to Tune without any work."""
     for epoch in range(1, NUM_REPORTS + 1):
         tune.report({**epoch_metrics(epoch), "epoch": epoch})
 
 
 def report_to_train() -> None:
-    """What a Train worker of such a trial does."""
+    """Reports three epochs to Ray Train without any work; runs on a Train worker."""
     for epoch in range(1, NUM_REPORTS + 1):
         ray.train.report({**epoch_metrics(epoch), "epoch": epoch})
 
 
 def measure() -> str:
-    """The table of all three. A quarter of an hour."""
+    """Returns the table of all three alternatives. Takes a quarter of an hour."""
     ways: dict[str, Callable[[], Clock]] = {
         **{f"mtcon-ray, {n} trials": partial(measure_sweep, n) for n in SWEEP_SIZES},
         f"Tune function, {NUM_FUNCTIONS} trials": partial(measure_functions, NUM_FUNCTIONS),
@@ -281,7 +281,7 @@ def measure() -> str:
 
 
 def table(clocks: dict[str, list[Clock]], ours: str) -> str:
-    """Medians of the rounds; ratios are those of each round to ours, the longest sweep."""
+    """Returns a table of medians over rounds; ratios are to the sweep `ours`, round by round."""
     times = {name: Times(tuple(c.per_trial for c in each)) for name, each in clocks.items()}
     rows = [
         (

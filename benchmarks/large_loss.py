@@ -1,7 +1,8 @@
-"""Three tasks' losses of 16,384 images in two views, forward and backward once: do they fit?
+"""Memory of three tasks' losses of 16,384 images in two views, forward and backward once.
 
-The similarities of 32,768 views alone would take 4 GiB a task and pass. Memory is what the
-process's resident memory rises by at most, the embeddings' gradients with it, the embeddings not.
+A materialised similarity matrix of 32,768 views would take 4 GiB per task and pass. Memory is the
+peak rise of the process's resident memory; it includes the embeddings' gradients but not the
+embeddings.
 """
 
 from time import perf_counter
@@ -17,7 +18,7 @@ HEADER = ("3 tasks, forward and backward, width 128", "seconds", "peak memory, M
 
 
 def measure(num_images: int = 16_384) -> str:
-    """The table. Minutes on one core, and one run, for the memory does not vary."""
+    """Returns the table of a single run, since the memory does not vary; minutes on one core."""
     z_by_task, labels = drawn(num_images)
 
     def way() -> None:

@@ -1,9 +1,9 @@
 """Three tasks' supervised contrastive losses, forward and backward, on the CPU.
 
-Peers: SupContrast's loss as published (the whole [N, N] mask and log-probabilities, one task at a
-time), pytorch-metric-learning's SupConLoss, lightly's NTXentLoss. The limit is the matrix products
-alone: every row with every other, and what a gradient takes to send that back. Whole products:
-who makes half of the similarities, which are symmetric, may go below it.
+The peers are SupContrast's loss as published (one task at a time, with the full [N, N] mask and
+log-probabilities), pytorch-metric-learning's SupConLoss and lightly's NTXentLoss. The limit is the
+matrix products alone: the similarities of all pairs, and the product that their gradient needs.
+An implementation that uses the symmetry of the similarities can be faster than this limit.
 """
 
 from collections.abc import Callable
@@ -24,10 +24,10 @@ HEADER = ("forward and backward, 2 views, width 128", "ms", "ours is faster by",
 
 
 def supcontrast_loss(z_BVD: Tensor, labels_B: Tensor) -> Tensor:
-    """SupCon as its authors compute it: anchors of all views, masks of all pairs.
+    """Returns SupCon's loss as in the authors' repository, HobbitLong/SupContrast.
 
-    Operation by operation, with the guard of anchors without a partner and the factor of
-    temperature over base temperature, which is 1 here.
+    Repeats its operations one by one: anchors of all views, masks of all pairs, the guard for
+    anchors without a positive, and the factor temperature / base temperature, which is 1 here.
     """
     B, V = z_BVD.shape[:2]
     rows_ND = torch.cat(torch.unbind(z_BVD, dim=1), dim=0)
@@ -50,13 +50,13 @@ def supcontrast_loss(z_BVD: Tensor, labels_B: Tensor) -> Tensor:
 
 
 def matrix_products(z_ND: Tensor) -> None:
-    """All similarities, and weights of all of them times the rows."""
+    """Computes the similarities of all pairs and their product with the rows, [N, N] @ [N, D]."""
     similarity_NN = z_ND @ z_ND.T
     similarity_NN @ z_ND
 
 
 def measure(small: int = 64, large: int = 2048, rounds: int = 15) -> str:
-    """The table; the values are compared before anything is timed."""
+    """Returns the table. Losses and gradients are compared before anything is timed."""
     rows: list[tuple[str, ...]] = []
     for num_items, turns, repeats in ((small, rounds, 30), (large, max(1, rounds // 3), 1)):
         rows += _three_tasks(num_items, turns, repeats)
@@ -86,7 +86,7 @@ def _three_tasks(num_items: int, rounds: int, repeats: int) -> list[tuple[str, .
 
 
 def drawn(num_items: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Unit rows [B, 2, D] that take a gradient, and labels, by task."""
+    """Returns random unit rows [B, 2, D] with requires_grad, and random labels [B], by task."""
     generator = torch.Generator().manual_seed(0)
     z_by_task, labels = {}, {}
     for task, num_classes in TASKS.items():
@@ -99,7 +99,7 @@ def drawn(num_items: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 def ours_and_supcontrast(
     z_by_task: dict[str, Tensor], labels: dict[str, Tensor]
 ) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
-    """The sum of all tasks' losses, in both ways."""
+    """Returns two functions that compute the sum of all tasks' losses: ours and SupContrast's."""
 
     def ours() -> Tensor:
         loss = mtcon(z_by_task, labels, temperature=TEMPERATURE)
@@ -172,7 +172,10 @@ def _rows_of(
 def _fits_and_is_equal(
     ours: Callable[[], Tensor], peer: Callable[[], Tensor], leaves: list[Tensor]
 ) -> bool:
-    """Whether the peer ends at all; AssertionError where it computes something else."""
+    """Returns False if the peer runs out of memory.
+
+    Raises AssertionError if it computes another loss or other gradients.
+    """
     try:
         check_equal(ours, peer, leaves)
     except RuntimeError as error:
@@ -183,7 +186,7 @@ def _fits_and_is_equal(
 
 
 def trained(loss: Callable[[], Tensor], leaves: list[Tensor], repeats: int) -> Callable[[], object]:
-    """So many times forward and backward."""
+    """Returns a function that runs the loss forward and backward `repeats` times."""
     return lambda: [torch.autograd.grad(loss(), leaves) for _ in range(repeats)]
 
 
@@ -196,16 +199,17 @@ def _repeated(way: Callable[[], None], repeats: int) -> Callable[[], object]:
 
 
 def check_equal(ours: Callable[[], Tensor], peer: Callable[[], Tensor], at: list[Tensor]) -> None:
-    """Raises AssertionError where the peer computes another loss or other gradients.
+    """Checks that the peer computes the same loss and gradients; raises AssertionError if not.
 
-    Gradients along the sphere: some peers scale the rows to unit length once more.
+    Compares the gradients' components tangent to the sphere, since some peers normalise the rows
+    again, which removes the radial component.
     """
     one, other = ours(), peer()
     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
     pairs = zip(torch.autograd.grad(one, at), torch.autograd.grad(other, at), at, strict=True)
     for mine, theirs, z_BVD in pairs:
         found, expected = _along_sphere(mine, z_BVD), _along_sphere(theirs, z_BVD)
-        # Of all entries together: one by one those that cancel out are rounding alone.
+        # The norm of all entries together: single entries may be pure rounding error.
         error = ((found - expected).norm() / expected.norm()).item()
         assert error < GRADIENT_ERROR, f"gradients differ by {error:.1e} of their length"
 

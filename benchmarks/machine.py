@@ -1,4 +1,4 @@
-"""Where, when and with what a number was measured."""
+"""Description of the machine, date and versions of a measurement."""
 
 import os
 import platform
@@ -17,7 +17,10 @@ NO_GPU = "none at hand: not run"
 
 
 def describe_machine() -> str:
-    """Date, command, processor and versions as Markdown; the load tells whether it was quiet."""
+    """Returns date, command, commit, processor, load, GPU and versions as a Markdown list.
+
+    A high load means that other processes were running and may have disturbed the timing.
+    """
     source = provenance(Path(__file__).parent)
     commit = source.get("mtcon.git.commit", "unknown")[:7]
     dirty = " with changes" if source.get("mtcon.git.dirty") == "true" else ""
@@ -33,25 +36,25 @@ def describe_machine() -> str:
 
 
 def gpu() -> str:
-    """The first GPU's name and the version of CUDA, or that there is none."""
+    """Returns the first GPU's name and the CUDA version, or a text that there is no GPU."""
     if not torch.cuda.is_available():
         return NO_GPU
     return f"{torch.cuda.get_device_name(0)}, CUDA {torch.version.cuda}"
 
 
 def finish(device: torch.device) -> None:
-    """Wait until the device has done what it was given."""
+    """Synchronises with a GPU, so that all operations launched so far are in the measured time."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
+    """Returns the number of cores on which this process may run (its affinity mask)."""
     return len(os.sched_getaffinity(0))
 
 
 def processor() -> str:
-    """The processor's name, or only its kind where the system does not tell."""
+    """Returns the processor's name, or its architecture if the system has no /proc/cpuinfo."""
     info = Path("/proc/cpuinfo")
     for line in info.read_text().splitlines() if info.exists() else ():
         if line.startswith("model name"):
@@ -60,7 +63,7 @@ def processor() -> str:
 
 
 def _with_version(package: str) -> str:
-    """Empty where it is not installed."""
+    """Returns "package version", or "" if the package is not installed."""
     try:
         return f"{package} {version(package)}"
     except PackageNotFoundError:

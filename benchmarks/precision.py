@@ -1,7 +1,8 @@
-"""Test accuracies of trainings in bfloat16 beside those in float32, from the same seeds.
+"""Test accuracies of trainings in bfloat16 and in float32 with the same seeds.
 
-A ResNet-18 for some epochs on the photographs at their sweep's 40 px (without them, on the drawn
-images), probes as in any report. Seeds say how far two trainings of one precision lie apart.
+A ResNet-18 is trained for six epochs on the photographs at 40 px, as in their sweep, or on
+synthetic images if there are no photographs. Then the test evaluation runs as in any training. The
+spread over seeds shows how much two trainings of one precision differ.
 """
 
 import math
@@ -34,7 +35,7 @@ HEADER = (
 
 
 def spec_of() -> RunSpec:
-    """One training of the photographs' sweep, or of the drawn images', with a ResNet-18."""
+    """Returns one training of the photographs' (or synthetic images') sweep with a ResNet-18."""
     if PHOTOS.exists():
         data = (f"data.csv={PHOTOS}/labels.csv", f"data.images={PHOTOS}/images.tar.gz")
         spec = load_spec(EXPERIMENTS / "shoes_temperature.yaml", data)
@@ -52,7 +53,7 @@ def spec_of() -> RunSpec:
 def measure(
     spec: RunSpec | None = None, seeds: Sequence[int] = range(12), device: torch.device = CPU
 ) -> str:
-    """The table; with photographs an hour and a half of two cores."""
+    """Returns the table; with the photographs it takes an hour and a half on two cores."""
     spec = spec or spec_of()
     found: dict[str, list[dict[str, float]]] = {precision: [] for precision in PRECISIONS}
     with TemporaryDirectory() as folder:
@@ -69,7 +70,7 @@ def measure(
 def trained(
     spec: RunSpec, dataset: Dataset, folder: Path, device: torch.device
 ) -> dict[str, float]:
-    """What a finished training reports of the test split."""
+    """Trains to the end and returns the metrics of the test evaluation."""
     run = Run(spec, dataset, folder, device=device, threads=usable_cores())
     for _ in run:
         pass
@@ -77,7 +78,11 @@ def trained(
 
 
 def table(found: dict[str, list[dict[str, float]]], dataset: Dataset) -> str:
-    """A row per label; the last column is the mean over all trainings."""
+    """Returns a table with a row per label.
+
+    The standard error treats the seeds of both precisions as independent samples. The last column
+    is the mean bootstrap deviation over all trainings.
+    """
     rows = []
     labels = [("test", t) for t in dataset.tasks] + [("heldout", t) for t in dataset.held_out]
     for split, label in labels:

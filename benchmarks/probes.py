@@ -1,12 +1,13 @@
 """Linear probes of three tasks and their bootstraps on a frozen encoder.
 
-Ours is timed with each solver: until the probes have converged, as reported by default, and by SGD
-in 20 epochs. Peer: SupContrast's main_linear.py for each task: every epoch encodes every image of
-train and val again. One such epoch of one task is timed, in turns with ours, and counted 20 times
-for each task, with test encoded once and the bootstrap as a loop over resamples. Before that the
-peer's features are compared with ours, and the test accuracies that its way of training,
-torch.optim on an nn.Linear, comes to from them with those of our SGD; these in float64 and at a
-lower learning rate than is timed.
+Our probes are timed with both solvers: L-BFGS until convergence, the default, and SGD in 20 epochs.
+The peer is SupContrast's main_linear.py for each task, which encodes all images of train and val in
+every epoch. One such epoch of one task is timed in turns with ours and counted 20 times per task;
+encoding the test images once and a bootstrap as a loop over resamples are added.
+
+Before that, the peer's features are compared with ours. Test accuracies of the peer's training
+(torch.optim on an nn.Linear) are compared with those of our SGD on the same features, in float64
+and with a lower learning rate than the timed one.
 """
 
 from collections.abc import Sequence
@@ -35,18 +36,18 @@ from mtcon_ray.spec import RunSpec, with_values
 
 HEADER = ("3 probes, 1,000 resamples", "seconds", "ours is faster by")
 SEED = 0
-# Of an accuracy: an item or two may lie on a border between classes, where rounding decides.
+# An accuracy may differ by one or two items near a class border, where rounding decides.
 TOLERANCE = 0.002
 TIMED_SGD = SGDProbeSpec(solver="sgd")
 CHECKED_SGD = SGDProbeSpec(solver="sgd", lr=1e-3, momentum=0.9)
-# Of the seconds with lbfgs to those with sgd, at 512 features.
+# Upper bound on the seconds with lbfgs divided by those with sgd, at 512 features.
 AIM = 4.0
 
 Encoded = dict[str, Tensor]  # features by split
 
 
 def measure(num_images: int = 9188, encoder: str = "resnet18", rounds: int = 3) -> str:
-    """The table; the peer's seconds are those of one epoch, counted 60 times."""
+    """Returns the table; the peer's seconds are extrapolated from one epoch (60 epochs in all)."""
     with TemporaryDirectory() as folder:
         spec = spec_of(round(0.7 * num_images), encoder, "float32")
         dataset = opened(spec, Path(folder))
@@ -96,7 +97,7 @@ def measure(num_images: int = 9188, encoder: str = "resnet18", rounds: int = 3) 
 
 
 def probe(network: Network, dataset: Dataset, spec: RunSpec) -> dict[str, float]:
-    """Ours: accuracies and their deviations of all tasks and of the held-out label."""
+    """Returns our probes' scores and deviations of all tasks and of the held-out label."""
     device = torch.device("cpu")
     return protocol.report(network, dataset, spec.evaluate, spec.views, device=device, seed=SEED)
 
@@ -104,7 +105,10 @@ def probe(network: Network, dataset: Dataset, spec: RunSpec) -> dict[str, float]
 def peer_epoch(
     network: Network, dataset: Dataset, spec: RunSpec, splits: Sequence[Split] = SPLITS
 ) -> Encoded:
-    """Of one task: every image of the splits encoded and scored, with a step on those of train."""
+    """Runs one epoch of the peer for one task and returns the features by split.
+
+    Encodes and classifies every image of the splits, and takes SGD steps on those of train.
+    """
     task = dataset.tasks[0]
     network.eval()
     labels = torch.from_numpy(dataset.table.labels[task])
@@ -130,7 +134,7 @@ def peer_epoch(
 
 
 def check_same_accuracies(network: Network, dataset: Dataset, spec: RunSpec) -> None:
-    """Raises AssertionError where the peer's features, or accuracies from them, are not ours."""
+    """Checks that the peer has our features and SGD accuracies; raises AssertionError if not."""
     measured = protocol.full_measurement(
         network,
         dataset,
@@ -144,8 +148,8 @@ def check_same_accuracies(network: Network, dataset: Dataset, spec: RunSpec) -> 
     ours: dict[str, LabelledFeatures] = dict(zip(SPLITS, parts, strict=True))
     for split, encoded in peer_epoch(network, dataset, spec).items():
         torch.testing.assert_close(ours[split].features, encoded, rtol=1e-4, atol=1e-4)
-    # On features of a network that has not been trained rounding grows from step to step at the
-    # usual rate; at a lower one and in float64 both ways stay together.
+    # The network is untrained. At the usual learning rate, rounding differences of its features'
+    # probes grow from step to step. With a lower rate and in float64 both trainings agree.
     exact: dict[str, LabelledFeatures] = {
         split: LabelledFeatures(part.features.double(), part.labels) for split, part in ours.items()
     }
@@ -160,7 +164,10 @@ def check_same_accuracies(network: Network, dataset: Dataset, spec: RunSpec) -> 
 
 
 def peer_accuracy(encoded: Encoded, dataset: Dataset, task: str, recipe: SGDProbeSpec) -> float:
-    """On test, of the epoch that is best on val; minibatches in the order of ours."""
+    """Returns the peer's test accuracy of the epoch that is best on val.
+
+    Takes the minibatches in the same order as our SGD.
+    """
     labels = {
         split: torch.from_numpy(dataset.table.labels[task][dataset.table.rows(split)])
         for split in SPLITS
@@ -191,7 +198,7 @@ def peer_accuracy(encoded: Encoded, dataset: Dataset, task: str, recipe: SGDProb
 
 
 def seconds_of_bootstrap(num_items: int, resamples: int) -> float:
-    """Accuracy of every resample in turn."""
+    """Returns the seconds of a bootstrap that computes the accuracy of each resample in a loop."""
     correct = np.random.default_rng(0).random(num_items) < 0.7
     generator = np.random.default_rng(1)
     started = perf_counter()

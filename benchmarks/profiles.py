@@ -1,8 +1,8 @@
-"""Where the time of two views and of a small batch's losses goes, on the CPU: what is left to gain.
+"""Profiles of two views and of a small batch's losses on the CPU.
 
-Parts of the views, made one after the other as `make_views` does, in microseconds per batch of 64
-images; operations of three tasks' losses of 64 images, forward and backward, by torch's profiler.
-Under the profiler all takes longer: shares count there, not times.
+The first table has the parts of `make_views` in microseconds per batch of 64 images. The second
+has the operations of three tasks' losses of 64 images, forward and backward, by torch's profiler.
+The profiler slows every operation, so only the shares of the second table are meaningful.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,12 +28,12 @@ MOST_OPERATIONS = 12
 
 
 def measure(repeats: int = 200) -> str:
-    """Both tables."""
+    """Returns both tables."""
     return f"{_views(repeats)}\n\n{_losses(repeats)}"
 
 
 def _views(repeats: int) -> str:
-    keep_freed_memory()  # as a training does
+    keep_freed_memory()  # as in training: otherwise glibc returns memory to the system each batch
     images, spec = torch.from_numpy(drawn_photographs(BATCH, STORED)), ViewsSpec(size=64)
     seconds: dict[str, list[float]] = {}
 
@@ -57,7 +57,7 @@ def in_parts(
     seed: int,
     timed: Callable[[str, Callable[[], Tensor]], Tensor],
 ) -> Tensor:
-    """What `draw_parameters` and `make_views` give of a batch, each part by `timed`."""
+    """Computes the views of a batch as `make_views` does, with each part timed by `timed`."""
     drawn = []
 
     def draw() -> Tensor:

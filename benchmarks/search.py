@@ -1,15 +1,16 @@
-"""Does a sweep that stops trials early find what the whole grid finds, in a quarter of its epochs?
+"""Quality of the winner and epochs saved by early stopping, against training the whole grid.
 
-Twelve temperatures are trained to their end, with each training seed, by a sweep without early
-stopping. Then each setting that a user could write is swept with five search seeds (searcher,
-scheduler, driver and Ray as they are) where a trial reads its probes from those trainings instead
-of training: equal settings give bit-equal trainings, and one is trained again to check that.
+First a sweep without early stopping trains twelve temperatures to their end with each training
+seed. Then each search setting is swept with five search seeds. These sweeps use the real searcher,
+scheduler, driver and Ray, but a trial reads its validation scores from the recorded trainings.
+This is valid because equal settings give bit-equal trainings; one is trained again to check it.
 
-What a found temperature is worth is told twice: by the training that it was found in, and by the
-mean over the other training seeds, as one who trains it anew would see.
+The loss against the grid's best temperature is given twice: measured in the training in which the
+temperature was found, and as the mean over the other training seeds, which is what a user who
+trains it again would see.
 
-All that is swept here over the photographs and over the drawn images; `search_curves` asks the same
-of trainings that were recorded before, by their curves alone.
+This stage uses the photographs and the synthetic images. `search_curves` makes the same comparison
+from stored learning curves.
 """
 
 import json
@@ -42,7 +43,7 @@ TEMPERATURES = (0.02, 0.029, 0.041, 0.058, 0.083, 0.119, 0.169, 0.241, 0.344, 0.
 FIELD = "method.temperature"
 SEARCH_SEEDS = range(5)
 TRAINING_SEEDS = 3
-# None was chosen by what came of it.
+# The settings were fixed before the measurement, none was chosen by its result.
 SETTINGS: dict[str, dict[str, Any]] = {
     "the whole grid": {"sampler": "grid", "scheduler": {"name": "none"}},
     "3 at random": {"num_trials": 3, "scheduler": {"name": "none"}},
@@ -67,14 +68,17 @@ Curves = dict[str, list[float]]  # by temperature, a validation accuracy per epo
 
 
 class Found(NamedTuple):
-    """What one sweep came to."""
+    """Result of one sweep: total epochs trained, and the winner's temperature."""
 
     epochs: int
     temperature: str
 
 
 class RecordedRun(idle_trial.IdleRun):
-    """A training whose probes are read from an equal one; it is cut and resumed like any other."""
+    """Stand-in for a training that reads its validation scores from a recorded one.
+
+    Can be stopped and resumed like a training: the epoch is stored in the trial's folder.
+    """
 
     def __init__(
         self,
@@ -103,14 +107,15 @@ class RecordedRun(idle_trial.IdleRun):
             yield Progress(epoch, values, True, epoch == len(self._curve))
 
     def report(self) -> dict[str, float]:
-        """Nothing: what is compared is the last probe."""
+        """Returns no test scores: the benchmark compares the last validation score."""
         return {}
 
 
 class RecordedTrial(WarmTrial):
-    """The project's trial, its trainings recorded."""
+    """The project's trainable with `RecordedRun` instead of a training."""
 
     def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
+        # From a file, since trials run in other processes than the benchmark.
         curves = json.loads((work.root / "curves.json").read_text())
         make = partial(RecordedRun, curves)
         device = trial_device(work.spec.resources.gpus)
@@ -118,12 +123,12 @@ class RecordedTrial(WarmTrial):
 
 
 def temperature_of(spec: RunSpec) -> float:
-    """The temperature of one training."""
+    """Returns the temperature of one training."""
     return float(spec.method.model_dump()["temperature"])
 
 
 def grid_spec(*, photos: bool, epochs: int = 18, seeds: int = TRAINING_SEEDS) -> RunSpec:
-    """The whole grid: a small encoder at 24 px, three tasks, one trial at a time."""
+    """Returns the spec of the grid: small encoder, 24 px, three tasks, one trial at a time."""
     data: dict[str, Any] = {"kind": "drawn"}
     if photos:
         data = {
@@ -156,7 +161,10 @@ def grid_spec(*, photos: bool, epochs: int = 18, seeds: int = TRAINING_SEEDS) ->
 
 
 def train_grid(spec: RunSpec, root: Path) -> list[Curves]:
-    """The probes of every training, by training seed; one is trained again, bit-equal."""
+    """Trains the grid and returns the validation scores by training seed.
+
+    Asserts that one training, repeated, gives bit-equal scores.
+    """
     results = driver.run_sweep(spec, root=root, observer=Observer())
     curves = curves_of(results)
     again = spec.trial({FIELD: TEMPERATURES[-1]})
@@ -170,7 +178,7 @@ def train_grid(spec: RunSpec, root: Path) -> list[Curves]:
 
 
 def curves_of(results: SweepResults) -> list[Curves]:
-    """Probes by training seed and temperature."""
+    """Returns the validation scores of each epoch by training seed and temperature."""
     found: list[Curves] = [{} for _ in range(results.spec.search.repeats)]
     for trial in results.trials:
         values = [each[metrics.MEAN_ACCURACY] for _, each in trial.reports]
@@ -179,7 +187,11 @@ def curves_of(results: SweepResults) -> list[Curves]:
 
 
 def sweep(base: RunSpec, setting: dict[str, Any], seed: int, root: Path) -> Found:
-    """A sweep over recorded trainings; two at a time where that changes nothing."""
+    """Runs a sweep over recorded trainings.
+
+    Synchronous halving runs two trials at a time, since its result does not depend on that. The
+    other settings run one at a time, because their result may depend on the order of the reports.
+    """
     at_once = 2 if setting["scheduler"]["name"] == "halving" else 1
     search = {
         "sampler": "random",
@@ -196,7 +208,7 @@ def sweep(base: RunSpec, setting: dict[str, Any], seed: int, root: Path) -> Foun
 
 
 def compare(base: RunSpec, curves: list[Curves], seeds: range = SEARCH_SEEDS) -> str:
-    """The table of all settings over recorded trainings, in one session of Ray."""
+    """Returns the table of all settings; starts one Ray session per training seed."""
     found: dict[str, list[list[Found]]] = {name: [] for name in SETTINGS}
     for recorded in curves:
         with ExitStack() as stack:
@@ -210,12 +222,12 @@ def compare(base: RunSpec, curves: list[Curves], seeds: range = SEARCH_SEEDS) ->
 
 
 def nullcontext_of_ray(*_: Any) -> nullcontext[None]:
-    """In place of a session per sweep: there is one already."""
+    """Replaces the driver's `connected`, since a Ray session is already running."""
     return nullcontext()
 
 
 def table(found: dict[str, list[list[Found]]], curves: list[Curves], data: str) -> str:
-    """Per setting: median and extremes over the search seeds, of each training seed."""
+    """Returns a table with a row per setting: median and extremes over the search seeds."""
     header = [f"{data}, 12 temperatures, 5 search seeds", "share of the epochs"]
     seeds = range(len(curves))
     header += [f"points below the grid's best, training seed {i}" for i in seeds]
@@ -238,7 +250,10 @@ def table(found: dict[str, list[list[Found]]], curves: list[Curves], data: str) 
 
 
 def points_below(curves: list[Curves], temperature: str) -> float:
-    """What this temperature loses against the best one, by the mean of these trainings' ends."""
+    """Returns the points by which a temperature is below the best one.
+
+    A temperature's value is the mean of its last validation scores in `curves`; a point is 1 %.
+    """
     ends = {t: fmean(each[t][-1] for each in curves) for t in curves[0]}
     return 100 * (max(ends.values()) - ends[temperature])
 
@@ -250,7 +265,7 @@ def _spread(values: list[float], form: str) -> str:
 
 
 def measure() -> str:
-    """A table per data set; each takes some 50 minutes of one core, and its sweeps as long."""
+    """Returns a table per data set; its grid takes 50 minutes on one core, its sweeps as long."""
     tables = []
     for photos in (True, False) if PHOTOS.exists() else (False,):
         spec = grid_spec(photos=photos)

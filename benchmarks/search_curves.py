@@ -1,20 +1,29 @@
-"""What halving finds in recorded trainings, by their curves alone: in seconds, without a sweep.
+"""Early stopping on recorded validation curves: the temperature that it finds, without a sweep.
 
-search_curves.json holds twelve sets of trainings as `search` makes them, twelve temperatures each
-with a probe after each of 18 epochs: of the photographs and of the drawn images, three training
-seeds, recorded twice. The recordings before differ in the last bits of the losses, and so are other
-trainings. With halving all trials wait for each other, so that who goes on follows from the curves;
-that sweeps come to the same is tested.
+search_curves.json holds sets of trainings as `search` makes them: twelve temperatures, a probe
+after each of 18 epochs, one set per training seed and kind of data. `record_curves` writes it.
+
+Halving decides from the curves alone, because every trial waits at a rung for all others. ASHA's
+decision depends on the order of the trials, so it is run with one trial at a time in the order of
+each search seed, by the scheduler object that a sweep gives to Ray Tune.
 """
 
 import json
+import random
+from collections import Counter
+from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
+from types import SimpleNamespace
+from typing import Any
 
-from benchmarks.search import SETTINGS, TEMPERATURES, Curves, Found, points_below
+from ray.tune.schedulers import TrialScheduler
+
+from benchmarks.search import SEARCH_SEEDS, SETTINGS, TEMPERATURES, Curves, Found, points_below
 from benchmarks.table import markdown
-from mtcon_ray.search.schedulers import Halving
+from mtcon_ray.search.schedulers import ASHA, Halving
+from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE, ResumableASHA
 
 RECORDED = Path(__file__).with_suffix(".json")
 AIM = 0.5
@@ -22,29 +31,52 @@ HALVINGS = {
     **{name: s["scheduler"] for name, s in SETTINGS.items() if s["scheduler"]["name"] == "halving"},
     "halving, reduction 3, 1 rung": {"name": "halving", "reduction": 3, "num_rungs": 1},
 }
+ASHAS = {
+    name: s["scheduler"]
+    for name, s in SETTINGS.items()
+    if s["scheduler"]["name"] == "asha" and "sampler" not in s
+}
 NUM_AT_RANDOM = 3
 
 
 def measure() -> str:
-    """The table."""
+    """Returns both tables: temperatures found, and agreement of training seeds on the best."""
     recorded: dict[str, list[Curves]] = json.loads(RECORDED.read_text())
-    header = ["by curves, by training seed", "share of the epochs"]
+    header = ["early stopping", "share of the epochs"]
     header += [f"points below the grid's best: {data}" for data in recorded]
     header += [f"within {AIM} points", "median", "mean", "worst"]
+    sets = [curves for of_kind in recorded.values() for curves in of_kind]
+    sizes = [len(of_kind) for of_kind in recorded.values()]
     rows = []
     for name, setting in HALVINGS.items():
-        spec = Halving.Spec.model_validate(setting)
-        share, lost = 0.0, []
-        for curves in (c for sets in recorded.values() for c in sets):
-            found = halve(curves, spec)
-            share = found.epochs / sum(map(len, curves.values()))
-            lost.append(points_below([curves], found.temperature))
-        rows.append(_row(name, share, lost, list(map(len, recorded.values()))))
-    at_random = [by_chance(c) for sets in recorded.values() for c in sets]
-    share = NUM_AT_RANDOM / len(TEMPERATURES)
-    sizes = list(map(len, recorded.values()))
-    rows.append(_row(f"{NUM_AT_RANDOM} at random, median", share, at_random, sizes))
-    return markdown(header, rows)
+        found = [[halve(curves, Halving.Spec.model_validate(setting))] for curves in sets]
+        rows.append(_row(name, sets, found, sizes))
+    for name, setting in ASHAS.items():
+        spec = ASHA.Spec.model_validate(setting)
+        found = [[asha(curves, spec, seed) for seed in SEARCH_SEEDS] for curves in sets]
+        rows.append(_row(f"{name}, median of {len(SEARCH_SEEDS)} orders", sets, found, sizes))
+    lost = [by_chance(curves) for curves in sets]
+    share = f"{NUM_AT_RANDOM / len(TEMPERATURES):.1%}"
+    rows.append([f"{NUM_AT_RANDOM} at random, median", share, *_lost_cells(lost, sizes)])
+    return f"{markdown(header, rows)}\n\n{agreement(recorded)}"
+
+
+def agreement(recorded: Mapping[str, list[Curves]]) -> str:
+    """Returns the share of pairs of training seeds whose best temperatures are equal, in a table.
+
+    Beside it the same with a neighbour on the grid of twelve allowed, and the best temperatures.
+    """
+    header = ["data", "pairs of training seeds", "same best temperature", "same or next to it"]
+    rows = []
+    for data, sets in recorded.items():
+        grid = list(sets[0])
+        ends = [{t: curve[-1] for t, curve in curves.items()} for curves in sets]
+        best = [grid.index(max(end, key=end.__getitem__)) for end in ends]
+        pairs = list(combinations(best, 2))
+        same, near = (sum(abs(a - b) <= most for a, b in pairs) for most in (0, 1))
+        times = ", ".join(f"{grid[i]} ({n})" for i, n in sorted(Counter(best).items()))
+        rows.append([data, str(len(pairs)), str(same), str(near), times])
+    return markdown([*header, "best temperatures (seeds)"], rows)
 
 
 def halve(curves: Curves, spec: Halving.Spec) -> Found:
@@ -59,15 +91,60 @@ def halve(curves: Curves, spec: Halving.Spec) -> Found:
     return Found(epochs, max(alive, key=lambda t: curves[t][-1]))
 
 
+def asha(curves: Curves, spec: ASHA.Spec, seed: int) -> Found:
+    """Returns what a sweep with ASHA trains and finds, one trial at a time, in a random order.
+
+    The winner is the best among the trials that were trained to their end.
+    """
+    order = list(curves)
+    random.Random(seed).shuffle(order)
+    scheduler = ResumableASHA(spec, [], {})
+    epochs, finished = 0, []
+    for temperature in order:
+        curve = curves[temperature]
+        reached = _train_until_stopped(scheduler, temperature, curve)
+        epochs += reached
+        if reached == len(curve):
+            finished.append(temperature)
+    return Found(epochs, max(finished, key=lambda t: curves[t][-1]))
+
+
+def _train_until_stopped(scheduler: ResumableASHA, name: str, curve: list[float]) -> int:
+    """Returns the epoch at which ASHA stops a trial with these values, else the last one."""
+    controller: Any = None
+    trial: Any = SimpleNamespace(trial_id=name, config={"trial": name})
+    scheduler.on_trial_add(controller, trial)
+    for epoch, value in enumerate(curve, 1):
+        result = {BUDGET: 100 * epoch / len(curve), OBJECTIVE: value}
+        decision = scheduler.on_trial_result(controller, trial, result)
+        if decision == TrialScheduler.STOP and epoch < len(curve):
+            return epoch
+    return len(curve)
+
+
 def by_chance(curves: Curves) -> float:
     """Points below the best, the median of all choices of NUM_AT_RANDOM temperatures."""
     below = {t: points_below([curves], t) for t in curves}
     return median(min(below[t] for t in some) for some in combinations(curves, NUM_AT_RANDOM))
 
 
-def _row(name: str, share: float, lost: list[float], sizes: list[int]) -> list[str]:
-    """Data set by data set, then all sets together."""
-    cells, rest = [name, f"{share:.1%}"], list(lost)
+def _row(name: str, sets: list[Curves], found: list[list[Found]], sizes: list[int]) -> list[str]:
+    """Returns a row: per set the median loss over the searches in it, then over all sets."""
+    shares = [
+        each.epochs / sum(map(len, curves.values()))
+        for curves, searches in zip(sets, found, strict=True)
+        for each in searches
+    ]
+    lost = [
+        median(points_below([curves], each.temperature) for each in searches)
+        for curves, searches in zip(sets, found, strict=True)
+    ]
+    return [name, f"{median(shares):.1%}", *_lost_cells(lost, sizes)]
+
+
+def _lost_cells(lost: list[float], sizes: list[int]) -> list[str]:
+    """Returns the losses by kind of data, then how many are within AIM, median, mean and worst."""
+    cells, rest = [], list(lost)
     for size in sizes:
         some, rest = rest[:size], rest[size:]
         cells.append(", ".join(f"{value:.2f}" for value in some))

@@ -1,4 +1,4 @@
-"""Ways of doing the same, timed in turns so that a noisy machine is unfair to none."""
+"""Timing of alternatives in turns, so that noise of the machine affects all of them alike."""
 
 import ctypes
 import statistics
@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 
 class Times(NamedTuple):
-    """Seconds of one way, one per round."""
+    """Seconds of one alternative, one number per round."""
 
     seconds: tuple[float, ...]
 
     @property
     def median(self) -> float:
-        """Over the rounds."""
+        """Returns the median over the rounds, in seconds."""
         return statistics.median(self.seconds)
 
 
 class Ratio(NamedTuple):
-    """How many times as long as ours another way takes: of the rounds' ratios."""
+    """Another alternative's time divided by ours: median, least and greatest over the rounds."""
 
     median: float
     least: float
@@ -31,7 +31,7 @@ class Ratio(NamedTuple):
 
 
 def interleaved(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Times]:
-    """Each way once in every round, after one round that is not counted."""
+    """Times each alternative once per round; a first round is for warm-up and not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for counted in [False] + [True] * rounds:
         for name, way in ways.items():
@@ -43,22 +43,23 @@ def interleaved(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[s
 
 
 def ratio(other: Times, ours: Times) -> Ratio:
-    """Round by round, so that a slow second of the machine counts on both sides."""
+    """Returns statistics of `other` / `ours` per round, so that a slow phase affects both sides."""
     ratios = [a / b for a, b in zip(other.seconds, ours.seconds, strict=True)]
     return Ratio(statistics.median(ratios), min(ratios), max(ratios))
 
 
 def peak_bytes(way: Callable[[], object]) -> int:
-    """By how much the process's resident memory rises at most while it runs (Linux, glibc)."""
-    ctypes.CDLL(None).malloc_trim(0)  # what was freed before counts as not there
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew from what is resident
+    """Returns the peak rise of the process's resident memory during `way` (Linux, glibc)."""
+    # Freed memory that glibc keeps would be reused and would hide allocations of `way`.
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM, the peak, to the current VmRSS
     before = _status("VmRSS")
     way()
     return max(0, _status("VmHWM") - before)
 
 
 def resident_bytes() -> int:
-    """What this process holds of the machine's memory now (Linux)."""
+    """Returns the resident memory of this process in bytes (Linux)."""
     return _status("VmRSS")
 
 

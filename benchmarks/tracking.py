@@ -1,4 +1,4 @@
-"""What tracking takes from the default job: experiments/temperature.yaml, spools, real MLflow."""
+"""Cost of tracking (event logs and MLflow) in the default job, experiments/temperature.yaml."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,33 +13,38 @@ from mtcon_ray.observer import Observer
 from mtcon_ray.spec import RunSpec, load_spec
 from mtcon_ray.sweep import driver, trial
 from mtcon_ray.sweep.warm import WarmTrial
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported
 from mtcon_ray.tracking.sender import Sender
-from mtcon_ray.tracking.spool import Spool
 
 DEFAULT_JOB = Path(__file__).parent.parent / "experiments" / "temperature.yaml"
 TARGET_SHARE = 0.02
-# Names under which a trial's process sends its two times along with its metrics.
+# Names under which a trial's process reports its two times together with its metrics.
 TRAINING, TRACKING = "benchmark/training_seconds", "benchmark/tracking_seconds"
 
 
-class TimedSpool(Spool):
-    """A spool that counts the seconds in which training waits for it, over all of a process."""
+class TimedSpool(EventLog):
+    """An event log that adds up the seconds in which the training thread writes to it.
+
+    The sum is a class attribute: it covers all event logs of a process.
+    """
 
     seconds = 0.0
 
     def append_report(self, epoch: int, metrics: Mapping[str, float]) -> bool:
         started = perf_counter()
         try:
-            return super().append_report(epoch, metrics)
+            return super().append(Reported(epoch=epoch, metrics=metrics))
         finally:
             TimedSpool.seconds += perf_counter() - started
 
 
 class TimedTrial(WarmTrial):
-    """The project's trial, which also tells how long training and spooling took."""
+    """The project's trainable, which also reports the seconds of training and of event logs."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        patch.object(trial, "Spool", TimedSpool).start()
+        # Here, in the trial's process: a patch in the driver's process has no effect on trials.
+        patch.object(trial, "EventLog", TimedSpool).start()
         super().setup(config)
 
     def step(self) -> dict[str, Any]:
@@ -52,7 +57,7 @@ class TimedTrial(WarmTrial):
 
 
 class Totals(Observer):
-    """Adds up what the trials tell."""
+    """Callback that adds up the times that the trials report."""
 
     def __init__(self) -> None:
         self.num_reports = 0
@@ -67,7 +72,7 @@ class Totals(Observer):
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of one sweep, summed over its trials; of the sender, processor time."""
+    """Seconds of one sweep, summed over its trials; the sender's are processor time."""
 
     num_trials: int
     num_reports: int
@@ -77,12 +82,12 @@ class Costs:
 
     @property
     def share(self) -> float:
-        """Tracking as a share of training."""
+        """Returns tracking's seconds as a fraction of training's."""
         return (self.on_training_thread + self.sender) / self.training
 
 
 def measure_sweep(spec: RunSpec) -> Costs:
-    """Run a sweep to its end, everything sent."""
+    """Runs a sweep to its end and asserts that all events were sent."""
     senders: list[Sender] = []
 
     def make_sender(*arguments: Any) -> Sender:
@@ -108,7 +113,7 @@ def measure_sweep(spec: RunSpec) -> Costs:
 
 
 def measure(overrides: tuple[str, ...] = ()) -> str:
-    """The table of the default job, changed by `a.b=value` overrides. Minutes."""
+    """Returns the table of the default job with `a.b=value` overrides. Takes minutes."""
     costs = measure_sweep(load_spec(DEFAULT_JOB, overrides))
     changes = f" with {', '.join(overrides)}" if overrides else ""
     header = (

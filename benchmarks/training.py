@@ -1,10 +1,11 @@
-"""An epoch of MTCon with a ResNet-18 at 64 pixels on the CPU, and what no epoch can do without.
+"""An epoch of MTCon with a ResNet-18 at 64 pixels on the CPU, against a peer and a lower limit.
 
-Peer: a loop as SupContrast's: PIL augmentations in a DataLoader with a worker per core, the same
-network in torch's default memory format, one loss per task, SGD, float32. The limit is the
-encoder and its heads forward and backward on views that lie in memory. That both loops compute the
-same loss and gradients of the same views is checked before they are timed, in float64; that
-bfloat16 is as close to them as torch's own autocast.
+The peer is a training loop like SupContrast's: PIL augmentations in a DataLoader with a worker per
+core, the same network in torch's default memory format, one loss per task, SGD, float32. The limit
+is the encoder and its heads, forward and backward, on views that are in memory already.
+
+Before the timing, both loops are checked to compute the same loss and gradients of the same views
+in float64, and bfloat16 is checked to be about as close to float32 as torch's own autocast.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,13 +39,14 @@ PEER = "as SupContrast, float32"
 LIMIT, LIMIT_IN_HALF = "limit: the network alone", "limit: the network alone, bfloat16"
 HEADER = ("an epoch, ResNet-18, 64 px, batch 64", "views per second", "ours is faster by")
 ALWAYS_LATER = 1000
-# Of a loss where products round to 8 bits, and of its gradients' error against torch's own.
+# Relative error allowed for a bfloat16 loss (8 bits), and the factor by which the error of our
+# gradients may exceed that of torch's autocast.
 BFLOAT16_LOSS, MUCH_MORE = 0.01, 1.2
 CPU = torch.device("cpu")
 
 
 def measure(num_images: int = 768, rounds: int = 3, encoder: str = "resnet18") -> str:
-    """The table: float32, and bfloat16 where the processor computes in it."""
+    """Returns the table for float32, and for bfloat16 if the processor has instructions for it."""
     with TemporaryDirectory() as folder:
         dataset = opened(spec_of(num_images, encoder, "float32"), Path(folder))
         single, *halves = (
@@ -73,7 +75,7 @@ def measure(num_images: int = 768, rounds: int = 3, encoder: str = "resnet18") -
 def rows_of(
     times: dict[str, Times], compared: Sequence[tuple[str, str]], num_views: int
 ) -> list[tuple[str, ...]]:
-    """Each of ours, followed by what it is compared with."""
+    """Returns table rows: each of our trainings, followed by the alternatives compared with it."""
     rows: list[tuple[str, ...]] = []
     for ours, pairs in groupby(compared, key=itemgetter(1)):
         rows.append((ours, f"{num_views / times[ours].median:,.0f}", "1"))
@@ -92,7 +94,7 @@ def spec_of(
     size: int = 64,
     batch_size: int = 64,
 ) -> RunSpec:
-    """No evaluation and no checkpoint before an epoch that is never reached."""
+    """Returns a spec without evaluation and checkpoints: both are due in an epoch never reached."""
     return parse_spec(
         {
             "name": "benchmark",
@@ -118,14 +120,14 @@ def spec_of(
 
 
 def opened(spec: RunSpec, folder: Path) -> Dataset:
-    """The spec's data set, decoded below the folder."""
+    """Returns the spec's data set; its cache of decoded images is below `folder`."""
     return open_dataset(
         spec.data, seed=spec.data.seed, view_size=spec.views.size, store=folder / "store"
     )
 
 
 def run_of(spec: RunSpec, dataset: Dataset, folder: Path, device: torch.device = CPU) -> Run:
-    """A training that has not begun."""
+    """Returns a training that has not started."""
     folder.mkdir()
     return Run(spec, dataset, folder, device=device)
 
@@ -133,7 +135,7 @@ def run_of(spec: RunSpec, dataset: Dataset, folder: Path, device: torch.device =
 def check_same_step(
     spec: RunSpec, dataset: Dataset, folder: Path, device: torch.device = CPU
 ) -> None:
-    """Raises AssertionError where the peer's loss or gradients of some views are not ours."""
+    """Checks that the peer's loss and gradients equal ours; raises AssertionError if not."""
     learner = run_of(spec, dataset, folder, device).learner
     network = learner.network.double()
     peer = deepcopy(network).to(memory_format=torch.contiguous_format)
@@ -149,10 +151,11 @@ def check_same_step(
 
 
 def check_close_step(run: Run, exact: Run) -> None:
-    """Raises AssertionError where a first step is further from float32 than torch's own bfloat16.
+    """Checks that our first bfloat16 step is about as close to float32 as torch's autocast.
 
-    Both runs are to start from the same parameters. Gradients are compared all together: rounded to
-    8 bits they lose a quarter of their length on the way back through a ResNet-18.
+    Both runs must start from the same parameters. The error of all gradients together is compared
+    with torch's own error, not with a fixed bound: in bfloat16, backpropagation through a ResNet-18
+    gives gradients with a relative error of about a quarter. Raises AssertionError.
     """
     x_NCHW, batch = exact._batches(0)
     (loss, gradients), (expected, exact_gradients) = (
@@ -177,12 +180,12 @@ def _loss_and_gradients(run: Run, x_NCHW: Tensor, batch: Batch) -> tuple[float, 
 
 
 def _in_one_row(network: Network) -> Tensor:
-    """The gradients of all parameters."""
+    """Returns the gradients of all parameters as one vector."""
     return torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None])
 
 
 class Numbered(TorchDataset[tuple[Tensor, int]]):
-    """Photographs with their places, by which their labels are found."""
+    """Photographs with their indices, from which the labels are looked up."""
 
     def __init__(self, photographs: Photographs) -> None:
         self.photographs = photographs
@@ -195,7 +198,7 @@ class Numbered(TorchDataset[tuple[Tensor, int]]):
 
 
 def supcontrast(like: Run, dataset: Dataset) -> Iterator[None]:
-    """One epoch per `next`, of a network that starts as the given run's."""
+    """Runs the peer: each `next` trains one epoch. Starts from a copy of the run's network."""
     network = deepcopy(like.network).to(memory_format=torch.contiguous_format)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
     rows, device = dataset.table.rows("train"), like.device
@@ -222,7 +225,7 @@ def supcontrast(like: Run, dataset: Dataset) -> Iterator[None]:
 
 
 def peer_loss(network: Network, x_NCHW: Tensor, labels: dict[str, Tensor]) -> Tensor:
-    """The sum of SupContrast's losses, one task after the other."""
+    """Returns the sum over tasks of SupContrast's loss, computed one task after the other."""
     return _sum_of_losses(network(x_NCHW), labels)
 
 
@@ -235,7 +238,7 @@ def _sum_of_losses(z_by_task: dict[str, Tensor], labels: dict[str, Tensor]) -> T
 
 
 def network_alone(like: Run, num_views: int) -> None:
-    """Forward and backward of everything with parameters, on one batch again and again."""
+    """Runs encoder and heads forward and backward on one batch repeatedly, without a loss."""
     size, rows, device = like.spec.views.size, 2 * like.spec.train.batch_size, like.device
     x_NCHW = torch.randn(rows, 3, size, size, device=device)
     x_NCHW = x_NCHW.contiguous(memory_format=torch.channels_last)

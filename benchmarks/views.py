@@ -1,11 +1,11 @@
-"""Two augmented views of every image at 64 pixels on the CPU, in images' views per second.
+"""Two augmented views of every image at 64 pixels on the CPU, in views per second.
 
-Peers: torchvision's transforms on PIL images in a DataLoader with a worker per core, as
-SupContrast's data loading is, from JPEG files and from decoded images; and lightly's transforms,
-which are torchvision's but for the blur, Pillow's faster one of box filters. The same operations
-with the same strengths; that torchvision's give the same distribution is tested in
-tests/data/test_views.py and test_view_moments.py. The limit is memory: the stored images read once
-and the views written once, by a copy.
+The peers are torchvision's transforms on PIL images in a DataLoader with a worker per core, as in
+SupContrast, from JPEG files and from decoded images, and lightly's transforms. Lightly's are
+torchvision's except for the blur, for which it uses Pillow's faster box filters. All have the same
+operations and strengths; tests/data/test_views.py and test_view_moments.py check that our views
+and torchvision's have the same distribution. The limit is memory bandwidth: a copy of as many bytes
+as reading the stored images once and writing the views once.
 """
 
 import io
@@ -27,18 +27,18 @@ from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.training.device import keep_freed_memory
 
 BATCH = 64
-STORED = 80  # side of the stored images, a quarter more than a view's
+STORED = 80  # side of the stored images in pixels, a quarter more than a view's
 CPU = torch.device("cpu")
 OURS, LIMIT = "mtcon-ray", "limit: memory bandwidth"
 
 
 def header(size: int) -> tuple[str, ...]:
-    """The table's."""
+    """Returns the table's header."""
     return f"two views of {size} px", "views per second", "ours is faster by"
 
 
 class Photographs(Dataset[Tensor]):
-    """Images as JPEG or decoded, each in two views by the given transform of one image."""
+    """Data set of JPEG or decoded images; an item is the views [2, C, H, W] of one image."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Photographs(Dataset[Tensor]):
 
 
 class TwoCrops:
-    """A transform twice, as SupContrast's class of this name."""
+    """Two results of one random transform, like SupContrast's class TwoCropTransform."""
 
     def __init__(self, transform: Callable[[Image.Image], Tensor]) -> None:
         self.transform = transform
@@ -72,7 +72,7 @@ class TwoCrops:
 
 
 def recipe(spec: ViewsSpec) -> Callable[[Image.Image], Tensor]:
-    """torchvision's transforms of a spec, as SupContrast and SimCLR put them together."""
+    """Returns torchvision's transforms of a spec, in the order of SupContrast and SimCLR."""
     steps: list[Callable[..., object]] = [
         transforms.RandomResizedCrop(spec.size, spec.crop_scale, spec.crop_ratio),
         transforms.RandomHorizontalFlip(spec.flip),
@@ -92,7 +92,7 @@ def recipe(spec: ViewsSpec) -> Callable[[Image.Image], Tensor]:
 
 
 def lightly_recipe(spec: ViewsSpec) -> Callable[[Image.Image], Sequence[Any]] | None:
-    """lightly's transforms of a spec; None, with a word, where it is not installed."""
+    """Returns lightly's transforms of a spec; prints a note and returns None without lightly."""
     try:
         from lightly.transforms.simclr_transform import SimCLRTransform
     except ImportError:
@@ -116,8 +116,8 @@ def lightly_recipe(spec: ViewsSpec) -> Callable[[Image.Image], Sequence[Any]] | 
 
 
 def measure(num_images: int = 2048, rounds: int = 5) -> str:
-    """The table, without blur and with it."""
-    keep_freed_memory()  # as a training does
+    """Returns the table, without and with blur."""
+    keep_freed_memory()  # as in training: otherwise glibc returns memory to the system each batch
     decoded = drawn_photographs(num_images, STORED)
     rows = []
     for title, blur in (("", 0.0), (", half of them blurred", 0.5)):
@@ -127,7 +127,7 @@ def measure(num_images: int = 2048, rounds: int = 5) -> str:
 
 
 def peers(decoded: np.ndarray, spec: ViewsSpec) -> dict[str, Callable[[], None]]:
-    """torchvision's way, from files and from decoded images, and lightly's from the latter."""
+    """Returns one epoch of each peer: torchvision from JPEG and decoded images, and lightly."""
     encoded, twice = [_jpeg(image) for image in decoded], TwoCrops(recipe(spec))
     found = {
         "torchvision, decoding JPEG": loading(Photographs(encoded, twice), BATCH),
@@ -148,7 +148,7 @@ def rows_of(
     device: torch.device,
     rounds: int,
 ) -> list[tuple[str, str, str]]:
-    """Ours on the device, where the images lie, the peers and the limit, in turns."""
+    """Times our views on the device, the peers and the limit in turns; returns table rows."""
     stored = torch.from_numpy(images).to(device)
     ours: dict[str, Callable[[], None]] = {OURS: partial(make_all, stored, spec, batch)}
     times = interleaved({**ours, **peers, LIMIT: moving(stored, spec)}, rounds)
@@ -163,7 +163,7 @@ def rows_of(
 
 
 def drawn_photographs(num_images: int, side: int) -> np.ndarray:
-    """Smooth coloured images with some grain, uint8 [N, S, S, 3], photograph-like."""
+    """Returns smooth coloured images with grain, like photographs, uint8 [N, S, S, 3]."""
     generator = torch.Generator().manual_seed(0)
     coarse = torch.rand(num_images, 3, 8, 8, generator=generator)
     smooth = torch.nn.functional.interpolate(coarse, size=side, mode="bicubic").clamp_(0, 1)
@@ -173,7 +173,7 @@ def drawn_photographs(num_images: int, side: int) -> np.ndarray:
 
 
 def make_all(images: Tensor, spec: ViewsSpec, batch: int) -> None:
-    """Ours, batch by batch as a training step asks for them."""
+    """Makes our views of all images, batch by batch as in training."""
     generator = torch.Generator().manual_seed(0)
     for some in images.split(batch):
         drawn = draw_parameters(2 * len(some), images.shape[1], spec, generator)
@@ -182,7 +182,10 @@ def make_all(images: Tensor, spec: ViewsSpec, batch: int) -> None:
 
 
 def moving(images: Tensor, spec: ViewsSpec) -> Callable[[], None]:
-    """As many bytes through memory as the images and their views have; a copy moves each twice."""
+    """Returns a copy that moves as many bytes as reading the images and writing their views.
+
+    The copied tensor has half of these bytes, since a copy both reads and writes each byte.
+    """
     view_bytes = 2 * len(images) * 3 * spec.size**2 * 4
     source = images.new_ones((images.nbytes + view_bytes) // 2)
     goal = torch.empty_like(source)
@@ -195,7 +198,7 @@ def moving(images: Tensor, spec: ViewsSpec) -> Callable[[], None]:
 
 
 def loading(photographs: Photographs, batch: int) -> Callable[[], None]:
-    """An epoch of a DataLoader whose workers live on between epochs."""
+    """Returns a function that runs an epoch of a DataLoader with persistent workers."""
     loader = DataLoader(
         photographs, batch, num_workers=usable_cores(), persistent_workers=True, pin_memory=False
     )

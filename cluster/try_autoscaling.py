@@ -1,6 +1,7 @@
-"""Watch a sweep make a cluster grow from no worker, outlive the loss of one, and shrink again.
+"""Demonstration of autoscaling: a sweep grows a cluster from zero workers, survives a lost one.
 
-Everything runs on this machine, in a folder and on ports of its own; other Rays stay untouched.
+All processes run on this machine, with their own folder and ports; other Ray clusters are not
+touched. When the sweep has ended, the cluster shrinks to zero workers again.
 """
 
 import argparse
@@ -34,11 +35,11 @@ SMALL = (
 NAME = "autoscaling"
 IDLE_MINUTES = 0.25
 WAIT_SECONDS = 600
-# What Ray calls a process while a trial of Tune's trains in it; its parent is the node.
+# Ray's process title while a Tune trial trains in the process; its parent is the node's raylet.
 TRAINING = "ray::ResourceTrainable.train"
-# Above those of Ray's workers, below those that Linux and macOS give to connections.
+# Above the ports of Ray's workers, below the ephemeral ports of Linux (32768) and macOS (49152).
 PORTS = range(20_000, 32_768)
-# The id that Ray's provider of make-believe nodes gives its head.
+# The node id of the head in Ray's fake node provider (ray/autoscaler/_private/fake_multi_node).
 HEAD_ID = "f" * 51 + "00000"
 AUTOSCALER = {
     "RAY_FAKE_CLUSTER": "1",
@@ -49,7 +50,7 @@ AUTOSCALER = {
 
 
 class Cluster:
-    """A head that runs no trial, and worker nodes that its autoscaler starts as processes."""
+    """A Ray head without CPUs, and worker nodes that its autoscaler starts as processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,6 +60,7 @@ class Cluster:
         self._shown = ""
         self._gcs, self._dashboard, self._agent, self._clients = free_ports(4)
         self._head: subprocess.Popen[bytes] | None = None
+        # Variables such as RAY_ADDRESS would lead to another cluster of this machine.
         own = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_"))}
         self.environment = {
             **own,
@@ -71,7 +73,7 @@ class Cluster:
         }
 
     def start(self) -> None:
-        """Start the head; returns when its dashboard answers."""
+        """Starts the head and waits until its dashboard answers."""
         self._run("ray", "get-auth-token", "--generate")
         (self.folder / ".ray" / "auth_token").chmod(0o600)
         config = self._config()
@@ -88,22 +90,22 @@ class Cluster:
         self.wait("the head is up", lambda: answers(self._dashboard))
 
     def submit(self, overrides: list[str], name: str = NAME) -> None:
-        """Start a sweep as a job, from this checkout."""
+        """Submits a sweep of this checkout as a job."""
         words = [word for value in overrides for word in ("--set", value)]
         self._run(sys.executable, "-m", "mtcon_ray", "submit", SPEC, "--name", name,
                   "--no-follow", *words)  # fmt: skip
 
     def status(self, name: str = NAME) -> str:
-        """A sweep's job: running, succeeded, ..."""
+        """Returns the status of a sweep's job: "running", "succeeded", ..."""
         jobs = json.loads(self._run(sys.executable, "-m", "mtcon_ray", "jobs", "--json"))
         return next(str(job["status"]).lower() for job in jobs if job["sweep"] == name)
 
     def logs(self) -> str:
-        """What the sweep has printed."""
+        """Returns the output of the sweep's job."""
         return self._run(sys.executable, "-m", "mtcon_ray", "logs", NAME)
 
     def workers(self) -> dict[str, int]:
-        """Process ids of the worker nodes by a short name of each."""
+        """Returns the process ids of the worker nodes by short name."""
         found = {}
         for pid, words in self._processes():
             node = next((w for w in words if w.startswith("--node_id=")), HEAD_ID)
@@ -112,7 +114,10 @@ class Cluster:
         return found
 
     def wait(self, text: str, ready: Callable[[], bool]) -> None:
-        """Show the nodes as they come and go until `ready`; then say so."""
+        """Prints changes of the nodes until `ready` returns True, then prints `text`.
+
+        Raises SystemExit after WAIT_SECONDS.
+        """
         deadline = time.monotonic() + WAIT_SECONDS
         while not ready():
             self.show()
@@ -122,7 +127,7 @@ class Cluster:
         self.say(text)
 
     def show(self) -> None:
-        """The worker nodes, where they changed."""
+        """Prints the worker nodes if they changed, and records the nodes on which trials run."""
         workers = self.workers()
         self.seen |= set(workers)
         training = parents_of(TRAINING)
@@ -133,11 +138,11 @@ class Cluster:
             self.say(text)
 
     def say(self, text: str) -> None:
-        """One line, after the seconds since the start."""
+        """Prints one line that begins with the seconds since the start."""
         print(f"{time.monotonic() - self._begin:5.0f} s  {text}", flush=True)
 
     def stop(self) -> None:
-        """End the head's process group, and whatever else still runs in our folder."""
+        """Terminates the head's process group, and kills what remains of this cluster."""
         if self._head:
             os.killpg(self._head.pid, signal.SIGTERM)
             self._head.wait(60)
@@ -145,7 +150,7 @@ class Cluster:
             os.kill(pid, signal.SIGKILL)
 
     def _processes(self) -> list[tuple[int, list[str]]]:
-        """Processes whose command names the cluster's folder, which nobody else has."""
+        """Returns processes of this cluster: their command lines contain its unique folder."""
         listed = subprocess.run(
             ["ps", "-axww", "-o", "pid=,args="], capture_output=True, text=True, check=True
         )
@@ -153,7 +158,7 @@ class Cluster:
         return [(int(pid), words) for pid, *words in lines]
 
     def _config(self) -> Path:
-        """`local.yaml` with our port, and workers that leave sooner."""
+        """Writes a copy of `local.yaml` with this cluster's port and a shorter idle timeout."""
         import ray.util
 
         config = yaml.safe_load((REPOSITORY / "cluster" / "local.yaml").read_text())
@@ -173,7 +178,7 @@ class Cluster:
 
 
 def parents_of(title: str) -> set[int]:
-    """Process ids of those that started the processes with this title."""
+    """Returns the process ids of the parents of all processes whose title starts with `title`."""
     listed = subprocess.run(
         ["ps", "-axww", "-o", "ppid=,args="], capture_output=True, text=True, check=True
     )
@@ -182,16 +187,16 @@ def parents_of(title: str) -> set[int]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, none of which a system gives to a connection by itself.
+    """Returns `count` random free ports outside the range of ephemeral ports.
 
-    A head takes the last of its ports seconds after they were found; a port that became another
-    process's meanwhile ends the whole head.
+    The head opens some of its ports only seconds later. If another process took a port in the
+    meantime, the head would end; an ephemeral port may be taken by any outgoing connection.
     """
     return list(islice(filter(is_free, random.SystemRandom().sample(PORTS, len(PORTS))), count))
 
 
 def is_free(port: int) -> bool:
-    """Whether no process of this machine has the port, at whatever address."""
+    """Returns True if no process of this machine uses the port, on any address."""
     with socket.socket() as one:
         try:
             one.bind(("", port))
@@ -201,7 +206,7 @@ def is_free(port: int) -> bool:
 
 
 def answers(port: int) -> bool:
-    """Whether a dashboard answers, be it that it wants a token."""
+    """Returns True if a dashboard answers, even if it answers that a token is missing."""
     try:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/api/version", timeout=5).close()
     except urllib.error.HTTPError:
@@ -212,7 +217,7 @@ def answers(port: int) -> bool:
 
 
 def show_all(cluster: Cluster, overrides: list[str], lose: bool) -> None:
-    """From no worker to as many as the trials ask for, less one, and back to none."""
+    """Runs the demonstration: zero workers, two, one killed if `lose`, and zero again."""
     cluster.start()
     cluster.submit(overrides)
     cluster.say("the sweep is submitted; no worker is there")
@@ -237,7 +242,7 @@ def show_all(cluster: Cluster, overrides: list[str], lose: bool) -> None:
 
 
 class Ended:
-    """Whether a sweep's job is over, asked every five seconds."""
+    """Predicate that is True if a sweep's job has ended; queries the status every five seconds."""
 
     def __init__(self, cluster: Cluster, name: str = NAME) -> None:
         self.status = "running"
@@ -253,7 +258,7 @@ class Ended:
 
 
 def main() -> None:
-    """Run it, and remove everything afterwards."""
+    """Runs the demonstration, stops the cluster, and removes its folder unless --keep is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--no-loss", action="store_true", help="lose no worker on the way")
     parser.add_argument("--keep", action="store_true", help="leave the folder with all results")

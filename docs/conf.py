@@ -1,4 +1,4 @@
-"""How Sphinx builds these pages: `make docs`. Every warning is an error."""
+"""Sphinx configuration of these pages: `make docs`. Every warning is an error."""
 
 project = "mtcon-ray"
 extensions = ["myst_parser", "sphinx_copybutton"]
@@ -9,6 +9,6 @@ html_title = "mtcon-ray"
 html_static_path: list[str] = []
 exclude_patterns = ["_build"]
 nitpicky = True
-# Links to files outside of docs/ lead nowhere in the built pages but work in the repository;
-# tests/test_docs.py checks that each is there.
+# Links to files outside docs/ are broken in the built pages but work in the repository;
+# tests/test_docs.py checks that each of these files exists.
 suppress_warnings = ["myst.xref_missing"]

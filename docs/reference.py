@@ -1,4 +1,4 @@
-"""Writes docs/spec.md and docs/commands.md from the code: `python docs/reference.py`."""
+"""Generator of docs/spec.md and docs/commands.md from the code: `python docs/reference.py`."""
 
 import json
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ Exit codes: **0** done (of a sweep: there is a winner) · **1** none, or the fau
 
 
 def spec_page() -> str:
-    """The reference of the spec as Markdown."""
+    """Returns the reference of the spec as Markdown."""
     parts = [SPEC_HEAD, "## The whole\n", *fields(SCHEMA)]
     for name, field in SCHEMA["properties"].items():
         parts += section(name, resolved(field))
@@ -48,7 +48,7 @@ def spec_page() -> str:
 
 
 def commands_page() -> str:
-    """The reference of the commands as Markdown."""
+    """Returns the reference of the commands as Markdown."""
     parts = [COMMANDS_HEAD]
     for name, command in program.commands.items():
         context = click.Context(command, info_name=name, parent=click.Context(program))
@@ -64,7 +64,7 @@ def commands_page() -> str:
 
 
 def section(path: str, schema: dict[str, Any]) -> Iterator[str]:
-    """A section's heading and table, then those of the sections in it or of its kinds."""
+    """Yields a section's heading and table, then those of its kinds or of its subsections."""
     kinds = schema.get("oneOf")
     if kinds:
         yield f"## `{path}`\n"
@@ -83,7 +83,7 @@ def section(path: str, schema: dict[str, Any]) -> Iterator[str]:
 
 
 def fields(schema: dict[str, Any]) -> Iterator[str]:
-    """The table of a section's fields."""
+    """Yields the table of a section's fields."""
     required = schema.get("required", [])
     yield "| field | type | default | |"
     yield "| --- | --- | --- | --- |"
@@ -96,7 +96,7 @@ def fields(schema: dict[str, Any]) -> Iterator[str]:
 
 
 def kind_of(schema: dict[str, Any]) -> str:
-    """A field's type and bounds in words."""
+    """Returns a field's type and bounds in words."""
     schema = resolved(schema)
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(map(kind_of, schema["anyOf"])))
@@ -118,14 +118,14 @@ def kind_of(schema: dict[str, Any]) -> str:
 
 
 def default_of(field: dict[str, Any]) -> str:
-    """A field's default as YAML would have it; a dash where it is a section of defaults."""
+    """Returns a field's default as JSON, which is also YAML; a dash for a section."""
     if "default" not in field or "properties" in resolved(field) or "oneOf" in resolved(field):
         return "—"
     return f"`{json.dumps(field['default'], ensure_ascii=False)}`"
 
 
 def resolved(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema itself, or the one that it refers to, or that of a section with a short form."""
+    """Returns the schema behind a reference or a section's short form, else the schema itself."""
     first = schema.get("anyOf", [{}])[0]
     if "oneOf" in first:
         sections: dict[str, Any] = first
@@ -137,17 +137,17 @@ def resolved(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def constant(schema: dict[str, Any]) -> tuple[str, str]:
-    """The field that tells one kind of section from the others, and its value."""
+    """Returns the name and value of the field that distinguishes the kinds of a section."""
     return next((n, f["const"]) for n, f in schema["properties"].items() if "const" in f)
 
 
 def text_of(schema: dict[str, Any]) -> str:
-    """The description, on one line."""
+    """Returns a schema's description on one line."""
     return " ".join(schema.get("description", "").split())
 
 
 def cell(text: str) -> str:
-    """Text that a table's cell can hold."""
+    """Returns text with `|` escaped for a table cell."""
     return text.replace("|", "\\|")
 
 

@@ -1,8 +1,8 @@
-"""Every committed comparison in one command: all systems on shoes, label sets, wrong labels.
+"""All committed comparisons in one command: all systems on shoes, with label noise, on label sets.
 
     python experiments/compare_methods.py --photos FOLDER [options of `mtcon-ray compare`]
 
-FOLDER holds fashion_shoes and fashion_products. A comparison that was stopped goes on where it was.
+FOLDER must contain fashion_shoes and fashion_products. A second call resumes stopped comparisons.
 """
 
 import subprocess
@@ -24,7 +24,7 @@ COMPARISONS = {
 @click.option("--photos", type=click.Path(exists=True, path_type=Path), required=True)
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def main(photos: Path, options: tuple[str, ...]) -> None:
-    """Run one comparison after the other; ends with the first exit code that is not 0."""
+    """Runs the comparisons in order; exits with the first exit code that is not 0."""
     for spec, (folder, files) in COMPARISONS.items():
         places = [f"--set=data.{name}={photos / folder / file}" for name, file in files.items()]
         command = [sys.executable, "-m", "mtcon_ray", "compare", str(HERE / spec), *places]

@@ -1,4 +1,4 @@
-"""`mtcon-ray sweep` on batch_size.yaml beside this file; takes the same options."""
+"""`mtcon-ray sweep` with batch_size.yaml of this folder; accepts the same options."""
 
 import sys
 from pathlib import Path

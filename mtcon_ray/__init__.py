@@ -1,7 +1,7 @@
 """Distributed hyper-parameter sweeps for multi-task contrastive representation learning.
 
-Start at `mtcon_ray.spec` (what a run is), `mtcon_ray.plan` (what it will do) and
-`mtcon_ray.run` (one training in this process). Importing the package alone loads nothing else.
+Entry points: `mtcon_ray.spec` (the specification of a run), `mtcon_ray.plan` (its resolved plan)
+and `mtcon_ray.run` (one training in this process). The package itself imports no module.
 """
 
 __version__ = "0.1.0"

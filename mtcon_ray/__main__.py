@@ -1,4 +1,4 @@
-"""`python -m mtcon_ray` is `mtcon-ray`."""
+"""Entry point of `python -m mtcon_ray`, equivalent to the command `mtcon-ray`."""
 
 from mtcon_ray.cli.main import main
 

@@ -1,4 +1,4 @@
-"""How fast this machine trains and evaluates a spec: a few steps and one evaluation, measured."""
+"""Throughput of training and evaluation on this machine, measured in a few steps."""
 
 import statistics
 import tempfile
@@ -20,16 +20,17 @@ from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, with_values
 
 NUM_STEPS = 20
-# The first steps allocate memory and choose algorithms.
+# Left out of the measurement: in the first steps memory is allocated and algorithms are chosen.
 NUM_WARMUP_STEPS = 5
 
 
 def measure_rates(spec: RunSpec, root: Path) -> Rates:
-    """Returns the rates of one worker here; of several workers, with its share of the batch.
+    """Returns the rates of one worker on this machine, with a worker's share of the batch.
 
-    Images per second are the median over a few steps; then the network is evaluated once, as at
-    the end of a trial. Decodes the images into the store if they are not there. Raises MtconError
-    as training does.
+    Images per second are the median over NUM_STEPS steps. The network is then evaluated once as at
+    the end of a trial, and validated once. Decodes the images into the image store if needed.
+
+    Raises MtconError as training does, DataError if there are too few steps.
     """
     prepare_root(root)
     epochs = spec.train.epochs
@@ -57,7 +58,8 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
     if len(steps) <= NUM_WARMUP_STEPS:
         raise DataError(f"--calibrate needs {NUM_WARMUP_STEPS + 1} steps, got {len(steps)} in all")
     num_images = base.train.batch_size * base.method.images_per_example
-    # First the evaluation that a trial has once: the first one of a process is slower.
+    # The test evaluation first: the first evaluation in a process is slower, which must not count
+    # for every validation of a trial.
     test_seconds = seconds(protocol.report)
     return Rates(
         images_per_second=num_images / statistics.median(steps[NUM_WARMUP_STEPS:]),
@@ -67,23 +69,27 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
 
 
 def _one_worker(spec: RunSpec) -> dict[str, Any]:
-    """Returns the fields of a spec for one process that trains what each of its workers does."""
+    """Returns the spec's changes for one process with the load of one of its workers."""
     _, workers = spec.resources.worker_range
     return {
         "resources.workers": 1,
-        # A worker computes on the first of its GPUs.
+        # A worker computes on the first of its GPUs only.
         "resources.gpus": min(1, spec.resources.gpus),
-        # A method compares items of a batch, which must be two at least.
+        # Contrastive losses need at least two items.
         "train.batch_size": max(2, spec.train.batch_size // workers),
     }
 
 
 def stopwatch(device: torch.device, times: list[float]) -> Callable[[], bool]:
-    """Returns a `should_stop` that appends the time of each step, and ends after enough of them."""
+    """Returns a `should_stop` that appends each step's time in seconds to `times`.
+
+    It returns True after NUM_WARMUP_STEPS + NUM_STEPS steps.
+    """
 
     def enough() -> bool:
         if device.type == "cuda":
-            torch.cuda.synchronize(device)  # or the steps would be timed as they are launched
+            # CUDA launches are asynchronous: without this, only launching a step is measured.
+            torch.cuda.synchronize(device)
         times.append(time.perf_counter())
         return len(times) > NUM_WARMUP_STEPS + NUM_STEPS
 

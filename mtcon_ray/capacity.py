@@ -1,4 +1,4 @@
-"""Nodes of a cluster, and how many trials of a spec fit on them at a time."""
+"""Nodes of a cluster, and the number of trials of a spec that fit on them at a time."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from mtcon_ray.spec import RunSpec
 
 @dataclass(frozen=True)
 class NodeKind:
-    """One kind of node: what each has, and how many there are or may be (None: unknown)."""
+    """One kind of node: CPUs and GPUs of each, and their largest number (None: unknown)."""
 
     name: str
     cpus: float
@@ -18,7 +18,10 @@ class NodeKind:
 
 @dataclass(frozen=True)
 class ClusterView:
-    """The nodes that a sweep may use, now or after scaling up; at most `most` of them at once."""
+    """The nodes that a sweep may use, now or after scaling up; at most `most` nodes at once.
+
+    `where` names the cluster in messages.
+    """
 
     where: str
     kinds: tuple[NodeKind, ...]
@@ -26,15 +29,17 @@ class ClusterView:
 
 
 def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
-    """Trials that fit at a time, None if unknown.
+    """Returns the number of trials that fit at a time, None if unknown.
 
-    Raises ResourceError where a worker fits no node, or a whole trial no cluster, ever.
+    Raises ResourceError if a worker fits on no node, or a trial's least number of workers does not
+    fit on the whole cluster.
     """
     cpus, gpus = spec.resources.cpus, spec.resources.gpus
     low, _ = spec.resources.worker_range
 
     def slots(kind: NodeKind) -> int:
         by_cpu = int(kind.cpus // cpus)
+        # 1e-9, because a quotient such as 1 / 0.1 may be rounded to just below a whole number.
         return min(by_cpu, int(kind.gpus / gpus + 1e-9)) if gpus else by_cpu
 
     per_kind = {kind: slots(kind) for kind in cluster.kinds}

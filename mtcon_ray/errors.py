@@ -1,10 +1,10 @@
-"""Every error that a user can meet, in one tree.
+"""All errors that a user can cause or meet, as one tree of classes.
 
     MtconError                     exit code 1: not the user's fault
-    ├── UserError                  exit code 2: something the user wrote or pointed at
+    ├── UserError                  exit code 2: wrong input
     │   ├── SpecError              a field, a path of the search space, an override
     │   ├── DataError              a CSV, an image, a label column, a split
-    │   ├── ResourceError          more than any node, disk or permission can give
+    │   ├── ResourceError          a request that no node, disk or permission can satisfy
     │   ├── SweepError             a sweep or run that exists, is missing, locked or differs
     │   └── CheckpointError        a checkpoint that is broken or of another architecture
     ├── TrackingError              the tracking server does not answer
@@ -13,8 +13,8 @@
         ├── DivergedError          a gradient, a loss or an embedding is not finite
         └── OutOfMemoryError       the configuration does not fit the device
 
-A message says what, where, the rule, the value, and the way out. Bugs of ours are
-`AssertionError` and keep their trace.
+A message states what must satisfy which rule, the value, and the way out. Bugs of this package are
+`AssertionError` and keep their traceback.
 """
 
 import errno
@@ -26,13 +26,13 @@ from typing import Self
 
 
 class MtconError(Exception):
-    """Base of all errors below; `exit_code` is what a command ends with."""
+    """Base of all errors below; `exit_code` is the exit status of a command that raises it."""
 
     exit_code = 1
 
 
 class UserError(MtconError):
-    """The user can mend it: nothing was started, nothing is left half written."""
+    """An error in the user's input, found before anything is started or written."""
 
     exit_code = 2
 
@@ -58,19 +58,19 @@ class CheckpointError(UserError):
 
 
 class TrackingError(MtconError):
-    """The tracking server gives no answer."""
+    """The tracking server does not answer."""
 
 
-# Errors of a disk, not of one file: full, over quota, read-only, broken, or a lost NFS server.
+# Errors of a disk as opposed to a file: full, over quota, read-only, I/O error, stale NFS handle.
 DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE})
 
 
 class StorageError(MtconError):
-    """A file below the root cannot be written; what was written before it is whole."""
+    """A file under the root cannot be written. Files written before are intact."""
 
     @classmethod
     def of(cls, path: Path, error: BaseException) -> Self:
-        """The error that names the path, the reason and the free space of the path's disk."""
+        """Returns an error that names the path, the reason and the free space of its disk."""
         reason = getattr(error, "strerror", None) or error
         return cls(
             f"{path} must be writable, got {reason} with {_free_space(path)}; free disk space or "
@@ -79,19 +79,23 @@ class StorageError(MtconError):
 
 
 def storage_error(error: BaseException | None) -> StorageError | None:
-    """Returns the disk's error that an exception is or was raised from, None without one."""
+    """Returns the StorageError in an exception's chain of causes, or None.
+
+    An OSError of DISK_ERRORS is converted.
+    """
     while error is not None:
         if isinstance(error, StorageError):
             return error
         if isinstance(error, OSError) and error.errno in DISK_ERRORS:
             name = error.filename if isinstance(error.filename, str) else "the disk"
             return StorageError.of(Path(name), error)
+        # __context__ is set where an error occurred while another one was handled.
         error = error.__cause__ or error.__context__
     return None
 
 
 class TrialError(MtconError):
-    """Ends one trial; the sweep records the reason and goes on."""
+    """An error that ends one trial; the sweep records the reason and continues."""
 
 
 class DivergedError(TrialError):
@@ -112,7 +116,7 @@ def _free_space(path: Path) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A closing sentence for an unknown name: the nearest known ones, or all of them.
+    """Returns the end of a message about an unknown name: the closest known one, or all.
 
     >>> nearest("tempertaure", ["temperature", "weighting"])
     "; did you mean 'temperature'?"

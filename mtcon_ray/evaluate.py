@@ -1,4 +1,4 @@
-"""Test and held-out accuracies of a checkpoint, measured again, also on other data."""
+"""Test evaluation of a checkpoint, on its own or on other data."""
 
 import json
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ from mtcon_ray.training.device import pick_autocast
 
 
 class Opened(NamedTuple):
-    """A checkpoint's network on its device, and the data that it is to be measured on."""
+    """A checkpoint's spec, its network on the device, and the data set to evaluate on."""
 
     spec: RunSpec
     network: Network
@@ -35,9 +35,13 @@ class Opened(NamedTuple):
 def open_checkpoint(
     path: Path, *, root: Path, overrides: Iterable[str] = (), observer: Observer
 ) -> Opened:
-    """The network of a checkpoint and its spec's data, changed by `a.b=value` overrides.
+    """Returns a checkpoint's network and the data of its spec, with overrides applied.
 
-    Raises CheckpointError, SpecError, DataError.
+    Overrides read `a.b=value` and may change the sections data, evaluate and resources. Also sets
+    torch's number of threads to resources.cpus.
+
+    Raises CheckpointError if the checkpoint cannot be read, SpecError if an override is invalid,
+    DataError or ResourceError if the data or a device cannot be used.
     """
     spec, network = load_network(path)
     spec = with_values(spec, dict(map(_parsed, overrides)))
@@ -59,10 +63,10 @@ def open_checkpoint(
 def evaluate_checkpoint(
     path: Path, *, root: Path, overrides: Iterable[str] = (), observer: Observer
 ) -> dict[str, float]:
-    """Test and held-out accuracies of a checkpoint's encoder, by the names of `metrics`.
+    """Returns the test evaluation of a checkpoint's encoder, by metric name.
 
-    The data are those of the checkpoint's own spec, changed by overrides; probes are trained
-    anew, so the labels may be others. Raises as `open_checkpoint`.
+    The data are those of the checkpoint's spec with overrides applied. Probes are trained from
+    scratch, so the data may have other labels. Raises as `open_checkpoint` and `protocol.report`.
     """
     spec, network, dataset, device = open_checkpoint(
         path, root=root, overrides=overrides, observer=observer
@@ -79,7 +83,7 @@ def evaluate_checkpoint(
 
 
 def load_network(path: Path) -> tuple[RunSpec, Network]:
-    """The network in a kept or resume checkpoint, on the CPU, and the spec that it was trained by.
+    """Returns the spec and the network of a checkpoint (model.pt or last.pt), on the CPU.
 
     Raises CheckpointError if the file cannot be read or its network does not fit its spec.
     """
@@ -92,6 +96,7 @@ def load_network(path: Path) -> tuple[RunSpec, Network]:
             f"them, got {type(error).__name__}: {error}"
         ) from None
     spec = parse_recorded(raw, where=str(path))
+    # Sizes from the checkpoint, not from data, which may have other classes by now.
     method = METHODS[spec.method.name](spec.method, spec.problem(sizes))
     network = build_network(spec.model, method.make_network, spec.seed)
     try:
@@ -107,6 +112,7 @@ def load_network(path: Path) -> tuple[RunSpec, Network]:
 
 
 def _parsed(override: str) -> tuple[str, object]:
+    """Returns path and value of an override. Raises SpecError if it is not allowed here."""
     path, equals, text = override.partition("=")
     if not equals or path.split(".")[0] not in ("data", "evaluate", "resources"):
         raise SpecError(

@@ -1,4 +1,4 @@
-"""The `resources`, `tracking` and `storage` sections: how a sweep is run, not what a trial is."""
+"""The `resources`, `tracking` and `storage` sections, which do not change a trial's result."""
 
 import re
 from typing import Self
@@ -7,11 +7,12 @@ from pydantic import Field, model_validator
 
 from mtcon_ray.registry import LocalPath, Spec
 
+# A password in the authority part of a URI, or a secret in its query.
 SECRET_IN_URI = r"(?i)://[^/\s]*:[^\s]+@|[?&](password|passwd|pwd|token|secret)\w*="
 
 
 class ResourcesSpec(Spec):
-    """What one trial asks of the cluster."""
+    """Resources of one trial in the cluster."""
 
     workers: int | tuple[int, int] = Field(
         1, description="processes of one trial, or [least, most] for an elastic trial"
@@ -21,7 +22,7 @@ class ResourcesSpec(Spec):
 
     @property
     def worker_range(self) -> tuple[int, int]:
-        """Least and most workers of one trial."""
+        """Smallest and largest number of workers of one trial."""
         return (self.workers, self.workers) if isinstance(self.workers, int) else self.workers
 
     @model_validator(mode="after")
@@ -37,13 +38,15 @@ class ResourcesSpec(Spec):
 
 
 class TrackingSpec(Spec):
-    """Where runs are recorded."""
+    """MLflow server and experiment in which runs are recorded."""
 
     uri: str | None = Field(
-        None, description="MLflow's; null: MLFLOW_TRACKING_URI, else SQLite under the root"
+        None, description="MLflow server; null: MLFLOW_TRACKING_URI, else SQLite under the root"
     )
     experiment: str = Field("mtcon-ray", min_length=1, max_length=250)
-    offline: bool = Field(False, description="spool everything; `track-sync` sends it later")
+    offline: bool = Field(
+        False, description="write events to local files only; `track-sync` sends them later"
+    )
 
     @model_validator(mode="after")
     def _no_secrets(self) -> Self:
@@ -57,7 +60,7 @@ class TrackingSpec(Spec):
 
 
 class StorageSpec(Spec):
-    """Where everything is written."""
+    """Folders in which files are written."""
 
     root: LocalPath | None = Field(None, description="absolute folder; null: ~/mtcon-ray")
     node_store: str | None = Field(

@@ -1,4 +1,4 @@
-"""What this process and its machine offer to a training without Ray."""
+"""Devices and resources of this machine, for a training without Ray."""
 
 import os
 
@@ -10,9 +10,10 @@ from mtcon_ray.spec import RunSpec
 
 
 def pick_device(spec: RunSpec) -> torch.device:
-    """The device of a training in this process.
+    """Returns the device of a training in this process: the first GPU or the CPU.
 
-    Raises ResourceError for a GPU that is not there, or for more than one worker.
+    Raises ResourceError if a GPU is asked for and there is none, or if more than one worker or GPU
+    is asked for.
     """
     least, _ = spec.resources.worker_range
     if least > 1 or spec.resources.gpus > 1:
@@ -30,6 +31,6 @@ def pick_device(spec: RunSpec) -> torch.device:
 
 
 def this_machine() -> ClusterView:
-    """What a training in this process can have."""
+    """Returns this machine as a cluster of one node."""
     node = NodeKind("this machine", float(os.cpu_count() or 1), float(torch.cuda.device_count()), 1)
     return ClusterView("this machine", (node,))

@@ -1,4 +1,4 @@
-"""One driver per folder: an advisory lock that the kernel drops when its holder dies."""
+"""Lock that allows one driver per folder; the kernel releases it when the process ends."""
 
 import fcntl
 import os
@@ -14,7 +14,8 @@ FILE = "lock"
 
 @contextmanager
 def driver_lock(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock. Raises SweepError naming the holder if another driver has it."""
+    """Holds the folder's lock. Raises SweepError, with the holder's name, if it is taken."""
+    # "a+", because "w" would erase the holder's name before it can be shown.
     with (folder / FILE).open("a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -32,7 +33,7 @@ def driver_lock(folder: Path) -> Iterator[None]:
 
 
 def is_driven(folder: Path) -> bool:
-    """Whether some process holds the folder's lock."""
+    """Returns True if a process holds the folder's lock."""
     try:
         with (folder / FILE).open(encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""The names of everything that is tracked: written here once, read everywhere.
+"""Names of all tracked metrics.
 
-Values are fractions, losses are nats per anchor, rates are per second of training.
-The step of a metric is the epoch, counted from 1.
+Scores are fractions, losses are nats per anchor, rates are per second of training. The step of a
+metric in MLflow is the epoch, counted from 1.
 """
 
 import re
@@ -13,22 +13,22 @@ from mtcon_ray.errors import SpecError
 LOSS = "loss"
 LEARNING_RATE = "lr"
 IMAGES_PER_SECOND = "images_per_second"
-# The objective that a sweep maximises: the mean over the tasks of their scores on `val`.
+# Objective that a sweep maximises: the mean over the tasks of their scores on `val`.
 MEAN_ACCURACY, MEAN_SCORE = "val/accuracy", "val/score"
-# With `evaluate.select: best` also the objective of the selected network so far, by which MLflow
-# sorts: of a metric it shows the value of the last epoch.
+# Highest objective so far, with `evaluate.select: best`. MLflow sorts runs by a metric's last
+# value, which for the objective itself is that of the last epoch.
 BEST = "val/best"
-# Of the reported probes: the norm of their gradient as a share of that at zero weights.
+# Largest gradient norm of the test evaluation's probes, relative to that at zero weights.
 PROBE_GRADIENT = "probe/gradient"
-# By kind of label: accuracy of classes, mean average precision of a set, R^2 of a number.
+# Score by kind of label: accuracy, mean average precision of a label set, R^2 of a number.
 SCORES = {"classes": "accuracy", "set": "map", "number": "r2"}
 TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}
-# Share of a step's triplets whose far image is farther from the anchor than the close one.
+# Share of a step's triplets whose negative is farther from the anchor than the positive.
 TRIPLET_ACCURACY = "triplet_accuracy"
 
 
 def objective_name(kinds: Iterable[str]) -> str:
-    """Returns the objective's name: val/accuracy if all tasks are of classes, else val/score.
+    """Returns the objective's name: val/accuracy if all tasks have classes, else val/score.
 
     >>> objective_name(["classes", "classes"]), objective_name(["classes", "set"])
     ('val/accuracy', 'val/score')
@@ -37,7 +37,7 @@ def objective_name(kinds: Iterable[str]) -> str:
 
 
 def objective_title(kinds: Iterable[str]) -> str:
-    """Returns the scores that the objective is a mean of, as people read them.
+    """Returns a description of the objective for people: the names of the scores it averages.
 
     >>> objective_title(["classes"]), objective_title(["number", "set", "classes"])
     ('accuracy', 'mean of accuracy, mAP, R²')
@@ -48,77 +48,78 @@ def objective_title(kinds: Iterable[str]) -> str:
 
 
 def objective(values: Mapping[str, float]) -> float | None:
-    """Returns the objective among an epoch's metrics, None without one.
+    """Returns the objective among an epoch's metrics, or None.
 
-    Accepts both names for all tasks: records of tasks of several kinds once had val/accuracy.
+    Accepts both names whatever the tasks: earlier versions used val/accuracy for tasks of several
+    kinds.
     """
     return values.get(MEAN_SCORE, values.get(MEAN_ACCURACY))
 
 
 def loss(task: str) -> str:
-    """Loss of one task, unweighted."""
+    """Returns the name of the unweighted loss of one task."""
     return f"loss/{task}"
 
 
 def sigma(task: str) -> str:
-    """exp(s/2), where s is the log variance that the method learns for a task."""
+    """Returns the name of sigma = exp(s/2), where s is a task's learned log variance."""
     return f"sigma/{task}"
 
 
 def weight(task: str) -> str:
-    """The factor in front of a task's loss, as applied in this epoch's last step."""
+    """Returns the name of the factor applied to a task's loss in the epoch's last step."""
     return f"weight/{task}"
 
 
 def accuracy(split: str, label: str) -> str:
-    """Top-1 accuracy of a linear probe; split is `val`, `test` or `heldout`."""
+    """Returns the name of a probe's top-1 accuracy; split is `val`, `test` or `heldout`."""
     return f"{split}/accuracy/{label}"
 
 
 def accuracy_std(split: str, label: str) -> str:
-    """Bootstrap standard deviation of that accuracy."""
+    """Returns the name of that accuracy's bootstrap standard deviation."""
     return f"{split}/accuracy_std/{label}"
 
 
 def neighbours(split: str, label: str) -> str:
-    """Accuracy of a weighted vote of the nearest training items, without a probe."""
+    """Returns the name of the k-nearest-neighbour accuracy."""
     return f"{split}/knn/{label}"
 
 
 def score(kind: str, split: str, label: str) -> str:
-    """What stands for a label of a kind: accuracy of classes, map of a set, r2 of a number."""
+    """Returns the name of a label's score: accuracy, map for a label set, r2 for a number."""
     return f"{split}/{SCORES[kind]}/{label}"
 
 
 def score_std(kind: str, split: str, label: str) -> str:
-    """Bootstrap standard deviation of that score."""
+    """Returns the name of that score's bootstrap standard deviation."""
     return f"{split}/{SCORES[kind]}_std/{label}"
 
 
 def average_precision(split: str, label: str) -> str:
-    """Mean over a set's labels of the tie-aware average precision, beside `map`."""
+    """Returns the name of a label set's tie-aware mean average precision."""
     return f"{split}/map_tie_aware/{label}"
 
 
 def f1(split: str, mean: str, label: str) -> str:
-    """F1 of a label set; mean is `micro`, `macro` or `sample`."""
+    """Returns the name of a label set's F1; mean is `micro`, `macro` or `sample`."""
     return f"{split}/f1_{mean}/{label}"
 
 
 def title(kind: str) -> str:
-    """What people call the score of a kind of label."""
+    """Returns the display name of the score of a kind of label."""
     return TITLES[kind]
 
 
 class Reading(NamedTuple):
-    """The score that was tracked for a label and its deviation; None where there is none."""
+    """A label's tracked score and its standard deviation; each None if it was not tracked."""
 
     value: float | None
     std: float | None
 
 
 def reading(values: Mapping[str, float], split: str, label: str) -> Reading:
-    """What metrics say of a label, whatever its kind; label is a slug."""
+    """Returns a label's score and deviation among metrics, whatever its kind; label is a slug."""
     for kind in SCORES:
         value, std = (values.get(name(kind, split, label)) for name in (score, score_std))
         if value is not None or std is not None:
@@ -127,27 +128,33 @@ def reading(values: Mapping[str, float], split: str, label: str) -> Reading:
 
 
 def cosine_positive(head: str | None = None) -> str:
-    """Mean cosine of positive pairs in an epoch's last step; head only where there are several."""
+    """Returns the name of the mean cosine of positive pairs in an epoch's last step.
+
+    `head` is only given if there are several.
+    """
     return "cosine/positive" if head is None else f"cosine/positive/{head}"
 
 
 def cosine_random(head: str | None = None) -> str:
-    """Mean cosine of pairs of different images there: near that of positives after a collapse."""
+    """Returns the name of the mean cosine of different images in an epoch's last step.
+
+    After a collapse it is close to that of positive pairs.
+    """
     return "cosine/random" if head is None else f"cosine/random/{head}"
 
 
 def temperature_at_min(head: str) -> str:
-    """Share of a head's learned pair temperatures that lie at their lower bound."""
+    """Returns the name of the share of a head's pair temperatures at their lower bound."""
     return f"temperature_at_min/{head}"
 
 
 def temperature_at_max(head: str) -> str:
-    """Share of a head's learned pair temperatures that lie at their upper bound."""
+    """Returns the name of the share of a head's pair temperatures at their upper bound."""
     return f"temperature_at_max/{head}"
 
 
 def slug(column: str) -> str:
-    """A label column's name as it stands in metric names.
+    """Returns a label column's name as it is used in metric names.
 
     >>> slug("Heel height (cm)")
     'heel-height-cm'
@@ -156,7 +163,7 @@ def slug(column: str) -> str:
 
 
 def slugs(columns: tuple[str, ...]) -> dict[str, str]:
-    """Each column's slug. Raises SpecError where two columns share one."""
+    """Returns the slug of each column. Raises SpecError if two columns have the same."""
     names: dict[str, str] = {}
     for column in columns:
         name = slug(column)

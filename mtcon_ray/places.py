@@ -1,4 +1,4 @@
-"""Where everything is written: one absolute root, and below it nothing but these paths.
+"""Paths of all files that are written, under one absolute root.
 
 <root>/sweeps/<name>/   a sweep        <root>/mlflow.db, mlartifacts/   the default tracking store
 <root>/runs/<name>/     one training   <root>/store/                    decoded images
@@ -10,6 +10,7 @@ from pathlib import Path
 from mtcon_ray.errors import SweepError, nearest
 
 DEFAULT_ROOT = Path("~/mtcon-ray")
+# Names become folders, MLflow run names and parts of commands.
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 SPEC_FILE = "spec.yaml"
 PLAN_FILE = "plan.json"
@@ -17,67 +18,67 @@ PREDICTIONS_FILE = "predictions.npz"
 
 
 def choose_root(chosen: str | None) -> Path:
-    """The absolute root: the one chosen, or ~/mtcon-ray."""
+    """Returns the absolute root: `chosen`, or ~/mtcon-ray with None or ""."""
     return (Path(chosen) if chosen else DEFAULT_ROOT).expanduser().absolute()
 
 
 def sweeps_folder(root: Path) -> Path:
-    """Holds one folder per sweep."""
+    """Returns the folder that holds one folder per sweep."""
     return root / "sweeps"
 
 
 def sweep_folder(root: Path, name: str) -> Path:
-    """Everything of one sweep. Raises SweepError for a name that is no plain folder name."""
+    """Returns the folder of one sweep. Raises SweepError if the name does not match NAME."""
     return sweeps_folder(root) / _checked(name)
 
 
 def runs_folder(root: Path) -> Path:
-    """Holds one folder per single training."""
+    """Returns the folder that holds one folder per single training."""
     return root / "runs"
 
 
 def run_folder(root: Path, name: str) -> Path:
-    """Everything of one single training. Raises SweepError as `sweep_folder`."""
+    """Returns the folder of one single training. Raises SweepError as `sweep_folder` does."""
     return runs_folder(root) / _checked(name)
 
 
 def store_folder(root: Path) -> Path:
-    """Decoded images and downloaded data, shared by all sweeps and keyed by content."""
+    """Returns the image store: decoded images and downloads, shared by all sweeps."""
     return root / "store"
 
 
 def mlflow_database(root: Path) -> Path:
-    """SQLite file of the default tracking store."""
+    """Returns the SQLite file of the default tracking store."""
     return root / "mlflow.db"
 
 
 def mlflow_artifacts(root: Path) -> Path:
-    """Artifacts of the default tracking store."""
+    """Returns the artifact folder of the default tracking store."""
     return root / "mlartifacts"
 
 
 def spool_folder(folder: Path) -> Path:
-    """Records of a sweep's or run's events, one file per tracked run."""
+    """Returns the folder of a sweep's or training's event logs, one file per tracked run."""
     return folder / "spool"
 
 
 def checkpoint_folder(folder: Path, trial: str) -> Path:
-    """`model.pt` and `predictions.npz` of one trial; until it has ended what it resumes from."""
+    """Returns one trial's folder: model.pt, predictions.npz and, until it ends, checkpoints."""
     return folder / "checkpoints" / trial
 
 
 def log_folder(folder: Path) -> Path:
-    """What Ray and the trials print, and traces of what went wrong."""
+    """Returns the folder of the output of Ray and the trials, and of tracebacks."""
     return folder / "log"
 
 
 def new_name(folder: Path, stem: str) -> str:
-    """`<stem>-<n>`, n one above the highest of that stem in a folder of sweeps or runs."""
+    """Returns `<stem>-<n>` with the smallest n above all of that stem in `folder`."""
     return f"{stem}-{max(_numbers(folder, stem), default=0) + 1}"
 
 
 def last_name(folder: Path, stem: str) -> str:
-    """The newest `<stem>-<n>` in a folder of sweeps or runs. Raises SweepError if there is none."""
+    """Returns the `<stem>-<n>` with the largest n in `folder`. Raises SweepError without one."""
     numbers = _numbers(folder, stem)
     if not numbers:
         raise SweepError(
@@ -88,9 +89,10 @@ def last_name(folder: Path, stem: str) -> str:
 
 
 def find_folder(root: Path, name: str) -> Path:
-    """The folder of a sweep, else of a single training; `runs/<name>` says which.
+    """Returns the folder of the sweep of this name, or else of the single training.
 
-    Raises SweepError with the nearest names.
+    `sweeps/<name>` and `runs/<name>` select one of both. Raises SweepError, with similar names, if
+    there is no such folder.
     """
     kind, slash, rest = name.partition("/")
     kinds = {"sweeps": sweeps_folder(root), "runs": runs_folder(root)}
@@ -104,7 +106,10 @@ def find_folder(root: Path, name: str) -> Path:
 
 
 def list_folders(folder: Path) -> list[Path]:
-    """The sweeps or runs in their folder, oldest first."""
+    """Returns the folders of sweeps or trainings in `folder`, oldest first.
+
+    A folder counts if it has a recorded spec, whose modification time gives the order.
+    """
     entries = folder.iterdir() if folder.is_dir() else ()
     named = [e for e in entries if NAME.fullmatch(e.name) and (e / SPEC_FILE).is_file()]
     return sorted(named, key=lambda e: ((e / SPEC_FILE).stat().st_mtime, e.name))
@@ -117,6 +122,7 @@ def _numbers(folder: Path, stem: str) -> list[int]:
 
 
 def _checked(name: str) -> str:
+    """Returns the name, which becomes part of a path. Raises SweepError unless it matches NAME."""
     if not NAME.fullmatch(name):
         raise SweepError(
             "a name must be lower case letters, digits, '.', '_' and '-', beginning with a letter "

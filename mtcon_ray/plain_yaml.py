@@ -1,4 +1,4 @@
-"""YAML from people we do not know: plain values, no aliases, no depth without end."""
+"""Safe reading of untrusted YAML: plain values, no aliases, limited depth; and writing."""
 
 import re
 from typing import Any
@@ -8,16 +8,17 @@ import yaml
 from mtcon_ray.errors import SpecError
 
 MAX_DEPTH = 50
-# PyYAML reads YAML 1.1, where a float needs a point, and its exponent a sign: 1e-3 is a text there.
+# PyYAML implements YAML 1.1, where a float needs a point and a signed exponent: it reads 1e-3 as a
+# string. This pattern is that of YAML 1.2.
 _FLOAT = re.compile(r"[-+]?(?:(?:\.\d+|\d+\.\d*)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)$", re.ASCII)
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader with the floats of YAML 1.2."""
+    """PyYAML's safe loader with the floats of YAML 1.2."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """The safe dumper that quotes a text which `_Loader` would read as a float."""
+    """PyYAML's safe dumper, which quotes strings that `_Loader` would read as floats."""
 
 
 for _kind in (_Loader, _Dumper):
@@ -25,10 +26,10 @@ for _kind in (_Loader, _Dumper):
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The plain values of a YAML text.
+    """Returns the plain values of a YAML text.
 
-    Raises SpecError, which begins with `where`, for what is no YAML, for a key that a mapping has
-    twice, for aliases (ten lines of them can stand for a billion values) and for more than
+    Raises SpecError, with a message that begins with `where`, for invalid YAML, a repeated key,
+    anchors and aliases (ten lines of aliases can expand to a billion values), and more than
     MAX_DEPTH levels.
     """
     depth = 0
@@ -50,19 +51,19 @@ def parse_yaml(text: str, where: str) -> Any:
             return None
         _check_keys(root, where)
         return loader.construct_document(root)
-    # ValueError: a date of month 13, a number of 5000 digits.
+    # PyYAML raises ValueError for a date with month 13 or an integer of 5000 digits.
     except (yaml.YAMLError, ValueError) as error:
         raise SpecError(f"{where} is not valid YAML: {error}") from None
 
 
 def dump_yaml(value: Any) -> str:
-    """Plain values as a YAML text that `parse_yaml` reads back equal."""
+    """Returns plain values as a YAML text; `parse_yaml` returns equal values from it."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
 
 
 def _check_keys(node: yaml.Node, where: str) -> None:
-    """Raises SpecError for a key that a mapping has twice, of which YAML would keep the last."""
+    """Raises SpecError for a repeated key in a mapping; PyYAML would silently keep the last."""
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
             _check_keys(item, where)

@@ -1,6 +1,6 @@
-"""What a spec will do, resolved once: trials, steps, images, bytes, parameters, concurrency.
+"""The plan of a spec: number of trials, steps, images, bytes, parameters, and concurrency.
 
-Pure: what the cluster has comes in as a `ClusterView` made elsewhere.
+Independent of Ray: the resources of the cluster are passed as a `ClusterView`.
 """
 
 import math
@@ -26,24 +26,25 @@ from mtcon_ray.places import store_folder
 from mtcon_ray.registry import Spec
 from mtcon_ray.spec import RunSpec, with_values
 
-# Above it `plan` warns: configurations that differ by less are ranked by chance.
+# Standard error of val/accuracy above which `plan` warns: configurations whose scores differ by
+# less are ranked by chance.
 MAX_STANDARD_ERROR = 0.02
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What was measured of one worker, with its share of the batch and the machine for itself."""
+    """Measured rates of one worker, with its share of the batch, alone on the machine."""
 
     images_per_second: float
-    """In training, each image in all its views."""
+    """Training throughput; each image counts once, whatever its number of views."""
     probe_seconds: float
-    """Of one validation probe, with the making of its views."""
+    """Duration of one validation probe, including its views."""
     test_seconds: float
-    """Of the test evaluation after the last epoch."""
+    """Duration of the test evaluation after the last epoch."""
 
 
 class Plan(Spec):
-    """A resolved sweep. Counts are exact; where epochs or batch size are searched, the most."""
+    """A resolved sweep. Counts are exact; if epochs are searched, they are those of the maximum."""
 
     name: str
     root: str
@@ -55,59 +56,63 @@ class Plan(Spec):
     views_per_step: int
     images_per_trial: int = Field(description="images drawn, each in all its views")
     images_total: int = Field(description="before early stopping saves any")
-    scheduler: str = Field(description="name of the early stopping, and why where none was named")
+    scheduler: str = Field(description="early stopping, with the reason if the spec names none")
     rung_epochs: tuple[int, ...] = Field(description="epochs after which a trial may be stopped")
     epochs_total: int | None = Field(
-        None, description="that all trials train together; null: it depends on their values"
+        None, description="epochs of all trials together; null: they depend on the trials' values"
     )
-    num_items: dict[str, int] = Field(description="by split")
+    num_items: dict[str, int] = Field(description="number of items by split")
     standard_error: float = Field(
-        description="of val/accuracy at most, from the number of items that a probe validates on"
+        description="upper bound for val/accuracy, from the short probe's number of val items"
     )
-    classes: dict[str, int] = Field(description="by label column; labels of a set, 1 for numbers")
+    classes: dict[str, int] = Field(
+        description="number of classes by label column; of labels for a set, 1 for numbers"
+    )
     majority: dict[str, float] = Field(
         {},
-        description="by label column, in the test split: share of the most frequent class; "
-        "of a set the mean share of items that have a label; none for numbers",
+        description="baseline by label column, on the test split: share of the most frequent "
+        "class, or mean share of positives for a set; none for numbers",
     )
     objective: str = Field(
         metrics.MEAN_ACCURACY, description="the metric that chooses between trials"
     )
     select: Select = Field("last", description="the epoch whose objective is a trial's value")
     evaluation: int = Field(
-        EVALUATION, description="how accuracies are measured; those of other numbers do not compare"
+        EVALUATION,
+        description="version of the evaluation protocol; scores of different versions are not "
+        "comparable",
     )
-    parameters: int = Field(description="of encoder and heads")
+    parameters: int = Field(description="number of parameters of encoder and heads")
     store_bytes: int
-    downloads: dict[str, int] = Field({}, description="URL to bytes that are not here yet")
+    downloads: dict[str, int] = Field({}, description="bytes that remain to download, by URL")
     cluster: str
     concurrency: int | None = Field(description="trials at a time; null: unknown")
     cpus_per_trial: int
     gpus_per_trial: float
     images_per_second: float | None = Field(
-        None, description="in training, by one worker; null: not measured"
+        None, description="training throughput of one worker; null: not measured"
     )
-    probe_seconds: float | None = Field(None, description="of a validation probe")
-    test_seconds: float | None = Field(None, description="of the test evaluation at the end")
+    probe_seconds: float | None = Field(None, description="duration of a validation probe")
+    test_seconds: float | None = Field(None, description="duration of the test evaluation")
     seconds_per_trial: float | None = Field(
-        None, description="of a whole trial with one worker, its probes and test evaluation in it"
+        None, description="duration of a trial with one worker, with probes and test evaluation"
     )
     device_hours: float | None = Field(
         None,
-        description="of all trials with one worker each, probes and test evaluations in it; at "
-        "most, where epochs_total is null; null: no measured rate",
+        description="duration of all trials with one worker each, with probes and test "
+        "evaluations; an upper bound if epochs_total is null; null: no measured rates",
     )
     wall_hours: float | None = Field(
         None,
-        description="the same with `concurrency` trials at a time; null also where that is, and of "
-        "trials with several workers or a share of a GPU",
+        description="the same with `concurrency` trials at a time; null also if that is unknown, "
+        "and for trials with several workers or a share of a GPU",
     )
     first_configurations: tuple[dict[str, Any], ...]
     warnings: tuple[str, ...]
 
 
 def prepare_root(root: Path) -> None:
-    """Make the root, readable by its owner alone. Raises ResourceError if it can't be written."""
+    """Creates the root, readable by its owner only. Raises ResourceError if it is not writable."""
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         probe = root / f".writable-{os.getpid()}"
@@ -129,11 +134,12 @@ def make_plan(
     rates: Rates | None = None,
     decoded: LabelTable | None = None,
 ) -> Plan:
-    """The plan of a spec; with measured rates also of its hours.
+    """Returns the plan of a spec; with measured rates it includes times.
 
-    `decoded` is the table of the decoded data set. Without it labels are read: those in an object
-    store are downloaded below the root, images and the encoder's weights are not. Raises
-    CheckpointError, DataError, ResourceError or SpecError for what could never run.
+    `decoded` is the label table of the decoded data set. Without it labels are read and images
+    checked; a CSV in an object store is downloaded, images and encoder weights are not.
+
+    Raises CheckpointError, DataError, ResourceError or SpecError if the spec could never run.
     """
     table, missing = _check_data(spec, root) if decoded is None else (decoded, {})
     heaviest = _heaviest(spec)
@@ -151,12 +157,14 @@ def make_plan(
         else scheduler.epochs_known(total, epochs, spec.evaluate.every)
     )
     num_items = {s: len(table.rows(s)) for s in ("train", "val", "test")}
+    # A binomial share has its largest variance, p (1 - p) = 0.25, at p = 1/2.
     error = math.sqrt(0.25 / min(num_items["val"], spec.evaluate.short_probe.max_items))
     _, high = spec.resources.worker_range
     concurrency = check_cluster(spec, cluster)
     labels = (*spec.data.tasks, *spec.data.held_out)
     share = (epochs_total or total * epochs) / (total * epochs)
-    # Measured was one worker alone: several of a trial, or trials that share a GPU, are not known.
+    # Rates are of a single worker: the speed of trials with several workers, or of trials that
+    # share a GPU, is unknown.
     at_a_time = concurrency if high == 1 and not 0 < spec.resources.gpus < 1 else None
     hours = _hours(heaviest, rates, per_trial, total, share, at_a_time) if rates else {}
     return Plan(
@@ -197,9 +205,9 @@ def make_plan(
 
 
 def fetch_weights(spec: RunSpec) -> None:
-    """Downloads the encoder's named weights, searched ones too, once before trials build it.
+    """Downloads the encoder's named weights, also those of searched values, before trials start.
 
-    Raises SpecError if they cannot be had.
+    Raises SpecError if they cannot be downloaded.
     """
     for one in _with_each_encoder(spec):
         one.model.encoder.fetch_weights()
@@ -216,15 +224,15 @@ def _check_data(spec: RunSpec, root: Path) -> tuple[LabelTable, dict[str, int]]:
 def _hours(
     spec: RunSpec, rates: Rates, num_images: int, num_trials: int, share: float, few: int | None
 ) -> dict[str, float | None]:
-    """Returns the plan's fields that follow from measured rates.
+    """Returns the fields of the plan that depend on measured rates.
 
-    `share` is the part of its epochs that the mean trial trains; `few` trials run at a time, None
-    where that or their speed is unknown.
+    `num_images` is per trial. `share` is the mean fraction of its epochs that a trial trains, given
+    early stopping. `few` trials run at a time, None if that or their speed is unknown.
     """
     num_probes = math.ceil(spec.train.epochs / spec.evaluate.every)
     training = num_images / rates.images_per_second + num_probes * rates.probe_seconds
     seconds = training + rates.test_seconds
-    # A trial that is stopped early has no test evaluation; it is counted all the same.
+    # An overestimate: trials that are stopped early have no test evaluation.
     mean = training * share + rates.test_seconds
     wall = max(seconds, math.ceil(num_trials / few) * mean) if few else None
     return {
@@ -236,7 +244,7 @@ def _hours(
 
 
 def _method_warnings(spec: RunSpec) -> tuple[str, ...]:
-    """The method's warnings of values that are not searched."""
+    """Returns the method's warnings, without those about searched fields."""
     found = spec.method.warnings()
     return tuple(
         text for field, text in found.items() if f"method.{field}" not in spec.search.space
@@ -244,7 +252,7 @@ def _method_warnings(spec: RunSpec) -> tuple[str, ...]:
 
 
 def _noise_warnings(spec: RunSpec, num_val: int, error: float) -> Iterator[str]:
-    """A warning where validation accuracies of configurations differ by chance alone."""
+    """Yields a warning if validation has too few items to tell configurations apart."""
     if spec.search.num_configurations == 1 or error <= MAX_STANDARD_ERROR:
         return
     needed, max_items = math.ceil(0.25 / MAX_STANDARD_ERROR**2), spec.evaluate.short_probe.max_items
@@ -266,7 +274,7 @@ def _scheduler_text(spec: RunSpec) -> str:
 
 
 def _heaviest(spec: RunSpec) -> RunSpec:
-    """The spec with searched epochs at their most."""
+    """Returns the spec with searched epochs at their maximum."""
     space = spec.search.space
     values: dict[str, Any] = {}
     if "train.epochs" in space:
@@ -275,6 +283,7 @@ def _heaviest(spec: RunSpec) -> RunSpec:
 
 
 def _check_batches(spec: RunSpec, num_train: int) -> None:
+    """Raises DataError if a batch size, searched ones included, exceeds the training split."""
     sizes = [spec.train.batch_size]
     if "train.batch_size" in spec.search.space:
         extremes = spec.search.space["train.batch_size"].extremes
@@ -289,7 +298,7 @@ def _check_batches(spec: RunSpec, num_train: int) -> None:
 
 
 def _with_each_encoder(spec: RunSpec) -> Iterator[RunSpec]:
-    """Yields the spec, and one for each listed value of a searched field of its encoder."""
+    """Yields the spec, and a copy for each listed value of a searched encoder field."""
     yield spec
     for path, dimension in spec.search.space.items():
         if path.startswith("model.encoder."):
@@ -298,10 +307,14 @@ def _with_each_encoder(spec: RunSpec) -> Iterator[RunSpec]:
 
 
 def _count_parameters(spec: RunSpec, sizes: dict[str, int]) -> int:
-    """Also compares the encoder's weights, searched ones too, with the network."""
+    """Returns the number of parameters of encoder and heads.
+
+    Building the networks also checks that the encoder's weights, searched ones too, fit them.
+    Raises CheckpointError if they do not.
+    """
     counts = []
     for one in _with_each_encoder(spec):
-        with torch.device("meta"):
+        with torch.device("meta"):  # allocates no memory and computes no initial weights
             method = METHODS[one.method.name](one.method, one.problem(sizes))
             network = build_network(one.model, method.make_network, one.seed)
         counts.append(sum(p.numel() for p in network.parameters()))

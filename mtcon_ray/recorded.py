@@ -1,4 +1,4 @@
-"""Spec and plan of a sweep or a training, as they are recorded in its folder."""
+"""The spec and the plan in the folder of a sweep or training."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from mtcon_ray.spec import RunSpec, dump_spec, parse_spec, read_yaml
 
 
 def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
-    """Store spec and plan in the folder of a sweep or a training."""
+    """Writes spec and plan to the folder of a sweep or training, each file atomically."""
     text = dump_yaml(dump_spec(spec))
     for name, content in ((SPEC_FILE, text), (PLAN_FILE, plan.model_dump_json(indent=1) + "\n")):
         beside = folder / f"{name}.new"
@@ -24,15 +24,16 @@ def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
 
 
 def load_recorded(path: Path) -> RunSpec:
-    """The spec in the file of a sweep or training. Raises SpecError."""
+    """Returns the spec in the file of a sweep or training. Raises SpecError if it is invalid."""
     return parse_recorded(read_yaml(path), where=str(path))
 
 
 def parse_recorded(raw: Mapping[str, Any], *, where: str) -> RunSpec:
-    """The spec in plain data that was recorded whole, with all defaults. Raises SpecError.
+    """Returns the spec from plain data that was recorded with all defaults written out.
 
-    Before there were several solvers, all probes were trained by stochastic gradient descent.
-    `train.compile: kernels` of earlier versions changed rounding alone, so it is read as none.
+    Also reads specs of versions without evaluate.probe.solver, which trained all probes by
+    stochastic gradient descent. `train.compile: kernels` of earlier versions changed rounding
+    alone, so it is read as none. Raises SpecError if the spec is invalid.
     """
     if raw.get("train", {}).get("compile") == "kernels":
         raw = {**raw, "train": {**raw["train"], "compile": "none"}}
@@ -47,10 +48,11 @@ def parse_recorded(raw: Mapping[str, Any], *, where: str) -> RunSpec:
 
 
 def check_evaluation(folder: Path) -> None:
-    """Raises SweepError if the accuracies of the sweep or training there were measured otherwise.
+    """Raises SweepError if the sweep or training was evaluated by another version's protocol.
 
-    They could not be compared with those that it would get now.
+    Its scores could not be compared with those of this version.
     """
+    # Plans without the field are of versions before it was introduced, with evaluation 1.
     plan = folder / PLAN_FILE
     recorded = json.loads(plan.read_text()).get("evaluation", 1) if plan.exists() else EVALUATION
     if recorded != EVALUATION:

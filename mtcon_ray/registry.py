@@ -1,8 +1,9 @@
-"""The base of every spec section, and the tables that let one new file extend the spec.
+"""Base class of all spec sections, and registries of the classes that a spec selects by name.
 
-A registered class (a method, an encoder, a data source) carries its own `Spec`; the field of
-the whole spec that selects it is annotated with `Choice(TABLE, "name")`, which pydantic reads
-as a discriminated union over whatever the table holds when the schema is built.
+A registered class (a method, an encoder, a data source) has its own nested `Spec`. The field of
+the spec that selects among them is annotated with `Choice(TABLE, "name")`. pydantic turns it into a
+discriminated union over the table's content when the schema is built, so that a new method is one
+new file.
 """
 
 import re
@@ -26,7 +27,7 @@ from mtcon_ray.errors import SpecError, nearest
 
 
 class Spec(BaseModel):
-    """Base of every section: frozen, and closed, so that a misspelt key is an error."""
+    """Base of all spec sections: immutable, and closed, so that an unknown key is an error."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
@@ -34,7 +35,7 @@ class Spec(BaseModel):
 
 
 def beside_the_spec(value: str, info: ValidationInfo) -> str:
-    """A path; where a spec is read from a file, a relative one starts at that file's folder."""
+    """Returns a path; a relative one in a spec file is made relative to that file's folder."""
     folder = (info.context or {}).get("folder")
     path = Path(value).expanduser()
     return str(Path(folder) / path) if folder is not None else str(path)
@@ -45,17 +46,17 @@ LocalPath = Annotated[str, AfterValidator(beside_the_spec)]
 
 
 def is_word(value: str) -> bool:
-    """True if a text has neither a separator of paths nor a file's ending."""
+    """Returns True if a text has no path separator and no file extension."""
     return "/" not in value and "\\" not in value and not Path(value).suffix
 
 
 OBJECT_STORES = ("s3://", "gs://")
-# A bucket's name alone before the first slash, so no login; no query, which may hold a signature.
+# Only the bucket's name before the first slash, so no login; no query, which may be a signature.
 _URL = re.compile(r"(?:s3|gs)://[A-Za-z0-9][\w.-]*/[^?#\\\x00-\x1f]*")
 
 
 def is_url(place: str) -> bool:
-    """Whether a `PathOrUrl` lies in an object store."""
+    """Returns True if a `PathOrUrl` is the URL of an object store."""
     return place.startswith(OBJECT_STORES)
 
 
@@ -80,14 +81,19 @@ T = TypeVar("T")
 
 
 class Table(Generic[T]):
-    """Classes by name. `table.register("name")` decorates; `table["name"]` finds or explains."""
+    """Registry of classes by name, for example of methods.
+
+    `table.register("name")` is a class decorator. `table["name"]` returns the class; it raises
+    SpecError with the nearest name if there is none. Iteration yields the sorted names. `what`
+    names the kind of class in messages.
+    """
 
     def __init__(self, what: str) -> None:
         self.what = what
         self._classes: dict[str, type[T]] = {}
 
     def register(self, name: str) -> Callable[[type[T]], type[T]]:
-        """Class decorator that files a class under its name; claiming one twice is our bug."""
+        """Returns a class decorator that registers a class under a name, which must be unused."""
 
         def add(cls: type[T]) -> type[T]:
             assert name not in self._classes, (
@@ -108,10 +114,10 @@ class Table(Generic[T]):
 
 
 class Choice:
-    """Annotation of a spec field whose section is picked by `key` among a table's `Spec`s.
+    """Annotation of a spec field whose section is one of a table's `Spec`s, selected by `key`.
 
-    A section that leaves the key out means `default`, where there is one. A bare name stands for
-    the section with that name and defaults elsewhere.
+    A section without the key means `default`, if there is one. A bare string stands for the
+    section with that name and defaults for all other fields.
     """
 
     def __init__(self, table: Table[Any], key: str, default: str | None = None) -> None:
@@ -122,6 +128,7 @@ class Choice:
     def __get_pydantic_core_schema__(
         self, source: type[Any], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
+        # Runs when the spec's class is defined: all kinds must be registered by then.
         choices = {name: handler.generate_schema(self.table[name].Spec) for name in self.table}
         union = core_schema.tagged_union_schema(choices, discriminator=self.key)
         return core_schema.no_info_before_validator_function(self._with_key, union)
@@ -141,6 +148,6 @@ class Choice:
 
 
 def import_folder(package: str, path: list[str]) -> None:
-    """Import every module of a package's folder in sorted order: the folder is the list."""
+    """Imports all modules of a package's folder in sorted order, so that they register."""
     for module in sorted(iter_modules(path), key=lambda m: m.name):
         import_module(f"{package}.{module.name}")

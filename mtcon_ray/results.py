@@ -15,7 +15,8 @@ from mtcon_ray.places import PREDICTIONS_FILE, checkpoint_folder
 from mtcon_ray.recorded import load_recorded
 from mtcon_ray.search.space import with_lists
 from mtcon_ray.spec import RunSpec
-from mtcon_ray.tracking.spool import Event, Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Ended, Event, Reported, Started, last_change
 from mtcon_ray.training.checkpoint import kept_model
 
 Status = Literal["RUNNING", "FINISHED", "PRUNED", "FAILED", "INTERRUPTED"]
@@ -131,7 +132,7 @@ def load_sweep(folder: Path) -> SweepResults:
             "`mtcon-ray list` names the sweeps"
         )
     plan = folder / "plan.json"
-    events = {p.stem: Spool.read(p) for p in sorted((folder / "spool").glob("trial-*.jsonl"))}
+    events = {p.stem: EventLog.read(p) for p in sorted((folder / "spool").glob("trial-*.jsonl"))}
     spec = load_recorded(folder / "spec.yaml")
     trials = [_trial(name, read, spec) for name, read in events.items() if read]
     return SweepResults(
@@ -145,17 +146,18 @@ def load_sweep(folder: Path) -> SweepResults:
 
 def _trial(name: str, events: list[Event], spec: RunSpec) -> TrialResult:
     start = events[0]
-    assert start["kind"] == "start", f"{name}: a spool begins with its start, got {start}"
+    if not isinstance(start, Started):
+        raise SweepError(f"the event log of {name} must begin with a start, got {start.kind}")
     status, reason = trial_status(events)
     return TrialResult(
         name=name,
         number=int(name.removeprefix("trial-")),
-        params=with_lists(spec.search.space, start["params"]),
+        params=with_lists(spec.search.space, start.params),
         status=status,
         reason=reason,
-        epochs=int(start["tags"]["mtcon.epochs"]),
-        seed=int(start["tags"]["mtcon.seed"]),
-        reports=tuple((e["epoch"], e["metrics"]) for e in events if e["kind"] == "report"),
+        epochs=int(start.tags["mtcon.epochs"]),
+        seed=int(start.tags["mtcon.seed"]),
+        reports=tuple((e.epoch, dict(e.metrics)) for e in events if isinstance(e, Reported)),
         select=spec.evaluate.select,
     )
 
@@ -170,15 +172,14 @@ def kept_files(folder: Path) -> list[Path]:
 
 def trial_status(events: list[Event]) -> tuple[Status, str | None]:
     """Returns status and reason after the last event of a trial that changed them."""
-    last = next(e for e in reversed(events) if e["kind"] in ("start", "end", "reopen"))
-    if last["kind"] != "end":
+    last = last_change(events)
+    if not isinstance(last, Ended):
         return "RUNNING", None
-    tags = last.get("tags", {})
-    reason = tags.get("mtcon.reason")
-    match last["status"]:
+    reason = last.tags.get("mtcon.reason")
+    match last.status:
         case "FINISHED":
             return "FINISHED", reason
         case "FAILED":
             return "FAILED", reason
         case _:
-            return ("PRUNED" if tags.get("mtcon.pruned") == "true" else "INTERRUPTED"), reason
+            return ("PRUNED" if last.tags.get("mtcon.pruned") == "true" else "INTERRUPTED"), reason

@@ -1,11 +1,11 @@
-"""Comparison of the spec of a sweep or a training with the one that it is resumed with."""
+"""Check that a sweep or training is resumed with the spec that it was started with."""
 
 from typing import Any
 
 from mtcon_ray.errors import SweepError
 from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
 
-# What may differ when a sweep goes on: how it is run, and more trials.
+# Fields that may differ on resume. search.num_trials may also grow.
 FREE_ON_RESUME = (
     "resources",
     "tracking",
@@ -16,11 +16,12 @@ FREE_ON_RESUME = (
 
 
 def check_resumable(stored: RunSpec, given: RunSpec) -> None:
-    """Raises SweepError showing every field that differs and may not."""
+    """Raises SweepError with all fields that differ and must not."""
     before = _flat(dump_spec(with_scheduler(stored)))
     now = _flat(dump_spec(with_scheduler(given, stored)))
     if _warmups(stored) == _warmups(given):
-        # One of them may omit it; earlier versions wrote its value to all specs.
+        # The field may be omitted (a default) in one spec and written out in the other: earlier
+        # versions wrote its value into every recorded spec.
         now["train.warmup_epochs"] = before["train.warmup_epochs"]
     changed = []
     for path in sorted(before.keys() | now.keys()):
@@ -41,13 +42,14 @@ def check_resumable(stored: RunSpec, given: RunSpec) -> None:
 
 
 def _warmups(spec: RunSpec) -> list[float]:
-    """Returns the epochs of warm-up at each listed or extreme number of epochs."""
+    """Returns the warm-up in epochs for each listed or extreme value of train.epochs."""
     searched = spec.search.space.get("train.epochs")
     numbers = searched.extremes if searched else [spec.train.epochs]
     return [with_values(spec, {"train.epochs": n, "search": {}}).train.warmup for n in numbers]
 
 
 def _flat(raw: Any, path: str = "") -> dict[str, Any]:
+    """Returns nested mappings as one, from dotted paths to values."""
     if isinstance(raw, dict) and raw:
         flat: dict[str, Any] = {}
         for key, value in raw.items():

@@ -1,4 +1,4 @@
-"""One training in this process: a spec, its data and a folder in; an epoch at a time out."""
+"""The trainer: one training in this process, which yields its progress epoch by epoch."""
 
 import json
 import math
@@ -30,15 +30,15 @@ from mtcon_ray.training.distributed import ALONE, Ranks, any_rank, parallelise, 
 from mtcon_ray.training.optimizer import lr_at, make_optimizer
 from mtcon_ray.training.step import Learner, Tally, Update, update
 
-# Steps between two questions to the device whether all is finite, for which it is waited.
+# Steps between two checks for non-finite values; each check synchronises with the device.
 CHECK_EVERY = 50
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What one completed epoch, counted from 1, gave; metrics by the names of `metrics`.
+    """Metrics of one completed epoch, counted from 1, by the names of `metrics`.
 
-    Accuracies stand in it on rank 0 and in evaluated epochs only.
+    Validation metrics are included on rank 0 and in evaluated epochs only.
     """
 
     epoch: int
@@ -48,27 +48,27 @@ class Progress:
 
 
 class Run:
-    """A training that can be cut anywhere and goes on from `folder/last.pt`, if that is there.
+    """A training that resumes from `folder/last.pt`, if that exists, at any step.
 
-    `folder/model.pt` is the network that its value and test accuracies are of: the last validated
-    one, or the best validated one with `evaluate.select: best`.
+    `folder/model.pt` is the selected network, whose value and test scores count: the last
+    validated one, or the best validated one with `evaluate.select: best`.
 
-    Iterating trains and yields one Progress per epoch; when it yields depends on the spec alone.
-    An epoch is on disk (every `train.checkpoint_every` and the last) before it is yielded. When
-    `should_stop` is true, asked before each step on one worker and before each epoch on
-    several, the training is saved where it is and the iteration ends with `interrupted` set.
+    Iterating trains and yields one Progress per epoch. The number of yields depends on the spec
+    alone, as Ray requires of all workers. Checkpoints (every `train.checkpoint_every` epochs and
+    the last) are written before the epoch is yielded. `should_stop` is called before each step
+    with one worker, before each epoch with several. If it returns True, the training is
+    checkpointed at that step and the iteration ends with `interrupted` set.
 
-    `last` is the last completed epoch, also right after resuming: whoever consumed it may have
-    died before recording it, so it should be recorded then, unless it was.
+    `last` is the last completed epoch, also right after resuming. A caller must record it then,
+    unless it has: the previous process may have died between the checkpoint and the record.
 
-    Everything random follows from the spec's seed and the step, torch's global generator too,
-    which is seeded anew in each step; so there is no random state to save. On a CPU a cut
-    training ends bit-equal to an uncut one.
+    All randomness follows from the spec's seed and the step; torch's global generator is seeded in
+    each step. No random state is saved. On the CPU a resumed training is bit-equal to one without
+    interruption.
 
-    A damaged `last.pt` is left for the checkpoint before it, and without a whole one the training
-    starts anew; `damage` then says so, else it is None.
-    Raises CheckpointError if `last.pt` belongs to another spec or data, StorageError where
-    a checkpoint cannot be written.
+    If `last.pt` is damaged, the previous checkpoint is used, or the training starts from scratch;
+    `damage` then describes it, else it is None. Raises CheckpointError if `last.pt` belongs to
+    another spec or data, StorageError if a checkpoint cannot be written.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Run:
                 seed=spec.seed,
                 device=device,
                 ranks=ranks,
-                # Of one that several trainings share; without a GPU nothing asks for it.
+                # This training's share of the GPU's memory; not used on a CPU.
                 share=min(1.0, spec.resources.gpus or 1.0),
             )
             self.learner = self._make_learner(method)
@@ -119,12 +119,12 @@ class Run:
 
     @property
     def network(self) -> Network:
-        """The network as trained so far."""
+        """The network with its current weights."""
         return self.learner.network
 
     @property
     def done(self) -> bool:
-        """Whether the last epoch is completed."""
+        """True if the last epoch is completed."""
         return self.step == self.num_steps
 
     def __iter__(self) -> Iterator[Progress]:
@@ -141,10 +141,10 @@ class Run:
             yield self._close_epoch(last_update)
 
     def report(self) -> dict[str, float]:
-        """Accuracies on `test` and of held-out labels, of model.pt; writes predictions.npz."""
+        """Returns the test evaluation of model.pt by metric name; writes predictions.npz."""
         assert self.done, f"report after the last step {self.num_steps}, not after {self.step}"
         if self.spec.evaluate.select == "best":
-            # The training is over: its own network may take the kept one's place.
+            # The training is over, so the selected weights may overwrite the last ones.
             self.network.load_state_dict(checkpoint.load(self.folder / checkpoint.MODEL)["network"])
         return self._evaluate(partial(protocol.report, predictions=self.folder / PREDICTIONS_FILE))
 
@@ -167,7 +167,7 @@ class Run:
         )
 
     def _train_to_epoch_end(self) -> Update | None:
-        """The epoch's last update; None if told to stop before it.
+        """Trains to the end of the epoch; returns its last update, or None if stopped before.
 
         Raises DivergedError if a gradient or loss was not finite.
         """
@@ -176,7 +176,7 @@ class Run:
         started = perf_counter()
         done: Update | None = None
         while self.step < end:
-            # Workers must agree before they stop, which is worth an exchange per epoch only.
+            # Workers must agree on stopping; they exchange it once per epoch, not in each step.
             asked = done is None or self.ranks.world == 1
             if asked and any_rank(self.should_stop(), self.ranks, self.device):
                 done = None
@@ -267,7 +267,7 @@ class Run:
         }
 
     def _keep(self, epoch: int, value: float) -> None:
-        """Write model.pt if the network of this validated epoch is the selected one."""
+        """Writes model.pt if the network of this validated epoch is the selected one so far."""
         if math.isfinite(value) and (self.best is None or value > self.best):
             self.best = value
         elif self.spec.evaluate.select == "best" and self.best is not None:
@@ -302,7 +302,7 @@ class Run:
                 "best": self.best,
                 "last": None if self.last is None else asdict(self.last),
             },
-            # A damaged file must not take the place of the whole one before it.
+            # A damaged last.pt must not replace the intact checkpoint before it.
             previous=self.folder / checkpoint.PREVIOUS if self._last_is_whole else None,
         )
         self._last_is_whole = True
@@ -312,7 +312,7 @@ class Run:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError.of(self.folder, error) from error
-        # The best network is of an epoch that is not trained again.
+        # The epoch of the best network is not trained again, so its model.pt must be intact too.
         with_model = self.spec.evaluate.select == "best"
         state, path, damage = checkpoint.load_newest(self.folder, with_model=with_model)
         if state is not None and path is not None:
@@ -329,7 +329,7 @@ class Run:
             )
 
     def _restore(self, path: Path, state: dict[str, Any]) -> None:
-        # Read as a spec, so that a field which an earlier version lacked has its default.
+        # Parsed as a spec, so that fields unknown to an earlier version get their defaults.
         whole = dump_spec(parse_recorded(json.loads(state["spec"]), where=str(path)))
         saved = {**whole, "fingerprint": state["fingerprint"]}
         current = {**dump_spec(self.spec), "fingerprint": self.dataset.fingerprint}

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a request to end in good order; a second one ends at once."""
+"""Graceful shutdown on SIGINT and SIGTERM; a second signal has its default effect."""
 
 import signal
 import threading
@@ -10,14 +10,17 @@ from mtcon_ray.errors import MtconError
 
 
 class Interrupted(MtconError):
-    """A signal ended the work; all is checkpointed, and it can be resumed."""
+    """A signal ended the work. Everything is checkpointed and can be resumed."""
 
     exit_code = 130
 
 
 @contextmanager
 def on_signals(act: Callable[[str], None]) -> Iterator[None]:
-    """Call `act` with the name of the first SIGINT or SIGTERM; after it the old handlers rule."""
+    """Calls `act` with the name of the first SIGINT or SIGTERM, and restores the old handlers.
+
+    Does nothing outside the main thread, where Python allows no signal handlers.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -27,7 +30,7 @@ def on_signals(act: Callable[[str], None]) -> Iterator[None]:
             signal.signal(number, before)
 
     def handle(number: int, frame: FrameType | None) -> None:
-        restore()
+        restore()  # first, so that a second signal ends the process even if `act` blocks
         act(signal.Signals(number).name)
 
     previous = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}

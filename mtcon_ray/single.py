@@ -35,10 +35,11 @@ from mtcon_ray.resumable import check_resumable
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Reported, Started, last_change
 from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import check_server, tracking_uri
-from mtcon_ray.tracking.spool import Spool
 from mtcon_ray.training.checkpoint import discard_resume_state
 
 RECORD = "parent.jsonl"
@@ -70,7 +71,7 @@ def train_run(
     device = pick_device(spec)
     prepare_root(root)
     folder = _choose_folder(root, spec, name, resume)
-    has_record = bool(Spool.read(spool_folder(folder) / RECORD))
+    has_record = bool(EventLog.read(spool_folder(folder) / RECORD))
     if has_record and (result := load_run(folder)).status == "FINISHED":
         observer.on_note(f"{folder.name} has finished already")
         return result
@@ -105,21 +106,22 @@ def train_run(
 
 def load_run(folder: Path) -> TrialResult:
     """The record of a single training. Raises SweepError where there is none."""
-    events = Spool.read(spool_folder(folder) / RECORD)
+    events = EventLog.read(spool_folder(folder) / RECORD)
     if not events:
         raise SweepError(f"{folder} must hold a single training, got no record in its spool")
     spec = load_recorded(folder / SPEC_FILE)
-    last = next(e for e in reversed(events) if e["kind"] in ("start", "end", "reopen"))
-    ended = last["kind"] == "end"
+    start, last = events[0], last_change(events)
+    if not isinstance(start, Started):
+        raise SweepError(f"the event log of {folder} must begin with a start, got {start.kind}")
     return TrialResult(
         name=folder.name,
         number=0,
-        params=events[0]["params"],
-        status=STATUS_BY_END[last["status"]] if ended else "RUNNING",
-        reason=last["tags"].get("mtcon.reason") if ended else None,
+        params=dict(start.params),
+        status=STATUS_BY_END[last.status] if isinstance(last, Ended) else "RUNNING",
+        reason=last.tags.get("mtcon.reason") if isinstance(last, Ended) else None,
         epochs=spec.train.epochs,
         seed=spec.seed,
-        reports=tuple((e["epoch"], e["metrics"]) for e in events if e["kind"] == "report"),
+        reports=tuple((e.epoch, dict(e.metrics)) for e in events if isinstance(e, Reported)),
         select=spec.evaluate.select,
     )
 
@@ -136,7 +138,7 @@ class _Training:
     may_finish_step: bool = True
 
     def __post_init__(self) -> None:
-        self.spool = Spool(spool_folder(self.folder) / RECORD)
+        self.spool = EventLog(spool_folder(self.folder) / RECORD)
         self.name = self.folder.name
 
     @contextmanager
@@ -188,7 +190,7 @@ class _Training:
         if progress.done:
             self.may_finish_step = False
             values |= run.report()
-        self.spool.append_report(progress.epoch, values)
+        self.spool.append(Reported(epoch=progress.epoch, metrics=values))
         self.observer.on_report(self.name, progress.epoch, self.spec.train.epochs, values)
 
     def _stop(self, signal_name: str) -> None:
@@ -212,7 +214,7 @@ class _Training:
 
     def _begin(self) -> None:
         if self.spool.events():
-            self.spool.append("reopen")
+            self.spool.append(Reopened())
             return
         tags = {
             **provenance(Path.cwd()),
@@ -221,16 +223,16 @@ class _Training:
             "mtcon.seed": str(self.spec.seed),
             FINGERPRINT: self.dataset.fingerprint,
         }
-        self.spool.append("start", params={}, tags=tags)
+        self.spool.append(Started(params={}, tags=tags))
         for file in (SPEC_FILE, PLAN_FILE):
-            self.spool.append("artifact", path=str(self.folder / file), to="")
+            self.spool.append(Artifact(path=str(self.folder / file), to=""))
 
     def _end(self, status: str, tags: dict[str, str]) -> None:
         try:
             if status == "FINISHED":
                 for file in kept_files(self.folder):
-                    self.spool.append("artifact", path=str(file), to="checkpoints")
-            self.spool.append("end", status=status, tags=tags)
+                    self.spool.append(Artifact(path=str(file), to="checkpoints"))
+            self.spool.append(Ended(status=status, tags=tags))
             if status == "FINISHED":
                 discard_resume_state(self.folder)
         except StorageError as error:

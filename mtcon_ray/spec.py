@@ -1,6 +1,7 @@
-"""What a sweep or a single training is: one frozen, closed tree of sections.
+"""The spec of a sweep or a single training: an immutable tree of pydantic sections.
 
-Read by `load_spec`, changed only by validating the changed whole again (`with_values`).
+`load_spec` reads it from a file. It is changed only by validating a changed copy (`with_values`),
+since pydantic's `model_copy` checks nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,9 +27,9 @@ from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.spec_errors import TABLES, explain, key_of, near_path
 from mtcon_ray.training.spec import TrainSpec
 
-# Fields whose keys are the user's own, so that a dotted path ends in one key.
+# Mappings with keys chosen by the user. A key may contain dots, so the rest of a path is one key.
 OPEN_KEYS = ("search.space", "data.label_noise", "method.temperature_by_task")
-# Paths given on a command line start where the command was given, not beside the spec.
+# Fields with paths. On the command line, relative ones start at the working directory.
 PATHS = (
     "data.csv",
     "data.images",
@@ -36,16 +37,16 @@ PATHS = (
     "model.encoder.weights",
     "storage.root",
 )
-# Sections that say how a sweep is run, not what a trial is.
+# Sections that are not part of a trial's configuration.
 NOT_SEARCHABLE = ("version", "name", "search", "resources", "tracking", "storage")
-# Sections of several kinds, and the fields that choose the kind.
+# Dotted paths of sections with several kinds, and of the fields that select the kind.
 KINDS = {
     path
     for place in TABLES
     for path in (".".join(map(str, place)), ".".join(map(str, (*place, key_of(place)))))
 }
 MAX_SPEC_BYTES = 1_000_000
-# From this many trials on a sweep that names no scheduler has ASHA.
+# A sweep without `search.scheduler` uses ASHA if it has at least this many trials.
 MIN_ASHA_TRIALS = 10
 
 
@@ -113,20 +114,23 @@ class RunSpec(Spec):
 
     @property
     def scheduler(self) -> SchedulerSpec:
-        """The scheduler of the sweep: `search.scheduler`, or its default where that is omitted."""
+        """The scheduler of the sweep: `search.scheduler`, or the default if that is omitted."""
         return self.search.scheduler or self.default_scheduler()[0]
 
     def default_scheduler(self) -> tuple[SchedulerSpec, str]:
-        """The scheduler of a sweep that names none, and the reason for it."""
+        """Returns the scheduler of a sweep without `search.scheduler`, and the reason for it."""
         if self.search.num_configurations * self.search.repeats < MIN_ASHA_TRIALS:
-            # Of few trials ASHA judges each against one or two others, by probes that are noisy.
+            # With few trials ASHA compares each with one or two others, by noisy probes.
             return NoScheduler.Spec(), f"fewer than {MIN_ASHA_TRIALS} trials"
         if not self._is_probed_before_last_rung(ASHA.Spec()):
             return NoScheduler.Spec(), "no probe comes before the last rung of asha"
         return ASHA.Spec(), f"{MIN_ASHA_TRIALS} trials or more"
 
     def _check_chunks(self) -> None:
-        """The moments of a whole batch are not known while only a chunk of it is."""
+        """Raises ValueError for global batch norm with chunks.
+
+        The moments of the whole batch are unknown while only one chunk is in memory.
+        """
         has_batch_norm = self.model.encoder.has_batch_norm or self.method.has_batch_norm
         chunk_size = self.train.chunk_size
         if chunk_size is not None and has_batch_norm and self.model.batch_norm == "global":
@@ -137,7 +141,7 @@ class RunSpec(Spec):
             )
 
     def problem(self, sizes: Mapping[str, int]) -> Problem:
-        """What the method is built for; sizes by task, as `Problem` means them."""
+        """Returns the description from which the method is constructed; sizes as in `Problem`."""
         return Problem(
             kinds={task: self.data.kind_of(task) for task in self.data.tasks},
             batch_size=self.train.batch_size,
@@ -150,7 +154,10 @@ class RunSpec(Spec):
         )
 
     def trial(self, values: Mapping[str, Any], repeat: int = 0) -> "RunSpec":
-        """The spec of one trial: searched fields, seed and warm-up set, no search left in it."""
+        """Returns the spec of one trial: with searched values, seed + repeat, and no search.
+
+        train.warmup_epochs is written out. Raises SpecError if a value is invalid.
+        """
         values = with_lists(self.search.space, values)
         trial = with_values(self, {**values, "seed": self.seed + repeat, "search": {}})
         train = trial.train.model_copy(update={"warmup_epochs": trial.train.warmup})
@@ -158,10 +165,10 @@ class RunSpec(Spec):
 
 
 def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = True) -> RunSpec:
-    """The spec in a YAML file, `a.b=value` overrides applied.
+    """Returns the spec in a YAML file with `a.b=value` overrides applied.
 
-    Without its search the `search` section is dropped unread, for a single training. Raises
-    SpecError naming file, field, rule, value and the nearest valid key.
+    With `with_search=False`, for a single training, the section `search` is dropped unread.
+    Raises SpecError with file, field, rule, value and the nearest valid key.
     """
     raw = read_yaml(path)
     for override in overrides:
@@ -172,7 +179,10 @@ def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = 
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises SpecError for a file that is too large, or none."""
+    """Returns the mapping in a YAML file.
+
+    Raises SpecError if the file cannot be read, is larger than MAX_SPEC_BYTES, or is no mapping.
+    """
     try:
         if path.stat().st_size > MAX_SPEC_BYTES:
             raise SpecError(f"{path} must be a spec of at most {MAX_SPEC_BYTES:,} bytes")
@@ -190,7 +200,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def parse_spec(
     raw: Mapping[str, Any], *, where: str = "spec", folder: Path | None = None
 ) -> RunSpec:
-    """The spec in plain data. Raises SpecError; relative paths start at `folder`."""
+    """Returns the spec from plain data; relative paths start at `folder`.
+
+    `where` begins the message of the SpecError that is raised if the data are invalid.
+    """
     try:
         spec = RunSpec.model_validate(raw, context={"folder": folder} if folder else None)
     except ValidationError as error:
@@ -200,12 +213,15 @@ def parse_spec(
 
 
 def dump_spec(spec: RunSpec) -> dict[str, Any]:
-    """The whole spec as plain data, defaults included; `parse_spec` reads it back."""
+    """Returns the spec as plain data with all defaults; `parse_spec` reads it back."""
     return spec.model_dump(mode="json", by_alias=True)
 
 
 def with_values(spec: RunSpec, values: Mapping[str, Any]) -> RunSpec:
-    """The spec with fields at dotted paths replaced, validated as a whole. Raises SpecError."""
+    """Returns the spec with the fields at dotted paths replaced.
+
+    The result is validated as a whole. Raises SpecError if it is invalid.
+    """
     raw = dump_spec(spec)
     for path, value in values.items():
         set_value(raw, path, value)
@@ -216,10 +232,10 @@ def with_values(spec: RunSpec, values: Mapping[str, Any]) -> RunSpec:
 
 
 def with_scheduler(spec: RunSpec, recorded: RunSpec | None = None) -> RunSpec:
-    """The spec with `search.scheduler` written out, for a sweep that begins or is resumed.
+    """Returns the spec with `search.scheduler` written out, for a sweep that starts or resumes.
 
-    Where the spec omits it, the scheduler is that of the `recorded` spec of the same sweep, so
-    that a sweep keeps its scheduler when trials are added; else the default.
+    If the spec omits it, the scheduler is that of `recorded`, the spec stored for the same sweep.
+    A sweep therefore keeps its scheduler if trials are added. Without `recorded` it is the default.
     """
     if spec.search.scheduler is not None:
         return spec
@@ -229,7 +245,10 @@ def with_scheduler(spec: RunSpec, recorded: RunSpec | None = None) -> RunSpec:
 
 
 def value_at(spec: RunSpec, path: str) -> Any:
-    """The value of the field at a dotted path. Raises SpecError with the nearest path."""
+    """Returns the value of the field at a dotted path.
+
+    Raises SpecError, with the nearest path, if there is no such field.
+    """
     leaves = _leaves(dump_spec(spec))
     if path not in leaves:
         raise SpecError(f"unknown field {path!r}{nearest(path, leaves)}")
@@ -237,7 +256,10 @@ def value_at(spec: RunSpec, path: str) -> Any:
 
 
 def check_space(spec: RunSpec, where: str = "spec") -> None:
-    """Raises SpecError where a searched path does not exist or its field refuses a bound."""
+    """Checks the search space: all paths exist, may be searched, and accept their extreme values.
+
+    Raises SpecError otherwise.
+    """
     leaves = _leaves(dump_spec(spec))
     for path, dimension in spec.search.space.items():
         place = f"{where}: search.space.{path}"
@@ -270,7 +292,10 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
 
 
 def apply_override(raw: dict[str, Any], override: str) -> None:
-    """Set the field of a `path=value`, its value read as YAML. Raises SpecError."""
+    """Sets the field of a `path=value` override in plain data; the value is read as YAML.
+
+    Relative paths in PATHS are made absolute. Raises SpecError if the override is malformed.
+    """
     path, equals, text = override.partition("=")
     if not equals or not path:
         raise SpecError(f"--set must read path=value, got {override!r}")
@@ -278,14 +303,18 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
     path = path.strip()
     if path in PATHS and isinstance(value, str) and not is_url(value):
         file = Path(value).expanduser().absolute()
-        # Such as imagenet, or a name that is refused where it is read.
+        # model.encoder.weights may also be a name, such as imagenet. An unknown name is refused
+        # when the encoder is built.
         is_name = path == "model.encoder.weights" and is_word(value) and not file.exists()
         value = value if is_name else str(file)
     set_value(raw, path, value)
 
 
 def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
-    """Set the field at a dotted path of plain data. Raises SpecError where that is no section."""
+    """Sets the field at a dotted path of plain data, creating missing sections.
+
+    Raises SpecError if the path leads through a field that is no section.
+    """
     open_key = next((o for o in OPEN_KEYS if path.startswith(f"{o}.")), None)
     keys = [*open_key.split("."), path[len(open_key) + 1 :]] if open_key else path.split(".")
     node = raw
@@ -303,6 +332,7 @@ def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
 
 
 def _leaves(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns all fields of plain data by dotted path; mappings in OPEN_KEYS are one field."""
     leaves: dict[str, Any] = {}
     for key, value in raw.items():
         path = f"{prefix}{key}"

@@ -1,4 +1,4 @@
-"""Messages of pydantic's errors: path, rule, value, way out."""
+"""Error messages for pydantic's validation errors: path, rule, value, and way out."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
@@ -18,7 +18,7 @@ from mtcon_ray.search.space import FORMS, Dimension
 
 Location = tuple[int | str, ...]
 
-# Sections of which a table holds the kinds. Pydantic puts the kind behind the section's location.
+# Sections with several kinds. In an error's location, pydantic inserts the kind after the section.
 TABLES: Mapping[Location, Table[Any]] = {
     ("data",): SOURCES,
     ("method",): METHODS,
@@ -26,9 +26,9 @@ TABLES: Mapping[Location, Table[Any]] = {
     ("search", "scheduler"): SCHEDULERS,
     ("evaluate", "probe"): SOLVERS,
 }
-# The field that chooses the kind, where it is not `name`.
+# The field that selects the kind, if it is not `name`.
 KEYS: Mapping[Location, str] = {("data",): "kind", ("evaluate", "probe"): "solver"}
-# Words of other tools for fields, dimensions and values of a spec.
+# Names that other tools use for fields, dimensions and values of this spec.
 OTHER_WORDS = {
     "num_samples": "num_trials",
     "n_trials": "num_trials",
@@ -42,7 +42,7 @@ OTHER_WORDS = {
     "bf16": "bfloat16",
     "fp32": "float32",
 }
-# What follows "must", by pydantic's type of error.
+# The rule after "must", by pydantic's error type.
 RULES = {
     "int_type": "be an integer",
     "int_parsing": "be an integer",
@@ -75,12 +75,13 @@ MAX_SHOWN = 200
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """One line per problem of a `model` that was validated: path, rule, value, way out."""
+    """Returns a message with one line per problem in a validation of `model`."""
     broken: dict[str, list[tuple[str, str]]] = {}
     lines: dict[str, str] = {}
     for problem in error.errors(include_url=False, include_context=True):
         if problem["type"] == "too_short" and len(problem["input"]) >= problem["ctx"]["min_length"]:
-            continue  # it counts the valid entries, and the others have a line of their own
+            # pydantic counts valid entries only; each invalid one is reported by itself.
+            continue
         location = _without_member(_without_kind(problem["loc"]))
         if problem["type"] == "missing" and isinstance(location[-1], int):
             location = location[:-1]
@@ -89,7 +90,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         if rule is None:
             lines[f"{path} {len(lines)}"] = _line(problem, path, model)
             continue
-        # The members of a union have a problem each.
+        # pydantic reports one problem per member of a union; their rules are joined by "or".
         lines.setdefault(path, path)
         ending = f", got {_shown(problem['input'])}{_way_out(problem, model)}"
         broken.setdefault(path, []).append((rule, ending))
@@ -100,12 +101,14 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def key_of(place: Location) -> str:
-    """The field that chooses the kind of a section of TABLES."""
+    """Returns the field that selects the kind of a section in TABLES."""
     return KEYS.get(place, "name")
 
 
 def near_path(path: str, paths: Iterable[str]) -> str:
-    """A closing sentence for an unknown dotted path: paths of the same last key, or as `nearest`.
+    """Returns the end of a message about an unknown path: paths with the same last key.
+
+    If there are none, the result is that of `nearest`.
 
     >>> near_path("learning_rate", ["train.lr", "train.epochs"])
     "; did you mean 'train.lr'?"
@@ -124,11 +127,12 @@ def _did_you_mean(names: list[str]) -> str:
 
 
 def _line(problem: Any, path: str, model: type[BaseModel]) -> str:
-    """The line of a problem that no rule of RULES describes."""
+    """Returns the line of a problem for which `_rule` returns None."""
     match problem["type"]:
         case "extra_forbidden":
             message = f"unknown key{_near_key(problem['loc'], model)}"
         case "union_tag_invalid":
+            # pydantic gives the known tags as one text: "'a', 'b'".
             context = problem["ctx"]
             known = [t.strip("' ") for t in str(context["expected_tags"]).split(",")]
             key = str(context["discriminator"]).strip("'")
@@ -147,6 +151,7 @@ def _line(problem: Any, path: str, model: type[BaseModel]) -> str:
 
 
 def _rule(problem: Any, model: type[BaseModel]) -> str | None:
+    """Returns the text that follows "must", or None if the problem is not of that form."""
     location = problem["loc"]
     match problem["type"]:
         case "missing" if isinstance(location[-1], int):
@@ -164,6 +169,7 @@ def _rule(problem: Any, model: type[BaseModel]) -> str | None:
 
 
 def _way_out(problem: Any, model: type[BaseModel]) -> str:
+    """Returns the end of a message with a suggestion, or ""."""
     value = problem["input"]
     match problem["type"]:
         case "tuple_type" if isinstance(value, str | int | float):
@@ -172,6 +178,7 @@ def _way_out(problem: Any, model: type[BaseModel]) -> str:
         case "string_type" if isinstance(value, int | float):
             return "; put it in quotes"
         case "literal_error":
+            # The expected values are one text: "'a', 'b' or 'c'".
             known = [
                 t.strip("'") for t in problem["ctx"]["expected"].replace(" or ", ", ").split(", ")
             ]
@@ -183,14 +190,18 @@ def _way_out(problem: Any, model: type[BaseModel]) -> str:
 
 
 def _near_key(location: Location, model: type[BaseModel]) -> str:
-    """A closing sentence for an unknown key: a field beside it, elsewhere, or all beside it."""
+    """Returns the end of a message about an unknown key.
+
+    It suggests a similar field of the same section, of another kind or of another section; if
+    there is none, it lists the fields of the section.
+    """
     key, section = str(location[-1]), _annotation_at(model, location[:-1])
     beside = _names(section)
     ours = OTHER_WORDS.get(key)
     if ours in beside:
         return _did_you_mean([str(ours)])
     if section is Dimension:
-        # Stricter than elsewhere: min would be taken for int.
+        # A higher cutoff than elsewhere: "min" would be taken for "int".
         return _did_you_mean(get_close_matches(key, beside, n=1, cutoff=0.75)) or f"; write {FORMS}"
     if get_close_matches(key, beside, n=1):
         return nearest(key, beside)
@@ -213,7 +224,7 @@ def _shown(value: Any) -> str:
 
 
 def _without_kind(location: Location) -> Location:
-    """A location less the kind of its section."""
+    """Returns a location without the kind that pydantic inserts after the section."""
     for place, table in TABLES.items():
         n = len(place)
         if location[:n] == place and len(location) > n and location[n] in set(table):
@@ -222,7 +233,7 @@ def _without_kind(location: Location) -> Location:
 
 
 def _without_member(location: Location) -> Location:
-    """A location less the member of a union, which pydantic names behind it, and what follows."""
+    """Returns a location up to the field, without the union member that pydantic appends."""
     for i, key in enumerate(location):
         if isinstance(key, str) and location[:2] != ("search", "space"):
             is_type = key in ("int", "float", "str", "bool") or key.startswith("constrained-")
@@ -232,7 +243,7 @@ def _without_member(location: Location) -> Location:
 
 
 def _annotation_at(model: Any, location: Location) -> Any:
-    """The type of the field at one of pydantic's locations; None where it is unknown."""
+    """Returns the type of the field at one of pydantic's locations, or None if unknown."""
     for i, key in enumerate(location):
         if key in set(TABLES.get(location[:i], ())):
             model = TABLES[location[:i]][str(key)].Spec
@@ -247,7 +258,7 @@ def _annotation_at(model: Any, location: Location) -> Any:
 
 
 def _bare(annotation: Any) -> Any:
-    """An annotation without `| None`."""
+    """Returns an annotation without `| None`."""
     if get_origin(annotation) in (Union, UnionType):
         members = [m for m in get_args(annotation) if m is not NoneType]
         return members[0] if len(members) == 1 else annotation
@@ -255,13 +266,14 @@ def _bare(annotation: Any) -> Any:
 
 
 def _names(section: Any) -> list[str]:
+    """Returns the field names of a section as users write them; [] if it is no section."""
     if not (isinstance(section, type) and issubclass(section, BaseModel)):
         return []
     return [field.alias or name for name, field in section.model_fields.items()]
 
 
 def _paths(model: Any, place: Location = ()) -> Iterator[str]:
-    """Dotted paths of all sections and fields below a model's first level, each once."""
+    """Yields the dotted paths of all sections and fields below a model's first level, once."""
     found: dict[str, None] = {}
     for section in [table.Spec for table in _kinds(place)] or [model]:
         for name in _names(section):

@@ -1,4 +1,4 @@
-"""Shared fixtures: photographs where they are, and nothing of the user's touched."""
+"""Shared fixtures, and an environment that leaves the user's files untouched."""
 
 import os
 import signal
@@ -8,26 +8,26 @@ import pytest
 
 from mtcon_ray.tracking.server import check_server
 
-# Before anything imports Ray or MLflow: no token written into the home folder, nothing sent home.
+# Before Ray and MLflow are imported: no token file in the home folder, no usage statistics.
 os.environ["RAY_AUTH_MODE"] = "disabled"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-# Before anything imports torch: as many tests at a time as cores leave each a thread. With more
-# the suite takes a quarter longer, most of it waiting for one another.
+# Before torch is imported: tests run in parallel, one per core. With more threads per test the
+# suite takes a quarter longer, because threads compete for cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A shell ignores Ctrl-C for what it starts in the background, and so would all processes here.
+# A shell starts background jobs with SIGINT ignored, which child processes would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).parent.parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--photos DIR`: the folder that holds fashion_shoes and fashion_products.
+    """Adds the options of this test suite.
 
-    `--crds DIR`: the folder that holds KubeRay's CRDs.
-
-    `--write-golden`: write the methods' loss curves down anew instead of comparing them.
+    `--photos DIR`: folder with fashion_shoes and fashion_products.
+    `--crds DIR`: folder with KubeRay's custom resource definitions.
+    `--write-golden`: write the methods' loss curves instead of comparing with them.
     """
     parser.addoption("--write-golden", action="store_true")
     parser.addoption("--crds", type=Path)
@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def photos(request: pytest.FixtureRequest) -> Path:
-    """Folder of real photographs with several labels each."""
+    """Returns the folder of photographs with several labels each; skips without it."""
     folder: Path = request.config.getoption("--photos")
     if not (folder / "fashion_shoes" / "labels.csv").exists():
         pytest.skip(f"no photographs under {folder}; give their folder with --photos")
@@ -45,7 +45,7 @@ def photos(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow database without runs."""
+    """Returns the file of an MLflow database without runs."""
     path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
     check_server(f"sqlite:///{path}")
     return path

@@ -1,8 +1,8 @@
-"""A GPU that is not there: whole trainings run on it, though nothing is computed.
+"""A simulated GPU, on which whole trainings run without a computation.
 
-Tensors on it are torch's fake ones, which have a shape, a dtype and a device, but no values. What
-mixes them with tensors on the CPU, or dtypes that autocast leaves apart, fails as it does on a GPU.
-Work on the CPU is done. What is read from the GPU is zero, true, or noise.
+Its tensors are torch's fake tensors, with a shape, a dtype and a device but no values. Operations
+that mix them with CPU tensors, or dtypes that autocast would not mix, fail as on a GPU. Operations
+on CPU tensors are executed. Values read from the GPU are zero, True, or noise.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ GPU = torch.device("cuda", 0)
 MOVES = {"to", "_to_copy", "copy_"}
 BY_INDEX = {"index", "index_put_"}
 SIZES = {"masked_select", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"}
-# Which fake tensors of two dtypes pass, and no others.
+# Operations that fake tensors accept with mixed dtypes, but a GPU refuses.
 PRODUCTS = {
     *("mm", "bmm", "mv", "dot", "addmm", "addmm_", "addmv", "baddbmm", "baddbmm_"),
     *("convolution", "convolution_backward"),
@@ -32,13 +32,13 @@ PINNED = "is_pretended_pinned"
 
 
 class Read(Exception):
-    """The host would have waited for what it reads."""
+    """A forbidden device synchronisation; the message is the operation's name."""
 
 
 class Pretence(TorchDispatchMode):
-    """Does what lies on the CPU, and stands for the driver of a GPU where torch would ask for it.
+    """Dispatch mode that executes CPU operations and simulates those on the GPU.
 
-    While `reads` is false, what makes the host wait for the GPU raises Read.
+    While `reads` is False, operations that synchronise with the GPU raise Read.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Pretence(TorchDispatchMode):
         if name in PRODUCTS:
             dtypes = {x.dtype for x in leaves if isinstance(x, Tensor)}
             assert len(dtypes) == 1, (name, dtypes)
-        if name.startswith("_fused_"):  # an optimizer's step, which has no fake form
+        if name.startswith("_fused_"):  # a fused optimizer's step has no fake implementation
             assert {x.device for x in leaves if isinstance(x, Tensor)} == {GPU}, name
             return None
         if name in SIZES:
@@ -78,7 +78,7 @@ class Pretence(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _moved(self, name: str, args: Any, kwargs: Any, leaves: list[Any]) -> Tensor | None:
-        """What comes from the other side; None if nothing does."""
+        """Returns the result of a copy between devices; None if the operation is no such copy."""
         target: Tensor = args[0]
         source = args[1] if name == "copy_" else target
         device = next((x for x in leaves if isinstance(x, torch.device)), target.device)
@@ -98,14 +98,14 @@ class Pretence(TorchDispatchMode):
         return torch.empty_strided(source.shape, source.stride(), dtype=dtype, device=GPU)
 
     def _by_mask(self, x: Tensor, indices: Sequence[Tensor | None], masks: list[Tensor]) -> Tensor:
-        """All that a mask may choose."""
+        """Returns all elements: the number that a mask selects is unknown."""
         (mask,) = masks
         assert mask.device == x.device
         first = next(i for i, each in enumerate(indices) if each is mask)
         return x.flatten(first, first + mask.dim() - 1).clone()
 
     def _check_places(self, x: Tensor, indices: Sequence[Tensor | None]) -> None:
-        """Those on the CPU may choose there, and are sent to choose on the GPU."""
+        """Checks the devices of indices: CPU indices of a GPU tensor are copied, not vice versa."""
         if any(i is not None and i.device != x.device for i in indices):
             assert x.device == GPU, "what lies on the CPU is indexed from the GPU"
             self._read("index")
@@ -127,12 +127,12 @@ def _is_mask(x: Tensor) -> bool:
 def pretended_gpu(
     monkeypatch: pytest.MonkeyPatch, *, free: int = 64 * GIGABYTE
 ) -> Iterator[Pretence]:
-    """One with so many bytes to spare."""
+    """Yields a simulated GPU with `free` bytes of free memory."""
     to = nn.Module.to
     pretence = Pretence()
 
     def converted(module: nn.Module, *args: Any, **options: Any) -> nn.Module:
-        """A fake weight has no other layout."""
+        """Ignores memory formats, which fake parameters do not support."""
         return module if "memory_format" in options else to(module, *args, **options)
 
     def tolist(x: FakeTensor) -> Any:
@@ -148,20 +148,20 @@ def pretended_gpu(
         patch.setattr(Tensor, "backward", backward)
         patch.setattr(torch.autograd, "grad", gradient_of)
         patch.setattr(FakeTensor, "tolist", tolist)
-        patch.setattr(FakeTensor, "data_ptr", lambda x: 0)  # as copying one asks for it
+        patch.setattr(FakeTensor, "data_ptr", lambda x: 0)  # deepcopy calls it
         patch.setattr(nn.Module, "to", converted)
         yield pretence
 
 
 def pinned(x: Tensor) -> Tensor:
-    """A copy from which the host sends without waiting."""
+    """Returns a copy that counts as pinned: copying it to the GPU does not synchronise."""
     copy = x.clone()
     setattr(copy, PINNED, True)
     return copy
 
 
 def backward(root: Tensor, gradient: Tensor | None = None) -> None:
-    """As torch's own, whose engine would look for the GPU."""
+    """Computes gradients as Tensor.backward does, whose engine would need a real GPU."""
     assert root.grad_fn is not None
     gradients: dict[Any, dict[int, Tensor]] = defaultdict(dict)
     gradients[root.grad_fn][root.output_nr] = (
@@ -184,7 +184,7 @@ def backward(root: Tensor, gradient: Tensor | None = None) -> None:
 
 
 def gradient_of(root: Tensor, leaf: Tensor) -> tuple[Tensor]:
-    """As torch.autograd.grad of one leaf that has no gradient yet."""
+    """Returns what torch.autograd.grad does for one leaf, which must have no gradient yet."""
     assert leaf.grad is None
     backward(root)
     found, leaf.grad = leaf.grad, None
@@ -193,7 +193,7 @@ def gradient_of(root: Tensor, leaf: Tensor) -> tuple[Tensor]:
 
 
 def _num_users(root: Any) -> dict[Any, int]:
-    """For each node below the root how many gradients come to it."""
+    """Returns the number of gradients that each node below the root receives."""
     awaited: dict[Any, int] = defaultdict(int)
     seen, stack = {root}, [root]
     while stack:
@@ -208,7 +208,7 @@ def _num_users(root: Any) -> dict[Any, int]:
 
 @torch.no_grad()
 def _step(node: Any, found: dict[int, Tensor]) -> list[tuple[tuple[Any, int], Tensor | None]]:
-    """What a node hands on, and to whom; a leaf keeps it."""
+    """Returns the gradients that a node passes on, with their receivers; a leaf accumulates."""
     users = [(user, index) for user, index in node.next_functions if user is not None]
     if not found:
         return [(user, None) for user in users]
@@ -221,7 +221,8 @@ def _step(node: Any, found: dict[int, Tensor]) -> list[tuple[tuple[Any, int], Te
     is_ours = isinstance(node, BackwardCFunction)
     handed = node.apply(*given) if is_ours else node(*given)
     handed = handed if isinstance(handed, tuple) else (handed,)
-    # One of ours answers for all that it was given, numbers too, torch's for tensors alone.
+    # A custom autograd.Function returns a gradient for each of its arguments, also for numbers;
+    # torch's own nodes return gradients for tensors only.
     asked = node.needs_input_grad if is_ours else [user for user, _ in node.next_functions]
     wanted = [x for x, is_asked in zip(handed, asked, strict=True) if is_asked]
     return list(zip(users, wanted, strict=True))

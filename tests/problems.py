@@ -1,4 +1,4 @@
-"""Problems for methods to be built for."""
+"""Helper that makes a `Problem`, from which a method is constructed."""
 
 from typing import Any
 
@@ -6,7 +6,10 @@ from mtcon_ray.data.batch import Problem
 
 
 def problem(*tasks: str, **changes: Any) -> Problem:
-    """Tasks of three classes each, in batches of six items with two views; heads of width 4."""
+    """Returns a problem with three classes per task, batches of six items, and two views.
+
+    Heads have width 4; `changes` override fields.
+    """
     fields: dict[str, Any] = {
         "kinds": dict.fromkeys(tasks, "classes"),
         "batch_size": 6,

@@ -1,4 +1,4 @@
-"""Every bad input, as a user meets it: exit code, one clear message, nothing half written."""
+"""Tests of bad input at the command line: exit code, one message, no partial files."""
 
 import os
 import re
@@ -32,7 +32,7 @@ tracking: {offline: true}
 storage: {root: output}
 search: {space: {method.temperature: {grid: [0.1, 0.5]}}, sampler: grid}
 """
-# What a refused command may leave in the root: a whole store, its locks and its index.
+# Files that a refused command may leave in the root: a complete image store, its locks and keys.
 WHOLE = r"output|output/store(/keys(/\w+)?|/\w{32}(\.lock|/images\.npy|/(bad|meta)\.json)?)?"
 PLAN, SWEEP = (pytest.param(name, marks=pytest.mark.ray) for name in ("plan", "sweep"))
 COMMANDS = ["validate", "train", PLAN, SWEEP]
@@ -42,7 +42,7 @@ FOLDER = {"train": "runs", "sweep": "sweeps"}
 
 @dataclass
 class Shop:
-    """A user's folder: 40 pictures, their labels, a spec; `output` is the root."""
+    """A user's folder with 40 images, their labels and a spec; `output` is the root."""
 
     folder: Path
     columns: dict[str, list[str]]
@@ -64,7 +64,10 @@ class Shop:
         file: Path | None = None,
         code: int = 2,
     ) -> str:
-        """Runs a command, on the spec unless on a `file`, that must end with one message."""
+        """Runs a command that must fail with one message and leave all files unchanged.
+
+        Its argument is the spec, or `file`. Returns stderr.
+        """
         overrides = [word for setting in settings for word in ("--set", setting)]
         arguments = [command, str(file or self.folder / "shop.yaml"), *options, *overrides]
         kept = self.everything()
@@ -82,7 +85,7 @@ class Shop:
         return result.stderr
 
     def everything(self) -> dict[str, bytes]:
-        """All files that a user would see, with their content; folders with b""."""
+        """Returns the content of all files but those of WHOLE, by path; folders have b""."""
         found = {}
         for path in sorted(self.folder.rglob("*")):
             name = str(path.relative_to(self.folder))
@@ -93,7 +96,7 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    """A spec, a table and its pictures, all valid."""
+    """Returns a folder with a valid spec, table and images."""
     folder = tmp_path / "shop"
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI"):
@@ -113,14 +116,14 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 
 def test_the_shop_itself_is_valid(shop: Shop) -> None:
-    """So that what is refused below is refused for the reason given."""
+    """Without changes nothing is refused, so that the tests below fail for their own reasons."""
     result = CliRunner().invoke(program, ["validate", str(shop.folder / "shop.yaml")])
     assert result.exit_code == 0
     assert re.fullmatch(r"warning: val/accuracy must have a standard error .*\n", result.stderr)
 
 
 def test_a_training_does_not_read_the_search(shop: Shop) -> None:
-    """Not even where it could not be searched."""
+    """An invalid `search` section is refused by `validate`, but a training ignores it."""
     settings = ("search.space={train.bach_size: {grid: [8]}}", "search.scheduler=x")
     shop.refuses("validate", *settings, says=("search.",))
     arguments = ["train", str(shop.folder / "shop.yaml"), "--set", "train.epochs=1"]
@@ -230,7 +233,7 @@ def test_more_gpus_than_any_node_has_are_refused(shop: Shop, command: str) -> No
 
 @pytest.mark.parametrize("command", DRIVERS)
 def test_an_output_that_cannot_be_written_is_refused(shop: Shop, command: str) -> None:
-    """A root below a file: refused to the super-user too."""
+    """The root lies below a regular file, which the superuser cannot write either."""
     root = shop.folder / "labels.csv" / "output"
     says = (f"got {root} (Not a directory)", "--root", "storage.root")
     shop.refuses(command, options=("--root", str(root)), says=says)
@@ -249,7 +252,7 @@ def test_a_tracking_server_that_nobody_answers_for_is_exit_1(shop: Shop, command
 
 @pytest.mark.mlflow
 def test_a_tracking_database_cut_while_it_was_made_is_made_anew(tmp_path: Path) -> None:
-    """MLflow itself never gets over half a schema: `table ... already exists`."""
+    """A partial database file is replaced. MLflow itself fails with `table ... already exists`."""
     (tmp_path / "mlflow.db.building").write_bytes(b"cut")
     check_server(f"sqlite:///{tmp_path}/mlflow.db")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mlflow.db", "mlflow.db.lock"]
@@ -266,14 +269,14 @@ def test_a_disk_too_small_for_the_store_is_refused(
 
 @pytest.fixture
 def trained(shop: Shop) -> Path:
-    """Folder of a training that has ended."""
+    """Returns the folder of a completed training."""
     result = CliRunner().invoke(program, ["train", str(shop.folder / "shop.yaml")])
     assert result.exit_code == 0, result.output
     return shop.root / "runs" / "shop-1"
 
 
 def test_a_checkpoint_of_another_architecture_is_refused(shop: Shop, trained: Path) -> None:
-    """Network and spec in one file do not fit, as when the encoder's code has changed."""
+    """The network does not fit the spec in the same file, as if the encoder's code had changed."""
     state = torch.load(trained / "model.pt", weights_only=True)
     state["spec"] = state["spec"].replace('"width": 4', '"width": 8')
     torch.save(state, trained / "model.pt")
@@ -304,7 +307,7 @@ def test_a_name_that_is_not_there_is_not_resumed(shop: Shop, command: str) -> No
 
 
 def stored_sweep(shop: Shop) -> Path:
-    """The folder of a sweep of this spec that was stopped."""
+    """Returns the folder of a stopped sweep of this spec."""
     folder = shop.root / "sweeps" / "mine"
     folder.mkdir(parents=True)
     stored = dump_spec(load_spec(shop.folder / "shop.yaml"))

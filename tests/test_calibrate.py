@@ -1,4 +1,4 @@
-"""A machine's rate is of work that is done, not of work that is handed to a GPU."""
+"""Tests of the measured throughput, which counts completed work on a GPU."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ SPEC: dict[str, Any] = {
 def test_a_gpu_s_steps_are_waited_for(
     device: str, waits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before each is timed; here only told."""
+    """Each of the 26 steps is synchronised with a GPU before its time is taken."""
     waited: list[torch.device] = []
     times: list[float] = []
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
@@ -37,7 +37,7 @@ def test_a_gpu_s_steps_are_waited_for(
 def test_of_several_workers_one_is_measured(
     resources: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one process, with its share of the batch, on one GPU."""
+    """One process trains with a worker's share of the batch, on at most one GPU."""
     trained: list[RunSpec] = []
 
     class Watched(Run):
@@ -56,7 +56,7 @@ def test_of_several_workers_one_is_measured(
 
 
 def test_training_and_evaluations_are_measured(tmp_path: Path) -> None:
-    """Nothing but decoded images is left behind."""
+    """All rates are positive, and only the image store remains."""
     rates = calibrate.measure_rates(parse_spec(SPEC), tmp_path)
     assert rates.images_per_second > 0
     assert rates.probe_seconds > 0

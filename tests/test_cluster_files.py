@@ -1,7 +1,7 @@
-"""Cluster files, against Ray's own schema, preparation and demand schedulers.
+"""Tests of the cluster files against Ray's schema, preparation and demand scheduler.
 
-A provider's own preparation (images, networks, keys) asks the cloud and needs its credentials, so
-that aws.yaml and gcp.yaml are checked up to there.
+aws.yaml and gcp.yaml are not checked beyond Ray's own preparation, since the provider's (images,
+networks, keys) needs credentials of the cloud.
 """
 
 import json
@@ -32,14 +32,14 @@ def name(path: Path) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A cluster file as plain data."""
+    """Returns a cluster file as plain data."""
     raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert isinstance(raw, dict)
     return raw
 
 
 def prepared(path: Path) -> dict[str, Any]:
-    """The file as `ray up` completes it before it asks the provider."""
+    """Returns the file as `ray up` completes it before it contacts the provider."""
     from ray.autoscaler._private.util import prepare_config
 
     config: dict[str, Any] = prepare_config(read(path))
@@ -47,7 +47,7 @@ def prepared(path: Path) -> dict[str, Any]:
 
 
 def schema() -> dict[str, Any]:
-    """The schema that Ray's autoscaler ships."""
+    """Returns the schema of Ray's autoscaler."""
     import ray.autoscaler
 
     text = (Path(ray.autoscaler.__file__).parent / "ray-schema.json").read_text(encoding="utf-8")
@@ -76,7 +76,7 @@ def test_ray_up_prepares_and_accepts_the_cluster_file(path: Path) -> None:
 
 
 def test_a_head_accepts_the_local_file() -> None:
-    """What `ray start --autoscaling-config` does: nothing is completed."""
+    """The file is valid as it is, since `ray start --autoscaling-config` completes nothing."""
     from ray.autoscaler._private.util import fill_node_type_min_max_workers, validate_config
 
     config = read(CLUSTER / "local.yaml")
@@ -86,7 +86,7 @@ def test_a_head_accepts_the_local_file() -> None:
 
 
 def test_an_unknown_key_breaks_rays_schema() -> None:
-    """The schema is closed, so that the tests above mean something."""
+    """The schema refuses unknown keys, without which the tests above would show little."""
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**read(CLUSTER / "local.yaml"), "max_worker": 2}, schema())
 
@@ -110,7 +110,7 @@ def test_plan_reads_the_cluster_file(path: Path, most: int) -> None:
 
 
 def test_machines_of_unknown_size_are_not_refused(tmp_path: Path) -> None:
-    """As on a head that `ray up` made of a file without our metadata."""
+    """The file lacks this project's metadata, as on a head that `ray up` started without it."""
     from mtcon_ray.sweep.cluster import view_of
 
     config = {k: v for k, v in prepared(CLUSTER / "on-prem.yaml").items() if k != "metadata"}
@@ -126,7 +126,7 @@ def test_workers_scale_from_none_and_leave_when_idle(path: Path) -> None:
     assert {kind["min_workers"] for kind in workers.values()} == {0}
     assert all(kind["resources"]["GPU"] for kind in workers.values())
     assert 0 < config["idle_timeout_minutes"] <= 10
-    # Ray's own is an hour, longer than a sweep waits for its first trial.
+    # Ray's default is an hour, which is longer than a sweep waits for its first trial.
     assert (
         "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S=600"
         in (config["head_start_ray_commands"][1])
@@ -150,7 +150,7 @@ def test_nothing_is_open_without_the_token(path: Path) -> None:
 
 
 def test_ray_makes_no_open_security_group_on_aws() -> None:
-    """Ray adds ssh from everywhere to a group that it makes, which it does where none is named."""
+    """Each node names a security group. Ray would otherwise create one with ssh open to all."""
     for kind in read(CLUSTER / "aws.yaml")["available_node_types"].values():
         assert kind["node_config"]["SecurityGroupIds"]
         assert kind["node_config"]["MetadataOptions"] == {"HttpTokens": "required"}

@@ -1,4 +1,4 @@
-"""What the documents show works: their Python runs, their methods and commands are valid."""
+"""Tests of the documentation: its Python runs, and its methods, commands and links are valid."""
 
 import os
 import re
@@ -38,7 +38,7 @@ def test_every_method_is_shown() -> None:
 
 @pytest.mark.parametrize("snippet", SNIPPETS)
 def test_every_method_shown_is_valid(snippet: str) -> None:
-    """Alternatives stand between bars."""
+    """Alternatives in a snippet are separated by bars; each of them must be valid."""
     raw: dict[str, Any] = {
         "name": "shown",
         "data": {"kind": "drawn", "tasks": ["shape", "colour"]},
@@ -70,12 +70,12 @@ def test_the_losses_shown_run() -> None:
     assert names["loss"].isfinite()
 
 
-# As a command: of other programs it is a name of networks, namespaces and images.
+# mtcon-ray as a command. Other programs use it as a name of networks, namespaces and images.
 COMMAND = re.compile(r"(?:^|&&|;|\s--\s|^\w+=\S+\s)\s*(mtcon-ray [^#|]*)")
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Page and command line of every mtcon-ray in the documents' shell blocks."""
+    """Yields page and command line of each use of mtcon-ray in the documentation's blocks."""
     for page in PAGES:
         for block in blocks(page):
             for line in block.code.replace("\\\n", " ").splitlines():
@@ -107,7 +107,7 @@ def test_the_pages_show_how_clusters_start() -> None:
 
 @pytest.mark.parametrize("block", STARTS, ids=lambda block: block.place)
 def test_every_cluster_shown_asks_for_a_token(block: Block) -> None:
-    """Without one, and without being told to want one, a head starts open."""
+    """A head without a token, or without RAY_AUTH_MODE, would accept anybody."""
     before = re.split(r"\bray (?:start --head|up)\b", block.code)[0]
     assert "ray get-auth-token --generate" in before
     assert re.search(r"\bexport [^\n;]*\bRAY_AUTH_MODE=token\b", before)
@@ -115,7 +115,7 @@ def test_every_cluster_shown_asks_for_a_token(block: Block) -> None:
 
 @pytest.mark.parametrize("page", ["spec", "commands"])
 def test_reference_is_current(page: str) -> None:
-    """`python docs/reference.py` writes it anew."""
+    """The page equals the output of `python docs/reference.py`."""
     made = runpy.run_path(str(DOCS / "reference.py"))[f"{page}_page"]()
     assert (DOCS / f"{page}.md").read_text(encoding="utf-8") == made
 
@@ -150,7 +150,7 @@ def test_every_page_is_listed() -> None:
 
 @pytest.mark.mlflow
 def test_the_three_files_of_ones_own_train_together(tmp_path: Path) -> None:
-    """A method, an encoder and a kind of data, as shown, in a copy of the package."""
+    """The method, encoder and data source of docs/extending.md train in a copy of the package."""
     shutil.copytree(REPOSITORY / "mtcon_ray", tmp_path / "mtcon_ray")
     text = (DOCS / "extending.md").read_text("utf-8")
     files = re.findall(r"^`(mtcon_ray/\S+\.py)`:", text, re.M)

@@ -1,4 +1,4 @@
-"""Every command that the documents show is run, or the page says why it is not."""
+"""Tests that run all commands in the documentation, except those marked with a reason."""
 
 import os
 import re
@@ -21,13 +21,13 @@ def name_of(page: Path) -> str:
 
 ALL = [block for page in PAGES for block in blocks(page)]
 RUN_PAGES = [page for page in PAGES if any(b.runs_with_its_page for b in blocks(page))]
-# A Ray that is started as a page shows it takes the usual ports, and `ray stop` ends every Ray of
-# the user's: so it gets processes, a network and a place for its sessions of its own.
+# Ray as the pages start it uses the default ports, and `ray stop` ends all of the user's Ray
+# processes. It therefore runs in its own process and network namespaces, with its own /tmp/ray.
 ALONE = ["unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
 if os.geteuid():
     ALONE.append("--map-root-user")
 PREPARE = "ip link set lo up; mkdir -p /tmp/ray; mount -t tmpfs tmpfs /tmp/ray\n"
-# Of what the experiments train; `--set`s that come later hold.
+# Overrides that make experiments small. They are appended, since a later `--set` takes precedence.
 SMALL = (
     "views.size=16", "model.encoder.width=8", "train.epochs=2", "train.batch_size=16",
     "evaluate.every=1", "evaluate.bootstrap=20",
@@ -37,7 +37,7 @@ COMPARISON = REPOSITORY / "experiments" / "compare_methods.yaml"
 
 @pytest.mark.parametrize("block", ALL, ids=lambda block: block.place)
 def test_every_block_is_run_or_says_why_not(block: Block) -> None:
-    """A test that is named must be there, and asks `run_by` for what it runs."""
+    """A test that a page names must exist and get its blocks from `run_by`."""
     if block.runs_with_its_page or NOT_RUN.fullmatch(block.above):
         return
     named = RUN_BY.fullmatch(block.above)
@@ -49,7 +49,7 @@ def test_every_block_is_run_or_says_why_not(block: Block) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_are_marked_as_such(page: Path) -> None:
-    """Else no test would find them."""
+    """Shell blocks are marked `sh`, by which tests find them."""
     text = page.read_text(encoding="utf-8")
     languages = set(re.findall(r"^[ >]*(?:```|~~~)(.+)", text, re.M))
     assert languages <= {"sh", "python", "yaml", "text", "{toctree}", "json"}
@@ -65,7 +65,7 @@ def test_every_file_of_a_cluster_is_planned_against() -> None:
 
 
 def user_folder(folder: Path) -> None:
-    """labels.csv, images/ and what else the pages take for granted."""
+    """Writes labels.csv, images/ and the other files that the pages assume."""
     for name in ("experiments", "cluster"):
         shutil.copytree(REPOSITORY / name, folder / name)
     for name in (".gitignore", ".rayignore"):
@@ -88,14 +88,14 @@ def options(*values: str) -> str:
 
 
 def few_systems() -> str:
-    """`--only` for some of the comparison; those with epochs of their own would take minutes."""
+    """Returns `--only` options for some systems of the comparison, without long trainings."""
     systems = yaml.safe_load(COMPARISON.read_text(encoding="utf-8"))["systems"]
     short = [t for t, s in systems.items() if "train.epochs" not in s.get("changes", {})]
     return " ".join(f"--only '{title}'" for title in short[::8])
 
 
 def environment_folder(folder: Path) -> None:
-    """A .venv whose programs are this environment's, experiments small by options at the end."""
+    """Writes a .venv with this environment's programs, which append options to experiments."""
     drawn = options("data.num_items=300", *SMALL)
     python, programs = sys.executable, Path(sys.executable).parent
     files = {
@@ -118,15 +118,15 @@ def environment_folder(folder: Path) -> None:
 
 
 def start_of_a_cluster() -> str:
-    """The page of clusters, as far as the head."""
+    """Returns the commands of cluster/README.md up to the start of the head."""
     code = next(b.code for b in blocks(REPOSITORY / "cluster" / "README.md"))
     return re.split(r"(?<=ray start --head)", code)[0] + " --disable-usage-stats\n"
 
 
 def commands(page: Path) -> str:
-    """The page's own, from top to bottom, and before them what it takes for granted.
+    """Returns all unmarked blocks of a page, after the commands that they presuppose.
 
-    NAME is the newest sweep.
+    NAME is replaced by the newest sweep.
     """
     shown = "\n".join(block.code for block in blocks(page) if block.runs_with_its_page)
     before = ". .venv/bin/activate\n"
@@ -138,7 +138,7 @@ def commands(page: Path) -> str:
 
 
 def in_a_namespace() -> list[str]:
-    """What a command begins with to run alone. Skips where that is not allowed."""
+    """Returns the prefix that runs a command in own namespaces; skips if that is not allowed."""
     try:
         tried = subprocess.run([*ALONE, "sh", "-ec", PREPARE], capture_output=True, text=True)
     except FileNotFoundError as error:
@@ -153,7 +153,7 @@ def in_a_namespace() -> list[str]:
 @pytest.mark.mlflow
 @pytest.mark.parametrize("page", RUN_PAGES, ids=name_of)
 def test_every_block_of_commands_runs(page: Path, tmp_path: Path) -> None:
-    """In one shell, as a user would, in a folder that is none of theirs."""
+    """The blocks of a page run in one shell, in a temporary folder and home."""
     home, work = tmp_path / "home", tmp_path / "work"
     home.mkdir()
     work.mkdir()
@@ -166,7 +166,7 @@ def test_every_block_of_commands_runs(page: Path, tmp_path: Path) -> None:
 
 
 def run(shell: list[str], code: str, folder: Path, environment: dict[str, str]) -> str:
-    """What the commands print; names the one that failed."""
+    """Returns the output of the commands; fails with the name of the one that failed."""
     trap = "trap 'echo \"failed: $BASH_COMMAND\" >&2' ERR"
     done = subprocess.run(
         [*shell, "-euo", "pipefail", "-c", f"{trap}\n{code}"],
@@ -182,7 +182,7 @@ def run(shell: list[str], code: str, folder: Path, environment: dict[str, str]) 
 @pytest.mark.ray
 @pytest.mark.mlflow
 def test_every_comparison_runs_small(photos: Path, tmp_path: Path) -> None:
-    """As it stands it takes hours; here it has fewer systems, one seed and one epoch."""
+    """Two systems, one seed and one epoch, since the full comparisons take hours."""
     test = "tests/test_docs_commands.py::test_every_comparison_runs_small"
     (block,) = run_by(test)
     user_folder(tmp_path)
@@ -213,7 +213,7 @@ INSTALLED = run_by("tests/test_docs_commands.py::test_a_fresh_checkout_becomes_a
 @pytest.mark.mlflow
 @pytest.mark.parametrize("block", INSTALLED, ids=lambda block: block.place)
 def test_a_fresh_checkout_becomes_an_environment(block: Block, tmp_path: Path) -> None:
-    """By the command as it stands, in a copy; what it trains is the whole main job."""
+    """The commands run unchanged in a copy of the repository, including a full training."""
     ignored = shutil.ignore_patterns(".*", "_build", "__pycache__", "secrets", "*.egg-info")
     shutil.copytree(REPOSITORY, tmp_path / "copy", ignore=ignored)
     home = Path.home()

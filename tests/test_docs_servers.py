@@ -1,4 +1,4 @@
-"""The servers that the documents show: each is started on a port of its own, asked, and ended."""
+"""Tests of the servers in the documentation: each is started on a free port and answers."""
 
 import re
 import subprocess
@@ -22,7 +22,7 @@ COMMANDS = [
 @pytest.mark.soak
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.split()[:2]))
 def test_a_server_that_is_shown_answers(command: str, tmp_path: Path) -> None:
-    """With a database and a folder of its own."""
+    """The server gets its own database and artifact folder."""
     (port,) = free_ports(1)
     words = command.replace("\\\n", " ").split()
     own = {

@@ -1,4 +1,4 @@
-"""A checkpoint measured again."""
+"""Tests of the evaluation of a checkpoint."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from mtcon_ray.spec import RunSpec, parse_spec
 
 @pytest.fixture
 def spec() -> RunSpec:
-    """Seconds of training on drawn images; nothing is sent anywhere."""
+    """Returns a spec that trains for seconds on synthetic images, without a tracking server."""
     return parse_spec(
         {
             "name": "tiny",

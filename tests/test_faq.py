@@ -1,4 +1,4 @@
-"""The messages that docs/faq.md quotes are those that the code says: a changed one fails here."""
+"""Tests that the messages quoted in docs/faq.md are those in the code."""
 
 import ast
 import re
@@ -12,13 +12,13 @@ import mtcon_ray
 
 PAGE = Path(__file__).parents[1] / "docs" / "faq.md"
 PACKAGE = Path(mtcon_ray.__file__).parent
-# Said by Ray, in this file of it.
+# Messages of Ray, and the file of Ray that contains them.
 OF_RAY = {
     "401 ... Missing authentication token": "_private/authentication/http_token_authentication.py",
     "403 ... Invalid authentication token": "_private/authentication/http_token_authentication.py",
     "InvalidAuthToken": "_raylet.so",
 }
-# Put together from several literals: where they meet.
+# Messages composed of several literals, as text that contains the composition.
 JOINED = {
     "label column 'shape' must have at least two classes in the train split": (
         "label column, at least two classes, must have 'rule' in the train split, got 'it'"
@@ -31,20 +31,20 @@ JOINED = {
     ),
 }
 VALUE = "\0"
-# What differs from user to user, in a message and in an f-string's fixed text alike.
+# Values that vary: they are replaced in messages and in the fixed text of f-strings.
 VALUES = re.compile(r"(?<!\w)'[^']*'|\.\.\.|\d[\d.%]*|\w\S*\w?\.\w+")
-# Where one literal may end and another begin.
+# Places where one literal may end and the next begin.
 BETWEEN = re.compile(r"[,;:?]|\bgot\b")
 
 
 def quoted() -> list[str]:
-    """What stands in backticks in the bold headings."""
+    """Returns the text in backticks in the page's bold headings."""
     headings = re.findall(r"^\*\*(.+?)\*\*$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     return [q.replace("\n", " ") for heading in headings for q in re.findall("`(.+?)`", heading)]
 
 
 def literals(source: str) -> list[str]:
-    """Strings of a program, each thing that is filled in replaced by VALUE."""
+    """Returns the strings of a program, with everything that varies replaced by VALUE."""
     found: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.JoinedStr):
@@ -62,7 +62,10 @@ def ours() -> tuple[str, ...]:
 
 
 def missing(message: str, texts: tuple[str, ...]) -> list[str]:
-    """The message's parts that no text holds; words at its ends may be values without quotes."""
+    """Returns the parts of a message that no text contains.
+
+    Words at the ends of a part may be values without quotes.
+    """
     absent = []
     for part in BETWEEN.split(VALUES.sub(VALUE, message)):
         words = part.strip(f" {VALUE}").split()

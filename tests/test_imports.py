@@ -1,4 +1,4 @@
-"""The core runs without Ray, MLflow and Optuna, and importing the package costs nothing."""
+"""Tests that the core imports neither Ray, MLflow nor Optuna, and that slow imports are lazy."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from tests.waiting import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).parent.parent
 OUTER = {"tracking", "single.py", "sweep", "comparison", "cli", "__main__.py"}
-# The core, and what of the rest is pure.
+# Modules that must import without Ray, MLflow and Optuna.
 PURE = [
     path
     for path in sorted((REPOSITORY / "mtcon_ray").rglob("*.py"))
@@ -31,7 +31,7 @@ for module in sys.argv[1:]:
 
 
 def run_python(code: str, *arguments: str) -> str:
-    """Standard output of a fresh Python at the repository's root."""
+    """Returns the standard output of a new Python process at the repository's root."""
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=REPOSITORY,
@@ -45,7 +45,7 @@ def run_python(code: str, *arguments: str) -> str:
 
 
 def module_name(path: Path) -> str:
-    """`mtcon_ray.data` for mtcon_ray/data/__init__.py."""
+    """Returns the module name of a file: `mtcon_ray.data` for mtcon_ray/data/__init__.py."""
     parts = path.relative_to(REPOSITORY).with_suffix("").parts
     return ".".join(parts).removesuffix(".__init__")
 
@@ -65,12 +65,12 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 
 
 def test_the_command_line_starts_without_ray_mlflow_and_optuna() -> None:
-    """`mtcon-ray validate` and shell completion must not wait for seconds."""
+    """These imports take seconds, which `mtcon-ray validate` and shell completion cannot afford."""
     run_python(BLOCKED_IMPORTS, "mtcon_ray.cli.main")
 
 
 def test_what_takes_long_to_load_is_loaded_where_it_is_used() -> None:
-    """They take twice as long as all the rest, and `mtcon-ray list` needs none of them."""
+    """These packages take twice as long as all others, and `mtcon-ray list` needs none of them."""
     slow = ("pandas", "torch._dynamo", "torchvision")
     code = """
 import importlib, json, sys

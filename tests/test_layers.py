@@ -1,4 +1,4 @@
-"""The package's layers: a file imports lower rows of LAYERS and its own folder, nothing else."""
+"""Tests of the package's layers: a module imports only lower rows of LAYERS and its own folder."""
 
 import ast
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "mtcon_ray"
 
-# Bottom to top. A name is a module or a sub-package directly under mtcon_ray.
+# From bottom to top. A name is a module or a sub-package directly under mtcon_ray.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "observer"),
     ("lock", "metrics", "plain_yaml", "registry", "signals"),
@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("local", "run"),
     ("calibrate", "evaluate"),
     ("export",),
-    # Above this line: not the core any more.
+    # End of the core; the layers below this line may use Ray, MLflow and Optuna.
     ("tracking",),
     ("results",),
     ("single",),
@@ -43,12 +43,12 @@ ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv"}
 
 
 def unit(module: str) -> str:
-    """`data` of `mtcon_ray.data.views`; empty for the package itself."""
+    """Returns `data` for `mtcon_ray.data.views`, and "" for the package itself."""
     return module.split(".")[1] if "." in module else ""
 
 
 def imports(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
-    """Line and absolute name of every import, those inside functions and by string too."""
+    """Yields line and absolute name of all imports, also in functions and by import_module."""
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
@@ -59,7 +59,7 @@ def imports(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int,
                     base = parts[: len(parts) - level + is_package]
                     source = ".".join([*base, source] if source else base)
                 assert source is not None
-                # `from mtcon_ray import metrics` names a module, not something in one.
+                # In `from mtcon_ray import metrics` the imported name is a module.
                 yield from (
                     (node.lineno, f"{source}.{alias.name}" if source == "mtcon_ray" else source)
                     for alias in names
@@ -72,7 +72,7 @@ def imports(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int,
 
 
 def reads_environment(tree: ast.AST) -> Iterator[int]:
-    """Lines that look at environment variables."""
+    """Yields the lines that access environment variables."""
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name(id="os"), attr=name) if name in ENVIRONMENT:
@@ -83,7 +83,7 @@ def reads_environment(tree: ast.AST) -> Iterator[int]:
 
 
 def violations(source: str, module: str, *, is_package: bool = False) -> list[str]:
-    """What is wrong with a module's imports, each with its line."""
+    """Returns the violations of a module's imports, with their lines."""
     tree = ast.parse(source)
     home = unit(module)
     if home and home not in LEVEL:
@@ -104,7 +104,7 @@ def violations(source: str, module: str, *, is_package: bool = False) -> list[st
 
 
 def modules() -> list[tuple[str, Path]]:
-    """Dotted name and file of every module of the package."""
+    """Returns the dotted name and file of all modules of the package."""
     files = sorted(PACKAGE.rglob("*.py"))
     return [(".".join(f.relative_to(PACKAGE.parent).with_suffix("").parts), f) for f in files]
 
@@ -118,7 +118,7 @@ def test_module_imports_only_downwards(name: str, path: Path) -> None:
 
 
 def test_every_row_exists() -> None:
-    """A row without a file is a module that was renamed."""
+    """Each name in LAYERS has a module; one without was renamed or removed."""
     units = {unit(name.removesuffix(".__init__")) for name, _ in modules()} - {""}
     assert sorted(set(LEVEL) - units) == []
 

@@ -1,4 +1,4 @@
-"""One driver per folder."""
+"""Tests of the lock that allows one driver per folder."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What metrics say of a label, whatever its kind."""
+"""Tests of metric names, and of reading a label's score whatever its kind."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Names and folders under the root."""
+"""Tests of names and folders under the root."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from mtcon_ray.places import (
 
 
 def make(folder: Path) -> Path:
-    """A folder that counts as a sweep or run."""
+    """Makes a folder that counts as a sweep or run, and returns it."""
     folder.mkdir(parents=True)
     (folder / SPEC_FILE).touch()
     return folder

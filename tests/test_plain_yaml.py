@@ -1,4 +1,4 @@
-"""YAML of specs: numbers of YAML 1.2, texts that look like them, keys given twice."""
+"""Tests of the YAML of specs: floats of YAML 1.2, strings that look like them, repeated keys."""
 
 from pathlib import Path
 

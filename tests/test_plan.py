@@ -1,4 +1,4 @@
-"""The plan: exact counts, what fits a cluster, and what never could."""
+"""Tests of the plan: exact counts, times, and specs that could never run."""
 
 import os
 from pathlib import Path
@@ -64,7 +64,10 @@ def test_counts_are_exact() -> None:
 
 
 def test_majority_shares_are_those_of_the_test_split() -> None:
-    """Of classes the most frequent one's, of a set the mean share of positives; none of numbers."""
+    """The baseline of classes is the largest class's share; of a set, the mean positive share.
+
+    Numbers have none.
+    """
     data = {"kind": "drawn", "num_items": 300, "tasks": ["shape", "attributes"]}
     spec = spec_of(data={**data, "held_out": ["size"]})
     plan = plan_of(spec)
@@ -83,7 +86,7 @@ def test_majority_shares_are_those_of_the_test_split() -> None:
 
 
 def test_unknown_labels_count_in_no_majority() -> None:
-    """A share is of the items that are known; a label that none has counts as 0 in a set."""
+    """Shares are of known items; in a set, a label without known items counts as 0."""
     table = LabelTable(
         names=("a",) * 6,
         labels={"kind": np.array([0, 1, 1, 1, -1, 2]), "other": np.full(6, -1)},
@@ -99,7 +102,7 @@ def test_unknown_labels_count_in_no_majority() -> None:
 
 @pytest.mark.parametrize("method", ["csn", "scenet"])
 def test_triplets_make_the_epochs_of_triplet_methods(method: str) -> None:
-    """Three images each, seen once, whatever the size of the training split."""
+    """An epoch is one pass over the triplets, with three images each and one view per image."""
     plan = plan_of(spec_of(method={"name": method, "num_triplets": 1000}))
     assert plan.steps_per_epoch == 31
     assert plan.views_per_step == 96
@@ -130,7 +133,7 @@ def test_a_batch_larger_than_the_number_of_triplets_is_refused(sections: dict[st
 
 
 def test_a_recorded_spec_is_read_back_equal(tmp_path: Path) -> None:
-    """Also a text that YAML 1.2 would read as a number."""
+    """A string that YAML 1.2 would read as a number remains a string."""
     spec = spec_of(tracking={"experiment": "1e3"}, train={"lr": 1e-5, "epochs": 4})
     write_beginnings(tmp_path, spec, plan_of(spec))
     assert load_spec(tmp_path / SPEC_FILE) == spec
@@ -177,7 +180,7 @@ def test_parameters_are_those_of_the_network() -> None:
 
 
 def test_rates_give_hours_with_probes_and_test_evaluations() -> None:
-    """Of five trials two at a time are three after another; a probe after epochs 3 and 4."""
+    """Five trials, two at a time, take three times one trial's time. Epochs 3 and 4 are probed."""
     search = {**SEARCH, "num_trials": 5, "scheduler": {"name": "none"}}
     spec = spec_of(evaluate={"every": 3}, search=search)
     plan = make_plan(spec, Path("/r"), ONE, rates=Rates(100.0, 7.0, 40.0))
@@ -188,7 +191,7 @@ def test_rates_give_hours_with_probes_and_test_evaluations() -> None:
 
 
 def test_early_stopping_that_is_known_shortens_the_hours() -> None:
-    """Of nine trials all train 1 epoch, three go on to 3, one to 9: 9 + 3 * 2 + 6 of 81 epochs."""
+    """Nine trials train 1 epoch, three of them 3, and one 9: 9 + 3 * 2 + 6 of 81 epochs."""
     scheduler = {"name": "halving", "reduction": 3, "num_rungs": 2}
     sections = {"train": {"batch_size": 32, "epochs": 9}}
     spec = spec_of(search={**SEARCH, "num_trials": 9, "scheduler": scheduler}, **sections)
@@ -237,7 +240,7 @@ def resnet(weights: Path | str | None) -> RunSpec:
 
 
 def test_weights_are_compared_with_the_network(tmp_path: Path) -> None:
-    """Before any trial, and without loading them into one."""
+    """A missing or wrong file of weights is found by the plan, before any trial."""
     with pytest.raises(CheckpointError, match=r"weights: .*none\.pt cannot be read: No such file"):
         plan_of(resnet(tmp_path / "none.pt"))
     file = tmp_path / "weights.pt"
@@ -252,7 +255,7 @@ def test_weights_are_compared_with_the_network(tmp_path: Path) -> None:
 
 
 def test_searched_weights_are_compared_too(tmp_path: Path) -> None:
-    """Trials with a file that is not there could only fail."""
+    """A searched file that does not exist is refused, since its trials could only fail."""
     file = tmp_path / "weights.pt"
     torch.save(resnet18(weights=None).state_dict(), file)
     encoder = {"name": "resnet18"}
@@ -263,7 +266,7 @@ def test_searched_weights_are_compared_too(tmp_path: Path) -> None:
 
 
 def test_searched_weights_are_fetched_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once, before trials that would each download them."""
+    """Searched weights are downloaded once, before trials would each download them."""
     fetched: list[str | None] = []
     encoder = type(resnet(None).model.encoder)
     monkeypatch.setattr(encoder, "fetch_weights", lambda spec: fetched.append(spec.weights))

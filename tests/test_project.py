@@ -1,4 +1,4 @@
-"""Policies of the repository that no linter knows."""
+"""Tests of the repository's policies that no linter checks."""
 
 import re
 import runpy
@@ -19,7 +19,7 @@ COMPARISONS = sorted((REPOSITORY / "experiments").glob("compare_*.yaml"))
 EXPERIMENTS = sorted(set((REPOSITORY / "experiments").glob("*.yaml")) - set(COMPARISONS))
 MAX_LINES = 350
 VAGUE = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
-# Absolute paths of somebody's machine, and package indexes.
+# Absolute paths of one machine, and package indexes.
 MACHINE = re.compile(
     r"(?<![\w./~-])/(?:work|root|Users|tmp/w)(?![\w-])"
     r"|\b(?:pypi|pythonhosted|artifactory|jfrog|devpi|nexus)[\w-]*(?:\.[\w-]+)*\.(?:org|com|net|io|local)\b"
@@ -28,7 +28,7 @@ MACHINE = re.compile(
 
 
 def repository_files() -> list[Path]:
-    """Files that are, or would be, under version control."""
+    """Returns the files that are, or would be, under version control."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=REPOSITORY,
@@ -43,7 +43,7 @@ def repository_files() -> list[Path]:
 
 
 def project() -> dict[str, object]:
-    """The [project] table of pyproject.toml."""
+    """Returns the [project] table of pyproject.toml."""
     table = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert isinstance(table, dict)
     return table
@@ -138,7 +138,7 @@ def test_every_comparison_is_valid(path: Path) -> None:
 
 
 def test_one_command_runs_every_comparison(photos: Path) -> None:
-    """On the photographs as they lie there."""
+    """The command runs on the photographs in their folder."""
     script = runpy.run_path(str(REPOSITORY / "experiments" / "compare_methods.py"))
     assert set(script["COMPARISONS"]) == {path.name for path in COMPARISONS}
     for folder, files in script["COMPARISONS"].values():

@@ -1,4 +1,4 @@
-"""What is recorded of a sweep or a training, by this version and by earlier ones."""
+"""Tests of recorded specs and plans, of this and of earlier versions."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from mtcon_ray.evaluation.spec import EVALUATION, SGDProbeSpec
 from mtcon_ray.recorded import check_evaluation, load_recorded
 from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
 
-# As specs were written down before there were several solvers.
+# Section `evaluate` as recorded by versions without evaluate.probe.solver.
 OLD_EVALUATE: dict[str, Any] = {
     "every": 1,
     "select": "last",
@@ -58,7 +58,7 @@ def test_a_recorded_compilation_of_kernels_is_read_as_none(tmp_path: Path, spec:
 
 
 def test_a_users_spec_in_the_old_form_is_refused(spec: RunSpec) -> None:
-    """What it means would not be what it meant."""
+    """It is refused rather than read with another meaning: the default solver has changed."""
     with pytest.raises(SpecError, match=r"evaluate\.probe\.lr.*belongs to solver 'sgd'"):
         parse_spec({**dump_spec(spec), "evaluate": {"probe": {"lr": 0.1}}})
 

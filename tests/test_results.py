@@ -1,4 +1,4 @@
-"""Results come from the spools alone, and only a trial with its full budget can win."""
+"""Tests of results, which are read from event logs; only a trial with its full budget can win."""
 
 import json
 import math
@@ -8,7 +8,8 @@ import pytest
 
 from mtcon_ray.errors import SweepError
 from mtcon_ray.results import SweepResults, TrialResult, load_sweep
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Ended, Reopened, Reported, Started
 
 EPOCHS = 3
 PRUNED = {"mtcon.pruned": "true"}
@@ -16,7 +17,7 @@ INTERRUPTED = {"mtcon.interrupted": "true"}
 
 
 class Folder:
-    """Writes a sweep's folder, a trial a line."""
+    """Writer of a sweep's folder, one trial per call of `trial`."""
 
     def __init__(self, path: Path, repeats: int = 1) -> None:
         self.path = path
@@ -33,16 +34,16 @@ class Folder:
         temperature: float = 0.1,
         seed: int = 0,
         tags: dict[str, str] | None = None,
-    ) -> Spool:
+    ) -> EventLog:
         name = f"trial-{self.count:04d}"
         self.count += 1
-        spool = Spool(self.path / "spool" / f"{name}.jsonl")
+        spool = EventLog(self.path / "spool" / f"{name}.jsonl")
         start = {"mtcon.trial": name, "mtcon.epochs": str(EPOCHS), "mtcon.seed": str(seed)}
-        spool.append("start", params={"method.temperature": temperature}, tags=start)
+        spool.append(Started(params={"method.temperature": temperature}, tags=start))
         for epoch, value in enumerate(values, start=1):
-            spool.append_report(epoch, {"loss": 1.0, "val/accuracy": value})
+            spool.append(Reported(epoch=epoch, metrics={"loss": 1.0, "val/accuracy": value}))
         if status:
-            spool.append("end", status=status, tags=tags or {})
+            spool.append(Ended(status=status, tags=tags or {}))
         return spool
 
     def load(self) -> SweepResults:
@@ -60,9 +61,9 @@ def folder(tmp_path: Path) -> Folder:
 def test_a_searched_list_is_read_as_a_list(folder: Folder) -> None:
     space = "{views.crop_scale: {grid: [[0.2, 1.0], [0.5, 1.0]]}}"
     (folder.path / "spec.yaml").write_text(f"name: shoes\nsearch: {{space: {space}}}\n")
-    spool = Spool(folder.path / "spool" / "trial-0000.jsonl")
+    spool = EventLog(folder.path / "spool" / "trial-0000.jsonl")
     tags = {"mtcon.epochs": "3", "mtcon.seed": "0"}
-    spool.append("start", params={"views.crop_scale": "[0.5, 1.0]"}, tags=tags)
+    spool.append(Started(params={"views.crop_scale": "[0.5, 1.0]"}, tags=tags))
     assert folder.last().params == {"views.crop_scale": [0.5, 1.0]}
 
 
@@ -94,7 +95,7 @@ def test_status(
 ) -> None:
     spool = folder.trial([0.2], status, tags=tags)
     assert (folder.last().status, folder.last().reason) == (expected, reason)
-    spool.append("reopen")
+    spool.append(Reopened())
     assert (folder.last().status, folder.last().reason) == ("RUNNING", None)
 
 
@@ -102,7 +103,7 @@ def test_value_is_the_last_probe_and_finite(folder: Folder) -> None:
     folder.trial([])
     assert (folder.last().value, folder.last().last_epoch) == (None, 0)
     spool = folder.trial([0.5, 0.6], None)
-    spool.append_report(3, {"loss": 1.0})  # an epoch without a probe
+    spool.append(Reported(epoch=3, metrics={"loss": 1.0}))  # an epoch without a probe
     assert folder.last().value == 0.6
     folder.trial([0.5, 0.5, math.nan])
     assert folder.last().value is None
@@ -111,7 +112,7 @@ def test_value_is_the_last_probe_and_finite(folder: Folder) -> None:
 
 def test_value_is_found_under_both_names_of_the_objective(folder: Folder) -> None:
     spool = folder.trial([0.5], None)
-    spool.append_report(2, {"loss": 1.0, "val/score": 0.6})
+    spool.append(Reported(epoch=2, metrics={"loss": 1.0, "val/score": 0.6}))
     assert (folder.last().value, folder.last().model_epoch) == (0.6, 2)
     folder.trial([])
     assert folder.last().model_epoch is None
@@ -162,7 +163,7 @@ def test_folders_that_are_no_sweep_are_named(tmp_path: Path) -> None:
 
 
 def test_a_sweep_that_has_just_begun(tmp_path: Path) -> None:
-    """No plan, no trial, a trial whose first line is being written."""
+    """The sweep has no plan, and one trial whose first line is incomplete."""
     folder = Folder(tmp_path / "new")
     (folder.path / "plan.json").unlink()
     spools = folder.path / "spool"

@@ -1,4 +1,4 @@
-"""The first signal asks, the second ends."""
+"""Tests of signals: the first requests a graceful end, the second ends the process."""
 
 import os
 import signal

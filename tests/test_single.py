@@ -1,4 +1,4 @@
-"""A single tracked training: its record, its resume, its ways of ending."""
+"""Tests of a single tracked training: its event log, resuming, and ways of ending."""
 
 import errno
 import json
@@ -29,7 +29,8 @@ from mtcon_ray.plan import make_plan
 from mtcon_ray.signals import Interrupted
 from mtcon_ray.single import load_run, train_run
 from mtcon_ray.spec import RunSpec, parse_spec, with_values
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Artifact
 from mtcon_ray.training import checkpoint
 
 EPOCHS = 3
@@ -37,7 +38,7 @@ EPOCHS = 3
 
 @pytest.fixture
 def spec() -> RunSpec:
-    """Seconds of training on drawn images; nothing is sent anywhere."""
+    """Returns a spec that trains for seconds on synthetic images, without a tracking server."""
     return parse_spec(
         {
             "name": "tiny",
@@ -52,7 +53,7 @@ def spec() -> RunSpec:
 
 
 class Killer(Observer):
-    """Sends a signal to this process when an epoch is done."""
+    """Observer that sends SIGTERM to this process after an epoch."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -63,9 +64,9 @@ class Killer(Observer):
 
 
 def kinds(folder: Path) -> list[str]:
-    """Kinds of a run's events, without artifacts."""
-    events = Spool.read(folder / "spool" / "parent.jsonl")
-    return [event["kind"] for event in events if event["kind"] != "artifact"]
+    """Returns the kinds of a run's events, without artifacts."""
+    events = EventLog.read(folder / "spool" / "parent.jsonl")
+    return [event.kind for event in events if not isinstance(event, Artifact)]
 
 
 def test_weights_are_fetched_before_a_folder_is_made(
@@ -93,10 +94,9 @@ def test_training_is_recorded_epoch_by_epoch(spec: RunSpec, tmp_path: Path) -> N
     assert {p.name for p in folder.iterdir()} == {
         "spec.yaml", "plan.json", "model.pt", "predictions.npz", "spool", "lock"
     }  # fmt: skip
-    sent = [
-        e for e in Spool.read(folder / "spool" / "parent.jsonl") if e.get("to") == "checkpoints"
-    ]
-    assert [Path(e["path"]).name for e in sent] == ["model.pt", "predictions.npz"]
+    events = EventLog.read(folder / "spool" / "parent.jsonl")
+    sent = [e for e in events if isinstance(e, Artifact) and e.to == "checkpoints"]
+    assert [Path(e.path).name for e in sent] == ["model.pt", "predictions.npz"]
     assert train_run(spec, root=tmp_path, observer=Observer()).name == "tiny-2"
 
 
@@ -122,7 +122,7 @@ def test_cut_training_goes_on_and_records_each_epoch_once(spec: RunSpec, tmp_pat
 def test_other_data_are_refused_before_the_record_is_touched(
     spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when an image was replaced under the same name."""
+    """Changed data, as when an image is replaced, are refused before the event log is written."""
     folder = tmp_path / "runs" / "tiny-1"
     with pytest.raises(Interrupted):
         train_run(spec, root=tmp_path, observer=Killer(1))
@@ -136,11 +136,11 @@ def test_other_data_are_refused_before_the_record_is_touched(
 def test_epoch_that_was_trained_but_not_recorded_is_recorded_at_resume(
     spec: RunSpec, tmp_path: Path
 ) -> None:
-    """A kill between checkpoint and record."""
+    """The process was killed between an epoch's checkpoint and its event."""
     folder = tmp_path / "runs" / "mine"
 
     class KeepsLast(Observer):
-        """Keeps the resume state, which goes with the end of the training."""
+        """Observer that copies last.pt, which is deleted at the end of the training."""
 
         def on_report(self, trial: str, epoch: int, epochs: int, metrics: Any) -> None:
             shutil.copy(folder / "last.pt", tmp_path / "kept.pt")
@@ -159,7 +159,7 @@ def test_epoch_that_was_trained_but_not_recorded_is_recorded_at_resume(
 def test_a_full_disk_leaves_a_training_that_can_be_resumed(
     spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full from the second epoch's checkpoint on."""
+    """The disk is full from the second epoch's checkpoint on; the training can be resumed."""
     save, saved = checkpoint.save, list[Path]()
 
     def fills(path: Path, state: Any, **options: Any) -> None:
@@ -179,7 +179,7 @@ def test_a_full_disk_leaves_a_training_that_can_be_resumed(
 
 
 def test_a_training_whose_record_never_began_is_resumed(spec: RunSpec, tmp_path: Path) -> None:
-    """A kill, or a full disk, between its spec and its first event."""
+    """The process ended between writing the spec and the first event."""
     train_run(spec, root=tmp_path, name="mine", observer=Observer())
     (tmp_path / "runs" / "mine" / "spool" / "parent.jsonl").unlink()
     result = train_run(spec, root=tmp_path, name="mine", resume=True, observer=Observer())
@@ -201,7 +201,7 @@ def test_predictions_that_find_no_room_leave_a_training_that_can_be_resumed(
 
 
 def test_a_finished_training_is_not_trained_again(spec: RunSpec, tmp_path: Path) -> None:
-    """Its resume state is gone: from its checkpoints alone it would begin anew."""
+    """A finished training has no resume state; its event log keeps it from starting again."""
     before = train_run(spec, root=tmp_path, name="mine", observer=Observer())
     stamp = (tmp_path / "runs" / "mine" / "model.pt").stat().st_mtime_ns
     notes: list[str] = []
@@ -232,7 +232,7 @@ def test_a_damaged_checkpoint_is_told(spec: RunSpec, tmp_path: Path) -> None:
 
 
 def test_warnings_of_the_data_are_told_and_recorded(tmp_path: Path) -> None:
-    """Of labels, and of an image that decoding shows to be broken, which then counts nowhere."""
+    """Warnings of labels, and of an image that turns out to be corrupt, are shown and recorded."""
     images = tmp_path / "images"
     images.mkdir()
     rows = ["image,form,split"]
@@ -310,7 +310,7 @@ def test_what_one_process_cannot_have_is_refused(
 @pytest.mark.mlflow
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
 def test_run_stands_in_mlflow_with_its_metrics(spec: RunSpec, tmp_path: Path) -> None:
-    """SQLite under the root: one run, each epoch once, finished."""
+    """The SQLite database under the root has one finished run, with each epoch once."""
     tracked = with_values(spec, {"tracking.offline": False})
     train_run(tracked, root=tmp_path, observer=Observer())
     from mlflow import MlflowClient

@@ -1,4 +1,4 @@
-"""The spec: what is accepted, what is refused and how, what survives a round trip."""
+"""Tests of the spec: valid and invalid fields, messages, and round trips."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every problem of a spec in our words, and the words of other tools."""
+"""Tests of the messages about invalid specs, and of other tools' names for fields."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Waiting ends when it may, and says what was missing when it must."""
+"""Tests of `wait_until`: success, errors, and its messages."""
 
 import subprocess
 import sys

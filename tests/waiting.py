@@ -1,4 +1,4 @@
-"""How long tests wait for other processes: one number, for the slowest machine there is."""
+"""Waiting for other processes in tests, with one limit for the slowest machine."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from subprocess import Popen
 from typing import Any
 from urllib.request import urlopen
 
-# Nobody waits this long for what works: it only says when to give up.
+# Only reached if something fails: tests continue as soon as the condition holds.
 PATIENCE_SECONDS = 600
 
 
@@ -19,10 +19,10 @@ def wait_until(
     not_yet: type[Exception] = OSError,
     pause: float = 0.2,
 ) -> None:
-    """Ask again after every `pause` (seconds) until `ready`, which may also raise `not_yet`.
+    """Waits until `ready()` is true; polls every `pause` seconds.
 
-    Fails with `what` was waited for and what has been `told`, of a log or by the process, when
-    patience ends or the `process` that should bring it about.
+    `ready` may raise `not_yet`, which counts as false. Fails after PATIENCE_SECONDS, or once
+    `process` has ended, with a message of `what` was awaited and the text that `told()` returns.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -38,6 +38,6 @@ def wait_until(
 
 
 def answers(url: str) -> bool:
-    """Whether a page is there; raises OSError where it is not, or nobody answers in 30 s."""
+    """Returns True if a page exists. Raises OSError if not, or without an answer within 30 s."""
     with urlopen(url, timeout=30) as page:
         return bool(page.status == 200)

@@ -9,7 +9,8 @@ from mtcon_ray.lock import is_driven
 from mtcon_ray.places import list_folders, runs_folder, spool_folder, sweeps_folder
 from mtcon_ray.results import load_sweep
 from mtcon_ray.single import load_run
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Ended, last_change
 
 STATE_BY_END = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "interrupted"}
 
@@ -44,9 +45,9 @@ def folder_state(folder: Path) -> str:
     """running, finished, failed, interrupted, or stopped: killed before it could say so."""
     if is_driven(folder):
         return "running"
-    events = Spool.read(spool_folder(folder) / "parent.jsonl")
-    ends = [e for e in events if e["kind"] in ("start", "end", "reopen")]
-    return STATE_BY_END[ends[-1]["status"]] if ends and ends[-1]["kind"] == "end" else "stopped"
+    events = EventLog.read(spool_folder(folder) / "parent.jsonl")
+    last = last_change(events) if events else None
+    return STATE_BY_END[last.status] if isinstance(last, Ended) else "stopped"
 
 
 def _sweep(folder: Path) -> Overview:

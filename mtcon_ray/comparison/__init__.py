@@ -1,1 +1,1 @@
-"""Several systems under one budget: a sweep over seeds for each, one table and one picture."""
+"""Comparison of several systems under one budget: a sweep over seeds for each, and one table."""

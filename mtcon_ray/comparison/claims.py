@@ -1,4 +1,4 @@
-"""Claims of a comparison's spec against its results: paired difference, interval, verdict."""
+"""Evaluation of a comparison's claims: paired difference, its interval, and a verdict."""
 
 import csv
 import io
@@ -15,28 +15,31 @@ UNDECIDED = "undecided"
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim, and the difference that it is judged by; None where `why` says it cannot be."""
+    """A claim and the paired difference that decides it.
+
+    `difference` is None if there is no measurement; `why` then has the reason.
+    """
 
     claim: ClaimSpec
-    heading: str  # of the label
+    heading: str  # the label's column heading
     difference: Interval | None
     why: str
 
     @property
     def verdict(self) -> str:
-        """Returns holds, does not hold or undecided."""
+        """Returns "holds", "does not hold" or "undecided"."""
         return verdict(self.difference, self.claim.margin) if self.difference else UNDECIDED
 
 
 def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
-    """Judges the claims whose systems are both among the rows."""
+    """Evaluates the claims whose systems are both among the rows."""
     row_of = {row.title: row for row in rows}
     found = [c for c in claims if c.better in row_of and c.than in row_of]
     return [_judge(claim, row_of[claim.better], row_of[claim.than]) for claim in found]
 
 
 def markdown(found: list[Judged]) -> str:
-    """A table of the claims; "" without one."""
+    """Returns a Markdown table of the claims; "" without claims."""
     if not found:
         return ""
     lines = ["| claim | label | difference | verdict |", "| --- | --- | ---: | --- |"]
@@ -50,7 +53,7 @@ def markdown(found: list[Judged]) -> str:
 
 
 def as_csv(found: list[Judged]) -> str:
-    """The same as CSV; `covers` says what the interval includes."""
+    """Returns the claims as CSV; column `covers` names the sources of variation in the interval."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     head = ["better", "than", "label", "margin", "difference", "low", "high", "covers", "verdict"]

@@ -1,4 +1,4 @@
-"""One system's results in a comparison: its finished trainings, scores and their intervals."""
+"""Results of one system in a comparison: finished trainings, scores and their intervals."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from mtcon_ray.results import SweepResults, TrialResult
 
 @dataclass(frozen=True)
 class Row:
-    """One system: its sweep, or why there is none."""
+    """One system with its sweep's results, or the reason why there are none."""
 
     title: str
     results: SweepResults | None
@@ -21,47 +21,52 @@ class Row:
 
     @property
     def finished(self) -> list[TrialResult]:
-        """Its finished trainings, one per seed."""
+        """Returns the system's finished trainings, one per seed."""
         trials = self.results.trials if self.results else ()
         return [t for t in trials if t.status == "FINISHED" and t.full_budget]
 
     @property
     def why(self) -> str:
-        """Why nothing has finished."""
+        """Returns the reason why no training has finished."""
         trials = self.results.trials if self.results else ()
         reasons = [trial.reason for trial in trials if trial.reason]
         return self.reason or next(iter(reasons), "unfinished")
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether the system's method trains its encoder; False also without results."""
+        return self.results is not None and self.results.spec.method.trains
+
     def readings(self, split: str, label: str) -> list[metrics.Reading]:
-        """A label's score and its bootstrap deviation, by seed."""
+        """Returns a label's score and its bootstrap deviation for each seed."""
         name = metrics.slug(label)
         return [metrics.reading(final_values(t), split, name) for t in self.finished]
 
     def reading(self, split: str, label: str) -> metrics.Reading:
-        """Mean over seeds of a label's score, and of its bootstrap deviation."""
+        """Returns the means over seeds of a label's score and of its bootstrap deviation."""
         found = self.readings(split, label)
         values = [reading.value for reading in found if reading.value is not None]
         stds = [reading.std for reading in found if reading.std is not None]
         return metrics.Reading(fmean(values) if values else None, fmean(stds) if stds else None)
 
     def scores(self, split: str, label: str) -> Scores | None:
-        """A label's score in each draw of the test items; None without stored predictions."""
+        """Returns a label's score in each resample of the test items; None without predictions."""
         return self._scores.get((split, metrics.slug(label)))
 
     def interval(self, split: str, label: str) -> Interval | None:
-        """Mean over seeds of a label's score with its interval; None as of `scores`."""
+        """Returns a label's mean score over seeds with its interval; None without predictions."""
         found = self.scores(split, label)
         return None if found is None else mean_interval(found)
 
     @cached_property
     def _scores(self) -> dict[tuple[str, str], Scores]:
-        # Once per system: label sets of 4,000 items take seconds, and the tables are written
-        # anew after each system.
+        # Cached: resampling label sets of 4,000 items takes seconds, and the tables are rewritten
+        # after each system.
         return resampled(self.results, self.finished) if self.results else {}
 
 
 def columns(rows: list[Row]) -> dict[tuple[str, str], str]:
-    """Split and label to heading: the tasks on test, then what was held out."""
+    """Returns column headings by (split, label): tasks on test, then held-out labels."""
     found: dict[tuple[str, str], str] = {}
     for spec in (row.results.spec for row in rows if row.results):
         for split, labels in (("test", spec.data.tasks), ("heldout", spec.data.held_out)):

@@ -1,4 +1,4 @@
-"""Trains every system of a comparison, one sweep after the other; what is done stays done."""
+"""Training of all systems of a comparison, one sweep after the other; finished ones are reused."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -26,13 +26,15 @@ def run_comparison(
     on_phase: Callable[[str], None] = lambda what: None,
     environ_uri: str | None = None,
 ) -> tuple[list[Row], Path]:
-    """Rows in the order of the systems, and the folder of the tables.
+    """Trains all systems; returns their rows in order, and the folder of the tables.
 
-    Started again it goes on: finished systems are read, an unfinished one is resumed. `watch`
-    gives the observer of a system's sweep; `on_phase` is called with a text before a cluster is
-    connected to. A system that fails has its reason in its row, and the others are trained all the
-    same. Raises SpecError, DataError or ResourceError before the
-    first training, for whatever can be known then; Interrupted as `run_sweep` does.
+    A second call resumes: it loads finished systems and continues unfinished ones. `watch` returns
+    the callback (a context manager) of a system's sweep. `on_phase` is called with a text before
+    the connection to a cluster. If a system fails, its row has the reason and the other systems
+    are trained all the same. The tables are rewritten after each system.
+
+    Raises SpecError, DataError or ResourceError for problems that can be found before the first
+    training, and Interrupted as `run_sweep` does.
     """
     view = view_of(None, on_phase)
     for spec in comparison.specs.values():
@@ -42,7 +44,7 @@ def run_comparison(
     for title, spec in comparison.specs.items():
         try:
             rows.append(Row(title, _train(title, spec, root, watch, environ_uri)))
-        except Interrupted:
+        except Interrupted:  # a MtconError too, but it must end the comparison
             raise
         except MtconError as error:
             rows.append(Row(title, None, str(error)))

@@ -1,4 +1,4 @@
-"""A comparison's YAML: what all systems share, and each system's method."""
+"""The YAML file of a comparison: a shared base spec, the systems, and the claims."""
 
 from collections.abc import Iterable
 from copy import deepcopy
@@ -26,7 +26,7 @@ class SystemSpec(Spec):
 
 
 class ClaimSpec(Spec):
-    """A statement that the comparison decides: one system's score is above another's."""
+    """A statement for the comparison to decide: one system's score is above another's."""
 
     better: str = Field(description="title of the system that is said to be better")
     than: str = Field(description="title of the system that it is compared with")
@@ -35,7 +35,7 @@ class ClaimSpec(Spec):
 
 
 class ComparisonSpec(Spec):
-    """What all systems share, and what each has of its own."""
+    """The shared base spec, the systems with their differences, and the claims."""
 
     version: Literal[1] = Field(1, description="of this format")
     name: str = Field(
@@ -48,20 +48,20 @@ class ComparisonSpec(Spec):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Validated specs by title, each a sweep over seeds alone."""
+    """Validated specs by title; each is a sweep over seeds only."""
 
     name: str
     specs: dict[str, RunSpec]
-    claims: tuple[ClaimSpec, ...] = ()  # those about systems among the specs
+    claims: tuple[ClaimSpec, ...] = ()  # claims whose systems are both among the specs
 
 
 def load_comparison(
     path: Path, overrides: Iterable[str] = (), only: Iterable[str] = ()
 ) -> Comparison:
-    """The comparison in a YAML file; `a.b=value` overrides change the base of all systems.
+    """Loads a comparison from YAML; overrides `a.b=value` change the base spec of all systems.
 
-    `only` keeps the systems of these titles. Raises SpecError before anything is started, also
-    for systems that would share a folder.
+    `only` selects systems by title; empty selects all. Raises SpecError for an invalid file or
+    title, and for systems whose sweeps would share a folder.
     """
     try:
         given = ComparisonSpec.model_validate(read_yaml(path))
@@ -82,7 +82,10 @@ def load_comparison(
 
 
 def _check_claims(given: ComparisonSpec, specs: dict[str, RunSpec], path: Path) -> None:
-    """Raises SpecError for a claim about no system, one system, or a label that one lacks."""
+    """Checks that each claim names two different systems and a label that both have.
+
+    Raises SpecError otherwise.
+    """
     for i, claim in enumerate(given.claims):
         where = f"{path}: claims.{i}"
         for field in ("better", "than"):

@@ -1,4 +1,4 @@
-"""A comparison's table: Markdown to commit, CSV with every seed, a picture; its claims."""
+"""Tables of a comparison: Markdown, CSV with every seed, a figure, and the claims."""
 
 import csv
 import io
@@ -18,7 +18,10 @@ from mtcon_ray.report.text import ONE_SEED, ONE_SEED_NOTE, accuracy_text, interv
 
 
 def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
-    """Fractions: mean over seeds and its interval, the best of a column bold; then the claims."""
+    """Returns the table as Markdown, followed by the claims and notes.
+
+    Scores are fractions: the mean over seeds with its interval. The best of each column is bold.
+    """
     shown = columns(rows)
     best = {place: _best(rows, place) for place in shown}
     lines = [f"| system | seeds | {_objectives(rows)} | " + " | ".join(shown.values()) + " |"]
@@ -36,12 +39,13 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
                 cells.append(f"**{text}**" if is_best else text)
         lines.append("| " + " | ".join(cells) + " |")
     found = judged(rows, claims)
-    parts = ["\n".join(lines) + "\n", claims_markdown(found), _notes(rows, found)]
+    notes = _notes(rows, found) + _beside_baselines(rows)
+    parts = ["\n".join(lines) + "\n", claims_markdown(found), notes]
     return "\n".join(part for part in parts if part)
 
 
 def every_seed(rows: list[Row]) -> str:
-    """CSV: system, seed, metric, value of each training's last epoch."""
+    """Returns CSV with columns system, seed, metric and value, of each training's last epoch."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["system", "seed", "metric", "value"])
@@ -53,9 +57,9 @@ def every_seed(rows: list[Row]) -> str:
 
 
 def picture(rows: list[Row]) -> bytes:
-    """One panel per label: every system's mean score with its interval, seeds as dots.
+    """Draws a panel per label with each system's mean score and interval; returns a PNG.
 
-    Without stored predictions the bar is the bootstrap deviation.
+    Dots are seeds. Without stored predictions the bar is the bootstrap deviation.
     """
     shown = columns(rows)
     with drawing.styled():
@@ -84,7 +88,7 @@ def picture(rows: list[Row]) -> bytes:
 
 
 def write_tables(folder: Path, rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> None:
-    """table.md, table.csv, table.png and, with claims, claims.csv, from what there is so far."""
+    """Writes table.md, table.csv, table.png and, with claims, claims.csv, from results so far."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     claims = tuple(claims)
     (folder / "table.md").write_text(markdown(rows, claims), encoding="utf-8")
@@ -104,19 +108,19 @@ def _cell(row: Row, place: tuple[str, str]) -> str:
 
 
 def _sides(value: float, interval: Interval) -> list[list[float]]:
-    """How far a bar reaches to the left and to the right."""
+    """Returns the lengths of an error bar to the left and right, in matplotlib's form."""
     return [[max(0.0, value - interval.low)], [max(0.0, interval.high - value)]]
 
 
 def _intervals(rows: list[Row]) -> list[Interval | None]:
-    """Those of all cells with a value."""
+    """Returns the intervals of all cells with a value."""
     places = columns(rows)
     with_value = [(r, p) for r in rows for p in places if r.reading(*p).value is not None]
     return [row.interval(*place) for row, place in with_value]
 
 
 def _bars(rows: list[Row]) -> tuple[str, str]:
-    """What the numbers behind a mean are, with stored predictions and without, as present."""
+    """Returns names of the error bars that occur: with stored predictions, and without ("")."""
     found = _intervals(rows)
     return (
         "95 % interval" if any(found) else "",
@@ -125,7 +129,7 @@ def _bars(rows: list[Row]) -> tuple[str, str]:
 
 
 def _notes(rows: list[Row], claims: list[Judged]) -> str:
-    """Sentences on what stands in the table."""
+    """Returns sentences that explain the table's numbers; "" if there is nothing to explain."""
     found = [*_intervals(rows), *(each.difference for each in claims if each.difference)]
     notes = []
     if any(found):
@@ -140,8 +144,30 @@ def _notes(rows: list[Row], claims: list[Judged]) -> str:
     return "\n".join(notes) + "\n" if notes else ""
 
 
+def _beside_baselines(rows: list[Row]) -> str:
+    """Returns, by label, the number of trained systems above the best one without training.
+
+    "" without both. A training budget whose systems do not beat fixed image features shows little
+    about them, however their means are ordered.
+    """
+    finished = [row for row in rows if row.finished]
+    trained = [row for row in finished if row.is_trained]
+    untrained = [row for row in finished if not row.is_trained]
+    counts = []
+    for place, heading in columns(rows).items():
+        values = [row.reading(*place).value for row in untrained]
+        baseline = max((v for v in values if v is not None), default=None)
+        others = [v for row in trained if (v := row.reading(*place).value) is not None]
+        if baseline is not None and others:
+            above = sum(value > baseline for value in others)
+            counts.append(f"{heading}: {above} of {len(others)}")
+    if not counts:
+        return ""
+    return f"Trained systems above the best one without training: {'; '.join(counts)}.\n"
+
+
 def _objectives(rows: list[Row]) -> str:
-    """Returns the name of the systems' objective; several if their tasks are of other kinds."""
+    """Returns the metric name of the systems' objective; several if their task kinds differ."""
     found = [row.results.spec.data for row in rows if row.results]
     names = [metrics.objective_name(map(data.kind_of, data.tasks)) for data in found]
     return ", ".join(sorted(set(names))) or metrics.MEAN_ACCURACY

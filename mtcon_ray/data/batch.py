@@ -1,8 +1,9 @@
-"""One training step's items, and the legend of shape suffixes used in the whole package.
+"""Labels of one training batch, and the legend of the package's shape suffixes.
 
 B items of a batch    V views of an item    N = B * V rows    D width of an embedding
 T tasks               C classes of a task   H, W image sides  K configurations or bootstraps
 L labels of a set     G distinct labels or label sets of a batch
+E examples of an epoch, P images of an example (1, or 3 for a triplet)
 """
 
 from collections.abc import Mapping
@@ -12,22 +13,25 @@ from typing import Literal
 from torch import Tensor
 
 MISSING = -1
-UNKNOWN_BIT = 255  # in a label set, which is uint8
+UNKNOWN_BIT = 255  # label sets are uint8 and cannot hold MISSING
 
-# What a task's labels are: one of several classes, a set of labels, or a number.
+# Kind of a task's labels: one class of several, a set of labels (multi-label), or a number.
 Kind = Literal["classes", "set", "number"]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Labels of the B items of one global step, on the training device.
+    """Labels of the B items of one global batch, on the training device.
 
-    labels[task] is int64 [B], MISSING (-1) where unknown; label_sets[task] uint8 [B, L] of 0 and
-    1, UNKNOWN_BIT where unknown; numbers[task] float32 [B], NaN where unknown, standardised: in
-    deviations from the mean, both of the training split. In a batch of triplets condition is
-    int64 [B], the task by which each was drawn, as an index of those that have classes.
-    The views themselves stay with the rank that made them; labels are whole on every rank,
-    because a contrastive loss needs all.
+    labels[task] is int64 [B], MISSING (-1) where unknown.
+    label_sets[task] is uint8 [B, L] of 0 and 1, UNKNOWN_BIT (255) where unknown.
+    numbers[task] is float32 [B], NaN where unknown, standardised by the training split's mean and
+    standard deviation.
+    condition is int64 [B] in a batch of triplets, else None: the task of each triplet, as an index
+    of the tasks that have classes.
+
+    Images stay on the rank that loaded them. Every rank has the labels of the global batch,
+    because a contrastive loss compares each anchor with the rows of all ranks.
     """
 
     labels: dict[str, Tensor]
@@ -39,11 +43,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a method is built for.
+    """Tasks and dimensions from which a method is constructed.
 
-    kinds are those of the tasks, in order. sizes are a task's number of classes, of labels in a
-    set, or 1 for a number; they are empty while only a spec is checked and no label is read.
-    encoder is the name of the encoder.
+    kinds maps each task to its kind, in the order of the tasks. sizes maps each task to its
+    number of classes, its number of labels in a set, or 1 for a number. sizes is empty when a
+    spec is validated before any label is read. encoder is the encoder's name.
     """
 
     kinds: Mapping[str, Kind]
@@ -61,5 +65,5 @@ class Problem:
         return tuple(self.kinds)
 
     def of_kind(self, kind: Kind) -> tuple[str, ...]:
-        """Names of the tasks of one kind, in order."""
+        """Returns the names of the tasks of one kind, in order."""
         return tuple(task for task, k in self.kinds.items() if k == kind)

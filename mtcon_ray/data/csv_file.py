@@ -1,6 +1,7 @@
-"""A CSV of strings whose every cell can be pointed at: its row as a spreadsheet counts it.
+"""CSV files as columns of strings; errors name the row number that a spreadsheet shows.
 
-pandas is imported where a file is read: commands that read none start a third sooner.
+pandas is imported inside the functions that need it: commands that read no CSV start a third
+faster.
 """
 
 import re
@@ -14,7 +15,7 @@ from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.errors import DataError, nearest
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-# Files that are often taken for a CSV, by their first bytes.
+# First bytes of files that are often mistaken for a CSV.
 NO_CSV = {
     b"PAR1": (
         'a Parquet file; convert it: python -c "import pandas; '
@@ -23,23 +24,29 @@ NO_CSV = {
     b"PK\3\4": "an Excel or OpenDocument workbook; save the sheet as 'CSV UTF-8' there",
     b"\xd0\xcf\x11\xe0": "an old Excel workbook; save the sheet as 'CSV UTF-8' there",
 }
-# Of which pandas unpacks the file by itself.
+# pandas decompresses files with these suffixes; a .zip starts with the bytes of a workbook.
 PACKED = (".gz", ".bz2", ".zip", ".xz", ".zst")
-# What other programs write for a cell without a value.
+# Words that other programs write into a cell without a value, in lower case.
 WORDS_FOR_NOTHING = {"", "na", "n/a", "#n/a", "nan", "none", "null", "nil", "<na>"}
 BITS = {"": UNKNOWN_BIT, "0": 0, "1": 1, "-1": 0, "0.0": 0, "1.0": 1, "-1.0": 0}
 
 
 @dataclass(frozen=True)
 class CsvFile:
-    """Columns of text; rows[i] is the row of item i in the file, whose header is row 1."""
+    """Columns of text, object [N] of str by name.
+
+    rows[i] is the row number of item i in the file, where the header is row 1.
+    """
 
     path: Path
     columns: dict[str, np.ndarray]
     rows: np.ndarray
 
     def column(self, name: str, field: str) -> np.ndarray:
-        """Cells of a column, object [N] of str, "" where empty. Raises DataError if absent."""
+        """Returns the cells of a column, object [N] of str, "" where empty.
+
+        `field` is the spec field that names the column. Raises DataError if the column is absent.
+        """
         if name not in self.columns:
             raise DataError(
                 f"{self.path} must have the column {name!r} that data.{field} names"
@@ -48,7 +55,10 @@ class CsvFile:
         return self.columns[name]
 
     def refuse(self, bad: np.ndarray, column: str, rule: str) -> None:
-        """Raises DataError at the first item where `bad` bool [N] holds."""
+        """Raises DataError for the first item where `bad`, bool [N], is True; else does nothing.
+
+        `rule` completes the sentence "column ... must".
+        """
         if bad.any():
             item = int(np.flatnonzero(bad)[0])
             others = int(bad.sum()) - 1
@@ -60,7 +70,10 @@ class CsvFile:
 
 
 def read_csv(path: Path) -> CsvFile:
-    """The whole file as text; rows without any text are skipped. Raises DataError."""
+    """Returns the file's columns as text, without rows whose cells are all empty.
+
+    Raises DataError if the file cannot be read, is no CSV, or has no rows or a repeated column.
+    """
     cells = _cells(path)
     header = [str(name) for name in cells[0]]
     twice = sorted({name for name in header if header.count(name) > 1})
@@ -71,15 +84,18 @@ def read_csv(path: Path) -> CsvFile:
         raise DataError(f"{path} must have rows below its header, got none")
     body = cells[1:][filled]
     columns = {name: body[:, place] for place, name in enumerate(header)}
-    return CsvFile(path, columns, filled + 2)
+    return CsvFile(path, columns, filled + 2)  # `filled` counts from 0, below the header in row 1
 
 
 def join_attributes(table: CsvFile, images: np.ndarray, path: Path) -> CsvFile:
-    """The table with a column for each attribute of a file in CelebA's format.
+    """Returns the table with a column added for each attribute of a file in CelebA's format.
 
-    Line 1 is the number of images, line 2 the attributes' names, every other line an image's
-    file name and its 1 or -1 for each. Items are found by the file name in
-    `images`; one that the file lacks has empty cells. Raises DataError.
+    Line 1 of the file is the number of images, line 2 the attributes' names. Every other line has
+    an image's file name and a 1 or -1 for each attribute. `images`, object [N] of str, are the
+    table's image paths; they are matched by file name. Images absent from the file get "".
+
+    Raises DataError if the file cannot be read or is malformed, or an attribute has the name of
+    another column.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -107,10 +123,16 @@ def join_attributes(table: CsvFile, images: np.ndarray, path: Path) -> CsvFile:
 
 
 def _cells(path: Path) -> np.ndarray:
-    """All cells, header included; without it pandas would rename equal columns silently."""
+    """Returns all cells, object [rows, columns] of str, including the header as row 0.
+
+    The header is read as a row, because pandas silently renames repeated column names.
+    Raises DataError.
+    """
     import pandas as pd
 
     def read(separator: str, num_rows: int | None = None, skipped: int = 0) -> np.ndarray:
+        # Blank lines are kept, so that row numbers are those of the file; "utf-8-sig" drops the
+        # byte order mark that Excel writes.
         frame = pd.read_csv(
             path, sep=separator, nrows=num_rows, skiprows=skipped, header=None, dtype=str,
             keep_default_na=False, na_filter=False, skip_blank_lines=False, encoding="utf-8-sig",
@@ -122,11 +144,12 @@ def _cells(path: Path) -> np.ndarray:
         try:
             return len(read(separator, 1, row - 1)[0])
         except (pd.errors.ParserError, pd.errors.EmptyDataError):
-            return 0  # the file ends, or a quote opens where this separator would begin a cell
+            # The file has no such row, or a quoted cell does not fit this separator.
+            return 0
 
     try:
         _check_is_text(path)
-        # The separator is the one that parts the header most; quoted ones do not count.
+        # The separator is the one that gives most header cells. pandas ignores quoted ones.
         separator = max(SEPARATORS, key=width)
         wanted = width(separator)
         others = [other for other in SEPARATORS if 1 < wanted == width(other, 2)]
@@ -150,7 +173,7 @@ def _cells(path: Path) -> np.ndarray:
 
 
 def _check_is_text(path: Path) -> None:
-    """Raises DataError for a file of a kind that is often taken for a CSV."""
+    """Raises DataError for a workbook or a Parquet file."""
     with path.open("rb") as file:
         start = file.read(4)
     if start in NO_CSV and path.suffix not in PACKED:
@@ -159,7 +182,7 @@ def _check_is_text(path: Path) -> None:
 
 
 def _parsing(path: Path, error: str) -> str:
-    """Returns an error message for pandas' own, which counts records, the header as 1."""
+    """Returns an error message for pandas' own, whose line numbers count the header as 1."""
     if ragged := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", error):
         wanted, row, got = ragged.groups()
         return (
@@ -172,7 +195,10 @@ def _parsing(path: Path, error: str) -> str:
 
 
 def doubtful_names(column: str, cells: np.ndarray) -> list[str]:
-    """Warnings of classes that are probably meant as an empty cell or as one another."""
+    """Returns warnings of class names that look like a missing value or differ only in spelling.
+
+    `cells` is object [N] of str; spelling means letter case and surrounding spaces.
+    """
     names, counts = np.unique(cells[cells != ""], return_counts=True)
     quoted = [f"{name!r} ({n} rows)" for name, n in zip(names, counts.tolist(), strict=True)]
     alike: dict[str, list[int]] = {}
@@ -195,7 +221,7 @@ def doubtful_names(column: str, cells: np.ndarray) -> list[str]:
 
 
 def encode_classes(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Class index of each cell, int64 [N], MISSING where empty; and the sorted class names."""
+    """Returns each cell's class index, int64 [N], MISSING where empty, and sorted class names."""
     present = cells != ""
     codes = np.full(len(cells), MISSING, dtype=np.int64)
     names, inverse = np.unique(cells[present], return_inverse=True)
@@ -204,7 +230,10 @@ def encode_classes(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def read_bits(table: CsvFile, columns: Sequence[str], field: str) -> np.ndarray:
-    """Columns of 0 and 1 (or CelebA's -1 and 1), uint8 [N, L], UNKNOWN_BIT where empty."""
+    """Returns L columns of 0 and 1 (or -1 and 1, as CelebA's): uint8 [N, L] of 0 and 1.
+
+    UNKNOWN_BIT where empty. Raises DataError if a column is absent or holds other values.
+    """
     known = np.array(list(BITS), dtype=object)
     for column in columns:
         cells = table.column(column, field)
@@ -215,7 +244,10 @@ def read_bits(table: CsvFile, columns: Sequence[str], field: str) -> np.ndarray:
 def read_lists(
     table: CsvFile, column: str, separator: str, field: str
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """A column of lists such as `red|shiny` as bits, uint8 [N, L]; an empty cell is unknown."""
+    """Returns a column of lists such as `red|shiny` as bits, uint8 [N, L], and the L sorted names.
+
+    The bits of an empty cell are UNKNOWN_BIT. Raises DataError if the column is absent.
+    """
     cells = table.column(column, field)
     lists = [[part.strip() for part in cell.split(separator) if part.strip()] for cell in cells]
     names = tuple(sorted({part for parts in lists for part in parts}))
@@ -228,7 +260,10 @@ def read_lists(
 
 
 def read_numbers(table: CsvFile, column: str, field: str) -> np.ndarray:
-    """A column of numbers, float64 [N], NaN where empty. Raises DataError."""
+    """Returns a column of numbers, float64 [N], NaN where empty.
+
+    Raises DataError if the column is absent or a cell is neither empty nor a finite number.
+    """
     import pandas as pd
 
     cells = table.column(column, field)

@@ -1,4 +1,4 @@
-"""A spec's data, checked and ready: labels at once, images as a memory map."""
+"""The data set of a spec: checked labels in memory, decoded images as a memory map."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -16,16 +16,18 @@ from mtcon_ray.data.store import check_room, num_bytes, open_store
 from mtcon_ray.errors import DataError
 from mtcon_ray.metrics import slugs
 
-IMAGES = "images"  # the field of a spec that labels can be read without
+IMAGES = "images"  # the one URL field that is not needed for reading labels
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images and labels of N items; `fingerprint` tells any two data sets apart.
+    """Images and labels of N items.
 
-    images is uint8 [N, S, S, 3], a read-only memory map. Label noise and held_out_top_k are
-    applied; items whose image cannot be read belong to no split. store is the image store, where
-    what is drawn once from the labels is kept too; None: it is drawn anew by each process.
+    images is uint8 [N, S, S, 3], a read-only memory map. In table, label noise and held_out_top_k
+    are already applied, and items whose image cannot be read belong to no split.
+    fingerprint is a hex digest that differs between any two data sets.
+    store is the image store, the directory that also caches sampled triplets; with None each
+    process samples its own.
     """
 
     images: np.ndarray
@@ -37,7 +39,7 @@ class Dataset:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Task to its number of classes, of labels in a set, or 1 for numbers."""
+        """Number of classes, of labels in a set, or 1 for a number, by task."""
         return {task: self.table.size_of(task) for task in self.tasks}
 
 
@@ -48,10 +50,13 @@ def fetch_places(
     *,
     images: bool = True,
 ) -> dict[str, str]:
-    """Field to path below `store`, of the data's URLs, downloaded now where they are not there.
+    """Downloads the data's URLs if needed; returns their local paths by spec field.
 
-    Without `images` those are named only where they are there. `progress(done, total)` is called
-    with bytes. Raises DataError, ResourceError.
+    Paths lie below `store`. With `images=False` the images are not downloaded, and their field is
+    in the result only if they already are. `progress(done, total)` is called with bytes.
+
+    Raises DataError if a URL cannot be read, ResourceError if the disk is too small or not
+    writable.
     """
     found = {field: look(url, f"data.{field}") for field, url in spec.urls().items()}
     wanted = {
@@ -64,16 +69,21 @@ def fetch_places(
 
 
 def downloads(spec: DataSpec, store: Path) -> dict[str, int]:
-    """URL to bytes that have still to be downloaded for it. Raises DataError."""
+    """Returns the bytes that remain to be downloaded, by URL.
+
+    Raises DataError if a URL cannot be read.
+    """
     found = [look(url, f"data.{field}") for field, url in spec.urls().items()]
     return {f.url: 0 if f.place(store).exists() else f.num_bytes for f in found}
 
 
 def read_table(spec: DataSpec, seed: int, places: Mapping[str, str] | None = None) -> LabelTable:
-    """Labels and splits, checked, with held_out_top_k and label noise applied; no image is read.
+    """Returns checked labels and splits, with held_out_top_k and label noise applied.
 
-    `places` as of `fetch_places`. Raises DataError, and SpecError where two columns would be
-    tracked under one name.
+    No image is read. `places` is the result of `fetch_places`.
+
+    Raises DataError if the labels are not usable, SpecError if two columns would have the same
+    name in MLflow.
     """
     return _read_table(_source(spec, seed, places))
 
@@ -88,12 +98,14 @@ def open_dataset(
     places: Mapping[str, str] | None = None,
     node_store: Path | None = None,
 ) -> Dataset:
-    """Labels and images; images are decoded into `store` if no process has done so before.
+    """Returns labels and images; decodes the images into `store` if no process has done so.
 
-    `progress(done, total)` is called with the number of images decoded so far. Where `places`
-    says where the data's URLs lie, as `fetch_places` does, no object store is asked. With
-    `node_store` images are read from a copy there, made once.
-    Raises DataError, SpecError, ResourceError.
+    `progress(done, total)` is called with the number of decoded images. `places` is the result of
+    `fetch_places`; with None the URLs are resolved and downloaded first. With `node_store` images
+    are read from a copy there, which is created once per node.
+
+    Raises DataError if labels or too many images are unusable, SpecError as `read_table` does,
+    ResourceError if the disk is too small or not writable.
     """
     source = _source(spec, seed, fetch_places(spec, store) if places is None else places)
     table = _read_table(source)
@@ -105,24 +117,25 @@ def open_dataset(
 
 
 def store_size(spec: DataSpec, view_size: int) -> int:
-    """Side of the stored images, pixels; by default a quarter more than a view's."""
+    """Returns the side of the decoded images in pixels; by default 1.25 times a view's side."""
     return spec.store_size or round(1.25 * view_size)
 
 
 def store_bytes(num_items: int, spec: DataSpec, view_size: int) -> int:
-    """Bytes that the decoded images take on disk."""
+    """Returns the size of the decoded images on disk, bytes."""
     return num_bytes(num_items, store_size(spec, view_size))
 
 
 def check_dataset(
     spec: DataSpec, view_size: int, store: Path, places: Mapping[str, str] | None = None
 ) -> tuple[LabelTable, dict[str, int]]:
-    """Returns the labels, and URL to bytes that have still to be downloaded.
+    """Returns the labels, and the bytes that remain to be downloaded by URL.
 
-    Images that are known to be unreadable belong to no split. Images that are not decoded already
-    are looked at as `DataSource.check_images` does.
-    `places` as of `fetch_places`. Raises DataError, SpecError, and ResourceError where the disk
-    lacks room for downloads and decoded images.
+    Images that are known to be unreadable belong to no split. Images that are not decoded yet are
+    checked with `DataSource.check_images`. `places` is the result of `fetch_places`.
+
+    Raises DataError and SpecError as `read_table` does, DataError if too many images are bad, and
+    ResourceError if the disk has no room for downloads and decoded images.
     """
     source = _source(spec, spec.seed, places)
     table, asked, size = _read_table(source), downloads(spec, store), store_size(spec, view_size)
@@ -135,7 +148,10 @@ def check_dataset(
 
 
 def _without(table: LabelTable, bad: Mapping[int, str], spec: DataSpec) -> LabelTable:
-    """Returns the table with bad rows in no split, and a warning of them."""
+    """Returns the table with bad rows in no split, and with a warning about them.
+
+    Raises DataError if a split or a label is then empty.
+    """
     if not bad:
         return table
     split = table.split.copy()
@@ -145,12 +161,13 @@ def _without(table: LabelTable, bad: Mapping[int, str], spec: DataSpec) -> Label
     return table
 
 
-# By what the images were: a comparison plans many sweeps over the same ones, and a .tar.gz must be
-# unzipped for each look.
+# Results of `check_images` by signature, size and tolerated share. A comparison plans many sweeps
+# over the same images, and each check of a .tar.gz decompresses all of it.
 _seen: dict[tuple[str, int, float], CheckedImages] = {}
 
 
 def _looked_at(source: DataSource, size: int) -> CheckedImages:
+    """Returns `source.check_images(size)`, cached in this process while no image changes."""
     signature = source.signature()
     if signature is None:
         return source.check_images(size)
@@ -177,15 +194,20 @@ def _read_table(source: DataSource) -> LabelTable:
     table = replace(
         table, warnings=(*table.warnings, *_unseen_classes(table), *_test_classes(table))
     )
+    # Last, because noise draws from the classes that remain and must not hide bad labels above.
     return add_label_noise(table, spec.label_noise, spec.label_noise_splits, source.seed)
 
 
 def _keep_most_frequent(table: LabelTable, column: str, num_kept: int) -> LabelTable:
-    """The k classes with most items over all splits, ties by name; other labels go missing."""
+    """Returns a table with the `num_kept` most frequent classes of a column.
+
+    Items of all splits count; ties go to the class first in name order. Other labels become
+    MISSING.
+    """
     codes, classes = table.labels[column], table.classes[column]
     counts = np.bincount(codes[codes != MISSING], minlength=len(classes))
     kept = np.sort(np.argsort(-counts, kind="stable")[:num_kept])
-    new_code = np.full(len(classes) + 1, MISSING)  # the last place is that of MISSING
+    new_code = np.full(len(classes) + 1, MISSING)  # MISSING is -1 and indexes the last entry
     new_code[kept] = np.arange(len(kept))
     return replace(
         table,
@@ -195,10 +217,10 @@ def _keep_most_frequent(table: LabelTable, column: str, num_kept: int) -> LabelT
 
 
 def _code_seen_classes_first(table: LabelTable) -> LabelTable:
-    """Moves classes that neither train nor val has to `unseen`, their codes behind all others.
+    """Moves classes without items in train and val to `unseen`, with codes after all others.
 
-    Sizes of heads and probes, and so all that is trained, then do not depend on test labels. The
-    codes of a column without such classes stay as they are.
+    The sizes of heads and probes, and therefore all training, then do not depend on test labels.
+    Columns without such classes keep their codes.
     """
     labels, classes, unseen = dict(table.labels), dict(table.classes), {}
     rows = np.concatenate([table.rows("train"), table.rows("val")])
@@ -208,7 +230,7 @@ def _code_seen_classes_first(table: LabelTable) -> LabelTable:
         if is_seen.all():
             continue
         order = np.argsort(~is_seen, kind="stable")
-        new_code = np.full(len(names) + 1, MISSING)  # the last place is that of MISSING
+        new_code = np.full(len(names) + 1, MISSING)  # MISSING is -1 and indexes the last entry
         new_code[order] = np.arange(len(names))
         labels[column] = new_code[codes]
         classes[column] = tuple(name for name, seen in zip(names, is_seen, strict=True) if seen)
@@ -217,7 +239,7 @@ def _code_seen_classes_first(table: LabelTable) -> LabelTable:
 
 
 def _check(table: LabelTable, spec: DataSpec) -> None:
-    """Raises DataError where a split or a label column has nothing to learn or to measure."""
+    """Raises DataError if a split is empty, or a label has no values in one or does not vary."""
     for split in SPLITS:
         if len(table.rows(split)) == 0:
             counts = ", ".join(f"{name} {len(table.rows(name))}" for name in SPLITS)
@@ -237,7 +259,7 @@ _WHAT = {"classes": "label column", "set": "label set", "number": "column of num
 
 
 def _check_varies(table: LabelTable, name: str, what: str) -> None:
-    """Raises DataError where the train split holds nothing to tell apart."""
+    """Raises DataError if a label is constant in the train split."""
     train = table.rows("train")
     values = train[table.known(name)[train]]
     way_out = "take it out of data.tasks and data.held_out"
@@ -259,7 +281,7 @@ def _check_varies(table: LabelTable, name: str, what: str) -> None:
 
 
 def _unseen_classes(table: LabelTable) -> list[str]:
-    """A warning for each name with classes, or labels of a set, that no train item has."""
+    """Returns a warning for each column or set with classes or labels absent from train."""
     train = table.rows("train")
     warnings = []
     for name, classes in (table.classes | table.multi_hot_names).items():
@@ -279,7 +301,7 @@ def _unseen_classes(table: LabelTable) -> list[str]:
 
 
 def _test_classes(table: LabelTable) -> list[str]:
-    """A warning for each column with classes that only the test split has."""
+    """Returns a warning for each column with classes that only the test split has."""
     warnings = []
     for column, names in table.unseen.items():
         codes = table.labels[column][table.rows("test")] - table.size_of(column)
@@ -295,7 +317,7 @@ def _test_classes(table: LabelTable) -> list[str]:
 
 
 def _fingerprint(table: LabelTable, content_key: str, size: int) -> str:
-    """Hex digest of images, stored size, labels, class names and splits."""
+    """Returns a hex digest of images, stored size, labels, class names and splits."""
     total = hashlib.sha256(f"{content_key} {size}".encode())
     total.update(table.split.tobytes())
     for kind in (table.labels, table.multi_hot, table.continuous):
@@ -303,6 +325,7 @@ def _fingerprint(table: LabelTable, content_key: str, size: int) -> str:
             total.update(name.encode() + b"\0" + kind[name].tobytes())
     total.update(repr(sorted(table.classes.items())).encode())
     total.update(repr(sorted(table.multi_hot_names.items())).encode())
+    # Only if there are any: tables without unseen classes keep the fingerprint of earlier versions.
     if table.unseen:
         total.update(repr(sorted(table.unseen.items())).encode())
     return total.hexdigest()

@@ -1,4 +1,4 @@
-"""Decoding of one image file to a square of pixels."""
+"""Decoding of one image file to a square array of pixels."""
 
 import warnings
 from io import BytesIO
@@ -10,15 +10,16 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from mtcon_ray.data.image_files import UnreadableImageError
 
 EIGHT_BIT = {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV"}
-# Others are rare as photographs, and one of Pillow's readers starts a program (Ghostscript).
+# Only formats that photographs come in. Pillow's EPS reader would run Ghostscript on the file.
 FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", "JPEG2000")
-# A small file can hold an image that fills the memory: above 89 million pixels it is refused.
+# A decompression bomb is a small file whose decoded image fills the memory. Pillow warns above
+# 89 million pixels; as an error, the warning makes `decode_image` refuse the file.
 warnings.simplefilter("error", Image.DecompressionBombWarning)
-# A damaged EXIF block costs the image its orientation at most; each would warn anew.
+# A damaged EXIF block loses at most the orientation. Pillow would warn of each such image.
 warnings.filterwarnings("ignore", "(Possibly c|C)orrupt EXIF data", UserWarning)
-# How an image becomes square.
+# Ways to make an image square; `decode_image` describes them.
 Resize = Literal["squash", "crop", "pad"]
-# By the value of EXIF's orientation: the turn that sets the image upright.
+# EXIF orientation value -> transposition that sets the image upright. The value 1 is upright.
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -31,16 +32,19 @@ UPRIGHT = {
 
 
 def decode_image(data: bytes, size: int, resize: Resize = "squash") -> np.ndarray:
-    """One image, uint8 [size, size, 3], upright, antialiased, transparency on white.
+    """Returns one image, uint8 [size, size, 3], upright, antialiased, transparency as white.
 
-    `squash` scales both sides to `size`, `crop` the central square of the shorter side; `pad`
-    scales the longer side and leaves white beside the image. Raises UnreadableImageError, also
-    for more than 8 bits a channel, which Pillow would clip.
+    `squash` scales both sides to `size`. `crop` takes the central square of the shorter side's
+    length and scales it. `pad` scales the longer side to `size` and fills the rest with white.
+
+    Raises UnreadableImageError if `data` cannot be decoded, or has more than 8 bits per channel,
+    which Pillow would clip.
     """
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
             if image.mode not in EIGHT_BIT:
                 raise UnreadableImageError(f"mode {image.mode} must be 8 bits a channel")
+            # JPEG only: decodes at a reduced scale that still is at least twice the target size.
             image.draft("RGB", (2 * size, 2 * size))
             return np.asarray(_square(_on_white(_upright(image)), size, resize))
     except UnreadableImageError:
@@ -52,8 +56,9 @@ def decode_image(data: bytes, size: int, resize: Resize = "squash") -> np.ndarra
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """The image turned as its EXIF orientation says; a damaged EXIF block says nothing."""
-    image.load()  # first, because TIFF images are turned by Pillow itself when they are loaded
+    """Returns the image transposed by its EXIF orientation; ignores a damaged EXIF block."""
+    # Before EXIF is read: Pillow itself transposes TIFF images in `load` and clears the tag.
+    image.load()
     try:
         turn = UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # Pillow's reader of EXIF raises almost anything on damaged bytes
@@ -62,19 +67,20 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _square(whole: Image.Image, size: int, resize: Resize) -> Image.Image:
-    """`export.model.StoredResize` computes the same: change both."""
+    """Returns the image resized to [size, size]. Change `export.model.StoredResize` with it."""
     width = height = size
     if resize == "crop":
         side = min(whole.size)
         left, top = (whole.width - side) // 2, (whole.height - side) // 2
         whole = whole.crop((left, top, left + side, top + side))
     elif resize == "pad":
-        # Scaled before it is padded: a square of an image of 1 by 65,000 would fill the memory.
+        # Scale first, pad afterwards: padding a 1 x 65,000 image first needs 65,000 x 65,000.
         longest = max(whole.size)
         width, height = (
             max(1, (2 * size * side + longest) // (2 * longest)) for side in whole.size
         )
-    # In two calls: which way comes first, and so some rounding, is Pillow's to change.
+    # One axis per call. In one call Pillow chooses the order of the axes, which changes rounding
+    # to 8 bits, and the exported model must give the same pixels.
     wide = whole.resize((width, whole.height), Image.Resampling.BILINEAR)
     scaled = wide.resize((width, height), Image.Resampling.BILINEAR)
     if scaled.size == (size, size):

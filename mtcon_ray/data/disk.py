@@ -1,4 +1,4 @@
-"""Room on a disk, files that are whole or absent, and locks between processes."""
+"""Free disk space, atomic file writes, and locks between processes."""
 
 import fcntl
 import os
@@ -14,7 +14,10 @@ WAY_OUT = "lower data.store_size or set storage.root to another disk"
 
 
 def check_disk(needed: int, store: Path, way_out: str = WAY_OUT) -> None:
-    """Raises ResourceError unless that many bytes are free where `store` is or will be made."""
+    """Checks that `needed` bytes are free on the disk of `store`, which need not exist yet.
+
+    Raises ResourceError if fewer are free; `way_out` ends its message.
+    """
     there = next(p for p in (store, *store.absolute().parents) if p.exists())
     free = shutil.disk_usage(there).free
     if free < needed:
@@ -26,7 +29,10 @@ def check_disk(needed: int, store: Path, way_out: str = WAY_OUT) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Waits for other processes; the kernel frees the lock of one that is killed."""
+    """Holds an exclusive lock on a file, waiting while another process holds it.
+
+    The kernel releases the lock of a process that is killed.
+    """
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -34,15 +40,18 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def whole_file(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO]:
-    """Yields a file to write, so that `path` is the old file or the whole new one.
+    """Yields a binary file to write that replaces `path` atomically when the context ends.
 
-    The old file, if any, becomes `previous` where one is given; a kill between the two renames
-    leaves `previous` alone. Raises StorageError if the folder cannot be written.
+    After a crash `path` is the old file or the complete new one. If `previous` is given, the old
+    file is renamed to it. A crash between the two renames leaves only `previous`.
+
+    Raises StorageError if the directory cannot be written.
     """
     temporary = path.with_name(f".{path.name}.partial")
     try:
         with temporary.open("wb") as file:
             yield file
+            # Before the rename: after a power cut the new name must not lead to lost data.
             file.flush()
             os.fsync(file.fileno())
         if previous is not None:
@@ -53,13 +62,13 @@ def whole_file(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO
     except OSError as error:
         raise StorageError.of(path, error) from error
     finally:
-        # A disk that refused the file may refuse this too: the first error is the one to show.
+        # If writing failed, this may fail too; the first error is the one to show.
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename in this folder survive a power cut."""
+    """Flushes a directory's entries, so that a rename in it survives a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""Pictures of one object each: independent factors to name, nuisances to see past.
+"""Synthetic images of one object each, with independent label factors and nuisance factors.
 
-Everything but pixel noise is placed in units of the picture's side and drawn from a picture's
-own generator, so that a picture of any size shows the same scene.
+Positions and lengths are fractions of the image's side, and each image has its own random
+generator. An image therefore shows the same scene at any size, except for pixel noise.
 """
 
 import math
@@ -13,7 +13,8 @@ from PIL import Image, ImageChops, ImageDraw
 
 VERSION = 3
 SUPERSAMPLING = 4
-# Tilts keep apart when a view is flipped or its aspect changed by 4/3, hues under a shift of 0.1.
+# Augmentation must not change labels: tilts stay distinct under a flip and a change of the aspect
+# ratio by 4/3, hues under a shift of 0.1. The sign of a tilt is random, so 30 also means -30.
 FACTORS = {
     "shape": ("cross", "ellipse", "hourglass", "rectangle", "triangle"),
     "colour": ("blue", "cyan", "green", "magenta", "red", "yellow"),
@@ -21,7 +22,7 @@ FACTORS = {
     "tilt": ("0", "30", "60", "90"),
     "mark": ("bars", "disc", "plus", "ring"),
 }
-# Facts that follow from a factor's class; being large follows from the size.
+# Binary attributes: name -> (factor, its classes that have the attribute). "large" is size > LARGE.
 ATTRIBUTES = {
     "angular": ("shape", ("cross", "hourglass", "rectangle", "triangle")),
     "convex": ("shape", ("ellipse", "rectangle", "triangle")),
@@ -31,7 +32,7 @@ ATTRIBUTES = {
     "lined": ("texture", ("checks", "stripes")),
     "steep": ("tilt", ("60", "90")),
 }
-LARGE = 0.4
+LARGE = 0.4  # the middle of the sizes that `object_size` returns
 HUES = {"red": 0, "yellow": 1 / 6, "green": 2 / 6, "cyan": 3 / 6, "blue": 4 / 6, "magenta": 5 / 6}
 
 Colour = tuple[int, int, int]
@@ -40,7 +41,10 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Nuisances:
-    """How much stands in the way of the factors."""
+    """Strength of the nuisances: number of blobs, probability of a bar, deviation of pixel noise.
+
+    noise is a share of full brightness.
+    """
 
     clutter: int
     occlusion: float
@@ -48,7 +52,7 @@ class Nuisances:
 
 
 def draw(factors: dict[str, str], size: int, nuisances: Nuisances, seed: list[int]) -> np.ndarray:
-    """One picture, uint8 [size, size, 3], the same for the same arguments."""
+    """Returns one image, uint8 [size, size, 3], a pure function of the arguments."""
     rng = np.random.default_rng(seed)
     side = size * SUPERSAMPLING
     canvas, centre, length = _begin(rng, side, nuisances.clutter)
@@ -56,7 +60,7 @@ def draw(factors: dict[str, str], size: int, nuisances: Nuisances, seed: list[in
     body = _body(factors["shape"], centre, length, turn, side)
     hue = HUES[factors["colour"]] + rng.uniform(-0.06, 0.06)
     canvas.paste(_colour(hue, rng.uniform(0.3, 1), rng.uniform(0.6, 1)), mask=body)
-    # The pattern has a hue of its own: an average over the object does not tell the colour.
+    # The pattern has a random hue, so that the object's mean colour does not reveal its class.
     pattern = ImageChops.multiply(_texture(factors["texture"], centre, rng, side), body)
     canvas.paste(_colour(rng.random(), rng.uniform(0.3, 1), rng.uniform(0.1, 0.4)), mask=pattern)
     _mark(canvas, factors["mark"], centre, rng)
@@ -68,14 +72,15 @@ def draw(factors: dict[str, str], size: int, nuisances: Nuisances, seed: list[in
 
 
 def object_size(clutter: int, seed: list[int]) -> float:
-    """Half the length of a picture's object, a share of the picture's side: in [0.36, 0.44)."""
+    """Returns half the object's length as a share of the image's side, in [0.36, 0.44)."""
+    # The canvas is minimal: `_begin` only runs to bring the generator to the object's length.
     return _begin(np.random.default_rng(seed), SUPERSAMPLING, clutter)[2]
 
 
 def _begin(
     rng: np.random.Generator, side: int, clutter: int
 ) -> tuple[Image.Image, np.ndarray, float]:
-    """What lies behind the object, the object's centre and half its length."""
+    """Returns the background with clutter, the object's centre [2] and half its length."""
     canvas = _background(rng, side)
     for _ in range(clutter):
         _blob(canvas, rng)
@@ -92,14 +97,14 @@ def _any_colour(rng: np.random.Generator, saturation: float, value: float = 1) -
 
 
 def _background(rng: np.random.Generator, side: int) -> Image.Image:
-    """A smooth gradient between four corner colours, darker than objects: outlines can be seen."""
+    """Returns a smooth gradient between four corner colours, darker than any object."""
     corners = np.array([_any_colour(rng, 0.5, 0.25) for _ in range(4)], dtype=np.uint8)
     small = Image.fromarray(corners.reshape(2, 2, 3))
     return small.resize((side, side), Image.Resampling.BILINEAR)
 
 
 def _blob(canvas: Image.Image, rng: np.random.Generator) -> None:
-    """A small distractor without texture, anywhere."""
+    """Draws a small ellipse or rectangle in one colour at a random place."""
     side = canvas.width
     x, y = rng.uniform(0, side, 2)
     a, b = rng.uniform(0.04, 0.13, 2) * side
@@ -113,7 +118,7 @@ def _blob(canvas: Image.Image, rng: np.random.Generator) -> None:
 
 
 def _body(shape: str, centre: np.ndarray, length: float, turn: float, side: int) -> Image.Image:
-    """Mask of the object, longer than wide, its long side at angle `turn`."""
+    """Returns the mask of the object, longer than wide, rotated by `turn` radians."""
     outline = np.array(_OUTLINES[shape]) * [length, 0.7 * length]
     cos, sin = math.cos(turn), math.sin(turn)
     points = (outline @ np.array([[cos, sin], [-sin, cos]]) + centre) * side
@@ -123,7 +128,7 @@ def _body(shape: str, centre: np.ndarray, length: float, turn: float, side: int)
 
 
 def _texture(texture: str, centre: np.ndarray, rng: np.random.Generator, side: int) -> Image.Image:
-    """Mask of the dark parts of a pattern around a centre, at an angle of its own."""
+    """Returns the mask of a pattern's dark parts around a centre, at a random angle."""
     period, angle = rng.uniform(0.10, 0.14), rng.uniform(0, math.pi)
     period *= 1.5 if texture == "checks" else 1
     steps = np.arange(-_REACH, _REACH, period) + rng.uniform(0, period)
@@ -147,7 +152,7 @@ def _texture(texture: str, centre: np.ndarray, rng: np.random.Generator, side: i
 def _stripes(
     centre: np.ndarray, along: np.ndarray, normal: np.ndarray, steps: np.ndarray, side: int
 ) -> Image.Image:
-    """Mask of parallel lines, half a step wide."""
+    """Returns the mask of parallel lines, each half a step wide."""
     mask = Image.new("L", (side, side), 0)
     pen, width = ImageDraw.Draw(mask), round((steps[1] - steps[0]) * side / 2)
     middles = centre + np.outer(steps, normal)
@@ -158,7 +163,7 @@ def _stripes(
 
 
 def _mark(canvas: Image.Image, mark: str, centre: np.ndarray, rng: np.random.Generator) -> None:
-    """A small light sign on or beside the object."""
+    """Draws a small light mark on or beside the object."""
     side, pen = canvas.width, ImageDraw.Draw(canvas)
     level = int(rng.uniform(215, 255))
     fill = (level, level, level)
@@ -179,7 +184,7 @@ def _mark(canvas: Image.Image, mark: str, centre: np.ndarray, rng: np.random.Gen
 
 
 def _occlude(canvas: Image.Image, centre: np.ndarray, rng: np.random.Generator) -> None:
-    """A bar from edge to edge over a part of the object."""
+    """Draws a bar from edge to edge across a part of the object."""
     side = canvas.width
     angle = rng.uniform(0, math.pi)
     along = np.array([math.cos(angle), math.sin(angle)]) * 2
@@ -189,8 +194,8 @@ def _occlude(canvas: Image.Image, centre: np.ndarray, rng: np.random.Generator) 
     ImageDraw.Draw(canvas).line(line, _any_colour(rng, 0.5), round(rng.uniform(0.04, 0.1) * side))
 
 
-_ARM = 0.3
-_REACH = 0.45
+_ARM = 0.3  # half the width of the cross's arms
+_REACH = 0.45  # half the side of the square that a pattern covers
 _OUTLINES: dict[str, list[Point]] = {
     "cross": [
         (1, _ARM), (_ARM, _ARM), (_ARM, 1), (-_ARM, 1), (-_ARM, _ARM), (-1, _ARM),

@@ -1,4 +1,4 @@
-"""Check, before anything expensive starts, that a table's images are there and can be decoded."""
+"""Check, before training starts, that a table's images exist and that a sample can be decoded."""
 
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,20 +13,21 @@ from mtcon_ray.data.image_files import ImageFiles
 from mtcon_ray.data.image_hints import evenly, likely_cause
 from mtcon_ray.errors import DataError
 
-# If one image in ten is corrupt, a sample of 50 holds one in 99.5 % of cases; and 50 large
-# photographs are decoded in a second or two.
+# With one image in ten corrupt, a sample of 50 contains a corrupt one with probability 99.5 %.
+# Decoding 50 large photographs takes one to two seconds.
 SAMPLE = 50
 THREADS = 8
 MAX_SHOWN = 20
-# The most likely that data which are good enough are refused because of their sample.
+# Upper bound of the probability that acceptable data are refused because of their sample.
 ERROR_RATE = 0.001
 
 
 @dataclass(frozen=True)
 class CheckedImages:
-    """What is known of images before all are decoded.
+    """Result of the check of images before all of them are decoded.
 
-    `bad` is row to reason of images that are left out; `warning` is of a sample, "" without one.
+    `bad` maps a row to the reason why its image is left out. `warning` describes corrupt images
+    in the decoded sample, "" if there are none.
     """
 
     bad: dict[int, str] = field(default_factory=dict)
@@ -41,10 +42,13 @@ def check_images(
     allowed: float,
     decode: Callable[[int], dict[int, str]],
 ) -> CheckedImages:
-    """Looks for all files and decodes a sample of those that are there.
+    """Looks for all files and decodes a sample of those that exist.
 
-    `names` are those of the table's `column`; `decode` returns row to reason if it fails.
-    Raises DataError where more than the `allowed` share is missing or, surely, corrupt.
+    `names` are the file names in the table's `column`. `decode` takes a row and returns {} or
+    {row: reason}. `allowed` is the tolerated share of bad images, a fraction.
+
+    Raises DataError if more than the `allowed` share is missing, or if the sample shows that more
+    than it is missing or corrupt, at an error rate of ERROR_RATE.
     """
     absent = files.find_absent(names)
     bad = {i: f"row {table.rows[i]}, {names[i]}: no such file" for i in absent}
@@ -65,6 +69,8 @@ def check_images(
         if len(bad) > most:
             raise DataError(too_many_bad(f"{len(bad)} of {len(names)}", bad.values(), allowed))
         return CheckedImages(bad)
+    # A one-sided binomial test: refuse if this many corrupt images are too unlikely in a sample
+    # from data whose share of corrupt images is just tolerated.
     of_sample = f"{len(corrupt)} of a sample of {len(sample)}"
     if _chance(len(corrupt), len(sample), (most - len(absent)) / len(there)) < ERROR_RATE:
         raise DataError(too_many_bad(of_sample, corrupt.values(), allowed))
@@ -78,7 +84,7 @@ def check_images(
 
 
 def too_many_bad(got: str, reasons: Collection[str], allowed: float) -> str:
-    """Returns the error message with the first of the reasons; `got` is how many are bad."""
+    """Returns the error message with the first MAX_SHOWN reasons; `got` states the number."""
     shown = "".join(f"\n  {reason}" for reason in islice(reasons, MAX_SHOWN))
     return (
         f"at most {allowed:.2%} of the images may be missing or corrupt (data.max_bad_images), "
@@ -87,10 +93,13 @@ def too_many_bad(got: str, reasons: Collection[str], allowed: float) -> str:
 
 
 def left_out(reasons: Collection[str]) -> str:
-    """Returns the warning of images that belong to no split."""
+    """Returns the warning that unreadable images are left out of every split."""
     return f"{len(reasons)} images cannot be read and are left out, first {next(iter(reasons))}"
 
 
 def _chance(count: int, size: int, share: float) -> float:
-    """Probability of `count` or more bad ones in a sample of images of which `share` are bad."""
+    """Returns the binomial probability of `count` or more bad images among `size`.
+
+    `share` is the probability that an image is bad.
+    """
     return sum(comb(size, k) * share**k * (1 - share) ** (size - k) for k in range(count, size + 1))

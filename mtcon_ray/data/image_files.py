@@ -1,4 +1,4 @@
-"""Image files by name, from a folder or a tar: their bytes, their digests, nothing outside."""
+"""Access to image files by name, in a folder or a tar; names that lead outside are refused."""
 
 import errno
 import gzip
@@ -25,21 +25,23 @@ from typing import IO
 from mtcon_ray.errors import DataError, ResourceError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
-SETTLED_SECONDS = 2  # a file changed again within one clock tick would keep its time stamp
+# A file that changed this recently can change again without a new time stamp, because file systems
+# record modification times in clock ticks (of 2 seconds on FAT).
+SETTLED_SECONDS = 2
 
 
 class UnreadableImageError(Exception):
-    """One image that is missing or corrupt; the message is the reason."""
+    """An image that is missing or corrupt; the message is the reason."""
 
 
 class ImageFiles(ABC):
-    """Files of one folder or archive, named by relative paths with forward slashes."""
+    """The files of one folder or archive, named by relative paths with forward slashes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def find_outside(self, names: Sequence[str]) -> int | None:
-        """Index of the first name that leads outside the folder or archive, if any."""
+        """Returns the index of the first name that leads outside the folder or archive, or None."""
         for index, name in enumerate(names):
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or "\0" in name:
@@ -47,50 +49,58 @@ class ImageFiles(ABC):
         return None
 
     def outward_link(self, name: str) -> str | None:
-        """Returns the part of a name that is a link to outside the folder, if any."""
+        """Returns the leading part of a name that is a symbolic link to outside, or None."""
         return None
 
     def relative(self, names: Sequence[str]) -> list[str]:
-        """Returns the names with absolute paths below a folder made relative to it."""
+        """Returns the names, where absolute paths below the root are made relative to it."""
         return list(names)
 
     def find_absent(self, names: Sequence[str]) -> list[int]:
-        """Returns the indices of names that no plain file has."""
+        """Returns the indices of names that are not regular files, ascending."""
         return [index for index, name in enumerate(names) if not self.exists(name)]
 
     @abstractmethod
     def exists(self, name: str) -> bool:
-        """Returns True if a plain file inside has this name; where that is unknown, too."""
+        """Returns True if a regular file has this name, or if that cannot be known yet."""
 
     @abstractmethod
     def list_files(self, folder: str) -> set[str]:
-        """Returns the names of the plain files right below a folder."""
+        """Returns the names of the regular files directly in a folder."""
 
     @abstractmethod
     def folders(self) -> Iterator[str]:
-        """Yields the folders below the root, those nearest to it first."""
+        """Yields the folders below the root, breadth first."""
 
     @abstractmethod
     def signature(self, names: Sequence[str]) -> str | None:
-        """Hex digest of names, sizes and time stamps; None while a file has just changed."""
+        """Returns a hex digest of names, sizes and time stamps, without reading contents.
+
+        None if a file changed less than SETTLED_SECONDS ago.
+        """
 
     @abstractmethod
     def digest(self, names: Sequence[str]) -> str:
-        """Hex digest of the contents; a missing file counts as such."""
+        """Returns a hex digest of names and contents; a missing file counts as absent."""
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """Content of one file; safe to call from several threads. Raises UnreadableImageError."""
+        """Returns the content of one file. Safe to call from several threads.
+
+        Raises UnreadableImageError if the file is missing or cannot be read.
+        """
 
 
 class ImageFolder(ImageFiles):
-    """A folder on disk; a symbolic link must end inside it."""
+    """A folder on disk; symbolic links must lead to places inside it."""
 
     def find_outside(self, names: Sequence[str]) -> int | None:
         index = super().find_outside(names)
         if index is not None:
             return index
         real_root = os.path.realpath(self.root)
+        # `realpath` is called once per directory, not per file: on a network file system each of
+        # its calls is a round trip.
         inside: dict[str, bool] = {}
         for index, name in enumerate(names):
             path = os.path.join(real_root, name)
@@ -121,7 +131,7 @@ class ImageFolder(ImageFiles):
                 root = next((r for r in roots if name.startswith(r)), "")
                 if root:
                     return name.removeprefix(root).lstrip("/")
-            # A link of a folder or of the file, or `..`, may lead into the folder.
+            # A symbolic link, or "..", may lead into the root from elsewhere.
             place = name if os.path.islink(name) else os.path.dirname(name)
             if place not in real:
                 real[place] = os.path.realpath(place)
@@ -131,14 +141,15 @@ class ImageFolder(ImageFiles):
         return [below(name) for name in names]
 
     def find_absent(self, names: Sequence[str]) -> list[int]:
-        # Each folder is listed once: on network file systems a call for each file takes minutes.
+        # List each folder once: on network file systems one call per file takes minutes.
         listed: dict[str, set[str]] = {}
         absent = []
         for index, name in enumerate(names):
             folder, _, file = name.rpartition("/")
             if folder not in listed:
                 listed[folder] = self.list_files(folder)
-            # Asked again, because a file system may take a name that it spells differently.
+            # Ask again for each: a file system may accept a name that it lists differently, as
+            # those that ignore letter case or normalise Unicode do.
             if file not in listed[folder] and not self.exists(name):
                 absent.append(index)
         return absent
@@ -150,7 +161,7 @@ class ImageFolder(ImageFiles):
         try:
             with os.scandir(self.root / folder) as entries:
                 return {entry.name for entry in entries if entry.is_file()}
-        except OSError:  # absent, or a folder that may be entered but not listed
+        except OSError:  # absent, or a folder without read permission
             return set()
 
     def folders(self) -> Iterator[str]:
@@ -160,7 +171,7 @@ class ImageFolder(ImageFiles):
             try:
                 with os.scandir(self.root / folder) as entries:
                     below = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
-            except OSError:  # a folder that may not be listed
+            except OSError:  # a folder without read permission
                 continue
             found = [f"{folder}/{name}".lstrip("/") for name in below]
             left.extend(found)
@@ -205,7 +216,11 @@ class ImageFolder(ImageFiles):
 
     @contextmanager
     def _open(self, name: str) -> Iterator[BufferedReader]:
-        """The file, if it is a plain one: a pipe would be waited for, a device never ends."""
+        """Yields the open file. Raises UnreadableImageError unless it is a regular file.
+
+        O_NONBLOCK, because opening a named pipe would otherwise block until somebody writes to it;
+        reading a device may never end.
+        """
         with open(os.open(self.root / name, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise UnreadableImageError("no plain file")
@@ -213,7 +228,7 @@ class ImageFolder(ImageFiles):
 
 
 class ImageArchive(ImageFiles):
-    """A tar, plain or gzipped, read by member name and never unpacked to named files."""
+    """A tar, plain or gzipped, whose members are read in place and never extracted by name."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -255,6 +270,7 @@ class ImageArchive(ImageFiles):
         if str(PurePosixPath(name)) not in members:
             raise UnreadableImageError("no plain file of this name in the archive")
         start, size = members[str(PurePosixPath(name))]
+        # pread has no file position, so threads share the descriptor without a lock.
         data = os.pread(descriptor, size, start)
         if len(data) < size:
             raise UnreadableImageError("the archive ends within this file")
@@ -267,7 +283,7 @@ class ImageArchive(ImageFiles):
 
     @cached_property
     def _index(self) -> tuple[int, dict[str, tuple[int, int]]]:
-        """A descriptor of the unzipped tar, and where in it each plain file lies."""
+        """File descriptor of the uncompressed tar, and (offset, bytes) of each regular file."""
         try:
             with self._unzipped() as file:
                 with tarfile.open(fileobj=file, mode="r:") as tar:
@@ -280,7 +296,7 @@ class ImageArchive(ImageFiles):
                 f"{tempfile.gettempdir()} must have room for the unzipped {self.root}, got a full "
                 "disk; set TMPDIR to a larger one, or give a .tar or a folder"
             ) from None
-        # tarfile raises the last two on headers made to deceive it.
+        # tarfile raises ValueError and RecursionError on maliciously crafted headers.
         except (tarfile.TarError, EOFError, zlib.error, ValueError, RecursionError) as error:
             raise DataError(f"data.images must be a whole tar, got {self.root}: {error}") from None
         weakref.finalize(self, os.close, descriptor)
@@ -289,7 +305,10 @@ class ImageArchive(ImageFiles):
 
     @contextmanager
     def _unzipped(self) -> Iterator[IO[bytes]]:
-        """The tar itself, or its unzipped copy in a file without a name: gzip cannot seek."""
+        """Yields the tar, or an uncompressed copy in an unnamed temporary file.
+
+        A gzip stream cannot be read at an offset without decompressing all that precedes it.
+        """
         if not self.root.name.endswith("gz"):
             with open(self.root, "rb") as file:
                 yield file
@@ -302,7 +321,7 @@ class ImageArchive(ImageFiles):
 
 
 def open_files(root: Path) -> ImageFiles:
-    """The folder or archive at a path. Raises DataError if there is neither."""
+    """Returns the folder or archive at a path. Raises DataError if it is neither."""
     if root.is_dir():
         return ImageFolder(root)
     if not root.is_file():

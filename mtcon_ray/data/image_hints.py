@@ -1,4 +1,4 @@
-"""The likely cause where a table's images are not found."""
+"""Hints for error messages: the likely cause when a table's images are not found."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -9,19 +9,21 @@ from mtcon_ray.data.csv_file import CsvFile
 from mtcon_ray.data.image_files import ImageFiles, ImageFolder
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+# Bounds on the cost of a hint: each name tried is a system call, slow on network file systems.
 NUM_TRIED = 20
 MAX_FOLDERS = 1000
 
 
 def evenly(count: int, most: int) -> np.ndarray:
-    """Returns at most that many indices below `count`, evenly spaced."""
+    """Returns at most `most` indices below `count`, evenly spaced, ascending int64."""
     return np.linspace(0, count - 1, min(count, most)).round().astype(int)
 
 
 def likely_cause(files: ImageFiles, absent: Sequence[str], table: CsvFile, column: str) -> str:
-    """Returns a closing sentence with the way out, or "" where no cause is recognised.
+    """Returns the end of an error message, "; " and a hint, or "" if no cause is recognised.
 
-    `absent` are names of the table's `column` that `files` lacks.
+    `absent` are the names in the table's `column` that do not exist in `files`. Causes are tried
+    in order, on a sample of the names; the first that applies is reported.
     """
     names = [absent[index] for index in evenly(len(absent), NUM_TRIED)]
     causes: tuple[Callable[[], str | None], ...] = (
@@ -36,11 +38,12 @@ def likely_cause(files: ImageFiles, absent: Sequence[str], table: CsvFile, colum
 
 
 def _are_there(files: ImageFiles, names: Sequence[str]) -> bool:
-    """Returns True if most of the names exist; empty ones do not."""
+    """Returns True if more than half of the names exist; an empty name does not."""
     return sum(bool(name) and files.exists(name) for name in names) > len(names) / 2
 
 
 def _backslashes(names: list[str], column: str) -> str | None:
+    """Returns a hint if the column holds Windows paths."""
     with_one = [name for name in names if "\\" in name]
     if not with_one:
         return None
@@ -53,6 +56,7 @@ def _backslashes(names: list[str], column: str) -> str | None:
 
 
 def _other_column(files: ImageFiles, table: CsvFile, column: str) -> str | None:
+    """Returns a hint if another column of the table names existing images."""
     tried = evenly(len(table.rows), NUM_TRIED)
     for other, cells in table.columns.items():
         if other != column and _are_there(files, files.relative([str(c) for c in cells[tried]])):
@@ -61,6 +65,7 @@ def _other_column(files: ImageFiles, table: CsvFile, column: str) -> str | None:
 
 
 def _other_root(files: ImageFiles, names: list[str], column: str) -> str | None:
+    """Returns a hint if the names exist below the parent or a subdirectory of the root."""
     if isinstance(files, ImageFolder):
         parent = ImageFolder(files.root.absolute().parent)
         if _are_there(parent, names):
@@ -77,6 +82,7 @@ def _other_root(files: ImageFiles, names: list[str], column: str) -> str | None:
 
 
 def _first_parts(files: ImageFiles, names: list[str], column: str) -> str | None:
+    """Returns a hint if the names exist once their leading directories are removed."""
     rests = [name.partition("/")[2] for name in names]
     while any(rests):
         if _are_there(files, rests):
@@ -87,6 +93,7 @@ def _first_parts(files: ImageFiles, names: list[str], column: str) -> str | None
 
 
 def _spelling(files: ImageFiles, names: list[str], column: str) -> str | None:
+    """Returns a hint if a file differs in letter case only, or the name lacks its extension."""
     folders = tuple(islice(files.folders(), MAX_FOLDERS))
     for name in names[:3]:
         folder, slash, file = name.rpartition("/")
@@ -101,6 +108,7 @@ def _spelling(files: ImageFiles, names: list[str], column: str) -> str | None:
 
 
 def _backslashes_in_files(files: ImageFiles, names: list[str]) -> str | None:
+    """Returns a hint if the files' own names contain backslashes (packed by a Windows tool)."""
     held = {name.rpartition("\\")[2]: name for name in files.list_files("") if "\\" in name}
     for name in names:
         there = held.get(name.rpartition("/")[2])
@@ -113,5 +121,6 @@ def _backslashes_in_files(files: ImageFiles, names: list[str]) -> str | None:
 
 
 def _alike(there: set[str], file: str) -> Iterator[str]:
+    """Yields the files that equal `file` but for letter case or a missing image extension."""
     wanted = {file.lower(), *(file.lower() + ending for ending in IMAGE_ENDINGS)}
     yield from sorted(other for other in there if other.lower() in wanted)

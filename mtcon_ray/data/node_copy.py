@@ -1,6 +1,6 @@
-"""A store's copy on a node's own disk, for roots that lie on a slower file system.
+"""A node's local copy of the decoded images, for a root on a slower (network) file system.
 
-<node store>/<key>/        as below the root's store
+<node store>/<key>/        same content as <store>/<key>/ under the root
 <node store>/<key>.lock    held while <key>.building is filled and renamed to <key>
 """
 
@@ -17,14 +17,15 @@ log = logging.getLogger(__name__)
 
 
 def node_copy(folder: Path, node_store: Path) -> Path:
-    """The store's copy below `node_store`, made by the first process of this node that asks.
+    """Returns the copy of `folder` under `node_store`; the node's first process creates it.
 
-    `folder` itself, with a warning, where this node has no room for a copy or may not write it, or
-    where others may: one node with a full disk then trains from the root, and fails no trial.
+    Returns `folder` itself, with a logged warning, if the copy does not fit on the disk, cannot
+    be written, or lies where other users may write. A node with a full disk then reads from the
+    root instead of failing its trials.
     """
     try:
         node_store.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # A link could be turned elsewhere after it was looked at.
+        # Resolved before the check: a symbolic link could be redirected after it.
         node_store = node_store.resolve()
         _check_owned(node_store)
         near = node_store / folder.name
@@ -39,7 +40,7 @@ def node_copy(folder: Path, node_store: Path) -> Path:
 
 
 def _check_owned(node_store: Path) -> None:
-    """Raises ResourceError where another user could put images of theirs in the place of ours."""
+    """Raises ResourceError if another user could replace the images in `node_store`."""
     info = node_store.stat()
     if info.st_uid != os.getuid() or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ResourceError(f"{node_store} must be writable by its owner, this user, alone")
@@ -47,13 +48,13 @@ def _check_owned(node_store: Path) -> None:
 
 def _copy(folder: Path, near: Path) -> None:
     building = near.with_suffix(".building")
-    shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(building, ignore_errors=True)  # left by a killed process
     needed = sum(file.stat().st_size for file in folder.iterdir())
     check_disk(needed, near.parent, "name another disk there, or empty the folder")
     try:
         shutil.copytree(folder, building)
         for file in building.iterdir():
-            # A name must not outlive a crash that its bytes did not.
+            # Flushed before the rename: after a power cut the name must not exist without the data.
             with file.open("rb") as written:
                 os.fsync(written.fileno())
         building.rename(near)

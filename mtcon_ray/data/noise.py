@@ -1,4 +1,8 @@
-"""Labels corrupted on purpose, once for a run (METHODS 15)."""
+"""Label noise: a share of the labels replaced by random classes, once per run.
+
+Source: the experiment with corrupted tasks of MSCon (Mu, Guttag and Makar 2023, arXiv:2307.02712,
+figure 3).
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,11 +16,12 @@ from mtcon_ray.data.sources.base import MISSING, LabelTable, Split
 def add_label_noise(
     table: LabelTable, share_by_task: dict[str, float], splits: Sequence[Split], seed: int
 ) -> LabelTable:
-    """A table where a share of each task's labels is redrawn, uniformly over all its classes.
+    """Returns a table where a share of each task's labels is redrawn uniformly over its K classes.
 
-    The original may be drawn again, so that share * (K - 1) / K of the labels change. Missing
-    labels stay missing. Each share, task and split has its own stream: no label of another task
-    or split can change what is drawn, as long as the task keeps its classes.
+    The original class may be drawn again, so share * (K - 1) / K of the labels change in
+    expectation. Missing labels stay missing. Each combination of seed, share, task and split has
+    its own random stream. The noise of a task therefore does not depend on other tasks or splits,
+    as long as its classes are the same.
     """
     labels = dict(table.labels)
     for task, share in share_by_task.items():
@@ -33,5 +38,7 @@ def add_label_noise(
 
 
 def _stream(*parts: object) -> np.random.Generator:
+    """Returns a random generator seeded by `parts`."""
+    # A digest, because Python salts hash() of strings in each process.
     digest = hashlib.sha256(repr(parts).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16], "big"))

@@ -1,11 +1,11 @@
-"""Data in an object store: downloaded once below the image store, then files like any others.
+"""Data in an object store, downloaded once into the image store and then read as local files.
 
 <store>/remote/<key>/<name>   an object, or a folder of them
 <store>/remote/<key>.lock     held while <key>.fetching is filled and renamed to <key>
 
-The key is made of the URL and of what the store says of its objects, so that one which was
-replaced is downloaded anew. Keys and passwords are pyarrow's to find: in AWS's or Google's own
-variables and files, or in the machine's role.
+<key> is a hash of the URL and of its objects' names, sizes, times and ETag, so that a replaced
+object is downloaded again. pyarrow finds credentials: in the environment variables and files of
+AWS or Google, or in the machine's role.
 """
 
 import hashlib
@@ -30,14 +30,18 @@ if TYPE_CHECKING:
 MAX_THREADS = 8
 CHUNK_BYTES = 1 << 20
 REPORT_SECONDS = 0.5
-RETRY = timedelta(seconds=30)  # Google's client would try for a quarter of an hour
+RETRY = timedelta(seconds=30)  # the default of Google's client is 15 minutes
 
 Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a URL names: each object's path in its store, name below the URL, and bytes."""
+    """The objects that a URL names.
+
+    objects holds each object's path in the object store, its name relative to the URL, and its
+    size in bytes. what is the spec field, for messages; key is the module's <key>.
+    """
 
     url: str
     what: str
@@ -46,21 +50,21 @@ class Found:
 
     @property
     def name(self) -> str:
-        """Of the file or folder."""
+        """Name of the file or folder: the URL's last component."""
         return PurePosixPath(self.url).name
 
     @property
     def num_bytes(self) -> int:
-        """Of all objects."""
+        """Total size of all objects, bytes."""
         return sum(size for _, _, size in self.objects)
 
     def place(self, store: Path) -> Path:
-        """Where it lies once it is downloaded."""
+        """Returns the local path of the download, which need not exist yet."""
         return store / "remote" / self.key / self.name
 
 
 class RemoteFiles(ImageFiles):
-    """Images that have not been downloaded: their names can be checked, and no more."""
+    """Image files that are not downloaded yet: only their names can be checked."""
 
     def exists(self, name: str) -> bool:
         return True
@@ -82,9 +86,10 @@ class RemoteFiles(ImageFiles):
 
 
 def look(url: str, what: str) -> Found:
-    """What the store has at a URL now; one that ends in / is a folder. `what` names the field.
+    """Returns the objects that exist at a URL now. A URL that ends in / is a folder.
 
-    Raises DataError where nothing is there or it may not be read, UserError without pyarrow.
+    `what` is the spec field, for messages. Raises DataError if nothing is there or it cannot be
+    read, UserError if pyarrow is not installed.
     """
     base = url.partition("://")[2].rstrip("/")
     tag = ""
@@ -97,6 +102,7 @@ def look(url: str, what: str) -> Found:
         else:
             listed = [files.get_file_info(base)]
             if listed[0].type == FileType.File:
+                # `get_file_info` has no ETag; the metadata of an opened stream has.
                 with files.open_input_stream(base) as stream:
                     tag = (stream.metadata() or {}).get("ETag", b"").decode()
         infos = [info for info in listed if info.type == FileType.File]
@@ -114,10 +120,11 @@ def look(url: str, what: str) -> Found:
 
 
 def fetch(found: Sequence[Found], store: Path, report: Report | None = None) -> None:
-    """Downloads what no process has downloaded before; `report(done, total)` hears of bytes.
+    """Downloads the objects that no process has downloaded yet.
 
-    Raises DataError where an object cannot be read whole, ResourceError where the disk is too
-    small or cannot be written; then nothing is left behind.
+    `report(done, total)` is called with bytes, about every REPORT_SECONDS. Raises DataError if an
+    object cannot be read completely, ResourceError if the disk is too small or not writable;
+    partial downloads are then removed.
     """
     missing = [f for f in found if not f.place(store).exists()]
     before, total = 0, sum(f.num_bytes for f in missing)
@@ -140,12 +147,12 @@ def fetch(found: Sequence[Found], store: Path, report: Report | None = None) -> 
 
 
 def _download(found: Found, folder: Path) -> Iterator[int]:
-    """Fills a folder beside the final one and renames it. The caller holds the lock.
+    """Downloads into a temporary directory and renames it to `folder`. The caller holds the lock.
 
-    Yields the bytes that have come so far.
+    Yields the number of bytes downloaded so far.
     """
     building = folder.with_suffix(".fetching")
-    shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(building, ignore_errors=True)  # left by a killed process
     check_disk(found.num_bytes, folder)
     building.mkdir(mode=0o700)
     copy = _Copy(found, building / found.name)
@@ -158,7 +165,7 @@ def _download(found: Found, folder: Path) -> Iterator[int]:
                     for task in ended:
                         task.result()
                     yield sum(copy.written.values())
-            except BaseException:
+            except BaseException:  # KeyboardInterrupt too: threads would otherwise download on
                 copy.stopping.set()
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -168,7 +175,7 @@ def _download(found: Found, folder: Path) -> Iterator[int]:
 
 
 class _Copy:
-    """Copies one object after another; `written` has the bytes of each so far."""
+    """Thread-safe copier of objects to files; `written` has each object's bytes so far."""
 
     def __init__(self, found: Found, target: Path) -> None:
         self.found = found
@@ -213,17 +220,17 @@ def _open(url: str) -> "FileSystem":
         ) from None
     if scheme == "gs":
         return GcsFileSystem(retry_time_limit=RETRY)
-    # Of the bucket alone: a key may hold characters that have a meaning in a URI.
+    # Only the bucket: an object key may contain characters with a meaning in a URI.
     files: FileSystem = FileSystem.from_uri(f"s3://{rest.partition('/')[0]}")[0]
     return files
 
 
 @contextmanager
 def _readable(url: str, what: str) -> Iterator[None]:
-    """Turns what a store answers into a DataError; the store's own text names no key."""
+    """Turns pyarrow's errors into a DataError; their texts contain no credentials."""
     try:
         yield
-    except (OSError, ValueError) as error:  # both are what pyarrow's own errors derive from
+    except (OSError, ValueError) as error:  # base classes of pyarrow's errors
         raise DataError(
             f"{what} must be readable, got {url}: {' '.join(str(error).split())[:300]}; keys come "
             "from AWS's or Google's own variables and files, or from the machine's role"

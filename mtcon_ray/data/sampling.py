@@ -1,6 +1,6 @@
-"""Every random choice of training, as a pure function of the seed and the position in the run.
+"""Random numbers of training as pure functions of the seed and the epoch or step.
 
-Nothing is carried from step to step, so a resumed run needs its position and nothing else.
+No generator state is carried from step to step. A resumed run therefore only needs its position.
 """
 
 from dataclasses import dataclass
@@ -8,28 +8,29 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-# First word of each stream's key: no two purposes share a stream, whatever the seed.
+# First word of each stream's spawn key, so that no two purposes share a stream.
 _ORDER, _STEP = 0, 1
 
 
 def epoch_order(rows: np.ndarray, seed: int, epoch: int) -> np.ndarray:
-    """The rows in this epoch's random order; independent for each seed and epoch."""
+    """Returns the rows in random order, a stream of its own for each seed and epoch."""
     stream = np.random.SeedSequence(seed, spawn_key=(_ORDER, epoch))
     return np.random.default_rng(stream).permutation(rows)
 
 
 def step_generator(seed: int, step: int) -> torch.Generator:
-    """A generator on the CPU for one step's views; independent for each seed and step."""
+    """Returns a CPU generator for one step's views, independent for each seed and step."""
     stream = np.random.SeedSequence(seed, spawn_key=(_STEP, step))
     return torch.Generator().manual_seed(int(stream.generate_state(1, np.uint64)[0]))
 
 
 @dataclass(frozen=True)
 class Examples:
-    """What an epoch is made of: E examples of P pictures each, int64 [E, P] rows of a data set.
+    """The E examples of an epoch, of P images each (1, or 3 for a triplet).
 
-    An example's pictures become `views` rows each. condition_E is the task by which a triplet was
-    drawn, as an index of the tasks that have classes.
+    rows_EP is int64 [E, P], rows of the data set. Each image is augmented to `views` views.
+    condition_E is int64 [E] for triplets: the task of each, as an index of the tasks that have
+    classes.
     """
 
     rows_EP: np.ndarray
@@ -41,5 +42,5 @@ class Examples:
 
 
 def items(rows: np.ndarray, num_views: int) -> Examples:
-    """One example per item, seen in `num_views` views."""
+    """Returns one example per row, with `num_views` views each."""
     return Examples(rows[:, None], num_views)

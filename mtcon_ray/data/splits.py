@@ -1,4 +1,4 @@
-"""Which item belongs to which split: as a column says, or drawn so that no group straddles."""
+"""Assignment of items to splits: by a column, or at random with each group in one split."""
 
 import re
 from collections.abc import Iterable
@@ -18,16 +18,16 @@ ALIASES: dict[str, Split] = {
     "test": "test", "testing": "test",
 }  # fmt: skip
 EVALUATION = ("eval", "evaluation")
-# As in CelebA's list_eval_partition.txt.
+# The codes of CelebA's list_eval_partition.txt.
 NUMBERED: dict[str, Split] = {"0": "train", "1": "val", "2": "test"}
-# In any other column 0, 1 and 2 may as well be a label or the folds of a cross-validation.
+# Column names under which 0, 1, 2 mean splits. Elsewhere they may be labels or folds.
 NUMBERED_COLUMN = re.compile(r"(.*[\W_])?(data)?(split|partition|set|subset)([\W_].*)?")
 
 
 def split_names(values: Iterable[str], column: str) -> dict[str, Split]:
-    """Returns the split that each value of a column stands for; values that name none are absent.
+    """Returns the mapping from a column's values to splits, without values that name no split.
 
-    `eval` is the test split beside another name of val and none of test, else val.
+    `eval` means test if another value means val and none means test; otherwise it means val.
     """
     words = {value: value.strip().lower() for value in values}
     if set(words.values()) == NUMBERED.keys() and NUMBERED_COLUMN.fullmatch(column.lower()):
@@ -39,7 +39,10 @@ def split_names(values: Iterable[str], column: str) -> dict[str, Split]:
 
 
 def named_split(table: CsvFile, column: str) -> np.ndarray:
-    """Index of SPLITS of each item, int8 [N], from a column. Raises DataError."""
+    """Returns each item's split from a column: int8 [N], an index into SPLITS.
+
+    Raises DataError if the column is absent, has an empty cell, or a value that names no split.
+    """
     if column not in table.columns:
         raise DataError(
             f"{table.path} must have the column {column!r} that data.split_column names "
@@ -64,10 +67,11 @@ def named_split(table: CsvFile, column: str) -> np.ndarray:
 
 
 def drawn_split(groups: np.ndarray, fractions: tuple[float, ...], seed: int) -> np.ndarray:
-    """Index of SPLITS of each item, int8 [N]: groups in random order, whole, where room is most.
+    """Returns a random split with each group in one split: int8 [N], an index into SPLITS.
 
-    Larger groups go first, so that the shares come out as near `fractions` as groups allow.
-    Depends on the set of groups, not on the order of the items.
+    Groups are assigned greedily, the largest first and equal sizes in random order, each to the
+    split that lacks most items of its share in `fractions`. The result depends on the groups and
+    their sizes, not on the order of the items.
     """
     names, group_of_item, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.random.default_rng(seed).permutation(len(names))
@@ -80,6 +84,6 @@ def drawn_split(groups: np.ndarray, fractions: tuple[float, ...], seed: int) -> 
 
 
 def num_straddling(groups: np.ndarray, split: np.ndarray) -> int:
-    """How many groups have items in more than one split."""
+    """Returns the number of groups with items in more than one split; "" is no group."""
     pairs = {(group, int(part)) for group, part in zip(groups, split, strict=True) if group != ""}
     return len(pairs) - len({group for group, _ in pairs})

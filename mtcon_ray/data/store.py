@@ -1,11 +1,11 @@
-"""Images decoded once, shared by every process of a machine as one memory map.
+"""The image store: a cache of decoded images that all processes read as one memory map.
 
 <store>/<key>/images.npy   uint8 [N, size, size, 3]
-<store>/<key>/bad.json     row to reason, of images left black
-<store>/<key>/meta.json    what was decoded, and how
+<store>/<key>/bad.json     {row: reason} of images that could not be decoded and are black
+<store>/<key>/meta.json    format, number of items, size and content key
 <store>/<key>.lock         held while <key>.building is filled and renamed to <key>
-<store>/keys/<signature>   the content key that a signature stands for
-<store>/remote/            what was downloaded; data/remote.py
+<store>/keys/<signature>   the content key of the source with this signature
+<store>/remote/            downloads, see data/remote.py
 """
 
 import hashlib
@@ -34,7 +34,10 @@ ReportProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class StoredImages:
-    """A read-only memory map, uint8 [N, size, size, 3], and the rows that could not be read."""
+    """Decoded images: a read-only memory map, uint8 [N, size, size, 3].
+
+    bad maps each row that could not be decoded to the reason.
+    """
 
     images: np.ndarray
     bad: dict[int, str]
@@ -42,7 +45,7 @@ class StoredImages:
 
 
 def num_bytes(num_items: int, size: int) -> int:
-    """Bytes that the images of one store take on disk."""
+    """Returns the size of the decoded images on disk, bytes."""
     return num_items * size * size * 3
 
 
@@ -54,12 +57,13 @@ def open_store(
     progress: ReportProgress | None,
     node_store: Path | None = None,
 ) -> StoredImages:
-    """Images of a source, decoded now if no process has done so before.
+    """Returns a source's images, decoded to `size` pixels now if no process has done so.
 
-    With `node_store` they are read from a copy there, as data/node_copy.py says.
+    `progress(done, total)` is called with numbers of images. With `node_store` images are read
+    from a copy there, see data/node_copy.py.
 
-    Raises DataError where too many images cannot be read, ResourceError where the disk is too
-    small or cannot be written; then nothing is left behind.
+    Raises DataError if too many images cannot be decoded, ResourceError if the disk is too small
+    or not writable; no partial result remains.
     """
     try:
         store.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -67,7 +71,7 @@ def open_store(
         folder = _folder(store, size, content)
         if not folder.exists():
             with locked(folder.with_suffix(".lock")):
-                if not folder.exists():
+                if not folder.exists():  # another process may have built it meanwhile
                     _build(source, (num_items, size), content, folder, progress)
     except OSError as error:
         raise ResourceError(
@@ -83,12 +87,12 @@ def open_store(
 def check_room(
     source: DataSource, num_items: int, size: int, store: Path, downloads: int = 0
 ) -> StoredImages | None:
-    """Images that are stored already; None if they are not, and the disk has room for them.
+    """Returns a source's images if they are cached, else checks the disk space and returns None.
 
-    `downloads` are bytes that have to lie beside them. Images of a source without a signature
-    count as not stored; no image is read to find out.
+    `downloads` is the number of bytes that the same disk must also hold. Reads no image; a source
+    without a signature counts as not cached.
 
-    Raises ResourceError where the disk is too small, DataError where too many images are bad.
+    Raises ResourceError if the disk is too small, DataError if too many images are bad.
     """
     signature = source.signature()
     known = store / "keys" / signature if signature is not None else None
@@ -107,7 +111,7 @@ def _folder(store: Path, size: int, content: str) -> Path:
 
 
 def _content_key(source: DataSource, keys: Path) -> str:
-    """The source's content key, remembered under its signature."""
+    """Returns the source's content key, from <store>/keys if its signature is known."""
     signature = source.signature()
     if signature is None:
         return source.content_key()
@@ -127,9 +131,9 @@ def _build(
     folder: Path,
     progress: ReportProgress | None,
 ) -> None:
-    """Fills a folder beside the final one and renames it. The caller holds the lock."""
+    """Decodes into a temporary directory and renames it. The caller holds the lock."""
     building = folder.with_suffix(".building")
-    shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(building, ignore_errors=True)  # left by a killed process
     check_disk(num_bytes(*shape), folder.parent)
     building.mkdir(mode=0o700)
     try:
@@ -146,16 +150,18 @@ def _build(
 def _decode_all(
     source: DataSource, shape: tuple[int, int], path: Path, progress: ReportProgress | None
 ) -> dict[int, str]:
-    """Writes all images as one .npy file; returns the reasons of bad rows, in order."""
+    """Writes all images to one .npy file; returns the reasons of bad rows, ascending by row."""
     num_items, size = shape
     bad: dict[int, str] = {}
     with open(path, "wb") as file:
+        # Only the header: np.save would need the whole array in memory.
         header = {"descr": "|u1", "fortran_order": False, "shape": (num_items, size, size, 3)}
         np.lib.format.write_array_header_1_0(file, header)
         file.flush()
         start = file.tell()
 
-        # Written, not mapped: a full disk is then an error and not a bus error that kills.
+        # Written with pwrite, not through a memory map: on a full disk pwrite raises OSError,
+        # while a map would kill the process with SIGBUS.
         def decode(first: int) -> tuple[int, dict[int, str]]:
             rows = range(first, min(first + ROWS_PER_TASK, num_items))
             images, reasons = _decode(source, rows, size)
@@ -189,7 +195,7 @@ def _decode(source: DataSource, rows: range, size: int) -> tuple[np.ndarray, dic
 def _write_at(descriptor: int, images: np.ndarray, offset: int) -> None:
     data = memoryview(images.tobytes())
     while data:
-        written = os.pwrite(descriptor, data, offset)
+        written = os.pwrite(descriptor, data, offset)  # may write less than asked
         data, offset = data[written:], offset + written
 
 
@@ -207,7 +213,10 @@ def _load(folder: Path, shape: tuple[int, int], content: str) -> StoredImages:
 
 
 def _check_bad(bad: dict[int, str], num_items: int, allowed: float, folder: Path) -> None:
-    """Raises DataError with the first bad images, and all of them in a file if they are many."""
+    """Raises DataError if more than the `allowed` share of images is bad.
+
+    The message lists the first MAX_SHOWN; if there are more, a file beside `folder` has all.
+    """
     if len(bad) <= allowed * num_items:
         return
     rest = ""
@@ -219,7 +228,7 @@ def _check_bad(bad: dict[int, str], num_items: int, allowed: float, folder: Path
 
 
 def _write(path: Path, text: str) -> None:
-    """Atomic: readers find the whole text or no file."""
+    """Writes a file atomically: readers find the whole text or no file."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     unfinished.write_text(text)
     unfinished.replace(path)

@@ -1,6 +1,11 @@
-"""Triplets of images, drawn once from the training labels (METHODS 8.3).
+"""Triplets of images for CSN and SCE-Net, sampled once from the training labels.
 
-<store>/triplets/<key>.npy   int64 [E, 4]: condition, anchor, far, close
+Triplets under conditions are those of Veit et al. 2017, arXiv:1603.07810, section 3; a condition is
+a task, and two items are similar under it if they have the same class. MSCon (Mu, Guttag and Makar
+2023, arXiv:2307.02712) trains CSN on 10,000 triplets, but does not describe how they are
+sampled: `draw_triplets` is this package's choice.
+
+<store>/triplets/<key>.npy   int64 [E, 4]: task index, anchor, negative ("far"), positive ("close")
 """
 
 import hashlib
@@ -18,11 +23,14 @@ FORMAT = 1
 
 
 def triplets(dataset: Dataset, tasks: tuple[str, ...], *, number: int, seed: int) -> Examples:
-    """`number` triplets of training items in the order anchor, far, close, one view each.
+    """Returns `number` triplets of training rows in the order anchor, negative, positive.
 
-    condition_E is an index of `tasks`, columns of classes. The draw is kept in the data set's
-    store, so that all who ask for the same one read one file. Raises DataError as
-    `draw_triplets` does or where that file is broken, ResourceError where it cannot be written.
+    condition_E is an index into `tasks`, which are columns of classes; each image has one view.
+    The sample is cached in the data set's image store under a hash of its arguments, so that all
+    processes and both methods use the same triplets.
+
+    Raises DataError as `draw_triplets` does or if the cached file is damaged, ResourceError if it
+    cannot be written.
     """
     if dataset.store is None:
         drawn_E4 = draw_triplets(dataset.table, tasks, number=number, seed=seed)
@@ -39,17 +47,19 @@ def triplets(dataset: Dataset, tasks: tuple[str, ...], *, number: int, seed: int
 def draw_triplets(
     table: LabelTable, tasks: tuple[str, ...], *, number: int, seed: int
 ) -> np.ndarray:
-    """int64 [number, 4]: condition, anchor, far, close; a pure function of its arguments.
+    """Returns int64 [number, 4]: task index, anchor, negative, positive.
 
-    The condition is uniform over the tasks, the anchor over the items with a class of two or
-    more; close is uniform over the other items of the anchor's class, far over those of another.
-    Only training items whose label is known count.
+    A pure function of its arguments. Only training items with a known label are sampled:
+    the task uniformly, the anchor uniformly among items whose class has at least two items, the
+    positive uniformly among the other items of the anchor's class, the negative uniformly among
+    the items of other classes.
 
-    Raises DataError where a task has fewer than two classes, or no class of two items.
+    Raises DataError if a task has fewer than two classes, or no class with two items.
     """
     generator = np.random.default_rng(seed)
     drawn_E4 = np.empty((number, 4), dtype=np.int64)
     drawn_E4[:, 0] = generator.integers(len(tasks), size=number)
+    # Drawn before the loop, so that one task's labels cannot change the triplets of another.
     share_E3 = generator.random((number, 3))
     for condition, task in enumerate(tasks):
         chosen = drawn_E4[:, 0] == condition
@@ -58,11 +68,14 @@ def draw_triplets(
 
 
 def _under(table: LabelTable, task: str, share_E3: np.ndarray) -> np.ndarray:
-    """Anchor, far and close by one task, each the item at its share of those that may be."""
+    """Returns anchor, negative and positive rows under one task, int64 [E, 3].
+
+    Each uniform number in `share_E3` selects from the sorted list of candidate items.
+    """
     rows = table.rows("train")
     rows = rows[table.labels[task][rows] != MISSING]
     rows = rows[np.argsort(table.labels[task][rows], kind="stable")]
-    # Items of a class now lie side by side, from `first` on.
+    # Sorted by class: the items of a class are the `size` consecutive places from `first` on.
     _, first_G, class_N, size_G = np.unique(
         table.labels[task][rows], return_index=True, return_inverse=True, return_counts=True
     )
@@ -72,7 +85,9 @@ def _under(table: LabelTable, task: str, share_E3: np.ndarray) -> np.ndarray:
     anchor_E = candidates[_pick(share_E3[:, 0], len(candidates))]
     first_E, size_E = first_N[anchor_E], size_N[anchor_E]
     far_E = _pick(share_E3[:, 1], len(rows) - size_E)
+    # Skip the places of the anchor's own class.
     far_E = far_E + np.where(far_E >= first_E, size_E, 0)
+    # An offset of 1 to size - 1 within the class, cyclic, so that it is never the anchor itself.
     ahead_E = 1 + _pick(share_E3[:, 2], size_E - 1)
     close_E = first_E + (anchor_E - first_E + ahead_E) % size_E
     drawn_E3: np.ndarray = rows[np.stack([anchor_E, far_E, close_E], axis=1)]
@@ -80,7 +95,7 @@ def _under(table: LabelTable, task: str, share_E3: np.ndarray) -> np.ndarray:
 
 
 def _pick(share: np.ndarray, count: np.ndarray | int) -> np.ndarray:
-    """Index below count at a share in [0, 1)."""
+    """Returns floor(share * count), int64: a uniform index if share is uniform in [0, 1)."""
     index: np.ndarray = (share * count).astype(np.int64)
     return index
 
@@ -99,7 +114,7 @@ def _check(task: str, size_G: np.ndarray) -> None:
 
 
 def _write(path: Path, drawn_E4: np.ndarray) -> None:
-    """Atomic: readers find the whole file or none."""
+    """Writes a file atomically: readers find the whole file or none."""
     unfinished = path.with_name(f"{path.name}.{uuid4().hex}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

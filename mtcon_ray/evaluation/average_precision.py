@@ -1,7 +1,7 @@
-"""How well scores rank the items that have a label above those without (METHODS 10.4).
+"""Mean average precision of multi-label predictions.
 
-scores_NL are any real scores; bits_NL uint8 of 0 and 1, UNKNOWN_BIT where unknown. Each label is
-ranked among the items where it is known.
+In all functions scores_NL are real scores and bits_NL uint8 of 0 and 1, UNKNOWN_BIT where unknown.
+For each label only the items where it is known are ranked.
 """
 
 import torch
@@ -10,20 +10,22 @@ from torch import Tensor
 from mtcon_ray.data.batch import UNKNOWN_BIT
 from mtcon_ray.evaluation.bootstrap import resampled_counts
 
-EPSILON = 1e-8
+EPSILON = 1e-8  # as in MultiSupCon's code
 
 
 def mean_average_precision(scores_NL: Tensor, bits_NL: Tensor) -> float:
-    """Mean over labels of non-interpolated average precision, a fraction.
+    """Returns the mean over labels of the non-interpolated average precision, a fraction.
 
-    Precision at each item with the label, down the ranking, summed and divided by the number of
-    such items + 1e-8, so that a label that no item has scores 0. Equal scores are ranked in the
-    items' order.
+    Average precision is the sum of the precisions at each positive of the ranking, divided by the
+    number of positives + 1e-8; a label without positives scores 0. Equal scores are ranked in the
+    items' order. Source: the code of MultiSupCon (Zaigrajew and Zieba,
+    github.com/WolodjaZ/MultiSupContrast).
     """
     is_known_NL = bits_NL != UNKNOWN_BIT
     order_NL = scores_NL.masked_fill(~is_known_NL, -torch.inf).argsort(
         dim=0, descending=True, stable=True
     )
+    # Unknown items are ranked last and are not positive, so they change no precision below.
     has_NL = (bits_NL == 1).gather(0, order_NL).double()
     rank_NL = is_known_NL.gather(0, order_NL).double().cumsum(dim=0)
     precision_NL = has_NL.cumsum(dim=0) / rank_NL.clamp(min=1)
@@ -32,18 +34,19 @@ def mean_average_precision(scores_NL: Tensor, bits_NL: Tensor) -> float:
 
 
 def tie_aware_average_precision(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
-    """Average precision of each label, float64 [L], where equal scores share one rank.
+    """Returns the average precision of each label, float64 [L]; equal scores share one rank.
 
-    It is sklearn's average_precision_score; 0 for a label that no item has.
+    Equals scikit-learn's average_precision_score; 0 for a label without positives.
     """
     once_N1 = torch.ones(len(scores_NL), 1, dtype=torch.float64)
     return weighted_average_precision(scores_NL.cpu(), bits_NL.cpu(), once_N1)[:, 0]
 
 
 def map_std(scores_NL: Tensor, bits_NL: Tensor, resamples: int, seed: int) -> float:
-    """Standard deviation of the mean average precision over draws of the items with replacement.
+    """Returns the bootstrap standard deviation of the mean average precision over items.
 
-    A draw is a weighting of the items by counts, so that copies of an item share one rank.
+    Each resample weights the items by how often they were drawn. Copies of an item have equal
+    scores, so this is the tie-aware average precision.
     """
     scores_NL, bits_NL = scores_NL.cpu(), bits_NL.cpu()
     values = [
@@ -54,7 +57,10 @@ def map_std(scores_NL: Tensor, bits_NL: Tensor, resamples: int, seed: int) -> fl
 
 
 def weighted_average_precision(scores_NL: Tensor, bits_NL: Tensor, weight_NK: Tensor) -> Tensor:
-    """Tie-aware average precision [L, K] of items that count several times or never."""
+    """Returns the tie-aware average precision [L, K] under K weightings of the items.
+
+    weight_NK is how often each of N items counts in each weighting. All tensors on the CPU.
+    """
     columns = zip(scores_NL.unbind(1), bits_NL.unbind(1), strict=True)
     return torch.stack(
         [_weighted_label(scores_N, bits_N, weight_NK) for scores_N, bits_N in columns]
@@ -62,12 +68,15 @@ def weighted_average_precision(scores_NL: Tensor, bits_NL: Tensor, weight_NK: Te
 
 
 def _weighted_label(scores_N: Tensor, bits_N: Tensor, weight_NK: Tensor) -> Tensor:
+    """Returns one label's tie-aware average precision in each weighting, [K]."""
     rows = (bits_N != UNKNOWN_BIT).nonzero()[:, 0]
     descending = scores_N[rows].argsort(descending=True, stable=True)
     rows = rows[descending]
-    # Scores falling strictly from block to block; the end of each item's block.
+    # A block is a run of equal scores. Precision is taken at the end of a positive's block, so
+    # that the order within a block does not matter.
     _, block_N = torch.unique_consecutive(scores_N[rows], return_inverse=True)
     end_N = torch.searchsorted(block_N, block_N, right=True) - 1
+    # P positives; only their weights are needed besides the cumulative weight of all items.
     place_P = (bits_N[rows] == 1).nonzero()[:, 0]
     hit_PK = weight_NK[rows[place_P]]
     hits_PK = hit_PK.cumsum(dim=0)

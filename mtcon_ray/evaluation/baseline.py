@@ -1,4 +1,4 @@
-"""The score that each label has without the images, beside which a probe's score is read."""
+"""Baselines of test scores: the score that each label has without looking at the images."""
 
 from collections.abc import Iterable
 
@@ -9,11 +9,11 @@ from mtcon_ray.data.sources.base import LabelTable
 
 
 def majority_shares(table: LabelTable, labels: Iterable[str]) -> dict[str, float]:
-    """Returns the score on the test split that each label has without the images.
+    """Returns each label's score on the test split without the images, a fraction, by label.
 
-    Of classes it is the accuracy of always naming the most frequent one that train or val has, of
-    a set the mean average precision of a random ranking. Labels that are numbers or not known there
-    have none.
+    For classes it is the share of the most frequent class among those that train or val has. For
+    a label set it is the mean share of positives, the mean average precision of a random ranking.
+    Numbers, and labels without known values in test, are absent.
     """
     shares: dict[str, float] = {}
     test = table.rows("test")
@@ -28,6 +28,6 @@ def majority_shares(table: LabelTable, labels: Iterable[str]) -> dict[str, float
         else:
             bits_NL = table.multi_hot[label][rows]
             num_known_L = (bits_NL != UNKNOWN_BIT).sum(axis=0)
-            # A label that is known nowhere scores 0, as in the mean average precision.
+            # A label without known values scores 0, as in `mean_average_precision`.
             shares[label] = float(((bits_NL == 1).sum(axis=0) / num_known_L.clip(min=1)).mean())
     return shares

@@ -1,4 +1,8 @@
-"""How far an accuracy would move with another draw of the test items (METHODS 12.5)."""
+"""Bootstrap over test items: the standard deviation of an accuracy, and resample counts.
+
+Source: the reported deviations of MSCon (Mu, Guttag and Makar 2023, arXiv:2307.02712) are those of
+1000 resamples of the test set.
+"""
 
 from collections.abc import Iterator
 
@@ -6,16 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Counts that are held at a time, 4 bytes each and 8 more while they are drawn.
+# Largest number of counts in memory at once: 4 bytes each, and 8 more while they are drawn.
 MOST_COUNTS = 2**23
 
 
 def bootstrap_std(correct: Tensor, resamples: int, seed: int) -> float:
-    """Standard deviation of the accuracy over `resamples` draws of n items with replacement.
+    """Returns the bootstrap standard deviation of the accuracy, a fraction.
 
-    correct is bool [n]. A draw's accuracy depends only on how often a right item was drawn, so
-    each draw is one multinomial over {wrong, right} instead of over the n items: the same
-    distribution, in microseconds. With many resamples it tends to sqrt(p (1 - p) / n).
+    correct is bool [n], n > 0. Each of the `resamples` resamples draws n items with replacement.
+    Its accuracy only depends on the number of correct items among them, which is binomial: drawing
+    that number has the same distribution as drawing items and takes microseconds. With many
+    resamples the result tends to sqrt(p (1 - p) / n).
     """
     n = len(correct)
     assert n > 0, "no item to resample"
@@ -26,9 +31,9 @@ def bootstrap_std(correct: Tensor, resamples: int, seed: int) -> float:
 
 
 def resampled_counts(n: int, resamples: int, seed: int) -> Iterator[Tensor]:
-    """How often each of n items is drawn in each of K resamples, float32 [n, K] on the CPU.
+    """Yields how often each of n items is drawn, float32 [n, K] on the CPU, K resamples at a time.
 
-    All resamples at once, or in portions that fit into memory.
+    The portions have `resamples` columns in total, and at most MOST_COUNTS counts each.
     """
     generator = torch.Generator().manual_seed(seed)
     portion = max(1, MOST_COUNTS // n)

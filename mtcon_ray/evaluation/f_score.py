@@ -1,7 +1,7 @@
-"""F1 of predicted label sets, and the thresholds that predict them.
+"""F1 of multi-label predictions, and the choice of decision thresholds.
 
-scores_NL are logits; bits_NL uint8 of 0 and 1, UNKNOWN_BIT where unknown: what is unknown
-counts neither for nor against.
+scores_NL are logits and bits_NL uint8 of 0 and 1, UNKNOWN_BIT where unknown. Unknown bits are
+ignored.
 """
 
 import torch
@@ -11,10 +11,10 @@ from mtcon_ray.data.batch import UNKNOWN_BIT
 
 
 def best_thresholds(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
-    """For each label the score from which on predicting it gives the best F1, [L].
+    """Returns the decision threshold of each label that maximises its F1 on these items, [L].
 
-    Half way between two items' scores; 0, a probability of one half, for a label that no item
-    has.
+    A threshold is half way between two successive scores, or the lowest score if all items are
+    to be predicted positive. A label without positives gets 0, a probability of one half.
     """
     is_known_NL = bits_NL != UNKNOWN_BIT
     sorted_NL, order_NL = scores_NL.masked_fill(~is_known_NL, -torch.inf).sort(0, True)
@@ -22,7 +22,7 @@ def best_thresholds(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
     predicted_NL = is_known_NL.gather(0, order_NL).double().cumsum(dim=0)
     f1_NL = 2 * has_NL.cumsum(dim=0) / (predicted_NL + has_NL.sum(dim=0))
     next_NL = torch.cat([sorted_NL[1:], torch.full_like(sorted_NL[:1], -torch.inf)])
-    f1_NL = f1_NL.masked_fill(sorted_NL == next_NL, -1)  # no cut between equal scores
+    f1_NL = f1_NL.masked_fill(sorted_NL == next_NL, -1)  # no threshold separates equal scores
     cut_1L = f1_NL.argmax(dim=0, keepdim=True)
     above_L, below_L = sorted_NL.gather(0, cut_1L)[0], next_NL.gather(0, cut_1L)[0]
     middle_L = torch.where(below_L.isinf(), above_L, (above_L + below_L) / 2)
@@ -30,10 +30,11 @@ def best_thresholds(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
 
 
 def f1_scores(scores_NL: Tensor, bits_NL: Tensor, threshold_L: Tensor) -> dict[str, float]:
-    """F1 over all decisions (micro), mean over labels (macro), mean over items (sample).
+    """Returns F1 over all decisions (micro), averaged over labels (macro) and items (sample).
 
-    0 where nothing is there and nothing predicted, as sklearn has it. Items without any known
-    label are left out.
+    threshold_L are logits; a score equal to its threshold is a positive prediction. F1 is 0 where
+    there is neither a positive nor a positive prediction, as in scikit-learn. Items without a
+    known label are left out.
     """
     is_known_NL = bits_NL != UNKNOWN_BIT
     predicted_NL = (scores_NL >= threshold_L) & is_known_NL

@@ -1,4 +1,4 @@
-"""Features of the frozen encoder: every item once, without augmentation (METHODS 12.1, 12.2)."""
+"""Feature extraction with the frozen encoder: each item once, without augmentation."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,9 +14,9 @@ from mtcon_ray.models.network import Network
 
 
 class KeptViews:
-    """Evaluation views that the probes of one training read again and again, made once.
+    """Cache of evaluation views between the validations of one training, `most_bytes` at most.
 
-    At most `most_bytes` of them, and on a CPU alone: elsewhere they cost little, and memory much.
+    Only views on the CPU are cached. On a GPU, views are cheap to compute and memory is scarce.
     """
 
     def __init__(self, most_bytes: int = 256 * 2**20) -> None:
@@ -25,7 +25,10 @@ class KeptViews:
         self._made: dict[bytes, Tensor] = {}
 
     def views(self, rows: np.ndarray, make: Callable[[], Tensor]) -> Tensor:
-        """The views of these rows, the caller's own to change; `make` makes them."""
+        """Returns the views of these rows; calls `make` if they are not cached.
+
+        The caller may change the result: the cache keeps its own copy.
+        """
         key = rows.tobytes()
         if key in self._made:
             return self._made[key].clone()
@@ -47,11 +50,11 @@ def extract_features(
     autocast_dtype: torch.dtype | None = None,
     kept: KeptViews | None = None,
 ) -> Tensor:
-    """Pooled encoder features of these rows of `images`, float32 [len(rows), width] on the CPU.
+    """Returns the pooled features of these rows of `images`, float32 [len(rows), D] on the CPU.
 
-    images is uint8 [N, S, S, 3] and may be a memory map: one batch of it is read at a time. The
-    network runs in eval mode, so batch-norm statistics stay; each module's mode is restored.
-    `kept` holds views of the same images, size and normalisation.
+    images is uint8 [N, S, S, 3] and may be a memory map; one batch is read at a time. The network
+    runs in eval mode, so batch-norm statistics do not change; each module's mode is restored
+    afterwards. `kept` must only hold views of the same images, view size and normalisation.
     """
     kept = kept or KeptViews(0)
     batches: list[Tensor] = []
@@ -68,13 +71,14 @@ def extract_features(
             index = rows[start : start + batch_size]
             views_BCHW = kept.views(index, partial(make, index))
             batches.append(network.features(views_BCHW).float())
-    # Once: a device that is asked after each batch stands still while the next one is read.
+    # One copy to the CPU at the end: a copy per batch would synchronise with the device, which
+    # would then be idle while the next batch is read.
     return torch.cat(batches).cpu()
 
 
 @contextmanager
 def _eval_mode(network: nn.Module) -> Iterator[None]:
-    # A part that was already in eval mode (a frozen stem) must not come back training.
+    # `network.train()` would not do: a module that was in eval mode (a frozen stem) must stay so.
     training = [module for module in network.modules() if module.training]
     network.eval()
     try:

@@ -1,12 +1,14 @@
-"""95 % intervals of test scores over training seeds and test items, and of their differences.
+"""95 % confidence intervals of test scores and their differences, over seeds and test items.
 
-Hierarchical bootstrap: each of K draws takes the test items with replacement, the same ones for
-all seeds and systems, because they share the test set; then the seeds with replacement. So what an
-item does to all systems cancels in a difference. The mean over S drawn seeds varies by (S - 1) / S
-of what it should, which is made up for; with two or three seeds their spread is hardly known all
-the same, and the interval is then too narrow where seeds differ more than items do. Where they
-differ less it is a little too wide: what is particular to one seed on one item counts thrice (Owen
-2007, "The pigeonhole bootstrap", arXiv:0712.1111).
+A hierarchical bootstrap. Each of K resamples draws the test items with replacement, the same items
+for all seeds and systems because they share the test set, then the seeds with replacement. The
+effect of an item on all systems therefore cancels in a difference.
+
+The bootstrap variance of a mean over S seeds is too small by the factor (S - 1) / S; deviations
+over seeds are scaled up to correct this. With two or three seeds their spread remains poorly
+estimated: the interval is too narrow if seeds vary more than items. If they vary less, it is
+slightly too wide, because the interaction of seeds and items is counted three times (Owen 2007,
+"The pigeonhole bootstrap", arXiv:0712.1111).
 """
 
 import math
@@ -24,17 +26,20 @@ from mtcon_ray.evaluation.predictions import LabelPredictions
 from mtcon_ray.evaluation.regression import weighted_r_squared
 
 RESAMPLES = 1000
-TILE = 128  # draws at once: average precision of 4,000 items takes half as long in the CPU's cache
-SHARES = (0.025, 0.975)
-ITEMS_SEED, SEEDS_SEED = 0, 1  # of the draws: every table shows the same intervals
+# Resamples that are scored at once. Average precision of 4,000 items takes half the time if a
+# tile fits into the CPU's cache.
+TILE = 128
+SHARES = (0.025, 0.975)  # quantiles of a 95 % percentile interval
+# Fixed seeds of the resamples, so that the same trainings have the same intervals in every table.
+ITEMS_SEED, SEEDS_SEED = 0, 1
 
 Verdict = Literal["holds", "does not hold", "undecided"]
 
 
 class Interval(NamedTuple):
-    """A mean over seeds, or a difference of two, and its 95 % interval.
+    """A mean over seeds, or a difference of two means, and its 95 % interval.
 
-    `over_seeds` is False where there is one seed only: the interval then covers the items alone.
+    `over_seeds` is False with a single seed: the interval then only covers the choice of items.
     """
 
     value: float
@@ -45,7 +50,11 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Scores:
-    """One system's score of a label: on all test items, and on each of K draws of them."""
+    """One system's scores of a label by seed: on all test items, and on K resamples of them.
+
+    score_S and drawn_SK are float64, in the order of seeds. rows are the items' rows in the label
+    table, truth their true values.
+    """
 
     seeds: tuple[int, ...]
     score_S: np.ndarray
@@ -57,9 +66,10 @@ class Scores:
 def resampled_scores(
     by_seed: Mapping[int, LabelPredictions], resamples: int = RESAMPLES
 ) -> Scores | None:
-    """Returns a label's scores by seed; None where the seeds were measured on different items.
+    """Returns a label's scores by seed, or None if the seeds were tested on different items.
 
-    It is the accuracy of classes, the tie-aware mean average precision of a set, R^2 of a number.
+    The score is the accuracy for classes, the tie-aware mean average precision for a label set,
+    R^2 for a number.
     """
     seeds = tuple(sorted(by_seed))
     found = [by_seed[seed] for seed in seeds]
@@ -68,6 +78,7 @@ def resampled_scores(
         return None
     n = len(first.rows)
     once_n1 = torch.ones(n, 1)
+    # The columns of a tile are strided in its portion; a contiguous copy makes products faster.
     counts = (
         tile.contiguous()
         for portion in resampled_counts(n, resamples, ITEMS_SEED)
@@ -85,11 +96,12 @@ def mean_interval(scores: Scores) -> Interval:
 
 
 def difference(better: Scores, than: Scores) -> Interval | None:
-    """Returns the paired difference of two means; None if they are of different items.
+    """Returns the paired difference of two means, or None if their test items differ.
 
-    Where both have the same seeds, seeds are drawn in pairs: a seed decides the first weights, the
-    order of the minibatches and the views, so that what is equal of them cancels; if nothing is,
-    pairs are as good as draws of each system's own, which are taken where the seeds differ.
+    If both systems have the same seeds, seeds are resampled in pairs. A seed determines the
+    initial weights, the order of the minibatches and the views, so effects that both trainings
+    share cancel; without shared effects, pairing does no harm. Otherwise each system's seeds are
+    resampled independently.
     """
     if not _same_items(better, than):
         return None
@@ -103,7 +115,10 @@ def difference(better: Scores, than: Scores) -> Interval | None:
 
 
 def verdict(difference: Interval, margin: float = 0.0) -> Verdict:
-    """Returns whether a difference is above the margin, as far as its interval tells."""
+    """Returns "holds" if the whole interval lies above the margin, "does not hold" if none of it.
+
+    Otherwise returns "undecided".
+    """
     if difference.low > margin:
         return "holds"
     return "does not hold" if difference.high <= margin else "undecided"
@@ -116,7 +131,7 @@ def _same_items(a: LabelPredictions | Scores, b: LabelPredictions | Scores) -> b
 
 
 def _scores(found: list[LabelPredictions], counts_nK: Tensor) -> np.ndarray:
-    """The score of each training in each of K weightings of the items, float64 [S, K]."""
+    """Returns the score of each training under K weightings of the n items, float64 [S, K]."""
     truth = torch.from_numpy(found[0].truth)
     predicted = [torch.from_numpy(each.predicted) for each in found]
     match found[0].kind:
@@ -132,7 +147,10 @@ def _scores(found: list[LabelPredictions], counts_nK: Tensor) -> np.ndarray:
 
 
 def _means(drawn_SK: np.ndarray, seed: int) -> np.ndarray:
-    """Means over S seeds drawn with replacement in each of K draws, [K]."""
+    """Returns the mean over S seeds drawn with replacement, in each of K resamples: [K].
+
+    Deviations from the mean over all seeds are scaled by sqrt(S / (S - 1)).
+    """
     S, K = drawn_SK.shape
     mean_K = drawn_SK.mean(axis=0)
     if S == 1:

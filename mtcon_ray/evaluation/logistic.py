@@ -1,15 +1,16 @@
-"""Linear probes trained until they have converged: penalised logistic regression of all labels.
+"""Converged linear probes: L2-penalised logistic regression, minimised by L-BFGS.
 
 The probe of a label minimises
 
     mean over its known items of the cross-entropy + penalty / 2 * (squared norm of its weights)
 
-on standardised features; the offset is not penalised. Of a label set the cross-entropy is the
-binary one, summed over the set's labels, each a mean over the items where it is known. The minimum
-is unique, so that no seed, no order of items and no scale of features moves an accuracy.
+on standardised features; the offset is not penalised. For a label set the cross-entropy is the
+binary one, summed over the labels of the set, each averaged over the items where it is known. The
+objective is strictly convex in the weights. Its minimum, and therefore the accuracy, does not
+depend on a seed, on the order of the items, or on the scale of the features.
 
-Each label is solved by itself, so that the labels beside it change nothing of its probe; they share
-the features' standardisation and principal axes.
+Each label is solved separately, so that a probe does not depend on which other labels are probed.
+All labels share the standardisation and the principal axes of the features.
 """
 
 import math
@@ -28,20 +29,26 @@ from mtcon_ray.evaluation.average_precision import mean_average_precision
 from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
 from mtcon_ray.evaluation.spec import CONVERGED
 
-# The gradient of a solution to choose penalties by, as a share of that at zero weights.
+# Relative gradient norm at which the solver stops while penalties are compared; the chosen
+# penalty is then solved to CONVERGED.
 ROUGH = 3e-3
 MOST_STEPS, HISTORY = 1000, 30
-# A feature that varies by less than this share of its largest value varies by rounding alone.
+# A feature is constant if its deviation is below this share of its largest absolute value: float32
+# rounding alone causes such a deviation.
 ROUNDING = 1e-6
 
 LinearProbe = Probe | SetProbe
 
 
 class Design:
-    """Standardised features in the basis of their principal axes, a column of ones behind.
+    """Standardised features in the basis of their principal axes, with a last column of ones.
 
-    The penalty does not see the rotation. Uncorrelated columns let each weight have a step of its
-    own, without which the solver takes four to nine times as many steps.
+    x is float64 [N, D + 1]; variance [D + 1] is the mean square of each of its columns. The
+    squared norm of the weights is invariant under the rotation. In uncorrelated columns the
+    Hessian is nearly diagonal, so scaling each weight preconditions the solver: without it L-BFGS
+    takes four to nine times as many steps.
+
+    Raises DivergedError if a feature is not finite.
     """
 
     def __init__(self, features_ND: Tensor) -> None:
@@ -55,11 +62,12 @@ class Design:
         z_ND = (x_ND - self.mean_D) * self.scale_D
         variance_D, self.axes_DD = torch.linalg.eigh(z_ND.T @ z_ND / len(z_ND))
         ones = torch.ones_like(variance_D[:1])
+        # eigh may return slightly negative eigenvalues for a singular matrix.
         self.variance = torch.cat([variance_D.clamp(min=0), ones])
         self.x = torch.cat([z_ND @ self.axes_DD, ones.expand(len(z_ND), 1)], dim=1)
 
     def on_features(self, weight: Tensor) -> Tensor:
-        """The same linear function [D + 1, C] of the features as they were given."""
+        """Returns weights [D + 1, C] of the same linear function of the original features."""
         slope_DC = self.scale_D[:, None] * (self.axes_DD @ weight[:-1])
         offset_C = weight[-1] - self.mean_D @ slope_DC
         return torch.cat([slope_DC, offset_C[None]])
@@ -72,20 +80,20 @@ class Objective(Protocol):
     num_columns: int
 
     def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Its value, and its gradient by the logits."""
+        """Returns the value (a scalar) and the gradient with respect to the logits [N, C]."""
 
     def curvature(self, logits: Tensor) -> Tensor:
-        """The mean second derivative by each column of logits, [C]."""
+        """Returns the mean over items of the second derivative in each column of logits, [C]."""
 
     def probe(self, weight: Tensor, made: str) -> LinearProbe:
-        """The label's probe."""
+        """Returns the label's probe; weight is [D + 1, C], `made` describes it for messages."""
 
     def score(self, probe: LinearProbe, data: LabelledFeatures) -> float:
-        """What a penalty is chosen by, on items where the label is known."""
+        """Returns the score by which penalties are compared, on items with a known label."""
 
 
 class Classes:
-    """Softmax of the classes of a label."""
+    """Softmax cross-entropy over the classes of a label; y_N is int64 [N], MISSING if unknown."""
 
     def __init__(self, label: str, y_N: Tensor, num_columns: int) -> None:
         self.label, self.num_columns = label, num_columns
@@ -94,29 +102,32 @@ class Classes:
         self._share_N1 = (known_N.double() / known_N.sum())[:, None]
 
     def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean cross-entropy of the known items."""
+        """Returns the mean cross-entropy of the known items, and its gradient [N, C]."""
         log_p_NC = logits.log_softmax(dim=1)
         value = -(log_p_NC.gather(1, self._y_N1) * self._share_N1).sum()
         error_NC = log_p_NC.exp_().mul_(self._share_N1)
         return value, error_NC.scatter_add_(1, self._y_N1, -self._share_N1)
 
     def curvature(self, logits: Tensor) -> Tensor:
-        """Of p (1 - p)."""
+        """Returns the mean of p (1 - p) over the known items, [C]."""
         p_NC = logits.softmax(dim=1)
         return (p_NC * (1 - p_NC) * self._share_N1).sum(dim=0)
 
     def probe(self, weight: Tensor, made: str) -> Probe:
-        """A softmax layer."""
+        """Returns a softmax layer."""
         return Probe(self.label, weight, made)
 
     def score(self, probe: LinearProbe, data: LabelledFeatures) -> float:
-        """Accuracy."""
+        """Returns the accuracy."""
         assert isinstance(probe, Probe)
         return probe.correct(data.known(self.label)).double().mean().item()
 
 
 class Bits:
-    """Sigmoids of the labels of a set."""
+    """Binary cross-entropy over the L labels of a set.
+
+    bits_NL is uint8 [N, L], UNKNOWN_BIT where unknown.
+    """
 
     def __init__(self, label: str, bits_NL: Tensor) -> None:
         self.label, self.num_columns = label, bits_NL.shape[1]
@@ -125,28 +136,33 @@ class Bits:
         self._share_NL = known_NL.double() / known_NL.sum(dim=0).clamp(min=1)
 
     def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Sum over the labels of the mean binary cross-entropy of their known items."""
+        """Returns the sum over labels of the mean over known items, and its gradient [N, L]."""
+        # softplus(x) - y x is the binary cross-entropy without overflow for large |x|.
         value = ((F.softplus(logits) - self._y_NL * logits) * self._share_NL).sum()
         return value, (logits.sigmoid() - self._y_NL) * self._share_NL
 
     def curvature(self, logits: Tensor) -> Tensor:
-        """Of p (1 - p)."""
+        """Returns the mean of p (1 - p) over the known items of each label, [L]."""
         p_NL = logits.sigmoid()
         return (p_NL * (1 - p_NL) * self._share_NL).sum(dim=0)
 
     def probe(self, weight: Tensor, made: str) -> SetProbe:
-        """A layer of sigmoids."""
+        """Returns a layer of sigmoids."""
         return SetProbe(self.label, weight, made)
 
     def score(self, probe: LinearProbe, data: LabelledFeatures) -> float:
-        """Mean average precision."""
+        """Returns the mean average precision."""
         assert isinstance(probe, SetProbe)
         return mean_average_precision(probe.scores(data.features), data.labels[self.label])
 
 
 @dataclass(frozen=True)
 class LinearFit:
-    """Probes by label; `gradient` is the most that is left of one at zero weights, a share."""
+    """Probes by label.
+
+    gradient is the largest relative gradient norm of a probe: that at the solution over that at
+    zero weights.
+    """
 
     probes: dict[str, LinearProbe]
     gradient: float
@@ -159,13 +175,13 @@ def fit(
     *,
     val: LabelledFeatures | None = None,
 ) -> LinearFit:
-    """The probe of each label of `train` with the penalty that is best on `val`.
+    """Returns the probe of each label of `train`, with the penalty that is best on `val`.
 
-    By accuracy, of a label set by mean average precision; of equal ones the largest. `val` may be
-    left out where there is one penalty. Labels in `num_classes` are of classes, the others are
-    sets.
+    Best means the highest accuracy, or mean average precision for a label set; of equal ones the
+    largest penalty. `val` may only be omitted with a single penalty, and the solution then has a
+    relative gradient of ROUGH. Labels in `num_classes` have classes, all others are label sets.
 
-    Raises DivergedError where a feature of train, or a logit on `val`, is not finite.
+    Raises DivergedError if a feature of `train`, or a logit on `val`, is not finite.
     """
     design = Design(train.features)
     probes: dict[str, LinearProbe] = {}
@@ -187,9 +203,9 @@ def fit(
 def _best(
     regression: "Regression", penalties: Sequence[float], val: LabelledFeatures
 ) -> tuple[float, Tensor]:
-    """The penalty that is best on `val` and its solution, to the end.
+    """Returns the penalty that is best on `val`, and its converged weights.
 
-    From the largest one down each solution starts the next.
+    Penalties are tried from the largest down, each warm-started at the previous solution.
     """
     best, chosen, found = -math.inf, max(penalties), regression.zero
     weight = regression.zero
@@ -202,7 +218,7 @@ def _best(
 
 
 class Regression:
-    """The logistic regression of one label, its weights and gradients [D + 1, C]."""
+    """Logistic regression of one label; weights and gradients are [D + 1, C]."""
 
     def __init__(self, design: Design, objective: Objective) -> None:
         self.objective = objective
@@ -212,17 +228,20 @@ class Regression:
         self._norm_at_zero = self.evaluate(self.zero, self.zero)[1].norm()
 
     def evaluate(self, weight: Tensor, penalty: Tensor) -> tuple[Tensor, Tensor]:
-        """The penalised objective, and its gradient; `penalty` is [D + 1, C] too."""
+        """Returns the penalised objective and its gradient; `penalty` is [D + 1, C] too."""
         loss, error_NC = self.objective(self._design.x @ weight)
         value = loss + (penalty * weight * weight).sum() / 2
         return value, torch.addcmul(self._xT @ error_NC, penalty, weight)
 
     def solve(self, penalty: float, start: Tensor, tolerance: float) -> Tensor:
-        """Weights whose gradient is at most that share of the one at zero, or of MOST_STEPS steps.
+        """Returns the weights that minimise the objective, [D + 1, C].
 
-        L-BFGS with a strong Wolfe line search, the weights in units of the square root of the
-        Hessian matrix's diagonal at `start`. In float64: in float32 rounding stops the line search
-        before the gradient is small, and the order of items would choose between near penalties.
+        Stops when the norm of the gradient is at most `tolerance` times that at zero weights, or
+        after MOST_STEPS steps. L-BFGS with a strong Wolfe line search, preconditioned by the
+        diagonal of the Hessian at `start`.
+
+        Float64 is required: in float32 rounding stops the line search before the gradient is
+        small, and the order of the items would then decide between penalties with close scores.
         """
         penalties = self._penalties(penalty)
         curvature_C = self.objective.curvature(self._design.x @ start)
@@ -233,6 +252,7 @@ class Regression:
             [scaled],
             max_iter=MOST_STEPS,
             history_size=HISTORY,
+            # Convergence is decided in the closure, by the norm of the unscaled gradient.
             tolerance_grad=0,
             tolerance_change=0,
             line_search_fn="strong_wolfe",
@@ -245,7 +265,8 @@ class Regression:
             weight = scaled * scale
             value, gradient = self.evaluate(weight, penalties)
             if gradient.norm() <= tolerance * self._norm_at_zero:
-                # Convex: wherever the line search stands, a point without a gradient is the end.
+                # The objective is convex, so a point without gradient is the minimum, also in the
+                # middle of a line search. The optimizer itself only checks between its steps.
                 raise _ConvergedError
             scaled.grad = gradient * scale
             return value
@@ -255,20 +276,20 @@ class Regression:
         return weight
 
     def probe(self, weight: Tensor, penalty: float) -> LinearProbe:
-        """The label's probe with these weights, as a function of the features as given."""
+        """Returns the label's probe with these weights, as a function of the original features."""
         return self.objective.probe(self._design.on_features(weight), f"with penalty {penalty:g}")
 
     def gradient_left(self, weight: Tensor, penalty: float) -> float:
-        """The norm of the gradient there, as a share of that at zero weights."""
+        """Returns the norm of the gradient at `weight`, relative to that at zero weights."""
         left = self.evaluate(weight, self._penalties(penalty))[1].norm()
         return (left / self._norm_at_zero).item() if self._norm_at_zero else 0.0
 
     def _penalties(self, penalty: float) -> Tensor:
-        """[D + 1, C], 0 for the offsets."""
+        """Returns the penalty of each weight, [D + 1, C]; 0 for the offsets."""
         penalties = torch.full_like(self.zero, penalty)
         penalties[-1] = 0
         return penalties
 
 
 class _ConvergedError(Exception):
-    """Ends the solver from within its closure."""
+    """Signal that ends the solver from within its closure."""

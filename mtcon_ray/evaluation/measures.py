@@ -1,4 +1,4 @@
-"""What is measured of each kind of label: probes of some items' features, scores of others'."""
+"""Fitting and scoring of probes by kind of label: classes, label sets, numbers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +37,10 @@ LabelProbe = Probe | SetProbe | NumberProbe
 
 
 class Fit(NamedTuple):
-    """Probes by label; of converged ones what is left of their gradient at zero weights."""
+    """Probes by label.
+
+    gradient is the largest relative gradient norm, as in `logistic.LinearFit`; None with SGD.
+    """
 
     probes: dict[str, LabelProbe]
     gradient: float | None
@@ -45,9 +48,10 @@ class Fit(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurement:
-    """Items to train probes on, to choose them by, if any, and to score them on.
+    """Features and settings of one evaluation.
 
-    split_of gives each label the split under which its scores are tracked.
+    Probes are trained on `train`, selected on `val` (if given) and scored on `measured`. split_of
+    maps each label to the split in the names of its metrics, such as "test".
     """
 
     train: LabelledFeatures
@@ -59,13 +63,14 @@ class Measurement:
     seed: int
 
     def scores(self, table: LabelTable) -> dict[str, float]:
-        """Every label's scores with their deviations, by the names of `metrics`."""
+        """Fits all probes; returns their scores and standard deviations by metric name."""
         return self.scores_of(self.fit(table).probes)
 
     def fit(self, table: LabelTable) -> Fit:
-        """Every label's probe: softmax of classes, sigmoids of a set, ridge regression of a number.
+        """Returns a probe for each label, of the type for its kind.
 
-        Raises DivergedError.
+        Softmax for classes, sigmoids for a label set, ridge regression for a number. Raises
+        DivergedError if a feature or a logit is not finite.
         """
         of_kind = {
             kind: [label for label in self.split_of if table.kind_of(label) == kind]
@@ -82,7 +87,7 @@ class Measurement:
         return found
 
     def neighbours(self, table: LabelTable) -> dict[str, float]:
-        """The accuracy of every label of classes by its nearest training items."""
+        """Returns the k-nearest-neighbour accuracy of each label with classes, by metric name."""
         values = {}
         for label in filter(lambda each: table.kind_of(each) == "classes", self.split_of):
             correct_N = neighbours_correct(
@@ -95,6 +100,7 @@ class Measurement:
     def _converged(
         self, recipe: ConvergedProbeSpec, num_classes: dict[str, int], sets: list[str]
     ) -> Fit:
+        """Returns converged probes of classes and label sets, by L-BFGS."""
         labels = [*num_classes, *sets]
         if not labels:
             return Fit({}, 0.0)
@@ -103,6 +109,7 @@ class Measurement:
         return Fit(dict(found.probes), found.gradient)
 
     def _descended(self, recipe: SGDProbeSpec, num_classes: dict[str, int], sets: list[str]) -> Fit:
+        """Returns probes of classes and label sets trained by SGD."""
         assert self.val is not None, "SGD chooses its epoch on val"
         probes: dict[str, LabelProbe] = {}
         if num_classes:
@@ -115,7 +122,7 @@ class Measurement:
         return Fit(probes, None)
 
     def scores_of(self, probes: Mapping[str, LabelProbe]) -> dict[str, float]:
-        """These probes' scores with their deviations, by the names of `metrics`."""
+        """Returns scores and bootstrap standard deviations of these probes, by metric name."""
         values: dict[str, float] = {}
         for probe in probes.values():
             match probe:
@@ -128,13 +135,13 @@ class Measurement:
         return values
 
     def _of_classes(self, probe: Probe) -> dict[str, float]:
-        """Top-1 accuracy."""
+        """Returns the top-1 accuracy and its deviation."""
         correct_N = probe.correct(self.measured.known(probe.label))
         std = bootstrap_std(correct_N, self.spec.bootstrap, self.seed)
         return self._scored("classes", probe.label, correct_N.double().mean().item(), std)
 
     def _of_set(self, probe: SetProbe) -> dict[str, float]:
-        """Mean average precision; with `val` to choose thresholds by, F1 too."""
+        """Returns the mean average precision and its deviation; with `val` F1 scores too."""
         label = probe.label
         bits_NL = self.measured.labels[label]
         is_known_N = (bits_NL != UNKNOWN_BIT).any(dim=1)
@@ -159,7 +166,7 @@ class Measurement:
         }
 
     def _of_number(self, probe: NumberProbe) -> dict[str, float]:
-        """R^2."""
+        """Returns R^2 and its deviation."""
         predicted_N = probe.predictions(self.measured.features)
         y_N = self.measured.labels[probe.label]
         std = r_squared_std(predicted_N, y_N, self.spec.bootstrap, self.seed)

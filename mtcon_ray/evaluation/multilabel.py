@@ -1,4 +1,4 @@
-"""A linear probe of one label set on fixed features, by SGD."""
+"""Linear probe of one label set on fixed features, trained by SGD as in MultiSupCon."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -26,16 +26,17 @@ def train_set_probe(
     seed: int,
     val: LabelledFeatures,
 ) -> SetProbe:
-    """The best epoch's probe on `val` by mean average precision (MultiSupCon's code).
+    """Returns the probe of the epoch with the highest mean average precision on `val`.
 
-    SGD at a constant rate, from zero weights, on the sum over labels of the mean
-    over a minibatch, so that each label's probe is what it would be alone; the published code
-    takes the mean over labels too, which ties the rate to their number. A bit that is unknown
-    gives no gradient, an item without any known bit is left out. With sets.ema each epoch offers
-    two probes to `val`, its weights and their moving average.
+    SGD at a constant learning rate from zero weights. The loss is the sum over labels of the mean
+    over a minibatch, so that each label is trained as if it were alone. The code of MultiSupCon
+    (github.com/WolodjaZ/MultiSupContrast) averages over labels, which makes the effective rate
+    depend on their number. An unknown bit has no gradient; an item without a known bit is left
+    out. With sets.ema each epoch has two candidates, its weights and their moving average. Several
+    learning rates are tried one after the other.
 
-    Several learning rates are tried one after the other. Raises DivergedError where a logit on
-    `val` is not finite, of several rates with all of them.
+    Raises DivergedError if a logit on `val` is not finite; with several rates, only if this
+    happens with all of them.
     """
     epochs = chain.from_iterable(
         _epochs(label, train, recipe, sets, seed, rate) for rate in recipe.rates
@@ -52,7 +53,7 @@ def train_set_probe(
                 failed = error
                 continue
             if value > highest:
-                best, highest = deepcopy(probe), value
+                best, highest = deepcopy(probe), value  # the next epoch overwrites its weights
     if best is None:
         assert failed is not None
         raise failed
@@ -67,11 +68,15 @@ def _epochs(
     seed: int,
     rate: float,
 ) -> Iterator[tuple[SetProbe, ...]]:
-    """The probe after each epoch, then its average; views of weights that the next changes."""
+    """Yields the probe after each epoch and, with sets.ema, its moving average.
+
+    The probes are views of weights that the next epoch overwrites.
+    """
     is_known_N = (train.labels[label] != UNKNOWN_BIT).any(dim=1)
     features_ND, bits_NL = train.features[is_known_N], train.labels[label][is_known_N]
     x_ND = torch.cat([features_ND, torch.ones_like(features_ND[:, :1])], dim=1)
     weight = x_ND.new_zeros(x_ND.shape[1], bits_NL.shape[1])
+    # The average starts at the initial weights, which are zero, and needs no bias correction.
     velocity, average = torch.zeros_like(weight), torch.zeros_like(weight)
     generator = torch.Generator().manual_seed(seed)
     for epoch in range(1, recipe.epochs + 1):
@@ -90,21 +95,22 @@ def _epochs(
 
 
 def _error(logits_BL: Tensor, bits_BL: Tensor, loss: str) -> Tensor:
-    """Gradient by the logits of the sum of losses, 0 where a bit is unknown."""
+    """Returns the gradient of the summed loss with respect to the logits; 0 at unknown bits."""
     known_BL, y_BL = bits_BL != UNKNOWN_BIT, bits_BL == 1
     if loss == "bce":
         return (logits_BL.sigmoid() - y_BL.float()) * known_BL
-    with torch.enable_grad():
+    with torch.enable_grad():  # the caller may have disabled gradients
         leaf_BL = logits_BL.detach().requires_grad_()
         total = (asymmetric_loss(leaf_BL, y_BL) * known_BL).sum()
         return torch.autograd.grad(total, leaf_BL)[0]
 
 
 def asymmetric_loss(logits: Tensor, is_positive: Tensor) -> Tensor:
-    """Loss of each decision: Ridnik 2021, arXiv:2009.14119, with gamma 4 and 0 and clip 0.05.
+    """Returns the asymmetric loss of each decision, of the logits' shape, in nats.
 
-    -log p where positive, else -q^4 log(1 - q) with q = max(p - 0.05, 0): easy negatives
-    hardly count. The weight q^4 has its gradient too.
+    Ridnik et al. 2021, arXiv:2009.14119, with gamma 4 for negatives, 0 for positives, and a margin
+    of 0.05. -log p for positives; -q^4 log(1 - q) with q = max(p - 0.05, 0) for negatives, which
+    down-weights easy negatives. The gradient includes that of the weight q^4.
     """
     p = logits.sigmoid()
     q = (p - CLIP).clamp(min=0)

@@ -1,4 +1,4 @@
-"""Accuracy of a weighted vote of the nearest training items: an opinion without any training."""
+"""Weighted k-nearest-neighbour classification, an evaluation that trains nothing."""
 
 import torch
 import torch.nn.functional as F
@@ -7,18 +7,18 @@ from torch import Tensor
 from mtcon_ray.evaluation.probe import LabelledFeatures
 
 TEMPERATURE = 0.07
-# Similarities that are held at a time.
+# Largest number of cosines in memory at once, 8 bytes each.
 MOST_SIMILARITIES = 2**24
 
 
 def neighbours_correct(
     label: str, train: LabelledFeatures, measured: LabelledFeatures, num_classes: int, k: int
 ) -> Tensor:
-    """Whether the vote of the k nearest items of `train` is right, bool [n].
+    """Returns True for each item of `measured` that its k nearest neighbours classify correctly.
 
-    Of the items of either part where the label is known. Nearness is the cosine of the features,
-    a neighbour's weight exp(cosine / 0.07): Wu et al. 2018, arXiv:1805.01978, section 3.4. Fewer
-    than k training items all vote.
+    The result is bool [n]; only items with a known label count, in `train` too. Neighbours are
+    nearest by cosine similarity of the features and vote with weight exp(cosine / 0.07): Wu et al.
+    2018, arXiv:1805.01978, section 3.4. If `train` has fewer than k items, all vote.
     """
     known, asked = train.known(label), measured.known(label)
     near_ND = F.normalize(known.features.double(), dim=1)

@@ -1,7 +1,7 @@
-"""The predictions behind the reported scores, stored so that trainings can be compared by item.
+"""Storage of a training's test predictions, so that trainings can be compared item by item.
 
-predictions.npz holds plain arrays, for each of the n items of the test split where a label is
-known; <label> is its name as in the metrics:
+predictions.npz holds plain arrays, one entry for each of the n test items where a label is known.
+<label> is the label's name in the metrics:
 
 fingerprint                       of the data
 <test|heldout>/<label>/rows       int64 [n], the items' rows in the table of labels, ascending
@@ -31,7 +31,7 @@ UNREADABLE = (OSError, ValueError, KeyError, EOFError, BadZipFile)
 
 @dataclass(frozen=True)
 class LabelPredictions:
-    """One label's true values and what one training predicts of the same items, as in the file."""
+    """One label's true values and one training's predictions, arrays as in the file."""
 
     rows: np.ndarray
     truth: np.ndarray
@@ -39,7 +39,7 @@ class LabelPredictions:
 
     @property
     def kind(self) -> Kind:
-        """The kind of label, which the truth shows."""
+        """Kind of the label, from the shape and type of `truth`."""
         if self.truth.ndim == 2:
             return "set"
         return "number" if self.truth.dtype.kind == "f" else "classes"
@@ -47,7 +47,10 @@ class LabelPredictions:
 
 @dataclass(frozen=True)
 class Predictions:
-    """A training's predictions by split, `test` or `heldout`, and name of the label."""
+    """A training's predictions by (split, label's name in the metrics).
+
+    The split is "test" or "heldout"; fingerprint is that of the data set.
+    """
 
     fingerprint: str
     labels: Mapping[tuple[str, str], LabelPredictions]
@@ -60,9 +63,10 @@ def predict(
     split_of: Mapping[str, str],
     table: LabelTable,
 ) -> dict[tuple[str, str], LabelPredictions]:
-    """The probes' predictions of the measured items, which are these rows of the table.
+    """Returns the probes' predictions of the items of `measured`, by (split, label).
 
-    Numbers are in the column's own unit. Raises DivergedError.
+    rows are the items' rows in `table`. Numbers are in the column's own unit. Raises DivergedError
+    if a logit or prediction is not finite.
     """
     found = {}
     for label, probe in probes.items():
@@ -76,7 +80,7 @@ def predict(
 
 
 def save_predictions(path: Path, predictions: Predictions) -> None:
-    """Writes the file, whole or not at all. Raises StorageError."""
+    """Writes the file atomically. Raises StorageError if it cannot be written."""
     arrays = {"fingerprint": np.array(predictions.fingerprint)}
     for (split, label), found in predictions.labels.items():
         arrays[f"{split}/{label}/rows"] = found.rows
@@ -87,12 +91,12 @@ def save_predictions(path: Path, predictions: Predictions) -> None:
 
 
 def load_predictions(path: Path) -> Predictions | None:
-    """Returns what `save_predictions` wrote; None without a whole file.
+    """Returns the predictions written by `save_predictions`, or None if the file is not readable.
 
-    Trainings of earlier versions have none.
+    Trainings of earlier versions have no such file.
     """
     try:
-        # Opened here, since NumPy leaves a file open that it refuses.
+        # Opened here, because np.load(path) leaves the file open if it raises.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
             found = {}

@@ -1,9 +1,9 @@
-"""Linear probes on fixed features, and how softmax probes of several labels are trained by SGD.
+"""Linear probes on fixed features, and training of softmax probes by SGD.
 
-The labels' probes share nothing but their input, so one matrix product serves them all: their
-weights stand side by side in [D + 1, P * C], padded to the largest number of classes C: P probes,
-one of each label for each learning rate. Each is, to rounding, what training it alone would give,
-whatever stands beside it.
+Probes of several labels and learning rates are trained together, with one matrix product for all:
+their weights are concatenated to [D + 1, P * C], where P is the number of probes (labels times
+rates) and C the largest number of classes, to which all are padded. The probes do not influence
+each other; up to rounding, each is the result of training it alone.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,28 +22,28 @@ from mtcon_ray.evaluation.spec import SGDProbeSpec
 class LabelledFeatures:
     """Features [n, D] of n items, and their labels by name.
 
-    Those are int64 [n], MISSING where unknown; of sets uint8 [n, L], UNKNOWN_BIT where unknown;
-    of numbers float64 [n], NaN where unknown.
+    Labels are int64 [n], MISSING where unknown, for classes; uint8 [n, L], UNKNOWN_BIT where
+    unknown, for label sets; float64 [n], NaN where unknown, for numbers.
     """
 
     features: Tensor
     labels: dict[str, Tensor]
 
     def of(self, labels: Iterable[str]) -> "LabelledFeatures":
-        """The same items with these labels alone."""
+        """Returns the same items with only these labels."""
         return LabelledFeatures(self.features, {label: self.labels[label] for label in labels})
 
     def known(self, label: str) -> "LabelledFeatures":
-        """The items whose class of this label is known, with that label alone."""
+        """Returns the items whose class of this label is known, with only that label."""
         is_known = self.labels[label] != MISSING
         return LabelledFeatures(self.features[is_known], {label: self.labels[label][is_known]})
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One label's softmax layer: weight [D + 1, C], its last row the offset.
+    """Softmax layer of one label: weight [D + 1, C], whose last row is the offset.
 
-    `made` says how it was trained, for messages: "after 3 epochs".
+    `made` describes the training for messages, such as "after 3 epochs".
     """
 
     label: str
@@ -51,28 +51,34 @@ class Probe:
     made: str
 
     def predicted(self, data: LabelledFeatures) -> Tensor:
-        """The class of the highest logit, int64 [n]. Raises DivergedError if one is not finite."""
+        """Returns the class with the highest logit, int64 [n].
+
+        Raises DivergedError if a logit is not finite.
+        """
         logits_NC = _linear(data.features, self.weight, f"probe of {self.label!r} {self.made}")
         return logits_NC.argmax(dim=1)
 
     def correct(self, data: LabelledFeatures) -> Tensor:
-        """Whether the prediction is the right one, bool [n]; a MISSING label is never right.
+        """Returns True for each correct prediction, bool [n]; False where the label is MISSING.
 
-        Raises DivergedError where a logit is not finite.
+        Raises DivergedError if a logit is not finite.
         """
         return self.predicted(data) == data.labels[self.label]
 
 
 @dataclass(frozen=True)
 class SetProbe:
-    """One logit per label of a set: weight [D + 1, L], its last row the offset; `made` as above."""
+    """Layer with one logit per label of a set: weight [D + 1, L], whose last row is the offset.
+
+    `made` is as in `Probe`.
+    """
 
     label: str
     weight: Tensor
     made: str
 
     def scores(self, features_ND: Tensor) -> Tensor:
-        """Logits, [n, L]. Raises DivergedError where one is not finite."""
+        """Returns the logits [n, L]. Raises DivergedError if one is not finite."""
         return _linear(features_ND, self.weight, f"probe of {self.label!r} {self.made}")
 
 
@@ -94,15 +100,17 @@ def train_probes(
     seed: int,
     val: LabelledFeatures,
 ) -> dict[str, Probe]:
-    """One probe per label of `train`, of its best epoch on `val` (CCN, section 3, "Results").
+    """Returns one probe per label of `train`, from the epoch with the highest accuracy on `val`.
 
-    Of equal epochs the first is taken, of several learning rates likewise the best on `val`. SGD at
-    a constant rate on the mean cross-entropy of each minibatch, from zero weights: the problem is
-    convex, no symmetry needs breaking. A label's minibatches hold only items where it is known;
-    their order follows from `seed` and the number of these items. Features are taken as they are,
-    not standardised.
+    The recipe of CCN (Mu and Guttag 2022, "Conditional Contrastive Networks", section 3,
+    "Results"): SGD at a constant rate on the mean cross-entropy of each minibatch. Weights start at
+    zero, because the problem is convex and no symmetry has to be broken. Minibatches of a label
+    hold only items where it is known; their order depends on `seed` and on the number of these
+    items. Features are not standardised. Of epochs with equal accuracy the first is chosen; with
+    several learning rates, the best one on `val`.
 
-    Raises DivergedError where a logit on `val` is not finite, of several rates with all of them.
+    Raises DivergedError if a logit on `val` is not finite; with several rates, only if this
+    happens with all of them.
     """
     chosen: dict[str, Probe] = {}
     for labels in _groups_known_together(train):
@@ -112,7 +120,7 @@ def train_probes(
 
 
 def _groups_known_together(train: LabelledFeatures) -> list[list[str]]:
-    """Labels known on the very same items, which can therefore share their minibatches."""
+    """Returns groups of labels that are known on the same items and can share minibatches."""
     groups: dict[bytes, list[str]] = {}
     for label, value_N in train.labels.items():
         groups.setdefault((value_N != MISSING).cpu().numpy().tobytes(), []).append(label)
@@ -122,7 +130,11 @@ def _groups_known_together(train: LabelledFeatures) -> list[list[str]]:
 def _best(
     epochs: Iterator[dict[str, Probe]], val: LabelledFeatures, may_diverge: bool
 ) -> dict[str, Probe]:
-    """With `may_diverge` it is enough if one of a label's probes does not."""
+    """Returns the best probe of each label on `val`.
+
+    Raises DivergedError if a logit is not finite; with `may_diverge`, only if no probe of a label
+    is finite.
+    """
     known = {label: val.known(label) for label in val.labels}
     best: dict[str, Probe] = {}
     accuracy: dict[str, float] = {}
@@ -138,6 +150,7 @@ def _best(
                 continue
             if label not in best or value > accuracy[label]:
                 accuracy[label] = value
+                # A copy: the weight is a view that the next epoch overwrites.
                 best[label] = Probe(label, probe.weight.clone(), probe.made)
     hopeless = [label for label in failed if label not in best]
     if hopeless:
@@ -146,6 +159,8 @@ def _best(
 
 
 class _State(NamedTuple):
+    """Weights and optimizer state of P probes that are trained together."""
+
     weight: Tensor  # [D + 1, P * C]
     velocity: Tensor  # the same shape
     padding: Tensor  # [P * C]: -inf at classes that a label does not have, else 0
@@ -159,7 +174,10 @@ def _epochs(
     recipe: SGDProbeSpec,
     seed: int,
 ) -> Iterator[dict[str, Probe]]:
-    """The labels' probes after each epoch, rate by rate: views of weights that change later."""
+    """Yields the labels' probes after each epoch, one dict per learning rate.
+
+    The probes are views of weights that the next epoch overwrites.
+    """
     is_known = train.labels[labels[0]] != MISSING
     features_ND = train.features[is_known]
     x_ND = torch.cat([features_ND, torch.ones_like(features_ND[:, :1])], dim=1)
@@ -180,6 +198,7 @@ def _epochs(
 
 
 def _start(x_ND: Tensor, sizes: list[int], rates: tuple[float, ...]) -> _State:
+    # Logits of -inf have probability 0 and therefore no gradient: padded weights stay zero.
     padding_LC = x_ND.new_zeros(len(sizes), max(sizes))
     for i, size in enumerate(sizes):
         padding_LC[i, size:] = -torch.inf
@@ -189,7 +208,10 @@ def _start(x_ND: Tensor, sizes: list[int], rates: tuple[float, ...]) -> _State:
 
 
 def _train_epoch(state: _State, x_ND: Tensor, y_NP: Tensor, recipe: SGDProbeSpec) -> None:
-    """One pass in the given order; torch.optim.SGD's update with the gradient in closed form."""
+    """Trains for one pass in the given order, by torch.optim.SGD's update without dampening.
+
+    The gradient is computed in closed form, without autograd.
+    """
     P = y_NP.shape[1]
     minus_one = x_ND.new_full((1, 1, 1), -1.0)
     for start in range(0, len(x_ND), recipe.batch_size):

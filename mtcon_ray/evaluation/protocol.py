@@ -1,4 +1,4 @@
-"""What a frozen encoder is worth to each label: cheaply during training, in full at the end."""
+"""Evaluation of the frozen encoder: a short probe during training, a full one at the end."""
 
 from pathlib import Path
 from statistics import fmean
@@ -28,27 +28,31 @@ def validate(
     autocast_dtype: torch.dtype | None = None,
     kept: KeptViews | None = None,
 ) -> dict[str, float]:
-    """Returns the objective: the mean over the tasks of a short probe's score on `val`.
+    """Returns the validation metrics of a short probe, by name, with the objective among them.
 
-    It is val/accuracy if all tasks are of classes, else val/score. A task's score is its
-    accuracy, of a label set the mean average precision, of a number R^2 or, where that is
-    negative, 0. With it each task's own, as tracked: val/accuracy/<task>,
-    val/map/<task> or val/r2/<task>, and its deviation. Reads the tasks' labels and the images of
-    train and val only; which of these follows from `seed` alone, so that every epoch is measured
-    on the same ones. There is one penalty: one that was chosen on the items that the number stands
-    for would flatter it. `kept` saves the next probe of the same training the making of its views.
+    The objective is the mean over tasks of their scores on `val`: val/accuracy if all tasks have
+    classes, else val/score. A task's score is its accuracy, its mean average precision for a label
+    set, or R^2 for a number (a negative R^2 counts as 0). The other metrics are each task's score,
+    val/accuracy/<task>, val/map/<task> or val/r2/<task>, and its standard deviation.
 
-    Raises DataError as `check_labels` does, and DivergedError.
+    Only images of train and val are read, and only the tasks' labels. The choice of items depends
+    on `seed` alone, so all epochs are measured on the same items. The penalty is fixed: choosing it
+    on the items that are scored would bias the score upwards. `kept` caches the views for the next
+    validation of the same training.
+
+    Raises DataError as `check_labels` does, DivergedError if features or logits are not finite.
     """
     reader = Reader(network, dataset, spec.batch_size, views, device, autocast_dtype, kept)
     rows = short_probe_rows(dataset.table, dataset.tasks, spec, seed)
     recipe = ConvergedProbeSpec(solver="lbfgs", penalties=(spec.short_probe.penalty,))
     train, val = (reader.read(rows[split], dataset.tasks) for split in SPLITS[:2])
     split_of = dict.fromkeys(dataset.tasks, "val")
+    # Nothing is selected on val, because val is what is scored.
     values = Measurement(train, None, val, split_of, recipe, spec, seed).scores(dataset.table)
     kinds = {task: dataset.table.kind_of(task) for task in dataset.tasks}
     each = [values[metrics.score(kind, "val", metrics.slug(t))] for t, kind in kinds.items()]
     objective = metrics.objective_name(kinds.values())
+    # R^2 has no lower bound: one bad number would outweigh all other tasks in the mean.
     return {objective: fmean(max(0.0, value) for value in each), **values}
 
 
@@ -63,19 +67,24 @@ def report(
     autocast_dtype: torch.dtype | None = None,
     predictions: Path | None = None,
 ) -> dict[str, float]:
-    """The reported scores: test/accuracy/<task>, heldout/accuracy/<label>.
+    """Returns the metrics of the test evaluation, of all tasks and held-out labels, by name.
 
-    With each its accuracy_std. A probe per label is trained on all known items of `train`, its
-    penalty (by SGD its epoch) chosen on `val`, its accuracy measured on `test`, all without
-    augmentation; test/knn/<task> and heldout/knn/<label> stand beside it, of the nearest training
-    items. probe/gradient says how far the probes are from their minima. Of a label
-    set it is map and map_std, with map_tie_aware and f1_micro, f1_macro and
-    f1_sample at thresholds chosen on `val`; of a number r2 and r2_std, the ridge penalty chosen
-    on `val`. A label's number of classes, which an accuracy should stand beside, is
-    dataset.table.size_of(label). The predictions that the scores are of are written to the path
-    `predictions`, if one is given.
+    For each label a probe is trained on all known items of `train`, its penalty (with SGD, its
+    epoch) is chosen on `val`, and it is scored on `test`, all without augmentation. Metrics are
 
-    Raises DataError as `check_labels` does, DivergedError and StorageError.
+    - for classes: accuracy, accuracy_std, and knn, the accuracy of the nearest training items;
+    - for a label set: map, map_std, map_tie_aware, and f1_micro, f1_macro and f1_sample at
+      thresholds chosen on `val`;
+    - for a number: r2 and r2_std;
+    - for all classes and label sets together: probe/gradient, the largest relative gradient norm
+      of their probes (not with SGD).
+
+    All but the last are named as test/accuracy/<task> or heldout/accuracy/<label>. An accuracy
+    should be read beside the number of classes, dataset.table.size_of(label). If `predictions` is
+    given, the predictions are written to that path.
+
+    Raises DataError as `check_labels` does, DivergedError if features or logits are not finite,
+    StorageError if the predictions cannot be written.
     """
     measurement = full_measurement(
         network, dataset, spec, views, device=device, seed=seed, autocast_dtype=autocast_dtype
@@ -102,7 +111,10 @@ def full_measurement(
     seed: int,
     autocast_dtype: torch.dtype | None = None,
 ) -> Measurement:
-    """What `report` measures: features of all splits, and how tasks and held-out are probed."""
+    """Returns the features of all splits with the settings of the test evaluation.
+
+    Raises DataError as `check_labels` does.
+    """
     labels = (*dataset.tasks, *dataset.held_out)
     rows = full_probe_rows(dataset.table, labels)
     reader = Reader(network, dataset, spec.batch_size, views, device, autocast_dtype)
@@ -119,9 +131,9 @@ def check_labels(
     *,
     seed: int,
 ) -> None:
-    """Raises DataError naming the label and split that leave a probe without known values.
+    """Raises DataError if a probe would have no known value of its label in one of the splits.
 
-    Reads labels only, so that it can be asked before any image is decoded.
+    Reads labels only, so that it can be called before any image is decoded.
     """
     short_probe_rows(table, tasks, spec, seed)
     full_probe_rows(table, (*tasks, *held_out))

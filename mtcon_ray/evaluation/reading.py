@@ -1,4 +1,4 @@
-"""Which items the probes read, and what of them: features of the frozen encoder, labels."""
+"""Selection of the items that probes use, and extraction of their features and labels."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from mtcon_ray.models.network import Network
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads features and labels of rows, with all that extracting them takes."""
+    """Reader of features and labels of a data set's rows, with the settings of the extraction."""
 
     network: Network
     dataset: Dataset
@@ -29,7 +29,10 @@ class Reader:
     kept: KeptViews | None = None
 
     def read(self, rows: np.ndarray, labels: Iterable[str]) -> LabelledFeatures:
-        """Features and values of the labels of these rows; numbers standardised as in training."""
+        """Returns features and labels of these rows, on the reader's device.
+
+        Numbers are standardised by the train split, as in training.
+        """
         features_ND = extract_features(
             self.network,
             self.dataset.images,
@@ -60,7 +63,10 @@ def _values(table: LabelTable, label: str) -> np.ndarray:
 def short_probe_rows(
     table: LabelTable, tasks: tuple[str, ...], spec: EvaluateSpec, seed: int
 ) -> dict[Split, np.ndarray]:
-    """Items of train and val that the short probe reads: which ones follows from `seed`."""
+    """Returns the rows of train and val for the short probe, ascending, a function of `seed`.
+
+    At most spec.short_probe.max_items each. Raises DataError if a task is known for none of them.
+    """
     rows: dict[Split, np.ndarray] = {}
     for split in SPLITS[:2]:
         known = _rows_with_any(table, split, tasks)
@@ -72,7 +78,10 @@ def short_probe_rows(
 
 
 def full_probe_rows(table: LabelTable, labels: tuple[str, ...]) -> dict[Split, np.ndarray]:
-    """Items of each split of which any label is known."""
+    """Returns the rows of each split where at least one of the labels is known, ascending.
+
+    Raises DataError if a label is known for none of a split's rows.
+    """
     rows: dict[Split, np.ndarray] = {}
     for split in SPLITS:
         rows[split] = _rows_with_any(table, split, labels)
@@ -81,8 +90,9 @@ def full_probe_rows(table: LabelTable, labels: tuple[str, ...]) -> dict[Split, n
 
 
 def _rows_with_any(table: LabelTable, split: Split, labels: tuple[str, ...]) -> np.ndarray:
-    """Rows of the split where at least one of the labels is known, ascending."""
+    """Returns the rows of the split where at least one of the labels is known, ascending."""
     rows = table.rows(split)
+    # Items without any label would only cost time: their features are not used.
     return rows[np.any([table.known(label)[rows] for label in labels], axis=0)]
 
 

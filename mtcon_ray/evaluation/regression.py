@@ -1,6 +1,7 @@
-"""A linear probe of one number on fixed features: ridge regression, in closed form.
+"""Linear probe of one number on fixed features: ridge regression in closed form.
 
-Closed, because a mean squared error has no rate that suits features of every scale.
+Closed form rather than SGD, because no learning rate for a mean squared error suits features of
+every scale.
 """
 
 from dataclasses import dataclass
@@ -17,14 +18,17 @@ ROUNDING, TINY = 1e-12, 1e-300
 
 @dataclass(frozen=True)
 class NumberProbe:
-    """One linear function of the features: float64 weight [D] and offset [1]."""
+    """Linear function of the features: float64 weight [D] and offset [1]."""
 
     label: str
     weight: Tensor
     offset: Tensor
 
     def predictions(self, features_ND: Tensor) -> Tensor:
-        """Predicted numbers, float64 [n]. Raises DivergedError where one is not finite."""
+        """Returns the predicted numbers, float64 [n], standardised as the labels were.
+
+        Raises DivergedError if one is not finite.
+        """
         predicted_N = features_ND.double() @ self.weight + self.offset
         if not torch.isfinite(predicted_N).all():
             raise DivergedError(
@@ -41,10 +45,12 @@ def train_number_probe(
     *,
     val: LabelledFeatures | None = None,
 ) -> NumberProbe:
-    """The ridge regression of the penalty that is best on `val`; without `val` of the middle one.
+    """Returns the ridge regression with the penalty that has the highest R^2 on `val`.
 
-    A penalty is a share of the features' mean variance, so that their scale does not matter; the
-    offset is not penalised. Raises DivergedError where a feature is not finite.
+    Without `val` the middle one of `penalties` is used. A penalty is a share of the features' mean
+    variance, which makes it independent of their scale. The offset is not penalised.
+
+    Raises DivergedError if a feature or a prediction is not finite.
     """
     known_N = ~train.labels[label].isnan()
     x_ND, y_N = train.features[known_N].double(), train.labels[label][known_N]
@@ -53,7 +59,8 @@ def train_number_probe(
     mean_D, mean = x_ND.mean(dim=0), y_N.mean()
     covariance_DD = (x_ND - mean_D).T @ (x_ND - mean_D) / len(x_ND)
     slope_D = (x_ND - mean_D).T @ (y_N - mean) / len(x_ND)
-    # Constant features vary by rounding alone: their slope must not be divided by that.
+    # If all features are constant, their variance is rounding only: the second term keeps the
+    # slope from being divided by it, the third one avoids 0 / 0.
     scale = covariance_DD.diagonal().mean() + ROUNDING * x_ND.square().mean() + TINY
     unit_DD = torch.eye(len(slope_D), dtype=torch.float64, device=x_ND.device)
 
@@ -68,7 +75,7 @@ def train_number_probe(
 
 
 def r_squared(predicted_N: Tensor, y_N: Tensor) -> float:
-    """1 - squared errors over squared deviations from the mean of y; 0 where y is constant.
+    """Returns R^2 = 1 - sum (y - prediction)^2 / sum (y - mean y)^2; 0 if y is constant.
 
     Items whose y is NaN are left out.
     """
@@ -77,7 +84,7 @@ def r_squared(predicted_N: Tensor, y_N: Tensor) -> float:
 
 
 def r_squared_std(predicted_N: Tensor, y_N: Tensor, resamples: int, seed: int) -> float:
-    """Standard deviation of R^2 over draws of the items with replacement."""
+    """Returns the bootstrap standard deviation of R^2 over items."""
     known_N = ~y_N.isnan()
     predicted_N, y_N = predicted_N[known_N].cpu(), y_N[known_N].cpu()
     counts = resampled_counts(len(y_N), resamples, seed)
@@ -85,11 +92,15 @@ def r_squared_std(predicted_N: Tensor, y_N: Tensor, resamples: int, seed: int) -
 
 
 def weighted_r_squared(predicted_N: Tensor, y_N: Tensor, counts_NK: Tensor | None) -> Tensor:
-    """R^2 in each of K weightings of the items, [K]."""
+    """Returns R^2 under K weightings of the items, float64 [K]; unweighted with None (K = 1).
+
+    counts_NK is how often each item counts in each weighting; y_N holds no NaN.
+    """
     weight_NK = torch.ones_like(y_N)[:, None] if counts_NK is None else counts_NK.double()
     share_NK = weight_NK / weight_NK.sum(dim=0)
     error_K = (predicted_N - y_N).square() @ share_NK
     centred_N = y_N - y_N.mean()
     spread_K = centred_N.square() @ share_NK - (centred_N @ share_NK).square()
+    # A resample may hold a single value of y; its spread is then rounding only.
     varies_K = spread_K > 1e-12 * centred_N.square().max()
     return torch.where(varies_K, 1 - error_K / spread_K.where(varies_K, 1), 0)

@@ -8,9 +8,10 @@ from pydantic import Field, model_validator
 
 from mtcon_ray.registry import Choice, Spec, Table
 
-# Raised with every change of how accuracies are measured; those of different numbers do not mix.
+# Version of the evaluation protocol. Increase it whenever scores are measured differently: scores
+# of different versions are never compared.
 EVALUATION = 2
-# What may be left of the gradient at zero weights when a probe counts as converged.
+# Norm of the gradient, relative to that at zero weights, below which a probe has converged.
 CONVERGED = 1e-4
 
 Select = Literal["last", "best"]
@@ -19,23 +20,25 @@ Penalty = Annotated[float, Field(gt=0, le=1e6)]
 
 
 class ShortProbeSpec(Spec):
-    """The cheap probe behind the objective, val/accuracy or val/score, during training.
+    """The probe that computes the objective, val/accuracy or val/score, during training.
 
-    Of classes and sets it is the logistic regression of `probe` with one penalty, on fewer items;
-    numbers have a ridge regression.
+    For classes and label sets it is a converged logistic regression with one penalty, on a subset
+    of the items; for numbers a ridge regression.
     """
 
-    penalty: Penalty = Field(1e-2, description="half of it times the squared norm of the weights")
+    penalty: Penalty = Field(
+        1e-2, description="L2 penalty: half of it times the squared norm of the weights is added"
+    )
     max_items: int = Field(
         1280, ge=2, description="at most this many training and as many validation items"
     )
 
 
 class ConvergedProbeSpec(Spec):
-    """Logistic regression on standardised features, minimised by L-BFGS until it has converged.
+    """Logistic regression on standardised features, minimised by L-BFGS until convergence.
 
-    Nothing of it is random: neither a seed, nor the order of the items, nor the features' scale
-    moves an accuracy.
+    Deterministic: accuracies do not depend on a seed, on the order of the items, or on the scale
+    of the features.
     """
 
     solver: Literal["lbfgs"]
@@ -43,31 +46,31 @@ class ConvergedProbeSpec(Spec):
         (1e-1, 1e-2, 1e-3, 1e-4, 1e-5),
         min_length=1,
         max_length=20,
-        description="half of one times the squared norm of the weights; for each label the best on "
-        "val counts",
+        description="L2 penalties: half of one times the squared norm of the weights is added; the "
+        "best on val is taken for each label",
     )
 
 
 class SGDProbeSpec(Spec):
-    """Stochastic gradient descent at a constant rate, on features as they are, as CCN's authors.
+    """Stochastic gradient descent at a constant rate, on unscaled features, as in CCN.
 
-    Where it ends depends on the order of the minibatches and on the features' scale.
+    The result depends on the order of the minibatches and on the scale of the features.
     """
 
     solver: Literal["sgd"]
     epochs: int = Field(
-        20, ge=1, description="passes over the training split; of the best one on val"
+        20, ge=1, description="passes over the training split; the best one on val is taken"
     )
     batch_size: int = Field(64, ge=1, description="items per step")
     lr: Rate | Annotated[tuple[Rate, ...], Field(min_length=1, max_length=20)] = Field(
-        0.1, description="several are tried at once, and for each label the best on val counts"
+        0.1, description="learning rate; of several, the best on val is taken for each label"
     )
     momentum: float = Field(0.0, ge=0, lt=1, description="of the steps")
     weight_decay: float = Field(0.0, ge=0, description="of the weights")
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The learning rates that are tried."""
+        """All learning rates to be tried."""
         return self.lr if isinstance(self.lr, tuple) else (self.lr,)
 
 
@@ -75,7 +78,7 @@ ProbeSpec = ConvergedProbeSpec | SGDProbeSpec
 
 
 class Solver:
-    """A way to train the linear probe of the reported accuracies."""
+    """Base class of the ways to train the probe of the test evaluation."""
 
     Spec: ClassVar[type[Spec]]
 
@@ -85,14 +88,14 @@ SOLVERS: Table[Solver] = Table("solver")
 
 @SOLVERS.register("lbfgs")
 class Converged(Solver):
-    """Until it has converged."""
+    """L-BFGS until convergence."""
 
     Spec = ConvergedProbeSpec
 
 
 @SOLVERS.register("sgd")
 class SGD(Solver):
-    """As the papers describe it."""
+    """SGD, as the papers describe it."""
 
     Spec = SGDProbeSpec
 
@@ -107,7 +110,8 @@ class LabelSetsSpec(Spec):
         None,
         ge=0,
         lt=1,
-        description="also average the weights so (MultiSupCon: 0.9997); the better on val counts",
+        description="decay of a moving average of the weights (MultiSupCon: 0.9997); the better of "
+        "average and weights on val is taken",
     )
 
 
@@ -118,19 +122,21 @@ class NumbersSpec(Spec):
         (1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
         min_length=1,
         max_length=20,
-        description="shares of the features' mean variance, chosen on val; during training the "
-        "middle one",
+        description="ridge penalties, as shares of the features' mean variance; the best on val is "
+        "taken, during training the middle one",
     )
 
 
 class EvaluateSpec(Spec):
-    """When and how the frozen encoder is probed."""
+    """Schedule and settings of the probes of the frozen encoder."""
 
-    every: int = Field(1, ge=1, description="epochs between validation probes; the last always")
+    every: int = Field(
+        1, ge=1, description="epochs between validation probes; the last epoch is always probed"
+    )
     select: Select = Field(
         "last",
-        description="the epoch whose network is selected: a trial's value, test accuracies, "
-        "kept model.pt and export are of the last one, or of the one with the best value",
+        description="epoch whose network gives a trial's value, test scores, model.pt and export: "
+        "the last one, or the one with the best value",
     )
     short_probe: ShortProbeSpec = ShortProbeSpec()
     probe: Annotated[ProbeSpec, Choice(SOLVERS, "solver", "lbfgs")] = ConvergedProbeSpec(
@@ -138,9 +144,11 @@ class EvaluateSpec(Spec):
     )
     label_sets: LabelSetsSpec = LabelSetsSpec()
     numbers: NumbersSpec = NumbersSpec()
-    bootstrap: int = Field(1000, ge=10, le=1_000_000, description="resamples behind a deviation")
+    bootstrap: int = Field(
+        1000, ge=10, le=1_000_000, description="bootstrap resamples for standard deviations"
+    )
     neighbours: int = Field(
-        20, ge=1, description="nearest training items that vote in the accuracy without a probe"
+        20, ge=1, description="nearest training items that vote in the k-nearest-neighbour accuracy"
     )
     batch_size: int = Field(256, ge=1, description="images per forward pass of the encoder")
 
@@ -156,9 +164,10 @@ class EvaluateSpec(Spec):
 
 
 def selected_epoch(values: Mapping[int, float], select: Select) -> int | None:
-    """Returns the epoch whose network stands for a training, of validation values by epoch.
+    """Returns the epoch whose network is selected, from validation values by epoch.
 
-    The last one, or with `best` the first of the highest finite ones; None without a value.
+    With "last" the last epoch; with "best" the first epoch with the highest finite value, or the
+    last one if no value is finite. None if `values` is empty.
     """
     finite = [epoch for epoch, value in sorted(values.items()) if math.isfinite(value)]
     if select == "last" or not finite:
@@ -167,6 +176,6 @@ def selected_epoch(values: Mapping[int, float], select: Select) -> int | None:
 
 
 def selected_value(values: Mapping[int, float], select: Select) -> float | None:
-    """Returns the value of the selected epoch, None without a value."""
+    """Returns the value of the selected epoch, or None if `values` is empty."""
     epoch = selected_epoch(values, select)
     return None if epoch is None else values[epoch]

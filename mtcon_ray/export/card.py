@@ -1,4 +1,4 @@
-"""What an exported model is: for programs as plain data, for people as a page of text."""
+"""Description of an exported model: model.json for programs, README.md for people."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.spec import PATHS, RunSpec, dump_spec
 
 FORMAT = 1
-# How the training was run, and where on whose machine, is nobody else's concern.
+# Sections of the spec that are not exported: they name machines, servers and directories.
 PRIVATE = ("search", "resources", "tracking", "storage")
 USE = {
     "model.pt2": """import torch
@@ -54,7 +54,10 @@ def card(
     versions: Mapping[str, str],
     program: str,
 ) -> dict[str, Any]:
-    """The content of model.json. Paths in the spec are reduced to the files' names."""
+    """Returns the content of model.json. Paths in the spec are reduced to file names.
+
+    `scores` are metrics by name; `trained` is from the checkpoint (fingerprint, epoch, value).
+    """
     views = spec.views
     objective = metrics.objective_name(map(spec.data.kind_of, spec.data.tasks))
     return {
@@ -84,7 +87,7 @@ def card(
 
 
 def inside(facts: Mapping[str, Any]) -> dict[str, str]:
-    """What every model file holds itself, as JSON in ASCII: labels with classes, preprocessing."""
+    """Returns the metadata stored inside each model file: labels and preprocessing as JSON."""
     return {part: json.dumps(facts[part]) for part in ("labels", "preprocessing")}
 
 
@@ -124,7 +127,7 @@ def _public(spec: RunSpec) -> dict[str, Any]:
 
 
 def card_text(facts: Mapping[str, Any]) -> str:
-    """README.md of an exported model."""
+    """Returns the text of README.md for the content of model.json."""
     model, size = facts["model"], facts["preprocessing"]["stored_size"]
     rows = [_row(name, label) for name, label in facts["labels"].items()]
     weights = facts["spec"]["model"]["encoder"].get("weights")
@@ -171,6 +174,7 @@ def _row(name: str, label: Mapping[str, Any]) -> str:
     score = label["score"]
     shown = "-" if score["test"] is None else f"{score['test']:.3f} ±{score['deviation']:.3f}"
     count = "-" if label["classes"] is None else str(len(label["classes"]))
+    # A label's name may hold line breaks or bars, which would break the Markdown table.
     cells = [
         json.dumps(name, ensure_ascii=False)[1:-1].replace("|", "\\|"),
         "yes" if label["trained"] else "no",

@@ -1,6 +1,6 @@
-"""An encoder and its probes as one module: pictures in, embedding and what it shows out.
+"""Encoder and probes as one module, from images to the embedding and the labels' predictions.
 
-Written in operations that torch.export and ONNX both have, with free numbers of images, rows
+Only uses operations that both torch.export and ONNX support, with dynamic numbers of images, rows
 and columns.
 """
 
@@ -16,15 +16,16 @@ from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.models.network import Network
 
 Activation = Literal["softmax", "sigmoid", "none"]
-# Pillow's fixed point of resampling weights.
+# Pillow's resampling weights are integers in units of 1 / 2^22 (PRECISION_BITS = 32 - 8 - 2).
 ONE = 2**22
 
 
 class StoredResize(nn.Module):
-    """Pictures of any size, uint8 [N, H, W, 3], as the image store keeps them: [N, S, S, 3].
+    """Resize to the stored square: uint8 [N, H, W, 3] of any size to float32 [N, S, S, 3].
 
-    `data.decoding.decode_image` to the bit: Pillow's bilinear `resize` of columns, then of
-    rows, each rounded to 8 bits, in its fixed point, of which float64 holds every sum exactly.
+    Bit-identical to `data.decoding.decode_image`: Pillow's bilinear `resize` of columns, then of
+    rows, each rounded to 8 bits. Pillow computes in fixed point; float64 represents all of its
+    sums exactly.
     """
 
     def __init__(self, size: int, resize: Resize = "squash") -> None:
@@ -33,7 +34,7 @@ class StoredResize(nn.Module):
         self.resize = resize
 
     def forward(self, images: Tensor) -> Tensor:
-        """Float32 of whole numbers from 0 to 255."""
+        """Returns float32 [N, S, S, 3] of whole numbers from 0 to 255."""
         N, H, W, _ = images.shape
         x_NHWC = images.double()
         columns_SW, inside_S = self._weights(W, H, images.device)
@@ -46,16 +47,17 @@ class StoredResize(nn.Module):
         return x_NSSC.float()
 
     def _weights(self, side: int, other: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Weights [size, side] in units of 1 / ONE, whole numbers in float64; and bool [size].
+        """Returns weights [S, side] in units of 1 / ONE, and a mask of image pixels, bool [S].
 
-        The latter tells which of the output's pixels show the picture; the rest is padding.
-        Sides may be symbols of torch.export, so that all of it is arithmetic on tensors.
+        The weights are whole numbers in float64. The mask is False for padding. `other` is the
+        length of the other side. Both sides may be symbolic integers of torch.export, so all
+        arithmetic is on tensors: Python's min, max or `if` would fix their values.
         """
 
         def number(value: int) -> Tensor:
             return torch.scalar_tensor(value, dtype=torch.float64, device=device)
 
-        # `length` source pixels from `start` on become `scaled` ones from `offset` on.
+        # Source pixels [start, start + length) are resized to [offset, offset + scaled).
         length, scaled = number(side), number(self.size)
         start = offset = number(0)
         if self.resize == "crop":
@@ -71,10 +73,11 @@ class StoredResize(nn.Module):
         inside_S = (place_S >= 0) & (place_S < scaled)
         centre_S1 = (place_S[:, None] + 0.5) * scale
         pixel_W = torch.arange(side, dtype=torch.float64, device=device) - start
-        # In Pillow's order of operations: a weight that rounds otherwise changes a pixel.
+        # Pillow's order of operations: another one would round some weights differently, which
+        # changes pixels.
         weight_SW = (1 - ((pixel_W - centre_S1 + 0.5) * (1 / widest)).abs()).clamp(min=0)
         weight_SW = weight_SW * ((pixel_W >= 0) & (pixel_W < length))
-        # Rows of the padding may have no weight at all.
+        # Rows of the padding may have no weight at all: avoid 0 / 0.
         weight_SW = weight_SW / weight_SW.sum(dim=1, keepdim=True).clamp(min=1e-9)
         return (weight_SW * ONE + 0.5).floor(), inside_S
 
@@ -84,7 +87,7 @@ def _rounded(sums: Tensor) -> Tensor:
 
 
 class EvaluationView(nn.Module):
-    """Stored pictures [N, S, S, 3] as the encoder was evaluated on them: [N, 3, size, size]."""
+    """Evaluation view of stored images: [N, S, S, 3] in 0 to 255 to [N, 3, size, size]."""
 
     weight_VS: Tensor
     mean_C11: Tensor
@@ -98,14 +101,17 @@ class EvaluationView(nn.Module):
         self.register_buffer("std_C11", torch.tensor(views.std)[:, None, None])
 
     def forward(self, x_NSSC: Tensor) -> Tensor:
-        """Resized with antialiasing and normalised, float32."""
+        """Returns the images resized with antialiasing and normalised, float32."""
         x_NCSS = x_NSSC.permute(0, 3, 1, 2) / 255
         x_NCVV = self.weight_VS @ x_NCSS @ self.weight_VS.T
         return (x_NCVV - self.mean_C11) / self.std_C11
 
 
 class Head(nn.Module):
-    """A fitted probe: features [N, D] to probabilities, or to a number in the column's own unit."""
+    """A fitted probe: features [N, D] to probabilities [N, C], or to a number [N, 1].
+
+    Numbers are in the column's own unit.
+    """
 
     weight_DC: Tensor
     bias_C: Tensor
@@ -117,7 +123,7 @@ class Head(nn.Module):
         self.activation = activation
 
     def forward(self, h_ND: Tensor) -> Tensor:
-        """[N, C], in float32."""
+        """Returns probabilities or numbers, float32 [N, C]."""
         y_NC = torch.addmm(self.bias_C, h_ND.to(self.weight_DC.dtype), self.weight_DC)
         if self.activation == "softmax":
             return y_NC.softmax(dim=1)
@@ -125,7 +131,11 @@ class Head(nn.Module):
 
 
 class ExportedModel(nn.Module):
-    """uint8 [N, H, W, 3] to {"embedding": [N, width], "labels": {name: [N, its size]}}."""
+    """The exported module.
+
+    uint8 [N, H, W, 3] to {"embedding": [N, D], "labels": {name: [N, its number of outputs]}}.
+    The embedding is what probes were fitted on: the encoder's features, or a head's output.
+    """
 
     def __init__(
         self,
@@ -146,7 +156,7 @@ class ExportedModel(nn.Module):
         self.heads = nn.ModuleList(heads.values())
 
     def forward(self, images: Tensor) -> dict[str, Tensor | dict[str, Tensor]]:
-        """What is probed, and each label's probe of it."""
+        """Returns the embedding, and the output of each label's probe."""
         h_ND: Tensor = self.encoder(self.view(self.resize(images)))
         if self.projection is not None:
             h_ND = self.projection(h_ND)

@@ -1,9 +1,9 @@
-"""A trained encoder as a folder of files that need nothing of this package.
+"""Export of a trained encoder to a folder of files that can be used without this package.
 
-model.pt2 or model.onnx   pictures in, embedding and every label's probabilities out
-weights.safetensors       the same parameters by name, for any other framework
-model.json                classes and preprocessing, as inside these, scores, spec, fingerprint
-README.md                 the same for people, and how to load it
+model.pt2 or model.onnx   the model, from images to the embedding and all labels' predictions
+weights.safetensors       the same parameters by name, for other frameworks
+model.json                classes, preprocessing, scores, spec and fingerprint of the data
+README.md                 the same for people, and how to load the model
 """
 
 import json
@@ -32,6 +32,7 @@ from mtcon_ray.observer import Observer
 from mtcon_ray.training import checkpoint
 
 Format = Literal["pt2", "onnx"]
+# Upper bounds of the dynamic dimensions, declared to torch.export.
 MAX_IMAGES, MAX_SIDE = 2**20, 2**16
 
 
@@ -45,11 +46,13 @@ def export_checkpoint(
     overrides: Iterable[str] = (),
     observer: Observer,
 ) -> dict[str, Any]:
-    """Writes the folder `to`, whole or not at all; returns what its model.json holds.
+    """Writes the folder `to` atomically; returns the content of its model.json.
 
-    Probes of all tasks and held-out labels are fitted as for the reported scores, but in
-    float32, as the exported model computes. Raises UserError where the folder is there, as
-    `evaluate.open_checkpoint` does, and where the extra `onnx` is missing.
+    Probes of all tasks and held-out labels are fitted as for the test evaluation, but on float32
+    features, because the exported model computes in float32.
+
+    Raises UserError if `to` exists or the extra `onnx` is missing, ResourceError if `to` cannot be
+    written, and all errors of `evaluate.open_checkpoint`.
     """
     if to.exists():
         raise UserError(f"--to must name a folder that is not there yet, got {to}")
@@ -82,7 +85,7 @@ def export_checkpoint(
 
 
 def build_model(opened: Opened, probes: dict[str, LabelProbe]) -> ExportedModel:
-    """The module, on the CPU, without gradients."""
+    """Returns the module, in eval mode on the CPU, without gradients."""
     dataset = opened.dataset
     labels = (*dataset.tasks, *dataset.held_out)
     heads = {label: _head(probes[label], dataset.table) for label in labels}
@@ -94,6 +97,7 @@ def build_model(opened: Opened, probes: dict[str, LabelProbe]) -> ExportedModel:
 
 
 def _head(probe: LabelProbe, table: LabelTable) -> Head:
+    """Returns the probe as a module; a number's standardisation is folded into its weights."""
     if isinstance(probe, NumberProbe):
         mean, deviation = table.moments(probe.label)
         weight_D1 = (probe.weight * deviation)[:, None]
@@ -112,8 +116,9 @@ def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format
         building.mkdir(parents=True)
         about = inside(facts)
         _save(model, building / facts["model"]["file"], format, about)
+        # safetensors refuses tensors that are not contiguous, such as those in channels_last.
         tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-        # Not by `save_file`, which keeps other users of the machine from reading it.
+        # Not with safetensors' `save_file`: its files are readable by the owner only.
         (building / "weights.safetensors").write_bytes(save(tensors, {"format": "pt", **about}))
         text = json.dumps(facts, indent=1, ensure_ascii=False)
         (building / "model.json").write_text(text + "\n", encoding="utf-8")
@@ -127,7 +132,8 @@ def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format
 
 def _save(model: ExportedModel, path: Path, format: Format, about: dict[str, str]) -> None:
     size = model.resize.size
-    # Sides that differ from each other and from the store's, so that none is taken for another.
+    # All sides differ, from each other and from the stored size: torch.export would otherwise
+    # assume that equal sizes are always equal.
     example = torch.zeros(2, size + 3, size + 5, 3, dtype=torch.uint8)
     sides = {1: Dim("H", min=1, max=MAX_SIDE), 2: Dim("W", min=1, max=MAX_SIDE)}
     free = ({0: Dim("N", min=1, max=MAX_IMAGES), **sides},)

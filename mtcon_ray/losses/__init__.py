@@ -1,15 +1,17 @@
-"""The mathematics alone, for people who bring their own training loop.
+"""Loss functions for users with their own training loop; they need no other part of the package.
 
-`z` is [B, V, D] with unit rows, labels are int64 [B] with -1 where unknown, label sets [B, L];
-losses are in nats.
-All take `reduction`: "mean" and "sum" over anchors give a scalar, "none" gives [B, V], 0 where
-an anchor has no partner. `average_over` says what a mean divides by: anchors that have a partner
-("valid") or all of them ("all").
+`z` is [B, V, D] with unit rows: B items in V views. Labels are integers [B], -1 where unknown;
+label sets are [B, L]. Losses are in nats. All functions but `amcl` take these options:
 
-Every function raises ValueError naming the argument and its value for wrong shapes, embeddings
-that are not finite, labels out of range and temperatures that are not positive. For
-`torch.compile` `nt_xent`, `supcon` and `mtcon` of small batches are one graph, in which values are
-not looked at; large ones gain nothing by it.
+reduction: "mean" or "sum" over the anchors gives a scalar. "none" gives the loss of each anchor,
+    [B, V], which is 0 for an anchor without positives.
+average_over: a mean divides by the number of anchors with positives ("valid") or of all ("all").
+
+Every function raises ValueError, which names the argument and its value, for wrong shapes,
+embeddings that are not finite, labels below -1 and temperatures that are not positive.
+
+`nt_xent`, `supcon` and `mtcon` of small batches are one graph for `torch.compile`. A compiled
+function does not check values. Compiling does not speed up large batches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +35,9 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 def nt_xent(
     z: Tensor, *, temperature: float, reduction: str = "mean", average_over: str = "valid"
 ) -> Tensor:
-    """SimCLR's loss, averaged over the V - 1 other views of each anchor (METHODS 1).
+    """Returns NT-Xent, averaged over the V - 1 positives of each anchor, its other views.
+
+    z is [B, V, D] with unit rows. Chen et al. 2020, arXiv:2002.05709, eq. 1.
 
     >>> z = torch.eye(2)[:, None].expand(2, 2, 2)  # two items, two equal views each
     >>> round(nt_xent(z, temperature=0.5).item(), 4)  # log(e^2 + 2) - 2
@@ -59,10 +63,12 @@ def supcon(
     average_over: str = "valid",
     missing: str = "skip",
 ) -> Tensor:
-    """Supervised contrastive loss, the "out" form: Khosla 2020, arXiv:2004.11362, eq. 2.
+    """Returns the supervised contrastive loss in the "out" form.
 
-    A row without label stays in every denominator; missing="skip" gives it no partner,
-    "self_only" its own other views.
+    z is [B, V, D] with unit rows, labels are [B]. Positives are all other rows with the anchor's
+    label. Rows without label stay in every denominator and are never positives of another item.
+    Their own positives are none with missing="skip", and the other views of their item with
+    "self_only". Khosla et al. 2020, arXiv:2004.11362, eq. 2.
 
     >>> z = torch.eye(2)[:, None].expand(2, 2, 2)
     >>> round(supcon(z, torch.tensor([0, 0]), temperature=0.5).item(), 4)
@@ -90,10 +96,15 @@ def mtcon(
     average_over: str = "valid",
     missing: str = "skip",
 ) -> Tensor | dict[str, Tensor]:
-    """Sum over tasks of exp(-s) L + s; without log variances s, the plain sum (METHODS 4, 5).
+    """Returns MTCon's loss: the sum over tasks of exp(-s) L + s, or of L without log variances s.
 
-    L is `supcon` of the task, at its own temperature where a mapping gives one for each. With
-    reduction="none" a dict of exp(-s) L by task, [B, V] each, and no s added.
+    L is `supcon` of the task. `temperature` is one for all tasks, or a mapping with one for each.
+    `log_variance` holds s = log sigma^2, a scalar tensor per task. With reduction="none" the
+    result is a dict of exp(-s) L by task, [B, V] each, without the terms s.
+
+    Learned weights need reduction="mean": with "sum", s overshoots and the weights exp(-s) vanish
+    for hundreds of steps. Mu et al. 2023, arXiv:2307.02712. Raises ValueError also if the mappings
+    have different tasks.
 
     >>> z = torch.eye(2)[:, None].expand(2, 2, 2)
     >>> labels = {"shape": torch.tensor([0, 0]), "colour": torch.tensor([0, 1])}
@@ -107,7 +118,7 @@ def mtcon(
         check_floating(z)
     by_task: dict[str, Tensor] = {}
     totals: list[Tensor] = []
-    # All labels are looked at before anything is computed.
+    # Labels of all tasks are checked before the first loss is computed, so errors come at once.
     groups = [
         (tasks, _equal_label([labels_by_task[t] for t in tasks], z_by_task[tasks[0]], missing))
         for tasks in _alike(z_by_task)
@@ -148,12 +159,17 @@ def multisupcon(
     average_over: str = "valid",
     missing: str = "skip",
 ) -> Tensor:
-    """MultiSupCon's loss: partners overlap by the threshold, weighed by the overlap (METHODS 10.1).
+    """Returns MultiSupCon's loss: positives overlap by `threshold` at least and weigh as much.
 
-    label_sets is [B, L] of 0 and 1, or of counts; what is unknown is 255 in uint8, -1 in any
-    other type. The overlap is Jaccard's (of counts the weighted one) on the labels known in
-    both; sets that are empty there are equal. An item without any known label is treated as
-    supcon treats one without label. The normaliser is the number of partners.
+    z is [B, V, D] with unit rows. label_sets is [B, L] with 0 and 1, or with counts; unknown
+    entries are 255 in uint8 and -1 in any other dtype. The overlap of two sets is their Jaccard
+    index, for counts the weighted one (sum of minima over sum of maxima), on the labels that are
+    known in both. Two sets that are empty there have overlap 1. An item without known labels is
+    treated like an item without label in `supcon`. The loss of an anchor is divided by the number
+    of its positives, not by the sum of their weights.
+
+    Zaigrajew and Zieba, code at github.com/WolodjaZ/MultiSupContrast. Raises ValueError also for
+    a threshold outside [0, 1] and for negative or infinite entries of label_sets.
 
     >>> z = torch.eye(2)[:, None].expand(2, 2, 2)
     >>> sets = torch.tensor([[1, 1, 0], [1, 0, 0]])  # they overlap by a half
@@ -184,7 +200,10 @@ def multisupcon(
 
 
 def _equal_label(columns: Sequence[Tensor], z: Tensor, missing: str) -> EqualLabel:
-    """The relation of the tasks' labels, once they are looked at; all have rows like z."""
+    """Returns the positives of tasks whose embeddings all have the shape of z.
+
+    Raises ValueError for labels of a wrong shape, dtype, device or value.
+    """
     for labels in columns:
         if labels.shape != z.shape[:1]:
             raise ValueError(f"labels must have shape {[len(z)]}, got {list(labels.shape)}")
@@ -196,8 +215,9 @@ def _equal_label(columns: Sequence[Tensor], z: Tensor, missing: str) -> EqualLab
             )
         if labels.device != z.device:
             raise ValueError(f"labels must be on z's device {z.device}, got {labels.device}")
-    # In uint8 a 255 would equal the -1 of an unknown label.
+    # int64, because in uint8 -1 (unknown) would be 255, which may be a label.
     labels_TB = torch.stack(list(columns)).long()
+    # Reading values would break the graph; an empty batch has no minimum.
     if torch.compiler.is_compiling() or len(z) == 0:
         return EqualLabel(labels_TB, missing=missing, plain=False)
     least, greatest = extremes(labels_TB)
@@ -211,7 +231,7 @@ def _equal_label(columns: Sequence[Tensor], z: Tensor, missing: str) -> EqualLab
 
 
 def _alike(z_by_task: Mapping[str, Tensor]) -> Iterable[list[str]]:
-    """Tasks whose losses one computation gives: those with rows of one shape and dtype."""
+    """Returns groups of tasks with embeddings of equal shape and dtype, computed together."""
     groups: dict[tuple[torch.Size, torch.dtype], list[str]] = {}
     for task, z in z_by_task.items():
         groups.setdefault((z.shape, z.dtype), []).append(task)

@@ -1,7 +1,11 @@
-"""How AMCL sets the temperature of a pair of rows, and what it costs (METHODS 11.1).
+"""AMCL's learned temperature of a pair of embeddings, and its regulariser Omega.
 
-tau(z, z') = tau_min + (tau_max - tau_min) / (1 + exp(phi(z) . phi(z')))
-Omega(tau) = d'/2 log tau + 1/tau
+    tau(z, z') = tau_min + (tau_max - tau_min) / (1 + exp(phi(z) . phi(z')))
+    Omega(tau) = d'/2 log tau + 1/tau
+
+phi is the temperature network and d' the width of the embeddings. Wang et al. 2023,
+arXiv:2310.05615, eq. 3. With beta = 1, -cos / tau + Omega is the negative log-likelihood of a
+Gaussian of variance tau around the positive, up to a constant.
 """
 
 from collections.abc import Callable
@@ -12,19 +16,19 @@ import torch
 from torch import Tensor, nn
 
 Regulariser = Literal["printed", "released"]
-TAU_MIN, TAU_MAX = 1e-5, 2.0
-RELEASED_TOP_K = 100
+TAU_MIN, TAU_MAX = 1e-5, 2.0  # the paper's bounds
+RELEASED_TOP_K = 100  # default of the authors' code
 
 
 class TemperatureNet(nn.Sequential):
-    """phi: Linear-ReLU-Linear from and to `width`, over a hidden layer of 128."""
+    """The temperature network phi, [..., width] to [..., width]: Linear-ReLU-Linear."""
 
     def __init__(self, width: int, *, hidden: int = 128) -> None:
         super().__init__(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width))
 
 
 class Pairs(NamedTuple):
-    """N anchors with P partners each: cosines, and scores phi . phi."""
+    """Pairs of N anchors with P other rows each: cosines, and scores phi . phi."""
 
     similarity_NP: Tensor
     score_NP: Tensor
@@ -32,18 +36,20 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class Adaptive:
-    """How pairs get their temperatures and what these cost.
+    """The temperature network with the settings of AMCL's losses.
 
-    The repelling part of simclr, moco and infonce is a mean over the `top_k` candidates of
-    largest similarity (at most as many as there are). Their Omega is, as printed, averaged like
-    it, with d'/2; as released, a sum over k of log tau + 1/tau. top_k None is 1 as printed
-    (eq. 2.1) and 100 as released.
+    In the forms simclr, moco and infonce, an anchor is repelled by the mean over its `top_k`
+    candidates of largest cosine (or all candidates, if there are fewer). The regulariser of these
+    candidates is Omega averaged over them ("printed", as in the paper's formula), or the sum of
+    log tau + 1/tau over them ("released", as in the authors' code). top_k None is 1 as printed and
+    100 as released.
 
-    While beta is below a pair's similarity the best temperature of a positive is tau_min itself
-    and its loss about -similarity / tau_min (METHODS 11.9): tau_min 0.05 or beta 1 is safer.
+    If beta is below the cosine of a positive pair, the loss of the pair increases with tau. Its
+    best temperature is then tau_min, and its loss about -cosine / tau_min; tau_min 0.05 or beta 1
+    is safer.
 
-    Raises ValueError for bounds that are not 0 < tau_min < tau_max, a negative beta, a top_k
-    below 1.
+    Raises ValueError unless 0 < tau_min < tau_max, beta >= 0 (all finite), top_k is None or at
+    least 1, and the regulariser is known.
     """
 
     temperature_net: Callable[[Tensor], Tensor]
@@ -69,27 +75,31 @@ class Adaptive:
             )
 
     def temperature(self, score: Tensor) -> Tensor:
-        """tau of any scores phi . phi: high scores get tau_min, low ones tau_max."""
+        """Returns tau of scores phi . phi, of any shape: near tau_min for high, tau_max for low."""
+        # sigmoid(-score) is 1 / (1 + exp(score)) without overflow of the exponential.
         return self.tau_min + (self.tau_max - self.tau_min) * torch.sigmoid(-score)
 
     def omega_of_candidates(self, tau_NK: Tensor, width: int) -> Tensor:
-        """What an anchor's k candidates are paid, [N]."""
+        """Returns the regulariser of the k candidates of each anchor, [N], without beta."""
         if self.regulariser == "printed":
             return omega(tau_NK, width).mean(dim=1)
         return (tau_NK.log() + 1 / tau_NK).sum(dim=1)
 
     def hardest(self, candidates: Pairs, available: int) -> tuple[Tensor, Tensor]:
-        """Similarities and temperatures [N, k] of the candidates of largest similarity."""
+        """Returns cosines and temperatures [N, k] of the candidates with the largest cosines.
+
+        `available` is the number of candidates that are not masked by -inf; k is at most that.
+        """
         top_k = min(num_hardest(self.top_k, self.regulariser), available)
         similarity_NK, index_NK = candidates.similarity_NP.topk(top_k, dim=1)
         return similarity_NK, self.temperature(candidates.score_NP.gather(1, index_NK))
 
 
 def num_hardest(top_k: int | None, regulariser: Regulariser) -> int:
-    """Returns the candidates that count, for None as printed (eq. 2.1) or as released."""
+    """Returns the number of candidates per anchor; None is 1 as printed, 100 as released."""
     return top_k or (1 if regulariser == "printed" else RELEASED_TOP_K)
 
 
 def omega(tau: Tensor, width: int) -> Tensor:
-    """width/2 log tau + 1/tau: least at tau = 2 / width, where width is that of the rows."""
+    """Returns width/2 log tau + 1/tau, whose minimum is at tau = 2 / width."""
     return width / 2 * tau.log() + 1 / tau

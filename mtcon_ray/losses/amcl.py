@@ -1,7 +1,9 @@
-"""AMCL: every pair its own learned temperature, in five forms (METHODS 11.2).
+"""AMCL's losses: a learned temperature for every pair of embeddings, in five forms.
 
-One network phi serves all heads and terms. Positives pay beta * Omega for their temperature,
-negatives are paid it; the log-sum over negatives becomes its largest member.
+Wang et al. 2023, arXiv:2310.05615; equations 1.1 to 2.4 are numbered as on the authors' poster at
+ECCV 2024. One temperature network serves all heads and all terms. The regulariser beta * Omega
+is added for positives and subtracted for negatives. The logsumexp over the negatives is replaced
+by their largest term, or by the mean of the top_k largest.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +31,7 @@ FORMS: tuple[Form, ...] = get_args(Form)
 
 
 class Adapted(NamedTuple):
-    """A scalar loss, and all temperatures in it, detached and flat."""
+    """A scalar loss, and all temperatures that it uses, detached and flat."""
 
     loss: Tensor
     temperatures: Tensor
@@ -48,14 +50,21 @@ def amcl(
     queue_by_head: Mapping[str, Tensor] | None = None,
     off_diagonal: float = 5e-3,
 ) -> Tensor:
-    """Sum over heads of AMCL's loss in one of its five forms (METHODS 11.2).
+    """Returns the sum over heads of AMCL's loss in one of its five forms, a scalar.
 
-    What a head's z is: unit rows [B, V, D] in the forms "simclr" and "infonce"; projections
-    [B, V, D] as they are in "barlow"; [B, V, 2D] in "simsiam", predictions before projections of
-    any length, and in "moco", unit queries before unit keys, with queue_by_head[head] of unit
-    rows [K, D]. `temperature_net` maps [..., D] to vectors of one width; in "barlow" it gets
-    columns [D, B] instead. The other arguments are those of `Adaptive`; `off_diagonal` is
-    barlow's lambda. Raises ValueError as these do, and for an unknown form.
+    z_by_head[head] depends on the form:
+
+    simclr, infonce: unit rows [B, V, D].
+    barlow: projections [B, V, D], not normalised.
+    simsiam: [prediction | projection] along the last axis, [B, V, 2D], of any lengths.
+    moco: [query | key] along the last axis, [B, V, 2D], both unit rows; queue_by_head[head] holds
+        unit rows [K, D].
+
+    `temperature_net` maps [..., D] to vectors of a common width; in "barlow" it maps columns,
+    [..., B]. The other arguments are those of `Adaptive`. `off_diagonal` is lambda of Barlow Twins.
+
+    Raises ValueError for an unknown form, no heads, missing queues, embeddings that are not
+    finite, wrong shapes, and settings that `Adaptive` refuses.
 
     >>> z = torch.eye(2)[:, None].expand(2, 2, 2)  # two items, two equal views each
     >>> loss = amcl({"a": z, "b": z}, form="simclr", temperature_net=torch.nn.Identity(), beta=0)
@@ -85,7 +94,7 @@ def adapt(
     queue: Tensor | None = None,
     off_diagonal: float = 5e-3,
 ) -> Adapted:
-    """One head's loss and temperatures; z as in `amcl`."""
+    """Returns one head's loss and temperatures; z and the errors are those of `amcl`."""
     match form:
         case "simclr":
             return adapt_views(z_BVD, adaptive, positive_is_candidate=False)
@@ -105,10 +114,11 @@ def adapt(
 
 @in_full_precision
 def adapt_views(z_BVD: Tensor, adaptive: Adaptive, *, positive_is_candidate: bool) -> Adapted:
-    """Eq. 2.1 within a batch (simclr), or 2.4 where the other views are candidates too (infonce).
+    """Returns eq. 2.1 within a batch (simclr), or eq. 2.4 (infonce).
 
-    Unit rows [B, V, D]; every row is an anchor, each of its other views a positive. Raises
-    ValueError below two items.
+    z_BVD has unit rows. Every row is an anchor, its positives are its other views. With
+    `positive_is_candidate` (eq. 2.4) positives are also among the candidates for repulsion.
+    Raises ValueError below two items or two views.
     """
     check_views(z_BVD, least_items=2)
     z_ND, phi_ND = (x.flatten(0, 1) for x in (z_BVD, adaptive.temperature_net(z_BVD)))
@@ -119,6 +129,7 @@ def adapt_views(z_BVD: Tensor, adaptive: Adaptive, *, positive_is_candidate: boo
     if positive_is_candidate:
         excluded_NN = torch.eye(len(z_ND), dtype=torch.bool, device=z_ND.device)
         available = len(z_ND) - 1
+    # At -inf a row itself, and in eq. 2.1 its positives, cannot be among the hardest candidates.
     similarity_NN = (z_ND @ z_ND.T).masked_fill(excluded_NN, -torch.inf)
     candidates = Pairs(similarity_NN, phi_ND @ phi_ND.T)
     return _contrast(positives, candidates, available, adaptive, z_BVD.shape[2])
@@ -126,9 +137,10 @@ def adapt_views(z_BVD: Tensor, adaptive: Adaptive, *, positive_is_candidate: boo
 
 @in_full_precision
 def adapt_moco(query_BVD: Tensor, key_BVD: Tensor, queue_KD: Tensor, adaptive: Adaptive) -> Adapted:
-    """Eq. 2.1 with the other views' keys as positives and the queue as negatives.
+    """Returns eq. 2.1 with the keys of other views as positives and the queue as negatives.
 
-    Unit rows; keys and queue get no gradient. V = 1 means that query and key are of two views.
+    All rows are unit vectors; keys and queue get no gradient. If V is 1, each key is that of
+    another view than its query. Raises ValueError for other shapes and an empty queue.
     """
     check_pairs(query_BVD, key_BVD, "query", "key")
     D = query_BVD.shape[2]
@@ -147,9 +159,10 @@ def adapt_moco(query_BVD: Tensor, key_BVD: Tensor, queue_KD: Tensor, adaptive: A
 
 @in_full_precision
 def adapt_info_nce(query_ND: Tensor, key_ND: Tensor, adaptive: Adaptive) -> Adapted:
-    """Eq. 2.4 between queries and keys [N, D] of one batch: all keys are candidates, the own too.
+    """Returns eq. 2.4 between queries and keys [N, D]: all keys are candidates, also the positive.
 
-    Both get a gradient: detach keys that should have none.
+    The key of the same index is the positive. Both arguments get a gradient: detach keys that
+    should have none. Raises ValueError for other shapes.
     """
     check_pairs(query_ND, key_ND, "query", "key")
     phi_ND, phi_key_ND = adaptive.temperature_net(query_ND), adaptive.temperature_net(key_ND)
@@ -160,7 +173,11 @@ def adapt_info_nce(query_ND: Tensor, key_ND: Tensor, adaptive: Adaptive) -> Adap
 
 @in_full_precision
 def adapt_simsiam(prediction_BVD: Tensor, projection_BVD: Tensor, adaptive: Adaptive) -> Adapted:
-    """Eq. 2.2: minus cosine over temperature; with two views an item pays Omega for two pairs."""
+    """Returns eq. 2.2: minus the cosine over the temperature, plus the regulariser.
+
+    Predictions and projections are [B, V, D] of any length; projections get no gradient. Raises
+    ValueError for other shapes and below two views.
+    """
     check_views(prediction_BVD, "prediction")
     check_pairs(prediction_BVD, projection_BVD, "prediction", "projection")
     p_BVD = F.normalize(prediction_BVD, dim=2)
@@ -168,6 +185,8 @@ def adapt_simsiam(prediction_BVD: Tensor, projection_BVD: Tensor, adaptive: Adap
     phi = adaptive.temperature_net
     similarity_NP, score_NP = _aligned(p_BVD, target_BVPD, phi(p_BVD), phi(target_BVPD))
     tau_NP = adaptive.temperature(score_NP)
+    # Eq. 2.2 halves the two cosine terms but not the two regularisers. The mean over both ordered
+    # pairs of views halves everything, hence the factor 2.
     penalty_NP = 2 * adaptive.beta * omega(tau_NP, p_BVD.shape[2])
     return Adapted((penalty_NP - similarity_NP / tau_NP).mean(), tau_NP.detach().flatten())
 
@@ -181,10 +200,11 @@ def adapt_barlow(
     eps: float = 1e-5,
     unbiased: bool = False,
 ) -> Adapted:
-    """Eq. 2.3, averaged over pairs of views; z, eps and unbiased as in `barlow_twins`.
+    """Returns eq. 2.3, averaged over pairs of views; the arguments are those of `barlow_twins`.
 
-    A temperature belongs to two columns, vectors over the B items, which phi sees as they are:
-    it depends on the items' order, and large columns drive it to a bound.
+    A temperature belongs to a pair of columns, which are vectors over the B items. phi gets the
+    columns unscaled, as in the authors' code: temperatures depend on the order of the items, and
+    long columns drive them to a bound. Raises ValueError below two items or two views.
     """
     phi_VDB = adaptive.temperature_net(z_BVD.permute(1, 2, 0))
     losses, temperatures = [], []
@@ -201,7 +221,7 @@ def adapt_barlow(
 
 
 def _aligned(z_BVD: Tensor, other_BVPD: Tensor, phi_BVD: Tensor, phi_BVPD: Tensor) -> Pairs:
-    """Every row with its own P partners."""
+    """Returns the pairs of every row with its own P positives, [B * V, P]."""
     similarity_BVP = (z_BVD[:, :, None] * other_BVPD).sum(dim=3)
     score_BVP = (phi_BVD[:, :, None] * phi_BVPD).sum(dim=3)
     return Pairs(similarity_BVP.flatten(0, 1), score_BVP.flatten(0, 1))
@@ -210,7 +230,7 @@ def _aligned(z_BVD: Tensor, other_BVPD: Tensor, phi_BVD: Tensor, phi_BVPD: Tenso
 def _contrast(
     positives: Pairs, candidates: Pairs, available: int, adaptive: Adaptive, width: int
 ) -> Adapted:
-    """Mean over anchors of eq. 2.1 or 2.4, averaged over each anchor's positives."""
+    """Returns the mean over anchors of eq. 2.1 or 2.4, averaged over each anchor's positives."""
     tau_NP = adaptive.temperature(positives.score_NP)
     similarity_NK, tau_NK = adaptive.hardest(candidates, available)
     attract_NP = adaptive.beta * omega(tau_NP, width) - positives.similarity_NP / tau_NP

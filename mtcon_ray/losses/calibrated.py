@@ -1,31 +1,32 @@
-"""Task weights learned from what a loss can still gain, not from its size.
+"""Learned task weights from the excess of each loss over its floor, not from the loss itself.
 
-MTCon learns sigma^2 = L, so a task weighs 1/L. But a supervised contrastive loss never comes near
-0: with all positives on their anchor it still is log|P|, and at worst, all embeddings equal, it is
-log(M - 1) for M rows. With M = 128 and K balanced classes that leaves L between
-3.20 and 4.84 for K = 5, and between 4.14 and 4.84 for K = 2: a task of pure noise is weighed
-1.5 times less than a perfectly learned one at most, and a clean task of two classes is always
-weighed less than a clean one of many. Class balance and batch size decide the
-weights, and how well a task is learned hardly does.
+MTCon learns sigma^2 = L, so a task has weight 1/L. A supervised contrastive loss is never near 0,
+however: with all positives equal to their anchor it is still about log|P|. The loss of equal
+embeddings is log(M - 1) for M rows. With M = 128 and K balanced classes, L is between 3.20 and
+4.84 for K = 5, and between 4.14 and 4.84 for K = 2. For K = 5, pure noise thus has at least 1/1.5
+of the weight of a perfectly learned task, and a clean task of two classes always has less weight
+than a clean task of many. Class balance and batch size determine the weights; how well a task is
+learned hardly matters.
 
-So the excess over the floor is measured in units of its attainable range,
+Here the excess over the floor F is measured in units of the attainable range,
 
     e = (L - F) / (C - F),    F = mean share_i (H(q_i) + log(1 + |N_i| / |P_i| exp(-g / t))),
                               C = mean share_i log(M - 1),
 
 where q_i are the weights of an anchor's positives divided by their sum, H is the entropy, share_i
-is the mean weight of its positives and t the temperature; `contrastive.Range` derives F. For K
-classes share_i is 1, H(q_i) is log|P_i| and g is K / (K - 1): F is attained when classes are single
-points at the corners of a simplex. For graded positives (label sets, numbers) g is 2 and F is a
-lower bound. C is the loss when nothing is told apart. e is 0 for a
-task that is solved and 1 for one of which nothing is learned, whatever its number of classes,
-their balance, the batch and the temperature. The likelihood argument behind MTCon is then made
-for e instead of L: sum over tasks of exp(-s) e + s, whose optimum is sigma^2 = e. A task of noise
-keeps e = 1; clean ones fall, and weigh more, by 1/least_excess at most.
+is the mean weight of its positives, |N_i| the number of its negatives and t the temperature;
+`contrastive.Range` derives F. For K classes share_i is 1, H(q_i) is log|P_i| and g is K / (K - 1):
+F is attained when each class is one corner of a simplex. For soft positives (label sets, numbers)
+g is 2 and F is a lower bound. C is the loss of equal embeddings.
 
-The bound matters: an e near 1 says that a task is noise or that it is not learned yet, and the
-loss cannot tell which. Without a bound the task that is learned first takes the whole encoder;
-experiments/README.md has what was measured.
+e is 0 for a solved task and 1 for a task of which nothing is learned, whatever the number of
+classes, their balance, the batch size and the temperature. The objective of MTCon is then used
+with e in place of L: sum over tasks of exp(-s) e + s, with optimum sigma^2 = e. A task of noise
+keeps e = 1; e of a clean task falls and its weight rises, by a factor of 1/least_excess at most.
+
+The bound least_excess is needed because e near 1 means noise or a task that is not learned yet, and
+the loss cannot tell which. Without a bound the encoder is trained almost only on the task that is
+learned first; experiments/README.md has the measurements.
 """
 
 import math
@@ -37,17 +38,18 @@ from torch import Tensor
 from mtcon_ray.losses.contrastive import Range
 from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND, NO_RANGES, LearnedVariance, Weighted
 
-# A range this narrow, in nats, means that a batch holds one class only: nothing to be told apart.
+# A range C - F below this, in nats, is rounding: the batch has one class, so no negatives, or no
+# label.
 LEAST_RANGE = 1e-4
 
 
 class CalibratedVariance(LearnedVariance):
-    """sum over tasks of exp(-s) e + s for s; weights on L of mean 1 for the encoder.
+    """Learns s by the sum over tasks of exp(-s) e + s; the encoder gets weights of mean 1.
 
-    A task's loss L is weighed by exp(-s) / (C - F), its gradient on e, scaled over the tasks to
-    mean 1 so that learning s changes the balance but not the size of the encoder's step. A task
-    whose batch has nothing to be told apart weighs 0 and leaves its s alone. An excess below
-    least_excess, in (0, 1], counts as that: 1 makes all tasks weigh the same on e.
+    The weight of a task's loss L is exp(-s) / (C - F), the derivative of exp(-s) e, divided by the
+    mean over tasks: learning s changes the balance of the tasks but not the size of the encoder's
+    step. A task of a batch with one class has weight 0, and its s gets no gradient. s is clamped to
+    at least log(least_excess), with least_excess in (0, 1]; at 1 all tasks weigh the same on e.
     """
 
     needs_ranges = True
@@ -70,9 +72,10 @@ class CalibratedVariance(LearnedVariance):
         excess_T = (loss_T.detach() - floor_T) / width_T
         learn = torch.where(tells_T, torch.exp(-s_T) * excess_T + s_T, 0.0).sum()
         weight_T = torch.where(tells_T, torch.exp(-s_T.detach()) / width_T, 0.0)
+        # All weights may be 0; then the clamp avoids 0 / 0.
         applied_T = weight_T / weight_T.mean().clamp(min=torch.finfo(weight_T.dtype).tiny)
         balanced = (applied_T * loss_T).sum()
-        # `learn` has a gradient on s alone: the objective that is shown is the encoder's.
+        # `learn` has a gradient for s alone; subtracting its value leaves the encoder's objective.
         objective = balanced + (learn - learn.detach())
         return Weighted(objective, dict(zip(self.tasks, applied_T, strict=True)))
 

@@ -1,4 +1,4 @@
-"""What the public losses refuse before they compute."""
+"""Checks of the public losses' arguments."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ Check = Callable[[Tensor], None]
 
 
 def unchecked(_: Tensor) -> None:
-    """For rows that a caller knows to be finite, or would rather not look at."""
+    """Accepts any rows: for callers that need no check, or must avoid a device synchronisation."""
 
 
 def check_rows(z: Tensor, name: str = "z") -> None:
@@ -26,10 +26,14 @@ def check_floating(z: Tensor, name: str = "z") -> None:
 
 
 def check_finite(z: Tensor, name: str = "z") -> None:
-    """Raises ValueError unless all entries are finite; under torch.compile nobody looks."""
+    """Raises ValueError unless all entries are finite; does nothing under torch.compile.
+
+    Reading the result is a device synchronisation.
+    """
     if torch.compiler.is_compiling():
         return
-    # One cheap look; only a sum that is not finite is looked into.
+    # A sum is one pass without a temporary mask. It is NaN or inf if an entry is; a sum of finite
+    # entries can overflow too, so only then are the entries themselves checked.
     if math.isfinite(z.detach().sum(dtype=torch.promote_types(z.dtype, torch.float32)).item()):
         return
     bad = int((~torch.isfinite(z)).sum())
@@ -38,6 +42,6 @@ def check_finite(z: Tensor, name: str = "z") -> None:
 
 
 def check_missing(missing: str) -> None:
-    """Raises ValueError for an unknown word."""
+    """Raises ValueError unless missing is "skip" or "self_only"."""
     if missing not in ("skip", "self_only"):
         raise ValueError(f"missing must be 'skip' or 'self_only', got {missing!r}")

@@ -1,4 +1,4 @@
-"""Softmax cross-entropy over rows of which some have no label (METHODS 6)."""
+"""Softmax cross-entropy over rows of which some have no label."""
 
 import torch
 import torch.nn.functional as F
@@ -9,11 +9,11 @@ from mtcon_ray.losses.precision import full_precision
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over labelled rows of -log softmax(logits)[label], a scalar in nats.
+    """Returns the mean over labelled rows of -log softmax(logits)[label], a scalar in nats.
 
-    logits are [B, C], or [B, V, C] where an item has V views, each a row with the item's label;
-    labels int64 [B], -1 where unknown. Half precision is computed in float32. Without any label
-    the loss is 0 and differentiable.
+    logits are [B, C], or [B, V, C] with V views per item, each a row with the item's label.
+    labels are int64 [B], -1 where unknown. Half precision is computed in float32. A batch without
+    labels has loss 0, with gradient 0.
 
     Raises ValueError for other shapes and, on the CPU, for a label outside -1 .. C - 1.
 
@@ -23,10 +23,12 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     _check(logits, labels)
     with full_precision(logits.device):
         logits = logits if logits.dtype == torch.float64 else logits.float()
+        # The product of the axes between item and class is the number of views, 1 without any.
         labels = labels.repeat_interleave(logits[0, ..., 0].numel())
         total = F.cross_entropy(
             logits.flatten(0, -2), labels, ignore_index=MISSING, reduction="sum"
         )
+    # Clamped, so that a batch without labels gives 0 and not NaN, as reduction="mean" would.
     return total / (labels != MISSING).sum().clamp(min=1)
 
 
@@ -37,7 +39,7 @@ def _check(logits: Tensor, labels: Tensor) -> None:
         raise ValueError(
             f"labels must have shape {list(logits.shape[:1])}, got {list(labels.shape)}"
         )
-    # Elsewhere looking would wait for the device.
+    # On other devices, reading values would be a device synchronisation.
     if labels.device.type != "cpu":
         return
     outside = labels[(labels < MISSING) | (labels >= logits.shape[-1])]

@@ -1,4 +1,4 @@
-"""Mean cosines of positive and of random pairs: a collapsed space has both near 1."""
+"""Mean cosines of positive and of random pairs; both are near 1 if the embeddings collapse."""
 
 from typing import NamedTuple
 
@@ -10,16 +10,16 @@ from mtcon_ray.losses.relations import Relation
 
 
 class Cosines(NamedTuple):
-    """Scalars; not finite where a batch has no such pair."""
+    """Mean cosines of both kinds of pairs, scalars; not finite if the batch has no such pair."""
 
     positive: Tensor
     random: Tensor
 
 
 class Compared(NamedTuple):
-    """Rows [B, V, D] of one space whose cosines with `other_BVD` a loss uses, detached.
+    """Rows [B, V, D] of one head, and the rows that a loss compares them with, both detached.
 
-    Both are the same rows, or queries and keys.
+    They are the same rows, or queries and their keys.
     """
 
     z_BVD: Tensor
@@ -28,9 +28,9 @@ class Compared(NamedTuple):
 
     @torch.no_grad()
     def cosines(self) -> Cosines:
-        """Over the positives of all rows by their weights, and over all pairs of different items.
+        """Returns the weighted mean cosine of positives and the mean cosine of different items.
 
-        No matrix of pairs is made: sums of rows give sums of products.
+        Sums of rows give the sums of products, so memory is linear in the batch.
         """
         z_BVD, other_BVD = (
             F.normalize(x if x.dtype == torch.float64 else x.float(), dim=2)
@@ -40,7 +40,7 @@ class Compared(NamedTuple):
         degrees = self.relation.degrees(z_BVD[None])
         weight_B = degrees.weight_HB[0].where(degrees.count_HB[0] > 0, 0.0)
         sum_BVD = self.relation.sums(other_BVD[None])[0]
-        # Sums of rows without positives are not defined.
+        # `sums` is undefined for rows without positives.
         sum_B = (z_BVD * sum_BVD).sum(dim=(1, 2)).where(weight_B > 0, 0.0)
         item_BD, other_BD = z_BVD.sum(dim=1), other_BVD.sum(dim=1)
         of_all = item_BD.sum(dim=0) @ other_BD.sum(dim=0)

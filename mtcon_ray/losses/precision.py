@@ -1,4 +1,7 @@
-"""Losses are computed in float32 at least, whatever the caller's autocast."""
+"""Disables autocast for losses and converts half precision to float32.
+
+exp(1 / temperature) overflows float16 below a temperature of 0.09.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,17 +15,18 @@ AnyLoss = TypeVar("AnyLoss", bound=Callable[..., Any])
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[None]:
-    """Autocast is off inside."""
-    # To turn off what is not on takes as long as an operation on a small batch.
+    """Returns a context in which autocast is off."""
+    # A no-op if autocast is off: entering torch.autocast takes as long as an operation on a small
+    # batch.
     if not torch.is_autocast_enabled(device.type):
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
 
 
 def in_full_precision(loss: AnyLoss) -> AnyLoss:
-    """Decorator of a loss: autocast is off inside, tensors are float32 or float64.
+    """Decorates a loss: autocast is off, and tensor arguments are float32 unless float64.
 
-    The first positional argument must be a tensor.
+    The first positional argument must be a tensor; its device is the one of autocast.
     """
 
     @wraps(loss)

@@ -1,7 +1,8 @@
-"""Losses of systems that look at no label, with fixed temperatures (METHODS 1, 11.11).
+"""Self-supervised losses with a fixed temperature.
 
-Positives are the views of one item. Rows of `query`, `key` and `queue` are unit vectors; targets
-(keys, projections) get no gradient.
+Positives are the views of one item. Rows of `query`, `key` and `queue` are unit vectors. Unless a
+docstring says otherwise, targets (keys, queues, projections) get no gradient (stop-gradient).
+AMCL's equations (Wang et al. 2023, arXiv:2310.05615) are numbered as on its poster at ECCV 2024.
 """
 
 from itertools import combinations
@@ -15,10 +16,10 @@ from mtcon_ray.losses.precision import in_full_precision
 
 @in_full_precision
 def moco(query: Tensor, key: Tensor, queue: Tensor, *, temperature: float) -> Tensor:
-    """Mean over rows of -log softmax of the key among itself and the queue, in nats.
+    """Returns MoCo's InfoNCE, a mean over queries in nats: keys are positives, the queue negatives.
 
-    query [N, D] and its keys [N, D]; queue [K, D] holds the negatives. He 2020,
-    arXiv:1911.05722, eq. 1. Raises ValueError for other shapes and a temperature not above 0.
+    query and key are [N, D], queue is [K, D]. He et al. 2020, arXiv:1911.05722, eq. 1. Raises
+    ValueError for other shapes and a temperature that is not positive.
     """
     check_pairs(query, key, "query", "key")
     check_temperature(temperature)
@@ -32,10 +33,12 @@ def moco(query: Tensor, key: Tensor, queue: Tensor, *, temperature: float) -> Te
 
 @in_full_precision
 def info_nce(query: Tensor, key: Tensor, *, temperature: float) -> Tensor:
-    """Mean over rows of -log softmax of the row's own key among all keys, in nats.
+    """Returns InfoNCE with in-batch negatives, a mean over queries in nats.
 
-    query, key [N, D]; both get a gradient, so detach keys that should have none. AMCL eq. 1.4,
-    and what MoCo v3 symmetrises.
+    query and key are [N, D]; the key of the same index is the positive, all keys are in the
+    denominator. Both get a gradient: detach keys that should have none. AMCL eq. 1.4; MoCo v3
+    (Chen et al. 2021, arXiv:2104.02057) symmetrises it. Raises ValueError for other shapes and a
+    temperature that is not positive.
     """
     check_pairs(query, key, "query", "key")
     check_temperature(temperature)
@@ -45,10 +48,10 @@ def info_nce(query: Tensor, key: Tensor, *, temperature: float) -> Tensor:
 
 @in_full_precision
 def decoupled_nt_xent(z: Tensor, *, temperature: float) -> Tensor:
-    """NT-Xent with other items' rows alone in the denominator, in nats; it may be negative.
+    """Returns NT-Xent with only negatives in the denominator, in nats; it may be negative.
 
-    z [B, V, D], averaged over the V - 1 other views of each anchor. AMCL eq. 1.1. Raises
-    ValueError below two items or two views.
+    z is [B, V, D]; the loss is averaged over the V - 1 positives of each anchor. AMCL eq. 1.1.
+    Raises ValueError below two items or two views and for a temperature that is not positive.
     """
     check_views(z, least_items=2)
     check_temperature(temperature)
@@ -60,9 +63,10 @@ def decoupled_nt_xent(z: Tensor, *, temperature: float) -> Tensor:
 
 @in_full_precision
 def simsiam(prediction: Tensor, projection: Tensor) -> Tensor:
-    """Minus the mean cosine between each view's prediction and the other views' projections.
+    """Returns minus the mean cosine of predictions with other views' projections, in [-1, 1].
 
-    prediction, projection [B, V, D], any lengths; in [-1, 1]. Chen 2021, arXiv:2011.10566, eq. 4.
+    prediction and projection are [B, V, D] of any length. Chen and He 2021, arXiv:2011.10566,
+    eq. 4. Raises ValueError for other shapes and below two views.
     """
     check_views(prediction, "prediction")
     check_pairs(prediction, projection, "prediction", "projection")
@@ -74,11 +78,12 @@ def simsiam(prediction: Tensor, projection: Tensor) -> Tensor:
 def barlow_twins(
     z: Tensor, *, off_diagonal: float = 5e-3, eps: float = 1e-5, unbiased: bool = False
 ) -> Tensor:
-    """Squared distance of the views' cross-correlation from the identity, mean over view pairs.
+    """Returns the loss of Barlow Twins: the cross-correlation's squared distance from the identity.
 
-    z [B, V, D], standardised here over the items; entries off the diagonal count `off_diagonal`
-    (lambda) times. Zbontar 2021, arXiv:2103.03230, eq. 1. Raises ValueError below two items or
-    two views.
+    z is [B, V, D] and is standardised here over the items; the loss is a mean over pairs of views.
+    Off-diagonal entries are weighted by `off_diagonal`, the paper's lambda. eps and unbiased are
+    those of `cross_correlations`. Zbontar et al. 2021, arXiv:2103.03230, eq. 1. Raises ValueError
+    below two items or two views.
     """
     losses = [
         (1 - c_DD.diagonal()).square().sum() + off_diagonal * off_diagonal_sum(c_DD.square())
@@ -88,10 +93,11 @@ def barlow_twins(
 
 
 def cross_correlations(z: Tensor, *, eps: float, unbiased: bool) -> list[Tensor]:
-    """For each pair of views, [D, D] correlations over the items of their standardised columns.
+    """Returns the cross-correlation [D, D] of each pair of views, over the items.
 
-    The variance is the biased one plus eps, as of batch norm: a constant column correlates 0.
-    With unbiased=True it is the unbiased one, and the diagonal reaches (B - 1) / B at most.
+    Columns are standardised with the biased variance plus eps, as in batch norm; a constant column
+    has correlation 0. With unbiased=True (the code of AMCL) the unbiased variance is used, and the
+    diagonal is at most (B - 1) / B. Raises ValueError below two items or two views.
     """
     check_views(z, least_items=2)
     variance_1VD, mean_1VD = torch.var_mean(z, dim=0, correction=int(unbiased), keepdim=True)
@@ -101,25 +107,27 @@ def cross_correlations(z: Tensor, *, eps: float, unbiased: bool) -> list[Tensor]
 
 
 def off_diagonal_sum(x_DD: Tensor) -> Tensor:
-    """Sum of all entries that are not on the diagonal."""
+    """Returns the sum of the entries off the diagonal of a [D, D] matrix."""
+    # Masked before the sum: subtracting the diagonal's sum would cancel digits.
     diagonal_DD = torch.eye(len(x_DD), dtype=torch.bool, device=x_DD.device)
     return x_DD.masked_fill(diagonal_DD, 0).sum()
 
 
 def other_views(z_BVD: Tensor) -> Tensor:
-    """For each row the other views of its item, [B, V, V - 1, D]."""
+    """Returns for each row the other views of its item, [B, V, V - 1, D]."""
+    # Rolled by -s, the place of view v holds view v + s, modulo V: each row meets all others once.
     return torch.stack([z_BVD.roll(-s, dims=1) for s in range(1, z_BVD.shape[1])], dim=2)
 
 
 def same_item(z_BVD: Tensor) -> Tensor:
-    """Which pairs of the N = B * V rows are of one item, bool [N, N]."""
+    """Returns a bool [N, N], N = B * V: True for pairs of rows of the same item."""
     B, V, _ = z_BVD.shape
     item_N = torch.arange(B, device=z_BVD.device).repeat_interleave(V)
     return item_N[:, None] == item_N
 
 
 def check_views(z: Tensor, name: str = "z", *, least_items: int = 1) -> None:
-    """Raises ValueError unless z is [B, V, D] with at least two views and so many items."""
+    """Raises ValueError unless z is [B, V, D] with at least two views and `least_items` items."""
     if z.ndim != 3:
         raise ValueError(f"{name} must have shape [B, V, D], got {list(z.shape)}")
     if z.shape[0] < least_items or z.shape[1] < 2:
@@ -130,7 +138,7 @@ def check_views(z: Tensor, name: str = "z", *, least_items: int = 1) -> None:
 
 
 def check_pairs(first: Tensor, second: Tensor, name: str, other: str) -> None:
-    """Raises ValueError unless the shapes are equal and there is a row."""
+    """Raises ValueError unless both have the same shape with at least two axes and one row."""
     if first.shape != second.shape or first.ndim < 2 or len(first) == 0:
         raise ValueError(
             f"{name} and {other} must have the same shape with at least one row, got "
@@ -139,6 +147,6 @@ def check_pairs(first: Tensor, second: Tensor, name: str, other: str) -> None:
 
 
 def check_temperature(temperature: float) -> None:
-    """Raises ValueError unless it is positive and finite."""
+    """Raises ValueError unless the temperature is positive and finite."""
     if not 0 < temperature < float("inf"):
         raise ValueError(f"temperature must be positive, got {temperature}")

@@ -1,7 +1,10 @@
-"""Triplets compared under a condition: masks, fused masks, hinge, regularisers (METHODS 8, 9).
+"""Distances, hinge and regularisers of CSN and SCE-Net.
 
-A triplet is three embeddings in the order anchor, far, close: z is [B, 3, D], its rows not
-normalised. Half precision is computed in float32, outside of autocast.
+CSN: Veit et al. 2017, arXiv:1603.07810, code at
+github.com/andreasveit/conditional-similarity-networks. SCE-Net: Tan et al. 2019, arXiv:1908.08589.
+
+A triplet is three embeddings: the anchor, far (the negative) and close (the positive). z is
+[B, 3, D], not normalised. Half precision is computed in float32, without autocast.
 """
 
 import torch
@@ -11,31 +14,33 @@ from torch import Tensor
 from mtcon_ray.losses.precision import full_precision
 
 ANCHOR, FAR, CLOSE = range(3)
-# Keeps the direction of a vector of length 0 finite, as the authors of SCE-Net do.
+# Added to lengths, so that a vector of length 0 has a finite direction, as in SCE-Net's code.
 SHORTEST = 1e-10
 
 
 def masked_distances(z: Tensor, mask: Tensor) -> Tensor:
-    """Distances [B, 2] of the anchor to far and to close, each triplet under its own mask [B, D].
+    """Returns distances [B, 2] of the anchor to far and to close, under each triplet's own mask.
 
-    ||(z_a - z_b) * mask + 1e-6||, the 1e-6 in every component: the distance of equal embeddings
-    has a gradient too (Veit 2017, arXiv:1603.07810). Raises ValueError for other shapes.
+    z is [B, 3, D] and mask [B, D]. The distance is ||(z_a - z_b) * mask + 1e-6||, with 1e-6 added
+    to every component, so that its gradient is finite for equal embeddings. Raises ValueError for
+    other shapes.
     """
     _check_triplets(z)
     if mask.shape != z[:, 0].shape:
         raise ValueError(f"mask must have shape {list(z[:, 0].shape)}, got {list(mask.shape)}")
     with full_precision(z.device):
         masked = _exact(z) * _exact(mask)[:, None]
+        # pairwise_distance adds its default eps, 1e-6, to every component.
         distances: Tensor = F.pairwise_distance(masked[:, :1], masked[:, 1:])
         return distances
 
 
 def fused_distances(z: Tensor, masks: Tensor, weight: Tensor) -> Tensor:
-    """Distances [B, 2] as `masked_distances`, of sums over concepts of weighted unit vectors.
+    """Returns distances [B, 2] like `masked_distances`, between embeddings fused over K concepts.
 
-    An embedding becomes sum over k of weight_k (z * mask_k) / ||z * mask_k|| (Tan 2019,
-    arXiv:1908.08589). masks are [K, D]; weight is [B, 2, K], the first for anchor and far, the
-    second for anchor and close. Raises ValueError for other shapes.
+    The fused embedding is the sum over k of weight_k (z * mask_k) / ||z * mask_k||. z is
+    [B, 3, D] and masks [K, D]. weight is [B, 2, K]: weight[:, 0] for the pair (anchor, far),
+    weight[:, 1] for (anchor, close). Raises ValueError for other shapes.
     """
     _check_triplets(z)
     B, D = len(z), z.shape[2]
@@ -52,15 +57,15 @@ def fused_distances(z: Tensor, masks: Tensor, weight: Tensor) -> Tensor:
 
 
 def unit_rows(z: Tensor) -> Tensor:
-    """z / (||z|| + 1e-10) along the last axis: a zero row stays zero."""
+    """Returns z / (||z|| + 1e-10) along the last axis; zero rows stay zero."""
     unit: Tensor = z / (torch.linalg.vector_norm(z, dim=-1, keepdim=True) + SHORTEST)
     return unit
 
 
 def triplet_hinge(distances: Tensor, *, margin: float) -> Tensor:
-    """Mean over triplets of max(0, margin + close - far), of `distances` [B, 2]: far, close.
+    """Returns the mean over triplets of max(0, margin + d_close - d_far).
 
-    Raises ValueError for a margin that is not positive.
+    distances is [B, 2]: (d_far, d_close). Raises ValueError for a margin that is not positive.
     """
     if not 0 < margin < float("inf"):
         raise ValueError(f"margin must be positive, got {margin}")
@@ -69,9 +74,10 @@ def triplet_hinge(distances: Tensor, *, margin: float) -> Tensor:
 
 
 def embedding_size(z: Tensor) -> Tensor:
-    """(||Z_anchor|| + ||Z_far|| + ||Z_close||) / (3 sqrt(B)), Frobenius norms of [B, D] each.
+    """Returns (||Z_anchor|| + ||Z_far|| + ||Z_close||) / (3 sqrt(B)), of Frobenius norms of [B, D].
 
-    About the root mean square length of an embedding; CSN adds 5e-3 of it to its loss.
+    This is about the root mean square length of an embedding. CSN adds 5e-3 times this to its
+    loss. Raises ValueError unless z is [B, 3, D].
     """
     _check_triplets(z)
     size: Tensor = torch.linalg.vector_norm(_exact(z), dim=(0, 2)).mean() / len(z) ** 0.5
@@ -79,7 +85,7 @@ def embedding_size(z: Tensor) -> Tensor:
 
 
 def mask_size(mask: Tensor) -> Tensor:
-    """Mean over masks [..., D] of the sum of their absolute values; CSN adds 5e-4 of it."""
+    """Returns the mean over masks [..., D] of their L1 norm; CSN adds 5e-4 times this."""
     return _exact(mask).abs().sum(dim=-1).mean()
 
 

@@ -1,4 +1,4 @@
-"""How the heads' losses are weighed against each other: the third choice of a method."""
+"""Weightings: combine the losses of all heads into one objective."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -10,22 +10,23 @@ from torch import Tensor, nn
 
 from mtcon_ray.losses.contrastive import Range
 
-# Beyond these a weight exp(-s) is below 0.0025 or above 400: nothing is learned any more.
+# exp(-s) lies between 0.0025 and 403. Weights beyond would exclude a task, or all others.
 LOG_VARIANCE_BOUND = 6.0
 NO_RANGES: Mapping[str, Range] = MappingProxyType({})
 
 
 class Weighted(NamedTuple):
-    """The objective, and what is tracked beside it: scalars by task, detached."""
+    """The objective, and the weight of each task's loss in it, detached, for tracking."""
 
     objective: Tensor
     weight_by_task: dict[str, Tensor]
 
 
 class Weighting(nn.Module, ABC):
-    """Combines task losses into one objective. Its parameters are never decayed.
+    """Base of weightings, which combine task losses into one objective.
 
-    With `needs_ranges` it is called with the range of each loss.
+    Parameters have no weight decay, which would pull sigma towards 1. If `needs_ranges` is True,
+    `forward` needs the range of each loss.
     """
 
     needs_ranges: ClassVar[bool] = False
@@ -34,18 +35,18 @@ class Weighting(nn.Module, ABC):
     def forward(
         self, loss_by_task: Mapping[str, Tensor], range_by_task: Mapping[str, Range] = NO_RANGES
     ) -> Weighted:
-        """The scalar to minimise, from each task's scalar loss in nats."""
+        """Returns the scalar to minimise, and the weights, from each task's scalar loss in nats."""
 
     def sigma_by_task(self) -> dict[str, Tensor]:
-        """exp(s/2) of each task that has a learned log variance s; empty without one."""
+        """Returns exp(s/2) of each task, if its log variance s is learned; else an empty dict."""
         return {}
 
     def clamp(self) -> None:
-        """Bring parameters back into their bounds; called after each optimizer step."""
+        """Clamps the parameters to their bounds; called after each optimizer step."""
 
 
 class EqualWeights(Weighting):
-    """The plain sum: CCN, MSCon-s, MTCon-s (METHODS 3, 4)."""
+    """The plain sum of the losses: CCN, and the unweighted variants of MSCon and MTCon."""
 
     def forward(
         self, loss_by_task: Mapping[str, Tensor], range_by_task: Mapping[str, Range] = NO_RANGES
@@ -55,7 +56,7 @@ class EqualWeights(Weighting):
 
 
 class FixedWeights(Weighting):
-    """The sum with a given weight for each loss, by name."""
+    """The sum of the losses with a fixed weight for each, by name."""
 
     def __init__(self, weight_by_name: Mapping[str, float]) -> None:
         super().__init__()
@@ -73,19 +74,21 @@ class FixedWeights(Weighting):
 
 
 class LearnedVariance(Weighting):
-    """sum over tasks of exp(-s) L + penalty s, with s = log sigma^2 learned per task.
+    """The sum over tasks of exp(-s) L + penalty * s, with s = log sigma^2 learned per task.
 
-    Penalty 1 is MTCon's objective, 1/2 Kendall's for cross-entropy (arXiv:1705.07115, eq. 10). The
-    mean-reduced L is required: with a sum over anchors s overshoots so far that the encoder gets
-    no gradient for hundreds of steps. For a fixed L the optimum is
-    sigma^2 = L / penalty; where L can reach 0 only `clamp` keeps exp(-s) finite. The papers leave
-    s free; here it stays within LOG_VARIANCE_BOUND. The optimizer gives s the learning rate of the
-    encoder, by which it overshoots in trainings of a few dozen steps at a high rate.
+    penalty 1 is the objective of MSCon (Mu et al. 2023, arXiv:2307.02712) and of MTCon. penalty
+    1/2 is that of Kendall et al. 2018, arXiv:1705.07115, eq. 10, for cross-entropy. For a fixed L
+    the optimum is sigma^2 = L / penalty. If L can reach 0, as cross-entropy can, only `clamp` keeps
+    exp(-s) finite. The papers leave s free; here |s| is at most LOG_VARIANCE_BOUND.
 
-    normalise=True divides the applied weights by their mean (detached), so that learning s
-    changes the balance of the tasks but not the size of the encoder's step: the plain form
-    divides that step by about five, and a comparison with equal weights would measure it. s
-    itself is then learned as in the plain form: its gradient stays penalty - exp(-s) L.
+    L must be a mean over anchors. With a sum over 128 anchors, s overshoots so far that the encoder
+    gets no gradient for hundreds of steps. s has the learning rate of the encoder, so it overshoots
+    also in short trainings (a few dozen steps) at a high rate.
+
+    normalise=True divides the applied weights by their mean (detached): learning s then changes the
+    balance of the tasks but not the size of the encoder's step. The plain form divides that step
+    by about five, so a comparison with equal weights would compare step sizes. The gradient of s
+    is penalty - exp(-s) L in both forms.
     """
 
     def __init__(
@@ -108,7 +111,8 @@ class LearnedVariance(Weighting):
         if self.normalise:
             applied_T = weight_T.detach() / weight_T.detach().mean()
             learn = (weight_T * loss_T.detach()).sum() + penalty
-            # `learn` has a gradient on s alone: the objective that is shown is the encoder's.
+            # `learn` has a gradient for s alone; subtracting its value leaves the encoder's
+            # objective.
             objective = (applied_T * loss_T).sum() + (learn - learn.detach())
         else:
             applied_T = weight_T.detach()
@@ -125,14 +129,14 @@ class LearnedVariance(Weighting):
 
 
 class LearnedTemperature(LearnedVariance):
-    """sum over tasks of L(t sigma^2) + s: the variance divides the logits instead of the loss.
+    """The sum over tasks of L(t sigma^2) + s: sigma^2 divides the logits instead of the loss.
 
-    Not the same function as LearnedVariance, and not what the papers optimise (METHODS 5.4). The
-    method must divide its similarities by t times `factor`.
+    The derivation of MTCon starts from this form, but the paper optimises that of LearnedVariance,
+    which is another function. The method must multiply its temperature t by `factor`.
     """
 
     def factor(self, task: str) -> Tensor:
-        """sigma^2 of a task, with gradient."""
+        """Returns sigma^2 of a task, a scalar with gradient."""
         return torch.exp(self.log_variance[self.tasks.index(task)])
 
     def forward(

@@ -1,4 +1,4 @@
-"""Methods: one file each; the folder is the list."""
+"""Training methods. Importing this package imports its whole folder, which fills `METHODS`."""
 
 from mtcon_ray.methods.base import (
     METHODS,

@@ -1,6 +1,7 @@
-"""AMCL: several heads, and for every pair a temperature from one learned network (METHODS 11).
+"""AMCL: several projection heads, and a learned temperature for every pair of embeddings.
 
-Its five forms put it on SimCLR, MoCo, SimSiam, Barlow Twins and plain InfoNCE.
+Wang et al. 2023, arXiv:2310.05615. The five forms extend SimCLR, MoCo, SimSiam, Barlow Twins and
+plain InfoNCE.
 """
 
 from collections.abc import Mapping
@@ -34,49 +35,57 @@ from mtcon_ray.models.network import Network
 
 @METHODS.register("amcl")
 class AMCL(Method):
-    """Sum over heads of an adaptive loss; the temperature network is shared by all of them."""
+    """Adaptive multi-head contrastive learning; all heads share one temperature network.
+
+    The objective is the sum of the heads' losses, see `losses.amcl`.
+    """
 
     class Spec(QueueSpec, PredictorSpec, RedundancySpec):
-        """Adaptive multi-head contrast; the tasks are only probed.
+        """Adaptive multi-head contrastive learning. Task labels are used by the probes alone.
 
-        Fields whose description begins with a system's name serve in its form alone. The paper's
-        tau_min needs `train.max_grad_norm` (1 as released): losses there are of the order 1e5.
+        Fields whose description begins with the name of a system are used in that form only. With
+        the paper's tau_min, 1e-5, losses reach the order of 1e5; set `train.max_grad_norm` (the
+        authors' code has 1).
         """
 
         name: Literal["amcl"] = "amcl"
-        form: Form = Field("simclr", description="the system whose loss gets temperatures")
-        num_heads: int = Field(3, ge=1, le=64, description="heads alike in all but first weights")
+        form: Form = Field("simclr", description="system whose loss gets learned temperatures")
+        num_heads: int = Field(
+            3, ge=1, le=64, description="projection heads, alike except for their initial weights"
+        )
         beta: float | None = Field(
             None,
             ge=0,
             le=1000,
-            description="what a temperature costs; null: as released, 1e-4, for barlow 1e-6. While "
-            "it is below a pair's similarity that pair's best temperature is a bound; 1 is safer",
+            description="weight of the regulariser of temperatures; null: as released, 1e-4, for "
+            "barlow 1e-6. If beta is below the similarity of a pair, the best temperature of that "
+            "pair is a bound; 1 is safer",
         )
         tau_min: float = Field(
             TAU_MIN,
             gt=0,
             le=100,
-            description="lowest temperature; most positives end there and count up to 1 / tau_min, "
-            "so 0.05 is safer than the paper's",
+            description="lowest temperature; most positives reach it and then have losses of up to "
+            "1 / tau_min, so 0.05 is safer than the paper's 1e-5",
         )
         tau_max: float = Field(TAU_MAX, gt=0, le=100, description="highest temperature")
         regulariser: Regulariser = Field(
             "printed",
-            description="of negatives, printed: beta (d'/2 log tau + 1/tau), a mean over top_k; "
-            "released: beta (log tau + 1/tau), a sum over top_k",
+            description="regulariser of the negatives' temperatures; printed: "
+            "beta (d'/2 log tau + 1/tau), a mean over top_k; released: beta (log tau + 1/tau), a "
+            "sum over top_k",
         )
         top_k: int | None = Field(
             None,
             ge=1,
             le=1_000_000,
-            description="hardest negatives that count, all if fewer; null: 1 as printed, 100 as "
-            "released",
+            description="number of hardest negatives per anchor in the loss, at most as many as "
+            "there are; null: 1 as printed, 100 as released",
         )
         unit_columns: bool = Field(
             False,
-            description="Barlow Twins: columns have length 1 before the temperature network; as "
-            "released they have not, and long ones drive every temperature to a bound",
+            description="Barlow Twins: scale columns to length 1 before the temperature network; "
+            "the released code does not, and long columns drive every temperature to a bound",
         )
 
         @property
@@ -84,7 +93,7 @@ class AMCL(Method):
             return self.form in ("simsiam", "barlow")
 
         def warnings(self) -> dict[str, str]:
-            if self.form in ("simsiam", "barlow"):  # which have no negatives
+            if self.form in ("simsiam", "barlow"):  # these forms have no negatives
                 return {}
             return top_k_warning(self.top_k, self.regulariser)
 
@@ -103,7 +112,9 @@ class AMCL(Method):
 
     def __init__(self, spec: Spec, problem: Problem) -> None:
         super().__init__(spec, problem)
+        # Barlow Twins compares columns, which are vectors over the items of a batch.
         width = {"barlow": problem.batch_size, "simsiam": spec.dim}.get(spec.form, problem.head_dim)
+        # Initial weights follow from the seed alone, and the caller's random state is kept.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(problem.seed)
             self.temperature_net = TemperatureNet(width)
@@ -137,7 +148,7 @@ class AMCL(Method):
         return super().make_network(encoder)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Each head's loss; z_by_head[head] is z_BVD as the form needs it, see `losses.amcl`."""
+        """Returns the scalar loss of each head; z_by_head[head] is z_BVD as in `losses.amcl`."""
         losses = {}
         for i, (head, z_BVD) in enumerate(z_by_head.items()):
             two_sided = self.spec.form in ("moco", "simsiam")
@@ -156,13 +167,16 @@ class AMCL(Method):
         return losses
 
     def after_step(self) -> None:
-        """The step's keys join the queue now, so that none met itself in it."""
+        """Appends the step's keys to the queues.
+
+        Not done in `forward`: a query would find its own key among the negatives.
+        """
         super().after_step()
         if self.queues is not None:
             self.queues.push()
 
     def gauges(self) -> dict[str, Tensor]:
-        """Also per head the shares of temperatures within 1 % of either bound."""
+        """Returns also, per head, the shares of temperatures within 1 % of either bound."""
         shares = bound_shares(self._temperatures, self.spec.tau_min, self.spec.tau_max)
         return super().gauges() | shares
 

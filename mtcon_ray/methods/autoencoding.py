@@ -1,4 +1,7 @@
-"""What CAN and LGP share: a vision transformer, a decoder, and a contrastive term of two kinds."""
+"""Common base of CAN and LGP: a vision transformer, a decoder and a contrastive loss.
+
+The contrastive loss is NT-Xent with one fixed temperature, or AMCL with one temperature per pair.
+"""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -22,31 +25,34 @@ from mtcon_ray.models.masked import DECODER_HEADS, Decoder, MaskedNetwork
 
 
 class AutoencodingSpec(ContrastiveSpec):
-    """What the section of every masked auto-encoding method has."""
+    """Fields common to the masked auto-encoding methods."""
 
     mask_ratio: float = Field(0.5, gt=0, lt=1, description="share of patches that is hidden")
     decoder_width: int = Field(
-        128, ge=16, le=4096, multiple_of=4 * DECODER_HEADS, description="features of a patch"
+        128, ge=16, le=4096, multiple_of=4 * DECODER_HEADS, description="width of the decoder"
     )
     decoder_depth: int = Field(2, ge=1, le=32, description="transformer blocks of the decoder")
     contrast: Literal["infonce", "amcl"] = Field(
-        "infonce", description="one temperature for all pairs, or AMCL's own for each"
+        "infonce", description="infonce: one temperature for all pairs; amcl: one for each pair"
     )
     num_heads: int = Field(1, ge=1, le=64, description="projection heads; AMCL has 3")
-    beta: float = Field(1e-4, ge=0, le=1000, description="of AMCL: weight of its regulariser")
+    beta: float = Field(
+        1e-4, ge=0, le=1000, description="AMCL: weight of the regulariser of temperatures"
+    )
     tau_min: float = Field(
         1e-5,
         gt=0,
         le=1,
-        description="of AMCL: lowest temperature; most positives end there and count up to "
-        "1 / tau_min, so 0.05, or train.max_grad_norm 1, is safer",
+        description="AMCL: lowest temperature; most positives reach it and then have losses of up "
+        "to 1 / tau_min, so 0.05, or train.max_grad_norm 1, is safer",
     )
-    tau_max: float = Field(2.0, gt=1, le=100, description="of AMCL: highest temperature")
+    tau_max: float = Field(2.0, gt=1, le=100, description="AMCL: highest temperature")
     top_k: int | None = Field(
         None,
         ge=1,
         le=1_000_000,
-        description="of AMCL: hardest negatives that count, all if fewer; null: 1 as printed",
+        description="AMCL: number of hardest negatives per anchor in the loss, at most as many as "
+        "there are; null: 1 as printed",
     )
 
     def warnings(self) -> dict[str, str]:
@@ -62,7 +68,7 @@ class AutoencodingSpec(ContrastiveSpec):
 
 
 class AutoencodingMethod(Method):
-    """Heads for images as such, beside a masked auto-encoder's errors; no label is used."""
+    """Base of methods that train projection heads and a masked auto-encoder, without labels."""
 
     spec: AutoencodingSpec
 
@@ -91,15 +97,18 @@ class AutoencodingMethod(Method):
 
     @abstractmethod
     def mask(self, encoder: ViT, heads: Mapping[str, ProjectionHead]) -> MaskedNetwork:
-        """The network that hides patches, with these projection heads."""
+        """Returns the network that hides patches, with these projection heads."""
 
     def make_decoder(self, encoder: ViT, *, levels: bool = False) -> Decoder:
-        """The spec's decoder; with levels it is told each image's noise level."""
+        """Returns the spec's decoder; with `levels` each image's noise level is an input of it."""
         spec = self.spec
         return Decoder(encoder, width=spec.decoder_width, depth=spec.decoder_depth, levels=levels)
 
     def contrast(self, z_by_head: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Each projection head's contrastive term: NT-Xent in nats, or AMCL's eq. 2.4."""
+        """Returns each projection head's contrastive loss, NT-Xent in nats or AMCL's InfoNCE form.
+
+        z_by_head[head] is z_BVD with unit rows. Heads of errors are ignored.
+        """
         z_by_instance = {head: z_by_head[head] for head in self.instance_heads}
         for head, z_BVD in z_by_instance.items():
             self.compare(head, z_BVD)
@@ -118,6 +127,6 @@ class AutoencodingMethod(Method):
         return losses
 
     def gauges(self) -> dict[str, Tensor]:
-        """With AMCL, also per head the shares of temperatures within 1 % of either bound."""
+        """Returns also, with AMCL, the shares of temperatures within 1 % of either bound."""
         shares = bound_shares(self._temperatures, self.spec.tau_min, self.spec.tau_max)
         return super().gauges() | shares

@@ -1,4 +1,4 @@
-"""Barlow Twins: the views' cross-correlation should be the identity (METHODS 11.11)."""
+"""Barlow Twins: the cross-correlation of two views' projections approaches the identity."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -21,10 +21,10 @@ from mtcon_ray.models.network import Network
 
 @METHODS.register("barlow")
 class BarlowTwins(Method):
-    """Zbontar 2021, arXiv:2103.03230."""
+    """Barlow Twins, Zbontar et al. 2021, arXiv:2103.03230, eq. 1, in each head."""
 
     class Spec(RedundancySpec):
-        """A projector per head; the tasks are only probed."""
+        """Barlow Twins, one projector per head. Task labels are used by the probes alone."""
 
         name: Literal["barlow"] = "barlow"
 
@@ -46,7 +46,7 @@ class BarlowTwins(Method):
         )
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Each head's squared distance from the identity; z_by_head[head] is z_BVD."""
+        """Returns the scalar loss of each head; z_by_head[head] is z_BVD, projections."""
         losses = {}
         for head, z_BVD in z_by_head.items():
             self.compare(head, z_BVD)

@@ -1,9 +1,10 @@
-"""What a method is: heads on the encoder, a loss for each, and a weighting of these.
+"""Base classes of all methods: heads on the encoder, their losses, and a weighting of the losses.
 
-A contrastive method (`ContrastiveMethod`) is three choices and nothing else: who is a partner
-of whom, at which temperature, and how the heads are weighed against each other.
+A contrastive method (`ContrastiveMethod`) makes three choices: the positives of each anchor, the
+temperature, and the weighting of the heads' losses.
 
-A method never sees ranks, devices or optimizers: it gets every head's rows of the whole batch.
+A method gets the rows of the whole global batch. Ranks, devices and optimizers belong to the
+training loop.
 """
 
 from abc import ABC, abstractmethod
@@ -27,9 +28,10 @@ from mtcon_ray.registry import Spec, Table
 
 
 class MethodSpec(Spec):
-    """What every method's section has; each method adds its own fields.
+    """Fields common to the sections of all methods; each method adds its own.
 
-    Where `trains` is False there is no step, and one epoch: that of the probes.
+    With `trains` False there are no steps and one epoch, in which the probes are fitted.
+    `images_per_example` is the number of images of a training example: 3 for triplets.
     """
 
     trains: ClassVar[bool] = True
@@ -38,37 +40,42 @@ class MethodSpec(Spec):
     name: str
 
     def check(self, problem: Problem) -> None:
-        """Raises ValueError if the method cannot be trained on this; sizes are not known yet."""
+        """Raises ValueError if the method cannot be trained on this problem.
+
+        Called before labels are read, so `problem.sizes` may be empty.
+        """
 
     def warnings(self) -> dict[str, str]:
-        """Field of the section to a warning of its value, which `plan` shows: allowed but risky."""
+        """Returns warnings of allowed but risky values, by field name; `plan` shows them."""
         return {}
 
     @property
     def has_batch_norm(self) -> bool:
-        """Whether what the method puts on the encoder has batch norm."""
+        """True if the heads of the method have batch norm."""
         return False
 
     def num_examples(self, num_items: int) -> int:
-        """Training examples in an epoch, from the number of training items."""
+        """Returns the number of training examples per epoch for `num_items` training items."""
         return num_items
 
     def rows_per_example(self, num_views: int) -> int:
-        """Rows that an example has in a step: by default one for each view of its item."""
+        """Returns the rows of an example in a step: by default one for each view of its item."""
         return num_views
 
 
 class Method(nn.Module, ABC):
-    """Base of all methods. Registered in METHODS with a nested `Spec`.
+    """Base of all methods; a subclass is registered in METHODS and has a nested `Spec`.
 
-    Parameters are learned beside the network's and never decayed; buffers are checkpointed.
-    `weighting` holds what is learned per task. `momentum` asks for a slowly following copy of
-    the network (a teacher), which keeps this share of itself in each step: every head's rows
-    are then [query | key], twice as wide, the keys from the copy and without gradient.
+    Parameters are learned with those of the network and have no weight decay; buffers are
+    checkpointed. `weighting` holds what is learned per task.
 
-    `progress` is the share of training that is done, in [0, 1), set before each step. `ranges`
-    tells a weighting that needs it between what each loss of the last forward may lie. `phases` are
-    the shares at which the objective becomes another one, if it does.
+    `momentum`: if not None, training keeps a momentum encoder (teacher), whose parameters become
+    momentum * teacher + (1 - momentum) * network after each step. Rows of every head are then
+    [query | key] along the last axis; keys come from the teacher and have no gradient.
+    `progress`: share of training that is done, in [0, 1), set before each step.
+    `phases`: values of `progress` at which the objective changes.
+    `ranges`: per head, (floor, ceiling) of the loss in the last forward pass; used by calibrated
+    weighting.
     """
 
     Spec: ClassVar[type[MethodSpec]]
@@ -88,36 +95,42 @@ class Method(nn.Module, ABC):
         self.weighting = self.make_weighting()
 
     def name_heads(self) -> tuple[str, ...]:
-        """One head per task, unless the method says otherwise."""
+        """Returns the names of the heads; by default one per task."""
         return self.tasks
 
     def make_weighting(self) -> Weighting:
-        """Equal weights, unless the method says otherwise."""
+        """Returns the weighting of the losses; by default equal weights."""
         return EqualWeights()
 
     def make_network(self, encoder: Encoder) -> Network:
-        """The encoder with a projection head per name, unless the method says otherwise."""
+        """Returns the encoder with heads; by default a projection head per name."""
         problem = self.problem
         return projections(self.heads, dim=problem.head_dim, hidden=problem.head_hidden)(encoder)
 
     def examples(self, dataset: Dataset, seed: int) -> Examples:
-        """What an epoch is made of: by default each training item, seen in several views."""
+        """Returns the examples of an epoch; by default each training item in `num_views` views."""
         return items(dataset.table.rows("train"), self.problem.num_views)
 
     def lr_group(self, parameter: str) -> int:
-        """Which of `lr_scales` the network's parameter of this name follows; fixed for a run."""
+        """Returns the index in `lr_scales` for a network parameter; it must not change."""
         return 0
 
     def lr_scales(self) -> tuple[float, ...]:
-        """Each group's share of the learning rate in this step; the first is the method's too."""
+        """Returns each group's factor on the learning rate in this step.
+
+        The method's own parameters belong to group 0.
+        """
         return (1.0,)
 
     @abstractmethod
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Each loss, a scalar; z_by_head[head] is z_BVD, the rows of the whole batch."""
+        """Returns scalar losses by name, usually that of the head.
+
+        z_by_head[head] is z_BVD, the rows of the whole global batch.
+        """
 
     def after_step(self) -> None:
-        """Called after each optimizer step: bounds, queues."""
+        """Runs after each optimizer step: clamps the weighting; subclasses update their queues."""
         self.weighting.clamp()
 
     def compare(
@@ -127,18 +140,19 @@ class Method(nn.Module, ABC):
         other_BVD: Tensor | None = None,
         relation: Relation | None = None,
     ) -> None:
-        """Keeps a head's rows, whose cosines `gauges` gives; called in `forward`.
+        """Stores a head's rows, detached, for the cosines in `gauges`; called in `forward`.
 
-        Positives are by default the other views of an image. `other_BVD`: the keys of queries.
+        `other_BVD` holds the keys if z_BVD holds queries, by default z_BVD itself. `relation`
+        defines the positives, by default the other views of an item.
         """
         other_BVD = z_BVD if other_BVD is None else other_BVD
         self._compared[head] = Compared(z_BVD.detach(), other_BVD.detach(), relation or OwnView())
 
     def gauges(self) -> dict[str, Tensor]:
-        """Further scalars of the last forward to be tracked, by metric name, detached.
+        """Returns further scalars of the last forward pass to be tracked, by metric name, detached.
 
-        Asked for at the end of an epoch, so that steps do not pay for them. A value that is not
-        finite is not tracked.
+        Called once per epoch, so that steps do not pay for them. Values that are not finite are
+        not tracked.
         """
         values = {}
         for head, compared in self._compared.items():
@@ -150,7 +164,7 @@ class Method(nn.Module, ABC):
 
 
 class ContrastiveSpec(MethodSpec):
-    """What every contrastive method's section has."""
+    """Fields common to the contrastive methods."""
 
     temperature: float = Field(0.1, gt=0, le=100, description="divides every similarity")
 
@@ -163,23 +177,28 @@ class ContrastiveSpec(MethodSpec):
 
 
 class ContrastiveMethod(Method):
-    """A method made of a pair relation, a temperature and a weighting (METHODS 0 to 5, 10)."""
+    """A method given by its positives, its temperature and its weighting; see `losses.contrastive`.
+
+    Khosla et al. 2020, arXiv:2004.11362, eq. 2, with weighted positives.
+    """
 
     spec: ContrastiveSpec
 
     @abstractmethod
     def relation(self, head: str, batch: Batch) -> Relation:
-        """Who is a partner of whom in the space of this head."""
+        """Returns the positives of every anchor in the space of this head."""
 
     def temperature(self, head: str) -> float | Tensor:
-        """What divides the similarities in the space of this head."""
+        """Returns the temperature of this head: a number, or a scalar tensor with gradient."""
         return self.spec.temperature
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Each head's loss in nats per anchor; z_by_head[head] is z_BVD with unit rows.
+        """Returns each head's loss in nats per anchor; z_by_head[head] is z_BVD with unit rows.
 
-        Heads whose relations are of a kind are computed at once.
+        Sets `ranges` if the weighting needs them.
         """
+        # Heads with the same kind of positives and the same width share one computation: small
+        # batches are dominated by the launch overhead of their operations.
         losses: dict[str, Tensor] = {}
         relations = {head: self.relation(head, batch) for head in z_by_head}
         for head, z_BVD in z_by_head.items():
@@ -197,13 +216,15 @@ class ContrastiveMethod(Method):
         return {head: losses[head] for head in z_by_head}
 
 
+# Filled by the decorators in the modules of this folder, which `methods/__init__.py` imports.
 METHODS: Table[Method] = Table("method")
 
 
 def one_epoch_if_untrained(raw: Any) -> Any:
-    """Returns a spec's plain data with one epoch, that of the probes, if its method trains none.
+    """Returns a spec's plain data, with epochs set to 1 if its method does not train.
 
-    Other epochs in it, such as those of a comparison's base, are replaced.
+    The one epoch is that of the probes. Epochs in the data are replaced, because a comparison's
+    base may give them.
     """
     method = raw.get("method") if isinstance(raw, dict) else None
     name = method.get("name") if isinstance(method, dict) else method

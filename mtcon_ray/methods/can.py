@@ -1,4 +1,4 @@
-"""CAN: contrastive, masked auto-encoding and noise prediction at once (METHODS 11.7)."""
+"""CAN: contrastive learning, masked auto-encoding and noise prediction in one forward pass."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -17,27 +17,33 @@ from mtcon_ray.models.masked import NOISE, RECONSTRUCTION, MaskedNetwork
 
 @METHODS.register("can")
 class CAN(AutoencodingMethod):
-    """Mishra 2022, arXiv:2210.16870: three fixed weights on three losses of one forward pass.
+    """CAN, Mishra et al. 2022, arXiv:2210.16870: a sum of three losses with fixed weights.
 
-    Noise is added to every view and half of its patches are hidden; the pooled seen patches are
-    contrasted, hidden patches are reconstructed (clean pixels, standardised per patch), the
-    noise of seen ones is predicted.
+    Noise is added to every view, and a share of its patches is hidden. The contrastive loss
+    compares the pooled features of the seen patches. The decoder reconstructs the hidden patches
+    (clean pixels, standardised per patch) and predicts the noise of the seen ones.
 
-    The default weights 0.03, 0.67 and 0.30 and the largest level 0.05 are those of an independent
-    re-implementation, not read in the paper. Here the noise is predicted in units of its
-    level, where that code predicts it standardised per patch, and the decoder is small.
+    The default weights 0.03, 0.67 and 0.30 and the largest noise level 0.05 are those of an
+    independent re-implementation and were not checked against the paper. That code predicts the
+    noise standardised per patch; here it is predicted in units of its level. The decoder is small.
     """
 
     class Spec(AutoencodingSpec):
-        """One contrastive head and a denoising masked auto-encoder."""
+        """Contrastive heads and a denoising masked auto-encoder."""
 
         name: Literal["can"] = "can"
         noise_level: float = Field(
             0.05, gt=0, le=1, description="largest deviation of the noise on normalised pixels"
         )
-        contrast_weight: float = Field(0.03, ge=0, le=1000, description="of the contrastive loss")
-        reconstruction_weight: float = Field(0.67, ge=0, le=1000, description="of hidden pixels")
-        noise_weight: float = Field(0.3, ge=0, le=1000, description="of the predicted noise")
+        contrast_weight: float = Field(
+            0.03, ge=0, le=1000, description="weight of the contrastive loss"
+        )
+        reconstruction_weight: float = Field(
+            0.67, ge=0, le=1000, description="weight of the reconstruction error of hidden patches"
+        )
+        noise_weight: float = Field(
+            0.3, ge=0, le=1000, description="weight of the prediction error of the noise"
+        )
 
     spec: Spec
 
@@ -60,6 +66,9 @@ class CAN(AutoencodingMethod):
         )
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """The contrastive terms, and the mean squared errors."""
+        """Returns each projection head's contrastive loss and the two mean squared errors.
+
+        z_by_head holds unit rows z_BVD of the projection heads, and errors [B, V, 1].
+        """
         errors = {head: z_by_head[head].mean() for head in (RECONSTRUCTION, NOISE)}
         return self.contrast(z_by_head) | errors

@@ -1,4 +1,4 @@
-"""CSN: triplets compared in the dimensions that their condition's mask leaves (METHODS 8)."""
+"""CSN: triplets, each compared under the mask of its condition."""
 
 from typing import Literal
 
@@ -10,21 +10,24 @@ from mtcon_ray.losses.triplet import mask_size, masked_distances
 from mtcon_ray.methods.base import METHODS
 from mtcon_ray.methods.triplet import TripletMethod, TripletSpec, disjoint_masks, random_masks
 
+# Entries of a disjoint mask outside its own dimensions, as in the authors' code: not 0 where masks
+# are learned, because ReLU has no gradient there.
 OUTSIDE = {"learned_disjoint": 0.1, "fixed_disjoint": 0.0}
 
 
 @METHODS.register("csn")
 class CSN(TripletMethod):
-    """Conditional similarity network: Veit 2017, arXiv:1603.07810; one mask per task."""
+    """Conditional similarity network, Veit et al. 2017, arXiv:1603.07810; one mask per task."""
 
     class Spec(TripletSpec):
-        """Masked triplets, on tasks that have classes."""
+        """A triplet loss under one mask per task, on the tasks that have classes."""
 
         name: Literal["csn"] = "csn"
         masks: Literal["learned", "learned_disjoint", "fixed_disjoint"] = Field(
             "learned",
-            description="learned from N(0.9, 0.7), from disjoint runs of 1 and 0.1, or fixed "
-            "disjoint runs of 1",
+            description="learned: from normal values of mean 0.9 and deviation 0.7; "
+            "learned_disjoint: from 1 on disjoint dimensions and 0.1 elsewhere; fixed_disjoint: "
+            "1 on disjoint dimensions, 0 elsewhere, not learned",
         )
 
         def check(self, problem: Problem) -> None:
@@ -45,11 +48,11 @@ class CSN(TripletMethod):
             self.beta = nn.Parameter(random_masks(*shape, problem.seed))
         elif spec.masks == "learned_disjoint":
             self.beta = nn.Parameter(disjoint_masks(*shape, outside=OUTSIDE[spec.masks]))
-        else:
+        else:  # a buffer is checkpointed but not learned
             self.register_buffer("beta", disjoint_masks(*shape, outside=OUTSIDE[spec.masks]))
 
     def masks_of(self, batch: Batch) -> Tensor:
-        """ReLU(beta) of each triplet's condition, [B, D]."""
+        """Returns ReLU(beta) of each triplet's condition, [B, D]."""
         assert batch.condition is not None
         masks_BD: Tensor = self.beta.relu()[batch.condition]
         return masks_BD

@@ -1,4 +1,4 @@
-"""LGP, Layer Grafted Pre-training: masked auto-encoding first, contrast then (METHODS 11.7)."""
+"""LGP, Layer Grafted Pre-training: masked auto-encoding first, then contrastive learning."""
 
 import re
 from collections.abc import Mapping
@@ -21,30 +21,30 @@ _BLOCK = re.compile(r"encoder\.blocks\.(\d+)\.")
 
 @METHODS.register("lgp")
 class LGP(AutoencodingMethod):
-    """Jiang 2023: grafts contrast onto a masked auto-encoder, moving early layers little.
+    """Layer Grafted Pre-training, Jiang et al. 2023, arXiv:2302.14138.
 
-    The first `masked_share` of the steps reconstructs hidden patches, the others contrast the
-    whole views; each third of the blocks then has its own share of the learning rate, and keeps
-    the more of the auto-encoder the lower it lies.
+    The first `masked_share` of the steps reconstruct hidden patches, the others contrast whole
+    views. In the second phase each third of the blocks has its own share of the learning rate
+    (`lr_by_depth`), so that early blocks stay close to the masked auto-encoder.
 
-    In-batch InfoNCE as in MoCo-v3, but without its momentum teacher and predictor, and with the
-    items' own-view pairs of one space: the term is then the one that AMCL's 2.4 is written for,
-    and a step costs one pass. MoCo-v3's factor 2 * temperature is left to the learning rate.
-    One learning-rate schedule spans both phases, where the authors run two trainings.
+    The authors' contrastive loss is that of MoCo v3 (Chen et al. 2021, arXiv:2104.02057). Here it
+    is NT-Xent, without momentum encoder and predictor: AMCL's InfoNCE form then replaces it
+    directly, and a step needs one forward pass. The factor 2 * temperature of MoCo v3 is left to
+    the learning rate. One learning-rate schedule spans both phases; the authors run two trainings.
     """
 
     class Spec(AutoencodingSpec):
-        """A masked auto-encoder, then one contrastive head."""
+        """A masked auto-encoder first, then contrastive heads."""
 
         name: Literal["lgp"] = "lgp"
         mask_ratio: float = Field(0.75, gt=0, lt=1, description="share of patches that is hidden")
         masked_share: float = Field(
-            0.5, gt=0, lt=1, description="share of the steps that auto-encodes, before contrast"
+            0.5, gt=0, lt=1, description="share of the steps in the first phase, auto-encoding"
         )
         lr_by_depth: tuple[Share, Share, Share] = Field(
             (0.1, 0.1, 1.0),
-            description="share of train.lr in the contrastive phase, by third of the blocks; "
-            "the first third's holds for the patches' embedding too",
+            description="share of train.lr in the contrastive phase, for each third of the blocks; "
+            "the patch embedding has that of the first third",
         )
 
     spec: Spec
@@ -56,7 +56,7 @@ class LGP(AutoencodingMethod):
 
     @property
     def is_masked(self) -> bool:
-        """Whether the phase is the first."""
+        """True in the first phase, masked auto-encoding."""
         return self.progress < self.spec.masked_share
 
     def name_heads(self) -> tuple[str, ...]:
@@ -73,12 +73,16 @@ class LGP(AutoencodingMethod):
         )
 
     def lr_group(self, parameter: str) -> int:
-        """0 for heads, the decoder and the last third, 1 for the first, 2 for the middle one."""
+        """Returns the index in `lr_scales`: 1 for the first third of the blocks, 2 for the middle.
+
+        It is 1 for the patch embedding, 0 for the last third, the heads and the decoder.
+        """
         if parameter.startswith("encoder.embed."):
             return 1
         block = _BLOCK.match(parameter)
         if block is None:
             return 0
+        # Counted from the top: with fewer than three blocks the last third is not the empty one.
         above = self._depth - 1 - int(block[1])
         return (0, 2, 1)[3 * above // self._depth]
 
@@ -86,12 +90,16 @@ class LGP(AutoencodingMethod):
         if self.is_masked:
             return (1.0, 1.0, 1.0)
         first, middle, last = self.spec.lr_by_depth
-        return (last, first, middle)
+        return (last, first, middle)  # in the order of `lr_group`
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """The phase's losses, contrastive terms or a mean squared error; the other's are 0."""
+        """Returns the losses of the phase, a mean squared error or contrastive; the others are 0.
+
+        z_by_head holds unit rows z_BVD of the projection heads, and errors [B, V, 1].
+        """
         error = z_by_head[RECONSTRUCTION].mean()
         if self.is_masked:
+            # Zeros, because every step must give the same losses to the weighting and the tracker.
             return dict.fromkeys(self.instance_heads, torch.zeros_like(error)) | {
                 RECONSTRUCTION: error
             }

@@ -1,4 +1,4 @@
-"""MoCo: each view's own key from a slow teacher against a queue of earlier ones (METHODS 11.11)."""
+"""MoCo: queries against their keys from a momentum encoder, and a queue of earlier keys."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -15,10 +15,13 @@ from mtcon_ray.methods.self_supervised import KeyQueues, QueueSpec, number_heads
 
 @METHODS.register("moco")
 class MoCo(Method):
-    """He 2020, arXiv:1911.05722, with every view as a query of every other view's key."""
+    """MoCo, He et al. 2020, arXiv:1911.05722, eq. 1, averaged over all pairs of different views.
+
+    Each view is a query for the keys of its item's other views.
+    """
 
     class Spec(QueueSpec):
-        """Momentum contrast; the tasks are only probed."""
+        """Momentum contrast. Task labels are used by the probes alone."""
 
         name: Literal["moco"] = "moco"
         temperature: float = Field(0.1, gt=0, le=100, description="divides every similarity")
@@ -40,13 +43,14 @@ class MoCo(Method):
         return number_heads(self.spec.num_heads)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Each head's loss in nats; z_by_head[head] is z_BVD with unit rows [query | key]."""
+        """Returns each head's loss in nats; z_by_head[head] is z_BVD, unit rows [query | key]."""
         losses = {}
         for (head, z_BVD), rows_KD in zip(z_by_head.items(), self.queues.rows, strict=True):
             query_BVD, key_BVD = z_BVD.chunk(2, dim=2)
             self.compare(head, query_BVD, key_BVD)
             queue_KD = rows_KD.to(query_BVD.dtype)
             query_ND = query_BVD.flatten(0, 1)
+            # Rolling the views pairs each query with the key of another view of its item.
             terms = [
                 moco(
                     query_ND,
@@ -61,6 +65,9 @@ class MoCo(Method):
         return losses
 
     def after_step(self) -> None:
-        """The step's keys join the queue now, so that none met itself in it."""
+        """Appends the step's keys to the queues.
+
+        Not done in `forward`: a query would find its own key among the negatives.
+        """
         super().after_step()
         self.queues.push()

@@ -1,8 +1,12 @@
-"""MTCon, which its first paper calls MSCon: one head per task, weighed by learned uncertainty.
+"""MTCon, first published as MSCon: one supervised contrastive head per task, learned weights.
 
-Equal label per head, one fixed temperature, 1/sigma^2 learned per task (METHODS 4, 5); with
-equal weights it is MTCon-s, and CCN by another name (METHODS 3). A head's relation follows from
-its task's kind, so that one run may hold classes, label sets (METHODS 10.1) and numbers.
+The losses of the tasks are weighted by 1/sigma^2, learned per task. MSCon: Mu et al. 2023,
+arXiv:2307.02712. MTCon: "Multitask Contrastive Learning", eq. 8, openreview.net, id UB03wcP8RH.
+With equal weights it is MTCon-s, the loss of CCN: Mu and Guttag 2022, "Conditional Contrastive
+Networks", NeurIPS workshop on table representation learning.
+
+The kind of a task decides what positives are: items of the same class, overlapping label sets
+(MultiSupCon) or near numbers. One training may have tasks of all kinds.
 """
 
 from typing import Annotated, Literal
@@ -28,7 +32,10 @@ Temperature = Annotated[float, Field(gt=0, le=100)]
 
 @METHODS.register("mtcon")
 class MTCon(ContrastiveMethod):
-    """Sum over tasks of exp(-s) L(head of the task) + s."""
+    """MTCon: by default the sum over tasks of exp(-s) L + s, with s = log sigma^2 learned.
+
+    L is the contrastive loss of the task's head; `weighting` offers other combinations.
+    """
 
     class Spec(ContrastiveSpec):
         """One contrastive head per task, supervised by its classes, label sets or numbers."""
@@ -47,22 +54,25 @@ class MTCon(ContrastiveMethod):
             0.5,
             gt=0,
             le=1,
-            description="of calibrated weights: a task is weighed up to 1/least_excess above noise",
+            description="calibrated weights: lowest excess that counts, so that a task weighs at "
+            "most 1/least_excess times as much as pure noise",
         )
         missing: Literal["skip", "self_only"] = Field(
-            "skip", description="an item without label: no partner, or its own other views"
+            "skip",
+            description="positives of an item without label: none, or the other views of that item",
         )
         threshold: float = Field(
-            0.3, ge=0, le=1, description="of tasks that are label sets: partners' Jaccard overlap"
+            0.3, ge=0, le=1, description="label sets: lowest Jaccard overlap of positives"
         )
         bandwidth: float = Field(
             0.5,
             gt=0,
             le=100,
-            description="of tasks that are numbers: the kernel's, in deviations of the train split",
+            description="numbers: width of the Gaussian kernel that weighs positives, in standard "
+            "deviations of the train split",
         )
         temperature_by_task: dict[str, Temperature] = Field(
-            {}, description="task to its own temperature; the others have `temperature`"
+            {}, description="temperatures of single tasks; the others have `temperature`"
         )
 
         def check(self, problem: Problem) -> None:

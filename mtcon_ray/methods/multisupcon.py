@@ -1,4 +1,7 @@
-"""MultiSupCon: overlap of label sets in one head, one fixed temperature (METHODS 10)."""
+"""MultiSupCon: positives have overlapping label sets; one head, one fixed temperature.
+
+Zaigrajew and Zieba, code at github.com/WolodjaZ/MultiSupContrast.
+"""
 
 from typing import Literal
 
@@ -13,9 +16,9 @@ from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec
 
 @METHODS.register("multisupcon")
 class MultiSupCon(ContrastiveMethod):
-    """Partners are items whose label sets overlap by a threshold, weighed by the overlap.
+    """Positives are items whose Jaccard overlap is at least `threshold`, weighted by the overlap.
 
-    At the threshold 1 partners are items of the very same set, as in SupCon.
+    At threshold 1 positives have equal label sets, as in SupCon.
     """
 
     class Spec(ContrastiveSpec):
@@ -26,13 +29,15 @@ class MultiSupCon(ContrastiveMethod):
             None, description="the task whose label sets are used; null: the only one"
         )
         threshold: float = Field(
-            0.3, ge=0, le=1, description="Jaccard overlap of partners at least; 0: everybody"
+            0.3, ge=0, le=1, description="lowest Jaccard overlap of positives; 0: all items"
         )
         pair_weights: Literal["similarity", "one"] = Field(
-            "similarity", description="what a partner counts: its overlap, or 1"
+            "similarity", description="weight of a positive: its overlap, or 1"
         )
         missing: Literal["skip", "self_only"] = Field(
-            "skip", description="an item without any known label: no partner, or its own views"
+            "skip",
+            description="positives of an item without known labels: none, or the other views of "
+            "that item",
         )
 
         def check(self, problem: Problem) -> None:

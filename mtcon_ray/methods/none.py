@@ -1,4 +1,4 @@
-"""No training: the encoder is probed as it is built."""
+"""No training: the encoder is probed with its initial weights."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
@@ -13,13 +13,13 @@ from mtcon_ray.models.network import Network
 
 @METHODS.register("none")
 class NoTraining(Method):
-    """A baseline for all that is trained: an encoder of random or given weights, or handcrafted."""
+    """Baseline of all trained methods: an encoder with random or given weights, or handcrafted."""
 
     class Spec(MethodSpec):
-        """Nothing is trained: the encoder is probed once; `train.epochs` counts as 1.
+        """No training: the encoder is probed once; `train.epochs` counts as 1.
 
-        With `model.encoder: {name: handcrafted}` the baseline of fixed image features, with any
-        other encoder that of its first weights, random or `model.encoder.weights`.
+        With `model.encoder: {name: handcrafted}` this is the baseline of fixed image features. With
+        any other encoder it is the baseline of initial weights, random or `model.encoder.weights`.
         """
 
         trains: ClassVar[bool] = False
@@ -35,5 +35,5 @@ class NoTraining(Method):
         return Network(encoder, {})
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """No loss."""
+        """Returns no losses."""
         return {}

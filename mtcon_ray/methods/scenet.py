@@ -1,4 +1,4 @@
-"""SCE-Net: triplets compared under several masks, weighed by the images themselves (METHODS 9)."""
+"""SCE-Net: triplets, compared under masks (concepts) whose weights depend on the images."""
 
 from typing import Literal
 
@@ -11,18 +11,19 @@ from mtcon_ray.losses.triplet import fused_distances, mask_size, unit_rows
 from mtcon_ray.methods.base import METHODS
 from mtcon_ray.methods.triplet import TripletMethod, TripletSpec, random_masks
 
+# Width of the network that computes concept weights, as in the authors' code.
 HIDDEN = 32
 
 
 @METHODS.register("scenet")
 class SCENet(TripletMethod):
-    """Similarity condition embedding network: Tan 2019, arXiv:1908.08589.
+    """Similarity condition embedding network, Tan et al. 2019, arXiv:1908.08589.
 
-    The triplets are CSN's; their conditions are not looked at.
+    The triplets are those of CSN; their conditions are not used.
     """
 
     class Spec(TripletSpec):
-        """Triplets under concepts that are found in training."""
+        """A triplet loss under learned concepts: masks that do not belong to a task."""
 
         name: Literal["scenet"] = "scenet"
         num_concepts: int | None = Field(
@@ -30,8 +31,8 @@ class SCENet(TripletMethod):
         )
         weights_from: Literal["triplet", "pair"] = Field(
             "triplet",
-            description="what a comparison's weights are computed from: all three images, as the "
-            "authors' code, which shows it their order; or the two compared, as their text",
+            description="images from which concept weights are computed; triplet: all three, as in "
+            "the authors' code, which reveals their order; pair: the two compared, as in the paper",
         )
 
     spec: Spec
@@ -41,6 +42,7 @@ class SCENet(TripletMethod):
         num_concepts = spec.num_concepts or len(self.conditions)
         self.beta = nn.Parameter(random_masks(num_concepts, problem.head_dim, problem.seed))
         num_images = 3 if spec.weights_from == "triplet" else 2
+        # Initial weights follow from the seed alone, and the caller's random state is kept.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(problem.seed)
             self.branch = nn.Sequential(
@@ -50,7 +52,7 @@ class SCENet(TripletMethod):
             )
 
     def concept_weights(self, z_B3D: Tensor) -> Tensor:
-        """Softmax weights [B, 2, K] of anchor and far, and of anchor and close."""
+        """Returns softmax weights [B, 2, K] of the pairs (anchor, far) and (anchor, close)."""
         with torch.autocast(z_B3D.device.type, enabled=False):
             unit_B3D = unit_rows(z_B3D)
             if self.spec.weights_from == "triplet":
@@ -65,5 +67,5 @@ class SCENet(TripletMethod):
         return fused_distances(z_B3D, self.beta.relu(), self.concept_weights(z_B3D))
 
     def mask_size(self, batch: Batch) -> Tensor | None:
-        """Of all concepts alike: the mean of their sums."""
+        """Returns the mean over all concepts of a mask's sum, which no triplet changes."""
         return mask_size(self.beta.relu())

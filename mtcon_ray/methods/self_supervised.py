@@ -1,4 +1,4 @@
-"""What the methods share that look at no label: heads by number, fields, a queue of keys."""
+"""Common parts of the self-supervised methods: numbered heads, spec fields, queues of keys."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -14,14 +14,16 @@ from mtcon_ray.methods.base import MethodSpec
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.network import Network
 
-# A temperature counts as at a bound within this share of it.
+# A temperature within this relative distance of a bound counts as being at the bound.
 NEAR = 0.01
 
 
 class SelfSupervisedSpec(MethodSpec):
-    """Views of an item against each other, in one head or several."""
+    """Fields of methods that compare views of an item, in one head or several."""
 
-    num_heads: int = Field(1, ge=1, le=64, description="heads alike in all but their first weights")
+    num_heads: int = Field(
+        1, ge=1, le=64, description="projection heads, alike except for their initial weights"
+    )
 
     def check(self, problem: Problem) -> None:
         super().check(problem)
@@ -33,14 +35,14 @@ class SelfSupervisedSpec(MethodSpec):
 
 
 def number_heads(count: int) -> tuple[str, ...]:
-    """`instance` for one head, else `instance-1` and so on."""
+    """Returns head names: `instance` for one head, else `instance-1`, `instance-2` and so on."""
     return ("instance",) if count == 1 else tuple(f"instance-{i + 1}" for i in range(count))
 
 
 def bound_shares(
     tau_by_head: Mapping[str, Tensor], tau_min: float, tau_max: float
 ) -> dict[str, Tensor]:
-    """By metric name, the share of each head's temperatures within NEAR of either bound."""
+    """Returns by metric name the shares of each head's temperatures [P] within NEAR of a bound."""
     shares = {}
     for head, tau_P in tau_by_head.items():
         slug = metrics.slug(head)
@@ -51,7 +53,10 @@ def bound_shares(
 
 
 def top_k_warning(top_k: int | None, regulariser: Regulariser = "printed") -> dict[str, str]:
-    """By the field's name, a warning of the collapse that AMCL with one negative per anchor has."""
+    """Returns a warning by field name if AMCL has one negative per anchor, with which it collapses.
+
+    Without a warning the mapping is empty.
+    """
     if num_hardest(top_k, regulariser) > 1:
         return {}
     return {
@@ -64,22 +69,25 @@ def top_k_warning(top_k: int | None, regulariser: Regulariser = "printed") -> di
 def attach(
     encoder: Encoder, names: Iterable[str], make_head: Callable[[int], nn.Module]
 ) -> Network:
-    """The encoder with a head for each name, made from the encoder's width."""
+    """Returns the encoder with a head for each name, which `make_head(encoder.width)` builds."""
     return Network(encoder, {name: make_head(encoder.width) for name in names})
 
 
 class QueueSpec(SelfSupervisedSpec):
-    """What a method with a teacher and a queue of its keys has."""
+    """Fields of methods with a momentum encoder (teacher) and a queue of its keys."""
 
     teacher_momentum: float = Field(
-        0.99, ge=0, lt=1, description="MoCo: share of itself that the teacher keeps in a step"
+        0.99, ge=0, lt=1, description="MoCo: momentum m of the teacher, m * teacher + (1 - m) * net"
     )
     queue_size: int = Field(
-        4096, ge=2, le=10_000_000, description="MoCo: keys kept per head; those of a step must fit"
+        4096,
+        ge=2,
+        le=10_000_000,
+        description="MoCo: keys in the queue of each head, at least those of a step",
     )
 
     def check_queue(self, problem: Problem) -> None:
-        """Raises ValueError unless the queue holds the keys of a whole step."""
+        """Raises ValueError if the queue is shorter than the keys of one step."""
         keys = problem.batch_size * problem.num_views
         if self.queue_size < keys:
             raise ValueError(
@@ -89,19 +97,21 @@ class QueueSpec(SelfSupervisedSpec):
 
 
 class ProjectorSpec(SelfSupervisedSpec):
-    """What a method with projectors of three layers with batch norm has."""
+    """Fields of methods whose projectors have three layers with batch norm."""
 
     dim: int = Field(
         2048,
         ge=2,
         le=65536,
-        description="SimSiam, Barlow Twins: width of a projector's output, for model.head_dim",
+        description="SimSiam, Barlow Twins: width of the projector's output; replaces "
+        "model.head_dim",
     )
     hidden: int = Field(
         2048,
         ge=2,
         le=65536,
-        description="SimSiam, Barlow Twins: of a projector's hidden layers, for model.head_hidden",
+        description="SimSiam, Barlow Twins: width of the projector's hidden layers; replaces "
+        "model.head_hidden",
     )
 
     @property
@@ -110,7 +120,7 @@ class ProjectorSpec(SelfSupervisedSpec):
 
 
 class PredictorSpec(ProjectorSpec):
-    """What a method with a predictor on each projector has."""
+    """Fields of methods with a predictor on each projector."""
 
     predictor_hidden: int = Field(
         512, ge=2, le=65536, description="SimSiam: width of the predictor's hidden layer"
@@ -118,15 +128,15 @@ class PredictorSpec(ProjectorSpec):
 
 
 class RedundancySpec(ProjectorSpec):
-    """What a method on cross-correlations has."""
+    """Fields of methods that minimise cross-correlations."""
 
     off_diagonal: float = Field(
-        5e-3, ge=0, le=1000, description="Barlow Twins: lambda, of correlations between columns"
+        5e-3, ge=0, le=1000, description="Barlow Twins: lambda, weight of off-diagonal correlations"
     )
 
 
 def check_several_items(problem: Problem) -> None:
-    """Raises ValueError for a batch of one item, which has no statistics and no negatives."""
+    """Raises ValueError for batches of one item, which have no batch statistics or negatives."""
     if problem.batch_size < 2:
         raise ValueError(
             f"train.batch_size must be at least 2 for batch statistics and negatives, "
@@ -135,9 +145,10 @@ def check_several_items(problem: Problem) -> None:
 
 
 class KeyQueues(nn.Module):
-    """The last keys of each head, first in first out; at first random unit rows from the seed.
+    """A queue of the last K keys for each head, first in first out.
 
-    rows is [H, K, D], head by head; position is where the next key goes.
+    `rows` is [H, K, D], initially random unit rows from the seed. `position` is the index of the
+    oldest keys, which the next ones overwrite. Both are checkpointed.
     """
 
     rows: Tensor
@@ -148,20 +159,22 @@ class KeyQueues(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         rows = torch.randn(num_heads, size, width, generator=generator)
         self.register_buffer("rows", F.normalize(rows, dim=2))
+        # A tensor, not an int: it is checkpointed, and indices are computed on the device.
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
         self._held_HND: Tensor | None = None
 
     def hold(self, z_by_head: Mapping[str, Tensor]) -> None:
-        """Keep the keys of all heads' rows [query | key], in order, for the next `push`."""
+        """Stores the keys of all heads' rows [query | key], in order, for the next `push`."""
         keys = [z_BVD.detach().chunk(2, dim=2)[1].flatten(0, 1) for z_BVD in z_by_head.values()]
         self._held_HND = torch.stack(keys)
 
     @torch.no_grad()
     def push(self) -> None:
-        """Put every head's held keys in the place of as many oldest."""
+        """Overwrites the oldest keys of every queue with those that `hold` has stored."""
         assert self._held_HND is not None
         num_keys, size = self._held_HND.shape[1], self.rows.shape[1]
         assert num_keys <= size, (num_keys, size)
+        # Indices wrap around; they are distinct, because a step's keys fit into the queue.
         index_N = (self.position + torch.arange(num_keys, device=self.rows.device)) % size
         self.rows.index_copy_(1, index_N, self._held_HND.to(self.rows.dtype))
         self.position.copy_((self.position + num_keys) % size)

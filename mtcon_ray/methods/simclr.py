@@ -1,4 +1,4 @@
-"""SimCLR: own view in one head or several, one fixed temperature, no label at all (METHODS 1)."""
+"""SimCLR: positives are other views of the same item; no labels, one fixed temperature."""
 
 from typing import Literal
 
@@ -10,10 +10,13 @@ from mtcon_ray.methods.self_supervised import SelfSupervisedSpec, number_heads
 
 @METHODS.register("simclr")
 class SimCLR(ContrastiveMethod):
-    """NT-Xent; the tasks are only probed."""
+    """NT-Xent, Chen et al. 2020, arXiv:2002.05709, eq. 1, in each head."""
 
     class Spec(ContrastiveSpec, SelfSupervisedSpec):
-        """Self-supervised heads; several are the plain counterpart of AMCL's."""
+        """NT-Xent in one head or several. Task labels are used by the probes alone.
+
+        Several heads are AMCL's architecture with a fixed temperature.
+        """
 
         name: Literal["simclr"] = "simclr"
 

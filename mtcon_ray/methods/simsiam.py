@@ -1,4 +1,4 @@
-"""SimSiam: predict one view from the other, with neither negatives nor teacher (METHODS 11.11)."""
+"""SimSiam: predicts the projection of another view, without negatives or momentum encoder."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -21,10 +21,10 @@ from mtcon_ray.models.network import Network
 
 @METHODS.register("simsiam")
 class SimSiam(Method):
-    """Chen 2021, arXiv:2011.10566."""
+    """SimSiam, Chen and He 2021, arXiv:2011.10566, eq. 4, in each head."""
 
     class Spec(PredictorSpec):
-        """A projector and a predictor per head; the tasks are only probed."""
+        """A projector and a predictor per head. Task labels are used by the probes alone."""
 
         name: Literal["simsiam"] = "simsiam"
 
@@ -42,7 +42,7 @@ class SimSiam(Method):
         return attach(encoder, self.heads, lambda width: SimSiamHead(width, **dims))
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Minus each head's mean cosine; z_by_head[head] is z_BVD, [prediction | projection]."""
+        """Returns minus the mean cosine per head; z_by_head[head] is [prediction | projection]."""
         losses = {}
         for head, z_BVD in z_by_head.items():
             prediction_BVD, projection_BVD = z_BVD.chunk(2, dim=2)

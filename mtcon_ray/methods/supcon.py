@@ -1,4 +1,4 @@
-"""SupCon on one task: equal label in one head, one fixed temperature (METHODS 2)."""
+"""SupCon on one task: positives have the same label; one head, one fixed temperature."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec
 
 @METHODS.register("supcon")
 class SupCon(ContrastiveMethod):
-    """Khosla 2020, arXiv:2004.11362, eq. 2, on the labels of one task."""
+    """SupCon, Khosla et al. 2020, arXiv:2004.11362, eq. 2, on the labels of one task."""
 
     class Spec(ContrastiveSpec):
         """One supervised contrastive head; the other tasks are only probed."""
@@ -20,7 +20,8 @@ class SupCon(ContrastiveMethod):
         name: Literal["supcon"] = "supcon"
         task: str = Field(description="the task whose labels are used; one of data.tasks")
         missing: Literal["skip", "self_only"] = Field(
-            "skip", description="an item without label: no partner, or its own other views"
+            "skip",
+            description="positives of an item without label: none, or the other views of that item",
         )
 
         def check(self, problem: Problem) -> None:

@@ -1,6 +1,7 @@
-"""What CSN and SCE-Net share: triplets, an embedding head, masks over its dimensions, a hinge.
+"""Common base of CSN and SCE-Net: triplets, an embedding head, masks over its dimensions, a hinge.
 
-A triplet is a batch's item: its three images are its three rows, in the order anchor, far, close.
+An item of a batch is a triplet. Its three rows are three images: the anchor, far (the negative)
+and close (the positive).
 """
 
 from abc import abstractmethod
@@ -26,22 +27,27 @@ HEAD = "embedding"
 
 
 class TripletSpec(MethodSpec):
-    """What both methods have; views.num_views is not used, for an image is seen once."""
+    """Fields common to CSN and SCE-Net; views.num_views is not used, an image has one view."""
 
     images_per_example: ClassVar[int] = 3
 
     num_triplets: int = Field(
-        10_000, ge=1, le=10_000_000, description="drawn once from the training labels: an epoch"
+        10_000,
+        ge=1,
+        le=10_000_000,
+        description="triplets of an epoch, drawn once from the training labels",
     )
-    margin: float = Field(0.2, gt=0, le=100, description="far must be farther than close by this")
+    margin: float = Field(
+        0.2, gt=0, le=100, description="the negative must be farther than the positive by this"
+    )
     embedding_penalty: float = Field(
-        5e-3, ge=0, le=100, description="weighs the root mean square length of embeddings"
+        5e-3, ge=0, le=100, description="weight of the root mean square length of embeddings"
     )
     mask_penalty: float = Field(
-        5e-4, ge=0, le=100, description="weighs the mean sum of a learned mask"
+        5e-4, ge=0, le=100, description="weight of the mean sum of a learned mask"
     )
     probed: Literal["embedding", "encoder"] = Field(
-        "embedding", description="what is probed: the embedding, or the encoder's features"
+        "embedding", description="features that are probed: the embedding, or the encoder's"
     )
 
     def check(self, problem: Problem) -> None:
@@ -62,10 +68,11 @@ class TripletSpec(MethodSpec):
 
 
 class TripletMethod(Method):
-    """Hinge on distances under masks, and two regularisers (METHODS 8.1).
+    """A hinge on masked distances and two regularisers, as in the authors' code of CSN.
 
-    The embedding, model.head_dim wide, is not normalised; its losses are tracked as triplet,
-    embedding and, where masks are learned, mask, the latter two times their penalties.
+    Code: github.com/andreasveit/conditional-similarity-networks. The embedding, model.head_dim
+    wide, is not normalised. The losses are named `triplet`, `embedding` and, if masks are learned,
+    `mask`; the latter two include their penalties.
     """
 
     spec: TripletSpec
@@ -87,14 +94,14 @@ class TripletMethod(Method):
 
     @abstractmethod
     def distances(self, z_B3D: Tensor, batch: Batch) -> Tensor:
-        """Of each triplet's anchor to far and to close, [B, 2]."""
+        """Returns the distances of each triplet's anchor to far and to close, [B, 2]."""
 
     @abstractmethod
     def mask_size(self, batch: Batch) -> Tensor | None:
-        """What the mask penalty weighs; None where no mask is learned."""
+        """Returns the scalar that the mask penalty multiplies; None if no mask is learned."""
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """The hinge and the weighed regularisers; z_by_head["embedding"] is [B, 3, D]."""
+        """Returns the hinge and the weighted regularisers; z_by_head["embedding"] is [B, 3, D]."""
         z_B3D = z_by_head[HEAD]
         distance_B2 = self.distances(z_B3D, batch)
         self._right = (distance_B2[:, 0] > distance_B2[:, 1]).double().mean().detach()
@@ -112,15 +119,15 @@ class TripletMethod(Method):
 
 
 def random_masks(num_masks: int, dim: int, seed: int) -> Tensor:
-    """CSN's start of learned masks, [num_masks, dim]: normal, mean 0.9, deviation 0.7."""
+    """Returns CSN's initial masks, [num_masks, dim]: normal, mean 0.9, standard deviation 0.7."""
     generator = torch.Generator().manual_seed(seed)
     return 0.9 + 0.7 * torch.randn(num_masks, dim, generator=generator, device="cpu")
 
 
 def disjoint_masks(num_masks: int, dim: int, *, outside: float) -> Tensor:
-    """Masks of 1 on disjoint runs of dimensions that cover all, `outside` elsewhere.
+    """Returns masks [num_masks, dim]: each 1 on its own run of dimensions, `outside` elsewhere.
 
-    Runs differ in length by one at most, [num_masks, dim].
+    The runs are disjoint, cover all dimensions and differ in length by one at most.
 
     >>> disjoint_masks(2, 5, outside=0.0)
     tensor([[1., 1., 1., 0., 0.],

@@ -1,4 +1,4 @@
-"""Cross-entropy: a linear classifier per task, plain or weighed by learned uncertainty."""
+"""Cross-entropy: a linear classifier per task; equal or learned weights of the tasks."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -15,13 +15,13 @@ from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.heads import LinearHead
 from mtcon_ray.models.network import Network
 
-# exp(-s) CE + s/2: Kendall 2018, arXiv:1705.07115, eq. 10.
+# exp(-s) CE + s/2: Kendall et al. 2018, arXiv:1705.07115, eq. 10.
 KENDALL_PENALTY = 0.5
 
 
 @METHODS.register("xent")
 class XEnt(Method):
-    """Softmax cross-entropy on one task or on all, every view a row (METHODS 6, 7)."""
+    """Softmax cross-entropy on one task or on all tasks with classes; every view is a row."""
 
     class Spec(MethodSpec):
         """Linear classifiers on the shared encoder, discarded after training."""
@@ -66,7 +66,7 @@ class XEnt(Method):
         return LearnedVariance(self.heads, penalty=KENDALL_PENALTY)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Each task's cross-entropy; z_by_head[task] is logits [B, V, C]."""
+        """Returns each task's cross-entropy in nats; z_by_head[task] holds logits [B, V, C]."""
         return {
             task: cross_entropy(logits_BVC, batch.labels[task])
             for task, logits_BVC in z_by_head.items()

@@ -1,4 +1,8 @@
-"""Heads with batch norm: projectors of three layers, and a predictor on one (METHODS 11.5)."""
+"""Heads with batch norm: projectors of three layers, and SimSiam's predictor on a projector.
+
+Layers and default widths are those of SimSiam, Chen and He 2021, arXiv:2011.10566. Barlow Twins
+uses the same projector here, as in AMCL's code.
+"""
 
 from collections.abc import Iterator
 
@@ -7,7 +11,10 @@ from torch import Tensor, nn
 
 
 class BatchNormProjector(nn.Sequential):
-    """Linear-norm-ReLU twice, then Linear-norm without scale and shift: [N, width] to [N, dim]."""
+    """Projector, [N, width] to [N, dim]: Linear-norm-ReLU twice, then Linear-norm.
+
+    The last norm has no scale and shift, so columns have mean 0 and variance 1 over the batch.
+    """
 
     def __init__(self, width: int, *, dim: int, hidden: int) -> None:
         super().__init__(
@@ -19,7 +26,7 @@ class BatchNormProjector(nn.Sequential):
 
 
 class SimSiamHead(nn.Module):
-    """A projector, and a predictor on it: rows [prediction | projection without gradient]."""
+    """A projector, and a predictor on its output."""
 
     def __init__(self, width: int, *, dim: int, hidden: int, predictor_hidden: int) -> None:
         super().__init__()
@@ -29,13 +36,13 @@ class SimSiamHead(nn.Module):
         )
 
     def forward(self, h_ND: Tensor) -> Tensor:
-        """Rows [N, 2 dim]."""
+        """Returns rows [prediction | projection], [N, 2 dim]; the projection has no gradient."""
         z_ND = self.projector(h_ND)
         return torch.cat([self.predictor(z_ND), z_ND.detach()], dim=1)
 
 
 def _layer(before: int, after: int) -> Iterator[nn.Module]:
-    """The norm's shift makes a bias idle."""
+    """Yields Linear, BatchNorm and ReLU; no bias, because the norm would subtract it."""
     yield nn.Linear(before, after, bias=False)
     yield nn.BatchNorm1d(after)
     yield nn.ReLU(inplace=True)

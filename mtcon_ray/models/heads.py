@@ -1,15 +1,18 @@
-"""What stands on the encoder in training, one module per head, thrown away afterwards."""
+"""Heads, which are trained on the encoder's features; usually they are discarded afterwards."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+# Shorter rows are divided by this instead of by their length, so the gradient is at most 1e6 times
+# that on the unit row.
 SHORTEST = 1e-6
 
 
 class ProjectionHead(nn.Sequential):
-    """Linear-ReLU-Linear to unit rows (METHODS 0.1): [N, width] to [N, dim].
+    """Projection head, [N, width] to unit rows [N, dim]: Linear-ReLU-Linear, normalised.
 
-    A row shorter than SHORTEST keeps its direction and is not unit; its gradient is finite.
+    Khosla et al. 2020, arXiv:2004.11362, sec. 3.1. A row shorter than SHORTEST keeps its direction
+    and is shorter than 1; its gradient is finite.
     """
 
     def __init__(self, width: int, *, dim: int, hidden: int | None) -> None:
@@ -17,12 +20,12 @@ class ProjectionHead(nn.Sequential):
         super().__init__(nn.Linear(width, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, dim))
 
     def forward(self, h_ND: Tensor) -> Tensor:
-        """Unit rows, [N, dim]."""
+        """Returns unit rows, [N, dim]."""
         return F.normalize(super().forward(h_ND), dim=1, eps=SHORTEST)
 
 
 class LinearHead(nn.Linear):
-    """One linear layer, not normalised, [N, width] to [N, outputs]: logits, or CSN's embedding."""
+    """A linear layer, [N, width] to [N, outputs], not normalised: logits, or CSN's embedding."""
 
     def __init__(self, width: int, *, outputs: int) -> None:
         super().__init__(width, outputs)

@@ -1,7 +1,7 @@
-"""Networks that encode some patches of an image and decode the rest: masked auto-encoding.
+"""Masked auto-encoding: the encoder gets some patches of an image, a decoder predicts the others.
 
-What an auto-encoding loss needs of a row is that row's own error, so it leaves the network as
-the row of a further head of width 1.
+He et al. 2022 (MAE), arXiv:2111.06377. The error of an image depends on this image alone, so the
+network returns errors as the rows [N, 1] of further heads.
 """
 
 from collections.abc import Mapping
@@ -16,22 +16,23 @@ from mtcon_ray.models.network import Network
 RECONSTRUCTION = "reconstruction"
 NOISE = "noise"
 DECODER_HEADS = 4
-# A noise level in [0, 1] is coded by waves, for which values of this size differ well.
+# Factor on noise levels in [0, 1] before `waves`, whose frequencies are made for larger values.
 LEVEL_SCALE = 1000.0
 
 
 class Seen(NamedTuple):
-    """What of some images was encoded."""
+    """The encoded patches of N images, and which patches these are."""
 
-    encoded_NKD: Tensor  # features of the K patches that were seen
-    place_NK: Tensor  # their places among the image's P patches
-    hidden_NP: Tensor  # bool, the patches that were not
+    encoded_NKD: Tensor  # features of the K seen patches
+    place_NK: Tensor  # their indices among the P patches of the image, in the same order
+    hidden_NP: Tensor  # bool, True for patches that were not seen
 
 
 class Decoder(nn.Module):
-    """Predicts every patch's 3 * patch^2 values from those that were seen: He 2022, MAE 3.
+    """Predicts the 3 * patch^2 values of every patch from the seen ones.
 
-    With `levels`, the code of each image's noise level is added to all its tokens.
+    He et al. 2022, arXiv:2111.06377, sec. 3. With `levels`, a code of each image's noise level is
+    added to all its tokens.
     """
 
     def __init__(self, encoder: ViT, *, width: int, depth: int, levels: bool = False) -> None:
@@ -48,9 +49,13 @@ class Decoder(nn.Module):
         )
 
     def forward(self, seen: Seen, grid: tuple[int, int], level_N: Tensor | None = None) -> Tensor:
-        """Values of all patches of the grid, in the order of `patches`: [N, P, 3 * patch^2]."""
+        """Returns the values of all patches of the grid, [N, P, 3 * patch^2], as `patches` does.
+
+        level_N is needed if the decoder has `levels`.
+        """
         token_NKD: Tensor = self.embed(seen.encoded_NKD)
         D = token_NKD.shape[2]
+        # All patches start as the mask token; seen patches then overwrite theirs.
         token_NPD = self.hidden_D.to(token_NKD.dtype).expand(*seen.hidden_NP.shape, D)
         token_NPD = token_NPD.scatter(1, seen.place_NK[:, :, None].expand(-1, -1, D), token_NKD)
         token_NPD = token_NPD + positions(*grid, token_NPD)
@@ -65,12 +70,13 @@ class Decoder(nn.Module):
 
 
 class MaskedNetwork(Network):
-    """Projection heads on the patches that were seen, and the errors of a decoder (METHODS 11.7).
+    """Projection heads on the seen patches, and the errors of a decoder, as in CAN.
 
-    Each row's patches are hidden anew in each step, by torch's global generator. With a
-    `noise_level`, Gaussian noise is added to the pixels, its level drawn for each row evenly
-    from 0 to that; the decoder then predicts the clean pixels of hidden patches and the noise,
-    in units of its level, of those seen. After training all patches are encoded, without noise.
+    Mishra et al. 2022, arXiv:2210.16870. In each step a random share of each row's patches is
+    hidden, drawn by torch's global generator. With a `noise_level`, Gaussian noise is added to the
+    pixels; its level is uniform in [0, noise_level] and drawn for each row. The decoder then
+    predicts the clean pixels of hidden patches, and the noise of seen patches in units of its
+    level. `features` encodes all patches, without noise.
     """
 
     def __init__(
@@ -89,17 +95,20 @@ class MaskedNetwork(Network):
 
     @property
     def vit(self) -> ViT:
-        """The encoder, of which masking needs more than features."""
+        """The encoder; masking needs the tokens of a ViT."""
         assert isinstance(self.encoder, ViT)
         return self.encoder
 
     def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
-        """Each projection head's rows, then errors [N, 1] in float32 at least."""
+        """Returns each projection head's rows, then errors [N, 1], all in float32 at least."""
         h_ND, errors = self.autoencode(x_NCHW)
         return self.apply_heads(h_ND) | errors
 
     def autoencode(self, x_NCHW: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Features averaged over the seen patches, and `reconstruction`, with noise `noise`."""
+        """Returns features averaged over the seen patches, [N, D], and errors [N, 1] by name.
+
+        The names are `reconstruction` and, if there is noise, `noise`.
+        """
         noisy_NCHW, noise_NCHW, level_N = self._add_noise(x_NCHW)
         seen = see_some(self.vit, noisy_NCHW, self.mask_ratio)
         value_NPK = self.decoder(seen, self.vit.grid(x_NCHW), level_N)
@@ -112,7 +121,7 @@ class MaskedNetwork(Network):
         return seen.encoded_NKD.mean(dim=1), errors
 
     def _add_noise(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Noisy images, the unit noise in them, and its level."""
+        """Returns noisy images, their noise of variance 1 before scaling, and its level [N]."""
         if self.noise_level is None:
             return x_NCHW, None, None
         level_N = torch.rand(len(x_NCHW), device=x_NCHW.device) * self.noise_level
@@ -122,9 +131,9 @@ class MaskedNetwork(Network):
 
 
 class GraftedNetwork(MaskedNetwork):
-    """Auto-encodes up to `masked_share` of training; from then on projects whole images.
+    """Masked auto-encoding up to `masked_share` of training; afterwards projects whole images.
 
-    In the first phase the projections have no gradient, in the second the errors are 0.
+    In the first phase the projections have no gradient; in the second the errors are 0.
     """
 
     skips_parameters = True
@@ -144,7 +153,11 @@ class GraftedNetwork(MaskedNetwork):
 
     @property
     def progress(self) -> float:
-        """As of every network; a compiled forward reads only which phase that is."""
+        """Share of training that is done, as in `Network`.
+
+        `forward` reads only the phase that follows from it: torch.compile would compile the
+        forward pass anew for every new value of a float.
+        """
         return self._progress
 
     @progress.setter
@@ -153,9 +166,10 @@ class GraftedNetwork(MaskedNetwork):
         self._is_masked = share < self.masked_share
 
     def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
-        """Each projection head's rows, then the reconstruction's errors [N, 1]."""
+        """Returns each projection head's rows, then reconstruction errors [N, 1]."""
         if self._is_masked:
             h_ND, errors = self.autoencode(x_NCHW)
+            # Every step returns all heads; without gradients the projections cost little here.
             with torch.no_grad():
                 return self.apply_heads(h_ND) | errors
         rows = self.apply_heads(self.encoder(x_NCHW))
@@ -163,14 +177,15 @@ class GraftedNetwork(MaskedNetwork):
 
 
 def see_some(vit: ViT, x_NCHW: Tensor, mask_ratio: float) -> Seen:
-    """The images' patches but a random share of them, encoded.
+    """Returns the encoding of a random subset of each image's patches.
 
-    round(P (1 - mask_ratio)) patches are seen, at least one, at most all but one; each row draws
-    its own from torch's global generator.
+    round(P (1 - mask_ratio)) patches are seen, at least one and at most all but one. Each row has
+    its own subset, drawn by torch's global generator.
     """
     token_NPD = vit.tokens(x_NCHW)
     N, P, D = token_NPD.shape
     num_seen = min(max(round(P * (1 - mask_ratio)), 1), P - 1)
+    # Sorting random numbers permutes each row by itself, for all rows at once.
     place_NK = torch.rand(N, P, device=x_NCHW.device).argsort(dim=1)[:, :num_seen]
     hidden_NP = torch.ones(N, P, dtype=torch.bool, device=x_NCHW.device)
     hidden_NP = hidden_NP.scatter(1, place_NK, False)
@@ -179,13 +194,19 @@ def see_some(vit: ViT, x_NCHW: Tensor, mask_ratio: float) -> Seen:
 
 
 def standardise(patch_NPK: Tensor) -> Tensor:
-    """Each patch less its mean, divided by its deviation: MAE's target (He 2022, 3)."""
+    """Returns patches [N, P, K] standardised over K: MAE's target, He et al. 2022, sec. 3.
+
+    Constant patches give 0.
+    """
     variance_NP1, mean_NP1 = torch.var_mean(patch_NPK, dim=2, keepdim=True, correction=0)
     return (patch_NPK - mean_NP1) * (variance_NP1 + 1e-6).rsqrt()
 
 
 def patch_error(value_NPK: Tensor, target_NPK: Tensor, chosen_NP: Tensor) -> Tensor:
-    """Mean squared error over the chosen patches of each row, of which there is one: [N]."""
+    """Returns the mean squared error over the chosen patches of each row, [N].
+
+    value and target are [N, P, K]. chosen_NP is bool and must have a True in every row.
+    """
     with torch.autocast(value_NPK.device.type, enabled=False):
         error_NP = (value_NPK - target_NPK).square().mean(dim=2)
         return (error_NP * chosen_NP).sum(dim=1) / chosen_NP.sum(dim=1)

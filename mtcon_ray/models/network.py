@@ -1,4 +1,4 @@
-"""One shared encoder, and named heads on its features."""
+"""The network: one shared encoder, and named heads on its features."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,14 +12,12 @@ from mtcon_ray.models.spec import ModelSpec
 
 
 class Network(nn.Module):
-    """Images [N, 3, H, W] to features [N, width] to rows [N, its own width] of each head.
+    """Maps images [N, 3, H, W] to features [N, width], and these to each head's rows.
 
-    Heads are kept in order, not by name: a name may hold any character, and a parameter's name
-    may not. `probed` names the head whose rows stand for an image after training; without one
-    the encoder's features do.
-
-    `progress` is the share of training that is done, in [0, 1), set before each step.
-    `skips_parameters` tells that a step may leave some of them without a gradient.
+    `probed`: the head whose rows are the features of an image after training; None: the encoder's
+    features are.
+    `progress`: share of training that is done, in [0, 1), set before each step.
+    `skips_parameters`: True if a step may leave parameters without a gradient.
     """
 
     progress: float = 0.0
@@ -31,14 +29,16 @@ class Network(nn.Module):
         super().__init__()
         assert probed is None or probed in heads, probed
         self.encoder = encoder
+        # A list, not nn.ModuleDict: names of heads may hold dots, names of modules may not.
         self.names = tuple(heads)
         self.heads = nn.ModuleList(heads.values())
         self.probed = probed
 
     def features(self, x_NCHW: Tensor) -> Tensor:
-        """What is probed, [N, width]: the encoder's pooled features, under autocast in its dtype.
+        """Returns the features that are probed, [N, width].
 
-        With `probed`, that head's rows instead.
+        These are the rows of the head `probed`. Without one they are the encoder's pooled features,
+        in the dtype that autocast gives them.
         """
         h_ND: Tensor = self.encoder(x_NCHW)
         if self.probed is None:
@@ -46,11 +46,12 @@ class Network(nn.Module):
         return self.apply_heads(h_ND)[self.probed]
 
     def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
-        """Each head's rows, in float32 at least, whatever the autocast."""
+        """Returns each head's rows [N, width of the head], in float32 at least, autocast or not."""
         return self.apply_heads(self.encoder(x_NCHW))
 
     def apply_heads(self, h_ND: Tensor) -> dict[str, Tensor]:
-        """Each head's rows from pooled features."""
+        """Returns each head's rows from pooled features [N, width]."""
+        # In bfloat16 unit rows would have length 1 only up to 1e-2.
         with torch.autocast(h_ND.device.type, enabled=False):
             h_ND = h_ND if h_ND.dtype == torch.float64 else h_ND.float()
             return {name: head(h_ND) for name, head in zip(self.names, self.heads, strict=True)}
@@ -59,7 +60,7 @@ class Network(nn.Module):
 def projections(
     names: tuple[str, ...], *, dim: int, hidden: int | None
 ) -> Callable[[Encoder], Network]:
-    """Makes a network with one projection head per name."""
+    """Returns a function that builds a network with one projection head per name."""
 
     def make(encoder: Encoder) -> Network:
         return Network(
@@ -70,10 +71,10 @@ def projections(
 
 
 def build_network(spec: ModelSpec, make: Callable[[Encoder], Network], seed: int) -> Network:
-    """What `make` puts on the spec's encoder, on the CPU; parameters depend on the arguments alone.
+    """Returns the network that `make` builds on the spec's encoder, on the CPU.
 
-    The caller's random state is as before. Raises SpecError or CheckpointError where the
-    encoder's `weights` cannot be had.
+    Parameters depend on the arguments alone; the caller's random state is kept. Raises SpecError
+    or CheckpointError if the encoder's `weights` are not available or do not fit.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

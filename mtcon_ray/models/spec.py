@@ -10,7 +10,7 @@ from mtcon_ray.registry import Choice, Spec
 
 
 class ModelSpec(Spec):
-    """One shared encoder and one projection head per task."""
+    """The shared encoder, and the projection heads on it."""
 
     encoder: Annotated[EncoderSpec, Choice(ENCODERS, "name", "resnet18")] = ResNet18.Spec()
     head_dim: int = Field(32, ge=2, le=4096, description="width of a projection head's output")
@@ -19,6 +19,6 @@ class ModelSpec(Spec):
     )
     batch_norm: Literal["global", "local"] = Field(
         "global",
-        description="moments over all workers' items, or over what a worker's network sees at a "
-        "time: its own items, or a train.chunk_size of them",
+        description="global: batch statistics over the items of all workers; local: over those of "
+        "one worker, or of one chunk with train.chunk_size",
     )

@@ -1,1 +1,1 @@
-"""A finished or running sweep as one page: `build.build_report`."""
+"""The report of a finished or running sweep, one HTML page: `build.build_report`."""

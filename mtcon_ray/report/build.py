@@ -1,4 +1,4 @@
-"""Writes a sweep's report: one self-contained page, and its figures beside it."""
+"""Builder of a sweep's report: one self-contained HTML page and its figures as PNG files."""
 
 import os
 from base64 import b64encode
@@ -27,12 +27,13 @@ from mtcon_ray.report.text import (
     score_word,
 )
 from mtcon_ray.results import SweepResults
-from mtcon_ray.tracking.spool import Event, Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Event, Reopened, Started
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure on the page: PNG bytes, the file beside the page, what it shows in words."""
+    """A figure of the page: PNG bytes, file name beside the page, title and caption."""
 
     file: str
     title: str
@@ -41,16 +42,16 @@ class Drawn:
 
     @property
     def uri(self) -> str:
-        """The picture as a data URI."""
+        """Returns the figure as a data URI."""
         return f"data:image/png;base64,{b64encode(self.png).decode()}"
 
 
 def build_report(
     results: SweepResults, importances: dict[str, float], *, ui_command: str | None
 ) -> Path:
-    """The page's path, <sweep>/report/index.html, written with its PNGs.
+    """Writes <sweep>/report/index.html and its PNG files; returns the path of the page.
 
-    `ui_command` opens the tracking UI. Takes the place of an earlier report.
+    Replaces an earlier report. `ui_command` is the command line that opens the tracking UI.
     """
     folder = results.folder / "report"
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,15 +61,15 @@ def build_report(
     for figure in figures:
         (folder / figure.file).write_bytes(figure.png)
     html = render(results, figures, ui_command)
-    # A reason may quote a file name that is no UTF-8.
+    # A failure reason may quote a file name that is not valid UTF-8.
     unfinished = folder / "index.html.part"
     unfinished.write_text(html, encoding="utf-8", errors="replace")
-    os.replace(unfinished, folder / "index.html")
+    os.replace(unfinished, folder / "index.html")  # atomic: no browser sees a partial page
     return folder / "index.html"
 
 
 def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn]:
-    """The figures for which there is something to show, in the page's order."""
+    """Yields the figures that have data, in the order of the page."""
     word = score_word(results.spec)
     if any(probe_values(t) and t.status != "FAILED" for t in results.trials):
         for i, path in enumerate(results.spec.search.space):
@@ -106,13 +107,13 @@ def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn
 
 
 def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) -> str:
-    """The page as HTML."""
+    """Returns the page as HTML."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     template = environment.from_string(files(__package__).joinpath("page.html").read_text("utf-8"))
     spools = places.spool_folder(results.folder)
-    parent = Spool.read(spools / "parent.jsonl")
+    parent = EventLog.read(spools / "parent.jsonl")
     sentence, worth = page.headline(results)
     data = results.spec.data
     accuracies, several = page.accuracies(results), results.spec.search.repeats > 1
@@ -137,17 +138,22 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         repeats=page.repeats(results) if several else [],
         failures=page.failures(results),
         commands=commands(results, results.folder / places.SPEC_FILE),
-        provenance=page.provenance(parent[0].get("tags", {}) if parent else {}),
+        provenance=page.provenance(
+            parent[0].tags if parent and isinstance(parent[0], Started) else {}
+        ),
         ui_command=ui_command,
     )
 
 
 def _seconds(spools: Path, parent: list[Event]) -> float | None:
-    """From the first to the last record of the sweep, less the pauses before each resume."""
-    events = [event for path in spools.glob("*.jsonl") for event in Spool.read(path)]
-    times: list[int] = sorted(event["time_ms"] for event in events)
+    """Returns the seconds from the first to the last event, without the pauses before a resume.
+
+    Returns None with fewer than two events.
+    """
+    events = [event for path in spools.glob("*.jsonl") for event in EventLog.read(path)]
+    times: list[int] = sorted(event.time_ms for event in events)
     if len(times) < 2:
         return None
-    resumed = {event["time_ms"] for event in parent if event["kind"] == "reopen"}
+    resumed = {event.time_ms for event in parent if isinstance(event, Reopened)}
     pairs = pairwise(times)
     return sum(after - before for before, after in pairs if after not in resumed) / 1000

@@ -1,4 +1,4 @@
-"""One look for all figures: colours that the colour-blind can tell, plain ticks, PNG out."""
+"""Shared style of all figures: colour-blind safe palette, axis ticks, PNG output."""
 
 import io
 import warnings
@@ -21,11 +21,12 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-# Okabe and Ito 2008, less the yellow, which white paper swallows.
+# The palette of Okabe and Ito 2008 without its yellow, which is hard to see on white.
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 PURPLE, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
 INK, GREY = "#222222", "#9A9A9A"
-# One look per task; line and marker differ too, for print and for more tasks than colours.
+# One style per task. Line and marker differ too: figures may be printed without colour, and there
+# may be more tasks than colours.
 SERIES: list[dict[str, Any]] = [
     {"color": color, "linestyle": line, "marker": marker}
     for line, marker in (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))
@@ -34,7 +35,7 @@ SERIES: list[dict[str, Any]] = [
 WIDTH = 9.2
 DPI = 144
 MAX_NAME = 28
-# With more values than these, ticks stand at round numbers instead of at the values.
+# Axes with more distinct values have ticks at round numbers instead of at the values.
 MAX_TICKS = 9
 
 STYLE: Any = {
@@ -64,15 +65,15 @@ STYLE: Any = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The look, around the making and the saving of a figure."""
+    """Sets the style; must enclose both the creation and the saving of a figure."""
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
-        # The fonts at hand lack some scripts; the page's text has every name in full.
+        # matplotlib's fonts lack some scripts. The page's text has every name in full.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
 
 def panels(count: int, *, height: float, columns: int | None = None) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` panels of equal size, `height` inches each."""
+    """Returns a figure with `count` panels of equal size, `height` inches each."""
     across = min(count, columns or (2 if count in (2, 4) else 3))
     down = ceil(count / across)
     layout = ConstrainedLayoutEngine(wspace=0.05, hspace=0.05)
@@ -84,14 +85,14 @@ def panels(count: int, *, height: float, columns: int | None = None) -> tuple[Fi
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as a PNG file without the date and version that would make two differ."""
+    """Returns PNG bytes without matplotlib's version, so that equal figures give equal bytes."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
     return buffer.getvalue()
 
 
 def shortened(text: str, limit: int = MAX_NAME) -> str:
-    """The text on one line, its middle left out where it is longer than a figure can hold.
+    """Returns the text on one line; a text longer than `limit` has its middle replaced by "…".
 
     >>> shortened("a rather long name", 9)
     'a ra…name'
@@ -102,14 +103,15 @@ def shortened(text: str, limit: int = MAX_NAME) -> str:
 
 
 def count_axis(axes: Axes) -> None:
-    """Whole numbers at round ticks on x."""
+    """Sets ticks of the x axis at round whole numbers."""
     axes.xaxis.set_major_locator(MaxNLocator(MAX_TICKS - 1, integer=True, steps=[1, 2, 5, 10]))
 
 
 def log_axis(axes: Axes, values: Sequence[float]) -> None:
-    """Logarithmic x: ticks at the values themselves where they are few and apart."""
+    """Sets a logarithmic x axis, with ticks at the values if they are few and do not overlap."""
     axes.set_xscale("log")
     ticks = sorted(set(values))
+    # Labels closer than 7 % of the axis would overlap.
     apart = all(b / a > (ticks[-1] / ticks[0]) ** 0.07 for a, b in pairwise(ticks))
     few = 1 < len(ticks) <= MAX_TICKS and apart
     round_ones = LogLocator(subs=(1.0, 3.0) if ticks[-1] / ticks[0] > 30 else (1.0, 2.0, 5.0))

@@ -1,4 +1,4 @@
-"""The other figures of a report: all trials over their epochs, the winner's course, importances."""
+"""Figures of a report: scores of all trials, learning curves of the winner, importances."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -21,12 +21,12 @@ CURVES: dict[str, dict[str, Any]] = {
     "failed": {"color": drawing.INK, "linewidth": 1.0, "linestyle": ":"},
     "winner": {"color": drawing.VERMILLION, "linewidth": 2.4},
 }
-CROWD = 30  # lines to a panel
+CROWD = 30  # with more lines in a panel, all but the winner's are drawn faintly
 ENDS = {"full budget": "o", "stopped early or unfinished": "o", "failed": "x", "winner": "D"}
 
 
 def epochs_figure(results: SweepResults) -> bytes:
-    """Mean validation score of every trial against its epochs, the winner on top."""
+    """Draws the mean validation score of every trial by epoch, the winner on top; returns a PNG."""
     winner, present = results.winner, set()
     faint = 0.5 if len(results.trials) > CROWD else 1.0
     with drawing.styled():
@@ -55,7 +55,7 @@ def epochs_figure(results: SweepResults) -> bytes:
 
 
 def course_figure(shown: Courses) -> bytes:
-    """A panel for each of a trial's courses, of which there is one at least."""
+    """Draws a panel for each learning curve of a trial, at least one; returns a PNG."""
     names = list(dict.fromkeys(name for lines, _ in shown.values() for name in lines))
     looks = {name: drawing.SERIES[i % len(drawing.SERIES)] for i, name in enumerate(names)}
     with drawing.styled():
@@ -76,7 +76,7 @@ def course_figure(shown: Courses) -> bytes:
 
 
 def importance_figure(importances: dict[str, float]) -> bytes:
-    """Bars of each searched parameter's share, the largest on top."""
+    """Draws a bar for each searched parameter's importance, the largest on top; returns a PNG."""
     ordered = sorted(importances.items(), key=lambda item: item[1])
     with drawing.styled():
         figure, (axes,) = drawing.panels(1, height=1.0 + 0.34 * len(ordered))
@@ -92,12 +92,12 @@ def importance_figure(importances: dict[str, float]) -> bytes:
 
 
 def series(trial: TrialResult, name: str) -> Points:
-    """Epoch and finite value of one metric."""
+    """Returns (epoch, value) pairs of one metric, finite values only."""
     return _finite((epoch, values.get(name)) for epoch, values in trial.reports)
 
 
 def objective_series(trial: TrialResult) -> Points:
-    """Returns epoch and finite value of the objective."""
+    """Returns (epoch, value) pairs of the objective, finite values only."""
     return _finite((epoch, metrics.objective(values)) for epoch, values in trial.reports)
 
 
@@ -106,9 +106,11 @@ def _finite(found: Iterable[tuple[int, float | None]]) -> Points:
 
 
 def courses(trial: TrialResult, tasks: tuple[str, ...]) -> Courses:
-    """Title to lines and unit of what was recorded per epoch and task, without empty ones.
+    """Returns learning curves by panel title: the line of each task, and the unit of the y axis.
 
-    Accuracy, loss and, where learned, sigma and weight.
+    The panels are the validation score of each kind of task, the loss and, if they are learned,
+    sigma and weight. Panels without values are omitted. A method without a loss per task has one
+    line for all tasks.
     """
 
     def of_tasks(name: Callable[[str], str]) -> dict[str, Points]:
@@ -144,7 +146,7 @@ def _kind(trial: TrialResult, winner: TrialResult | None) -> str:
 
 
 def _end(kind: str, num_points: int) -> dict[str, Any]:
-    """A marker at the last point only."""
+    """Returns matplotlib arguments for a marker at the last point only."""
     hollow = kind == "stopped early or unfinished"
     face = "white" if hollow else CURVES[kind]["color"]
     return {"marker": ENDS[kind], "markevery": [num_points - 1], "markerfacecolor": face}

@@ -1,4 +1,4 @@
-"""What stands on the page, as plain text for the template."""
+"""Content of the report page as plain text for the template."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
@@ -40,7 +40,7 @@ MAX_REASON = 160
 
 
 def headline(results: SweepResults) -> tuple[str, str]:
-    """Returns one sentence on the winner and its lead, and others on the lead's worth."""
+    """Returns a sentence about the winner and its lead, and sentences that rate the lead."""
     winner = results.winner
     if winner is None:
         return (
@@ -70,7 +70,10 @@ def headline(results: SweepResults) -> tuple[str, str]:
 
 
 def facts(results: SweepResults, seconds: float | None) -> list[tuple[str, str, str]]:
-    """Name, value and explanation of each key fact."""
+    """Returns name, value and explanation of each key fact.
+
+    `seconds` is the duration of the sweep; None omits that fact.
+    """
     trials = results.trials
     trained = sum(t.last_epoch for t in trials)
     saved = sum(t.epochs - t.last_epoch for t in trials if t.status == "PRUNED")
@@ -86,7 +89,7 @@ def facts(results: SweepResults, seconds: float | None) -> list[tuple[str, str, 
 
 
 def setup(results: SweepResults) -> list[tuple[str, str]]:
-    """What was trained and searched."""
+    """Returns name and value of each setting: method, data, tasks, search space, sampler, seed."""
     spec = results.spec
     space = [
         f"{path}: {d.kind} {', '.join(map(value_text, d.extremes))}"
@@ -106,7 +109,7 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
 
 
 def leaderboard(results: SweepResults) -> list[dict[str, Any]]:
-    """A row for each trial, best first."""
+    """Returns a table row for each trial, best first."""
     tasks, winner = results.spec.data.tasks, results.winner
     return [
         {
@@ -125,11 +128,11 @@ def leaderboard(results: SweepResults) -> list[dict[str, Any]]:
 def accuracies(results: SweepResults) -> list[dict[str, str]]:
     """Returns a row for each label of the winner: classes, floors, score, mean over seeds, lead.
 
-    The mean has its 95 % interval over seeds and items, where predictions are stored, else the
-    seeds' deviation. The lead is the paired difference from the runner-up's mean, "" where none
-    of either is stored. The floors are what a guess without the image reaches: any class, or the
-    most frequent one. Of a label set the mean average precision stands for the accuracy, of a
-    number R^2.
+    The mean has a 95 % interval over seeds and items if predictions are stored, else the standard
+    deviation over seeds. The lead is the paired difference from the runner-up's mean; it is "" if
+    either has no stored predictions. The floors are the accuracies of guesses without the image: a
+    uniform guess ("chance") and the most frequent class ("baseline"). Label sets are scored by
+    mean average precision instead of accuracy, numbers by R^2.
     """
     winner = results.winner
     if winner is None:
@@ -166,13 +169,13 @@ def accuracies(results: SweepResults) -> list[dict[str, str]]:
 
 
 def warnings(results: SweepResults) -> list[str]:
-    """Returns those of the plan, about the data, and of the winner's probes."""
+    """Returns the plan's warnings about the data, then those about the winner's probes."""
     of_winner = probe_warnings(final_values(results.winner)) if results.winner else []
     return [*results.plan.get("warnings", []), *of_winner]
 
 
 def repeats(results: SweepResults) -> list[dict[str, Any]]:
-    """A row for each configuration: mean and deviation over its seeds."""
+    """Returns a row for each configuration: mean and standard deviation over its seeds."""
 
     def over_seeds(values: Iterable[float | None]) -> str:
         return _mean_text([v for v in values if v is not None])
@@ -193,7 +196,7 @@ def repeats(results: SweepResults) -> list[dict[str, Any]]:
 
 
 def failures(results: SweepResults) -> list[tuple[str, str]]:
-    """The trials of each reason, and the reason in full."""
+    """Returns the names of the failed or interrupted trials of each reason, and the full reason."""
     by_reason: dict[str, list[str]] = {}
     for trial in results.trials:
         if trial.status in ("FAILED", "INTERRUPTED"):
@@ -203,7 +206,7 @@ def failures(results: SweepResults) -> list[tuple[str, str]]:
 
 
 def provenance(tags: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What the sweep ran on: name and value of each tag that it was started with."""
+    """Returns name and value of each provenance tag of the sweep's first start, sorted by name."""
     return [(name.removeprefix("mtcon."), value) for name, value in sorted(tags.items())]
 
 

@@ -1,4 +1,4 @@
-"""The figure that a sweep is made for: accuracy against a searched parameter."""
+"""The main figure of a sweep: validation score against a searched parameter."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.search.space import Dimension
 from mtcon_ray.spec import RunSpec
 
-Reading = Callable[[TrialResult], tuple[float, float]]  # accuracy and its deviation, NaN if none
+Reading = Callable[[TrialResult], tuple[float, float]]  # score and deviation, NaN if missing
 
 FULL, LESS, FAILED, WINNER = "full budget", "stopped early or unfinished", "failed", "winner"
 LOOKS: dict[str, dict[str, Any]] = {
@@ -28,14 +28,14 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 BAR: dict[str, Any] = {"elinewidth": 1.1, "capsize": 2.5}
 CROWDED_BAR: dict[str, Any] = {"elinewidth": 0.8, "capsize": 0, "alpha": 0.4}
-CROWD = 30  # points to a panel
-# With more early-stopped trials than these, their epochs would cover the points.
+CROWD = 30  # with more points in a panel, error bars are drawn faintly and without caps
+# Labels of more early-stopped trials would cover the points.
 MAX_EPOCH_NOTES = 12
 
 
 @dataclass(frozen=True)
 class Point:
-    """One trial at its place on the x axis."""
+    """One trial and its x coordinate; `standing` is a key of LOOKS."""
 
     x: float
     trial: TrialResult
@@ -43,7 +43,7 @@ class Point:
 
 
 def parameter_figure(results: SweepResults, path: str) -> bytes:
-    """Validation score, mean and per task, against one searched parameter."""
+    """Draws the validation score, mean and per task, against one parameter; returns a PNG."""
     trials = [t for t in results.trials if probe_values(t) or t.status == "FAILED"]
     dimension = results.spec.search.space[path]
     values = [t.params[path] for t in trials]
@@ -72,10 +72,15 @@ def parameter_figure(results: SweepResults, path: str) -> bytes:
 
 
 def axis_scale(dimension: Dimension, values: Sequence[Any]) -> str:
-    """log, linear or categorical: as the field is searched, or as its listed values lie."""
+    """Returns "log", "linear" or "categorical", after the searched range or the listed values.
+
+    Listed numbers are on a log axis if they are positive and their median is closer to the
+    geometric than to the arithmetic mean of the extremes.
+    """
     if dimension.values is None:
         return "log" if dimension.loguniform else "linear"
     listed = [*dimension.values, *values]
+    # bool is a subclass of int, but true and false are categories.
     numbers = {v for v in listed if isinstance(v, int | float) and not isinstance(v, bool)}
     if len(numbers) < len(set(map(repr, listed))):
         return "categorical"
@@ -87,14 +92,17 @@ def axis_scale(dimension: Dimension, values: Sequence[Any]) -> str:
 
 
 def _unit(spec: RunSpec, title: str) -> str:
-    """What a panel's y axis shows."""
+    """Returns the label of a panel's y axis."""
     of_task = title in spec.data.tasks
     word = metrics.title(spec.data.kind_of(title)) if of_task else score_word(spec)
     return f"{word} (fraction)"
 
 
 def readings(spec: RunSpec, trials: Sequence[TrialResult]) -> dict[str, Reading]:
-    """By panel: the mean over tasks, and each task of which a trial has a score."""
+    """Returns a reading by panel title: the mean over tasks, then each task that has a score.
+
+    With a single task only that task's panel is returned, since the mean would equal it.
+    """
     tasks = spec.data.tasks
 
     def mean(trial: TrialResult) -> tuple[float, float]:
@@ -118,7 +126,7 @@ def _draw_points(axes: Axes, points: Sequence[Point], reading: Reading) -> None:
     for standing, look in LOOKS.items():
         chosen = [p for p in points if p.standing == standing]
         if standing == FAILED:
-            foot = [0.03] * len(chosen)  # they have no value; their place on x is worth seeing
+            foot = [0.03] * len(chosen)  # no value: drawn at the bottom, to show where trials fail
             on_foot = axes.get_xaxis_transform()
             axes.plot([p.x for p in chosen], foot, linestyle="", transform=on_foot, **look)
             continue
@@ -132,7 +140,7 @@ def _draw_points(axes: Axes, points: Sequence[Point], reading: Reading) -> None:
 
 
 def _join_means(axes: Axes, points: Sequence[Point], reading: Reading) -> None:
-    """A line through the mean of the full-budget trials at each value."""
+    """Draws a line through the mean of the full-budget trials at each value."""
     by_x: dict[float, list[float]] = {}
     for point in points:
         if point.trial.full_budget and math.isfinite(y := reading(point.trial)[0]):
@@ -143,7 +151,7 @@ def _join_means(axes: Axes, points: Sequence[Point], reading: Reading) -> None:
 
 
 def _note_epochs(axes: Axes, points: Sequence[Point], reading: Reading) -> None:
-    """Beside each hollow point the epochs that it had: why it may stand so low."""
+    """Writes the number of epochs above each hollow point, since it may explain a low score."""
     less = [p for p in points if p.standing == LESS]
     if len(less) > MAX_EPOCH_NOTES:
         return
@@ -173,7 +181,7 @@ def _set_axis(axes: Axes, scale: str, names: Sequence[str], xs: Sequence[float])
 
 
 def _abreast(places: Sequence[int]) -> list[float]:
-    """Places on a categorical axis, those of one category side by side in order of trial."""
+    """Returns x coordinates on a categorical axis; points of one category stand side by side."""
     seen: dict[int, int] = {}
     xs = []
     for place in places:
@@ -187,7 +195,7 @@ def _categories(dimension: Dimension, values: Sequence[Any]) -> list[str]:
 
 
 def _standings(results: SweepResults, trials: Sequence[TrialResult]) -> list[str]:
-    """Which of LOOKS each trial has."""
+    """Returns the key of LOOKS for each trial."""
     winner = results.winner
 
     def of(trial: TrialResult) -> str:

@@ -1,4 +1,4 @@
-"""Who won, by how much, and how far that can be trusted: numbers only, no layout."""
+"""Ranking of a sweep: the winner, its lead, and the uncertainty of the lead; no layout."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,58 +12,58 @@ from mtcon_ray.evaluation.predictions import load_predictions
 from mtcon_ray.evaluation.spec import CONVERGED
 from mtcon_ray.results import SweepResults, TrialResult
 
-# Between two configurations that are equally good, one lead in three exceeds one bootstrap
-# deviation of the difference, one in twenty exceeds two.
+# In bootstrap deviations of the difference. Between two equally good configurations one lead in
+# three exceeds one deviation, and one in twenty exceeds two.
 TOLD_APART = 2.0
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """One set of searched values, and its trials that had their full budget, best first."""
+    """One set of searched values with its full-budget trials, one per seed, best first."""
 
     params: dict[str, Any]
     trials: tuple[TrialResult, ...]
 
     @property
     def value(self) -> float:
-        """Mean validation score over the configuration's seeds."""
+        """Returns the mean validation score over the configuration's seeds, a fraction."""
         return fmean(t.value for t in self.trials if t.value is not None)
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation over seeds, None with one."""
+        """Returns the standard deviation over seeds, None with fewer than two seeds."""
         values = [t.value for t in self.trials if t.value is not None]
         return stdev(values) if len(values) > 1 else None
 
 
 @dataclass(frozen=True)
 class Margin:
-    """The winner's lead over the best other configuration."""
+    """The winner's lead over the best other configuration, a fraction."""
 
     winner: Configuration
     runner_up: Configuration
     gap: float
-    deviations: float | None  # the gap in bootstrap deviations of that difference
-    num_configurations: int  # that have a value, with their full budget or stopped early
+    deviations: float | None  # the gap in bootstrap deviations of the difference
+    num_configurations: int  # configurations with a value, early-stopped ones included
 
 
 def probe_values(trial: TrialResult) -> dict[str, float]:
-    """The metrics of the probe that gave a trial its value, empty without one."""
+    """Returns the metrics of the epoch that gave a trial its value; empty without a value."""
     return dict(trial.reports).get(trial.model_epoch or 0, {}) if trial.value is not None else {}
 
 
 def final_values(trial: TrialResult) -> dict[str, float]:
-    """The metrics of a trial's last epoch, test and held-out accuracies among them."""
+    """Returns the metrics of a trial's last epoch, which include test and held-out scores."""
     return trial.reports[-1][1] if trial.reports else {}
 
 
 def resampled(
     results: SweepResults, trials: Sequence[TrialResult]
 ) -> dict[tuple[str, str], Scores]:
-    """Returns the trials' test scores by split and slug of the label, to make intervals from.
+    """Returns resampled test scores by (split, slug of the label), from which intervals are made.
 
-    The trials are one configuration's, one per seed. Labels of which a trial has no stored
-    predictions, as those of earlier versions, are left out.
+    The trials must be of one configuration, one per seed. Labels for which a trial has no stored
+    predictions are omitted; trials of earlier versions have none.
     """
     stored = {t.seed: load_predictions(results.predictions_of(t)) for t in trials}
     by_seed = {seed: found.labels for seed, found in stored.items() if found is not None}
@@ -78,7 +78,7 @@ def resampled(
 
 
 def probe_warnings(values: Mapping[str, float]) -> list[str]:
-    """Returns a sentence if the probes behind these metrics have not converged, else nothing."""
+    """Returns one warning if the probes of these metrics have not converged, else no warning."""
     gradient = values.get(metrics.PROBE_GRADIENT, 0.0)
     if gradient <= CONVERGED:
         return []
@@ -89,10 +89,10 @@ def probe_warnings(values: Mapping[str, float]) -> list[str]:
 
 
 def deviation(trial: TrialResult, tasks: tuple[str, ...]) -> float | None:
-    """Bootstrap deviation of a trial's mean over tasks, None where a task's own is missing.
+    """Returns the bootstrap deviation of a trial's mean over tasks; None if a task's is missing.
 
-    As if the tasks' errors were independent: they are measured on the same items, so the true
-    one lies between this and sqrt(num tasks) times this.
+    Treats the errors of the tasks as independent. They are measured on the same items and may be
+    correlated, so the true deviation can be up to sqrt(num tasks) times as large.
     """
     values = probe_values(trial)
     found = [metrics.reading(values, "val", metrics.slug(t)).std for t in tasks]
@@ -102,7 +102,10 @@ def deviation(trial: TrialResult, tasks: tuple[str, ...]) -> float | None:
 
 
 def configurations(results: SweepResults) -> list[Configuration]:
-    """Configurations with a full-budget trial: the winner's, the complete ones, then the others."""
+    """Returns configurations with a full-budget trial, in order of rank.
+
+    The winner's comes first, then those with all seeds by mean score, then incomplete ones.
+    """
     seeds: dict[str, list[TrialResult]] = {}
     for trial in results.ranked():
         if trial.full_budget:
@@ -113,7 +116,7 @@ def configurations(results: SweepResults) -> list[Configuration]:
 
 
 def margin(results: SweepResults) -> Margin | None:
-    """The winner's lead, None without a winner or without another configuration."""
+    """Returns the winner's lead; None with fewer than two full-budget configurations."""
     best = configurations(results)[:2]
     if len(best) < 2:
         return None
@@ -126,13 +129,14 @@ def margin(results: SweepResults) -> Margin | None:
 
 
 def _mean_deviation(configuration: Configuration, tasks: tuple[str, ...]) -> float:
-    # Seeds are probed on much the same items: averaging over them does not shrink this part.
+    # All seeds are probed on mostly the same validation items, so averaging over seeds does not
+    # reduce the error from the choice of items.
     each = [deviation(t, tasks) for t in configuration.trials]
     return fmean(math.nan if d is None else d for d in each)
 
 
 def verdict(margin: Margin) -> str:
-    """Returns what the lead is worth, in words."""
+    """Returns sentences that say whether the lead exceeds the measurement's uncertainty."""
     if margin.gap < 0:
         return "The runner-up lost seeds to early stopping or failure, which flatters its mean."
     chosen = f"the best of {margin.num_configurations} configurations looks better than it is"
@@ -147,7 +151,7 @@ def verdict(margin: Margin) -> str:
 
 
 def _other_seeds(margin: Margin) -> str:
-    """Returns what the bootstrap deviations leave out: the seeds of the training."""
+    """Returns a sentence about training seeds, which bootstrap deviations do not cover."""
     fewest = min(len(c.trials) for c in (margin.winner, margin.runner_up))
     if fewest > 1:
         return "The deviations count other images; how far seeds differ stands under Repeats."

@@ -1,1 +1,1 @@
-"""The search section as plain data; `sweep` turns it into Optuna's and Ray Tune's objects."""
+"""The search section as plain data; `mtcon_ray.sweep` builds Optuna and Tune objects from it."""

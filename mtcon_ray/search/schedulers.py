@@ -1,4 +1,4 @@
-"""Which trials are stopped early, as plain data; `sweep` turns it into Ray Tune's schedulers."""
+"""Early stopping rules as plain data; `mtcon_ray.sweep` converts them to Ray Tune schedulers."""
 
 from itertools import pairwise
 from math import ceil, floor
@@ -10,27 +10,29 @@ from mtcon_ray.registry import Spec, Table
 
 
 class SchedulerSpec(Spec):
-    """What every scheduler's section has."""
+    """Base of every scheduler's section."""
 
     name: str
 
     @property
     def rungs(self) -> tuple[float, ...]:
-        """Shares of a trial's own epochs at which it may be stopped, ascending."""
+        """Returns the fractions of a trial's own epochs at which it may be stopped, ascending."""
         return ()
 
     def rung_epochs(self, epochs: int, every: int) -> tuple[int, ...]:
-        """The rungs of a trial of that many epochs: the first probe, one each `every`, at each.
+        """Returns the rungs of a trial in epochs, each rounded up to the next probe.
+
+        `epochs` is the length of the trial; probes are every `every` epochs and at the end.
 
         >>> ASHA.Spec(grace=0.25, reduction=2).rung_epochs(10, every=1)
         (3, 5)
         """
-        # A float's share of the epochs may lie a hair above the whole number that is meant.
+        # share * epochs may exceed the intended whole number by a rounding error.
         probes = (every * ceil((share * epochs - 1e-6) / every) for share in self.rungs)
         return tuple(min(epochs, max(every, epoch)) for epoch in probes)
 
     def epochs_known(self, num_trials: int, epochs: int, every: int) -> int | None:
-        """Epochs that all trials train together; None where that depends on their values."""
+        """Returns the total epochs of all trials; None if they depend on the trials' values."""
         return None
 
 
@@ -45,7 +47,7 @@ SCHEDULERS: Table[Scheduler] = Table("scheduler")
 
 @SCHEDULERS.register("none")
 class NoScheduler(Scheduler):
-    """Every trial trains to its end."""
+    """No early stopping: every trial trains to its end."""
 
     class Spec(SchedulerSpec):
         """No early stopping."""
@@ -58,20 +60,21 @@ class NoScheduler(Scheduler):
 
 @SCHEDULERS.register("asha")
 class ASHA(Scheduler):
-    """Asynchronous successive halving (Li 2020, arXiv:1810.05934), stopping variant.
+    """Asynchronous successive halving (Li et al. 2020, arXiv:1810.05934), stopping variant.
 
-    Rungs are shares of the trial's own epochs, so it stays fair when epochs are searched.
+    Rungs are fractions of the trial's own epochs, so that trials are compared fairly if the number
+    of epochs is searched.
     """
 
     class Spec(SchedulerSpec):
-        """At each rung the best 1/reduction of the trials seen there go on."""
+        """ASHA: at each rung, a trial continues if it is among the best 1/reduction so far."""
 
         name: Literal["asha"] = "asha"
         grace: float = Field(
             0.25, gt=0, lt=1, description="first rung, as a share of the trial's own epochs"
         )
         reduction: float = Field(
-            2.0, gt=1, le=10, description="next rung is this many times later; 1/this go on"
+            2.0, gt=1, le=10, description="ratio of successive rungs; the best 1/reduction continue"
         )
 
         @property
@@ -86,16 +89,16 @@ class ASHA(Scheduler):
 class Halving(Scheduler):
     """Synchronous successive halving (Jamieson and Talwalkar 2016, arXiv:1502.07943).
 
-    Trials wait at a rung for all the others; none is favoured for having come first, and who
-    goes on does not depend on how many train at a time.
+    Trials are compared at a rung when all of them have reached it. Therefore neither their order
+    nor the number of concurrent trials changes which of them continue.
     """
 
     class Spec(SchedulerSpec):
-        """At each rung trials wait for all others; the best 1/reduction, rounded down, go on."""
+        """Halving: when all trials are at a rung, the best 1/reduction (rounded down) continue."""
 
         name: Literal["halving"] = "halving"
         reduction: float = Field(
-            3.0, gt=1, le=100, description="1/this go on; next rung is this many times later"
+            3.0, gt=1, le=100, description="ratio of successive rungs; 1/reduction continue"
         )
         num_rungs: int = Field(
             2, ge=1, le=10, description="the first is at 1/reduction^num_rungs of the epochs"
@@ -106,7 +109,7 @@ class Halving(Scheduler):
             return tuple(self.reduction**-k for k in range(self.num_rungs, 0, -1))
 
         def survivors(self, num_trials: int) -> tuple[int, ...]:
-            """How many trials train up to each rung, and last to their end; one at least.
+            """Returns the number of trials that train to each rung, and last to the end; minimum 1.
 
             >>> Halving.Spec(reduction=3, num_rungs=2).survivors(12)
             (12, 4, 1)

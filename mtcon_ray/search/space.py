@@ -25,7 +25,7 @@ FORMS = (
 
 
 def _one_message(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Validates a listed value; pydantic's own errors would name each type of the union."""
+    """Validates a listed value; raises one error instead of pydantic's one per union member."""
     try:
         return validate(value)
     except ValidationError:
@@ -63,7 +63,8 @@ class Dimension(Spec):
             raise ValueError(f"{self.kind} must satisfy low < high, got {list(bounds)}")
         if self.loguniform and self.loguniform[0] <= 0:
             raise ValueError(f"loguniform must have a positive low, got {list(self.loguniform)}")
-        # Texts too, for to Optuna a list is one.
+        # The categories must be distinct too: Optuna gets a list as its JSON text, which may equal
+        # a listed string.
         distinct = [set(map(_key, values)) for values in (self.values or (), self.categories)]
         if self.values and min(map(len, distinct)) < len(self.values):
             raise ValueError(f"{self.kind} must not repeat a value, got {list(self.values)}")
@@ -71,43 +72,44 @@ class Dimension(Spec):
 
     @property
     def kind(self) -> str:
-        """loguniform, uniform, int, choice or grid."""
+        """Returns "loguniform", "uniform", "int", "choice" or "grid"."""
         return next(k.rstrip("_") for k in type(self).model_fields if getattr(self, k) is not None)
 
     @property
     def values(self) -> tuple[Value, ...] | None:
-        """All values of a finite, listed dimension, else None."""
+        """Returns the listed values of a choice or grid, else None."""
         return self.choice or self.grid
 
     @property
     def categories(self) -> tuple[Scalar, ...]:
-        """The listed values as Optuna takes them: a list is its JSON text."""
+        """Returns the listed values in Optuna's form: a list becomes its JSON text."""
         return tuple(map(_category, self.values or ()))
 
     def category(self, value: Any) -> Any:
-        """The category of a value that the dimension contains."""
+        """Returns the category of a listed value; any other value is returned unchanged."""
         return next((_category(v) for v in self.values or () if v == value), value)
 
     def value(self, category: Any) -> Any:
-        """The value of a category; any other value is itself."""
+        """Returns the list that a JSON text stands for; any other value is returned unchanged."""
         lists = (v for v in self.values or () if isinstance(v, list))
         return next((v for v in lists if _category(v) == category), category)
 
     @property
     def size(self) -> int | None:
-        """Number of values, None if unlimited."""
+        """Returns the number of values, None if it is unlimited."""
         if self.int_ is not None:
             return self.int_[1] - self.int_[0] + 1
         return None if self.values is None else len(self.values)
 
     @property
     def extremes(self) -> tuple[Value, ...]:
-        """Values that the field must accept for the dimension to be legal."""
+        """Returns the values that the spec field must accept: all listed ones, or both bounds."""
         return self.values or self.loguniform or self.uniform or self.int_ or ()
 
     def contains(self, value: Any) -> bool:
-        """Whether a point of the user's lies inside."""
+        """Returns True if a value given by the user lies inside the dimension."""
         if self.values is not None:
+            # In Python 1 == True == 1.0, so the types are compared too.
             return any(value == v and type(value) is type(v) for v in self.values)
         low, high = self.loguniform or self.uniform or self.int_ or (math.nan, math.nan)
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -116,7 +118,7 @@ class Dimension(Spec):
 
 
 def _key(value: Any) -> Any:
-    """A key that equal values share: 1 and 1.0 do, 1 and true do not."""
+    """Returns a hashable key that only equal values share: 1 and 1.0, but not 1 and true."""
     if isinstance(value, list):
         return tuple(map(_key, value))
     return (bool, value) if isinstance(value, bool) else value
@@ -131,12 +133,12 @@ Point = dict[str, Any]
 
 
 def with_lists(space: Space, params: Mapping[str, Any]) -> Point:
-    """Values of searched fields from a trial's parameters, in which a list is its JSON text."""
+    """Returns a trial's parameters with JSON texts of listed lists converted back to lists."""
     return {p: space[p].value(v) if p in space else v for p, v in params.items()}
 
 
 def grid_points(space: Space) -> list[Point]:
-    """Every combination of listed values; the last dimension turns fastest."""
+    """Returns every combination of listed values; the last dimension varies fastest."""
     values = []
     for dimension in space.values():
         assert dimension.values is not None, "checked by SearchSpec"

@@ -1,4 +1,4 @@
-"""The `search` section: what is varied, how configurations are chosen, how trials are stopped."""
+"""The `search` section of a spec: search space, sampler, repeats, limits and early stopping."""
 
 from math import prod
 from typing import Annotated, Literal, Self
@@ -11,14 +11,14 @@ from mtcon_ray.search.space import Dimension, Point
 
 
 class SearchSpec(Spec):
-    """What is varied, how configurations are chosen, how trials are stopped."""
+    """Search space, sampler, number of trials, repeats, limits and early stopping."""
 
     space: dict[str, Dimension] = Field(
         {}, description="dotted path of a spec field to its range, e.g. method.temperature"
     )
     sampler: Literal["tpe", "random", "grid"] = Field(
         "tpe",
-        description="tpe: Optuna's, its model of at most 400 trials, the best and the latest; "
+        description="tpe: Optuna's TPE, fitted to at most 400 trials, the best and the latest; "
         "random; grid: every combination of listed values",
     )
     num_trials: int | None = Field(
@@ -66,7 +66,7 @@ class SearchSpec(Spec):
 
     @property
     def num_configurations(self) -> int:
-        """Configurations to try; a finite space is never asked for more than it holds."""
+        """Returns the number of configurations to try, at most the size of a finite space."""
         sizes = [d.size for d in self.space.values()]
         whole = None if None in sizes else prod(s for s in sizes if s is not None)
         if self.num_trials is None:

@@ -13,7 +13,8 @@ from mtcon_ray.recorded import check_evaluation, load_recorded
 from mtcon_ray.resumable import check_resumable
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.sweep.upload import VERSIONS_VARIABLE
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Started
 
 JOB = "mtcon.job"
 
@@ -68,8 +69,8 @@ def job_tag() -> dict[str, str]:
 
 def was_submitted(folder: Path) -> bool:
     """Returns True for the folder of a sweep that a job of `mtcon-ray submit` began."""
-    begun = Spool.read(folder / "spool" / "parent.jsonl")
-    return bool(begun) and JOB in begun[0]["tags"]
+    begun = EventLog.read(folder / "spool" / "parent.jsonl")
+    return bool(begun) and isinstance(begun[0], Started) and JOB in begun[0].tags
 
 
 def in_job() -> bool:

@@ -11,7 +11,8 @@ from mtcon_ray.sweep.scheduler import History
 from mtcon_ray.sweep.searcher import report_missing, tell
 from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, named_trials, stored, trial_name
 from mtcon_ray.sweep.trial import Outcome
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Ended, Reported, Started
 from mtcon_ray.training.checkpoint import discard_resume_state
 
 ENDS = {
@@ -44,8 +45,13 @@ def settle(study: optuna.Study, record: SweepRecord) -> None:
 def _restore_name(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -> bool:
     """Gives a trial the name that its record has; returns False if it has begun no record."""
     name = trial_name(len(named_trials(study)))
-    begun = Spool.read(record.spool_of(name))
-    if not begun or begun[0]["params"] != trial.params or REPEAT not in trial.user_attrs:
+    begun = EventLog.read(record.spool_of(name))
+    if (
+        not begun
+        or not isinstance(begun[0], Started)
+        or begun[0].params != trial.params
+        or REPEAT not in trial.user_attrs
+    ):
         return False
     optuna.trial.Trial(study, trial._trial_id).set_user_attr(TRIAL, name)
     return True
@@ -97,11 +103,11 @@ def history(trial: FrozenTrial, epochs: int) -> History:
 def _is_open(record: SweepRecord, trial: FrozenTrial) -> bool:
     """Returns True if a trial's record has begun and no end closes it."""
     events = record.spool(trial).events()
-    return bool(events) and events[-1]["kind"] != "end"
+    return bool(events) and not isinstance(events[-1], Ended)
 
 
 def recorded_values(record: SweepRecord, trial: FrozenTrial) -> dict[int, float]:
     """Returns the values of the objective that the trial's process wrote down, by epoch."""
-    reports = [event for event in record.spool(trial).events() if event["kind"] == "report"]
-    probed = {event["epoch"]: metrics.objective(event["metrics"]) for event in reports}
+    reports = [event for event in record.spool(trial).events() if isinstance(event, Reported)]
+    probed = {event.epoch: metrics.objective(event.metrics) for event in reports}
     return {epoch: value for epoch, value in probed.items() if value is not None}

@@ -13,8 +13,9 @@ from mtcon_ray.spec import RunSpec
 from mtcon_ray.sweep.description import describe_sweep, describe_trial
 from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL
 from mtcon_ray.sweep.trial import Outcome
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Reported, Started
 from mtcon_ray.tracking.pages import layout
-from mtcon_ray.tracking.spool import Spool
 from mtcon_ray.training.checkpoint import discard_resume_state
 
 STATUS = {
@@ -31,56 +32,58 @@ class SweepRecord:
     def __init__(self, folder: Path, spec: RunSpec) -> None:
         self.folder = folder
         self.spec = spec
-        self.parent = Spool(folder / "spool" / "parent.jsonl")
+        self.parent = EventLog(folder / "spool" / "parent.jsonl")
 
     def begin(self, tags: dict[str, str]) -> None:
         """Open the parent's record, or open it again on resume."""
         if self.parent.events():
-            self.parent.append("reopen")
+            self.parent.append(Reopened())
             return
         data = self.spec.data
         self.parent.append(
-            "start",
-            params={},
-            tags={"mtcon.sweep": self.folder.name, **tags},
-            note=describe_sweep(load_sweep(self.folder), ended=False),
-            view=layout(
-                self.folder.name,
-                tuple(self.spec.search.space),
-                data.tasks,
-                map(data.kind_of, data.tasks),
-                self.spec.evaluate.select,
-            ),
+            Started(
+                params={},
+                tags={"mtcon.sweep": self.folder.name, **tags},
+                note=describe_sweep(load_sweep(self.folder), ended=False),
+                view=layout(
+                    self.folder.name,
+                    tuple(self.spec.search.space),
+                    data.tasks,
+                    map(data.kind_of, data.tasks),
+                    self.spec.evaluate.select,
+                ),
+            )
         )
         for name in ("spec.yaml", "plan.json"):
-            self.parent.append("artifact", path=str(self.folder / name), to="")
+            self.parent.append(Artifact(path=str(self.folder / name), to=""))
 
     def end(self, status: str, report: Path | None, **tags: str) -> None:
         """Close the parent's record, its report's files beside it."""
         for file in sorted(report.parent.iterdir()) if report else ():
-            self.parent.append("artifact", path=str(file), to="report")
+            self.parent.append(Artifact(path=str(file), to="report"))
         note = describe_sweep(load_sweep(self.folder), ended=report is not None)
-        self.parent.append("end", status=status, tags=tags, note=note)
+        self.parent.append(Ended(status=status, tags=tags, note=note))
 
     def trial_started(self, trial: FrozenTrial) -> None:
         """Open a trial's record with what it is, or open it again."""
         spool = self.spool(trial)
         if spool.events():
-            spool.append("reopen")
+            spool.append(Reopened())
             return
         repeat = trial.user_attrs[REPEAT]
         spool.append(
-            "start",
-            params=trial.params,
-            note=describe_trial(self.checkpoints(trial), log_folder(self.folder)),
-            tags={
-                "mtcon.trial": trial.user_attrs[TRIAL],
-                "mtcon.sweep": self.folder.name,
-                "mtcon.configuration": str(trial.user_attrs[CONFIGURATION]),
-                "mtcon.epochs": str(self.epochs(trial)),
-                "mtcon.seed": str(self.spec.seed + repeat),
-                "mtcon.checkpoints": str(self.checkpoints(trial)),
-            },
+            Started(
+                params=trial.params,
+                note=describe_trial(self.checkpoints(trial), log_folder(self.folder)),
+                tags={
+                    "mtcon.trial": trial.user_attrs[TRIAL],
+                    "mtcon.sweep": self.folder.name,
+                    "mtcon.configuration": str(trial.user_attrs[CONFIGURATION]),
+                    "mtcon.epochs": str(self.epochs(trial)),
+                    "mtcon.seed": str(self.spec.seed + repeat),
+                    "mtcon.checkpoints": str(self.checkpoints(trial)),
+                },
+            )
         )
 
     def trial_ended(self, trial: FrozenTrial, outcome: Outcome, reason: str | None) -> None:
@@ -91,7 +94,7 @@ class SweepRecord:
         spool, folder = self.spool(trial), self.checkpoints(trial)
         if outcome is Outcome.FINISHED:
             for file in kept_files(folder):
-                spool.append("artifact", path=str(file), to="checkpoints")
+                spool.append(Artifact(path=str(file), to="checkpoints"))
         if outcome is not Outcome.INTERRUPTED:
             discard_resume_state(folder, failed=outcome is Outcome.FAILED)
         tags: dict[str, Any] = self._selected(spool)
@@ -99,20 +102,20 @@ class SweepRecord:
             tags[f"mtcon.{outcome}"] = "true"
         if reason:
             tags["mtcon.reason"] = reason[:4000]
-        spool.append("end", status=STATUS[outcome], tags=tags)
+        spool.append(Ended(status=STATUS[outcome], tags=tags))
 
-    def _selected(self, spool: Spool) -> dict[str, str]:
+    def _selected(self, spool: EventLog) -> dict[str, str]:
         """Tags with the epoch of the trial's network and its value; MLflow shows the last epoch."""
-        probed = {e["epoch"]: objective(e["metrics"]) for e in spool.events() if "metrics" in e}
+        probed = {e.epoch: objective(e.metrics) for e in spool.events() if isinstance(e, Reported)}
         values = {epoch: value for epoch, value in probed.items() if value is not None}
         epoch = selected_epoch(values, self.spec.evaluate.select)
         if epoch is None:
             return {}
         return {"mtcon.model_epoch": str(epoch), "mtcon.value": f"{values[epoch]:.4f}"}
 
-    def spool(self, trial: FrozenTrial) -> Spool:
+    def spool(self, trial: FrozenTrial) -> EventLog:
         """The record of one trial."""
-        return Spool(self.spool_of(trial.user_attrs[TRIAL]))
+        return EventLog(self.spool_of(trial.user_attrs[TRIAL]))
 
     def spool_of(self, name: str) -> Path:
         """The file of a trial's record."""

@@ -17,7 +17,8 @@ from mtcon_ray.places import store_folder
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.spec import RunSpec, parse_spec
 from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported
 from mtcon_ray.training.distributed import ALONE, Ranks
 
 # Asking a shared file system for the stop file at every step would be felt.
@@ -171,7 +172,7 @@ def _train(
 ) -> Generator[dict[str, Any], None, None]:
     check_device(work.spec.resources.gpus, device)
     dataset = open_data()
-    spool = Spool(work.record) if ranks.rank == 0 else None
+    spool = EventLog(work.record) if ranks.rank == 0 else None
     epochs = work.spec.train.epochs
     stop_asked, at_rung = StopFile(work.sweep), False
     run = make_run(
@@ -189,7 +190,7 @@ def _train(
         if progress.done and ranks.rank == 0:
             values |= run.report()
         if spool:
-            spool.append_report(progress.epoch, values)
+            spool.append(Reported(epoch=progress.epoch, metrics=values))
         if progress.evaluated or progress.done:
             yield _result(progress, epochs, values) | ({"note": damage} if damage else {})
             damage = None

@@ -1,4 +1,4 @@
-"""How far each spool of a folder has been sent, on disk, so that a restart goes on there."""
+"""The sender's position in each event log, stored on disk so that a restart resumes there."""
 
 import json
 import os
@@ -8,9 +8,9 @@ from typing import Any
 
 
 class Cursors:
-    """Byte offsets by spool name, and artifacts put off, for one server and experiment.
+    """Byte offsets by event log name, and deferred artifacts, for one server and experiment.
 
-    Another server or experiment starts from zero: it has none of it.
+    With another server or experiment all offsets start at zero, since nothing was sent there yet.
     """
 
     def __init__(self, path: Path, uri: str, experiment: str) -> None:
@@ -22,7 +22,11 @@ class Cursors:
         self.load()
 
     def load(self) -> None:
-        """Read what was saved for this server; anything else is taken as nothing sent."""
+        """Reads the saved state of this server and experiment.
+
+        A missing file, a damaged file and one of another server all mean that nothing was sent.
+        Sending events again is harmless; skipping events that were never sent would lose them.
+        """
         try:
             saved = json.loads(self.path.read_bytes())
             if saved["place"] == self._place:
@@ -31,7 +35,7 @@ class Cursors:
             self.offsets, self.late = {}, []
 
     def save(self) -> None:
-        """Replace the file in one step. A lost write only means that events are sent twice."""
+        """Replaces the file atomically. A lost write only means that events are sent twice."""
         state = {"place": self._place, "offsets": self.offsets, "late": self.late}
         new = self.path.with_suffix(".new")
         new.write_text(json.dumps(state))

@@ -1,4 +1,4 @@
-"""The data set of a run as MLflow's table and its column "Dataset" show it."""
+"""The dataset input of an MLflow run, which fills the column "Dataset" of MLflow's run table."""
 
 import json
 from pathlib import Path
@@ -9,19 +9,20 @@ from mtcon_ray.errors import SpecError
 from mtcon_ray.places import SPEC_FILE
 from mtcon_ray.recorded import load_recorded
 from mtcon_ray.spec import dump_spec
+from mtcon_ray.tracking.events import Started
 from mtcon_ray.tracking.provenance import FINGERPRINT
-from mtcon_ray.tracking.spool import Event
 
 DIGEST = 8  # characters, as MLflow's own
 
 
-def dataset_input(folder: Path, begun: Event) -> DatasetInput | None:
-    """The data that the spec in `folder` names, told apart by the first event's fingerprint.
+def dataset_input(folder: Path, begun: Started) -> DatasetInput | None:
+    """Returns the dataset of the spec in `folder`; its digest is the first event's fingerprint.
 
-    Named by the CSV or the kind of data, without places. None for a record without a fingerprint,
-    and where another version wrote the spec, so that its metrics are sent all the same.
+    The dataset is named after the CSV file or the kind of data and contains no directory names.
+    Returns None if the event has no fingerprint. Returns None also if another version wrote the
+    spec and it cannot be read, because the run's metrics must be sent all the same.
     """
-    fingerprint = begun["tags"].get(FINGERPRINT)
+    fingerprint = begun.tags.get(FINGERPRINT)
     if fingerprint is None:
         return None
     try:

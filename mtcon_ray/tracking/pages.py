@@ -1,7 +1,8 @@
-"""What MLflow's pages show of our runs: its own tags, a description, a saved view.
+"""Content of MLflow's UI for a sweep: MLflow's own tags, a description and a saved view.
 
-A view is a set of columns and charts under an experiment's tag, opened by an address that names
-it; MLflow's UI writes the same tag for "share". Names and fields are those of its page's state.
+A view is a set of columns and charts, stored as JSON in a tag of the experiment. A URL with the
+tag's key opens it. MLflow's UI writes the same kind of tag for its "share" button. The names and
+fields are those of the UI's internal state, which MLflow does not document (3.17.2).
 """
 
 import base64
@@ -15,18 +16,18 @@ from mtcon_ray.evaluation.spec import Select
 
 NOTE = "mlflow.note.content"
 VIEW = "mlflow.sharedViewState."
-# Ours, and what MLflow's columns "User", "Source" and "Version" read.
+# Our tag to the tag that MLflow's columns "User", "Source" and "Version" read.
 COLUMNS = {
     "mtcon.user": "mlflow.user",
     "mtcon.script": "mlflow.source.name",
     "mtcon.git.commit": "mlflow.source.git.commit",
 }
-MAX_NOTE = 4500  # characters; with the link it stays below what every server takes
-CHART_RUNS = 20  # shown in a chart at a time
+MAX_NOTE = 4500  # characters; with the link a note stays below the 5000 that every server accepts
+CHART_RUNS = 20  # runs shown in a chart at a time
 
 
 def column_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """MLflow's own tags for what a sweep's say, so that its runs' default columns are filled."""
+    """Returns MLflow's own tags for our `tags`, so that the default columns of a run are filled."""
     shown = {theirs: tags[ours] for ours, theirs in COLUMNS.items() if ours in tags}
     return shown | ({"mlflow.source.type": "LOCAL"} if "mlflow.source.name" in shown else {})
 
@@ -34,10 +35,11 @@ def column_tags(tags: Mapping[str, str]) -> dict[str, str]:
 def layout(
     sweep: str, params: Sequence[str], tasks: Sequence[str], kinds: Iterable[str], select: Select
 ) -> str:
-    """The view that compares a sweep's trials, the best first, as JSON.
+    """Returns the view that compares a sweep's trials, best first, as JSON.
 
-    Without their parent, which would fold them away. `kinds` are those of the tasks, `select` says
-    of which epoch a trial's value is.
+    The filter excludes the parent run, because MLflow collapses child runs below their parent.
+    `kinds` are the kinds of the tasks. `select` is the rule for the epoch of a trial's value, the
+    best or the last.
     """
     kinds = set(kinds)
     name, title = metrics.objective_name(kinds), metrics.objective_title(kinds)
@@ -74,18 +76,21 @@ def layout(
 
 
 def packed(state: str) -> str:
-    """A layout as the tag holds it."""
+    """Returns a view in the encoding of MLflow's tag: "deflate;" and Base64 of the zlib stream."""
     return "deflate;" + base64.b64encode(zlib.compress(state.encode())).decode()
 
 
 def parent_note(note: str, experiment: str, key: str) -> str:
-    """A description, before it the link to the saved view: the page folds what is long."""
+    """Returns the parent run's description, with the link to the saved view in front of it.
+
+    The link comes first because MLflow's page collapses long descriptions.
+    """
     address = f"#/experiments/{experiment}/runs?viewStateShareKey={key}&compareRunsMode=CHART"
     return f"[**Compare the trials**]({address})\n\n{note[:MAX_NOTE]}"
 
 
 def trial_note(note: str, experiment: str, run: str) -> str:
-    """A description with the link to the run's files behind it."""
+    """Returns a trial's description, followed by a link to the run's artifacts."""
     return f"{note}\n\n[Artifacts](#/experiments/{experiment}/runs/{run}/artifacts)"
 
 

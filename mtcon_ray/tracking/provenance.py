@@ -1,4 +1,4 @@
-"""What produced a run, as tags: code, versions, machine, command. Without secrets."""
+"""Provenance of a run as tags: code, versions, machine and command line, without secrets."""
 
 import getpass
 import os
@@ -10,8 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from mtcon_ray.errors import SweepError
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Started
 from mtcon_ray.tracking.server import masked
-from mtcon_ray.tracking.spool import Spool
 
 PACKAGES = ("mtcon-ray", "torch", "torchvision", "numpy", "pandas", "ray", "optuna", "mlflow")
 GIT_SECONDS = 10
@@ -19,17 +20,20 @@ FINGERPRINT = "mtcon.data_fingerprint"
 
 
 def provenance(folder: Path) -> dict[str, str]:
-    """Tags `mtcon.*` of this process: git state of `folder`, versions, hardware, command line.
+    """Returns tags `mtcon.*` of this process: git state of `folder`, versions, hardware, command.
 
-    What cannot be found out (no git, no GPU) is left out.
+    Tags that cannot be determined (no git, no GPU) are omitted.
     """
     return _git(folder) | _versions() | _hardware() | _origin()
 
 
 def check_same_data(record: Path, fingerprint: str) -> None:
-    """Raises SweepError if the run of this spool was started on other data; writes nothing."""
-    for event in Spool.read(record)[:1]:
-        if event["tags"][FINGERPRINT] != fingerprint:
+    """Checks that the run of the event log `record` was started on data with this fingerprint.
+
+    Accepts a missing or empty event log, and writes nothing. Raises SweepError if the data differ.
+    """
+    for event in EventLog.read(record)[:1]:
+        if isinstance(event, Started) and event.tags[FINGERPRINT] != fingerprint:
             raise SweepError(
                 f"what is resumed must keep its data, but the images, labels or splits are not "
                 f"those that {record.parent.parent.name} was started with; restore them, or start "
@@ -38,7 +42,7 @@ def check_same_data(record: Path, fingerprint: str) -> None:
 
 
 def command_line(arguments: list[str]) -> str:
-    """A command line as one would type it, its secrets replaced by ***."""
+    """Returns a command line in shell syntax, with secrets replaced by ***."""
     return masked(shlex.join(arguments))
 
 
@@ -48,7 +52,7 @@ def _origin() -> dict[str, str]:
     tags = {"mtcon.command": command_line(sys.argv), "mtcon.script": script}
     try:
         return tags | {"mtcon.user": getpass.getuser()}
-    except (KeyError, OSError):  # a container's user may have no name
+    except (KeyError, OSError):  # a container's user id may have no entry in /etc/passwd
         return tags
 
 
@@ -60,6 +64,7 @@ def _git(folder: Path) -> dict[str, str]:
                 capture_output=True,
                 text=True,
                 timeout=GIT_SECONDS,
+                # `git status` would take the index lock, at which the user's own git could fail.
                 env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
             )
         except (OSError, subprocess.TimeoutExpired):

@@ -1,7 +1,7 @@
-"""An exported model as a version in MLflow's registry, beside the run that trained it.
+"""Registration of an exported model as a version in MLflow's registry, linked to its run.
 
-Its files are registered as they are: MLflow's flavour for torch would trace the module again,
-with shapes of its own choosing, and its general one would pickle it.
+The exported files are registered unchanged. MLflow's torch flavour would trace the module again
+with shapes of its own choice, and its pyfunc flavour would pickle it.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from mtcon_ray.tracking.server import check_server, first_line, open_client
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """The run of a sweep's trial on a server that takes models."""
+    """The MLflow run of a sweep's trial, on a server that has a model registry."""
 
     uri: str
     run_id: str
@@ -24,10 +24,10 @@ class TrackedRun:
 
 
 def find_run(name: str, *, uri: str, experiment: str, sweep: str, trial: str) -> TrackedRun:
-    """The run whose model is to be registered by that name; asks only.
+    """Returns the run of a trial after checking that its model can be registered as `name`.
 
-    Raises TrackingError where nobody answers, the run is not there or the server takes no model,
-    UserError for a name that it refuses.
+    Only reads from the server. Raises TrackingError if the server does not answer, has no such run
+    or has no model registry, and UserError if the server rejects the name.
     """
     check_server(uri, way_out="or leave out --register")
     client = open_client(uri)
@@ -60,14 +60,15 @@ def find_run(name: str, *, uri: str, experiment: str, sweep: str, trial: str) ->
 
 
 def register_model(files: Path, name: str, run: TrackedRun) -> str:
-    """The new version's number. The files become artifacts of the run.
+    """Uploads `files` as artifacts of the run and registers them; returns the version number.
 
-    Raises TrackingError where the server takes them no more.
+    Raises TrackingError if the server rejects the files or the version.
     """
     client = open_client(run.uri)
     from mlflow.exceptions import MlflowException
 
     try:
+        # A new path per registration, so that a version never overwrites an earlier one's files.
         place = f"export/{uuid4().hex[:8]}"
         client.log_artifacts(run.run_id, str(files), place)
         try:

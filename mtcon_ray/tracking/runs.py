@@ -1,6 +1,6 @@
-"""The MLflow runs of one folder: made once, found again by tags, written so that twice is once.
+"""Idempotent writer of one folder's MLflow runs; finds existing runs by tag after a restart.
 
-Used by one thread at a time, except `mark_killed`.
+All methods except `mark_killed` must be called by one thread at a time.
 """
 
 import queue
@@ -14,45 +14,48 @@ from mlflow.exceptions import MlflowException
 
 from mtcon_ray.errors import TrackingError
 from mtcon_ray.tracking import pages
+from mtcon_ray.tracking.events import Artifact, Ended, Event, Reopened, Reported, Started
 from mtcon_ray.tracking.inputs import dataset_input
 from mtcon_ray.tracking.server import LostError, RefusedError, artifact_location, open_client
-from mtcon_ray.tracking.spool import Event
 
 PARENT = "parent"
 IDENTITY = "mtcon.id"
 ENDING_TAGS = ("mtcon.pruned", "mtcon.interrupted", "mtcon.reason")
-MAX_VALUE = 5000  # characters of a tag or parameter that every server takes
+MAX_VALUE = 5000  # characters of a tag or parameter that every server accepts
 
-# Without it the UI opens its view of language-model evaluations.
+# Without this tag MLflow's UI opens the experiment in its view of language-model evaluations.
 TRAINS_MODELS = {"mlflow.experimentKind": "custom_model_development"}
 
 
 class Runs:
-    """The parent run and its children by name ("parent", "trial-0003").
+    """The parent run and its child runs by name ("parent", "trial-0003").
 
-    `identity` tells this folder from another of the same name; `begun` is the parent's first
-    event. Connects when constructed.
+    `identity` distinguishes this folder from another one of the same name. `begun` is the first
+    event of the parent's event log. The constructor connects to the server.
     """
 
     def __init__(
-        self, uri: str, experiment: str, folder: Path, identity: str, begun: Event
+        self, uri: str, experiment: str, folder: Path, identity: str, begun: Started
     ) -> None:
         self.ids: dict[str, str] = {}
         self.open: dict[str, str] = {}
-        self._ended: set[str] = set()  # found with a status that a later event may contradict
-        self._found: set[str] = set()  # may hold epochs that are about to be sent again
+        self._ended: set[str] = set()  # found as ended; a later event may reopen these
+        self._found: set[str] = set()  # existed before; may have epochs that are sent again
         self._logged: dict[tuple[str, str], set[int]] = {}
         self._doubtful = False
         self._client: MlflowClient = open_client(uri)
         self._folder = folder
         self._identity = identity
-        self._columns = pages.column_tags(begun["tags"])
+        self._columns = pages.column_tags(begun.tags)
         self._dataset = dataset_input(folder, begun)
         self.experiment_id = self._experiment(experiment, artifact_location(uri, folder.parents[1]))
         self.find()
 
     def find(self) -> None:
-        """Look up the runs of this folder; a run that was made twice is reduced to its first."""
+        """Looks up the runs of this folder and deletes duplicates of a run, except the first.
+
+        A duplicate exists if a request created a run but its answer was lost.
+        """
         self.ids, self.open = {}, {}
         self._ended, self._found, self._logged = set(), set(), {}
         for run in self._search():
@@ -69,17 +72,18 @@ class Runs:
                 self._ended.add(name)
 
     def send(self, name: str, events: list[Event]) -> None:
-        """Write one event, or one group (see `sender`), to a run, which is made if it is new.
+        """Writes one event, or one group of events (see `sender`), to a run; creates a new run.
 
-        Raises RefusedError or LostError, and whatever the client raises when nobody answers.
+        Raises RefusedError if the server rejects the content, LostError if the run is gone, and
+        the client's own errors if the server does not answer.
         """
         try:
             if name not in self.ids:
                 self._create(name, events[0])
-            match events[0]["kind"]:
-                case "artifact":
-                    self._artifact(name, events[0])
-                case "reopen":
+            match events[0]:
+                case Artifact() as artifact:
+                    self._artifact(name, artifact)
+                case Reopened():
                     self._reopen(name)
                 case _:
                     self._log(name, events)
@@ -91,7 +95,7 @@ class Runs:
             raise
 
     def answers(self) -> bool:
-        """Whether the server answers at all, so that a failure is the artifact store's."""
+        """Returns True if the tracking server answers: then the artifact store caused a failure."""
         try:
             self._client.get_experiment(self.experiment_id)
         except Exception:
@@ -99,7 +103,10 @@ class Runs:
         return True
 
     def mark_killed(self, limit: float) -> int:
-        """Set every open run to KILLED within `limit` seconds; how many were. From any thread."""
+        """Sets open runs to KILLED within `limit` seconds and returns the number of runs set.
+
+        May be called from any thread.
+        """
         todo: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         for item in list(self.open.items()):
             todo.put(item)
@@ -112,7 +119,7 @@ class Runs:
                     self._client.set_terminated(run_id, "KILLED")
                     self.open.pop(name, None)
                     marked.append(name)
-            except Exception:  # nothing left, or nobody answers: resume puts it right
+            except Exception:  # the queue is empty, or no answer: a resume corrects the status
                 return
 
         threads = [threading.Thread(target=work, daemon=True) for _ in range(min(8, todo.qsize()))]
@@ -129,7 +136,8 @@ class Runs:
             try:
                 return str(self._client.create_experiment(name, artifacts, TRAINS_MODELS))
             except MlflowException as error:
-                experiment = self._client.get_experiment_by_name(name)  # of another sweep's making
+                # Another sweep may have created it between the two requests.
+                experiment = self._client.get_experiment_by_name(name)
                 if error.error_code != "RESOURCE_ALREADY_EXISTS" or experiment is None:
                     raise
         if experiment.lifecycle_stage != "active":
@@ -140,7 +148,10 @@ class Runs:
         return str(experiment.experiment_id)
 
     def _search(self) -> list[Run]:
-        """This folder's runs, deleted ones too: what the user deleted is not made again."""
+        """Returns this folder's runs, active ones first.
+
+        Deleted runs are included: a run that the user deleted must not be created again.
+        """
         runs: list[Run] = []
         token: str | None = None
         while token != "":
@@ -156,7 +167,7 @@ class Runs:
         return sorted(runs, key=lambda run: run.info.lifecycle_stage != "active")
 
     def _create(self, name: str, event: Event) -> None:
-        tags = self._columns | event.get("tags", {}) | {IDENTITY: self._identity}
+        tags = self._columns | getattr(event, "tags", {}) | {IDENTITY: self._identity}
         tags = {k: str(v)[:MAX_VALUE] for k, v in tags.items()}
         if name != PARENT:
             tags |= {"mtcon.trial": name, "mlflow.parentRunId": self.ids[PARENT]}
@@ -165,26 +176,32 @@ class Runs:
         title = self._folder.name if name == PARENT else name
         try:
             run = self._client.create_run(
-                self.experiment_id, start_time=event["time_ms"], tags=tags, run_name=title
+                self.experiment_id, start_time=event.time_ms, tags=tags, run_name=title
             )
         except MlflowException as error:
-            self._doubtful = True  # it may have been made, the answer lost
+            self._doubtful = True  # the run may exist although its answer was lost
             if error.error_code == "INVALID_PARAMETER_VALUE":
                 raise TrackingError(f"run {title!r} was refused: {error}") from error
             raise
         self.ids[name] = self.open[name] = run.info.run_id
 
     def _log(self, name: str, events: list[Event]) -> None:
-        """A run's start, reports and end, as far as they are here: each call is a round trip."""
+        """Writes a group of events: a run's start, reports and end, as far as it has them.
+
+        They are written together because each call of the client is a round trip.
+        """
         run_id, first, last = self.ids[name], events[0], events[-1]
         metrics = self._new_metrics(name, events)
+        # A run that a signal handler set to KILLED gets further epochs after a resume.
         if metrics and name in self._ended:
             self._reopen(name)
-        params = first.get("params", {}) if first["kind"] == "start" else {}
-        tags = last.get("tags", {}) if last["kind"] == "end" else {}
-        if note := last.get("note") or first.get("note"):
-            tags = tags | {pages.NOTE: self._linked(note, name)}
-        # The client cuts it into batches as large as every server takes.
+        params = first.params if isinstance(first, Started) else {}
+        tags = dict(last.tags) if isinstance(last, Ended) else {}
+        notes = [e.note for e in (last, first) if isinstance(e, Started | Ended) and e.note]
+        if notes:
+            tags[pages.NOTE] = self._linked(notes[0], name)
+        # MLflow's client (3.17.2) splits this into batches of at most 1,000 entries, of which at
+        # most 100 are parameters and 100 tags. Those are the limits of every server.
         self._client.log_batch(
             run_id,
             metrics=metrics,
@@ -192,52 +209,57 @@ class Runs:
             tags=[RunTag(k, str(v)[:MAX_VALUE]) for k, v in tags.items()],
             synchronous=True,
         )
-        if view := first.get("view"):
-            key, tag = f"{pages.VIEW}{self._identity}", pages.packed(view)
+        if isinstance(first, Started) and first.view:
+            key, tag = f"{pages.VIEW}{self._identity}", pages.packed(first.view)
             self._client.set_experiment_tag(self.experiment_id, key, tag)
-        if first["kind"] == "start" and self._dataset:
+        if isinstance(first, Started) and self._dataset:
             self._client.log_inputs(run_id, [self._dataset])
-        if last["kind"] == "end":
+        if isinstance(last, Ended):
             self._end(name, last)
 
     def _linked(self, note: str, name: str) -> str:
-        """A run's description, the parent's with the view that compares it with its children."""
+        """Returns a run's description with a link, to the view (parent) or to its artifacts."""
         if name == PARENT:
             return pages.parent_note(note, self.experiment_id, self._identity)
         return pages.trial_note(note, self.experiment_id, self.ids[name])
 
     def _new_metrics(self, name: str, events: list[Event]) -> list[Metric]:
         return [
-            Metric(key, value, event["time_ms"], event["epoch"])
+            Metric(key, value, event.time_ms, event.epoch)
             for event in events
-            if event["kind"] == "report" and not self._is_logged(name, event)
-            for key, value in sorted(event["metrics"].items())
+            if isinstance(event, Reported) and not self._is_logged(name, event)
+            for key, value in sorted(event.metrics.items())
         ]
 
-    def _is_logged(self, name: str, event: Event) -> bool:
-        """Whether a run that was found again has this epoch: its last metric in order of names."""
-        if name not in self._found or not event["metrics"]:
+    def _is_logged(self, name: str, event: Reported) -> bool:
+        """Returns True if an existing run already has the metrics of this event's epoch.
+
+        Looks only at the alphabetically last metric: metrics are sent in the order of their names,
+        so if the last one is there, all are.
+        """
+        if name not in self._found or not event.metrics:
             return False
-        key = max(event["metrics"])
+        key = max(event.metrics)
         if (name, key) not in self._logged:
             history = self._client.get_metric_history(self.ids[name], key)
             self._logged[name, key] = {metric.step for metric in history}
-        return event["epoch"] in self._logged[name, key]
+        return event.epoch in self._logged[name, key]
 
-    def _artifact(self, name: str, event: Event) -> None:
-        path = Path(event["path"])
+    def _artifact(self, name: str, event: Artifact) -> None:
+        path = Path(event.path)
         if not path.exists():
             raise RefusedError(f"{path} is not there any more")
-        # A folder would be sent with whatever the links in it lead to.
+        # log_artifact uploads a directory whole and follows its symbolic links out of the folder.
         if not path.is_file() or not path.resolve().is_relative_to(self._folder.resolve()):
             raise RefusedError(f"{path} is no file of {self._folder}")
-        to = str(event["to"])
-        if to and not to.isidentifier():  # what climbs or hides MLflow's clients refuse variously
+        to = event.to
+        # MLflow's clients differ in which paths with ".." or a leading dot they reject.
+        if to and not to.isidentifier():
             raise RefusedError(f"{to!r} is no place for the artifact {path}")
         self._client.log_artifact(self.ids[name], str(path), to or None)
 
-    def _end(self, name: str, event: Event) -> None:
-        self._client.set_terminated(self.ids[name], event["status"], event["time_ms"])
+    def _end(self, name: str, event: Ended) -> None:
+        self._client.set_terminated(self.ids[name], event.status, event.time_ms)
         self.open.pop(name, None)
         if name == PARENT and self._doubtful:
             self.find()

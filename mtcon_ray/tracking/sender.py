@@ -1,19 +1,21 @@
-"""Sends the spools of one folder to MLflow from a thread of the driver.
+"""Sender of one folder's event logs to MLflow, in a thread of the driver.
 
-Training writes spools and never waits for this: whatever the server does, the sender keeps
-its place on disk and tries again. An event is sent before its cursor moves, and sending it
-twice changes nothing.
+Training only writes event logs and never waits for the server. The sender stores its position in
+each log on disk and retries after every failure. It sends an event before it moves the position,
+and sending an event twice has no effect.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Iterator
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mtcon_ray.errors import SweepError
 from mtcon_ray.tracking.cursors import Cursors
+from mtcon_ray.tracking.event_log import identity, num_events, tail
+from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
 from mtcon_ray.tracking.server import (
     LostError,
     RefusedError,
@@ -22,7 +24,6 @@ from mtcon_ray.tracking.server import (
     is_server,
     masked,
 )
-from mtcon_ray.tracking.spool import Event, num_events, tail
 
 if TYPE_CHECKING:
     from mtcon_ray.tracking.runs import Runs
@@ -30,18 +31,19 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 FIRST_DELAY, LONGEST_DELAY, DRAIN_DELAY = 0.5, 30.0, 1.0
 KILL_SECONDS = 1.8
-METRICS_AT_ONCE = 800  # of the 1,000 entries of a batch; the others are for parameters and tags
-SAVE_SECONDS = 1.0  # what a kill may have sent twice, which changes nothing
-SYNC_ATTEMPTS = 5  # without progress
+METRICS_AT_ONCE = 800  # of the 1,000 entries of a batch; the rest is for parameters and tags
+SAVE_SECONDS = 1.0  # events of this time are sent twice after a kill, which is harmless
+SYNC_ATTEMPTS = 5  # attempts without progress before `track_sync` gives up
 
 log = logging.getLogger(__name__)
 
 
 class Sender:
-    """Tails `<folder>/spool/*.jsonl`; parent.jsonl is the parent run, the others its children.
+    """Follower of the event logs `<folder>/spool/*.jsonl` that sends new events to MLflow.
 
-    Constructing is cheap; mlflow is imported by the thread. No method raises because of the
-    server: `last_error` tells what is wrong while `pending()` stays above 0.
+    parent.jsonl is the log of the parent run, the other files are those of its child runs.
+    The constructor is cheap: the thread imports mlflow. No method raises an error of the server;
+    `last_error` has its text while `pending()` stays above 0.
     """
 
     def __init__(self, folder: Path, uri: str, experiment: str) -> None:
@@ -49,28 +51,28 @@ class Sender:
         self.uri = uri
         self.experiment = experiment
         self.last_error: str | None = None
-        self.refused: list[str] = []  # events that the server will never take
-        self.cpu_seconds = 0.0  # of the thread; with the import if mlflow was not imported yet
+        self.refused: list[str] = []  # events that the server will never accept
+        self.cpu_seconds = 0.0  # of the thread; includes importing mlflow if this thread did it
         self._spools = folder / "spool"
         self._cursors = Cursors(self._spools / "cursors.json", uri, experiment)
         self._runs: Runs | None = None
-        self._in_doubt = False  # after a failure nobody knows what has arrived
+        self._in_doubt = False  # True after a failure: the last request may or may not have arrived
         self._failed: set[str] = set()
         self._delay = 0.0
         self._saved = time.monotonic()
-        self._moved = False  # whether a cursor has moved since they were saved
-        self._next_late = 0.0  # when artifacts put off are tried again, monotonic seconds
+        self._moved = False  # True if a cursor has moved since the last save
+        self._next_late = 0.0  # time of the next attempt at deferred artifacts, monotonic seconds
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._draining = False
         self._thread = threading.Thread(target=self._work, daemon=True, name="mtcon-tracking")
 
     def start(self) -> None:
-        """Start the thread."""
+        """Starts the thread."""
         self._thread.start()
 
     def drain(self, timeout: float) -> bool:
-        """Wait until everything spooled is sent, at most `timeout` seconds; whether it is."""
+        """Waits at most `timeout` seconds for all events to be sent; returns True if they are."""
         self._draining = True
         self._next_late = 0.0
         self._wake.set()
@@ -81,7 +83,7 @@ class Sender:
         return not self.pending()
 
     def close(self, timeout: float) -> int:
-        """Drain for at most `timeout` seconds and end the thread; how many events are left."""
+        """Drains for at most `timeout` seconds and ends the thread; returns the events left."""
         deadline = time.monotonic() + timeout
         self.drain(timeout)
         self._stopping.set()
@@ -91,21 +93,21 @@ class Sender:
         return self.pending()
 
     def mark_killed(self) -> int:
-        """Set every open run to KILLED in under 2 s; how many were. For signal handlers."""
+        """Sets open runs to KILLED in under 2 s and returns their number; for signal handlers."""
         return 0 if self._runs is None else self._runs.mark_killed(KILL_SECONDS)
 
     def pending(self) -> int:
-        """Events not sent yet."""
+        """Returns the number of events that are not sent yet, deferred artifacts included."""
         offsets = self._cursors.offsets
         unsent = sum(num_events(p, offsets.get(p.stem, 0)) for p in self._grown())
         return unsent + len(self._cursors.late)
 
     def run_ids(self) -> dict[str, str]:
-        """MLflow's run ids by name ("parent", "trial-0003"), as far as they are made."""
+        """Returns MLflow's run ids by name ("parent", "trial-0003") for the runs that exist."""
         return {} if self._runs is None else dict(self._runs.ids)
 
     def parent_url(self) -> str | None:
-        """Address of the parent run in the UI; None before it is made."""
+        """Returns the URL of the parent run in MLflow's UI; None before the run exists."""
         if self._runs is None or "parent" not in self._runs.ids:
             return None
         base = masked(self.uri) if is_server(self.uri) else "http://127.0.0.1:5000"
@@ -113,10 +115,10 @@ class Sender:
         return f"{base}/#/experiments/{self._runs.experiment_id}/runs/{run_id}"
 
     def attempt(self) -> None:
-        """Send what is there, in the calling thread."""
+        """Sends all new events in the calling thread; stores an error in `last_error`."""
         try:
             self._send_all()
-        except Exception as error:  # training goes on whatever the server does
+        except Exception as error:  # an error of the server must not stop the training
             self._note_failure(error)
 
     def _work(self) -> None:
@@ -135,6 +137,7 @@ class Sender:
             return
         try:
             for path in sorted(self._grown(), key=lambda p: (p.stem in self._failed, p.stem)):
+                # A child run's tag mlflow.parentRunId needs the id of the parent.
                 if path.stem == "parent" or "parent" in runs.ids:
                     self._send_spool(runs, path)
         finally:
@@ -146,40 +149,47 @@ class Sender:
             self.last_error = None
 
     def _connected(self) -> "Runs | None":
-        """The folder's runs, known by the parent's first line; None before it is written."""
+        """Returns the folder's runs, identified by the parent's first event; None before that.
+
+        After a failure it looks up the runs again, since a request may have arrived.
+        """
         if self._runs is not None and not self._in_doubt:
             return self._runs
         if self._runs is None:
             import_quietly()
             from mtcon_ray.tracking.runs import Runs
 
-            first = tail(self._spools / "parent.jsonl")[:1]
-            if not first:
+            parent = self._spools / "parent.jsonl"
+            mark, first = identity(parent), tail(parent)[:1]
+            if mark is None or not first:
                 return None
-            identity = sha256(repr(first[0]).encode()).hexdigest()[:32]
             begun, _ = first[0]
-            self._runs = Runs(self.uri, self.experiment, self.folder, identity, begun)
+            if not isinstance(begun, Started):
+                raise SweepError(f"{parent} must begin with a start, got {begun.kind}")
+            self._runs = Runs(self.uri, self.experiment, self.folder, mark, begun)
         else:
             self._runs.find()
+        # The server no longer has these runs, so their events are sent again from the start.
         for name in set(self._cursors.offsets) - set(self._runs.ids):
             del self._cursors.offsets[name]
         self._in_doubt = False
         return self._runs
 
     def _grown(self) -> list[Path]:
-        """Spools with bytes behind their cursor."""
+        """Returns the event logs that are longer than the part that was sent."""
         offsets = self._cursors.offsets
         paths = self._spools.glob("*.jsonl")
         return [p for p in paths if p.stat().st_size > offsets.get(p.stem, 0)]
 
     def _send_spool(self, runs: "Runs", path: Path) -> None:
         name = path.stem
-        self._failed.add(name)  # goes last next time if this raises, not to hold up the others
+        # If this log raises, it is sent last in the next attempt, so that it does not block others.
+        self._failed.add(name)
         for events, end in _groups(tail(path, self._cursors.offsets.get(name, 0))):
             self._send(runs, name, events)
             self._cursors.offsets[name] = end
             self._moved = True
-            # The file holds all spools' cursors: once per event it would cost the square of them.
+            # Each save writes the cursors of all logs, so one save per event would be quadratic.
             if time.monotonic() - self._saved >= SAVE_SECONDS:
                 self._save_cursors()
         self._failed.discard(name)
@@ -193,22 +203,25 @@ class Sender:
         try:
             runs.send(name, events)
         except RefusedError as error:
+            # Send the group's events one by one: only the rejected event is lost, not the group.
             if len(events) > 1:
                 for event in events:
                     self._send(runs, name, [event])
                 return
-            self.refused.append(f"{name}, event {events[0]['seq']}: {first_line(error)}")
+            self.refused.append(f"{name}, event {events[0].seq}: {first_line(error)}")
             log.warning("not tracked: %s", self.refused[-1])
         except Exception as error:
-            if events[0]["kind"] != "artifact" or not runs.answers():
+            if not isinstance(events[0], Artifact) or not runs.answers():
                 raise
-            # Only the artifact store is away: metrics and statuses need not wait for it.
+            # The tracking server answers, so only the artifact store is down. Metrics and statuses
+            # must not wait for it.
             self.last_error = first_line(error)
-            self._cursors.late.append({"run": name, "event": events[0]})
+            self._cursors.late.append({"run": name, "event": events[0].to_json()})
 
     def _send_late(self, runs: "Runs") -> None:
         for item in list(self._cursors.late):
-            self._send(runs, item["run"], [item["event"]])  # appends it again if put off again
+            event = from_json(item["event"])
+            self._send(runs, item["run"], [event])  # appends the item again if it fails
             self._cursors.late.remove(item)
         self._cursors.save()
         self._next_late = time.monotonic() + (DRAIN_DELAY if self._draining else LONGEST_DELAY)
@@ -222,13 +235,13 @@ class Sender:
             log.warning("tracking at %s: %s; spooling", masked(self.uri), message)
         self.last_error = message
         if isinstance(error, LostError):
-            self._runs = None  # the experiment may be gone too
+            self._runs = None  # the experiment may be deleted too
 
 
 def track_sync(folder: Path, uri: str, experiment: str) -> tuple[int, int]:
-    """Send what a folder's spools still hold: events sent, events left.
+    """Sends the remaining events of a folder; returns (events sent, events left).
 
-    Only where no driver is at work: a run whose end nobody wrote becomes KILLED.
+    Must only run when no driver of the folder runs: a run without an end event becomes KILLED.
     """
     sender = Sender(folder, uri, experiment)
     sender._draining = True
@@ -246,14 +259,14 @@ def track_sync(folder: Path, uri: str, experiment: str) -> tuple[int, int]:
 
 
 def _groups(events: list[tuple[Event, int]]) -> Iterator[tuple[list[Event], int]]:
-    """A run's neighbouring events that go together: its start, as many reports as fit, its end.
+    """Yields groups of consecutive events that are sent in one batch, with the offset after each.
 
-    What is neither goes alone.
+    A group is a start, as many reports as fit, and an end. Each other event is its own group.
     """
     group: list[Event] = []
     size = group_end = 0
     for event, end in events:
-        added = len(event["metrics"]) if event["kind"] == "report" else 0
+        added = len(event.metrics) if isinstance(event, Reported) else 0
         if group and not (_follows(event, group[-1]) and size + added <= METRICS_AT_ONCE):
             yield group, group_end
             group, size = [], 0
@@ -264,4 +277,4 @@ def _groups(events: list[tuple[Event, int]]) -> Iterator[tuple[list[Event], int]
 
 
 def _follows(event: Event, last: Event) -> bool:
-    return event["kind"] in ("report", "end") and last["kind"] in ("start", "report")
+    return isinstance(event, Reported | Ended) and isinstance(last, Started | Reported)

@@ -1,6 +1,7 @@
-"""Where runs are tracked, whether somebody answers there, and how to look at them.
+"""The connection to MLflow: tracking URI, check of the server, client, and UI command.
 
-The only place that imports mlflow, which takes seconds: quietly, with our limits on waiting.
+`import_quietly` imports mlflow (seconds) without usage reports and with our own timeouts.
+Modules that import mlflow at the top must be imported after it.
 """
 
 import fcntl
@@ -33,17 +34,18 @@ SPOOL = (
 
 
 class RefusedError(Exception):
-    """The server answers and will never take this."""
+    """Error for an event that the server will never accept, although it answers."""
 
 
 class LostError(Exception):
-    """A run that was there is gone: everything has to be sent again."""
+    """Error for an existing run that disappeared: all its events have to be sent again."""
 
 
 def tracking_uri(spec_uri: str | None, environ_uri: str | None, root: Path) -> str:
-    """The absolute URI that every process uses: the spec's, MLFLOW_TRACKING_URI, or SQLite.
+    """Returns the absolute URI for all processes: the spec's, MLFLOW_TRACKING_URI, or SQLite.
 
-    Raises SpecError for a place that means another one in another working directory.
+    Raises SpecError for a relative path, which depends on the working directory, and for a URI
+    that is neither a database nor a server.
     """
     if not spec_uri and not environ_uri:
         return f"sqlite:///{mlflow_database(root.absolute())}"
@@ -62,17 +64,17 @@ def tracking_uri(spec_uri: str | None, environ_uri: str | None, root: Path) -> s
 
 
 def artifact_location(uri: str, root: Path) -> str | None:
-    """Folder for the artifacts of a new experiment; None where the server has its own."""
+    """Returns the artifact URI of a new experiment; None if a server chooses its own."""
     return None if is_server(uri) else mlflow_artifacts(root).as_uri()
 
 
 def is_server(uri: str) -> bool:
-    """Whether the URI names a tracking server rather than a database."""
+    """Returns True if the URI names a tracking server rather than a database."""
     return uri.partition(":")[0].lower() in (*SERVERS, "databricks")
 
 
 def masked(text: str) -> str:
-    """The text with passwords and tokens replaced by ***: of URIs, options and assignments."""
+    """Returns the text with passwords and tokens in URIs, options and assignments shown as ***."""
     text = re.sub(r"(://[^/\s:@]*):[^\s'\"]*@", r"\1:***@", text)
     text = re.sub(r"(https?://)[^/\s:@]+@", r"\1***@", text)
     value = r"('[^']*'|\"[^\"]*\"|[^\s&'\"]+)"
@@ -81,12 +83,12 @@ def masked(text: str) -> str:
 
 
 def quiet_environment() -> dict[str, str]:
-    """Variables for every process that we start: no usage reports, no waiting for minutes."""
+    """Returns environment variables for every child process: no usage reports, short timeouts."""
     return {
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",  # MLflow reads only this spelling
         "RAY_USAGE_STATS_ENABLED": "0",
-        # Repeating is ours to do: MLflow's own repeats would create a run twice.
+        # The sender retries: a retry inside MLflow's client could create a run twice.
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
         "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
@@ -97,19 +99,19 @@ def quiet_environment() -> dict[str, str]:
 
 
 def import_quietly() -> None:
-    """Import mlflow once: no usage reports, no chatter below warnings."""
+    """Imports mlflow without usage reports and without log messages below warnings."""
     for name, value in quiet_environment().items():
         os.environ.setdefault(name, value)
     import_module("mlflow")
 
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow").setLevel(logging.WARNING)
-    # It prints a stack trace of every failed query; the error reaches us as an exception too.
+    # This logger prints a stack trace of every failed query; the client raises the error anyway.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 
 
 def open_client(uri: str) -> "MlflowClient":
-    """A client; on SQLite it creates database and schema once. Seconds, the first time."""
+    """Returns a client. Creates the database and its schema on SQLite, which takes seconds once."""
     import_quietly()
     from mlflow import MlflowClient
 
@@ -122,7 +124,10 @@ def open_client(uri: str) -> "MlflowClient":
 
 
 def check_server(uri: str, timeout: float = 10, *, way_out: str = SPOOL) -> None:
-    """Ask the server one question. Raises TrackingError without an answer in time (seconds)."""
+    """Checks that the server answers a request within `timeout` seconds; SQLite has no timeout.
+
+    Raises TrackingError otherwise.
+    """
     errors: list[Exception] = []
 
     def ask() -> None:
@@ -135,7 +140,7 @@ def check_server(uri: str, timeout: float = 10, *, way_out: str = SPOOL) -> None
         ask()
         answered = True
     else:
-        import_quietly()  # its seconds are not the server's
+        import_quietly()  # here, so that the seconds of the import do not count as the server's
         thread = threading.Thread(target=ask, daemon=True, name="mtcon-tracking-check")
         thread.start()
         thread.join(timeout)
@@ -149,7 +154,7 @@ def check_server(uri: str, timeout: float = 10, *, way_out: str = SPOOL) -> None
 
 
 class ServerCheck:
-    """`check_server` beside the preparations of a sweep; `answer` raises what it raised."""
+    """A `check_server` that runs in a thread during the preparations of a sweep."""
 
     def __init__(self, uri: str) -> None:
         self._error: TrackingError | None = None
@@ -157,7 +162,7 @@ class ServerCheck:
         self._thread.start()
 
     def answer(self) -> None:
-        """Wait for the server. Raises TrackingError without an answer."""
+        """Waits for the check to end. Raises TrackingError if the server did not answer."""
         self._thread.join()
         if self._error:
             raise self._error
@@ -176,7 +181,7 @@ def _reason(error: Exception) -> str:
 
 
 def ui_command(uri: str) -> str:
-    """What opens the runs in a browser: a command line, or the server's own address."""
+    """Returns the command line that opens MLflow's UI, or the URL of the server."""
     if is_server(uri):
         return masked(uri)
     store = shlex.quote(uri) if masked(uri) == uri else '"$MLFLOW_TRACKING_URI"'
@@ -184,7 +189,11 @@ def ui_command(uri: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """An error in one line of at most 300 characters, without secrets."""
+    """Returns an error in one line of at most 300 characters, without secrets.
+
+    Prefers the operating system's error behind it, such as "Connection refused", which is shorter
+    than the messages that the HTTP library wraps around it.
+    """
     cause: BaseException | None = error
     while cause is not None and not (isinstance(cause, OSError) and cause.errno):
         cause = cause.__cause__ or cause.__context__
@@ -197,13 +206,16 @@ def _database(uri: str) -> Path:
 
 
 def _create(database: Path) -> None:
-    """A new database, made under another name: MLflow cannot go on with half a schema."""
+    """Creates a database under another name and renames it when its schema is complete.
+
+    MLflow cannot continue with a partial schema, which a kill would leave.
+    """
     from mlflow import MlflowClient
 
     if not database.exists():
         building = database.with_name(f"{database.name}.building")
         for left in database.parent.glob(f"{building.name}*"):
-            left.unlink()  # by a process that was killed, with its journal
+            left.unlink()  # left by a process that was killed, with its journal
         building.touch(mode=0o600)  # SQLite gives its journals the same mode
         MlflowClient(f"sqlite:///{building}")
         building.rename(database)
@@ -211,7 +223,7 @@ def _create(database: Path) -> None:
 
 @contextmanager
 def _one_at_a_time(uri: str) -> Iterator[None]:
-    """Two sweeps that start at once must not both migrate one SQLite file."""
+    """Holds a file lock while SQLite is opened: two sweeps must not both migrate one file."""
     if not uri.startswith("sqlite"):
         yield
         return

@@ -1,4 +1,4 @@
-"""How the benchmark of many trials counts, and that it runs."""
+"""The benchmark of sweeps with many trials: its statistics, and that it runs."""
 
 from unittest.mock import patch
 
@@ -20,7 +20,7 @@ def test_scale_is_measured() -> None:
 
 
 def test_growth_is_the_median_of_the_rounds() -> None:
-    """Trials of 1, 2 and 4 s in a round; in another, on a machine half as fast, the same."""
+    """Trials take 1, 2 and 4 s; in the other rounds the machine is half as fast."""
 
     def growth(slow: float, mebibytes: int) -> scale.Growth:
         ends = [slow * moment for moment in (0.0, 1.0, 3.0, 7.0)]

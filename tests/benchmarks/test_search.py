@@ -1,11 +1,11 @@
-"""Searches over recorded trainings: by sweeps, and by their curves alone."""
+"""The search benchmark over recorded trainings: by whole sweeps, and by learning curves alone."""
 
 from pathlib import Path
 
 import pytest
 
 from benchmarks import search, search_curves
-from mtcon_ray.search.schedulers import Halving
+from mtcon_ray.search.schedulers import ASHA, Halving
 from mtcon_ray.spec import with_values
 
 
@@ -16,7 +16,7 @@ def test_searches_are_compared_over_recorded_trainings(monkeypatch: pytest.Monke
     kept = ("3 at random", "halving")
     monkeypatch.setattr(search, "SETTINGS", {name: search.SETTINGS[name] for name in kept})
     rising = {str(t): [t * e / 9 for e in range(1, 10)] for t in search.TEMPERATURES}
-    # Halving finds the best of each, which is the worst of the other.
+    # Halving finds the best of each set of curves, which is the worst of the other.
     falling = {
         str(t): [e / 9 - v for e, v in enumerate(rising[str(t)], 1)] for t in search.TEMPERATURES
     }
@@ -40,7 +40,7 @@ def test_a_training_that_is_recorded_is_repeated_bit_equal(
 
 
 def test_halving_is_told_by_recorded_curves() -> None:
-    """The better half goes on at each rung; 4 x 1 + 2 x 1 + 1 x 2 epochs of 16."""
+    """The better half continues at each rung: 4 x 1 + 2 x 1 + 1 x 2 = 8 of 16 epochs."""
     curves = {
         "late": [0.1, 0.2, 0.8, 0.9],
         "second": [0.5, 0.6, 0.7, 0.7],
@@ -51,4 +51,20 @@ def test_halving_is_told_by_recorded_curves() -> None:
     assert search_curves.by_chance({k: curves[k] for k in ("late", "second", "low")}) == 0.0
     table = search_curves.measure()
     assert "| halving | 24.1% | " in table
-    assert table.count(" of 12 |") == len(search_curves.HALVINGS) + 1
+    num_settings = len(search_curves.HALVINGS) + len(search_curves.ASHAS) + 1
+    assert table.count(" of 12 |") == num_settings
+
+
+def test_asha_stops_recorded_trainings_as_in_a_sweep() -> None:
+    """A rung at 1 of 4 epochs and at 2: the low one stops there unless it comes first."""
+    curves = {"high": [0.5, 0.6, 0.7, 0.8], "low": [0.1, 0.2, 0.3, 0.9]}
+    spec = ASHA.Spec(grace=0.25, reduction=2)
+    found = {search_curves.asha(curves, spec, seed) for seed in range(10)}
+    assert found == {(8, "low"), (5, "high")}
+
+
+def test_agreement_counts_pairs_of_training_seeds() -> None:
+    peak = {0: "0.1", 1: "0.2", 2: "0.2"}
+    sets = [{t: [float(t == best)] for t in ("0.1", "0.2", "0.4")} for best in peak.values()]
+    table = search_curves.agreement({"photographs": sets})
+    assert "| photographs | 3 | 1 | 3 | 0.1 (1), 0.2 (2) |" in table

@@ -1,4 +1,4 @@
-"""Each benchmark once, as small as it goes: that it measures, not what."""
+"""Each benchmark runs once with the smallest settings; the results are not checked."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -59,7 +59,7 @@ def test_idle_trials_are_timed() -> None:
 @pytest.mark.ray
 @pytest.mark.soak
 def test_a_trainer_in_each_trial_is_timed() -> None:
-    """The peer; the first two trials start its processes."""
+    """The first two trials start the peer's processes, so a third one is timed."""
     clock = idle_trial.measure_trainers(3)
     assert len(clock.ends) == 3
     assert 0 < clock.per_trial < clock.total
@@ -131,7 +131,7 @@ def test_what_needs_a_gpu_says_so(stage: Any, monkeypatch: pytest.MonkeyPatch) -
     assert "none at hand: not run" in stage.measure()
 
 
-# An epoch of a GPU's benchmark, small.
+# An epoch of the GPU training benchmark with the smallest settings.
 measure_small = partial(
     gpu_training.measure,
     num_images=60,
@@ -144,7 +144,7 @@ measure_small = partial(
 
 
 def test_what_is_for_a_gpu_runs_on_a_cpu_too() -> None:
-    """But for the trials, below."""
+    """The benchmark of trials has its own test below."""
     table = gpu_views.measure(num_images=8, rounds=1, device=CPU)
     assert "| mtcon-ray, 512 images at a time, half of them blurred |" in table
     table = measure_small(device=CPU)
@@ -152,9 +152,9 @@ def test_what_is_for_a_gpu_runs_on_a_cpu_too() -> None:
         assert f"| {way}, batch 16 |" in table
 
 
-@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set")  # which needs a real one
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set")  # which needs a real GPU
 def test_what_is_for_a_gpu_leaves_nothing_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pretended one has no values that could be compared."""
+    """On a pretended GPU the tensors have no values, so the checks of equality are replaced."""
     for check in ("check_same_step", "check_close_step"):
         monkeypatch.setattr(gpu_training, check, lambda *given: None)
     waits: list[torch.device] = []
@@ -283,6 +283,6 @@ def test_probes_are_weighed_against_training() -> None:
 
 
 def test_the_first_probe_and_all_others_are_weighed_against_every_epoch() -> None:
-    """Five epochs, probed after 2, 4 and 5."""
+    """A training of five epochs is probed after epochs 2, 4 and 5."""
     shares = cadence.shares_of([9.0, 2.0, 1.0], [0.5, 0.2, 0.25], num_epochs=5, every=2)
     assert shares == pytest.approx([(0.5 + 2 * 0.2) / 10, (0.5 + 2 * 0.25) / 5])

@@ -1,4 +1,4 @@
-"""The comparison of suggestions: that it compares, not what."""
+"""The benchmark of suggestions runs and compares; its results are not checked."""
 
 from itertools import accumulate
 
@@ -24,7 +24,7 @@ def test_suggestions_that_differ_below_the_bound_are_refused(
 
 
 def test_a_made_up_search_is_logged_trial_by_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without noise the best so far is the winner, and no rule stops it early."""
+    """Without noise the best value so far is the winner's, and no stopping rule ends the search."""
     monkeypatch.setattr(suggestions, "NOISE", 0.0)
     monkeypatch.setattr(suggestions, "EARLY_NOISE", 0.0)
     accuracy = suggestions.Accuracy(0)

@@ -1,4 +1,4 @@
-"""How ways are timed, and what is said of the machine."""
+"""Timing in turns, and the description of the machine."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from benchmarks.machine import describe_machine
 def test_ways_take_turns_and_the_first_round_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By a clock that only the ways move."""
+    """The clock advances only when an alternative runs."""
     done: list[str] = []
     monkeypatch.setattr(timing, "perf_counter", lambda: 10.0 ** len(done))
     ways = {name: partial(done.append, name) for name in "ab"}

@@ -1,4 +1,4 @@
-"""Terminals for tests: a stream that says it is one, a real one, and what they show."""
+"""Terminals for tests: a stream that claims to be one, a pseudo terminal, and their screens."""
 
 import fcntl
 import io
@@ -17,7 +17,7 @@ TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|(.)", re.DOTALL)
 
 
 class Clock:
-    """Seconds that pass only when told."""
+    """A clock in seconds that tests set by hand."""
 
     now = 0.0
 
@@ -26,7 +26,7 @@ class Clock:
 
 
 class Tty(io.StringIO):
-    """A terminal of 80 columns by 24 lines that remembers what was written."""
+    """A stream that claims to be a terminal and stores what is written."""
 
     encoding = "utf-8"
 
@@ -35,7 +35,7 @@ class Tty(io.StringIO):
 
 
 def screen(written: str, columns: int = 80) -> list[str]:
-    """What a terminal shows after these characters."""
+    """Returns the lines that a terminal shows after these characters."""
     lines, row, column = [""], 0, 0
     for code, command, character in TOKEN.findall(written):
         if command == "A":
@@ -73,7 +73,7 @@ class Watched:
         self._reader.start()
 
     def ended(self) -> tuple[int, str]:
-        """Exit code, and every character that was written."""
+        """Waits for the end; returns the exit code and all characters written."""
         code = self._process.wait(PATIENCE_SECONDS)
         self._reader.join(PATIENCE_SECONDS)
         os.close(self._ours)
@@ -83,7 +83,7 @@ class Watched:
         while True:
             try:
                 piece = os.read(self._ours, 65_536)
-            except OSError:  # how Linux says that nobody writes any more
+            except OSError:  # Linux raises EIO when the last writer has closed the terminal
                 return
             if not piece:
                 return

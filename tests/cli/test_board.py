@@ -1,4 +1,4 @@
-"""Who leads, and how long it will take."""
+"""The state of a sweep's progress table: leader, order and time left."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from mtcon_ray.evaluation.spec import Select
 
 
 def board_of(num_trials: int, epochs: int, *trials: str) -> Board:
-    """A board on which these trials have begun."""
+    """Returns a board on which these trials have started."""
     board = Board(Start("s", num_trials, epochs, None, "/s"))
     for trial in trials:
         board.tell(Suggest(trial, "lr=0.1"), now=0)
@@ -33,7 +33,7 @@ def test_a_trials_value_is_of_the_selected_epoch(select: Select, value: float) -
 
 
 def test_time_left_at_the_pace_so_far() -> None:
-    """2 s an epoch, two at a time: 2 + 2 epochs left in them and 4 in the third trial."""
+    """At 2 s per epoch and two trials at a time, 2 + 2 + 4 epochs are left."""
     board = board_of(3, 4, "a", "b")
     assert board.seconds_left() is None
     for trial in "ab":
@@ -57,7 +57,7 @@ def test_early_stopping_shortens_what_is_left() -> None:
 
 
 def test_an_end_tells_of_epochs_that_had_no_report() -> None:
-    """As where a log's lines are all there is: 8 epochs in 16 s."""
+    """In a log without epoch lines, 8 epochs took 16 s."""
     board = board_of(2, 8, "a")
     board.tell(End("a", "FINISHED", None, 0.1), now=16)
     assert (board.rows["a"].epoch, board.rows["a"].epochs) == (8, 8)
@@ -73,7 +73,7 @@ def test_ends_of_an_earlier_run_are_no_pace() -> None:
 
 
 def test_a_trial_that_goes_on_keeps_what_it_had() -> None:
-    """Its earlier epochs are no pace: an epoch in 5 s; 1 and 8 are left."""
+    """Epochs of an earlier run do not count for the pace: one epoch took 5 s, 1 + 8 are left."""
     board = board_of(2, 8)
     board.tell(Known("a", "lr=0.1", "INTERRUPTED", 6, 8, 0.3), now=0)
     board.tell(Known("b", "lr=0.2", "INTERRUPTED", 0, 8), now=0)
@@ -101,7 +101,7 @@ def test_interrupted_trials_are_not_done() -> None:
 
 
 def test_ended_trials_are_ranked_by_budget_then_value() -> None:
-    """What looks the same is in order of names, behind the leader."""
+    """Trials with equal displayed values are ordered by name, after the leader."""
     board = board_of(6, 8)
     for name, status, value in (
         ("a", "PRUNED", 0.9),

@@ -1,4 +1,4 @@
-"""The live table on a terminal, the plain lines elsewhere."""
+"""The live table on a terminal, and plain lines elsewhere."""
 
 import io
 from pathlib import Path
@@ -20,7 +20,7 @@ PLAN = SimpleNamespace(
 
 
 def watch(console: Console, clock: Clock) -> None:
-    """A short sweep: one finishes, one is stopped, one fails."""
+    """Plays a short sweep: one trial finishes, one is stopped, one fails."""
     console.on_start("shoes-1", Path("/sweeps/shoes-1"), PLAN)
     console.on_suggest("trial-0000", {"method.temperature": 0.1})
     console.on_suggest("trial-0001", {"method.temperature": 0.0316227})
@@ -35,13 +35,13 @@ def watch(console: Console, clock: Clock) -> None:
 
 
 def plain(encoding: str = "utf-8") -> tuple[io.TextIOWrapper, Terminal]:
-    """A stream that is no terminal, in an encoding."""
+    """Returns a stream that is not a terminal, with an encoding."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     return stream, Terminal.of(stream)
 
 
 def text_of(stream: io.TextIOWrapper) -> str:
-    """What was written to such a stream."""
+    """Returns the text written to such a stream."""
     buffer = stream.buffer
     assert isinstance(buffer, io.BytesIO)
     return buffer.getvalue().decode(stream.encoding)
@@ -80,7 +80,7 @@ def test_plain_lines_are_throttled() -> None:
 
 @pytest.mark.parametrize(("at_a_time", "lines"), [(1, 59), (50, 550)])
 def test_a_long_training_is_not_silent(at_a_time: int, lines: int) -> None:
-    """A line a minute of one trial, ten of many; here are ten epochs a minute, and no probe."""
+    """One trial prints a line a minute, many print ten; the input has ten epochs a minute."""
     stream, terminal = plain()
     clock = Clock()
     with Console(terminal, clock=clock) as console:
@@ -116,7 +116,7 @@ def test_ascii_streams_get_ascii() -> None:
 
 
 def test_live_table_stands_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many events, the screen holds one table, notes above it, and the cursor is back."""
+    """The screen has one table with notes above it, and the cursor is visible at the end."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("LINES", "24")
@@ -145,7 +145,7 @@ def test_live_table_stands_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_narrow_board_keeps_values_and_states(
     columns: int, configuration: str, bars: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The configuration gives way first, then the bars."""
+    """The configuration is shortened first, then the bars are omitted."""
     monkeypatch.setenv("COLUMNS", str(columns))
     board = Board(Start("first-1", 8, 12, 2, "/s"))
     for number, (state, reason) in enumerate(
@@ -184,7 +184,7 @@ def test_cursor_comes_back_after_an_error(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_narrowed_terminal_leaves_no_old_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a resize the wrapped lines of the last frame are counted as what they became."""
+    """After a resize, the lines of the last frame are counted as wrapped at the new width."""
     monkeypatch.setenv("COLUMNS", "40")
     stream = Tty()
     area = LiveArea(Terminal(stream, live=True, colour=False, unicode=True))
@@ -210,7 +210,7 @@ def test_dumb_terminals_get_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("columns", [1, 5, 11])
 def test_clip_counts_what_is_seen(columns: int) -> None:
-    """Escape sequences take no columns and are all kept, so that no colour leaks."""
+    """Escape sequences have no width and are all kept, so that no colour leaks."""
     line = "\x1b[31mhello\x1b[0m world"
     clipped = clip(line, columns)
     assert visible(clipped) == columns

@@ -1,4 +1,4 @@
-"""A job's log on a terminal: the board that a sweep of this machine has."""
+"""A job's log on a terminal: the progress table is the one of a local sweep."""
 
 import io
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ PLAN = SimpleNamespace(
     num_trials=6, epochs=8, concurrency=2, objective="val/accuracy", select="last"
 )
 END = "\n#  trial\n1  trial-0001\n\nwinner: trial-0001\n"
-# A log's pieces are cut anywhere.
+# Lengths of the pieces: a log may be split at any character.
 PIECES = (1, 7, 200, 100_000)
 
 
@@ -29,14 +29,17 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sweep(terminal: Terminal, name: str = "shoes-1") -> None:
-    """A sweep with all that happens to trials; two look the same, and the last is the leader."""
+    """Plays a sweep with every event of a trial.
+
+    Two trials display equal values; the later one leads.
+    """
     clock = Clock()
     with Console(terminal, clock=clock) as console:
         console.on_phase("reading labels")
         console.on_store(10, 10)
         clock.now += 5
         console.on_start(name, Path("/sweeps") / name, PLAN)
-        earlier = {"method.temperature": 0.3}  # in a run of the sweep before this one
+        earlier = {"method.temperature": 0.3}  # from an earlier run of the sweep
         console.on_known("trial-0009", earlier, "FINISHED", 8, 8, 0.3, None)
         console.on_known("trial-0010", earlier, "FAILED", 2, 8, None, 'Error: ("x"): lr=1')
         console.on_known("trial-0004", {}, "INTERRUPTED", 5, 8, 0.2, None)
@@ -60,7 +63,7 @@ def sweep(terminal: Terminal, name: str = "shoes-1") -> None:
 
 
 def log_of(*names: str) -> str:
-    """What such sweeps print where there is no terminal."""
+    """Returns the plain output of these sweeps."""
     stream = io.StringIO()
     for name in names:
         sweep(Terminal(stream, live=False, colour=False, unicode=True), name)
@@ -94,7 +97,7 @@ def test_a_followed_sweep_ends_as_a_local_one_does(length: int) -> None:
 
 
 def test_the_objective_of_several_kinds_is_named_on_every_screen() -> None:
-    """In the lines of a log, on the board, and on the board that is made of the log again."""
+    """This holds for log lines, for the table, and for the table made from the log."""
     plan = SimpleNamespace(**{**vars(PLAN), "num_trials": 2, "objective": "val/score"})
     tty, log = Tty(), io.StringIO()
     for terminal in (Terminal.of(tty), Terminal(log, live=False, colour=False, unicode=True)):
@@ -119,7 +122,7 @@ def test_the_objective_of_several_kinds_is_named_on_every_screen() -> None:
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_one_sweep_after_the_other_has_its_own_board(closed: bool) -> None:
-    """Also where the first has had no last word."""
+    """The first sweep may lack its closing line."""
     text = log_of("one-1", "two-1")
     text = text if closed else "\n".join(line for line in text.split("\n") if "ended" not in line)
     shown = screen(followed(text, 50), 100)
@@ -129,7 +132,10 @@ def test_one_sweep_after_the_other_has_its_own_board(closed: bool) -> None:
 
 
 def test_times_are_the_sweeps_own() -> None:
-    """Read long after: 2 epochs in 20 s; then the clock of here goes on, and never backwards."""
+    """A log that is read later shows its own times:
+
+    2 epochs in 20 s. Then time runs by the local clock, and never backwards.
+    """
     stream, clock = Tty(), Clock()
     clock.now = 5000.0
 

@@ -1,4 +1,4 @@
-"""`init`: what columns are for, and the spec that is written."""
+"""`init`: the guessed roles of columns, and the spec that it writes."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ NUM_ROWS = 300
 
 
 def write_csv(folder: Path, **columns: list[str]) -> Path:
-    """A CSV of these columns, one row per image."""
+    """Writes a CSV with these columns and one row per image; returns its path."""
     images = [f"pictures/{i}.jpg" for i in range(NUM_ROWS)]
     table = {"file": images, **columns}
     rows = [",".join(table), *(",".join(cells) for cells in zip(*table.values(), strict=True))]
@@ -27,7 +27,7 @@ def write_csv(folder: Path, **columns: list[str]) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder of one picture's worth of names."""
+    """Returns a folder in which only the first picture exists."""
     place = tmp_path / "My Shoes"
     (place / "pictures").mkdir(parents=True)
     (place / "pictures" / "0.jpg").touch()
@@ -35,13 +35,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def cycle(values: int, prefix: str = "v") -> list[str]:
-    """A column of so many values in turn."""
+    """Returns a column that cycles through this many values."""
     return [f"{prefix}{i % values}" for i in range(NUM_ROWS)]
 
 
 @pytest.fixture
 def found(folder: Path) -> Guess:
-    """The guess about a table with a column of every kind."""
+    """Returns the guess for a table with a column of every kind."""
     bits = {f"bit{i}": [str(j % 2) for j in range(NUM_ROWS)] for i in range(9)}
     csv = write_csv(
         folder,
@@ -110,7 +110,7 @@ def test_a_split_is_drawn_where_no_column_is_one(folder: Path) -> None:
 def test_a_split_goes_by_several_names(
     folder: Path, column: str, names: str, is_split: bool
 ) -> None:
-    """0, 1, 2 only where the column's name says so, and 0 is what most images are.
+    """0, 1, 2 are splits only if the column's name says so and 0 is the most frequent.
 
     An underscore stands for a space.
     """
@@ -139,7 +139,7 @@ def test_a_column_that_lacks_a_split_is_not_used(folder: Path, names: str, lacki
 
 
 def test_labels_that_a_split_lacks_are_no_tasks(folder: Path) -> None:
-    """`validate` would refuse them: no label in val, and one class in train."""
+    """`validate` would reject such labels: no label in val, or one class in train."""
     split = [("train", "train", "train", "val", "test")[i % 5] for i in range(NUM_ROWS)]
     some = ["" if i % 5 == 3 else f"v{i % 2}" for i in range(NUM_ROWS)]
     same = ["a" if i % 5 < 3 else "b" for i in range(NUM_ROWS)]
@@ -149,7 +149,7 @@ def test_labels_that_a_split_lacks_are_no_tasks(folder: Path) -> None:
 
 
 def test_what_init_accepts_validate_does_too(folder: Path, tmp_path: Path) -> None:
-    """Absolute paths, semicolons, and a split of other names, from the CSV to the plan."""
+    """Covers absolute paths, semicolons and other names of splits, from the CSV to the plan."""
     lines = [
         f"{folder}/pictures/{i}.png;{'ab'[i % 2]};{('training', 'validation', 'testing')[i % 3]}"
         for i in range(60)
@@ -213,7 +213,7 @@ def test_unwritable_output_is_an_error(tmp_path: Path) -> None:
 
 
 def test_photographs_of_shoes(photos: Path) -> None:
-    """The real table: five tasks, brand held out."""
+    """The real table gives five tasks, and brand held out."""
     folder = photos / "fashion_shoes"
     found = guess(folder / "labels.csv", folder / "images.tar.gz")
     assert found.tasks == ("category", "gender", "colour", "usage", "season")

@@ -1,4 +1,4 @@
-"""A sweep's lines, which are read back by what follows a job."""
+"""Log lines of a sweep, which are parsed again when a job is followed."""
 
 import math
 from typing import Any
@@ -87,7 +87,7 @@ EVENTS: tuple[Event, ...] = (
 
 
 def test_events_are_what_their_lines_say() -> None:
-    """By their text, for no number that is none is like another."""
+    """Compares by `repr`, because NaN is not equal to itself."""
     for event in EVENTS:
         line = written(event)
         assert len(line.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""Exit codes, messages, and what a command may import."""
+"""Exit codes, messages, and the packages that a command may import."""
 
 import json
 import os
@@ -36,7 +36,7 @@ Invoke = Callable[..., Result]
 
 @pytest.fixture
 def spec(tmp_path: Path) -> Path:
-    """A small spec on drawn images."""
+    """Writes a small spec on synthetic images; returns its path."""
     path = tmp_path / "tiny.yaml"
     path.write_text(TINY)
     return path
@@ -44,7 +44,7 @@ def spec(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """Runs a command line in this process, its home a temporary folder."""
+    """Returns a function that runs a command line in this process with a temporary home folder."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     runner = CliRunner()
@@ -52,7 +52,7 @@ def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
 
 
 def program_raising(error: BaseException) -> Program:
-    """A program whose only command raises."""
+    """Returns a program whose only command raises `error`."""
     group = Program("mtcon-ray")
 
     @group.command()
@@ -247,7 +247,7 @@ def test_clean_shows_first_and_removes_with_yes(invoke: Invoke, tmp_path: Path) 
 
 
 def loaded_by(*arguments: str) -> set[str]:
-    """Heavy packages that a command line imports, in a process of its own."""
+    """Returns the heavy packages that a command line imports, in a new process."""
     code = (
         "import sys\nfrom mtcon_ray.cli.main import main\n"
         "try:\n    main(sys.argv[1:])\n"

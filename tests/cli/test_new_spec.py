@@ -1,4 +1,4 @@
-"""The spec that `init` writes passes `validate`, also changed as a first user would change it."""
+"""The spec that `init` writes passes `validate`, also with a first user's changes."""
 
 import tarfile
 from pathlib import Path
@@ -19,7 +19,7 @@ ANYWHERE = ClusterView("any cluster", (NodeKind("any node", 2, 0, None),))
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A new spec of 100 pictures."""
+    """Returns the path of a new spec of 100 pictures."""
     (tmp_path / "images").mkdir()
     rows = [f"{i}.png,{'red' if i % 2 else 'blue'}" for i in range(100)]
     for i in range(100):
@@ -49,7 +49,7 @@ def run_init(folder: Path, table: str, images: str) -> Result:
 
 
 def rows_of(image: str = "{i}.png", splits: str = "train test", count: int = 100) -> str:
-    """A CSV whose cells are made of the row's number; an underscore stands for a space."""
+    """Returns a CSV whose cells depend on the row's number; an underscore stands for a space."""
     names = [name.replace("_", " ") for name in splits.split(" ")]
     rows = [
         f"{image.format(i=i)},{names[i % len(names)]},{'red' if i % 7 < 3 else 'blue'}"
@@ -100,7 +100,7 @@ def test_what_it_writes_is_valid(
 def test_it_says_what_validate_would_refuse(
     path: Path, image: str, splits: str, images: str, says: str
 ) -> None:
-    """And writes nothing."""
+    """No spec is written then."""
     folder = path.parent
     (folder / "images.zip").write_bytes(b"PK")
     with tarfile.open(folder / "images.tar", "w") as tar:

@@ -1,4 +1,4 @@
-"""A plan as people read it."""
+"""The text of a plan."""
 
 from pathlib import Path
 

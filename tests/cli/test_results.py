@@ -1,4 +1,4 @@
-"""list, status, best and train on what lies under a root."""
+"""The commands list, status, best and train on the contents of a root."""
 
 import errno
 import json
@@ -16,7 +16,8 @@ from cluster.try_autoscaling import free_ports
 from mtcon_ray.cli.main import program
 from mtcon_ray.lock import driver_lock
 from mtcon_ray.sweep.study import open_study
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Ended, Reopened, Reported, Started
 
 REPOSITORY = Path(__file__).parents[2]
 SPEC = {
@@ -34,26 +35,26 @@ Invoke = Callable[..., Result]
 
 @pytest.fixture
 def invoke(tmp_path: Path) -> Invoke:
-    """Runs a command under a temporary root."""
+    """Returns a function that runs a command with a temporary root."""
     runner = CliRunner()
     return lambda *words: runner.invoke(program, [*map(str, words), "--root", str(tmp_path)])
 
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    """A sweep of three trials: one finished, one stopped early at a higher value, one failed."""
+    """Writes a sweep with one trial finished, one stopped early at a higher value, one failed."""
     folder = tmp_path / "sweeps" / "tiny-1"
     folder.mkdir(parents=True)
     (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     plan = {"num_trials": 3, "classes": {"shape": 6, "mark": 4}, "majority": {"shape": 0.21}}
     (folder / "plan.json").write_text(json.dumps(plan))
-    Spool(folder / "spool" / "parent.jsonl").append("start", params={}, tags={})
+    EventLog(folder / "spool" / "parent.jsonl").append(Started(params={}, tags={}))
     for i, temperature in enumerate((0.1, 0.5, 1.0)):
-        spool = Spool(folder / "spool" / f"trial-{i:04d}.jsonl")
+        spool = EventLog(folder / "spool" / f"trial-{i:04d}.jsonl")
         tags = {"mtcon.epochs": "2", "mtcon.seed": "0"}
-        spool.append("start", params={"method.temperature": temperature}, tags=tags)
-    first, second, third = (Spool(folder / "spool" / f"trial-{i:04d}.jsonl") for i in range(3))
-    first.append_report(1, {"val/accuracy": 0.3})
+        spool.append(Started(params={"method.temperature": temperature}, tags=tags))
+    first, second, third = (EventLog(folder / "spool" / f"trial-{i:04d}.jsonl") for i in range(3))
+    first.append(Reported(epoch=1, metrics={"val/accuracy": 0.3}))
     final = {
         "val/accuracy": 0.4,
         "test/accuracy/shape": 0.45,
@@ -63,11 +64,11 @@ def sweep(tmp_path: Path) -> Path:
         "heldout/knn/mark": 0.31,
         "probe/gradient": 9e-5,
     }
-    first.append_report(2, final)
-    first.append("end", status="FINISHED", tags={})
-    second.append_report(1, {"val/accuracy": 0.9})
-    second.append("end", status="KILLED", tags={"mtcon.pruned": "true"})
-    third.append("end", status="FAILED", tags={"mtcon.reason": "Diverged: loss is nan"})
+    first.append(Reported(epoch=2, metrics=final))
+    first.append(Ended(status="FINISHED", tags={}))
+    second.append(Reported(epoch=1, metrics={"val/accuracy": 0.9}))
+    second.append(Ended(status="KILLED", tags={"mtcon.pruned": "true"}))
+    third.append(Ended(status="FAILED", tags={"mtcon.reason": "Diverged: loss is nan"}))
     return folder
 
 
@@ -94,9 +95,9 @@ def test_state_follows_driver_and_record(invoke: Invoke, sweep: Path) -> None:
         assert state() == "running"
         assert invoke("clean", "tiny-1", "--yes").exit_code == 2
     assert state() == "stopped"
-    Spool(sweep / "spool" / "parent.jsonl").append("end", status="KILLED", tags={})
+    EventLog(sweep / "spool" / "parent.jsonl").append(Ended(status="KILLED", tags={}))
     assert state() == "interrupted"
-    Spool(sweep / "spool" / "parent.jsonl").append("reopen")
+    EventLog(sweep / "spool" / "parent.jsonl").append(Reopened())
     assert state() == "stopped"
 
 
@@ -114,7 +115,9 @@ def test_status_of_a_submitted_sweep_names_the_command_that_resumes_it(
     invoke: Invoke, sweep: Path
 ) -> None:
     (sweep / "spool" / "parent.jsonl").unlink(missing_ok=True)
-    Spool(sweep / "spool" / "parent.jsonl").append("start", params={}, tags={"mtcon.job": "true"})
+    EventLog(sweep / "spool" / "parent.jsonl").append(
+        Started(params={}, tags={"mtcon.job": "true"})
+    )
     assert (
         invoke("status", "tiny-1").stdout.splitlines()[-1] == "to go on: `mtcon-ray resume tiny-1`"
     )
@@ -206,7 +209,7 @@ def test_best_of_a_single_training_is_refused(invoke: Invoke, tmp_path: Path) ->
 def test_what_cannot_be_registered_is_not_exported(
     invoke: Invoke, sweep: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The registry is asked before a probe is fitted: for a server, for the winner's run."""
+    """The server and the winner's run are checked before a probe is fitted."""
     to = sweep / "exported"
 
     def told() -> str:
@@ -224,7 +227,7 @@ def test_what_cannot_be_registered_is_not_exported(
 
 
 def test_looking_at_a_sweep_writes_its_report_and_nothing_else(invoke: Invoke, sweep: Path) -> None:
-    """Also where the last line of the journal is torn, which a driver may be writing."""
+    """This holds too if the journal's last line is incomplete because a driver is writing it."""
     open_study(sweep / "study.journal", sweep.name).ask()
     os.truncate(sweep / "study.journal", (sweep / "study.journal").stat().st_size - 7)
 
@@ -243,7 +246,7 @@ def test_looking_at_a_sweep_writes_its_report_and_nothing_else(invoke: Invoke, s
 def test_a_root_that_cannot_be_written_is_named(
     invoke: Invoke, sweep: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a read-only file system answers, whatever the command writes there."""
+    """The writes fail as on a read-only file system."""
 
     def refuses(path: Path, *_: Any, **__: Any) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))

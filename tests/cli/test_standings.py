@@ -75,7 +75,7 @@ def test_a_score_of_several_kinds_is_explained_below_the_table_and_by_the_winner
 
 
 def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
-    """Its two best trials, with the readme's numbers, through today's table."""
+    """The table is printed from the numbers of the README's two best trials."""
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     row = re.compile(
         r"^\d  (trial-\d{4})  temperature=(\S+) +10/10 ((?: +0\.\d{3}){4}) +finished$", re.M
@@ -99,7 +99,7 @@ def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
 
 @pytest.mark.parametrize("columns", [50, 80, 120, 150])
 def test_a_narrow_leaderboard_shows_every_value_and_state(columns: int) -> None:
-    """Configurations are cut, or stand below their rows in full."""
+    """Configurations are shortened, or printed in full below their rows."""
     params = {"method.temperature": 0.07336, "train.lr": 0.02536, "method.weighting": "equal"}
     spec = parse_spec({"name": "first", "data": {"kind": "drawn"}})
     tests = {f"test/accuracy/{task}": 0.1 for task in spec.data.tasks}

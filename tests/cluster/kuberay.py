@@ -1,4 +1,4 @@
-"""The documents of `cluster/kuberay/`, put together without kubectl."""
+"""The documents of `cluster/kuberay/`, rendered as kustomize does but without kubectl."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ REPOSITORY = FOLDER.parents[1]
 
 @cache
 def rendered() -> tuple[dict[str, Any], ...]:
-    """What `kubectl apply -k` would send: all that kustomization.yaml asks of kustomize."""
+    """Returns what `kubectl apply -k` would send, for the features used in kustomization.yaml."""
     made = read("kustomization.yaml")[0]
     documents = [d for name in made["resources"] for d in read(name)]
     for each in made["configMapGenerator"]:
@@ -32,7 +32,7 @@ def rendered() -> tuple[dict[str, Any], ...]:
 
 
 def read(name: str) -> list[dict[str, Any]]:
-    """The documents of a file, what its anchors share written out."""
+    """Returns the documents of a file with YAML anchors expanded."""
     loaded = yaml.safe_load_all((FOLDER / name).read_text(encoding="utf-8"))
     return [json.loads(json.dumps(document)) for document in loaded]
 
@@ -43,7 +43,7 @@ def only(kind: str, name: str) -> dict[str, Any]:
 
 
 def pods(documents: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every pod template, by the name of what holds it."""
+    """Yields every pod template with the name of the group or object that contains it."""
     for document in documents:
         spec = document.get("spec", {})
         if document["kind"] == "RayCluster":

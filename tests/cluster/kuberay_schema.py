@@ -1,7 +1,7 @@
-"""What KubeRay's operator takes of a RayCluster and a RayJob, of the fields that are used here.
+"""Closed schemas of RayCluster and RayJob, limited to the fields that cluster/kuberay/ uses.
 
-After its Go types (RayCluster's of the middle of 2026, RayJob's of 1.5) and after what it refuses
-beyond them. Pods, and what goes into the autoscaler's container, are held to Kubernetes' schema.
+They follow the Go types of KubeRay's operator (RayCluster: mid-2026, RayJob: 1.5) and its
+additional validation. Pods and the autoscaler's container are checked with Kubernetes' own schema.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ WORDS = {"type": "object", "additionalProperties": {"type": "string"}}
 TEXT = {"type": "string"}
 INT32 = {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}
 COUNT = {**INT32, "minimum": 0}
-# With autoscaling v2 the operator refuses pods that start again by themselves.
+# With autoscaler v2 the operator rejects pods that restart by themselves.
 POD = {
     "type": "object",
     "required": ["spec"],
@@ -29,7 +29,7 @@ START = {**WORDS, "not": {"required": ["labels"]}}
 
 
 def closed(required: list[str], **fields: Any) -> dict[str, Any]:
-    """An object of these fields and no other."""
+    """Returns the schema of an object with these fields and no others."""
     return {
         "type": "object",
         "properties": fields,
@@ -49,7 +49,7 @@ WORKER_GROUP = closed(
     rayStartParams=START, template=POD,
 )  # fmt: skip
 RAY_CLUSTER = closed(
-    # The version decides whether the operator takes a token and a priority.
+    # The operator accepts a token and a priority only from certain Ray versions on.
     ["headGroupSpec", "rayVersion"], rayVersion=TEXT, enableInTreeAutoscaling={"type": "boolean"},
     authOptions=closed(["mode"], mode={"enum": ["disabled", "token"]}),
     autoscalerOptions=AUTOSCALER, headGroupSpec=HEAD_GROUP,
@@ -58,7 +58,8 @@ RAY_CLUSTER = closed(
 RAY_JOB = closed(
     ["entrypoint", "clusterSelector"], entrypoint=TEXT,
     clusterSelector={**WORDS, "required": ["ray.io/cluster"]},
-    # Of a cluster that is there; a fourth way, SidecarMode, is for one of the job's own.
+    # For a job on an existing cluster; the fourth mode, SidecarMode, needs a cluster of the job's
+    # own.
     submissionMode={"enum": ["K8sJobMode", "HTTPMode", "InteractiveMode"]},
     entrypointResources=TEXT, runtimeEnvYAML=TEXT,
 )  # fmt: skip

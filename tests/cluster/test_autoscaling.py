@@ -1,4 +1,4 @@
-"""A cluster that scales, for real: nodes that come when trials wait, are lost, and go."""
+"""Autoscaling on a real Ray: nodes start when trials wait, are lost, and are removed when idle."""
 
 import json
 import re
@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.results import load_sweep
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported
 from tests.pages import run_by
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
@@ -21,7 +22,7 @@ TEST = "test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none"
 
 @pytest.fixture
 def tried() -> Iterator[tuple[str, Path]]:
-    """What the command of cluster/README.md shows, and the folder of the sweep that it ran."""
+    """Runs the command of cluster/README.md; yields its output and the folder of its sweep."""
     (block,) = run_by(f"tests/cluster/test_autoscaling.py::{TEST}")
     done = subprocess.run(
         [*shlex.split(block.code), "--keep"],
@@ -36,7 +37,7 @@ def tried() -> Iterator[tuple[str, Path]]:
 def test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none(
     tried: tuple[str, Path],
 ) -> None:
-    """On a busy machine Ray may give up further workers, which changes nothing of what counts."""
+    """On a busy machine Ray may give up additional workers, which the assertions allow."""
     shown, folder = tried
     order = ["no worker is there", "2 workers", "two trials train", "is lost", "1 workers",
              "2 workers", "the sweep has ended", "no worker is left", "job succeeded"]  # fmt: skip
@@ -51,8 +52,8 @@ def test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none(
     assert json.loads((sweep.folder / "plan.json").read_text("utf-8"))["concurrency"] == 2
     assert [t.status for t in sweep.trials] == ["FINISHED"] * 4
     for trial in sweep.trials:
-        events = Spool.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
-        epochs = [e["epoch"] for e in events if e["kind"] == "report"]
+        events = EventLog.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
+        epochs = [e.epoch for e in events if isinstance(e, Reported)]
         assert epochs == list(range(1, 101)), "an epoch is lost or there twice"
     lost = list(sweep.folder.glob("tune/attempt-0/*/error.txt"))
     assert lost, "no trial was on the lost node, to go on elsewhere"

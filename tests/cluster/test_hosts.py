@@ -1,4 +1,4 @@
-"""Several hosts for real: network namespaces with addresses of their own, one cut off and back."""
+"""Several hosts as network namespaces with their own addresses; one is cut off and returns."""
 
 import os
 import re
@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from mtcon_ray.results import load_sweep
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
@@ -38,7 +39,7 @@ SPEC = {
 
 
 class Hosts:
-    """A head and two workers, each in a namespace of its own, on a bridge within the head's."""
+    """A head and two workers in network namespaces, connected by a bridge in the head's."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
@@ -69,7 +70,7 @@ class Hosts:
         self.inside(number, "ip", "link", "set", "eth0", "up")
 
     def cable(self, number: int, state: str) -> None:
-        """`down` cuts the worker off, `up` lets it back."""
+        """Sets the state of a worker's link: "down" disconnects it, "up" connects it."""
         self.inside(0, "ip", "link", "set", f"to{number}", state)
 
     def start(self, number: int, *command: str, log: str) -> subprocess.Popen[bytes]:
@@ -83,7 +84,7 @@ class Hosts:
         return process
 
     def node(self, number: int) -> subprocess.Popen[bytes]:
-        """A Ray node: the head has no CPU, a worker one."""
+        """Starts a Ray node; the head has no CPU, a worker has one."""
         address = f"10.77.0.{number + 1}"
         place = ["--head", "--port=6379", f"--temp-dir={self.folder}/r"]
         if number:
@@ -106,7 +107,7 @@ class Hosts:
         }
 
     def alive(self) -> str:
-        """Addresses of the nodes that the head takes for alive."""
+        """Returns the addresses of the nodes that the head considers alive."""
         code = (
             "import ray; ray.init(log_to_driver=False, logging_level='ERROR'); "
             "print(sorted(n['NodeManagerAddress'] for n in ray.nodes() if n['Alive']))"
@@ -148,7 +149,8 @@ def test_a_host_that_is_cut_off_and_comes_back_costs_nothing(hosts: Hosts) -> No
     )  # fmt: skip
     hosts.node(0)
     wait_until(lambda: "10.77.0.1" in hosts.alive(), "the head", pause=1)
-    # One after the other: both would take the same names in the folder that the hosts share.
+    # Start the workers one after the other: they share Ray's temporary folder and would use the
+    # same file names.
     first = hosts.node(1)
     wait_until(lambda: "10.77.0.2" in hosts.alive(), "a worker", pause=1)
     hosts.node(2)
@@ -171,7 +173,7 @@ def test_a_host_that_is_cut_off_and_comes_back_costs_nothing(hosts: Hosts) -> No
     assert sweep.wait(PATIENCE_SECONDS) == 0, (hosts.folder / "sweep.log").read_text()[-3000:]
     assert [t.status for t in load_sweep(folder).trials] == ["FINISHED"] * 3
     for trial in load_sweep(folder).trials:
-        events = Spool.read(folder / "spool" / f"{trial.name}.jsonl")
-        epochs = [e["epoch"] for e in events if e["kind"] == "report"]
+        events = EventLog.read(folder / "spool" / f"{trial.name}.jsonl")
+        epochs = [e.epoch for e in events if isinstance(e, Reported)]
         assert epochs == list(range(1, EPOCHS + 1)), "an epoch is lost or there twice"
     assert list(folder.glob("tune/attempt-0/*/error.txt")), "no trial was on the lost host"

@@ -1,8 +1,8 @@
-"""The Kubernetes files, put together as kustomize does: against its schemas, and as Ray reads them.
+"""The Kubernetes files as kustomize renders them, checked with schemas and with Ray's own reader.
 
-KubeRay's CRDs are in no package registry; what stands around the pods of a RayCluster or RayJob is
-held to a closed schema of the fields that are used here, and to the CRDs themselves where `--crds`
-names their folder.
+No package registry has KubeRay's CRDs. Therefore the parts of RayCluster and RayJob around the pods
+are checked with a closed schema of the used fields, and with the CRDs if `--crds` names their
+folder.
 """
 
 import json
@@ -47,7 +47,7 @@ def test_kubernetes_own_kinds_fit_its_schemas() -> None:
 
 
 def test_pods_of_the_ray_cluster_fit_kubernetes_schema() -> None:
-    """As the template of a Deployment, whose schema has no place for an unknown field."""
+    """Each pod is put into a Deployment, whose strict schema rejects unknown fields."""
     options = only("RayCluster", "mtcon-ray")["spec"]["autoscalerOptions"]
     given = {key: options[key] for key in ("env", "resources", "securityContext")}
     autoscaler = {"spec": {"containers": [{"name": "autoscaler", "image": "head", **given}]}}
@@ -87,7 +87,7 @@ def test_ray_kinds_are_as_the_operator_takes_them() -> None:
     assert yaml.safe_load(job["spec"]["runtimeEnvYAML"])["env_vars"]
     for group in cluster["spec"]["workerGroupSpecs"]:
         assert group["minReplicas"] <= group["maxReplicas"]
-    # Refused beside autoscalerOptions.version.
+    # The operator rejects this variable together with autoscalerOptions.version.
     assert "RAY_enable_autoscaler_v2" not in str(cluster["spec"]["headGroupSpec"])
 
 
@@ -126,13 +126,13 @@ def test_what_the_operator_refuses_is_refused(path: str, value: object) -> None:
      {"backoffLimit": 1}],
 )  # fmt: skip
 def test_a_job_that_the_operator_refuses_is_refused(change: dict[str, Any]) -> None:
-    """A job of a cluster that is there is not tried a second time."""
+    """A job on an existing cluster must not be retried, so backoffLimit is rejected."""
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**ray_job()["spec"], **change}, RAY_JOB)
 
 
 def strict(schema: Any) -> Any:
-    """A CRD's schema as kubectl applies it: a field that it does not name is an error."""
+    """Returns a CRD's schema as kubectl applies it, with unknown fields as errors."""
     if isinstance(schema, list):
         return [strict(each) for each in schema]
     if not isinstance(schema, dict):
@@ -164,7 +164,7 @@ def test_ray_kinds_fit_kuberays_own_schema(kind: str, request: pytest.FixtureReq
 
 @pytest.mark.ray
 def test_ray_reads_its_node_types_from_the_cluster() -> None:
-    """The autoscaler's own translation: a head without CPUs, and spot before on-demand."""
+    """Uses the autoscaler's own translation: the head has no CPU, spot precedes on-demand."""
     from ray.autoscaler._private.kuberay.autoscaling_config import (
         _generate_available_node_types_from_ray_cr_spec,
     )
@@ -180,7 +180,7 @@ def test_ray_reads_its_node_types_from_the_cluster() -> None:
 
 @pytest.mark.ray
 def test_a_sweep_learns_on_the_head_how_far_the_cluster_may_grow() -> None:
-    """By the file itself, so that several sweeps share what its groups may become."""
+    """The limits come from the file, so that several sweeps can share what groups may become."""
     from mtcon_ray.sweep.cluster import FILE_VARIABLE, view_of
 
     spec = dict(pods(rendered()))["head"]["spec"]
@@ -221,7 +221,7 @@ def test_no_pod_runs_as_root_or_gains_rights() -> None:
                 "capabilities": {"drop": ["ALL"]},
             }
             assert container["resources"]["limits"]["memory"]
-        if name != "head":  # whose autoscaler asks Kubernetes for pods
+        if name != "head":  # the head's autoscaler creates pods through the Kubernetes API
             assert spec["automountServiceAccountToken"] is False
         users[name] = spec["securityContext"]["runAsUser"]
     ours = dict.fromkeys(["gpu-on-demand", "gpu-spot", "head", "mlflow"], 10001)
@@ -229,7 +229,7 @@ def test_no_pod_runs_as_root_or_gains_rights() -> None:
 
 
 def test_secrets_are_referred_to_and_never_written() -> None:
-    """The operator adds the token to Ray's pods; the one other secret is the database's."""
+    """The operator gives the token to Ray's pods; the only other secret is the database's."""
     holders = {n for n, pod in pods(rendered()) if re.search("'secret(KeyRef|Name)'", str(pod))}
     assert holders == {"mlflow", "postgres"}
     assert not [d for d in rendered() if d["kind"] == "Secret"]

@@ -1,4 +1,4 @@
-"""Who reaches whom in the namespace, by all policies of `cluster/kuberay/` together."""
+"""Allowed connections in the namespace under all network policies of `cluster/kuberay/`."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ OPERATOR = {"app.kubernetes.io/name": "kuberay-operator"}
 
 
 def labels() -> dict[str, dict[str, str]]:
-    """Of every pod of the namespace; those of Ray's are the operator's."""
+    """Returns the labels of every pod; the operator sets those of Ray's pods."""
     found = {}
     for name, template in pods(rendered()):
         ray = {"ray.io/cluster": "mtcon-ray", "ray.io/node-type": "worker"}
@@ -23,7 +23,7 @@ def policies() -> list[dict[str, Any]]:
 
 
 def selects(selector: dict[str, Any], pod: dict[str, str]) -> bool:
-    """Whether a Kubernetes label selector takes a pod; of the operators NotIn alone is known."""
+    """Returns True if a label selector matches a pod; supports only the operator NotIn."""
     expressions = selector.get("matchExpressions", [])
     assert {e["operator"] for e in expressions} <= {"NotIn"}
     assert set(selector) <= {"matchLabels", "matchExpressions"}
@@ -33,7 +33,7 @@ def selects(selector: dict[str, Any], pod: dict[str, str]) -> bool:
 
 
 def reaches(sender: dict[str, str], receiver: dict[str, str], port: int, *, outside: bool) -> bool:
-    """What Kubernetes lets through: what any policy allows, and all where none selects a pod."""
+    """Returns True if a policy allows the connection, or if no policy selects the receiver."""
     ours = [p for p in policies() if selects(p["podSelector"], receiver)]
     return not ours or any(
         selects(source["podSelector"], sender)
@@ -46,7 +46,7 @@ def reaches(sender: dict[str, str], receiver: dict[str, str], port: int, *, outs
 
 
 def test_mlflow_alone_reaches_the_database() -> None:
-    """Policies add up, so that one of many could open what another seems to close."""
+    """Policies are additive: one policy may allow what another one seems to forbid."""
     found = labels()
     assert sorted(found) == ["gpu-on-demand", "gpu-spot", "head", "mlflow", "postgres"]
     for port in (5432, 22):

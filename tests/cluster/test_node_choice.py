@@ -1,4 +1,4 @@
-"""Which node type a waiting trial is given, by Ray's own demand schedulers of this version."""
+"""Choice of the node type for waiting trials by the demand schedulers of the installed Ray."""
 
 from collections import Counter
 from functools import partial
@@ -20,7 +20,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def launched(config: dict[str, Any], trials: int, monitor: Any = None) -> Counter[str]:
-    """Nodes by type that the second autoscaler, which `ray up` starts, adds for waiting trials."""
+    """Returns nodes by type that autoscaler v2 (the one of `ray up`) adds for waiting trials."""
     from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
     from ray.autoscaler.v2.scheduler import ResourceDemandScheduler, SchedulingRequest
     from ray.autoscaler.v2.utils import ResourceRequestUtil
@@ -44,7 +44,7 @@ def launched(config: dict[str, Any], trials: int, monitor: Any = None) -> Counte
 
 
 def told(status: str) -> Any:
-    """Ray's record of what the cloud could not give, after a spot node came to `status`."""
+    """Returns Ray's record of unavailable node types after a spot node reached `status`."""
     from ray.autoscaler.v2.instance_manager.subscribers.cloud_resource_monitor import (
         CloudResourceMonitor,
     )
@@ -84,19 +84,19 @@ def test_never_more_nodes_than_the_file_allows(name: str) -> None:
 
 @pytest.mark.parametrize("name", CLOUDS)
 def test_on_demand_follows_when_spot_nodes_do_not_come_up(name: str) -> None:
-    """A machine that was promised and is not there in time; the type recovers over ten minutes."""
+    """A promised machine did not arrive in time; its type recovers over ten minutes."""
     assert launched(read(name), 3, told("ALLOCATION_TIMEOUT")) == {"gpu-on-demand": 3}
 
 
 @pytest.mark.parametrize("name", CLOUDS)
 def test_a_refused_launch_is_tried_again_as_spot(name: str) -> None:
-    """Ray's limit, told in cluster/README.md: where this fails, Ray has learned to fall back."""
+    """This is a limit of Ray, named in cluster/README.md; if this fails, Ray has got a fallback."""
     assert launched(read(name), 3, told("ALLOCATION_FAILED")) == {"gpu-spot": 3}
 
 
 @pytest.mark.parametrize("name", CLOUDS)
 def test_the_first_autoscaler_has_the_same_order(name: str) -> None:
-    """It knows no priority: of equal types it takes the one whose name sorts last."""
+    """Autoscaler v1 has no priorities: of equal types it takes the one whose name sorts last."""
     from ray.autoscaler._private.node_provider_availability_tracker import NodeAvailabilitySummary
     from ray.autoscaler._private.resource_demand_scheduler import (
         _default_utilization_scorer,

@@ -1,4 +1,4 @@
-"""Two sweeps on a cluster that grows from no worker: each has its part, and the cluster ends."""
+"""Two sweeps on a cluster that starts without workers: each gets its share."""
 
 import json
 import shutil
@@ -13,15 +13,16 @@ import pytest
 from cluster.try_autoscaling import SMALL, Cluster, Ended
 from mtcon_ray.places import sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported, Started
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
-FIT = 2  # trials, by `max_workers` and `resources` of cluster/local.yaml
+FIT = 2  # trials that fit, by `max_workers` and `resources` of cluster/local.yaml
 TEMPERATURES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
 
 
 class Span(NamedTuple):
-    """When a trial trained, in milliseconds: from its first epoch's end to its last's."""
+    """Time span of a trial's training, in milliseconds, from its first to its last epoch's end."""
 
     begin: int
     end: int
@@ -29,7 +30,7 @@ class Span(NamedTuple):
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """With a folder, a token and ports of its own."""
+    """Starts a cluster with its own folder, token and ports."""
     made = Cluster(Path(tempfile.mkdtemp(prefix="mtcon-", dir="/tmp")))
     try:
         made.start()
@@ -47,31 +48,31 @@ def overrides(temperatures: list[float], epochs: int) -> list[str]:
 
 
 def parent_time(sweep: SweepResults, kind: str) -> int:
-    events = Spool.read(sweep.folder / "spool" / "parent.jsonl")
-    return next(int(event["time_ms"]) for event in events if event["kind"] == kind)
+    events = EventLog.read(sweep.folder / "spool" / "parent.jsonl")
+    return next(int(event.time_ms) for event in events if event.kind == kind)
 
 
 def given_out(sweep: SweepResults) -> list[int]:
-    """When each trial was handed to Tune."""
+    """Returns the times at which the trials were suggested to Tune, in milliseconds, ascending."""
     return sorted(
-        event["time_ms"]
+        event.time_ms
         for trial in sweep.trials
-        for event in Spool.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
-        if event["kind"] == "start"
+        for event in EventLog.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
+        if isinstance(event, Started)
     )
 
 
 def spans(sweep: SweepResults) -> list[Span]:
     found = []
     for trial in sweep.trials:
-        events = Spool.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
-        times = [event["time_ms"] for event in events if event["kind"] == "report"]
+        events = EventLog.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
+        times = [event.time_ms for event in events if isinstance(event, Reported)]
         found.append(Span(times[0], times[-1]))
     return sorted(found)
 
 
 def at_once(trials: list[Span]) -> int:
-    """The most that trained at any time."""
+    """Returns the greatest number of trials that trained at the same time."""
     return max(sum(s.begin <= t.begin <= s.end for s in trials) for t in trials)
 
 

@@ -1,4 +1,4 @@
-"""Ports that a head can still have seconds after they were found."""
+"""Ports that stay free until a head opens them seconds later."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A comparison with stored predictions: intervals in cells and picture, claims with verdicts."""
+"""A comparison with stored predictions: intervals in cells and figure, claims with verdicts."""
 
 import csv
 from collections.abc import Callable, Sequence
@@ -25,9 +25,10 @@ MakeRow = Callable[..., Row]
 
 @pytest.fixture
 def row(tmp_path: Path) -> MakeRow:
-    """`row(title, accuracies by seed)` trains nothing: right items are drawn, half as many tilts.
+    """Returns a function that makes a row from accuracies by seed, without training.
 
-    All systems find the same items hard.
+    The items that are right are drawn at random, for tilt with half the accuracy. The same items
+    are hard for all systems.
     """
     hard_N = np.random.default_rng(0).random(NUM_ITEMS)
 
@@ -58,7 +59,7 @@ def claim(better: str, than: str, label: str = "shape", margin: float = 0.0) -> 
 
 
 def test_a_cell_has_the_mean_over_seeds_with_its_interval(row: MakeRow) -> None:
-    """One seed is marked; without predictions the deviation stands there, and a note."""
+    """An interval of one seed is marked; without predictions the cell has the deviation."""
     rows = [row("A", [0.70, 0.72, 0.71]), row("B", [0.6]), row("C", [0.5, 0.5], stored=False)]
     scores = rows[0].scores("test", "shape")
     assert scores is not None

@@ -1,4 +1,4 @@
-"""A comparison on a real Ray: each system trained once, whatever is repeated or fails."""
+"""A comparison on a real Ray: each system is trained once, also after a repetition or a failure."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,7 +10,7 @@ from mtcon_ray.comparison.run import run_comparison
 from mtcon_ray.comparison.spec import load_comparison
 from mtcon_ray.observer import Observer
 from mtcon_ray.sweep.folder import claimed
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
 
@@ -28,7 +28,8 @@ def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
                     "train": {"epochs": 2, "batch_size": 16},
                     "evaluate": {"bootstrap": 20},
                     "tracking": {"offline": True},
-                    "resources": {"cpus": 2},  # one process of trials, which takes seconds to start
+                    # one process for trials, since each takes seconds to start
+                    "resources": {"cpus": 2},
                 },
                 "systems": {
                     "good": {"method": {"name": "mtcon"}, "seeds": 2},
@@ -61,10 +62,10 @@ def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
     assert wild_line.startswith("| wild | 0 | failed: ")
     assert "be finite, got inf or nan" in wild_line
     spool = root / "sweeps" / "few-good" / "spool" / "trial-0000.jsonl"
-    events = Spool.read(spool)
-    with claimed(root / "sweeps" / "few-wild"):  # as if it were being resumed elsewhere
+    events = EventLog.read(spool)
+    with claimed(root / "sweeps" / "few-wild"):  # as if another process resumed it
         again, _ = run_comparison(comparison, root=root, watch=watch)
     assert watched == ["good", "wild", "wild"]
     assert again[0].finished == good.finished
-    assert Spool.read(spool) == events
+    assert EventLog.read(spool) == events
     assert "must have one driver at a time" in again[1].why

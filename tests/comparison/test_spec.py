@@ -1,4 +1,4 @@
-"""A comparison's YAML: one base, each system its method, all checked before anything starts."""
+"""A comparison's YAML: one base, a method per system, and checks before the first training."""
 
 from collections.abc import Callable
 from pathlib import Path

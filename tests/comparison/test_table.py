@@ -1,4 +1,4 @@
-"""The table of a comparison: means over seeds, the best in bold, every seed in the CSV."""
+"""The table of a comparison: means over seeds, best in bold, every seed in the CSV."""
 
 import csv
 from pathlib import Path
@@ -31,10 +31,9 @@ def trial(seed: int, shape: float, tilt: float, status: Status = "FINISHED") -> 
     )
 
 
-def row(title: str, *trials: TrialResult) -> Row:
-    spec = parse_spec(
-        {"name": "x", "data": {"kind": "drawn", "tasks": ["shape"], "held_out": ["tilt"]}}
-    )
+def row(title: str, *trials: TrialResult, method: str = "mtcon") -> Row:
+    data = {"kind": "drawn", "tasks": ["shape"], "held_out": ["tilt"]}
+    spec = parse_spec({"name": "x", "data": data, "method": method})
     return Row(title, SweepResults("x", Path("x"), spec, {}, trials))
 
 
@@ -64,8 +63,18 @@ def test_scores_are_means_over_finished_seeds(rows: list[Row]) -> None:
     ]
 
 
+def test_a_table_counts_the_systems_above_the_best_one_without_training(rows: list[Row]) -> None:
+    """Of each label; MTCon has 0.75 and 0.25 there, SimCLR 0.6 and 0.5."""
+    features = row("Features", trial(0, 0.5, 0.5), method="none")
+    random = row("Random", trial(0, 0.7, 0.1), method="none")
+    note = "Trained systems above the best one without training: "
+    assert f"{note}shape: 1 of 2; tilt, held out: 0 of 2.\n" in markdown([*rows, features, random])
+    assert note not in markdown(rows)
+    assert note not in markdown([features, random])
+
+
 def test_the_mean_over_tasks_of_other_kinds_is_no_accuracy(rows: list[Row]) -> None:
-    """The heading names the objective; the value is the same under its former name."""
+    """The heading names the objective; its value is read also under its former name."""
     data = {"kind": "drawn", "tasks": ["attributes"]}
     spec = parse_spec({"name": "x", "data": data})
     former = trial(0, 0.7, 0.3)

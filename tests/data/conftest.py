@@ -1,4 +1,4 @@
-"""A small table of real JPEGs that a test may spoil."""
+"""Fixture of a small table of JPEGs that a test may modify."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ SPLIT = ("train", "train", "train", "val", "test")
 
 
 class TableFiles:
-    """A folder of 20 images and their CSV: kinds a and b, tones by row."""
+    """A folder of 20 images and their CSV, with label columns kind (a, b) and tone."""
 
     def __init__(self, root: Path) -> None:
         self.images = root / "pictures"
@@ -34,7 +34,7 @@ class TableFiles:
         ).astype(object)
 
     def spec(self, **fields: Any) -> DataSpec:
-        """The table's spec after its frame is written as the CSV."""
+        """Writes the frame to the CSV; returns the spec of the table."""
         self.frame.to_csv(self.csv, index=False)
         given = {"images": str(self.images), "csv": str(self.csv), "tasks": ["kind"]} | fields
         return SOURCES["table"].Spec.model_validate(given)
@@ -42,5 +42,5 @@ class TableFiles:
 
 @pytest.fixture
 def files(tmp_path: Path) -> TableFiles:
-    """20 images of 8 x 12 pixels, grey by row, with two label columns."""
+    """Returns 20 images of 8 x 12 pixels, of grey level 12 x row, with two label columns."""
     return TableFiles(tmp_path)

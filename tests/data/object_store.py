@@ -1,4 +1,4 @@
-"""An S3 store in memory, as a process would have it: by AWS's own variables alone."""
+"""In-memory S3 server for tests, found by the environment variables of AWS."""
 
 import logging
 import urllib.request
@@ -14,7 +14,7 @@ BUCKET = "photos"
 
 
 class ObjectStore:
-    """A bucket, what it was asked for, and the variables that lead there."""
+    """Server with one bucket: the log of its requests, and the variables that name it."""
 
     def __init__(self) -> None:
         self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -36,24 +36,24 @@ class ObjectStore:
             aws_secret_access_key="canary-secret",
             region_name="us-east-1",
         )
-        # Servers of one process share what they hold.
+        # moto keeps one state per process: empty the buckets of earlier servers.
         urllib.request.urlopen(
             urllib.request.Request(f"http://{host}:{port}/moto-api/reset", method="POST")
         ).close()
         self._client.create_bucket(Bucket=BUCKET)
 
     def put(self, key: str, content: bytes | Path) -> str:
-        """Stores an object; its URL."""
+        """Stores an object and returns its URL."""
         body = content.read_bytes() if isinstance(content, Path) else content
         self._client.put_object(Bucket=BUCKET, Key=key, Body=body)
         return f"s3://{BUCKET}/{key}"
 
     def reads(self, key: str) -> int:
-        """How often the object's content was asked for."""
+        """Returns the number of GET requests for an object."""
         return sum(f"GET /{BUCKET}/{key} " in line for line in self.log.lines)
 
     def stop(self) -> None:
-        """Nobody answers any more."""
+        """Stops the server."""
         logging.getLogger("werkzeug").removeHandler(self.log)
         self._server.stop()
 
@@ -69,7 +69,7 @@ class _Requests(logging.Handler):
 
 @contextmanager
 def object_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
-    """A store that this process, and those it starts, find by their environment."""
+    """Yields a server that this process and its children find by their environment."""
     store = ObjectStore()
     try:
         for name, value in store.variables.items():

@@ -1,4 +1,4 @@
-"""Classes are those of train and validation; classes of the test split alone are errors."""
+"""Tests of class codes: classes that only the test split has do not change those of the others."""
 
 import hashlib
 from dataclasses import replace
@@ -16,7 +16,10 @@ from tests.data.test_dataset import drawn
 
 @pytest.mark.parametrize("field", ["tasks", "held_out"])
 def test_classes_of_the_test_split_alone_change_no_other_code(files: Any, field: str) -> None:
-    """They sort first and last here, and have codes behind all others: errors, not missing."""
+    """Such classes get codes after all others, here although their names sort first and last.
+
+    Their items count as errors, not as missing.
+    """
     files.frame["brand"] = files.frame["kind"]
     fields = {"tasks": ["brand"]} if field == "tasks" else {"held_out": ["brand"]}
     before = read_table(files.spec(**fields), 0)
@@ -38,7 +41,7 @@ def test_classes_of_the_test_split_alone_change_no_other_code(files: Any, field:
 def test_drawn_classes_of_the_test_split_alone_are_behind_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Every kind of data passes the same place."""
+    """The same holds for synthetic data, since all sources pass through `read_table`."""
     whole = read_table(drawn(), 0)
     first = whole.labels["shape"] == 0
     split = np.where(first, 2, whole.split)
@@ -55,7 +58,7 @@ def test_drawn_classes_of_the_test_split_alone_are_behind_too(
 def test_data_without_such_classes_keep_their_codes_and_fingerprint(
     files: Any, tmp_path: Path
 ) -> None:
-    """As the source codes them, so that sweeps can be resumed."""
+    """Codes and fingerprint are those of earlier versions, so that sweeps can be resumed."""
     spec = files.spec()
     dataset = open_dataset(spec, seed=0, view_size=16, store=tmp_path / "store")
     source = SOURCES["table"](spec, 0)
@@ -70,7 +73,7 @@ def test_data_without_such_classes_keep_their_codes_and_fingerprint(
 
 
 def test_a_class_of_the_test_split_alone_is_no_majority() -> None:
-    """No classifier can name it; its items count as errors."""
+    """The majority baseline ignores it: no classifier can predict it."""
     table = LabelTable(
         names=("a",) * 6,
         labels={"kind": np.array([0, 1, 2, 2, 2, 1]), "other": np.array([0, 1, 2, 2, 2, 2])},

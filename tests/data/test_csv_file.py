@@ -1,4 +1,4 @@
-"""A CSV as programs of many kinds write it: read, or refused with the way out."""
+"""Tests of CSV files as different programs write them: read, or refused with a way out."""
 
 import gzip
 from pathlib import Path
@@ -13,7 +13,7 @@ from mtcon_ray.errors import DataError
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_the_separator_is_that_of_the_header(tmp_path: Path, separator: str) -> None:
-    """Other separators may stand in cells, and in quotes the same one."""
+    """Cells may contain other separators, and quoted cells the same one."""
     path = tmp_path / "labels.csv"
     rows = [["image", '"price, net; gross\t"', "kind"], ["0.jpg", '"1,5;2\t"', "a"]]
     path.write_text("\ufeff" + "\r\n".join(separator.join(cells) for cells in rows))
@@ -85,7 +85,7 @@ def test_what_is_no_csv_is_refused_in_plain_words(
 
 
 def test_words_for_nothing_and_names_alike_are_warned_of(files: Any) -> None:
-    """They stay classes of their own. Columns that the spec does not use are not looked at."""
+    """The words remain classes. Columns that the spec does not use are not checked."""
     files.frame["other"] = ["NA"] * 20
     files.frame.loc[[0, 1, 2, 5], "kind"] = ["NaN", "NA", "NA", "None"]
     files.frame.loc[[6, 7, 8], "kind"] = [" a", "A", "A"]

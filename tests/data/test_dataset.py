@@ -1,4 +1,4 @@
-"""What is checked and changed between a source's labels and a run."""
+"""Tests of the data set: checks of labels, label noise, class selection, fingerprint."""
 
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,22 @@ from mtcon_ray.errors import DataError, SpecError
 
 
 def drawn(**fields: Any) -> DataSpec:
-    """A spec of 2,000 pictures, few enough to be quick."""
+    """Returns a spec of 2,000 synthetic images."""
     return SOURCES["drawn"].Spec.model_validate({"num_items": 2000} | fields)
 
 
 def changed(spec: DataSpec, task: str, seed: int = 0) -> np.ndarray:
-    """Where noise changed a label, bool [N]."""
+    """Returns a mask of the labels that noise changed, bool [N]."""
     clean = read_table(spec.model_copy(update={"label_noise": {}}), seed)
     return np.asarray(read_table(spec, seed).labels[task] != clean.labels[task])
 
 
 def test_noise_redraws_the_share_over_all_classes() -> None:
-    """METHODS 15: share * (K - 1) / K of the labels change, in the train split alone."""
+    """share * (K - 1) / K of the labels change, in the train split only.
+
+    The original class may be drawn again, as in MSCon's experiment (Mu, Guttag and Makar 2023,
+    arXiv:2307.02712, figure 3).
+    """
     spec = drawn(label_noise={"texture": 0.8})
     train = read_table(spec, 0).rows("train")
     hit = changed(spec, "texture")
@@ -34,7 +38,7 @@ def test_noise_redraws_the_share_over_all_classes() -> None:
 
 
 def test_noise_reaches_the_splits_it_is_told_to() -> None:
-    """As for a probe that is trained and tested on corrupted labels."""
+    """All three splits are corrupted, for a probe that is trained and tested on noisy labels."""
     spec = drawn(label_noise={"texture": 1.0}, label_noise_splits=("train", "val", "test"))
     table, hit = read_table(spec, 0), changed(spec, "texture")
     for split in ("train", "val", "test"):
@@ -42,7 +46,7 @@ def test_noise_reaches_the_splits_it_is_told_to() -> None:
 
 
 def test_noise_is_drawn_once_per_share_seed_and_column() -> None:
-    """Equal for equal arguments; another seed, share or task is another draw."""
+    """Equal arguments give equal noise; another seed, share or task gives other noise."""
     spec = drawn(label_noise={"texture": 0.5, "shape": 0.5})
     assert (changed(spec, "texture") == changed(spec, "texture")).all()
     assert (changed(spec, "texture", 1) != changed(spec, "texture")).any()
@@ -53,7 +57,7 @@ def test_noise_is_drawn_once_per_share_seed_and_column() -> None:
 
 
 def noisy_table(labels: dict[str, list[int]], split: list[int]) -> LabelTable:
-    """A table with two columns of three classes and noise on `a`."""
+    """Returns a table with columns of three classes and noise on `a`."""
     table = LabelTable(
         names=tuple(map(str, split)),
         labels={name: np.array(codes) for name, codes in labels.items()},
@@ -64,7 +68,7 @@ def noisy_table(labels: dict[str, list[int]], split: list[int]) -> LabelTable:
 
 
 def test_other_labels_and_splits_do_not_move_the_noise() -> None:
-    """Corrupted test labels and other columns leave the train labels of a task as they are."""
+    """Changes of other splits and columns do not change the noise of a task's train labels."""
     split = [0] * 30 + [1] * 5 + [2] * 10
     codes = [row % 3 for row in range(45)]
     first = noisy_table({"a": codes, "b": codes}, split)
@@ -76,14 +80,14 @@ def test_other_labels_and_splits_do_not_move_the_noise() -> None:
 
 
 def test_missing_labels_stay_missing_under_noise() -> None:
-    """And the share is one of those that are there."""
+    """The share is that of the known labels."""
     noisy = noisy_table({"a": [-1] * 100 + [0] * 300}, [0] * 400).labels["a"]
     assert (noisy[:100] == -1).all()
     assert (noisy[100:] != 0).mean() == pytest.approx(0.7 * 2 / 3, abs=0.08)
 
 
 def test_the_source_is_not_written_to() -> None:
-    """Noise works on a copy: a cached table is not corrupted twice."""
+    """Noise is applied to a copy, so that a cached table is not corrupted twice."""
     codes = np.zeros(50, dtype=np.int64)
     table = LabelTable(("",) * 50, {"a": codes}, {"a": ("x", "y")}, np.zeros(50, dtype=np.int8))
     add_label_noise(table, {"a": 1.0}, ("train",), seed=0)
@@ -91,7 +95,7 @@ def test_the_source_is_not_written_to() -> None:
 
 
 def test_held_out_top_k_masks_rare_classes(files: Any) -> None:
-    """Counted over all splits; ties go by name; classes are numbered anew."""
+    """Items of all splits count, ties go by name, and the kept classes get new codes."""
     files.frame["brand"] = ["d"] * 2 + ["c"] * 4 + ["b"] * 4 + ["a"] * 9 + [""]
     table = read_table(files.spec(held_out=["brand"], held_out_top_k=2), 0)
     assert table.classes["brand"] == ("a", "b")
@@ -103,7 +107,7 @@ def test_held_out_top_k_masks_rare_classes(files: Any) -> None:
 
 @pytest.mark.parametrize("field", ["tasks", "held_out"])
 def test_a_label_column_needs_two_classes_to_train_on(files: Any, field: str) -> None:
-    """One class in the train split, whatever the others hold; or none at all."""
+    """A single class in the train split is refused whatever the other splits hold, as is none."""
     files.frame["brand"] = ["x" if split == "train" else "y" for split in files.frame["split"]]
     fields = {"tasks": ["brand"]} if field == "tasks" else {"held_out": ["brand"]}
     with pytest.raises(DataError, match=r"'brand' must have at least two classes .* got only 'x'"):
@@ -118,21 +122,21 @@ def test_a_label_column_needs_two_classes_to_train_on(files: Any, field: str) ->
 
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_a_label_column_needs_labels_to_be_measured_on(files: Any, split: str) -> None:
-    """An accuracy over no item is no number."""
+    """An accuracy over no items is undefined."""
     files.frame.loc[files.frame["split"] == split, "kind"] = ""
     with pytest.raises(DataError, match=f"'kind' must have labels in the {split} split"):
         read_table(files.spec(), 0)
 
 
 def test_an_empty_split_is_refused(files: Any) -> None:
-    """With the number of items in each."""
+    """The message has the number of items in each split."""
     files.frame.loc[files.frame["split"] == "val", "split"] = "train"
     with pytest.raises(DataError, match=r"got none in val \(train 16, val 0, test 4\)"):
         read_table(files.spec(), 0)
 
 
 def test_a_split_emptied_by_bad_images_is_refused(files: Any, tmp_path: Path) -> None:
-    """The check is made again once images are known."""
+    """The split sizes are checked again after the images are decoded."""
     for row in (3, 8, 13, 18):
         (files.images / f"{row}.jpg").unlink()
     with pytest.raises(DataError, match="got none in val"):
@@ -140,7 +144,7 @@ def test_a_split_emptied_by_bad_images_is_refused(files: Any, tmp_path: Path) ->
 
 
 def test_classes_that_training_never_sees_are_warned_of(files: Any) -> None:
-    """Those of val stay classes: a probe is wrong about them."""
+    """A class that only val has remains a class, on whose items a probe is always wrong."""
     files.frame.loc[3, "kind"] = "c"
     table = read_table(files.spec(), 0)
     assert table.classes["kind"] == ("a", "b", "c")
@@ -151,21 +155,21 @@ def test_classes_that_training_never_sees_are_warned_of(files: Any) -> None:
 
 
 def test_columns_that_share_a_tracked_name_are_refused(files: Any) -> None:
-    """Kind and kind are both `kind` in metric names."""
+    """The columns Kind and kind would both be `kind` in metric names."""
     files.frame["Kind"] = files.frame["kind"]
     with pytest.raises(SpecError, match="'kind' and 'Kind'"):
         read_table(files.spec(held_out=["Kind"]), 0)
 
 
 def test_store_size_and_bytes() -> None:
-    """A quarter more than the view unless stated; one byte a channel."""
+    """The stored side is 1.25 times the view's unless given; a pixel takes three bytes."""
     assert store_size(drawn(), 33) == 41
     assert store_size(drawn(store_size=70), 33) == 70
     assert store_bytes(10, drawn(), 32) == 10 * 40 * 40 * 3
 
 
 def test_the_fingerprint_follows_images_labels_splits_and_size(files: Any, tmp_path: Path) -> None:
-    """And is the same for a copy of the files elsewhere in time."""
+    """The fingerprint changes with each of them, and is otherwise reproducible."""
 
     def fingerprint(view_size: int = 16, **fields: Any) -> str:
         data = open_dataset(
@@ -188,7 +192,7 @@ def test_the_fingerprint_follows_images_labels_splits_and_size(files: Any, tmp_p
 
 
 def of_every_kind(files: Any, **fields: Any) -> DataSpec:
-    """Classes, a set of two labels and a number, all known."""
+    """Returns a spec with classes, a set of two labels and a number, all known."""
     files.frame["shiny"] = [str(row % 2) for row in range(20)]
     files.frame["soft"] = [str(row % 3 % 2) for row in range(20)]
     files.frame["price"] = [str(10 + row) for row in range(20)]
@@ -202,7 +206,7 @@ def of_every_kind(files: Any, **fields: Any) -> DataSpec:
 
 
 def rewritten(files: Any, spec: DataSpec) -> LabelTable:
-    """The labels after the frame was changed."""
+    """Writes the changed frame to the CSV; returns the labels."""
     files.frame.to_csv(files.csv, index=False)
     return read_table(spec, 0)
 

@@ -1,4 +1,4 @@
-"""One image file becomes a square: upright, in its proportions if that is asked for."""
+"""Tests of the decoding of image files to upright squares."""
 
 from io import BytesIO
 from typing import Any
@@ -14,7 +14,7 @@ ORIENTATION = 0x0112
 
 
 def picture(height: int = 24, width: int = 16) -> Image.Image:
-    """Red above, blue to the lower left, green to the lower right."""
+    """Returns an image that is red above, blue at the lower left, green at the lower right."""
     pixels = np.zeros((height, width, 3), dtype=np.uint8)
     pixels[: height // 2, :, 0] = 255
     pixels[height // 2 :, : width // 2, 2] = 255
@@ -31,11 +31,14 @@ def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
 @pytest.mark.parametrize("orientation", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_images_are_turned_as_exif_says(kind: str, orientation: int) -> None:
-    """As Pillow's own function does; TIFF images Pillow turns by itself."""
+    """The result equals that of Pillow's `exif_transpose`, also for TIFF.
+
+    Pillow transposes TIFF images itself when it loads them.
+    """
     exif = Image.Exif()
     exif[ORIENTATION] = orientation
     upright = ImageOps.exif_transpose(Image.open(BytesIO(encoded(picture(), "PNG", exif=exif))))
-    data = encoded(picture(), kind, exif=exif)  # last, as AVIF's writer changes `exif`
+    data = encoded(picture(), kind, exif=exif)  # last, because the AVIF writer changes `exif`
     found = decode_image(data, 32).astype(int)
     expected = decode_image(encoded(upright.convert("RGB")), 32)
     assert np.abs(found - expected).mean() < 12
@@ -44,7 +47,7 @@ def test_images_are_turned_as_exif_says(kind: str, orientation: int) -> None:
 
 
 def test_a_large_jpeg_is_turned_too() -> None:
-    """Pillow decodes it at reduced size."""
+    """The orientation is also applied to a JPEG that Pillow decodes at reduced size."""
     exif = Image.Exif()
     exif[ORIENTATION] = 8
     large = picture().resize((640, 960))
@@ -99,6 +102,6 @@ def test_square_images_are_the_same_by_any_way(resize: Resize) -> None:
 
 @pytest.mark.parametrize("resize", ["crop", "pad"])
 def test_a_line_fills_no_memory(resize: Resize) -> None:
-    """A square of its length would take 12 GB."""
+    """A 65,000 x 1 image is decoded without a square of its length, which would take 12 GB."""
     data = encoded(Image.new("RGB", (65_000, 1), (9, 9, 9)))
     assert (decode_image(data, 8, resize) == 9).any()

@@ -1,4 +1,4 @@
-"""Missing and corrupt images are told before anything starts, with the likely cause."""
+"""Tests of the check of images before training: missing and corrupt ones, and likely causes."""
 
 import tarfile
 from pathlib import Path
@@ -16,7 +16,7 @@ from mtcon_ray.errors import DataError
 
 
 def warnings_of(spec: DataSpec, tmp_path: Path) -> tuple[str, ...]:
-    """What is said of a spec's data before they are opened."""
+    """Returns the warnings of the check of a spec's data."""
     return check_dataset(spec, 16, tmp_path / "store")[0].warnings
 
 
@@ -36,7 +36,7 @@ def pack(files: Any, tmp_path: Path, suffix: str, below: str = "") -> str:
 
 
 def many(files: Any, count: int) -> None:
-    """Makes a table of so many images, all readable."""
+    """Makes the table one of `count` readable images."""
     files.frame = files.frame.iloc[np.arange(count) % 20].reset_index(drop=True)
     files.frame["image"] = [f"{row}.jpg" for row in range(count)]
     content = (files.images / "3.jpg").read_bytes()
@@ -46,7 +46,7 @@ def many(files: Any, count: int) -> None:
 
 @pytest.mark.parametrize("suffix", ["", ".tar", ".tar.gz"])
 def test_every_missing_image_counts(files: Any, tmp_path: Path, suffix: str) -> None:
-    """3 of 200, none of which need be in the sample."""
+    """All files are looked for: 3 of 200 are reported, whether or not they are in the sample."""
     many(files, 200)
     for row in (1, 101, 153):
         (files.images / f"{row}.jpg").unlink()
@@ -69,7 +69,10 @@ def test_whole_data_are_not_spoken_of(files: Any, tmp_path: Path) -> None:
 
 
 def test_a_sample_is_decoded(files: Any, tmp_path: Path) -> None:
-    """All of 20 images; of 200 so many that a refusal is no matter of luck."""
+    """All of 20 images are decoded, and a sample of 200.
+
+    A quarter of the 200 are corrupt, so that the sample's refusal is certain in practice.
+    """
     (files.images / "5.jpg").write_bytes(b"")
     assert "got 1 of 20:\n  row 7, 5.jpg: empty file" in refusal(files.spec(), tmp_path)
     tolerated = warnings_of(files.spec(max_bad_images=0.05), tmp_path)
@@ -85,7 +88,7 @@ def test_a_sample_is_decoded(files: Any, tmp_path: Path) -> None:
 
 
 def test_few_corrupt_ones_of_a_sample_are_a_warning(files: Any, tmp_path: Path) -> None:
-    """1 of 50 says little of whether 1 % of all are: decoding all will tell."""
+    """1 corrupt image in a sample of 50 does not show that more than 1 % of all are corrupt."""
     many(files, 1000)
     (files.images / "0.jpg").write_bytes(b"<html>")
     (warning,) = warnings_of(files.spec(), tmp_path)
@@ -98,7 +101,7 @@ def test_few_corrupt_ones_of_a_sample_are_a_warning(files: Any, tmp_path: Path) 
 def test_images_decoded_already_are_known_exactly(
     files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is decoded for it, nor looked for."""
+    """The check uses the image store: it decodes no image and looks for no file."""
     monkeypatch.setattr(image_files, "SETTLED_SECONDS", -1)
     (files.images / "5.jpg").write_bytes(b"")
     spec = files.spec(max_bad_images=0.05)
@@ -131,7 +134,7 @@ def test_an_archive_is_unzipped_once_for_many_plans(
 
 
 def test_a_link_and_a_pipe_are_told_apart(files: Any, tmp_path: Path) -> None:
-    """A link that stays inside is an image; one that leads nowhere is none."""
+    """A link to an image inside the folder is an image; a dangling link is a missing one."""
     (files.images / "1.jpg").unlink()
     (files.images / "1.jpg").symlink_to(files.images / "2.jpg")
     assert warnings_of(files.spec(), tmp_path) == ()
@@ -176,7 +179,7 @@ def test_a_folder_in_an_archive_is_named(files: Any, tmp_path: Path) -> None:
 
 
 def test_a_folder_deep_in_an_archive_is_named(files: Any, tmp_path: Path) -> None:
-    """No file lies right below the folder that is missing."""
+    """The missing folder is found although it has no files directly in it."""
     files.frame["image"] = "pictures/" + files.frame["image"]
     images = pack(files, tmp_path, ".tar.gz", "a/b/c/pictures/")
     message = refusal(files.spec(images=images), tmp_path)
@@ -200,7 +203,7 @@ def test_the_letter_case_of_folders_is_named(files: Any, tmp_path: Path, suffix:
 def test_files_named_with_backslashes_are_named(
     files: Any, tmp_path: Path, suffix: str, folder: str
 ) -> None:
-    """As some programs of Windows pack them, and as they are then unpacked elsewhere."""
+    """Some Windows programs pack such names, which other systems unpack literally."""
     for image in list(files.images.iterdir()):
         image.rename(files.images / f"photos\\{image.name}")
     images = pack(files, tmp_path, suffix) if suffix else str(files.images)
@@ -228,7 +231,7 @@ def test_a_link_that_leads_outside_is_called_one(
 
 
 def test_paths_of_another_place_are_named(files: Any, tmp_path: Path) -> None:
-    """Absolute ones of an archive's images."""
+    """The leading folders of absolute paths are named if an archive has the rest."""
     files.frame["image"] = "/home/me/" + files.frame["image"]
     message = refusal(files.spec(images=pack(files, tmp_path, ".tar")), tmp_path)
     assert message.endswith(
@@ -244,14 +247,14 @@ def test_another_kind_of_archive_is_refused(files: Any, tmp_path: Path) -> None:
 
 
 def test_another_column_of_paths_is_named(files: Any, tmp_path: Path) -> None:
-    """Of a column of as many values as rows."""
+    """The hint is also given if the wrong column has as many values as rows."""
     files.frame["file"] = files.frame["image"]
     files.frame["image"] = [f"title {row}" for row in range(20)]
     assert "did you mean image_column: 'file'?" in refusal(files.spec(), tmp_path)
 
 
 def test_a_column_of_labels_is_no_column_of_images(files: Any) -> None:
-    """Said before the split is drawn by its values, which would come out empty."""
+    """The error comes before the random split, which would be made by the labels as groups."""
     spec = files.spec(image_column="kind", tasks=["tone"], split_column=None)
     with pytest.raises(DataError) as caught:
         read_table(spec, 0)
@@ -271,7 +274,7 @@ def test_an_image_may_have_several_rows(files: Any) -> None:
 def test_absolute_paths_below_the_folder_are_made_relative(
     files: Any, tmp_path: Path, linked: bool
 ) -> None:
-    """Also where the folder is named by a link and the paths are not."""
+    """This also holds if the spec names the folder by a link and the CSV its real path."""
     named = files.images
     if linked:
         named = tmp_path / "link"
@@ -288,7 +291,7 @@ def test_absolute_paths_below_the_folder_are_made_relative(
 def test_absolute_paths_that_truly_lie_below_are_accepted(
     files: Any, tmp_path: Path, name: str
 ) -> None:
-    """By `..` or by links from elsewhere, of a folder or of the file."""
+    """Paths may lead into the folder by `..`, or by a link to the folder or to the file."""
     (files.images / "deep").mkdir()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

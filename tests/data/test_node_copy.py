@@ -1,4 +1,4 @@
-"""A store's copy on a node's own disk: made once, whole or not at all, never a reason to fail."""
+"""Tests of the image store's copy on a node's disk: made once, atomic, and optional."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE_SECONDS
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A store as `open_store` leaves it, 10 kB of images."""
+    """Returns a folder as `open_store` writes it, with 10 kB of images."""
     folder = tmp_path / "root" / "store" / "abc"
     folder.mkdir(parents=True)
     (folder / "images.npy").write_bytes(b"x" * 10_000)
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_images_are_read_from_the_copy(tmp_path: Path) -> None:
-    """Also after the root's own are gone from the cache, which is what the copy is for."""
+    """The memory map is that of the copy; images and fingerprint are those of the root."""
     spec = SOURCES["drawn"].Spec.model_validate({"num_items": 60})
     root, near = tmp_path / "store", tmp_path / "node"
     plain = open_dataset(spec, seed=0, view_size=16, store=root)
@@ -40,7 +40,7 @@ def test_images_are_read_from_the_copy(tmp_path: Path) -> None:
 
 
 def test_processes_that_ask_at_once_copy_once(folder: Path, tmp_path: Path) -> None:
-    """Each prints the copy's inode; the later ones waited for the first."""
+    """Three processes print the same inode: the later ones wait for the first one's copy."""
     code = (
         "import sys; from pathlib import Path; from mtcon_ray.data.node_copy import node_copy\n"
         "print((node_copy(Path(sys.argv[1]), Path(sys.argv[2])) / 'images.npy').stat().st_ino)"
@@ -70,7 +70,7 @@ def test_a_node_without_a_copy_reads_the_root(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """With a warning that names the reason, and nothing is left behind."""
+    """A warning names the reason, and no partial copy remains."""
     place = tmp_path / "node"
     if why == "a file":
         place.write_text("")
@@ -97,7 +97,7 @@ def test_a_node_without_a_copy_reads_the_root(
 
 
 def test_a_link_is_followed_once(folder: Path, tmp_path: Path) -> None:
-    """What was looked at is what is read, wherever the link leads later."""
+    """The returned path is resolved, so that a link changed later has no effect."""
     (tmp_path / "disk").mkdir(mode=0o700)
     (tmp_path / "node").symlink_to(tmp_path / "disk")
     assert node_copy(folder, tmp_path / "node") == tmp_path / "disk" / "abc"

@@ -1,4 +1,4 @@
-"""Data in an object store: which URLs are taken, what is downloaded, when, and by whom."""
+"""Tests of data in an object store: accepted URLs, downloads and their reuse."""
 
 import os
 import tarfile
@@ -28,7 +28,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
 
 @pytest.fixture
 def spec(s3: ObjectStore, files: Any, tmp_path: Path) -> DataSpec:
-    """The table's CSV and a tar of its images, both as objects."""
+    """Returns a spec whose CSV and whose tar of images are objects in the store."""
     files.spec()
     with tarfile.open(tmp_path / "pictures.tar", "w") as tar:
         tar.add(files.images, arcname=".")
@@ -136,7 +136,7 @@ def test_a_folder_of_objects_is_read_like_a_folder(
 def test_an_object_that_was_replaced_is_downloaded_anew(
     spec: DataSpec, s3: ObjectStore, files: Any, tmp_path: Path
 ) -> None:
-    """Also within the same second, by one of the same size."""
+    """The replacement is noticed by its ETag, within the same second and at the same size."""
     store = tmp_path / "store"
     first = fetch_places(spec, store)
     files.frame["kind"] = files.frame["kind"].map({"a": "b", "b": "a"})
@@ -195,7 +195,7 @@ def test_a_disk_that_is_too_small_is_said_before(s3: ObjectStore, tmp_path: Path
 def test_google_s_store_without_a_login_is_said(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No Google store is at hand: only that the library is there and its answer is passed on."""
+    """pyarrow's error is passed on. No Google store is available for a full test."""
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", os.devnull)
     with pytest.raises(DataError, match=r"data\.csv must be readable, got gs://bucket/labels"):
         look("gs://bucket/labels.csv", "data.csv")

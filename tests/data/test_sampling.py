@@ -1,4 +1,4 @@
-"""Orders and generators depend on their arguments alone, and on all of them."""
+"""Tests that orders and generators depend on all of their arguments, and on nothing else."""
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ def test_an_order_repeats_and_leaves_the_rows_alone() -> None:
 
 
 def test_seed_and_epoch_each_change_the_order() -> None:
-    """(0, 1) and (1, 0) differ too: the two numbers are not added."""
+    """All pairs give different orders, also (0, 1) and (1, 0)."""
     orders = {tuple(epoch_order(ROWS, seed, epoch)) for seed in range(4) for epoch in range(4)}
     assert len(orders) == 16
 

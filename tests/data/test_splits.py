@@ -1,4 +1,4 @@
-"""Names that stand for train, val and test."""
+"""Tests of the names of splits in a column."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ from mtcon_ray.errors import DataError
     ],
 )
 def test_names_of_splits(column: str, values: str, expected: str) -> None:
-    """An underscore stands for a space."""
+    """Values map to splits; in the parameters "_" is a space and "-" no split."""
     words = [v.replace("_", " ") for v in values.split()]
     found = split_names(np.array(words * 3, dtype=object), column)
     assert [found.get(value, "-") for value in words] == expected.split()

@@ -1,4 +1,4 @@
-"""The image store: made once, whole or not at all."""
+"""Tests of the image store: decoded once, atomic, and checked for disk space."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from mtcon_ray.errors import DataError, ResourceError
 
 
 class CountingSource(DataSource):
-    """Image i is grey i; counts what is decoded, and fails where it is told to."""
+    """Source whose image i has grey level i; it records decoded rows and fails at `bad` ones."""
 
     def __init__(self, bad: tuple[int, ...] = (), allowed: float = 0.0, delay: float = 0) -> None:
         super().__init__(SOURCES["drawn"].Spec.model_validate({}), 0)
@@ -55,7 +55,7 @@ class CountingSource(DataSource):
 
 
 class Usage(NamedTuple):
-    """What shutil.disk_usage returns."""
+    """Stand-in for the result of shutil.disk_usage."""
 
     total: int
     used: int
@@ -63,7 +63,7 @@ class Usage(NamedTuple):
 
 
 def test_images_are_decoded_once_in_order_and_read_only(tmp_path: Path) -> None:
-    """150 rows are three tasks; a second opening decodes nothing."""
+    """150 rows are decoded in three tasks; opening the store again decodes nothing."""
     source, seen = CountingSource(), []
     stored = open_store(source, 150, 8, tmp_path, lambda done, total: seen.append((done, total)))
     assert stored.images.shape == (150, 8, 8, 3)
@@ -78,14 +78,14 @@ def test_images_are_decoded_once_in_order_and_read_only(tmp_path: Path) -> None:
 
 
 def test_every_size_has_its_own_store(tmp_path: Path) -> None:
-    """The size is part of the key."""
+    """The image size is part of the store's key."""
     source = CountingSource()
     assert open_store(source, 3, 8, tmp_path, None).images.shape[1] == 8
     assert open_store(source, 3, 9, tmp_path, None).images.shape[1] == 9
 
 
 def test_content_is_hashed_once_per_signature(tmp_path: Path) -> None:
-    """And each time where there is no signature."""
+    """Without a signature the content is hashed at each opening."""
     source = CountingSource()
     for stamp, hashed in ((None, 1), (None, 2), ("a", 3), ("a", 3), ("b", 4)):
         source.stamp = stamp
@@ -94,7 +94,7 @@ def test_content_is_hashed_once_per_signature(tmp_path: Path) -> None:
 
 
 def test_bad_rows_are_remembered(tmp_path: Path) -> None:
-    """With their reasons, in order, also by the opening that decodes nothing."""
+    """Bad rows and their reasons are stored, ascending, and read by later openings."""
     source = CountingSource(bad=(70, 2), allowed=0.1)
     for _ in range(2):
         stored = open_store(source, 100, 8, tmp_path, None)
@@ -102,7 +102,7 @@ def test_bad_rows_are_remembered(tmp_path: Path) -> None:
 
 
 def test_too_many_bad_rows_stop_and_leave_no_store(tmp_path: Path) -> None:
-    """Twenty are shown; a file beside the store lists them all."""
+    """The message shows twenty bad rows; a file beside the store lists all."""
     with pytest.raises(DataError, match="got 30 of 100") as caught:
         open_store(CountingSource(bad=tuple(range(30)), allowed=0.29), 100, 8, tmp_path, None)
     message = str(caught.value)
@@ -117,7 +117,7 @@ def test_too_many_bad_rows_stop_and_leave_no_store(tmp_path: Path) -> None:
 def test_a_failure_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    """Whatever ends it; the next opening starts afresh."""
+    """Any exception removes the partial store; the next opening starts from scratch."""
     source = CountingSource()
 
     def fail(rows: Sequence[int], size: int) -> np.ndarray:
@@ -132,7 +132,7 @@ def test_a_failure_leaves_nothing_behind(
 
 
 def test_what_a_killed_process_left_is_swept_away(tmp_path: Path) -> None:
-    """A half-filled folder without a living owner."""
+    """The partial folder of a killed process is removed and replaced."""
     open_store(CountingSource(), 3, 8, tmp_path, None)
     (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
     folder.rename(folder.with_suffix(".building"))
@@ -142,7 +142,7 @@ def test_what_a_killed_process_left_is_swept_away(tmp_path: Path) -> None:
 
 
 def test_two_at_once_decode_once(tmp_path: Path) -> None:
-    """The second waits for the first, then maps what it made."""
+    """One of three threads decodes; the others wait and map its result."""
     source, done = CountingSource(delay=0.05), []
 
     def open_it() -> None:
@@ -158,7 +158,7 @@ def test_two_at_once_decode_once(tmp_path: Path) -> None:
 
 
 def test_two_processes_at_once_decode_once(tmp_path: Path) -> None:
-    """As two trials do that start together on one node."""
+    """One of two processes decodes, as when two trials start together on a node."""
     script = f"""
 from pathlib import Path
 from mtcon_ray.data.dataset import open_dataset
@@ -180,7 +180,7 @@ print(len(calls), data.images.sum())
 def test_a_disk_too_small_is_refused_before_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """100 images of 8 pixels take 19,200 bytes."""
+    """100 images of 8 x 8 pixels need 19,200 free bytes; 19,199 are refused."""
     source = CountingSource()
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 19_199))
     with pytest.raises(ResourceError, match=r"1\.92e-05 GB free .*, got 1\.92e-05"):
@@ -193,7 +193,7 @@ def test_a_disk_too_small_is_refused_before_writing(
 def test_room_is_asked_for_only_while_the_images_are_not_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk is no reason to refuse what is on it already; another size is not."""
+    """A full disk is accepted for images that are stored, and refused for another size."""
     source = CountingSource()
     source.stamp = "stamp"
     open_store(source, 3, 8, tmp_path, None)
@@ -207,14 +207,14 @@ def test_room_is_asked_for_only_while_the_images_are_not_stored(
 
 
 def test_a_store_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    """A file stands where the folder should be."""
+    """The path of the store leads through a regular file."""
     (tmp_path / "file").write_text("")
     with pytest.raises(ResourceError, match=r"must be writable, got .* set storage.root"):
         open_store(CountingSource(), 3, 8, tmp_path / "file" / "store", None)
 
 
 def test_a_damaged_store_says_what_to_delete(tmp_path: Path) -> None:
-    """Cut by hand or by a failing disk."""
+    """The error for a truncated file names the folder to delete."""
     open_store(CountingSource(), 3, 8, tmp_path, None)
     (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
     assert json.loads((folder / "meta.json").read_text())["num_items"] == 3

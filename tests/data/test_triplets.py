@@ -1,4 +1,4 @@
-"""Triplets: who may stand where, how often, what repeats, what is stored, what is refused."""
+"""Tests of triplets: valid members, uniform sampling, reproducibility, caching, and errors."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ TASKS = ("shape", "colour")
 
 
 def table(**labels: list[int]) -> LabelTable:
-    """All items in the training split, but the last one."""
+    """Returns a table with all items but the last in the training split."""
     (size,) = {len(values) for values in labels.values()}
     split = np.zeros(size, dtype=np.int8)
     split[-1] = 1
@@ -39,7 +39,11 @@ def dataset(store: Path | None) -> Dataset:
 
 
 def test_every_triplet_keeps_to_its_condition() -> None:
-    """The only item of shape 1 is far, never anchor; the last one is not in the train split."""
+    """All members are valid under the triplet's task.
+
+    The only item of shape 1 is a negative but never an anchor, since it has no positive. The last
+    item is in another split and never used.
+    """
     drawn = draw_triplets(MIXED, TASKS, number=2000, seed=0)
     train = set(MIXED.rows("train").tolist())
     for condition, anchor, far, close in drawn.tolist():
@@ -54,7 +58,7 @@ def test_every_triplet_keeps_to_its_condition() -> None:
 
 
 def test_each_choice_is_uniform() -> None:
-    """Conditions, anchors of a class of two or more, and both others given the anchor."""
+    """Tasks, anchors (of classes with two items or more), negatives and positives are uniform."""
     drawn = draw_triplets(MIXED, TASKS, number=40_000, seed=1)
     assert np.bincount(drawn[:, 0]) / 40_000 == pytest.approx([0.5, 0.5], abs=0.01)
     shape = drawn[drawn[:, 0] == 0]

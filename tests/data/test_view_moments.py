@@ -1,4 +1,4 @@
-"""Many views have the moments that those of torchvision's transforms on PIL images have."""
+"""Tests that views have the same moments as those of torchvision's transforms on PIL images."""
 
 import pytest
 import torch
@@ -16,7 +16,10 @@ DRAWS = 3000
 
 
 def moments(views_RCHW: Tensor) -> Tensor:
-    """Of every view, [R, K]: pixels in squares of four, their squares, contrasts and colours."""
+    """Returns K statistics of each view, float64 [R, K].
+
+    These are the means of 4 x 4 blocks, their squares, mean squares, contrasts and colourfulness.
+    """
     pixels_RCHW = torch.nn.functional.avg_pool2d(views_RCHW, 4)
     edges_RCHW = (views_RCHW[..., 1:] - views_RCHW[..., :-1]).abs()
     colours_R = views_RCHW.std(dim=1).mean(dim=(1, 2))
@@ -32,7 +35,7 @@ def moments(views_RCHW: Tensor) -> Tensor:
 
 @pytest.fixture(scope="module")
 def theirs_RK() -> Tensor:
-    """Of views of one photograph, each with its own draw."""
+    """Returns statistics of torchvision's views of one image, each with its own draw."""
     image, transform = Image.fromarray(photographs(1)[0].numpy()), recipe(SPEC)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(11)
@@ -40,7 +43,10 @@ def theirs_RK() -> Tensor:
 
 
 def differ(ours_RK: Tensor, theirs_RK: Tensor) -> Tensor:
-    """Which means or mean squares are 5 standard errors apart, and what bytes' rounding may do."""
+    """Returns True for each first or second moment that differs significantly, bool [2 K].
+
+    The tolerance is 5 standard errors, plus 1 % for torchvision's rounding to 8 bits.
+    """
     apart = []
     for power in (1, 2):
         a_RK, b_RK = ours_RK**power, theirs_RK**power
@@ -52,7 +58,7 @@ def differ(ours_RK: Tensor, theirs_RK: Tensor) -> Tensor:
 
 
 def drawn(spec: ViewsSpec) -> Tensor:
-    """Moments of our views of the same photograph."""
+    """Returns statistics of this package's views of the same image."""
     parameters = draw_parameters(DRAWS, SOURCE, spec, torch.Generator().manual_seed(12))
     return moments(make_views(photographs(1), parameters, spec))
 
@@ -78,5 +84,5 @@ def test_so_have_views_cropped_as_on_a_gpu(
     ids=str,
 )  # fmt: skip
 def test_another_distribution_shows(theirs_RK: Tensor, change: dict[str, object]) -> None:
-    """Else the moments would tell nothing."""
+    """Each changed parameter is detected, which shows that the moments are sensitive to it."""
     assert differ(drawn(SPEC.model_copy(update=change)), theirs_RK).any()

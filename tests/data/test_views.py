@@ -1,4 +1,4 @@
-"""Views equal torchvision's on the same draw, and are drawn as torchvision draws."""
+"""Tests that views equal torchvision's for the same parameters, with the same distributions."""
 
 import math
 from dataclasses import fields, replace
@@ -29,7 +29,7 @@ COLOUR = (tv.adjust_brightness, tv.adjust_contrast, tv.adjust_saturation, tv.adj
 
 
 def photographs(num_items: int, side: int = SOURCE, seed: int = 0) -> Tensor:
-    """Smooth random colours with some gray, black and white squares, uint8 [N, S, S, 3]."""
+    """Returns smooth random images with grey, black and white squares, uint8 [N, S, S, 3]."""
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.rand(num_items, 3, 5, 5, generator=generator)
     images = tv.resize(coarse, [side, side], antialias=True) * 1.4 - 0.2
@@ -42,7 +42,7 @@ def photographs(num_items: int, side: int = SOURCE, seed: int = 0) -> Tensor:
 
 
 def none_drawn(num_rows: int) -> ViewParameters:
-    """Parameters of views that show the whole image unchanged."""
+    """Returns parameters of views that show the whole image unchanged."""
     return ViewParameters(
         box_R4=torch.tensor([0, 0, SOURCE, SOURCE]).repeat(num_rows, 1),
         flip_R=torch.zeros(num_rows, dtype=torch.bool),
@@ -54,7 +54,7 @@ def none_drawn(num_rows: int) -> ViewParameters:
 
 
 def by_torchvision(image: Tensor, parameters: ViewParameters, row: int, size: int) -> Tensor:
-    """One view [3, size, size] made with torchvision's functions, before normalisation."""
+    """Returns one view [3, size, size] by torchvision's functions, before normalisation."""
     top, left, height, width = parameters.box_R4[row].tolist()
     x: Tensor = tv.to_dtype(image.permute(2, 0, 1), torch.float32, scale=True)
     x = tv.resized_crop(x, top, left, height, width, [size, size], antialias=True)
@@ -71,7 +71,7 @@ def by_torchvision(image: Tensor, parameters: ViewParameters, row: int, size: in
 
 
 def assert_as_torchvision(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> None:
-    """Every view within 1e-5 of torchvision's."""
+    """Checks that every view is within 1e-5 of torchvision's."""
     views_RCHW = make_views(images, parameters, spec)
     num_views = len(views_RCHW) // len(images)
     for row, view_CHW in enumerate(views_RCHW):
@@ -94,7 +94,7 @@ def test_crop_and_flip(box: tuple[int, int, int, int], flip: bool) -> None:
 
 @pytest.mark.parametrize("size", [16, 24, 64])
 def test_a_crop_by_products_is_the_same(size: int) -> None:
-    """What a GPU does, here on the CPU."""
+    """The algorithm for GPUs, matrix products, gives the CPU algorithm's crops; both run here."""
     images = photographs(6)
     parameters = draw_parameters(12, SOURCE, RECIPE, torch.Generator().manual_seed(3))
     boxes, flips = parameters.box_R4, parameters.flip_R
@@ -106,7 +106,7 @@ def test_a_crop_by_products_is_the_same(size: int) -> None:
 
 @pytest.mark.parametrize("size", [16, 24, 64])
 def test_crops_are_those_of_bytes_but_for_their_rounding(size: int) -> None:
-    """torchvision's and Pillow's images of 8 bits are rounded in each of the two passes."""
+    """The tolerance is 1.1 / 255: torchvision rounds to 8 bits in each of its two passes."""
     images = photographs(6)
     parameters = draw_parameters(12, SOURCE, RECIPE, torch.Generator().manual_seed(3))
     boxes, flips = parameters.box_R4, parameters.flip_R
@@ -139,7 +139,10 @@ def test_each_colour_operation_alone(operation: int) -> None:
 
 
 def test_every_order_of_the_colour_operations() -> None:
-    """The operations clamp, so the 24 orders differ; strong factors make them clamp often."""
+    """All 24 orders agree with torchvision. They differ because the operations clamp.
+
+    Strong factors make them clamp often.
+    """
     orders = torch.cartesian_prod(*[torch.arange(4)] * 4)
     orders = orders[[len(set(order.tolist())) == 4 for order in orders]]
     parameters = replace(
@@ -242,7 +245,7 @@ def test_one_changed_field_moves_no_other_draw() -> None:
 def test_boxes_are_distributed_as_torchvision_draws_them(
     scale: tuple[float, float], ratio: tuple[float, float]
 ) -> None:
-    """Means and deviations of the sides, and means of the corners, within 5 standard errors."""
+    """Moments of sides and corners agree within 5 standard errors."""
     num_draws = 1500
     spec = ViewsSpec(crop_scale=scale, crop_ratio=ratio)
     ours = draw_parameters(num_draws, SOURCE, spec, torch.Generator().manual_seed(6)).box_R4
@@ -273,7 +276,7 @@ def test_colour_and_blur_are_distributed_as_torchvision_draws_them() -> None:
 
 
 def assert_same_moments(ours_RK: Tensor, theirs_RK: Tensor) -> None:
-    """Columns' means and mean squares within 5 standard errors of each other."""
+    """Checks that each column's mean and mean square agree within 5 standard errors."""
     for power in (1, 2):
         a_RK, b_RK = ours_RK.double() ** power, theirs_RK.double() ** power
         error_K = ((a_RK.var(dim=0) + b_RK.var(dim=0)) / len(a_RK)).sqrt()

@@ -1,4 +1,4 @@
-"""A team's tracking server as plain processes: PostgreSQL, an S3 store, MLflow between them."""
+"""A team's tracking server as plain processes: PostgreSQL, an S3 store and MLflow."""
 
 import os
 import signal
@@ -17,9 +17,9 @@ BUCKET = "mlflow"
 
 
 class Team:
-    """What compose.yaml starts, without containers: the same scripts, secrets from files.
+    """The services of compose.yaml without containers: same scripts, secrets from files.
 
-    The S3 store is moto's, in memory: it takes any key, so that refusals are not tested.
+    The S3 store is moto's, in memory. It accepts any key, so rejected keys are not tested.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -32,9 +32,9 @@ class Team:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Make the secrets, start all three, wait until MLflow answers."""
+        """Creates the secrets, starts all three services and waits until MLflow answers."""
         subprocess.run([DOCKER / "secrets.sh", self.secrets], check=True)
-        # Characters that libpq's file escapes.
+        # Characters that must be escaped in libpq's password file.
         self.postgres.password = r"s3cret:of\postgres"
         (self.secrets / "postgres_password").write_text(self.postgres.password)
         self.postgres.start()
@@ -45,7 +45,7 @@ class Team:
         )
 
     def run_script(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """mlflow.sh with the settings of compose.yaml, its output in the log."""
+        """Starts mlflow.sh with the settings of compose.yaml; its output goes to the log."""
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(
                 [DOCKER / "mlflow.sh", *arguments],
@@ -54,7 +54,7 @@ class Team:
             )  # fmt: skip
 
     def environment(self) -> dict[str, str]:
-        """Names of places and of files; no secret is in it."""
+        """Returns the environment, which contains addresses and file names but no secret."""
         host, port = self.s3.get_host_and_port()
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         quiet = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "AWS_"))}
@@ -73,11 +73,11 @@ class Team:
         }
 
     def log(self) -> str:
-        """What the server has printed."""
+        """Returns the output of the server."""
         return (self.folder / "log").read_text()
 
     def stop(self) -> None:
-        """End all three."""
+        """Stops all three services."""
         if self.process is not None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()

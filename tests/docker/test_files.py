@@ -1,4 +1,4 @@
-"""The Dockerfile, compose.yaml and the start scripts, as far as no Docker engine is needed."""
+"""The Dockerfile, compose.yaml and the start scripts, without a Docker engine."""
 
 import re
 import shutil
@@ -37,7 +37,7 @@ def test_the_scripts_keep_the_linters_rules() -> None:
 
 
 def test_docker_compose_itself_takes_the_files() -> None:
-    """Where its command is there; no engine is asked."""
+    """Skipped without the `docker compose` command; needs no engine."""
     if not shutil.which("docker") or run("docker", "compose", "version").returncode:
         pytest.skip("no `docker compose` here")
     files = ["-f", str(DOCKER / "compose.yaml"), "-f", str(DOCKER / "compose.gpu.yaml")]
@@ -46,7 +46,7 @@ def test_docker_compose_itself_takes_the_files() -> None:
 
 
 def stages() -> dict[str, str]:
-    """The text of each stage of the Dockerfile by its name."""
+    """Returns the text of each stage of the Dockerfile by name."""
     texts = re.split(r"(?m)^FROM ", DOCKERFILE)[1:]
     return {text.split("\n", 1)[0].rsplit(" ", 1)[-1]: text for text in texts}
 
@@ -64,7 +64,7 @@ def test_every_image_that_runs_is_an_ordinary_user_and_has_a_health_check() -> N
 
 
 def test_no_container_makes_a_volume_without_a_name() -> None:
-    """One that an image declares and a service does not mount stays behind at each `down`."""
+    """An image's volume that no service mounts by name would remain after each `down`."""
     assert [name for name, text in stages().items() if "\nVOLUME " in text] == ["runtime"]
     assert re.findall("(?m)^VOLUME (.*)", DOCKERFILE) == ["/data"]
     assert SERVICES["head"]["volumes"] == SERVICES["worker"]["volumes"] == ["data:/data"]
@@ -90,20 +90,20 @@ def test_ports_are_this_machines_alone() -> None:
 
 
 def test_nodes_share_one_image_that_one_service_builds() -> None:
-    """Built by two, it is another image at each `up.sh`, which then replaces nodes at work."""
+    """If two services built it, each `up.sh` would make another image and replace running nodes."""
     assert [name for name in ("head", "worker") if "build" in SERVICES[name]] == ["head"]
     assert SERVICES["head"]["image"] == SERVICES["worker"]["image"]
 
 
 def test_a_nodes_first_process_collects_orphans() -> None:
-    """Else Ray waits for a stopped job's as long as it may, a minute, before it says so."""
+    """Otherwise Ray waits up to a minute for a stopped job's orphans before it reports the stop."""
     assert all(SERVICES[name]["init"] is True for name in ("head", "worker"))
 
 
 def test_the_databases_password_is_copied_to_memory_alone() -> None:
-    """And not artifacts, which pass through /tmp whole.
+    """Artifacts must not be in memory: they pass through /tmp, which stays on disk.
 
-    Without an owner the memory is root's after a restart, and MLflow never starts again.
+    Without an owner, the tmpfs belongs to root after a restart and MLflow cannot start again.
     """
     server = SERVICES["mlflow"]
     [user] = set(re.findall(r"(?m)^USER (.*)", DOCKERFILE))
@@ -115,7 +115,7 @@ def test_the_databases_password_is_copied_to_memory_alone() -> None:
 
 
 def test_rays_object_store_fits_into_the_shared_memory() -> None:
-    """Where it does not, Ray puts it on the disk."""
+    """If it does not fit, Ray puts the object store on disk."""
     [cap] = re.findall(r"RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES=(\d+)", DOCKERFILE)
     readme = (DOCKER / "README.md").read_text(encoding="utf-8")
     given = re.findall(r"--shm-size=(\d+)g", readme)
@@ -125,7 +125,7 @@ def test_rays_object_store_fits_into_the_shared_memory() -> None:
 
 
 def test_bytecode_is_made_while_building() -> None:
-    """The images' user may not write it."""
+    """The user of the images has no write access, so Python could not store bytecode later."""
     installs = re.findall(r"uv pip install (?:\\\n|[^\n])*", DOCKERFILE)
     last = [text for text in installs if "--default-index" not in text]
     assert len(last) == 4
@@ -133,7 +133,7 @@ def test_bytecode_is_made_while_building() -> None:
 
 
 def test_secrets_are_files_and_nothing_else(tmp_path: Path) -> None:
-    """Each service has those that it needs, and an environment of places."""
+    """Each service has only the secrets that it needs, and its environment has only their paths."""
     made = {Path(secret["file"]).name for secret in COMPOSE["secrets"].values()}
     run(DOCKER / "secrets.sh", tmp_path / "s")
     assert {p.name for p in (tmp_path / "s").iterdir()} == made
@@ -186,7 +186,7 @@ def test_secrets_are_made_once_and_closed_to_others(tmp_path: Path) -> None:
     ],
 )
 def test_a_node_starts_with_the_token(tmp_path: Path, role: str, expected: str) -> None:
-    """`ray` here is a script that prints; test_nodes.py starts real ones."""
+    """`ray` is a script here that prints its arguments; test_nodes.py starts real nodes."""
     (tmp_path / "ray").write_text('#!/bin/sh\necho "$@" $RAY_AUTH_MODE\n')
     (tmp_path / "ray").chmod(0o755)
     (tmp_path / "token").write_text("t")

@@ -1,4 +1,4 @@
-"""The server that compose.yaml starts, under a team's load, on a real PostgreSQL."""
+"""The server of compose.yaml under a team's load, on a real PostgreSQL."""
 
 import http.client
 import json
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mtcon_ray.tracking.events import Artifact
 from mtcon_ray.tracking.server import check_server
 from tests.docker.team import BUCKET, Team
 from tests.tracking.conftest import Sweep
@@ -19,7 +20,7 @@ from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.mlflow,
-    # MLflow's own use of SQLAlchemy, and the S3 stand-in's of the clock.
+    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
 
@@ -28,7 +29,7 @@ WRITERS = 16
 
 @pytest.fixture(scope="module")
 def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
-    """The server, started by docker/mlflow.sh."""
+    """Starts the server by docker/mlflow.sh."""
     team = Team(tmp_path_factory.mktemp("team"))
     try:
         team.start()
@@ -48,28 +49,28 @@ def test_sixteen_writers_lose_nothing(team: Team, tmp_path: Path) -> None:
 
 
 def test_a_connection_outlives_a_sender_s_pause(team: Team) -> None:
-    """uvicorn closes one after 5 s, into which a sender may just be writing."""
+    """By default uvicorn closes idle connections after 5 s, possibly while a sender writes."""
     connection = http.client.HTTPConnection(
         team.uri.removeprefix("http://"), timeout=PATIENCE_SECONDS
     )
     for pause in (0.0, 6.0):
         time.sleep(pause)
         connection.request("GET", "/health")
-        connection.auto_open = 0  # from now on no other connection
+        connection.auto_open = 0  # no reconnection from now on
         with connection.getresponse() as response:
             assert response.read() == b"OK"
     connection.close()
 
 
 def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:
-    """Into the bucket and back, by a client that knows neither the store nor its keys."""
+    """The client uploads and downloads without knowing the store or its keys."""
     from mlflow import MlflowClient
     from mlflow.artifacts import download_artifacts
 
     sweep = Sweep(tmp_path / "sweeps" / "artifacts", team.uri)
     parent = sweep.begin()
     (sweep.folder / "model.pt").write_bytes(b"weights" * 1000)
-    parent.append("artifact", path=str(sweep.folder / "model.pt"), to="checkpoints")
+    parent.append(Artifact(path=str(sweep.folder / "model.pt"), to="checkpoints"))
     with sweep.sending() as sender:
         pass
     assert not sender.refused
@@ -90,7 +91,7 @@ def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:
         urllib.request.urlopen(f"{team.uri}/api/2.0/mlflow-artifacts/artifacts/{absent}")
     assert refused.value.code == 404
     refused.value.close()
-    # Nobody was sent to the store itself, which in compose.yaml only the server reaches.
+    # No client was redirected to the store, which in compose.yaml only the server can reach.
     assert "/presigned/" not in team.log()
     offered = urllib.request.urlopen(f"{team.uri}/api/3.0/mlflow/server-info").read()
     assert json.loads(offered)["multipart_downloads_enabled"] is False
@@ -102,7 +103,8 @@ def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:
 )
 def test_only_its_own_hosts_are_answered(team: Team, host: str, status: int) -> None:
     request = urllib.request.Request(f"{team.uri}/version", headers={"Host": host})
-    assert urllib.request.urlopen(request).status == 200  # the health check's, for anybody
+    # the health check's request is allowed for any host
+    assert urllib.request.urlopen(request).status == 200
     request = urllib.request.Request(f"{team.uri}/", headers={"Host": host})
     try:
         answer = urllib.request.urlopen(request).status
@@ -112,7 +114,7 @@ def test_only_its_own_hosts_are_answered(team: Team, host: str, status: int) -> 
 
 
 def test_no_secret_is_in_an_environment_a_command_line_or_the_log(team: Team) -> None:
-    """Of the server and of every process that it has started."""
+    """This covers the server and all processes that it has started."""
     values = [team.postgres.password.encode()]
     values += [
         line.split(" = ")[1].encode()
@@ -133,13 +135,13 @@ def test_no_secret_is_in_an_environment_a_command_line_or_the_log(team: Team) ->
 
 @pytest.mark.soak
 def test_the_schema_is_upgraded_with_the_same_access(team: Team) -> None:
-    """As docker/README.md says, beside a server that is at work."""
+    """Runs the upgrade of docker/README.md while a server is running."""
     process = team.run_script("bash", "-c", 'mlflow db upgrade "$STORE"')
     assert process.wait(PATIENCE_SECONDS) == 0, team.log()
 
 
 def test_a_driver_may_write_to_the_database_itself(team: Team) -> None:
-    """Without a server, with the password in the address: the extra `postgres`."""
+    """Uses no server but the password in the URI, as with the extra `postgres`."""
     check_server(team.postgres.uri(), timeout=PATIENCE_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""ray.sh's head and worker as plain processes: one cluster that runs work and asks for a token."""
+"""Head and worker of ray.sh as plain processes: one cluster that runs work and requires a token."""
 
 import os
 import re
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.soak]
 
 DOCKER = Path(__file__).parents[2] / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
-# Where a task of one CPU runs: on the worker, for the head has none.
+# Prints the CPUs of the node on which a task ran: the worker's, since the head has none.
 WORK = """
 import ray
 ray.init(log_to_driver=False, logging_level="ERROR")
@@ -35,7 +35,7 @@ print("cpus", sorted(cpus.values()), "at", cpus[ray.get(here.remote(), timeout=6
 
 
 class Nodes:
-    """A head and a worker in a folder, and on ports, of their own."""
+    """A head and a worker with their own folder and ports."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Nodes:
         }
 
     def start(self, role: str) -> subprocess.Popen[bytes]:
-        """One node, by the script."""
+        """Starts one node by the script."""
         places = {
             "head": [f"--port={self.port}", f"--dashboard-port={self.dashboard}",
                      "--dashboard-host=127.0.0.1",
@@ -69,7 +69,7 @@ class Nodes:
             )  # fmt: skip
 
     def run(self, *command: str, **variables: str) -> tuple[int, str]:
-        """Exit code and output of a client of theirs."""
+        """Runs a client of the cluster; returns exit code and output."""
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, cwd=self.folder,
             env={**self.environment, "RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0",
@@ -80,7 +80,7 @@ class Nodes:
 
 @pytest.fixture
 def nodes() -> Iterator[Nodes]:
-    """Both, healthy."""
+    """Starts both nodes and waits until they are healthy."""
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="mt", dir="/tmp"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -94,7 +94,7 @@ def nodes() -> Iterator[Nodes]:
 
 
 def wait_for_health(nodes: Nodes, role: str, process: subprocess.Popen[bytes]) -> None:
-    """By the question of the images' own health check, which sends no token."""
+    """Sends the request of the images' health check, which has no token."""
     [path] = re.findall(r"http://127\.0\.0\.1:52365(/\S+?)'", DOCKERFILE)
     url = f"http://127.0.0.1:{nodes.agents[role]}{path}"
     log = nodes.folder / f"{role}.log"

@@ -1,4 +1,4 @@
-"""Images that show three labels of classes, and a network to probe."""
+"""Fixtures: a data set whose images show three labels of classes, and a network to probe."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ NUM_ITEMS = 150
 
 
 class RecordedImages(np.ndarray[Any, Any]):
-    """Images that remember which rows were read."""
+    """Image array that records in `read` the rows that were read."""
 
     read: list[int]
 
@@ -46,7 +46,10 @@ def network() -> Network:
 
 @pytest.fixture
 def dataset() -> Dataset:
-    """90 items to train on, 30 to validate, 27 to test, 3 left out; labels show in the colour."""
+    """Returns 90 training, 30 validation and 27 test items, and 3 left out.
+
+    The labels determine the mean of the colour channels, up to noise.
+    """
     draw = np.random.default_rng(0)
     labels = {label: draw.integers(0, size, NUM_ITEMS) for label, size in NUM_CLASSES.items()}
     level = [labels[label] * 150 // size for label, size in NUM_CLASSES.items()]

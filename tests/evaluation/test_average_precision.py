@@ -1,4 +1,4 @@
-"""Rankings of labels against sklearn, loops over the definition, and resampled items."""
+"""Tests of average precision against scikit-learn, loops over the definition, and resampling."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,10 @@ def drawn(n: int = 60, L: int = 5, *, ties: bool, unknown: bool = False) -> tupl
 
 
 def looped(scores: list[float], bits: list[int]) -> float:
-    """METHODS 10.4 as it is written; equal scores in the items' order."""
+    """Returns one label's average precision by its definition, as in MultiSupCon's code.
+
+    Equal scores are ranked in the items' order.
+    """
     ranked = sorted(range(len(scores)), key=lambda i: -scores[i])
     ranked = [i for i in ranked if bits[i] != UNKNOWN]
     hits, total = 0, 0.0
@@ -89,7 +92,7 @@ def test_the_deviation_is_that_of_resampled_items() -> None:
 
 
 def test_a_resample_counts_copies_as_equal_ranks() -> None:
-    """Weighted sums over items are what the resampled items themselves would give."""
+    """Weighting items by counts equals repeating them."""
     scores, bits = drawn(n=30, L=2, ties=True)
     (counts,) = resampled_counts(30, 1, seed=3)
     rows = torch.repeat_interleave(torch.arange(30), counts[:, 0].long())

@@ -1,4 +1,4 @@
-"""The deviation of an accuracy against its formula and against resampling items one by one."""
+"""Tests of the bootstrap deviation against its formula and against resampling of items."""
 
 import math
 

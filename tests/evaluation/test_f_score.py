@@ -1,4 +1,4 @@
-"""F1 and its thresholds against sklearn and against every possible cut."""
+"""Tests of F1 and its thresholds against scikit-learn and against all possible thresholds."""
 
 import itertools
 
@@ -30,7 +30,7 @@ def test_f1_is_sklearn_s(threshold: float) -> None:
 
 
 def test_what_is_unknown_counts_neither_way() -> None:
-    """As if those decisions were taken out; an item of which nothing is known is no item."""
+    """Unknown bits change neither F1 nor thresholds; items without known bits are ignored."""
     scores, bits = drawn(40, 1)
     known = torch.arange(40) % 3 > 0
     partly = bits.clone()

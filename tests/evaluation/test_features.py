@@ -1,4 +1,4 @@
-"""Features come from the encoder in eval mode, in the order asked for, and leave no trace."""
+"""Tests of feature extraction: eval mode, order of rows, unchanged network, cached views."""
 
 from pathlib import Path
 
@@ -22,14 +22,14 @@ CPU = torch.device("cpu")
 def network() -> Network:
     spec = ModelSpec(encoder=Small.Spec(width=4), head_dim=4)
     network = build_network(spec, projections(("shape",), dim=8, hidden=None), seed=0)
-    # Batch-norm statistics of their own, so that eval mode shows.
+    # Changes the batch-norm statistics from their defaults, so that eval mode makes a difference.
     network(torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0)))
     return network
 
 
 @pytest.fixture
 def images(tmp_path: Path) -> np.ndarray:
-    """A read-only memory map, as the store gives it."""
+    """Returns images as a read-only memory map, as the image store does."""
     pixels = np.random.default_rng(0).integers(0, 256, (12, 20, 20, 3), np.uint8)
     np.save(tmp_path / "images.npy", pixels)
     mapped: np.ndarray = np.load(tmp_path / "images.npy", mmap_mode="r")
@@ -81,7 +81,7 @@ def test_autocast_gives_float32_of_lower_precision(network: Network, images: np.
 def test_kept_views_give_the_same_features_and_are_made_once(
     network: Network, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Up to so many bytes, and also where the network changes what it is given."""
+    """At most `most_bytes` of views are cached; a network that modifies its input does no harm."""
     made: list[int] = []
 
     def counting(batch: torch.Tensor, spec: ViewsSpec) -> torch.Tensor:

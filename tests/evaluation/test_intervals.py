@@ -1,4 +1,4 @@
-"""Intervals of means and differences against loops, simulations and what they must be blind to."""
+"""Tests of confidence intervals against loops, simulations and invariances."""
 
 import math
 from typing import Any
@@ -24,7 +24,7 @@ from mtcon_ray.evaluation.regression import r_squared
 
 
 def of_classes(right: Any) -> Scores:
-    """Scores of trainings, by seed, that are right on the items of bool [S, n]."""
+    """Returns the scores of S trainings whose correct items are `right`, bool [S, n]."""
     truth = np.arange(len(right[0])) % 3
     return scored(truth, [np.where(each, truth, 7) for each in right])
 
@@ -40,9 +40,10 @@ def scored(truth: Any, predicted: Any, resamples: int = 400) -> Scores:
 def simulated(
     random: np.random.Generator, *, abilities: tuple[float, ...], n: int, S: int
 ) -> list[Scores]:
-    """Systems of these abilities on the same items, some of which are hard for all.
+    """Returns one simulated system per ability, with S seeds on the same n items.
 
-    Seeds differ where there are several: one seed cannot show it.
+    Items have a difficulty that all systems share. Seeds vary if S > 1; the interval of a single
+    seed does not cover that variation.
     """
     by_seed = 0.1 * (S > 1)
     item_n = random.normal(size=n)
@@ -55,7 +56,7 @@ def simulated(
 
 
 def accuracy(ability: float) -> float:
-    """Of `simulated`, over all seeds and items that there could be, to 0.001."""
+    """Returns the expected accuracy of a system of `simulated`, to 0.001."""
     deviation = np.sqrt(1 + 0.5**2 + 0.7**2)
     return float(torch.special.ndtr(torch.tensor(ability / deviation)))
 
@@ -99,7 +100,7 @@ def test_scores_of_sets_and_numbers_are_those_of_repeated_items() -> None:
     numbers, guesses = random.normal(size=30), random.normal(size=(2, 30))
     sets, lines = scored(bits, ranks, 130), scored(numbers, guesses, 130)
     (counts,) = resampled_counts(30, 130, ITEMS_SEED)
-    for k in (0, 129):  # of the first tile and of the last
+    for k in (0, 129):  # one resample of the first tile and one of the last
         index = torch.repeat_interleave(torch.arange(30), counts[:, k].long())
         for s in range(2):
             drawn = torch.from_numpy(ranks[s])[index], torch.from_numpy(bits)[index]
@@ -115,7 +116,7 @@ def test_scores_of_sets_and_numbers_are_those_of_repeated_items() -> None:
 
 
 def test_what_an_item_does_to_both_systems_cancels_in_their_difference() -> None:
-    """Two systems that err on much the same items: half as wide as if each had its own items."""
+    """The paired interval of systems with similar errors is narrower than an unpaired one."""
     a, b = simulated(np.random.default_rng(1), abilities=(0.7, 0.6), n=1000, S=3)
     between = difference(a, b)
     assert between is not None
@@ -133,7 +134,7 @@ def test_equal_systems_have_no_difference() -> None:
 
 
 def test_seeds_that_differ_are_drawn_for_each_system() -> None:
-    """Seeds 0 and 1 against 0, 1 and 2: what seeds differ by does not cancel."""
+    """Systems with seeds (0, 1) and (0, 1, 2) are not paired: the variation of seeds remains."""
     right = np.random.default_rng(0).random((3, 200)) < np.array([[0.5], [0.6], [0.7]])
     found = difference(of_classes(right[:2]), of_classes(right))
     assert found is not None

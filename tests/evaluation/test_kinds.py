@@ -1,4 +1,4 @@
-"""Labels of classes, sets and numbers on the same images, probed together."""
+"""Tests of probing classes, label sets and numbers together on the same images."""
 
 from dataclasses import replace
 from typing import Any
@@ -29,7 +29,7 @@ from tests.evaluation.conftest import (
 
 
 def of_every_kind(dataset: Dataset) -> Dataset:
-    """The same pictures with a set and a number that show in the colour, partly unknown."""
+    """Returns the data set with a label set and a number that its images show, partly unknown."""
     draw, table = np.random.default_rng(1), dataset.table
     level = table.labels["Heel height"]
     bits = np.stack([level > 0, level > 1, draw.random(NUM_ITEMS) < 0.5], axis=1).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Converged probes: their minimum, what may not move it, and how a penalty is chosen."""
+"""Tests of converged probes: their minimum, its invariances, and the choice of the penalty."""
 
 import math
 from collections.abc import Callable
@@ -29,7 +29,7 @@ PENALTIES = (1e-1, 1e-2, 1e-3)
 
 
 def items(num: int, seed: int = 0, width: int = 12) -> LabelledFeatures:
-    """Features of very different scales with labels that they tell partly, some of them unknown."""
+    """Returns features of very different scales, with noisy labels of which some are unknown."""
     generator = torch.Generator().manual_seed(seed)
     x_ND = torch.randn(num, width, generator=generator)
     true = torch.Generator().manual_seed(99)
@@ -53,7 +53,7 @@ def standardised(train: LabelledFeatures) -> Tensor:
 def slowly(
     x_ND: Tensor, loss_of: Callable[[Tensor], Tensor], num_columns: int, penalty: float
 ) -> Tensor:
-    """Logits at the minimum of one label, by autograd and plain gradient descent with momentum."""
+    """Returns the logits at the minimum for one label, by autograd and 3,000 steps of SGD."""
     weight = torch.zeros(x_ND.shape[1], num_columns, dtype=torch.float64, requires_grad=True)
     offset = torch.zeros(num_columns, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.SGD([weight, offset], lr=0.5, momentum=0.9)
@@ -87,7 +87,7 @@ def fitted(train: LabelledFeatures, val: LabelledFeatures) -> LinearFit:
 def test_classes_reach_the_minimum_of_the_penalised_cross_entropy(
     label: str, train: LabelledFeatures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside others and alone, known items alone; the softmax's offsets are free by a constant."""
+    """The probe is compared by log-probabilities, since logits are free by a constant."""
     monkeypatch.setattr(logistic, "ROUGH", 1e-7)
     known = train.labels[label] != MISSING
     expected = slowly(
@@ -157,7 +157,7 @@ def test_the_curvature_is_the_hessians_diagonal(train: LabelledFeatures) -> None
 def test_each_label_has_the_penalty_that_is_best_on_val(
     train: LabelledFeatures, val: LabelledFeatures, fitted: LinearFit
 ) -> None:
-    """Of equal ones the largest; found from a probe of each penalty alone."""
+    """The choice agrees with probes fitted at each penalty alone; ties go to the largest."""
     for label, found in fitted.probes.items():
         scores = {}
         for penalty in PENALTIES:
@@ -232,7 +232,7 @@ def test_a_label_is_probed_alike_alone_and_beside_others(
 
 
 def test_constant_and_repeated_features_add_nothing(train: LabelledFeatures) -> None:
-    """A collapsed encoder's features vary by rounding alone; it must not be blown up."""
+    """Features that vary by rounding only, as after a collapse, are not scaled up."""
     constant = torch.full_like(train.features[:, :3], 1e4)
     constant[0] += 1e-3
     wide = LabelledFeatures(torch.cat([train.features, constant], dim=1), train.labels)

@@ -1,4 +1,4 @@
-"""Labels of classes, sets and numbers, measured together: each as it would be alone."""
+"""Tests that classes, label sets and numbers are measured together as they are alone."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ TABLE = LabelTable(
 
 
 def items(seed: int, n: int = 120) -> LabelledFeatures:
-    """Labels that show in the features, all but the colour partly unknown."""
+    """Returns items whose noisy labels depend on the features; all but `colour` partly unknown."""
     generator = torch.Generator().manual_seed(seed)
     truth = torch.randn(6, 8, generator=torch.Generator().manual_seed(99))
     features = torch.randn(n, 6, generator=generator)
@@ -98,7 +98,7 @@ def test_probes_by_sgd_of_all_kinds_are_those_of_each_kind_alone() -> None:
 
 @pytest.mark.parametrize("recipe", [LBFGS, SGD])
 def test_an_unknown_value_neither_teaches_nor_is_scored(recipe: ProbeSpec) -> None:
-    """Whatever stands at items where every label is unknown, and at unknown bits."""
+    """Scores are finite, and those of `brand` do not change if its unknown items are removed."""
     spec = EvaluateSpec(probe=recipe, bootstrap=50)
     found = measurement(recipe, spec).scores(TABLE)
     assert {name.rsplit("/", 1)[1] for name in found} == set(SPLIT_OF)

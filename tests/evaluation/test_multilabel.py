@@ -1,4 +1,4 @@
-"""The probe of a label set: convex, masked, chosen on validation, alone for each label."""
+"""Tests of the SGD probe of a label set: steps, masking, and selection on validation."""
 
 from itertools import count
 
@@ -39,7 +39,7 @@ def value(train: LabelledFeatures, val: LabelledFeatures, **changes: object) -> 
 
 @pytest.fixture
 def last_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each epoch scores higher on val than the one before."""
+    """Makes each epoch score higher on val than the one before, so that the last is chosen."""
     rising = count()
     monkeypatch.setattr(multilabel, "mean_average_precision", lambda *_: next(rising))
 
@@ -60,7 +60,7 @@ def test_finds_the_logistic_regression() -> None:
 def steps_with_torch(
     train: LabelledFeatures, recipe: SGDProbeSpec, seed: int, loss: str = "bce"
 ) -> list[Tensor]:
-    """Weights [D + 1, L] after each step of autograd and torch.optim.SGD."""
+    """Returns the weights [D + 1, L] after each step of autograd and torch.optim.SGD."""
     x, bits = train.features, train.labels["looks"]
     layer = torch.nn.Linear(x.shape[1], bits.shape[1])
     torch.nn.init.zeros_(layer.weight)
@@ -105,7 +105,7 @@ def test_the_asymmetric_loss_is_its_formula() -> None:
     negative = asymmetric_loss(logits, torch.tensor(False)).tolist()
     q = p - 0.05
     assert negative[:2] == pytest.approx((-(q**4) * (1 - q).log())[:2].tolist())
-    assert negative[2] == 0  # below the clip
+    assert negative[2] == 0  # p is below the margin of 0.05
 
 
 @pytest.mark.usefixtures("last_is_best")
@@ -128,7 +128,7 @@ def test_an_unknown_bit_teaches_nothing_and_an_unknown_row_is_left_out() -> None
 def test_the_best_epoch_on_val_is_kept() -> None:
     train, val = data(24, seed=4), data(60, seed=3)
     chosen = train_set_probe("looks", train, RECIPE, BCE, seed=0, val=val)
-    ends = steps_with_torch(train, RECIPE, 0)[1::2]  # of two minibatches in an epoch
+    ends = steps_with_torch(train, RECIPE, 0)[1::2]  # an epoch has two minibatches
     assert len(ends) == 4
     values = [
         mean_average_precision(val.features @ w[:-1] + w[-1], val.labels["looks"]) for w in ends
@@ -140,7 +140,7 @@ def test_the_best_epoch_on_val_is_kept() -> None:
 
 
 def test_of_several_rates_the_best_on_val_is_kept() -> None:
-    """One diverges and is passed over; all of them may not."""
+    """A rate that diverges is skipped; it is an error if all diverge."""
     train, val, rates = data(seed=3), data(seed=4), (1e-4, 1e38, 0.1)
     best = {}
     for rate in (1e-4, 0.1):
@@ -157,7 +157,7 @@ def test_of_several_rates_the_best_on_val_is_kept() -> None:
 
 
 def test_the_better_of_weights_and_their_average_counts() -> None:
-    """A rate that is far too high leaves weights that only their average tames."""
+    """With a rate that is far too high, the moving average is better than the weights."""
     train, val = data(64, seed=1), data(400, seed=3)
     recipe = SGDProbeSpec(solver="sgd", epochs=3, batch_size=4, lr=8.0, momentum=0.9)
 

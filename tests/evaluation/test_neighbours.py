@@ -1,4 +1,4 @@
-"""The vote of the nearest training items."""
+"""Test of the weighted k-nearest-neighbour vote."""
 
 import math
 
@@ -22,7 +22,7 @@ def random_items(num: int, seed: int) -> LabelledFeatures:
 @pytest.mark.parametrize("portion", [2**24, 100])
 @pytest.mark.parametrize("k", [1, 5, 500])
 def test_votes_are_those_of_a_loop(k: int, portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Item by item; more neighbours than items: all of them."""
+    """Votes equal those of a loop over items, also with k larger than the number of items."""
     monkeypatch.setattr(neighbours, "MOST_SIMILARITIES", portion)
     train, asked = random_items(60, 0), random_items(40, 1)
     known = [i for i in range(60) if train.labels["shape"][i] != MISSING]

@@ -1,4 +1,4 @@
-"""Stored predictions: what is read is what was measured, and a file is whole or absent."""
+"""Tests of stored predictions: content, atomic writing, and unreadable files."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ SPLIT_OF = {"Colour": "test", "tags": "test", "height": "heldout"}
 
 @pytest.fixture
 def predictions() -> Predictions:
-    """Of probes whose weights are written here."""
+    """Returns the predictions of probes with weights given here."""
     identity = torch.cat([torch.eye(2), torch.zeros(1, 2)])
     probes: dict[str, LabelProbe] = {
         "Colour": Probe("Colour", identity, ""),
@@ -60,7 +60,7 @@ def test_each_kind_has_its_known_items_truth_and_prediction(
     for found, expected in (
         (classes, ([3, 5], [0, 1], [0, 1])),
         (tags, ([3, 5], [[1, 255], [0, 0]], [[1, -1], [-3, 1]])),
-        # In the column's own unit: mean 4, deviation sqrt(8 / 3).
+        # In the column's own unit: the train split has mean 4 and deviation sqrt(8 / 3).
         (height, ([4, 5], [5, 3], 4 + np.sqrt(8 / 3) * np.array([2, -2]))),
     ):
         for array, values in zip(vars(found).values(), expected, strict=True):

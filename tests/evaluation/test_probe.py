@@ -1,4 +1,4 @@
-"""Probes trained together against probes trained one by one with torch's own SGD."""
+"""Tests of SGD probes trained together against probes trained alone with torch.optim.SGD."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ RECIPE = SGDProbeSpec(
 
 
 def make_data(seed: int, n: int = 70, dtype: torch.dtype = torch.float64) -> LabelledFeatures:
-    """Labels that depend on noisy features; `brand` and `origin` are partly unknown."""
+    """Returns features with noisy labels; `brand` and `origin` are partly unknown."""
     generator = torch.Generator().manual_seed(seed)
     truth = torch.randn(6, 5, generator=torch.Generator().manual_seed(99), dtype=dtype)
     features = torch.randn(n, 6, generator=generator, dtype=dtype).relu()
@@ -31,7 +31,7 @@ def make_data(seed: int, n: int = 70, dtype: torch.dtype = torch.float64) -> Lab
 def alone_with_torch(
     train: LabelledFeatures, label: str, recipe: SGDProbeSpec, seed: int
 ) -> list[Tensor]:
-    """Weights [D + 1, C] after each epoch of nn.Linear and torch's SGD on the known items."""
+    """Returns weights [D + 1, C] after each epoch of nn.Linear and SGD on the known items."""
     is_known = train.labels[label] != -1
     x, y = train.features[is_known], train.labels[label][is_known]
     layer = nn.Linear(x.shape[1], NUM_CLASSES[label]).to(x.dtype)
@@ -55,7 +55,7 @@ def alone_with_torch(
 
 
 def alone_choice(weights: list[Tensor], val: LabelledFeatures, label: str) -> int:
-    """The first epoch, counted from 1, with the highest accuracy on the known items of val."""
+    """Returns the first epoch, counted from 1, with the highest accuracy on val's known items."""
     is_known = val.labels[label] != -1
     x, y = val.features[is_known], val.labels[label][is_known]
     right = [int(((x @ w[:-1] + w[-1]).argmax(dim=1) == y).sum()) for w in weights]
@@ -80,7 +80,7 @@ def test_each_probe_is_what_training_it_alone_gives(dtype: torch.dtype, momentum
 
 
 def test_of_several_rates_each_label_gets_the_best_of_those_trained_alone() -> None:
-    """The first by epoch, then by rate, of equally good ones; one diverges and is passed over."""
+    """Ties go to the earlier epoch, then to the first rate; a rate that diverges is skipped."""
     train, val = make_data(0), make_data(1)
     rates = (0.05, 1e308, 0.4, 3.0)
     several = RECIPE.model_copy(update={"lr": rates})

@@ -1,4 +1,4 @@
-"""Who is read when, and that the numbers are those of the stated protocol."""
+"""Tests of the evaluation protocol: items that are read, and scores against a reference."""
 
 from dataclasses import replace
 from typing import Any
@@ -45,7 +45,7 @@ def with_labels(dataset: Dataset, label: str, rows: Any, value: int) -> Dataset:
 
 
 def with_images(dataset: Dataset, rows: Any) -> Dataset:
-    """Black images at these rows."""
+    """Returns the data set with black images at these rows."""
     pixels = np.array(dataset.images)
     pixels[rows] = 0
     return replace(dataset, images=pixels)
@@ -125,7 +125,7 @@ def test_report_gives_the_full_protocol(network: Network, dataset: Dataset) -> N
 
 
 def test_classes_behind_the_others_in_test_are_errors(network: Network, dataset: Dataset) -> None:
-    """Though another label has so many classes that a probe might have a place for them."""
+    """Such items are never correct, even though another label has more classes."""
     before = run_report(network, dataset)
     test = dataset.table.rows("test")
     changed = with_labels(dataset, "colour", test[::2], 2)

@@ -1,4 +1,4 @@
-"""The probe of a number against sklearn's ridge, and R^2 against its definition."""
+"""Tests of the probe of a number against scikit-learn's ridge, and of R^2."""
 
 import math
 
@@ -109,7 +109,7 @@ def test_features_that_are_not_finite_are_named() -> None:
 
 
 def test_each_resample_has_its_own_mean() -> None:
-    """Three items give ten different draws: their exact R^2, by how likely each is."""
+    """The deviation equals that over all 27 equally likely resamples of three items."""
     y = torch.tensor([0.0, 1.0, 5.0], dtype=torch.float64)
     predicted = torch.tensor([0.5, 0.5, 4.0], dtype=torch.float64)
     draws = torch.cartesian_prod(*[torch.arange(3)] * 3)

@@ -1,4 +1,4 @@
-"""Export by its command, and its files read without this package as their own page says."""
+"""Tests of `mtcon-ray export`, and of its files read as their README.md shows."""
 
 import json
 import re
@@ -30,7 +30,7 @@ SAVE = {
     "pt2": 'embedding, labels = found["embedding"], found["labels"]',
     "onnx": "labels = dict(zip([o.name[7:] for o in session.get_outputs()[1:]], labels))",
 }
-# Of a reader who has torchvision, and model.json beside the weights.
+# Program of a user who has torchvision, the weights and model.json.
 WEIGHTS = """
 import json, safetensors.torch, torch, torchvision
 about = json.load(open("model.json"))["preprocessing"]
@@ -61,7 +61,7 @@ def command(*words: str | Path) -> str:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
-    """Holds a ResNet-18 trained for an epoch on 200 photographs of shoes."""
+    """Returns a root with a ResNet-18 trained for one epoch on 200 photographs of shoes."""
     folder = tmp_path_factory.mktemp("work")
     shoes = photos / "fashion_shoes"
     lines = (shoes / "labels.csv").read_text(encoding="utf-8").splitlines(keepends=True)
@@ -88,7 +88,10 @@ def root(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> list[Path]:
-    """A photograph as it is, and one lying on its side, and decoded smaller."""
+    """Returns a photograph, and an enlarged one with an EXIF orientation.
+
+    The latter is decoded at reduced size.
+    """
     folder = tmp_path_factory.mktemp("pictures")
     with tarfile.open(photos / "fashion_shoes" / "images.tar.gz") as tar:
         file = tar.extractfile("images/1541.jpg")
@@ -104,7 +107,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> list[Pat
 
 
 def own_features(root: Path, picture: Path) -> tuple[Tensor, list[str]]:
-    """Of the trained network in this process, from the file, as it is evaluated; all labels."""
+    """Returns the trained network's features of an image file [1, D], and all labels' names."""
     best = root / "runs" / "shoes-1" / "model.pt"
     opened = open_checkpoint(best, root=root, observer=Observer())
     stored = decode_image(picture.read_bytes(), STORED, "crop")[None]
@@ -121,7 +124,10 @@ def assert_same(found: np.ndarray, expected: Tensor) -> None:
 
 
 def read(folder: Path, picture: Path, load: str, save: str) -> dict[str, np.ndarray]:
-    """By a process that cannot import this package; `load` stands behind the page's reading."""
+    """Returns the outputs of a process that cannot import this package.
+
+    It runs the README's code that reads an image, then `load` and `save`.
+    """
     page = (folder / "README.md").read_text(encoding="utf-8")
     _, opening = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     code = "\n".join(
@@ -148,7 +154,7 @@ def read(folder: Path, picture: Path, load: str, save: str) -> dict[str, np.ndar
 def test_three_lines_give_a_photographs_features(
     root: Path, tmp_path: Path, pictures: list[Path], kind: str
 ) -> None:
-    """Those of the page, which stands beside the file."""
+    """The three lines are those of the exported README.md."""
     if kind == "onnx":
         pytest.importorskip("onnxruntime")
     told = command("export", "shoes-1", "--to", tmp_path / "out", "--format", kind, "--root", root)
@@ -170,7 +176,10 @@ def test_three_lines_give_a_photographs_features(
 def test_the_weights_alone_fill_another_packages_network(
     root: Path, tmp_path: Path, pictures: list[Path]
 ) -> None:
-    """torchvision's, by their names; the preprocessing is model.json's. All may read the files."""
+    """The weights fit torchvision's ResNet-18 by name, with the preprocessing of model.json.
+
+    All exported files have the same permissions.
+    """
     best = root / "runs" / "shoes-1" / "model.pt"
     command("export", best, "--to", tmp_path / "out", "--root", root)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "out").iterdir()}

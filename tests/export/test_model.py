@@ -1,4 +1,4 @@
-"""The exported module computes what our own evaluation does, on pictures of any size."""
+"""Tests that the exported module equals the evaluation, for images of any size."""
 
 import tarfile
 from io import BytesIO
@@ -48,7 +48,7 @@ def test_pictures_become_square_as_in_the_store(
 
 @pytest.mark.parametrize("resize", ["crop", "pad"])
 def test_exported_pictures_of_any_size_become_square(resize: Resize) -> None:
-    """By torch.export with free sides: portraits and landscapes from one program."""
+    """A program of torch.export with dynamic sides accepts portraits and landscapes."""
     model = StoredResize(24, resize)
     sides = {0: Dim("N", min=1, max=99), 1: Dim("H", min=1, max=999), 2: Dim("W", min=1, max=999)}
     example = torch.zeros(2, 27, 29, 3, dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""An exported folder: whole, loadable without this package, equal to our own evaluation."""
+"""Tests of an exported folder: atomic, usable without this package, equal to the evaluation."""
 
 import json
 import re
@@ -38,7 +38,7 @@ numpy.savez(sys.argv[3], embedding=found["embedding"], **found["labels"])
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds one short training on classes, a set and a number."""
+    """Returns a root with a short training on classes, a label set and a number."""
     root = tmp_path_factory.mktemp("root")
     data = {"kind": "drawn", "num_items": 150, "tasks": ["shape", "attributes", "size"]}
     spec = {
@@ -60,7 +60,7 @@ def export(root: Path, to: Path, **options: Any) -> dict[str, Any]:
 
 
 def read_pt2(folder: Path, images: np.ndarray, tmp_path: Path) -> Found:
-    """By a process that has torch and numpy, and warnings as errors."""
+    """Returns the model's outputs in a process without this package, with warnings as errors."""
     np.save(tmp_path / "images.npy", images)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", READ_PT2,
@@ -79,7 +79,7 @@ def read_onnx(folder: Path, images: np.ndarray, tmp_path: Path) -> Found:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Labels and preprocessing from a model file alone, by the lines that the page shows."""
+    """Returns labels and preprocessing from a model file, by the code in docs/export.md."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     [code] = [block for block in blocks if f'"exported/{path.name}"' in block]
     names: dict[str, Any] = {}
@@ -89,7 +89,7 @@ def read_about(path: Path) -> dict[str, Any]:
 
 
 def own_values(opened: Opened, features_ND: torch.Tensor) -> dict[str, torch.Tensor]:
-    """What our own evaluation's probes make of features."""
+    """Returns the outputs of the evaluation's probes for these features, by label."""
     table = opened.dataset.table
     probes = full_measurement(
         opened.network, opened.dataset, opened.spec.evaluate, opened.spec.views,
@@ -126,7 +126,7 @@ def test_what_is_exported_is_what_was_evaluated(
     )  # fmt: skip
     largest = expected.abs().max().item()
     np.testing.assert_allclose(found["embedding"], expected, rtol=0, atol=1e-5 * largest)
-    # Logits of these probes reach a hundred, and so their float32 rounding 1e-5.
+    # Logits of these probes reach 100, whose float32 rounding error is about 1e-5.
     for label, values in own_values(opened, expected).items():
         np.testing.assert_allclose(found[label], values, rtol=0, atol=1e-4, err_msg=label)
     right = found["tilt"].argmax(1) == opened.dataset.table.labels["tilt"][rows]

@@ -1,4 +1,4 @@
-"""Inputs and known values of the self-supervised losses, and random rows."""
+"""Inputs and reference values of the self-supervised losses (case D), and random rows."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from torch import Tensor
 
 VALUES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 
-# Case D: rows of the first view, of the second, and of the queue.
+# Case D: rows of the first view, of the second view, and of the queue.
 MATRICES: dict[str, list[list[float]]] = {
     "H": [[1, 0, 2], [0, 1, 1], [2, 1, 0], [1, 1, 1]],
     "G": [[1, 0.5, 2], [0.2, 1, 0.8], [1.5, 1, 0.1], [1, 0, 1]],
@@ -19,27 +19,30 @@ MATRICES: dict[str, list[list[float]]] = {
 
 
 def raw(name: str) -> Tensor:
-    """One of case D's matrices, float64."""
+    """Returns one of case D's matrices, float64."""
     return torch.tensor(MATRICES[name], dtype=torch.float64)
 
 
 def unit(name: str) -> Tensor:
-    """The same with unit rows."""
+    """Returns one of case D's matrices with unit rows."""
     return F.normalize(raw(name), dim=1)
 
 
 def two_views() -> Tensor:
-    """Rows q and k of case D as [4, 2, 3]."""
+    """Returns rows q and k of case D as two views, [4, 2, 3]."""
     return torch.stack([unit("H"), unit("G")], dim=1)
 
 
 def simsiam_views() -> tuple[Tensor, Tensor]:
-    """Predictions and projections [4, 2, 3] of case D: p1, z2 are H, G; p2, z1 their reverse."""
+    """Returns predictions and projections [4, 2, 3] of case D.
+
+    p1 is H and z2 is G; p2 is G and z1 is H, with their rows in reverse order.
+    """
     prediction = torch.stack([raw("H"), raw("G").flip(0)], dim=1)
     return prediction, torch.stack([raw("H").flip(0), raw("G")], dim=1)
 
 
 def random_rows(*shape: int, seed: int) -> Tensor:
-    """Unit rows, float64."""
+    """Returns random unit rows, float64."""
     generator = torch.Generator().manual_seed(seed)
     return F.normalize(torch.randn(*shape, generator=generator, dtype=torch.float64), dim=-1)

@@ -1,4 +1,4 @@
-"""AMCL: known values, the equations as loops, gradients, bounds, bad input."""
+"""AMCL's losses: reference values, gradients, bounds of the temperatures, invalid input."""
 
 import math
 from typing import Any
@@ -24,7 +24,7 @@ identity = nn.Identity()
 
 
 def rows_of(form: Form, seed: int = 0) -> Tensor:
-    """What a head of this form gives for four items in two views."""
+    """Returns the rows of a head of this form for four items in two views."""
     z = random_rows(4, 2, 3, seed=seed)
     if form in ("simsiam", "moco"):
         return torch.cat([z, random_rows(4, 2, 3, seed=seed + 1)], dim=2)
@@ -32,7 +32,7 @@ def rows_of(form: Form, seed: int = 0) -> Tensor:
 
 
 def phi(form: Form, scale: float = 1.0) -> nn.Module:
-    """A temperature network of the width that the rows of `rows_of` have."""
+    """Returns a temperature network of the width of the rows of `rows_of`."""
     torch.manual_seed(1)
     net = TemperatureNet(4 if form == "barlow" else 3, hidden=5).double()
     with torch.no_grad():
@@ -77,7 +77,7 @@ def test_other_forms_have_the_values_of_case_f() -> None:
     known = pytest.approx(VALUES["F_amcl_simsiam_beta1e-4"], rel=1e-6)
     assert value("simsiam", torch.cat(simsiam_views(), dim=2)) == known
     known = pytest.approx(VALUES["F_amcl_moco_beta1e-4_k1_eq2.1"], rel=1e-6)
-    # The known value has the rows of H as its only anchors, each with its row of G as key.
+    # The reference value has the rows of H as its only anchors, each with its row of G as key.
     query, key = unit("H")[:, None], unit("G")[:, None]
     assert adapt_moco(query, key, unit("queue"), Adaptive(identity)).loss.item() == known
     both = torch.cat([torch.cat([query, query], 1), torch.cat([key, key], 1)], 2)
@@ -113,7 +113,7 @@ def test_omega_has_the_values_of_case_f() -> None:
 @pytest.mark.parametrize("regulariser", ["printed", "released"])
 @pytest.mark.parametrize("form", FORMS)
 def test_gradients_are_those_of_finite_differences(form: Form, regulariser: str) -> None:
-    """With respect to rows, but for those that are targets, and to the temperature network."""
+    """With respect to the rows that are not targets, and to the temperature network."""
     net, (z, target) = phi(form), rows_of(form).tensor_split([3], dim=2)
 
     def loss(z: Tensor, weight: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ def test_targets_get_no_gradient(form: Form) -> None:
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e3, 1e18])
 @pytest.mark.parametrize("form", FORMS)
 def test_temperatures_stay_in_their_bounds(form: Form, scale: float, dtype: torch.dtype) -> None:
-    """Whatever the scores, nothing overflows in the loss or its gradient."""
+    """Neither the loss nor its gradient overflows, whatever the scores."""
     net, z = phi(form, scale).to(dtype), rows_of(form).to(dtype).requires_grad_()
     adaptive = Adaptive(net, beta=1.0)
     loss, temperatures = adapt(z, adaptive, form=form, queue=unit("queue").to(dtype))
@@ -175,7 +175,7 @@ def test_half_precision_is_computed_in_float32(form: Form) -> None:
 
 @pytest.mark.parametrize("form", ["simclr", "moco", "simsiam", "infonce"])
 def test_order_of_items_and_views_and_rotations_change_nothing(form: Form) -> None:
-    """A rotation of the rows with phi the identity, which sees dot products alone."""
+    """phi is the identity here, so that temperatures depend on dot products alone."""
     z = rows_of(form)
     loss = total(z, form, temperature_net=identity)
     moved = z[torch.tensor([2, 0, 3, 1])].flip(1)
@@ -198,7 +198,7 @@ def test_top_k_is_one_as_printed_and_a_hundred_as_released() -> None:
 
 
 def test_the_gaussian_likelihood_is_best_where_its_variance_is_the_distance() -> None:
-    """With beta 1 a positive's term is least at tau = 2 (1 - similarity) / d'."""
+    """With beta 1 the term of a positive is least at tau = 2 (1 - cosine) / d'."""
     tau = torch.linspace(1e-4, 0.1, 100_000, dtype=torch.float64)
     for similarity, best in ((0.9, 0.0015625), (0.5, 0.0078125)):
         term = -similarity / tau + omega(tau, 128)

@@ -1,4 +1,7 @@
-"""AMCL against its equations, written with one pair at a time."""
+"""AMCL's losses against their equations, written as loops over pairs.
+
+Wang et al. 2023, arXiv:2310.05615; equations are numbered as on the poster at ECCV 2024.
+"""
 
 import math
 from itertools import combinations
@@ -28,7 +31,7 @@ regularisers = st.sampled_from(["printed", "released"])
 
 
 class Loops:
-    """Eqs. 2.1 to 2.4 with one pair at a time."""
+    """Terms of eqs. 2.1 to 2.4 for one pair or one anchor at a time."""
 
     def __init__(self, net: nn.Module, beta: float, k: int, regulariser: str, width: int) -> None:
         self.net, self.beta, self.k, self.width = net, beta, k, width
@@ -71,7 +74,7 @@ class Loops:
 def test_contrastive_forms_are_their_equations(
     B: int, V: int, D: int, seed: int, k: int, beta: float, regulariser: Any
 ) -> None:
-    """k may exceed the number of candidates and is capped at it."""
+    """k may exceed the number of candidates; then all of them are used."""
     z, keys = random_rows(2, B, V, D, seed=seed)
     queue = random_rows(5, D, seed=seed + 1)
     torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Weights learned from the excess over the floor: what the floor is, and what changes nothing."""
+"""Calibrated weights: the floor and ceiling of a loss, and the weights learned from its excess."""
 
 import math
 from importlib import import_module
@@ -13,12 +13,15 @@ from mtcon_ray.losses.relations import EqualLabel, OwnView, Relation
 from mtcon_ray.losses.similarity import LabelSets, Near
 from tests.losses.test_contrastive import random_rows
 
-# Balanced, unbalanced, and many classes; the last item's label is unknown.
+# Balanced classes, unbalanced classes, many classes; the last item has no label.
 LABELS = ([0, 0, 1, 1, -1], [0, 0, 0, 0, 1, -1], [0, 1, 2, 3, 4, 4, 0, -1])
 
 
 def simplex(labels: list[int]) -> Tensor:
-    """Unit rows z_BVD, one point per class (unknown: a class of its own), all equally far apart."""
+    """Returns unit rows z_BVD with one point per class, all classes equally far apart.
+
+    Items without label form a class of their own.
+    """
     _, class_B = torch.unique(torch.tensor(labels), return_inverse=True)
     K = int(class_B.max()) + 1
     corners_KK = torch.eye(K, dtype=torch.float64) - 1 / K
@@ -27,7 +30,7 @@ def simplex(labels: list[int]) -> Tensor:
 
 
 def measured(z_BVD: Tensor, relation: Relation, tau: float | Tensor) -> tuple[Tensor, Range]:
-    """The loss of one space and between what it lies."""
+    """Returns the loss of one space and its range."""
     found = contrast([z_BVD], relation, tau)
     floor_H, ceiling_H = found.range()
     return found.loss[0], Range(floor_H[0], ceiling_H[0])
@@ -40,7 +43,7 @@ def ranged(floor: float, ceiling: float) -> Range:
 def learned(
     losses: dict[str, float], ranges: dict[str, Range], steps: int = 400
 ) -> tuple[CalibratedVariance, dict[str, float]]:
-    """The weighting after descent on s at fixed losses, and the weights it then applies."""
+    """Returns the weighting after descent on s at fixed losses, and the weights it then applies."""
     weighting = CalibratedVariance(tuple(losses), least_excess=0.1).double()
     optimizer = torch.optim.SGD(weighting.parameters(), lr=0.05, momentum=0.9)
     fixed = {task: torch.tensor(loss).double() for task, loss in losses.items()}
@@ -82,7 +85,7 @@ def test_random_embeddings_lie_above_the_floor(labels: list[int], seed: int) -> 
 
 
 def optimised(relation: Relation, num_items: int, tau: float) -> tuple[float, Range]:
-    """The loss after descent on the embeddings themselves, which no encoder binds; its range."""
+    """Returns the loss after descent on free embeddings, without an encoder, and its range."""
     z = random_rows(num_items, 2, 32, seed=0).requires_grad_()
     optimizer = torch.optim.Adam([z], lr=0.05)
     for _ in range(200):
@@ -144,7 +147,8 @@ def test_a_streamed_loss_has_the_range_of_one_in_memory(
 ) -> None:
     z_BVD = random_rows(12, 2, 4, seed=0)
     loss, bounds = measured(z_BVD, relation, 0.2)
-    module = import_module("mtcon_ray.losses.contrastive")  # a function there has its name
+    # mtcon_ray.losses has an attribute of this name, the function, which hides the module.
+    module = import_module("mtcon_ray.losses.contrastive")
     monkeypatch.setattr(module, "are_few", lambda num_spaces, num_rows: False)
     streamed_loss, streamed = measured(z_BVD, relation, 0.2)
     torch.testing.assert_close(streamed_loss, loss)
@@ -152,7 +156,7 @@ def test_a_streamed_loss_has_the_range_of_one_in_memory(
 
 
 def test_a_head_of_numbers_weighs_by_a_range_that_it_can_reach() -> None:
-    """A floor that the loss falls below makes the range too narrow, and the weight too large."""
+    """A floor above the reachable loss makes the range too narrow and the weight too large."""
     rows = random_rows(64, 2, 32, seed=3)
     relations: dict[str, Relation] = {
         "classes": EqualLabel(torch.arange(64) % 15),
@@ -174,7 +178,7 @@ def test_a_range_has_no_gradient() -> None:
 
 
 def test_classes_balance_and_temperature_leave_sigma_alone() -> None:
-    """Three tasks that have each lost 30 % of their own range, whatever that range is."""
+    """Three tasks, each with an excess of 30 % of its own range."""
     relations = [EqualLabel(torch.tensor(labels)) for labels in LABELS]
     ranges, losses = {}, {}
     for i, (relation, tau) in enumerate(zip(relations, (0.05, 0.5, 5.0), strict=True)):
@@ -186,14 +190,14 @@ def test_classes_balance_and_temperature_leave_sigma_alone() -> None:
     weighting, weights = learned(losses, ranges)
     sigmas = [sigma.item() for sigma in weighting.sigma_by_task().values()]
     assert sigmas == pytest.approx([math.sqrt(0.3)] * 3, rel=1e-4)
-    # On the scale of the excess they weigh the same.
+    # On the scale of the excess all tasks have the same weight.
     widths = [(r.ceiling - r.floor).item() for r in ranges.values()]
     on_excess = [w * width for w, width in zip(weights.values(), widths, strict=True)]
     assert on_excess == pytest.approx([on_excess[0]] * 3, rel=1e-4)
 
 
 def test_noise_weighs_less_than_what_is_learned_up_to_a_bound() -> None:
-    """Where 1/L would differ by 1.5 at most (five classes, 128 rows)."""
+    """Weights 1/L would differ by a factor of 1.5 at most (five classes, 128 rows)."""
     ranges = dict.fromkeys(("noise", "half", "solved"), ranged(3.2027, 4.8442))
     losses = {"noise": 4.8442, "half": 4.02345, "solved": 3.2027}
     _, weights = learned(losses, ranges)

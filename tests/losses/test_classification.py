@@ -1,4 +1,4 @@
-"""Cross-entropy: known values, missing labels, views, bad input."""
+"""Cross-entropy: reference values, missing labels, views, invalid input."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from torch import Tensor
 from mtcon_ray.losses.classification import cross_entropy
 
 VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
-# Case G, as printed beside its values.
+# Inputs of case G, whose values are in unit_values.json.
 LOGITS = (
     [[2, 0, -1], [0.5, 0.5, 0.5], [0, 3, 1], [1, 1, 2]],
     [[1, -1], [0, 0], [-2, 1], [0.3, 0.1]],
@@ -20,7 +20,7 @@ LABELS = ([0, 1, 1, 2], [0, 1, 1, 1])
 
 
 def case_g(task: int) -> tuple[Tensor, Tensor]:
-    """Logits in float64 and labels of task 0 or 1."""
+    """Returns logits in float64 and labels of task 0 or 1."""
     return torch.tensor(LOGITS[task], dtype=torch.float64), torch.tensor(LABELS[task])
 
 
@@ -33,7 +33,7 @@ def test_value_of_case_g(task: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_is_the_equation_written_as_loops(seed: int) -> None:
-    """Over rows of all views, those without label left out."""
+    """The mean is over the rows of all views, without those of unlabelled items."""
     draw = torch.Generator().manual_seed(seed)
     B, V, C = (int(torch.randint(1, 6, (), generator=draw)) for _ in range(3))
     logits = torch.randn(B, V, C, generator=draw, dtype=torch.float64)
@@ -68,7 +68,7 @@ def test_without_any_label_it_is_a_differentiable_zero() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
-    """Logits of which the exponentials overflow float16."""
+    """The exponentials of these logits overflow float16."""
     logits = torch.tensor([[30.0, 0.0], [0.0, 30.0]], dtype=dtype)
     labels = torch.tensor([1, 1])
     with torch.autocast("cpu", dtype=torch.bfloat16):

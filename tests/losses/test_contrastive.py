@@ -1,4 +1,4 @@
-"""The contrastive expression against known values, the equation as loops, and its symmetries."""
+"""The contrastive loss: reference values, the equation as loops, invariances, invalid input."""
 
 import json
 import math
@@ -21,7 +21,7 @@ temperatures = st.floats(-3, 1).map(lambda exponent: 10.0**exponent)
 
 
 def at_angles(degrees_VB: list[list[float]]) -> Tensor:
-    """Rows z_BVD on the unit circle."""
+    """Returns rows z_BVD on the unit circle."""
     angle_BV = torch.tensor(degrees_VB, dtype=torch.float64).T.deg2rad()
     return torch.stack([angle_BV.cos(), angle_BV.sin()], dim=2)
 
@@ -33,7 +33,7 @@ def random_rows(B: int, V: int, D: int, seed: int) -> Tensor:
 
 
 def random_labels(B: int, seed: int) -> Tensor:
-    """Three far apart classes and -1."""
+    """Returns labels of three classes, whose numbers are not consecutive, and -1."""
     generator = torch.Generator().manual_seed(seed + 1)
     return torch.tensor([-1, 0, 7, 40])[torch.randint(0, 4, (B,), generator=generator)]
 
@@ -41,9 +41,10 @@ def random_labels(B: int, seed: int) -> Tensor:
 def as_loops(
     z_BVD: Tensor, labels: list[int] | None, tau: float, missing: str
 ) -> list[float | None]:
-    """Per anchor, row by row, as METHODS 0 and 2 print it; labels None is own view.
+    """Returns the loss of each anchor, None for anchors without positives.
 
-    None where an anchor has no partner.
+    Khosla et al. 2020, arXiv:2004.11362, eq. 2, written as loops. With labels None, positives are
+    the other views of the item: NT-Xent, Chen et al. 2020, arXiv:2002.05709, eq. 1.
     """
     B, V, _ = z_BVD.shape
     rows = [(b, v) for b in range(B) for v in range(V)]
@@ -78,7 +79,7 @@ def test_supcon_has_the_values_of_case_a(tau: str, task: int) -> None:
 
     assert value("mean").item() == pytest.approx(known[f"supcon_t{task + 1}_mean"], rel=1e-6)
     assert value("sum").item() == pytest.approx(known[f"supcon_t{task + 1}_sum"], rel=1e-6)
-    # The known rows are all first views, then all second views; ours are [B, V].
+    # The reference has all first views, then all second views; our loss is [B, V].
     per_anchor = value("none").T.flatten().tolist()
     assert per_anchor == pytest.approx(known[f"per_anchor_t{task + 1}"], rel=1e-6)
 
@@ -173,7 +174,7 @@ def test_collapsed_embeddings_give_the_log_of_the_other_rows(B: int, known: floa
 
 @pytest.mark.parametrize("tau", [0.1, 1.0])
 def test_perfect_embeddings_reach_the_floor(tau: float) -> None:
-    """Partners on the anchor, all others opposite: log(|P| + |N| exp(-2/tau))."""
+    """Positives equal the anchor, negatives are antipodal: log(|P| + |N| exp(-2/tau))."""
     labels_B = torch.tensor([0, 0, 0, 1, 1])
     z_BVD = (1.0 - 2.0 * labels_B.double())[:, None, None].expand(5, 2, 1)
     loss_BV = contrastive(z_BVD, EqualLabel(labels_B), temperature=tau, reduction="none")

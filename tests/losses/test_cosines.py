@@ -1,4 +1,4 @@
-"""Mean cosines of positive and random pairs, against sums over all pairs."""
+"""Mean cosines of positive and random pairs, against sums over all pairs of rows."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def rows(seed: int, num_items: int = 5) -> Tensor:
 
 
 def weight(kind: str, a: int, b: int) -> float:
-    """Of a pair of different rows of items a and b."""
+    """Returns the weight of a pair of different rows, one of item a and one of item b."""
     if kind == "own":
         return float(a == b)
     if kind == "labels":

@@ -1,4 +1,4 @@
-"""All pairs at once give what the computation in linear memory gives, values and gradients."""
+"""The path of small batches ([N, N] in memory) agrees with that of large ones (linear memory)."""
 
 from collections.abc import Callable
 
@@ -64,7 +64,7 @@ def test_a_number_as_temperature_is_the_same_as_a_tensor() -> None:
 
 
 def test_a_gradient_of_any_layout_is_taken() -> None:
-    """Whoever asks for each anchor's loss may weigh them as they like."""
+    """With reduction="none" the incoming gradient may have any strides."""
     z_HBVD = random_rows(2, 6, 2, 4, seed=0).requires_grad_()
     loss_HBV = contrast(z_HBVD.unbind(), OwnView(), 0.3, "none").loss
     u_VBH = random_rows(2, 6, 2, seed=1)
@@ -74,7 +74,7 @@ def test_a_gradient_of_any_layout_is_taken() -> None:
 
 
 def test_a_loss_may_be_asked_for_its_gradient_twice() -> None:
-    """It is made beside the loss, and must not be spoilt by the first who asks."""
+    """The forward pass computes the gradient; a backward pass must not overwrite it."""
     z_HBVD = random_rows(2, 6, 2, 4, seed=0).requires_grad_()
     tau_H = torch.tensor([0.3, 0.7], dtype=torch.float64, requires_grad=True)
     loss = contrast(z_HBVD.unbind(), OwnView(), tau_H).loss.sum()
@@ -84,7 +84,7 @@ def test_a_loss_may_be_asked_for_its_gradient_twice() -> None:
 
 
 def num_events(num_heads: int, temperature: float) -> int:
-    """Of the profiler's, in a loss of 16 rows and its gradient."""
+    """Returns the number of profiler events of a loss of 16 rows per head and its gradient."""
     rows = random_rows(num_heads, 8, 2, 4, seed=0).float()
     z_by_space = [z_BVD.clone().requires_grad_() for z_BVD in rows]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
@@ -94,13 +94,13 @@ def num_events(num_heads: int, temperature: float) -> int:
 
 
 def test_few_operations_serve_all_heads() -> None:
-    """The reason for this path: a small batch costs its operations' starts."""
+    """Small batches are dominated by launch overhead, so the number of operations is bounded."""
     one, three = num_events(1, 0.1), num_events(3, 0.1)
-    # A space's gradient is a part of the whole: views, and a place in the graph, seven events.
+    # Each further head adds views and a node of the graph for its gradient: seven events.
     assert three - one <= 2 * 7
     assert three < 160
 
 
 def test_logits_up_to_65_need_not_be_shifted() -> None:
-    """65 nats, not bits: what shifts takes more operations."""
+    """The bound is 65 nats, not bits; subtracting the row maximum takes more operations."""
     assert num_events(3, 1 / 64) == num_events(3, 0.1) < num_events(3, 1 / 67)

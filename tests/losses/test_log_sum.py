@@ -1,4 +1,4 @@
-"""The log of a sum over all others, by tiles and by rows: the same, with its gradient."""
+"""The logsumexp over all other rows, by tiles and by rows: values, gradients and memory."""
 
 from typing import Any
 
@@ -17,14 +17,14 @@ NO_ROOM = {torch.float32: 0.0, torch.float64: 0.0}
 
 
 def plainly(z_HND: Tensor, rate_H: Tensor) -> Tensor:
-    """As it is written, for autograd."""
+    """Returns the logsumexp in plain operations, for autograd."""
     logits_HNN = rate_H[:, None, None] * (z_HND @ z_HND.transpose(1, 2))
     itself_NN = torch.eye(z_HND.shape[1], dtype=torch.bool)
     return logits_HNN.masked_fill(itself_NN, -torch.inf).logsumexp(dim=2)
 
 
 class Largest(TorchDispatchMode):
-    """Sees the largest tensor that any operation returns."""
+    """Records the size of the largest tensor that any operation returns."""
 
     numel = 0
 
@@ -60,7 +60,7 @@ def test_every_way_gives_the_plain_values_and_gradients(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_exponents_without_room_are_shifted_row_by_row(dtype: torch.dtype) -> None:
-    """At a rate of 1000 exp(-rate) is 0: as they are they would give log 0 for the lonely row."""
+    """At inverse temperature 1000, exp(-1000) is 0: unshifted, the third row would give log 0."""
     z_1ND = torch.tensor([[[1.0, 0], [1, 0], [-1, 0]]], dtype=dtype)
     found = log_sums(z_1ND, torch.tensor([1000.0], dtype=dtype))
     assert not found.fits
@@ -95,7 +95,7 @@ def test_a_learned_temperature_gets_its_gradient_in_every_way(
 def test_memory_is_linear_in_the_batch(
     room: dict[torch.dtype, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No operation of three heads' losses and gradients makes anything of the order of [N, N]."""
+    """No operation in the losses and gradients of three heads returns a tensor of size N * N."""
     monkeypatch.setattr(log_sum, "ROOM", room)
     monkeypatch.setattr(log_sum, "ON_CPU", log_sum.TILE**2)
     num_items = 1024

@@ -1,4 +1,4 @@
-"""The functions for people with their own training loop."""
+"""The public loss functions: reference values, options, other libraries, invalid input."""
 
 import json
 import math
@@ -17,7 +17,7 @@ VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text()
 
 
 def case_a() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Rows [B, V, 2] and labels of tasks "1" and "2"."""
+    """Returns rows [B, V, 2] and labels of tasks "1" and "2"."""
     z_by_task, labels_by_task = {}, {}
     for i, degrees_VB in enumerate(VALUES["A"]["angles_by_head"]):
         angle_BV = torch.tensor(degrees_VB, dtype=torch.float64).T.deg2rad()
@@ -103,7 +103,7 @@ def test_none_gives_each_task_s_weighted_anchors_and_temperatures_may_differ() -
 def test_tasks_of_any_shape_and_type_with_labels_missing_are_the_sum_of_each(
     weighted: bool, reduction: str, most_pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """a and b go into one computation; an unknown label leaves anchors without partner."""
+    """Tasks a and b share one computation; unknown labels leave anchors without positives."""
     monkeypatch.setattr(relations, "MOST_PAIRS", most_pairs)
     generator = torch.Generator().manual_seed(0)
     shapes = {
@@ -155,7 +155,7 @@ def test_every_task_keeps_its_dtype() -> None:
 def test_labels_may_be_of_any_type_of_whole_numbers(
     dtype: torch.dtype, most_pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The greatest label of each is a label, also where it looks like -1 in that type."""
+    """The largest value of a dtype is a label, also 255 in uint8, which is -1 there."""
     monkeypatch.setattr(relations, "MOST_PAIRS", most_pairs)
     z = F.normalize(torch.randn(4, 2, 3, generator=torch.Generator().manual_seed(0)), dim=2)
     most = torch.iinfo(dtype).max
@@ -182,7 +182,7 @@ def test_sums_over_anchors_have_the_value_of_case_a() -> None:
 @pytest.mark.parametrize(("B", "V"), [(1, 2), (6, 2), (5, 3)])
 @pytest.mark.parametrize("tau", [0.05, 0.5])
 def test_agrees_with_pytorch_metric_learning(B: int, V: int, tau: float) -> None:
-    """Its losses average over the pairs of each anchor, as ours do."""
+    """Its losses average over the positives of each anchor, as ours do."""
     from pytorch_metric_learning.losses import NTXentLoss, SupConLoss
 
     generator = torch.Generator().manual_seed(B)
@@ -194,13 +194,13 @@ def test_agrees_with_pytorch_metric_learning(B: int, V: int, tau: float) -> None
     theirs = SupConLoss(temperature=tau)(z.flatten(0, 1), label_N)
     ours = supcon(z, labels, temperature=tau)
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
-    if V == 2:  # with more views it leaves an anchor's other partners out of the denominator
+    if V == 2:  # with more views its denominator leaves out the anchor's other positives
         theirs = NTXentLoss(temperature=tau)(z.flatten(0, 1), item_N)
         torch.testing.assert_close(nt_xent(z, temperature=tau), theirs, rtol=1e-6, atol=1e-6)
 
 
 def bad(z: Tensor | None = None, labels: Tensor | None = None, **options: Any) -> None:
-    """A call of supcon with one thing wrong."""
+    """Calls supcon with the given arguments and valid values for the others."""
     z = torch.ones(2, 2, 2) if z is None else z
     labels = torch.zeros(2, dtype=torch.long) if labels is None else labels
     supcon(z, labels, **{"temperature": 0.1, **options})
@@ -270,7 +270,7 @@ def test_tasks_must_agree() -> None:
 
 @pytest.mark.parametrize("missing", ["skip", "self_only"])
 def test_losses_are_one_graph_for_torch_compile(missing: str) -> None:
-    """Without a break, which would cost more than is gained; aot_eager needs no compiler."""
+    """A graph break would cost more than compiling saves. aot_eager needs no C++ compiler."""
     generator = torch.Generator().manual_seed(0)
     z = F.normalize(torch.randn(3, 8, 2, 4, generator=generator, dtype=torch.float64), dim=3)
     z_by_task = {task: rows.requires_grad_() for task, rows in zip("abc", z, strict=True)}

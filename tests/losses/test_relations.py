@@ -1,4 +1,4 @@
-"""Partners from class sums against partners picked pair by pair."""
+"""Positives: sums over classes against sums over the pairs of a mask."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ labels_lists = st.lists(st.sampled_from([-1, 0, 3, 500]), min_size=1, max_size=7
 
 
 def assert_pairs(relation: Relation, x_BVD: torch.Tensor, mask_NN: torch.Tensor) -> None:
-    """Of a relation whose partners weigh 1, what the mask of who has whom as a partner says."""
+    """Checks `pairs` of a relation with weights 1 against its mask of positives."""
     count_N = mask_NN.sum(dim=1)
     share_NN = mask_NN / count_N.clamp(min=1)[:, None]
     has_partner_N = (count_N > 0).double()
@@ -26,7 +26,10 @@ def assert_pairs(relation: Relation, x_BVD: torch.Tensor, mask_NN: torch.Tensor)
 
 
 def assert_sums(relation: Relation, x_BVD: torch.Tensor, is_partner: torch.Tensor) -> None:
-    """The same partners as the full [N, N] mask has, in two spaces at once."""
+    """Checks degrees, pairs and sums against the mask of positives [N, N].
+
+    Positives that do not depend on the space are checked in two spaces at once.
+    """
     x_HBVD = torch.stack([x_BVD, -2 * x_BVD]) if isinstance(relation, OwnView) else x_BVD[None]
     mask_NN = (is_partner & ~torch.eye(x_BVD[:, :, 0].numel(), dtype=torch.bool)).double()
     count_N = mask_NN.sum(dim=1)
@@ -70,7 +73,7 @@ def test_own_view_sums_over_the_other_views_of_the_item(V: int) -> None:
 
 @pytest.mark.parametrize("labels", [[2**24, 2**24 + 1], [2**62, 2**62 + 1]])
 def test_labels_that_no_float_tells_apart_are_no_partners(labels: list[int]) -> None:
-    """Hashes, say: small labels are compared as floats."""
+    """Labels may be hashes; only labels up to 2**24 are compared as floats."""
     z_BVD = torch.zeros(2, 2, 3)
     pull_NN = EqualLabel(torch.tensor(labels)).pairs(z_BVD).pull_HNN[0]
     assert pull_NN.nonzero().tolist() == [[0, 1], [1, 0], [2, 3], [3, 2]]
@@ -83,7 +86,7 @@ def test_rows_without_label_are_nobody_s_partner() -> None:
 
 
 def test_spaces_of_a_kind_and_width_are_stacked() -> None:
-    """Each with its own labels; what is of another kind, width or treatment stays alone."""
+    """Stacked heads keep their labels. Another kind, width or `missing` makes another group."""
     z_by_head = {name: torch.randn(4, 2, 5 if name == "wide" else 3) for name in "abcdefg"}
     z_by_head |= {"wide": torch.randn(4, 2, 5)}
     labels = {"a": [0, 0, 1, -1], "b": [5, 4, 4, 5], "wide": [0, 0, 0, 0]}

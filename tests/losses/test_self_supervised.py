@@ -1,4 +1,4 @@
-"""Losses without labels: known values, the equations as loops, gradients, bad input."""
+"""Self-supervised losses: reference values, equations as loops, gradients, invalid input."""
 
 import math
 from collections.abc import Callable
@@ -168,7 +168,7 @@ def test_targets_get_no_gradient() -> None:
 
 
 def test_a_row_and_its_like_are_lost_to_chance_at_any_temperature() -> None:
-    """All embeddings alike: every softmax is uniform."""
+    """All embeddings are equal, so every softmax is uniform."""
     same = F.normalize(torch.ones(6, 3, dtype=torch.float64), dim=1)
     for tau in (1e-3, 1.0):
         loss = moco(same, same, same, temperature=tau)

@@ -1,4 +1,4 @@
-"""Relations by degree against pairs compared one by one, and the values of case C."""
+"""Soft positives against pairs compared one by one, and the reference values of case C."""
 
 import json
 import math
@@ -35,13 +35,13 @@ def unit_rows(B: int, V: int, D: int = 3, seed: int = 0) -> Tensor:
 
 
 def overlap(a: list[int], b: list[int]) -> tuple[int, int, bool]:
-    """Sums of minima and maxima over what is known in both, and whether anything is."""
+    """Returns sums of minima and maxima over the labels known in both, and if there are any."""
     both = [(x, y) for x, y in zip(a, b, strict=True) if x != -1 and y != -1]
     return sum(map(min, both)), sum(map(max, both)), bool(both)
 
 
 def pair_of_sets(a: list[int], b: list[int], percent: int) -> Pair:
-    """Weight, and whether a pair belongs to a threshold in percent, in whole numbers."""
+    """Returns the weight of a pair, and if it is positive; the threshold is in whole percent."""
     inter, union, comparable = overlap(a, b)
     is_partner = comparable and 100 * inter >= percent * union
     weight = 1.0 if union == 0 else inter / union
@@ -56,7 +56,11 @@ def pair_of_numbers(a: float, b: float, bandwidth: float) -> Pair:
 def loop_loss(
     z_BVD: Tensor, pairs: list[list[Pair]], known: list[bool], tau: float, missing: str
 ) -> list[float]:
-    """METHODS 10.1 row by row; a row without partner gives 0."""
+    """Returns the loss of each row, as loops; a row without positives has loss 0.
+
+    -1/|P(i)| times the sum over positives p of w_ip log softmax_ip: MultiSupCon, Zaigrajew and
+    Zieba, code at github.com/WolodjaZ/MultiSupContrast.
+    """
     B, V, _ = z_BVD.shape
     assume(B * V > 1)
     rows = [(i, v) for i in range(B) for v in range(V)]
@@ -173,9 +177,9 @@ def test_numbers_lose_what_the_kernel_says(
 def test_items_alone_and_grouped_are_the_same_relation(
     kind: str, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many items are grouped by equal labels; how many there are is told in every way.
+    """Grouping many items by equal labels changes nothing, whatever decides about grouping.
 
-    Off the CPU pairs decide alone, and their numbers are compared some labels at a time.
+    On a CPU B^2 L decides, on other devices B^2. Counts are compared in blocks of labels.
     """
     sets = torch.tensor([[1, 1, 0], [0, 0, 0], [1, 1, 0], [-1, -1, -1], [-1, 1, 0], [-1, -1, -1]])
     numbers = torch.tensor([0.0, math.nan, 0.0, 0.2, math.nan, 7.0])
@@ -214,7 +218,7 @@ def test_numbers_far_apart_are_no_partners_and_equal_ones_are_classes() -> None:
 
 
 def test_a_pair_exactly_at_the_threshold_is_one() -> None:
-    """7 of 10 is below 0.7 in float32 quotients (METHODS 10.1)."""
+    """The quotient 7 / 10 in float32 is below the threshold 0.7 in float64."""
     sets = torch.tensor([[1] * 10, [1] * 7 + [0] * 3])
     for threshold, partners in ((0.7, 3), (0.7001, 1)):
         counts = LabelSets(sets, threshold=threshold).degrees(unit_rows(2, 2)[None]).count_HB[0]
@@ -231,10 +235,10 @@ def test_every_fraction_of_a_union_is_compared_as_whole_numbers(L: int) -> None:
 
 
 def test_counts_overlap_as_weighted_jaccard() -> None:
-    """[2, 0, 1] and [1, 1, 1]: 2 over 4."""
+    """[2, 0, 1] and [1, 1, 1]: sum of minima 2, sum of maxima 4."""
     sets, z_BVD = torch.tensor([[2, 0, 1], [1, 1, 1]]), unit_rows(2, 2)
     partners = LabelSets(sets, threshold=0.5, counts=True).degrees(z_BVD[None])
-    assert partners.weight_HB.tolist() == [[2.0] * 2]  # the own view 1, two rows at a half
+    assert partners.weight_HB.tolist() == [[2.0] * 2]  # the other view 1, two rows 0.5 each
 
 
 def test_empty_sets_are_equal_and_give_no_nan() -> None:

@@ -1,4 +1,4 @@
-"""Distances under masks, hinge and regularisers: known values, loops, gradients, bad input."""
+"""Masked distances, hinge, regularisers: reference values, loops, gradients, invalid input."""
 
 import json
 import math
@@ -18,19 +18,19 @@ from mtcon_ray.losses.triplet import (
 )
 
 VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
-# Case E, as printed beside its values: anchor, far, close.
+# Inputs of case E, whose values are in unit_values.json: anchor, far, close.
 EMBEDDINGS = [[0.5, -1, 2, 0.3], [1, 0, 1, -0.5], [0.4, -0.8, 1.5, 2]]
 BETA = [[1, -0.2, 0.5, 0.1], [0.1, 1, 0, 1]]
 
 
 def case_e() -> tuple[Tensor, Tensor]:
-    """z [1, 3, 4] and masks [2, 4] in float64."""
+    """Returns z [1, 3, 4] and masks [2, 4] in float64."""
     z = torch.tensor([EMBEDDINGS], dtype=torch.float64)
     return z, torch.tensor(BETA, dtype=torch.float64).relu()
 
 
 def drawn(seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """z [B, 3, D], masks [K, D] and weights [B, 2, K] of random sizes, in float64."""
+    """Returns z [B, 3, D], masks [K, D] and weights [B, 2, K] of random sizes, in float64."""
     draw = torch.Generator().manual_seed(seed)
     B, D, K = (int(torch.randint(1, 6, (), generator=draw)) for _ in range(3))
     z = torch.randn(B, 3, D, generator=draw, dtype=torch.float64)
@@ -71,7 +71,7 @@ def masked(row: list[float], mask: list[float]) -> list[float]:
 
 
 def fused(row: list[float], masks: list[list[float]], weights: list[float]) -> list[float]:
-    """Sum over concepts of weight times unit masked row."""
+    """Returns the sum over concepts of weight times the unit vector of the masked row."""
     total = [0.0] * len(row)
     for mask, weight in zip(masks, weights, strict=True):
         x = masked(row, mask)
@@ -127,7 +127,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
 
 
 def test_equal_and_zero_embeddings_have_finite_gradients() -> None:
-    """Two pictures of one file, and a mask that leaves nothing."""
+    """Equal embeddings (duplicate images), zero embeddings, and masks of zeros."""
     for scale, masks in (
         (1.0, torch.ones(2, 4)),
         (0.0, torch.ones(2, 4)),
@@ -164,7 +164,7 @@ def test_scaling_an_embedding_changes_masked_distances_only() -> None:
 
 
 def test_half_precision_is_computed_in_float32() -> None:
-    """A length whose square overflows float16."""
+    """The square of this length overflows float16."""
     z = torch.tensor([[[300.0, 0.0], [0.0, 0.0], [300.0, 0.0]]], dtype=torch.float16)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         distances = masked_distances(z, torch.ones(1, 2))

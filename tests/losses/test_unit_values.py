@@ -1,4 +1,7 @@
-"""Every known value is tested somewhere, or kept for comparison only, with the reason."""
+"""Every reference value is tested, or listed with the reason that it is not.
+
+unit_values.json was computed by a numpy implementation that is independent of this package.
+"""
 
 import json
 import re
@@ -8,7 +11,7 @@ from typing import Any
 TESTS = Path(__file__).parents[1]
 VALUES: dict[str, Any] = json.loads((TESTS / "unit_values.json").read_text())
 
-# Values (dotted keys) to the test file that compares with them; the first pattern that fits counts.
+# Patterns of dotted keys, and the test file that compares with these values.
 TESTED = {
     r"A\..*|B\.(angles|labels)": "losses/test_contrastive.py",  # inputs
     r"A_tau.*\.(supcon_t\d_(mean|sum)|per_anchor_t\d|ntxent.*)": "losses/test_contrastive.py",
@@ -24,7 +27,7 @@ TESTED = {
     r"F_.*": "losses/test_amcl.py",
     r"G\.(ce1|ce2|unweighted|kendall_s0|kendall_s|opt_.*)": "methods/test_xent.py",
 }
-# Values of forms that are not offered.
+# Patterns of values that belong to variants which the package does not have, and the reason.
 COMPARISON_ONLY = {
     r"A_tau.*\.supcontrast_code_t1|C_tau.*\.code_scaled": "a factor tau/0.07 of the authors' code",
     r"A_weighted_s=.*\.(kendall_cls|half_both)": "Kendall's penalty on contrastive losses",
@@ -36,7 +39,7 @@ COMPARISON_ONLY = {
 
 
 def leaves(values: dict[str, Any], prefix: str = "") -> list[str]:
-    """Dotted keys of everything that is not a mapping."""
+    """Returns the dotted keys of all values that are not mappings."""
     found = []
     for key, value in values.items():
         path = f"{prefix}{key}"

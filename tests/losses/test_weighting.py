@@ -1,4 +1,4 @@
-"""Weights of the tasks: known values, gradients, normalisation, bounds."""
+"""Weightings of the tasks: reference values, gradients, normalisation, bounds."""
 
 import json
 import math
@@ -91,7 +91,10 @@ def test_descent_on_s_ends_at_the_log_of_the_loss() -> None:
 
 
 def test_half_the_penalty_is_kendalls_form() -> None:
-    """Case G: value, gradient 1/2 - exp(-s) CE, and optimum sigma^2 = 2 CE."""
+    """Case G: value, gradient 1/2 - exp(-s) CE, and optimum sigma^2 = 2 CE.
+
+    Kendall et al. 2018, arXiv:1705.07115, eq. 10.
+    """
     known = VALUES["G"]
     losses = {
         t: torch.tensor(known[k], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""AMCL: heads that share a temperature network, in every form."""
+"""The method AMCL in all forms: heads, the shared temperature network, queues, warnings."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def make(form: Form, **fields: Any) -> AMCL:
 
 
 def rows(form: Form) -> dict[str, Tensor]:
-    """Every head's rows."""
+    """Returns the rows of every head in this form."""
     width = 2 * D if form in ("moco", "simsiam") else D
     z_by_head = {head: torch.rand(B, 2, width, dtype=torch.float64) for head in HEADS}
     for i, head in enumerate(HEADS):
@@ -71,7 +71,7 @@ def test_settings_that_are_not_given_are_those_of_the_release(form: Form) -> Non
     [("simclr", D), ("moco", D), ("infonce", D), ("simsiam", 9), ("barlow", B)],
 )
 def test_one_network_of_128_hidden_units_serves_all_heads(form: Form, width: int) -> None:
-    """Its width is that of a head's rows; in barlow, the items of a batch."""
+    """The width is that of a head's rows; in barlow, it is the batch size."""
     method = make(form, dim=9)
     shapes = [tuple(p.shape) for p in method.parameters()]
     assert shapes == [(128, width), (128,), (width, 128), (width,)]
@@ -103,7 +103,7 @@ def shares_of(method: AMCL) -> dict[str, float]:
 
 
 def test_gauges_are_the_shares_of_temperatures_at_either_bound() -> None:
-    """Scores far above 0 give the lower bound, far below 0 the upper one."""
+    """Scores far above 0 give the lower bound; scores of 0 are between the bounds."""
     method, z_by_head = make("simclr", tau_min=0.05), rows("simclr")
     bias = method.temperature_net.get_parameter("2.bias")
     with torch.no_grad():
@@ -149,7 +149,7 @@ def test_columns_may_have_unit_length_before_the_temperature_network() -> None:
     net, column = method.temperature_net, torch.rand(3, B, dtype=torch.float64)
     torch.testing.assert_close(method._phi(column), net(F.normalize(column, dim=1)))
     first, second = (method(z, BATCH)["instance-1"] for z in (z_by_head, unit))
-    # Lengths still matter to the small constant beside the variance.
+    # Lengths still matter a little: eps is added to the variance of the columns.
     torch.testing.assert_close(first, second, rtol=1e-2, atol=0)
     raw = make("barlow")
     assert torch.equal(raw._phi(column), raw.temperature_net(column))
@@ -173,7 +173,7 @@ def test_bad_settings_are_refused() -> None:
 
 
 def warnings_of(method: dict[str, Any], search: dict[str, Any], root: Path) -> list[str]:
-    """Those of the plan that name top_k."""
+    """Returns the plan's warnings about top_k."""
     data, model = {"kind": "drawn", "num_items": 300}, {"encoder": {"name": "small", "width": 8}}
     spec = parse_spec(
         {"name": "x", "data": data, "model": model, "method": method, "search": search}

@@ -1,4 +1,4 @@
-"""Barlow Twins decorrelates the columns of its projections."""
+"""The method Barlow Twins: loss, heads, settings."""
 
 import pytest
 import torch

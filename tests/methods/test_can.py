@@ -1,4 +1,4 @@
-"""CAN: three weighted losses of masked, noisy views, and AMCL's term in place of one."""
+"""The method CAN: three weighted losses, and AMCL in place of the contrastive one."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def make(**fields: Any) -> CAN:
 
 
 def rows(*heads: str) -> dict[str, Tensor]:
-    """Unit rows [6, 2, 4] of each head, errors [6, 2, 1] of the last two."""
+    """Returns unit rows [6, 2, 4] of each head, and errors [6, 2, 1]."""
     generator = torch.Generator().manual_seed(0)
     z_by_head = {
         head: normalize(torch.randn(6, 2, 4, generator=generator, dtype=torch.float64), dim=2)
@@ -57,7 +57,7 @@ def test_weights_are_fields() -> None:
 
 
 def test_amcl_s_term_takes_the_place_of_infonce() -> None:
-    """Eq. 2.4 over all heads, with one temperature network; the errors stay."""
+    """Eq. 2.4 is summed over the heads with one temperature network; the errors do not change."""
     method = make(contrast="amcl", num_heads=2, beta=0.3, tau_min=0.05, tau_max=1.5).double()
     z_by_head = rows("instance-1", "instance-2")
     losses = method(z_by_head, BATCH)
@@ -101,7 +101,7 @@ def test_other_encoders_are_refused_with_the_spec() -> None:
 
 
 def test_shares_of_temperatures_at_their_bounds_are_gauged() -> None:
-    """A network without output scores 0 for every pair: half-way between the bounds."""
+    """With parameters of 0 every score is 0, and temperatures are half-way between the bounds."""
     method = make(contrast="amcl", tau_min=0.5, tau_max=1.5)
     assert method.gauges() == {}
     assert method.temperature_net is not None
@@ -118,7 +118,7 @@ def test_shares_of_temperatures_at_their_bounds_are_gauged() -> None:
 
 
 def test_the_lowest_temperature_is_below_the_highest() -> None:
-    """Checked with the spec, by ranges that do not meet."""
+    """The fields' bounds ensure it: tau_min is at most 1, tau_max above 1."""
     method = {"name": "can", "contrast": "amcl", "tau_min": 2.0}
     raw = {"name": "x", "model": {"encoder": {"name": "vit"}}, "method": method}
     with pytest.raises(SpecError, match=r"method.tau_min"):

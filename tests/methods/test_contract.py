@@ -1,4 +1,4 @@
-"""What every registered method must do; a new file in methods/ is tested here by itself."""
+"""The contract of all registered methods; a new module in methods/ is included automatically."""
 
 import json
 from dataclasses import replace
@@ -33,19 +33,19 @@ from mtcon_ray.training.step import (
 )
 
 CPU = torch.device("cpu")
-# The first that a method accepts is what it is tested on.
+# A method is tested with the first combination of tasks and encoder that its spec accepts.
 TASKS: tuple[tuple[str, ...], ...] = (("shape", "colour"), ("attributes",))
 ENCODERS: tuple[dict[str, Any], ...] = (
     {"name": "small", "width": 4},
     {"name": "vit", "patch": 4, "width": 16, "depth": 3, "heads": 2},
 )
-# Values for fields that a method requires beyond its name.
+# Values for required fields of methods, other than the name.
 REQUIRED = {"task": "shape"}
-# Values for fields, where a method has them, that keep it small and an epoch at ten steps.
+# Values for optional fields: small networks, and ten steps per epoch.
 SMALL = {"dim": 16, "hidden": 16, "predictor_hidden": 8, "queue_size": 80, "num_triplets": 160}
-# Settings under which a method is another one, by the name that its tests have.
+# Further settings of methods, by the name that their tests have.
 VARIANTS: dict[str, dict[str, Any]] = {
-    # With the lowest temperatures that are printed, a loss without negatives leaps by 1e4.
+    # With the paper's tau_min of 1e-5, losses without negatives change by 1e4 from step to step.
     **{f"amcl-{form}": {"name": "amcl", "form": form, "tau_min": 0.05} for form in FORMS},
     "amcl-released": {"name": "amcl", "regulariser": "released"},
     "simclr-heads": {"name": "simclr", "num_heads": 3},
@@ -61,24 +61,24 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "csn-fixed": {"name": "csn", "masks": "fixed_disjoint"},
     "scenet-pair": {"name": "scenet", "weights_from": "pair"},
 }
-# Heads whose rows no loss compares with one another by cosine.
+# Heads of which no loss compares rows by cosine.
 NOT_CONTRASTED = {"embedding", "reconstruction", "noise"}
-# Labels of every kind in one training.
+# Tasks of all kinds in one training.
 TASKS_OF = {"mtcon-mixed": (("shape", "attributes", "size"),)}
-# In this form a column of the batch is what the temperature network reads, so order tells.
+# In this form the temperature network maps columns of the batch, so the order of items matters.
 ORDERED = "amcl-barlow"
 STEPS = 20
 GOLDEN = Path(__file__).with_name("golden")
 
-# Gradients grow as a learned temperature falls.
+# Learning rates. A learned temperature may fall, which makes gradients larger.
 RATES = {"mtcon-temperature": 0.01}
-# tests/methods/test_none.py has the method without training.
+# The method without training is tested in tests/methods/test_none.py.
 TRAINED = [name for name in METHODS if METHODS[name].Spec.trains]
 pytestmark = pytest.mark.parametrize("name", [*TRAINED, *VARIANTS])
 
 
 def make_spec(name: str, **method: Any) -> RunSpec:
-    """Two epochs of ten steps on drawn images of 16 pixels."""
+    """Returns the spec of two epochs of ten steps on synthetic images of 16 x 16 pixels."""
     variant = VARIANTS.get(name, {"name": name})
     fields = METHODS[variant["name"]].Spec.model_fields.items()
     required = {key: REQUIRED[key] for key, field in fields if field.is_required()}
@@ -104,7 +104,7 @@ def make_spec(name: str, **method: Any) -> RunSpec:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images drawn once for all methods."""
+    """Returns the directory of the synthetic images, which are made once for all methods."""
     return tmp_path_factory.mktemp("store")
 
 
@@ -118,12 +118,12 @@ def make_run(spec: RunSpec, store: Path, folder: Path, **options: Any) -> Run:
 
 @pytest.fixture
 def run(name: str, store: Path, tmp_path: Path) -> Run:
-    """A training that has not begun."""
+    """Returns a training that has not begun."""
     return make_run(make_spec(name), store, tmp_path / "run")
 
 
 def rows_of(run: Run, step: int = 0) -> tuple[dict[str, Tensor], Batch]:
-    """Every head's rows of a batch as leaves with gradients, and the batch."""
+    """Returns every head's rows of a batch, as leaves that require gradients, and the batch."""
     x_NCHW, batch = run._batches(step)
     torch.manual_seed(0)
     z_by_head = embed(run.learner, x_NCHW, batch.num_items)
@@ -131,7 +131,7 @@ def rows_of(run: Run, step: int = 0) -> tuple[dict[str, Tensor], Batch]:
 
 
 def without(batch: Batch, task: str) -> Batch:
-    """The batch with every label of a task unknown."""
+    """Returns the batch with all labels of one task unknown."""
     return replace(
         batch,
         labels={t: torch.full_like(y, -1) if t == task else y for t, y in batch.labels.items()},
@@ -203,9 +203,9 @@ def test_the_order_of_items_changes_nothing(name: str, run: Run) -> None:
 
 
 def test_cosines_of_positive_and_random_pairs_are_gauged(run: Run) -> None:
-    """Per contrasted head; with a head's name only where there are several."""
+    """Names of gauges contain the name of the head only if there are several."""
     method = run.learner.method
-    method.progress = 0.9  # past the phases without contrast
+    method.progress = 0.9  # in the contrastive phase of LGP
     z_by_head, batch = rows_of(run)
     method(z_by_head, batch)
     heads = [h for h in method.heads if h not in NOT_CONTRASTED and method.spec.name != "xent"]
@@ -219,7 +219,7 @@ def test_cosines_of_positive_and_random_pairs_are_gauged(run: Run) -> None:
 
 
 def test_temperature_divides_the_similarities(name: str, run: Run) -> None:
-    """Halving it is as good as doubling every similarity."""
+    """Half the temperature gives the same loss as twice the similarities."""
     method = run.learner.method
     if not isinstance(method, ContrastiveMethod):
         return
@@ -232,7 +232,7 @@ def test_temperature_divides_the_similarities(name: str, run: Run) -> None:
 
 
 def test_loss_falls_in_twenty_steps_on_one_batch(name: str, run: Run) -> None:
-    """In each phase of training; its first steps are left out: a queue has to fill."""
+    """In each phase, the last loss is below the first or, as a queue has to fill, the fifth."""
     x_NCHW, batch = run._batches(0)
     losses = []
     for step in range(STEPS):
@@ -248,7 +248,7 @@ def test_loss_falls_in_twenty_steps_on_one_batch(name: str, run: Run) -> None:
 
 
 def test_chunks_give_the_gradient_of_one_graph_through_all_of_them(run: Run) -> None:
-    """Chunks of six, six and four examples; in float64, where order of sums decides nothing."""
+    """Chunks of six, six and four examples, in float64: the order of sums hardly matters."""
     learner = run.learner
     for module in (learner.network, learner.method, learner.teacher):
         if module is not None:
@@ -275,7 +275,7 @@ def test_chunks_give_the_gradient_of_one_graph_through_all_of_them(run: Run) -> 
 
 
 def test_batch_norm_is_known_before_a_network_is_built(run: Run) -> None:
-    """So that a spec with chunks and moments of the whole batch is refused in time."""
+    """A spec with chunks and global batch norm can therefore be refused by `plan`."""
     network, spec = run.network, run.spec
     norms = {name for name, m in network.named_modules() if isinstance(m, _BatchNorm)}
     of_encoder = {name for name in norms if name.startswith("encoder.")}
@@ -290,7 +290,10 @@ def _parameters(run: Run) -> list[tuple[str, nn.Parameter]]:
 def test_losses_follow_the_golden_curve(
     name: str, run: Run, request: pytest.FixtureRequest
 ) -> None:
-    """Ten steps on noise in float64, where rounding decides nothing; a change must be meant."""
+    """Ten steps on noise, in float64 so that rounding hardly matters.
+
+    A change of the curve must be intended; --write-golden then writes the new one.
+    """
     learner, curve = run.learner, []
     for module in (learner.network, learner.method, learner.teacher):
         if module is not None:
@@ -313,7 +316,7 @@ def test_losses_follow_the_golden_curve(
 def test_a_cut_training_ends_bit_equal_to_an_uncut_one(
     name: str, run: Run, store: Path, tmp_path: Path
 ) -> None:
-    """Cut in the middle of its second epoch, gone on with in another process's memory."""
+    """The training stops in its second epoch; a new object resumes it from the checkpoint."""
     uncut = [progress.metrics for progress in run]
     steps = iter(range(10**6))
     first = make_run(run.spec, store, tmp_path / "cut", should_stop=lambda: next(steps) >= 13)

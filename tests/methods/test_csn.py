@@ -1,4 +1,4 @@
-"""CSN: masks and their starts, the condition's mask, the known loss, what is refused."""
+"""The method CSN: loss, masks and their initial values, invalid settings."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def beta_of(method: CSN) -> Tensor:
 
 @pytest.mark.parametrize("condition", [0, 1])
 def test_loss_of_case_e(condition: int) -> None:
-    """The sum of the hinge and both regularisers is the known total."""
+    """The hinge, both regularisers and their sum have the reference values."""
     known = VALUES[f"E_csn_c{condition}"]
     method = method_of().double()
     with torch.no_grad():
@@ -75,7 +75,7 @@ def test_conditions_count_the_tasks_that_have_classes() -> None:
 
 
 def test_learned_masks_start_around_nine_tenths_and_follow_the_seed() -> None:
-    """N(0.9, 0.7), whatever the global generator."""
+    """Normal with mean 0.9 and deviation 0.7, whatever the state of the global generator."""
     torch.manual_seed(1)
     beta = beta_of(method_of(dim=4000))
     assert beta.mean().item() == pytest.approx(0.9, abs=0.04)

@@ -1,7 +1,7 @@
-"""Every method's training on a GPU: nothing left on the CPU, and no step that waits for the GPU.
+"""Training on a GPU: all tensors are on the GPU, and no step has a device synchronisation.
 
-Where there is none, one is pretended. What a real one adds (kernels that are not there for a
-dtype, libraries that wait by themselves) only the last test can tell.
+All tests but the last simulate a GPU and run without one. Only the last test finds kernels that
+are missing for a dtype, and synchronisations inside libraries; it needs a CUDA device.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ CHUNKS = {"train.chunk_size": 8, "model.batch_norm": "local"}
 
 
 class OnCpu(Function):
-    """Forgets in its backward where it is."""
+    """A function whose backward pass returns a gradient on the CPU, whatever the device of x."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ def run_on_gpu(spec: RunSpec, folder: Path) -> Run:
 
 
 def assert_there(run: Run) -> None:
-    """All that is trained, and what moves along."""
+    """Checks that modules and the optimizer's state are on the GPU."""
     learner = run.learner
     for module in filter(None, (learner.network, learner.method, learner.teacher)):
         for name, x in module.state_dict(keep_vars=True).items():
@@ -65,7 +65,7 @@ def assert_there(run: Run) -> None:
 
 
 def two_steps_without_waiting(run: Run, gpu: Pretence) -> None:
-    """So that what is kept from one to the next is met."""
+    """Checks two training steps for synchronisations: the second uses state of the first."""
     gpu.reads = False
     for _ in range(2):
         run._train_step()
@@ -78,7 +78,10 @@ def two_steps_without_waiting(run: Run, gpu: Pretence) -> None:
 def test_a_training_goes_on_on_a_gpu(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a CPU's checkpoint amid an epoch to the end; what comes after steps alone waits."""
+    """Resumes from a checkpoint that a CPU wrote within an epoch, and trains to the end.
+
+    Synchronisations are allowed after the steps only: in evaluation and tracking.
+    """
     spec = with_values(make_spec(name), BFLOAT16)
     stops = chain(repeat(False, 5), [True])
     begun = make_run(spec, tmp_path / "store", tmp_path / "run", should_stop=partial(next, stops))
@@ -113,7 +116,7 @@ def test_a_training_goes_on_on_a_gpu(
 def test_probes_of_all_kinds_are_trained_on_a_gpu(
     evaluate: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of classes, sets and numbers, of tasks and of labels held out; by SGD at several rates."""
+    """Probes of classes, sets and numbers, and of held-out labels, by both solvers."""
     changes = {"data.held_out": ["colour"], "evaluate.every": 1, **evaluate}
     spec = with_values(make_spec("mtcon-mixed"), {**BFLOAT16, **changes})
     monkeypatch.setattr(checkpoint, "save", lambda path, state, **_: None)
@@ -166,7 +169,7 @@ def test_a_step_of_several_ranks_never_waits(
 def test_label_sets_of_a_large_batch_never_wait(
     counts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are not grouped, whose number would have to be looked at."""
+    """They are not grouped: reading the number of groups would be a device synchronisation."""
     with pretended_gpu(monkeypatch) as gpu:
         gpu.reads = False
         sets_BL = torch.empty(1024, 65, dtype=torch.uint8, device=GPU)
@@ -178,7 +181,7 @@ def test_label_sets_of_a_large_batch_never_wait(
 
 
 def test_views_are_made_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was drawn lies on the host and is sent."""
+    """Random parameters are drawn on the host and sent without a synchronisation."""
     spec = ViewsSpec(size=8, grayscale=0.5, blur=0.5)
     with pretended_gpu(monkeypatch) as gpu:
         gpu.reads = False
@@ -189,7 +192,7 @@ def test_views_are_made_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_features_are_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not after each batch."""
+    """The only synchronisation is after the last batch, not after each."""
     spec = ModelSpec.model_validate({"encoder": {"name": "small", "width": 4}, "head_dim": 4})
     given: list[int] = []
     images, rows = np.zeros((9, 10, 10, 3), np.uint8), np.arange(9)
@@ -265,9 +268,9 @@ def test_what_lies_elsewhere_is_found(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", [*TRAINED, *VARIANTS])
 def test_a_step_never_waits_for_a_gpu(name: str, tmp_path: Path) -> None:
-    """Labels, images, views, seeds and sums too."""
+    """This includes labels, images, views, seeds and sums over steps."""
     run = run_on_gpu(make_spec(name), tmp_path)
-    for step in range(3):  # the first two find algorithms and fill the allocator
+    for step in range(3):  # the first two steps choose algorithms and fill the allocator's cache
         torch.cuda.set_sync_debug_mode("error" if step == 2 else "default")
         try:
             run._train_step()

@@ -1,4 +1,4 @@
-"""LGP: two phases, each with its own loss, and layers that learn at their own rates."""
+"""The method LGP: the losses of its two phases, and learning rates by depth."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def make(depth: int = 3, **fields: Any) -> tuple[LGP, Network]:
 
 
 def rows() -> dict[str, Tensor]:
-    """Unit rows [6, 2, 4] and errors [6, 2, 1]."""
+    """Returns unit rows [6, 2, 4] and errors [6, 2, 1]."""
     generator = torch.Generator().manual_seed(0)
     z_BVD = torch.randn(6, 2, 4, generator=generator, dtype=torch.float64)
     error_BV1 = torch.rand(6, 2, 1, generator=generator, dtype=torch.float64)
@@ -38,12 +38,12 @@ def rows() -> dict[str, Tensor]:
 
 
 def images() -> Tensor:
-    """Two views of six items, [12, 3, 16, 16]."""
+    """Returns two views of six items, [12, 3, 16, 16]."""
     return torch.randn(12, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 
 
 def step(learner: Learner, progress: int, lr: float = 0.1) -> dict[str, float]:
-    """One update at this tenth of training; its losses."""
+    """Runs one update, step `progress` of ten, and returns its losses."""
     done = update(learner, images(), BATCH, lr=lr, step=progress, num_steps=10)
     return {head: loss.item() for head, loss in done.loss_by_head.items()}
 
@@ -54,7 +54,7 @@ def learner(method: LGP, network: Network, **train: Any) -> Learner:
 
 
 def moved(network: nn.Module, before: dict[str, Tensor]) -> set[str]:
-    """Names of parameters that are not as before."""
+    """Returns the names of parameters that have changed."""
     return {n for n, p in network.named_parameters() if not torch.equal(p, before[n])}
 
 
@@ -77,7 +77,7 @@ def test_each_phase_has_its_own_loss() -> None:
 
 
 def test_amcl_s_term_takes_the_place_of_infonce() -> None:
-    """In the second phase; the first one knows no temperature."""
+    """In the second phase; the first phase has no contrastive loss."""
     method, _ = make(contrast="amcl", beta=0.3)
     method.double().progress = 0.9
     z_by_head = rows()
@@ -104,7 +104,7 @@ def test_blocks_are_grouped_by_thirds_of_their_depth(depth: int, thirds: list[in
 
 
 def test_a_step_s_rates_follow_the_depth_in_the_second_phase_alone() -> None:
-    """Without momentum and decay a step is rate times gradient."""
+    """Without momentum and weight decay a step is learning rate times gradient."""
     for progress, scales in ((0, (1, 1, 1)), (9, (0.5, 0.1, 0.2))):
         method, network = make(lr_by_depth=(0.1, 0.2, 0.5))
         before = copies(network)
@@ -116,7 +116,7 @@ def test_a_step_s_rates_follow_the_depth_in_the_second_phase_alone() -> None:
 
 
 def test_a_phase_leaves_the_other_s_parameters_alone() -> None:
-    """Also the momentum and the decay that the other phase had."""
+    """Momentum and weight decay do not move them either."""
     method, network = make()
     learning = learner(method, network, momentum=0.9, weight_decay=0.1)
     before = copies(network)

@@ -1,4 +1,4 @@
-"""MoCo: keys of a teacher, negatives from a queue."""
+"""The method MoCo: keys of a momentum encoder, negatives from a queue."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ NOBODY = Batch({}, 3)
 
 
 def rows(seed: int, num_views: int = 2) -> Tensor:
-    """[query | key] of three items, each [3, V, 4]."""
+    """Returns [query | key] of three items, [3, V, 8]: unit rows of width 4 each."""
     return torch.cat(list(random_rows(2, 3, num_views, 4, seed=seed)), dim=2)
 
 
@@ -64,7 +64,7 @@ def test_keys_and_queue_get_no_gradient() -> None:
 
 
 def test_the_queue_is_first_in_first_out_and_wraps_around() -> None:
-    """Six keys a step into eight places: the second step fills two and begins anew."""
+    """Each step appends six keys to a queue of eight; the second step wraps around after two."""
     method = make(num_heads=2)
     heads = ("instance-1", "instance-2")
     assert method.heads == heads

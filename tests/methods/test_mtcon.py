@@ -1,4 +1,4 @@
-"""MTCon: one head per task, weighed by what it learns."""
+"""The method MTCon: one head per task, weightings, temperatures, tasks of all kinds."""
 
 import json
 import math
@@ -103,7 +103,7 @@ def test_the_spec_chooses_what_a_missing_label_means() -> None:
 
 
 def mixed() -> tuple[dict[str, Tensor], Batch]:
-    """Six items with two views in three spaces: classes, label sets, numbers."""
+    """Returns six items in two views, in three heads: classes, label sets, numbers."""
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(3, 6, 2, 4, generator=generator, dtype=torch.float64)
     heads = dict(zip(("shape", "looks", "price"), F.normalize(z, dim=3), strict=True))

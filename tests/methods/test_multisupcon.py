@@ -1,4 +1,4 @@
-"""MultiSupCon trains on one label set."""
+"""The method MultiSupCon: one head, trained on one label set."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ SETS = [[1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 1], [1, 1, 1, 0,
 
 
 def sets_problem(*tasks: str) -> Problem:
-    """A task of classes beside these label sets."""
+    """Returns a problem with a task of classes and the given label sets."""
     return problem("shape", *tasks, kinds={"shape": "classes"} | dict.fromkeys(tasks, "set"))
 
 

@@ -1,4 +1,4 @@
-"""The method without training: one epoch, that of the probes, of the encoder as it is built."""
+"""The method without training: one epoch, in which the initial encoder is probed."""
 
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ def make_run(spec: RunSpec, folder: Path) -> Run:
 
 
 def test_epochs_count_as_one() -> None:
-    """Those of a comparison's base too; the stored spec reads the same again."""
+    """Also epochs that a comparison's base gives; a stored spec is parsed to the same spec."""
     spec = make_spec(ENCODERS[1])
     assert (spec.train.epochs, spec.train.warmup_epochs, spec.evaluate.every) == (1, 0, 1)
     assert spec.train.batch_size == 16
@@ -90,7 +90,7 @@ def test_the_plan_has_no_steps(tmp_path: Path) -> None:
 
 
 def test_several_workers_need_no_parameters() -> None:
-    """DistributedDataParallel refuses a network without any."""
+    """DistributedDataParallel refuses a network without parameters."""
     spec = make_spec(ENCODERS[0])
     method = METHODS["none"](spec.method, spec.problem({}))
     network = build_network(spec.model, method.make_network, spec.seed)
@@ -98,7 +98,7 @@ def test_several_workers_need_no_parameters() -> None:
 
 
 def test_a_head_can_be_trained_on_fixed_features(tmp_path: Path) -> None:
-    """Cross-entropy on them is a linear classifier."""
+    """Cross-entropy on fixed features trains a linear classifier."""
     spec = make_spec(ENCODERS[0], method="xent", train={"epochs": 4, "batch_size": 16, "lr": 0.05})
     first, *_, last = make_run(spec, tmp_path)
     assert last.metrics["loss"] < first.metrics["loss"]

@@ -1,4 +1,4 @@
-"""Batch norm in a head, a teacher, a queue, a network of the method: all on two workers."""
+"""Two workers agree with one: heads with batch norm, teachers, queues, temperature networks."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -31,7 +31,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def make(case: str, ranks: Ranks) -> Learner:
-    """A small network in float64 with the case's heads."""
+    """Returns a learner with a small network in float64 and the case's heads."""
     raw = CASES[case]
     encoder = {"name": "small", "width": 4}
     spec = ModelSpec.model_validate({"encoder": encoder, "head_dim": 4})
@@ -45,7 +45,7 @@ def make(case: str, ranks: Ranks) -> Learner:
 
 
 def two_updates(case: str, ranks: Ranks) -> dict[str, Tensor]:
-    """Everything that is kept, after two updates; the losses too."""
+    """Returns the state of all modules after two updates, and the losses."""
     learner = make(case, ranks)
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(2, 2 * NUM_ITEMS, 3, 16, 16, generator=generator, dtype=torch.float64)
@@ -62,7 +62,7 @@ def two_updates(case: str, ranks: Ranks) -> dict[str, Tensor]:
 
 
 def work(rank: int, folder: Path) -> None:
-    """One of two processes."""
+    """Runs all cases as one of two processes and writes the results."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/init", rank=rank, world_size=2)
     torch.save({case: two_updates(case, Ranks(rank, 2)) for case in CASES}, folder / f"{rank}.pt")
@@ -71,7 +71,7 @@ def work(rank: int, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What both processes wrote; they start once."""
+    """Returns the directory with the results of both processes, which start once."""
     folder = tmp_path_factory.mktemp("ranks")
     spawn(work, args=(folder,), nprocs=2)
     return folder

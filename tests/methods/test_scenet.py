@@ -1,4 +1,4 @@
-"""SCE-Net: concepts, what their weights see, the known distances."""
+"""The method SCE-Net: loss, concepts, and the inputs of their weights."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def embeddings(size: int = 5) -> Tensor:
 
 
 def test_loss_of_case_e() -> None:
-    """With weights of 0.7 and 0.3, which the last layer's bias alone gives."""
+    """The bias of the last layer alone gives the weights 0.7 and 0.3."""
     known = VALUES["E_sce"]
     method = method_of().double()
     with torch.no_grad():
@@ -56,7 +56,7 @@ def test_loss_of_case_e() -> None:
 
 
 def test_weights_are_the_equation_written_out() -> None:
-    """softmax(W2 ReLU(W1 [x; y; z] + b1) + b2) of unit embeddings, one for both distances."""
+    """softmax(W2 ReLU(W1 [x; y; z] + b1) + b2) of unit embeddings, the same for both distances."""
     method = method_of(num_concepts=3)
     z = embeddings()
     first, _, second = method.branch
@@ -71,7 +71,7 @@ def test_weights_are_the_equation_written_out() -> None:
 
 
 def test_pairs_are_weighed_without_sight_of_the_third_image() -> None:
-    """Far and close change places, and so do the two distances; of a triplet they need not."""
+    """With weights_from=pair, exchanging far and close exchanges the distances exactly."""
     z = embeddings()
     turned = z[:, [0, 2, 1]]
     pair, whole = method_of(weights_from="pair"), method_of()

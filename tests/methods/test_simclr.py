@@ -1,4 +1,4 @@
-"""SimCLR looks at no label."""
+"""The method SimCLR, which uses no labels."""
 
 import torch
 

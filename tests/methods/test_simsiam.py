@@ -1,4 +1,4 @@
-"""SimSiam predicts one view's projection from the other's."""
+"""The method SimSiam: loss, heads, settings."""
 
 import pytest
 import torch

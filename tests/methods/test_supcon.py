@@ -1,4 +1,4 @@
-"""SupCon trains on one task and ignores the others."""
+"""The method SupCon, which trains on one task and ignores the others."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Cross-entropy on one task or all, plain or in Kendall's form; its classifiers."""
+"""The method cross-entropy: one task or all, equal or Kendall's weights, classifiers."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def method_of(**fields: Any) -> XEnt:
 
 
 def case(num_views: int = 1) -> tuple[dict[str, Tensor], Batch]:
-    """Case G's logits, repeated in every view."""
+    """Returns case G's logits, repeated in every view, and the batch of its labels."""
     parts = {task: case_g(i) for i, task in enumerate(TASKS)}
     logits = {t: x[:, None].expand(-1, num_views, -1) for t, (x, _) in parts.items()}
     return logits, Batch({t: y for t, (_, y) in parts.items()}, 4)
@@ -67,7 +67,7 @@ def test_classifiers_have_an_output_per_class_and_no_norm() -> None:
 
 
 def test_a_fitted_training_set_does_not_let_weights_diverge() -> None:
-    """Kendall's objective has no lower bound as the cross-entropy nears 0."""
+    """Kendall's objective is unbounded below as the cross-entropy approaches 0."""
     method = method_of(weighting="kendall")
     optimizer = torch.optim.SGD(method.parameters(), lr=1.0, momentum=0.9)
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""Heads with batch norm: shapes, standard rows, and what has no gradient."""
+"""Heads with batch norm: layers, standardised columns, stop-gradient of the projection."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Every encoder gives pooled features of its width; ResNets take torchvision's weights."""
+"""Encoders return pooled features of their width; ResNets load torchvision's weights."""
 
 from importlib.util import find_spec
 from io import BytesIO
@@ -30,7 +30,7 @@ NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm)
 
 
 def images(side: int) -> Tensor:
-    """Two random images [2, 3, side, side]."""
+    """Returns two random images [2, 3, side, side]."""
     return torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0))
 
 
@@ -48,7 +48,7 @@ def test_every_encoder_gives_features_of_its_width(name: str) -> None:
 
 @pytest.mark.parametrize("name", BUILDABLE)
 def test_every_norm_is_one_that_ranks_can_share(name: str) -> None:
-    """Layer norm looks at one row alone; subclasses of batch norm would lose what they add."""
+    """Layer norm needs no sharing. Subclasses of batch norm would lose what they add to it."""
     encoder = ENCODERS[name](ENCODERS[name].Spec(name=name))
     norms = [m for m in encoder.modules() if isinstance(m, NORMS)]
     assert norms or not any(True for _ in encoder.parameters())
@@ -78,14 +78,14 @@ def test_small_stem_keeps_the_resolution() -> None:
 
 
 def test_the_default_resnet18_keeps_the_names_of_its_parameters() -> None:
-    """Those of torchvision, less its classifier, so that old checkpoints fit."""
+    """The names are torchvision's, without the classifier, so that old checkpoints fit."""
     ours = ResNet18(ResNet18.Spec()).state_dict()
     theirs = resnet18(weights=None).state_dict()
     assert list(ours) == [f"net.{key}" for key in theirs if not key.startswith("fc.")]
 
 
 def test_three_stages_are_those_of_the_whole_network(tmp_path: Path) -> None:
-    """16 times smaller than the image, 256 channels, from a file with all four."""
+    """The map has 1/16 of the image's side and 256 channels; the file has all four stages."""
     theirs = resnet18(weights=None).eval()
     torch.save(theirs.state_dict(), tmp_path / "weights.pt")
     spec = ResNet18.Spec(stages=3, weights=str(tmp_path / "weights.pt"))
@@ -103,7 +103,7 @@ def test_three_stages_are_those_of_the_whole_network(tmp_path: Path) -> None:
 
 
 def test_weights_of_a_local_file_are_torchvisions(tmp_path: Path) -> None:
-    """Its features, batch-norm moments included, are those before torchvision's classifier."""
+    """Features equal the input of torchvision's classifier, with its batch-norm moments."""
     theirs = resnet18(weights=None)
     theirs(images(32))
     torch.save(theirs.state_dict(), tmp_path / "weights.pt")
@@ -114,7 +114,7 @@ def test_weights_of_a_local_file_are_torchvisions(tmp_path: Path) -> None:
 
 
 def make(kind: type[Encoder], weights: Path | str, stem: str = "imagenet") -> Encoder:
-    """An encoder with the weights of a file."""
+    """Returns an encoder with the weights of a file."""
     return kind(kind.Spec.model_validate({"weights": str(weights), "stem": stem}))
 
 
@@ -241,7 +241,7 @@ def test_imagenet_weights_need_the_imagenet_stem() -> None:
 
 
 def test_weights_are_a_name_or_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A path in the spec starts at its folder, one on a command line where that was given."""
+    """A path in a spec is relative to its directory, on the command line to the working one."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     path = tmp_path / "spec.yaml"

@@ -1,4 +1,4 @@
-"""Features without training: what each part of them tells, and what it does not."""
+"""Handcrafted features: orientations, colours, invariances, precision."""
 
 import pytest
 import torch
@@ -14,14 +14,14 @@ def encoder(**fields: int) -> Handcrafted:
 
 
 def stripes(*, along: int) -> Tensor:
-    """An image [1, 3, 24, 24] that is bright and dark in turn along an axis."""
+    """Returns an image [1, 3, 24, 24] of bright and dark stripes; `along` is 1 for x, 0 for y."""
     wave_S = torch.sin(torch.arange(24) * 0.8)
     image_SS = wave_S[None].expand(24, 24)
     return (image_SS if along == 1 else image_SS.T).expand(1, 3, 24, 24)
 
 
 def test_orientations_are_those_of_the_gradients() -> None:
-    """Vertical stripes change along x: bin 0; horizontal ones a quarter of a turn away."""
+    """Vertical stripes have gradients along x, bin 0; horizontal stripes differ by 90 degrees."""
     made = encoder(orientations=4, cells=2)
     for along, bin_ in ((1, 0), (0, 2)):
         blocks = made.gradients(stripes(along=along)).view(4, 4)  # orientation, cell of the block
@@ -37,7 +37,7 @@ def test_gradients_do_not_depend_on_contrast_and_an_even_image_has_none() -> Non
 
 
 def test_colours_are_counted_wherever_they_are() -> None:
-    """Of square roots the squares sum to 1; order of pixels changes nothing."""
+    """Features are square roots, so their squares sum to 1; the order of pixels does not matter."""
     made = encoder(colours=3)
     image = torch.randn(2, 3, 24, 24, generator=torch.Generator().manual_seed(0))
     found = made.colours(image).flatten(1)
@@ -45,7 +45,7 @@ def test_colours_are_counted_wherever_they_are() -> None:
     torch.testing.assert_close(made.colours(image.flip(2, 3)).flatten(1), found)
     dark_red = torch.tensor([-0.7, -9.0, -9.0])[None, :, None, None].expand(1, 3, 8, 8)
     (filled,) = made.colours(dark_red).flatten(1).square() > 0.3
-    assert filled.nonzero().flatten().tolist() == [0, 9]  # dark and middle red, no other colour
+    assert filled.nonzero().flatten().tolist() == [0, 9]  # bins 0 and 1 of red, 0 of the others
 
 
 def test_features_are_the_same_in_every_precision() -> None:

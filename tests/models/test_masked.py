@@ -1,4 +1,4 @@
-"""Masked auto-encoding: who is hidden, what is predicted, and what each row's error is."""
+"""Masked auto-encoding: the mask, the decoder, the errors, and LGP's two phases."""
 
 import pytest
 import torch
@@ -20,12 +20,12 @@ VIT = ViT.Spec(patch=4, width=16, depth=2, heads=2)
 
 
 def images(num_items: int = 5) -> Tensor:
-    """Random images [N, 3, 16, 16] of 16 patches."""
+    """Returns random images [N, 3, 16, 16] of 16 patches."""
     return torch.randn(num_items, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
 def parts() -> tuple[ViT, dict[str, nn.Module], Decoder]:
-    """Encoder, one head and a decoder that knows noise levels."""
+    """Returns an encoder, one head and a decoder with noise levels."""
     torch.manual_seed(0)
     encoder = ViT(VIT)
     heads: dict[str, nn.Module] = {"a": ProjectionHead(16, dim=6, hidden=None)}
@@ -45,7 +45,7 @@ def lgp(progress: float) -> GraftedNetwork:
 
 
 def graded(network: nn.Module, loss: Tensor) -> set[str]:
-    """Names of the parts whose parameters get a gradient."""
+    """Returns the names of the modules whose parameters get a gradient."""
     network.zero_grad()
     loss.backward()
     named = network.named_parameters()
@@ -65,7 +65,7 @@ def test_each_row_hides_its_own_share(ratio: float, num_seen: int) -> None:
 
 
 def test_hidden_patches_are_not_looked_at() -> None:
-    """Pixels of a hidden patch may be anything; those of a seen one matter."""
+    """The pixels of hidden patches do not change the features; those of seen patches do."""
     vit, x_NCHW = ViT(VIT), images(1)
     torch.manual_seed(3)
     first = see_some(vit, x_NCHW, 0.5)
@@ -90,7 +90,7 @@ def test_masks_follow_torchs_generator() -> None:
 
 
 def test_the_decoder_puts_each_seen_patch_in_its_place() -> None:
-    """Seen patches in another order, with their places, give the same values."""
+    """Seen patches in another order, with their indices, give the same values."""
     vit, _, decoder = parts()
     seen = see_some(vit, images(), 0.5)
     level_N = torch.rand(5)
@@ -127,7 +127,7 @@ def test_standardised_patches_have_mean_0_and_deviation_1() -> None:
 
 
 class Oracle(nn.Module):
-    """Predicts given values at hidden places and others at those seen; keeps what was seen."""
+    """Decoder stub: returns given values for hidden and for seen patches, and stores its input."""
 
     def __init__(self, hidden_NPK: Tensor, seen_NPK: Tensor) -> None:
         super().__init__()

@@ -16,17 +16,17 @@ SPEC = ModelSpec(encoder=Small.Spec(width=4), head_dim=6)
 
 
 def images(num_items: int = 3) -> Tensor:
-    """Random images [N, 3, 16, 16]."""
+    """Returns random images [N, 3, 16, 16]."""
     return torch.randn(num_items, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
 def heads(*names: str) -> Callable[[Encoder], Network]:
-    """Makes a network with projection heads of width 6."""
+    """Returns a function that builds a network with projection heads of width 6."""
     return projections(names, dim=6, hidden=None)
 
 
 def layers(network: Network) -> list[nn.Linear]:
-    """The linear layers of all heads, in order."""
+    """Returns the linear layers of all heads, in order."""
     return [module for module in network.heads.modules() if isinstance(module, nn.Linear)]
 
 
@@ -62,7 +62,7 @@ def test_the_hidden_layer_is_as_wide_as_the_encoder_unless_said(
 
 
 def test_heads_are_float32_under_autocast() -> None:
-    """bfloat16 rows would be unit to 1e-2 only."""
+    """Rows in bfloat16 would have length 1 only up to 1e-2."""
     network = build_network(SPEC, heads("a"), seed=0)
     with torch.autocast("cpu", torch.bfloat16):
         z_ND = network(images())["a"]
@@ -95,6 +95,6 @@ def test_parameters_depend_on_the_seed_alone() -> None:
 
 
 def test_a_head_may_stand_for_the_image() -> None:
-    """What is probed is then that head's rows."""
+    """With `probed`, the features are the rows of that head."""
     network = Network(Small(Small.Spec(width=4)), {"a": nn.Linear(32, 5)}, probed="a").eval()
     assert torch.equal(network.features(images()), network(images())["a"])

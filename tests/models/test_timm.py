@@ -1,4 +1,4 @@
-"""timm's backbones: what is said where they cannot be had, and that they are timm's own."""
+"""timm's backbones: the same features as timm's own models, and errors if they are missing."""
 
 import sys
 from importlib.util import find_spec
@@ -29,7 +29,7 @@ def test_an_unknown_model_is_refused_with_near_names() -> None:
 
 @needs_timm
 def test_tresnet_computes_what_timm_s_own_does() -> None:
-    """Its batch norms that activate were split in two."""
+    """Splitting its combined batch norms and activations does not change the features."""
     import timm
 
     x_NCHW = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))

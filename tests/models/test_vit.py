@@ -1,4 +1,4 @@
-"""The vision transformer: patches, places, any view size, any subset of patches."""
+"""The vision transformer: patches, position codes, all view sizes, subsets of patches."""
 
 import math
 
@@ -15,7 +15,7 @@ SMALL = ViT.Spec(patch=4, width=16, depth=2, heads=2)
 
 
 def images(rows: int = 8, columns: int = 12) -> Tensor:
-    """Two random images [2, 3, rows, columns]."""
+    """Returns two random images [2, 3, rows, columns]."""
     return torch.randn(2, 3, rows, columns, generator=torch.Generator().manual_seed(0))
 
 
@@ -34,7 +34,7 @@ def test_images_that_leave_a_rest_are_refused() -> None:
 
 
 def test_waves_are_sines_and_cosines_of_falling_frequencies() -> None:
-    """Two frequencies, 1 and 1/100."""
+    """Width 4 has two frequencies, 1 and 1/100."""
     expected = [math.sin(3), math.sin(0.03), math.cos(3), math.cos(0.03)]
     assert waves(torch.tensor([3.0]), 4)[0].tolist() == pytest.approx(expected)
 
@@ -43,8 +43,8 @@ def test_places_tell_row_and_column_apart() -> None:
     code_PD = positions(2, 3, torch.zeros(1, 8, dtype=torch.float64))
     assert code_PD.shape == (6, 8)
     assert code_PD.dtype == torch.float64
-    assert torch.equal(code_PD[1, :4], code_PD[0, :4])  # of one row
-    assert torch.equal(code_PD[3, 4:], code_PD[0, 4:])  # of one column
+    assert torch.equal(code_PD[1, :4], code_PD[0, :4])  # patches 0 and 1 share a row
+    assert torch.equal(code_PD[3, 4:], code_PD[0, 4:])  # patches 0 and 3 share a column
     assert len(torch.unique(code_PD, dim=0)) == 6
 
 
@@ -58,7 +58,7 @@ def test_features_are_the_mean_of_the_encoded_patches_at_any_size(side: int) -> 
 
 
 def test_patches_know_their_places_and_each_other() -> None:
-    """Moving two patches changes the features; the order in which tokens are given does not."""
+    """Moving patches changes the features of the image; the order of tokens does not."""
     vit = ViT(SMALL).double()
     x_NCHW = images().double()
     moved = x_NCHW.roll(4, dims=3)
@@ -71,7 +71,7 @@ def test_patches_know_their_places_and_each_other() -> None:
 
 
 def test_every_block_is_used_alike_in_training_and_evaluation() -> None:
-    """Torch takes another path in eval mode without gradients."""
+    """In eval mode without gradients torch uses a fused encoder layer."""
     vit = ViT(SMALL)
     expected = vit(images())
     with torch.inference_mode():
@@ -85,7 +85,7 @@ def test_heads_must_share_the_width() -> None:
 
 @pytest.mark.parametrize(("size", "patch"), [(60, 8), (16, 16)])
 def test_a_spec_s_view_size_must_fit_the_patch(size: int, patch: int) -> None:
-    """One patch alone could neither be hidden nor be seen."""
+    """Masking needs at least two patches, one hidden and one seen."""
     encoder = {"name": "vit", "patch": patch}
     rule = rf"views.size must be a multiple of model.encoder.patch.*got {size} and {patch}"
     with pytest.raises(SpecError, match=rule):

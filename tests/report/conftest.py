@@ -1,4 +1,4 @@
-"""Sweeps as a driver would leave them behind, with made-up but plausible curves."""
+"""Results of sweeps with made-up but plausible curves."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ def reports(
     with_std: bool = True,
     with_sigma: bool = True,
 ) -> tuple[tuple[int, dict[str, float]], ...]:
-    """An epoch's metrics as training and probing would report them; peak is by task."""
+    """Returns an epoch's metrics as training and probing report them; `peak` is by task."""
     found = []
     for epoch in range(1, last + 1):
         done = 1 - math.exp(-4 * epoch / epochs)
@@ -56,7 +56,7 @@ def reports(
 
 
 def make_spec(tasks: Sequence[str], held_out: Sequence[str], search: Mapping[str, Any]) -> RunSpec:
-    """A spec on a table that need not exist."""
+    """Returns a spec on a table that need not exist."""
     data = {
         "kind": "table",
         "csv": "labels.csv",
@@ -83,7 +83,7 @@ def make_sweep(
     with_std: bool = True,
     with_sigma: bool = True,
 ) -> SweepResults:
-    """A sweep of one trial per point and seed; statuses, by number, default to FINISHED."""
+    """Returns a sweep with one trial per point and seed; `statuses` default to FINISHED."""
     space = {"method.temperature": {"grid": list(TEMPERATURES)}} if search is None else search
     spec = make_spec(tasks, held_out, {"space": space, "repeats": repeats})
     tops = dict(zip(tasks, (0.76, 0.87, 0.66, 0.7, 0.6, 0.5, 0.8), strict=False))
@@ -127,7 +127,7 @@ def make_sweep(
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> MakeSweep:
-    """`sweep(points=..., statuses=..., ...)` makes the results of a sweep in a fresh folder."""
+    """Returns a function that makes the results of a sweep in a temporary folder."""
 
     def make(**options: Any) -> SweepResults:
         return make_sweep(tmp_path / "sweeps" / "shoes-temperature-1", **options)

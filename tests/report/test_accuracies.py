@@ -17,7 +17,10 @@ MEAN = r"0\.600 \[0\.5\d\d, 0\.6\d\d\]"
 
 
 def with_predictions(results: SweepResults) -> SweepResults:
-    """Of brand the winner's configuration is right on 600 of 1,000 items, the other on 400."""
+    """Stores predictions of brand:
+
+    600 of 1,000 items right for the winner's trials, 400 for the others.
+    """
     assert results.winner is not None
     rows, truth = np.arange(1000), np.zeros(1000, dtype=np.int64)
     for trial in results.trials:

@@ -1,4 +1,4 @@
-"""The page as written, for every kind of sweep that there can be."""
+"""The report page of every kind of sweep."""
 
 import dataclasses
 import html
@@ -19,7 +19,8 @@ from mtcon_ray.report import drawing
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import parse_spec
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Ended, Reopened, Started
 from tests.report.conftest import MakeSweep
 
 VOID = {"meta", "img", "br", "wbr", "link", "hr", "input"}
@@ -27,7 +28,7 @@ HTML_NAME = '<script>alert("1")</script> & more'
 
 
 class Page(HTMLParser):
-    """What a browser would make of the page; fails on tags that do not nest."""
+    """Parser of a page's text, links and pictures; fails on tags that do not nest."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -66,12 +67,12 @@ def built(
     importances: Mapping[str, float] | None = None,
     ui: str | None = "mlflow ui",
 ) -> Page:
-    """The report's page, read back."""
+    """Builds the report and returns its parsed page."""
     return Page(build_report(results, dict(importances or {}), ui_command=ui))
 
 
 def test_a_temperature_sweep_is_told_in_full(sweep: MakeSweep) -> None:
-    """Headline, facts, tables, figures, failure, commands: each with this sweep's own numbers."""
+    """Headline, facts, tables, figures, failure and commands have this sweep's numbers."""
     results = sweep(statuses={0: "PRUNED", 1: "FAILED", 5: "PRUNED", 6: "PRUNED"})
     page = built(results)
     winner = results.winner
@@ -90,7 +91,7 @@ def test_a_temperature_sweep_is_told_in_full(sweep: MakeSweep) -> None:
 
 
 def test_page_is_self_contained_and_its_figures_lie_beside_it(sweep: MakeSweep) -> None:
-    """No script, no network: only data, the same that the PNG files hold."""
+    """The page has no script and no URL; its pictures are data URIs that equal the PNG files."""
     results = sweep()
     page = built(results, {"method.temperature": 0.8, "train.lr": 0.2})
     assert "script" not in page.tags
@@ -108,7 +109,7 @@ def test_page_is_self_contained_and_its_figures_lie_beside_it(sweep: MakeSweep) 
 
 
 def test_same_results_give_the_same_page(sweep: MakeSweep) -> None:
-    """No clock and no random number: a page changes only where the sweep did."""
+    """The page contains no clock time and no random number."""
     results = sweep()
     assert built(results).source == built(results).source
 
@@ -117,7 +118,7 @@ def test_same_results_give_the_same_page(sweep: MakeSweep) -> None:
 def test_a_winner_that_has_its_objective_alone_has_a_report(
     sweep: MakeSweep, tasks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was recorded is shown: no panel without points or lines, no table without rows."""
+    """A panel without points and a table without rows are omitted."""
     panels = Mock(wraps=drawing.panels)
     monkeypatch.setattr(drawing, "panels", panels)
     results = sweep(tasks=tasks)
@@ -138,7 +139,7 @@ def test_a_winner_that_has_its_objective_alone_has_a_report(
 
 
 def test_rebuilt_report_drops_figures_that_are_no_longer_true(sweep: MakeSweep) -> None:
-    """A figure of an earlier state must not stay beside the new page."""
+    """A figure of an earlier state must not remain beside the new page."""
     results = sweep()
     built(results)
     built(dataclasses.replace(results, trials=()))
@@ -163,18 +164,18 @@ def test_rebuilt_report_drops_figures_that_are_no_longer_true(sweep: MakeSweep) 
 def test_every_kind_of_sweep_has_a_page(
     sweep: MakeSweep, options: dict[str, Any], words: str
 ) -> None:
-    """Nothing finished, nothing searched, values missing: said in words, never a crash."""
+    """Sweeps without a winner, without a search space or with missing values have a page too."""
     assert words in built(sweep(**options)).text
 
 
 def test_missing_plan_costs_class_counts_only(sweep: MakeSweep) -> None:
-    """A sweep cut off before its plan was written still has a report."""
+    """A sweep that was interrupted before its plan was written still has a report."""
     page = built(dataclasses.replace(sweep(), plan={}))
     assert "brand held out — — — 0.300 ± 0.010" in page.text
 
 
 def test_names_and_reasons_are_text_never_markup(sweep: MakeSweep) -> None:
-    """HTML, mathematics and scripts without a glyph in labels, values and reasons."""
+    """Labels, values and reasons may contain HTML, mathematics and scripts without a glyph."""
     tasks = [HTML_NAME, "price $\\frac{$", "色_{x}"]
     points = [{"data.label_noise.<b>": 0.1}, {"data.label_noise.<b>": 0.2}]
     results = sweep(
@@ -198,14 +199,14 @@ def test_names_and_reasons_are_text_never_markup(sweep: MakeSweep) -> None:
 
 
 def test_long_names_and_reasons_fit(sweep: MakeSweep) -> None:
-    """Cut in figures and in the leaderboard, whole once among the failures."""
+    """Long texts are shortened in figures and the leaderboard, and complete among the failures."""
     reason = "word " * 500
     results = sweep(tasks=["a-very-long-label-column " * 4], statuses={0: "FAILED"}, reason=reason)
-    assert built(results).text.count("word") == 500 + 32  # 159 letters of it in the leaderboard
+    assert built(results).text.count("word") == 500 + 32  # 32 in the leaderboard's 159 characters
 
 
 def test_categories_and_several_parameters_have_a_figure_each(sweep: MakeSweep) -> None:
-    """One figure per searched field; values that are no numbers stand side by side."""
+    """There is one figure per searched field; categorical values are drawn side by side."""
     search = {
         "method.weighting": {"choice": ["learned", "equal"]},
         "train.lr": {"loguniform": [0.01, 1.0]},
@@ -223,7 +224,7 @@ def test_categories_and_several_parameters_have_a_figure_each(sweep: MakeSweep) 
 
 
 def test_repeats_are_told_as_mean_and_deviation(sweep: MakeSweep) -> None:
-    """The headline speaks of the configuration; a table has each, the winner's test over seeds."""
+    """The headline has the configuration's mean, a table each mean and the winner's test scores."""
     results = sweep(points=({"method.temperature": 0.1}, {"method.temperature": 0.5}), repeats=3)
     page = built(results)
     assert "(mean and deviation over 3 seeds)" in page.text
@@ -234,28 +235,29 @@ def test_repeats_are_told_as_mean_and_deviation(sweep: MakeSweep) -> None:
 def test_clock_and_provenance_come_from_the_parents_record(
     sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """100 s, a pause of an hour before the resume, 25 s more."""
+    """100 s of sweep, a pause of an hour before the resume, and 25 s more."""
     results = sweep()
-    parent = Spool(results.folder / "spool" / "parent.jsonl")
-    for at, kind in ((0, "start"), (100, "end"), (3700, "reopen"), (3725, "end")):
+    parent = EventLog(results.folder / "spool" / "parent.jsonl")
+    end = Ended(status="FINISHED", tags={})
+    start = Started(params={}, tags={"mtcon.git_commit": "3f9c2d1"})
+    for at, event in ((0, start), (100, end), (3700, Reopened()), (3725, end)):
         with monkeypatch.context() as patched:
             patched.setattr("time.time_ns", lambda at=at: at * 10**9)
-            tags = {"mtcon.git_commit": "3f9c2d1"} if kind == "start" else {}
-            parent.append(kind, tags=tags, status="FINISHED")  # type: ignore[arg-type]
+            parent.append(event)
     page = built(results)
     assert "Time 2 min 5 s" in page.text
     assert "git_commit 3f9c2d1" in page.text
 
 
 def test_building_leaves_matplotlib_as_it_was(sweep: MakeSweep) -> None:
-    """A caller's own plots keep their look."""
+    """The style of the caller's own plots must not change."""
     before = dict(matplotlib.rcParams)
     built(sweep())
     assert dict(matplotlib.rcParams) == before
 
 
 def test_two_hundred_trials_take_seconds(sweep: MakeSweep) -> None:
-    """Under 10 s of this process's CPU, with two searched fields."""
+    """The report takes less than 10 s of this process's CPU time, with two searched fields."""
     points = [
         {"method.temperature": 0.03 + i / 210, "train.lr": 0.01 + i / 300} for i in range(200)
     ]
@@ -273,7 +275,7 @@ def test_two_hundred_trials_take_seconds(sweep: MakeSweep) -> None:
 
 
 def test_accuracies_are_read_from_the_last_epoch_alone(sweep: MakeSweep) -> None:
-    """A test accuracy of an earlier epoch, if there were one, is not the reported one."""
+    """A test accuracy of an earlier epoch, if there were one, must not be reported."""
     results = sweep(points=({"method.temperature": 0.1},))
     trial = results.trials[0]
     name = metrics.accuracy("test", "category")
@@ -284,9 +286,9 @@ def test_accuracies_are_read_from_the_last_epoch_alone(sweep: MakeSweep) -> None
 
 @pytest.mark.parametrize("objective", ["val/score", "val/accuracy"])
 def test_sets_and_numbers_stand_with_their_own_scores(tmp_path: Path, objective: str) -> None:
-    """mAP and R² in tables and axes; the mean over tasks of several kinds is a score.
+    """Tables and axes have mAP and R²; the mean over tasks of several kinds is called a score.
 
-    A record from when that mean was tracked as val/accuracy has the same page.
+    Event logs of earlier versions, which track that mean as val/accuracy, give the same page.
     """
     data = {"kind": "drawn", "tasks": ["shape", "attributes"], "held_out": ["size"]}
     space = {"method.temperature": {"grid": [0.1, 0.5]}}
@@ -318,7 +320,7 @@ def test_sets_and_numbers_stand_with_their_own_scores(tmp_path: Path, objective:
 
 
 def test_tasks_of_one_other_kind_are_called_by_its_score(tmp_path: Path) -> None:
-    """The objective of sets alone is mAP; beside held-out classes the test scores are scores."""
+    """Label sets are scored by mAP; together with held-out classes the heading says "score"."""
     data = {"kind": "drawn", "tasks": ["attributes"], "held_out": ["shape"]}
     spec = parse_spec({"name": "sets", "data": data})
     values = {"val/score": 0.6, "val/map/attributes": 0.6, "test/map/attributes": 0.5}
@@ -334,7 +336,7 @@ def test_tasks_of_one_other_kind_are_called_by_its_score(tmp_path: Path) -> None
 
 
 def test_warnings_about_the_data_stand_above_the_results(sweep: MakeSweep) -> None:
-    """Each in full and as text, before the facts; no block without one."""
+    """Each warning is complete, escaped, and above the facts; without one there is no block."""
     results = sweep()
     assert "Warnings" not in built(results).text
     warnings = ["16 images stand in train and test: <b>accuracies</b> will flatter", "1 is missing"]
@@ -343,7 +345,7 @@ def test_warnings_about_the_data_stand_above_the_results(sweep: MakeSweep) -> No
 
 
 def test_the_winner_stands_with_the_epoch_of_its_network(sweep: MakeSweep) -> None:
-    """In the headline, above its test scores and above its course."""
+    """The epoch is in the headline, above the test scores and above the learning curves."""
     page = built(sweep())
     assert page.text.count("network of epoch 20 of 20") == 1 + 1 + 1
     assert "network of" not in built(sweep(statuses=dict.fromkeys(range(7), "PRUNED"))).text

@@ -1,4 +1,4 @@
-"""How a searched parameter's axis is chosen, and which panels its figure has."""
+"""Axis scale and panels of the figure of a searched parameter."""
 
 import dataclasses
 
@@ -29,13 +29,13 @@ from tests.report.conftest import MakeSweep
 def test_scale_follows_the_dimension_or_its_values(
     kind: str, values: list[Value], scale: str
 ) -> None:
-    """Log where the range is, or where listed values are evenly spaced in the logarithm."""
+    """The scale is logarithmic for log ranges and for listed values evenly spaced in log."""
     assert axis_scale(Dimension.model_validate({kind: values}), values) == scale
 
 
 @pytest.mark.parametrize("tasks", [["kind"], ["kind", "colour"]])
 def test_a_task_has_a_panel_where_a_trial_has_its_score(sweep: MakeSweep, tasks: list[str]) -> None:
-    """One task is its own mean; without any task's score the mean stands alone."""
+    """A single task has no extra panel for the mean; without task scores only the mean has one."""
     results = sweep(tasks=tasks)
     both = ["mean over tasks", *tasks]
     assert [*readings(results.spec, results.trials)] == (tasks if len(tasks) == 1 else both)

@@ -1,4 +1,4 @@
-"""Who won and by how much."""
+"""Ranking of a sweep: the winner and its lead."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ POINTS = ({"method.temperature": 0.1}, {"method.temperature": 0.2}, {"method.tem
 
 
 def with_values(results: SweepResults, values: list[float | None], std: float) -> SweepResults:
-    """The sweep with each trial's one task at a value, known to a deviation."""
+    """Returns the sweep with these values of its trials' only task, each with deviation `std`."""
 
     def trial(old: TrialResult, value: float | None) -> TrialResult:
         accuracy = {} if value is None else {metrics.MEAN_ACCURACY: value}
@@ -28,7 +28,7 @@ def with_values(results: SweepResults, values: list[float | None], std: float) -
 
 
 def test_lead_in_deviations_of_the_difference_by_hand(sweep: MakeSweep) -> None:
-    """0.74 against 0.70, each known to 0.01: 0.04 / (0.01 sqrt 2)."""
+    """0.74 against 0.70, each with deviation 0.01: the lead is 0.04 / (0.01 sqrt 2)."""
     found = margin(with_values(sweep(points=POINTS, tasks=["kind"]), [0.6, 0.74, 0.7], 0.01))
     assert found is not None
     assert found.runner_up.params == {"method.temperature": 0.5}
@@ -37,7 +37,7 @@ def test_lead_in_deviations_of_the_difference_by_hand(sweep: MakeSweep) -> None:
 
 
 def test_deviation_of_the_mean_over_two_tasks_by_hand(sweep: MakeSweep) -> None:
-    """Deviations 0.03 and 0.04 of two tasks: half of 0.05."""
+    """Two tasks with deviations 0.03 and 0.04: hypot is 0.05, and half of it is the mean's."""
     trial = sweep(points=POINTS[:1], tasks=["a", "b"]).trials[0]
     values = {
         metrics.MEAN_ACCURACY: 0.5,
@@ -55,13 +55,13 @@ def test_deviation_of_the_mean_over_two_tasks_by_hand(sweep: MakeSweep) -> None:
 def test_only_a_full_budget_can_be_runner_up(
     sweep: MakeSweep, status: Status, counts: bool
 ) -> None:
-    """A trial that was stopped or failed is no measure of the winner's lead."""
+    """A trial that was stopped or failed cannot measure the winner's lead."""
     found = margin(sweep(points=POINTS[:2], statuses={1: status}))
     assert (found is not None) == counts
 
 
 def test_no_deviation_leaves_the_lead_uncounted(sweep: MakeSweep) -> None:
-    """Neither absent nor zero deviations may be divided by."""
+    """A lead must not be divided by missing or zero deviations."""
     results = sweep(points=POINTS, tasks=["kind"])
     for bare in (sweep(points=POINTS, with_std=False), with_values(results, [0.6, 0.7, 0.8], 0.0)):
         found = margin(bare)
@@ -75,7 +75,7 @@ def test_no_deviation_leaves_the_lead_uncounted(sweep: MakeSweep) -> None:
     [(0.695, "cannot tell"), (0.672, "cannot tell"), (0.671, "A lead"), (0.6, "A lead")],
 )
 def test_words_follow_the_lead(sweep: MakeSweep, second: float, words: str) -> None:
-    """At deviations of 0.01, leads of 0.35, 1.98, 2.05 and 7 deviations of the difference."""
+    """With deviations of 0.01 the leads are 0.35, 1.98, 2.05 and 7 deviations of the difference."""
     found = margin(with_values(sweep(points=POINTS, tasks=["kind"]), [0.1, 0.7, second], 0.01))
     assert found is not None
     assert verdict(found).startswith("This measurement cannot tell") == (words == "cannot tell")
@@ -85,7 +85,7 @@ def test_words_follow_the_lead(sweep: MakeSweep, second: float, words: str) -> N
 
 
 def test_a_lead_between_means_over_seeds_refers_to_their_spread(sweep: MakeSweep) -> None:
-    """Trials that were stopped early were chosen from too; of failed ones there is no value."""
+    """Early-stopped trials count as configurations to choose from, failed ones do not."""
     results = sweep(points=POINTS, tasks=["kind"], repeats=2, statuses={4: "PRUNED", 5: "FAILED"})
     found = margin(with_values(results, [0.8, 0.8, 0.7, 0.7, 0.5, None], 0.01))
     assert found is not None
@@ -95,7 +95,7 @@ def test_a_lead_between_means_over_seeds_refers_to_their_spread(sweep: MakeSweep
 
 
 def test_seeds_of_a_configuration_are_one_competitor(sweep: MakeSweep) -> None:
-    """The best single seed loses to the better mean, and its own sister is no runner-up."""
+    """The best single seed loses to the better mean; the winner's other seed is no runner-up."""
     results = with_values(
         sweep(points=POINTS[:2], tasks=["kind"], repeats=2), [0.8, 0.6, 0.75, 0.73], 0.01
     )
@@ -110,7 +110,7 @@ def test_seeds_of_a_configuration_are_one_competitor(sweep: MakeSweep) -> None:
 
 
 def test_survivor_of_early_stopping_comes_after_complete_configurations(sweep: MakeSweep) -> None:
-    """A mean over the seeds that were not stopped is flattered, and the verdict says so."""
+    """A mean over the remaining seeds is too optimistic, and the verdict says so."""
     few = sweep(points=POINTS[:2], tasks=["kind"], repeats=2, statuses={1: "FAILED"})
     found = margin(with_values(few, [0.8, 0.6, 0.75, 0.73], 0.01))
     assert found is not None
@@ -122,7 +122,7 @@ def test_survivor_of_early_stopping_comes_after_complete_configurations(sweep: M
 
 
 def test_probe_values_are_those_of_the_last_probe(sweep: MakeSweep) -> None:
-    """Epochs without a probe are passed over; a last probe that is not finite gives nothing."""
+    """Epochs without a probe are skipped; a last probe that is not finite gives no values."""
     trial = sweep(points=POINTS[:1]).trials[0]
 
     def read(*reports: dict[str, Any]) -> dict[str, float]:
@@ -135,7 +135,7 @@ def test_probe_values_are_those_of_the_last_probe(sweep: MakeSweep) -> None:
 
 
 def test_a_winner_whose_probes_have_not_converged_is_warned_of(sweep: MakeSweep) -> None:
-    """Behind the warnings about the data; another trial's probes are not those of the page."""
+    """The warning comes after those about the data; only the winner's probes cause it."""
     results = dataclasses.replace(sweep(), plan={"warnings": ["one is missing"]})
 
     def warned(trial: TrialResult | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Commands that a reader copies."""
+"""Commands and sentences of the report."""
 
 import shlex
 from dataclasses import replace
@@ -12,7 +12,7 @@ NOISE = "data.label_noise.heel height"
 
 
 def test_winner_command_gives_back_its_values(sweep: MakeSweep, tmp_path: Path) -> None:
-    """Through the shell and the spec's own reader, with names that need quoting."""
+    """The command is parsed by the shell and the spec's reader; its names need quoting."""
     params = {NOISE: 1e-05, "method.temperature": 0.1, "train.max_grad_norm": None}
     search = {
         NOISE: {"uniform": [0, 0.5]},
@@ -44,7 +44,7 @@ def test_no_winner_no_command_for_it(sweep: MakeSweep, tmp_path: Path) -> None:
 
 
 def test_sentences_stay_short_and_unambiguous() -> None:
-    """Last parts of paths where they differ, whole paths else; at most three are named."""
+    """Parameters are named by the last part of their path if it is unique, at most three."""
     assert params_text({"a.lr": 1.0, "b.lr": 2}) == "a.lr = 1, b.lr = 2"
     assert params_text({f"a.{n}": 1 for n in "stuvw"}) == "s = 1, t = 1, u = 1 and 2 more"
     assert value_text("<b>") == "<b>"

@@ -1,4 +1,4 @@
-"""A small training, its data, and a run of it that nobody cut."""
+"""Fixtures: a small training, its data, and an uninterrupted run of it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.run.cuts import CPU
 
 @pytest.fixture(scope="module")
 def spec() -> RunSpec:
-    """Three short epochs of a very small network."""
+    """Returns a spec of three short epochs of a very small network."""
     return parse_spec(
         {
             "name": "tiny",
@@ -35,14 +35,14 @@ def spec() -> RunSpec:
 
 @pytest.fixture(scope="module")
 def dataset(spec: RunSpec, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """A hundred drawn images."""
+    """Returns a data set of 100 synthetic images."""
     store = tmp_path_factory.mktemp("store")
     return open_dataset(spec.data, seed=spec.seed, view_size=spec.views.size, store=store)
 
 
 @pytest.fixture(scope="module")
 def start(spec: RunSpec, dataset: Dataset) -> Callable[..., Run]:
-    """Start or resume a run in a folder."""
+    """Returns a function that starts or resumes a run in a folder."""
 
     def start(folder: Path, run_spec: RunSpec = spec, **options: Any) -> Run:
         return Run(run_spec, dataset, folder, device=CPU, threads=1, **options)
@@ -52,7 +52,7 @@ def start(spec: RunSpec, dataset: Dataset) -> Callable[..., Run]:
 
 @pytest.fixture(scope="module")
 def whole(start: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run that nobody cut."""
+    """Returns a completed run without interruption."""
     run = start(tmp_path_factory.mktemp("whole"))
     list(run)
     return run

@@ -1,4 +1,4 @@
-"""Where a run is cut, and what of it has to repeat exactly."""
+"""Helpers for tests of resuming: interruption at a step, and comparison of runs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ STEPS_PER_EPOCH = 4
 
 
 def stop_before(step: int) -> Callable[[], bool]:
-    """True from the moment that this many steps are done in this process."""
+    """Returns a `should_stop` that is True once this process has done `step` steps."""
     left = step
 
     def should_stop() -> bool:
@@ -25,7 +25,7 @@ def stop_before(step: int) -> Callable[[], bool]:
 
 
 def parameters(run: Run) -> dict[str, Tensor]:
-    """All that training changes."""
+    """Returns all tensors that training changes, including momentum buffers, by name."""
     momentum = run.learner.optimizer.state_dict()["state"]
     return {
         **run.network.state_dict(),
@@ -35,13 +35,13 @@ def parameters(run: Run) -> dict[str, Tensor]:
 
 
 def untimed(progress: Progress) -> dict[str, Any]:
-    """All that repeats exactly."""
+    """Returns the fields of a Progress without its rate, which is not reproducible."""
     values = {k: v for k, v in progress.metrics.items() if k != "images_per_second"}
     return {**vars(progress), "metrics": values}
 
 
 def check_same_end(run: Run, epochs: list[Progress], whole: Run) -> None:
-    """Bit-equal parameters, equal best value, and the whole run's last epoch."""
+    """Checks that a resumed run ends like `whole`: bit-equal parameters, best value, last epoch."""
     assert run.done
     assert run.best == whole.best
     assert run.last is not None

@@ -1,4 +1,4 @@
-"""The network that a training keeps, and what it goes on from where a checkpoint is damaged."""
+"""Tests of model.pt, and of resuming from damaged checkpoints."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from tests.run.cuts import CPU, STEPS_PER_EPOCH, check_same_end, stop_before, un
 
 
 def test_the_kept_network_is_of_the_last_epoch(whole: Run) -> None:
-    """And holds what an evaluation needs."""
+    """model.pt holds the last epoch's network, and all that an evaluation needs."""
     kept = checkpoint.load(whole.folder / "model.pt")
     assert whole.last is not None
     assert (kept["epoch"], kept["value"]) == (3, whole.last.metrics["val/accuracy"])
@@ -34,7 +34,7 @@ def test_the_kept_network_is_of_the_last_epoch(whole: Run) -> None:
 def test_with_best_value_report_and_kept_network_are_of_the_first_of_highest_value(
     start: Callable[..., Run], spec: RunSpec, tmp_path: Path
 ) -> None:
-    """Cut before its last epoch, so that the best value has to outlive a process."""
+    """The run is interrupted before its last epoch, so that the best value must be restored."""
     spec = with_values(spec, {"evaluate.select": "best", "train.epochs": 6})
     cut = start(tmp_path, spec, should_stop=stop_before(5 * STEPS_PER_EPOCH))
     epochs = list(cut)
@@ -54,7 +54,7 @@ def test_with_best_value_report_and_kept_network_are_of_the_first_of_highest_val
 def test_the_stored_predictions_are_those_of_the_reported_accuracies(
     start: Callable[..., Run], spec: RunSpec, tmp_path: Path, select: str
 ) -> None:
-    """Also of a process that finds the last epoch trained, and the file of another network."""
+    """A resumed process with nothing left to train replaces an unreadable file of predictions."""
     spec = with_values(spec, {"evaluate.select": select})
     list(start(tmp_path, spec))
     (tmp_path / "predictions.npz").write_bytes(b"of a killed process")
@@ -72,7 +72,7 @@ def test_the_stored_predictions_are_those_of_the_reported_accuracies(
 
 
 def evaluate(path: Path, dataset: Dataset) -> dict[str, float]:
-    """Test and held-out accuracies of the network in a file."""
+    """Returns the test evaluation of the network in a file."""
     spec, network = load_network(path)
     return protocol.report(
         network.to(memory_format=torch.channels_last),
@@ -83,7 +83,10 @@ def evaluate(path: Path, dataset: Dataset) -> dict[str, float]:
 def test_a_damaged_checkpoint_costs_an_epoch_and_says_so(
     start: Callable[..., Run], whole: Run, tmp_path: Path
 ) -> None:
-    """Again before it is written anew: the damaged file never takes the whole one's place."""
+    """The previous checkpoint is used, and a damaged last.pt never replaces it.
+
+    The run is interrupted once more, before the epoch's end, to test the latter.
+    """
     killed = iter(start(tmp_path))
     epochs = [next(killed), next(killed)]
     (tmp_path / "last.pt").write_bytes(bytes(5000))
@@ -102,7 +105,7 @@ def test_a_damaged_checkpoint_costs_an_epoch_and_says_so(
 def test_a_lost_best_network_starts_the_training_anew(
     start: Callable[..., Run], spec: RunSpec, tmp_path: Path
 ) -> None:
-    """Its epoch may be one that is not trained again."""
+    """The best epoch might not be trained again, so the training starts from scratch."""
     best = with_values(spec, {"evaluate.select": "best"})
     list(start(tmp_path, best, should_stop=stop_before(2 * STEPS_PER_EPOCH)))
     (tmp_path / "model.pt").write_bytes(b"")
@@ -131,7 +134,7 @@ def test_two_damaged_checkpoints_start_the_training_anew(
 def test_a_checkpoint_of_an_earlier_version_lacks_fields_and_goes_on(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
-    """What it does not name has the default."""
+    """Fields that the checkpoint's spec lacks have their defaults."""
     list(start(tmp_path, should_stop=stop_before(1)))
     state = checkpoint.load(tmp_path / "last.pt")
     saved = json.loads(state["spec"])

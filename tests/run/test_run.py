@@ -1,4 +1,4 @@
-"""A training in this process: what it yields, where it may be cut, what it leaves on disk."""
+"""Tests of a training in this process: its progress, resuming, and files."""
 
 import math
 from collections.abc import Callable
@@ -38,12 +38,12 @@ ACCURACIES = {
 def test_an_epoch_yields_what_the_contract_names(
     start: Callable[..., Run], spec: RunSpec, tmp_path: Path
 ) -> None:
-    """Every second epoch is evaluated and saved, and the last."""
+    """Every second epoch and the last one are evaluated and saved."""
     every_second = {"evaluate.every": 2, "train.checkpoint_every": 2}
     epochs = list(start(tmp_path, with_values(spec, every_second)))
     last = checkpoint.load(tmp_path / "last.pt")
     assert last["step"] == 3 * STEPS_PER_EPOCH
-    assert last["tally"]["num_steps"] == 0  # each epoch's means are its own
+    assert last["tally"]["num_steps"] == 0  # means are reset after each epoch
     assert [(p.epoch, p.evaluated, p.done) for p in epochs] == [
         (1, False, False),
         (2, True, False),
@@ -54,7 +54,7 @@ def test_an_epoch_yields_what_the_contract_names(
         assert progress.metrics.keys() == expected
         assert all(math.isfinite(value) for value in progress.metrics.values())
     first = epochs[0].metrics
-    # One epoch of warm-up to 0.2, in steps of a fifth; sigma and weight are of the same step.
+    # One epoch of linear warm-up to 0.2, by a fifth per step. Sigma and weight are of that step.
     assert first["lr"] == pytest.approx(0.2 * 4 / 5)
     assert first["weight/shape"] == pytest.approx(first["sigma/shape"] ** -2)
     assert first["weight/shape"] != 1
@@ -63,7 +63,10 @@ def test_an_epoch_yields_what_the_contract_names(
 def test_gauges_are_asked_for_once_an_epoch_and_kept_where_finite(
     start: Callable[..., Run], spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step does not pay for them; a batch without positives has no cosine of these."""
+    """Gauges are computed once per epoch, and non-finite ones are dropped.
+
+    A batch without positives has no cosine of positives.
+    """
     calls = []
 
     def gauges(self: MTCon) -> dict[str, Tensor]:
@@ -80,7 +83,7 @@ def test_gauges_are_asked_for_once_an_epoch_and_kept_where_finite(
 def test_a_head_that_is_no_task_is_tracked_by_its_name(
     start: Callable[..., Run], spec: RunSpec, tmp_path: Path
 ) -> None:
-    """SimCLR's one head; its tasks are only probed, and nothing is learned per task."""
+    """SimCLR has one head, `instance`; its tasks are only probed."""
     spec = with_values(spec, {"method": {"name": "simclr"}, "train.epochs": 2})
     values = list(start(tmp_path, spec))[-1].metrics
     training = {"loss", "loss/instance", "weight/instance", "lr", "images_per_second"}
@@ -92,7 +95,7 @@ def test_a_head_that_is_no_task_is_tracked_by_its_name(
 def test_a_run_stopped_anywhere_ends_bit_equal(
     start: Callable[..., Run], whole: Run, tmp_path: Path, step: int
 ) -> None:
-    """Within an epoch, between two, before the first step and before the last."""
+    """Interruptions are within an epoch, between epochs, before the first and the last step."""
     cut = start(tmp_path, should_stop=stop_before(step))
     epochs = list(cut)
     assert cut.interrupted
@@ -106,7 +109,7 @@ def test_a_run_stopped_anywhere_ends_bit_equal(
 def test_a_run_cut_again_and_again_ends_bit_equal(
     start: Callable[..., Run], whole: Run, tmp_path: Path
 ) -> None:
-    """Every epoch in pieces, and as it is autocast nowhere, in no order of pieces."""
+    """Runs that are interrupted every 3 steps are bit-equal to one run."""
     epochs: list[Progress] = []
     for _ in range(10):
         run = start(tmp_path, should_stop=stop_before(3))
@@ -117,7 +120,7 @@ def test_a_run_cut_again_and_again_ends_bit_equal(
 def test_a_run_killed_after_an_epoch_ends_bit_equal(
     start: Callable[..., Run], whole: Run, tmp_path: Path
 ) -> None:
-    """Nobody saves at a kill: what the last epoch left on disk is all there is."""
+    """A killed process saves nothing more: the run resumes from the last epoch's checkpoint."""
     killed = iter(start(tmp_path))
     epochs = [next(killed), next(killed)]
     run = start(tmp_path)
@@ -129,7 +132,7 @@ def test_a_run_killed_after_an_epoch_ends_bit_equal(
 def test_checkpoints_every_second_epoch_repeat_the_epochs_in_between(
     start: Callable[..., Run], spec: RunSpec, tmp_path: Path
 ) -> None:
-    """Killed after epoch 3 of 4, it goes on from epoch 2 and comes to the same end."""
+    """A run killed after epoch 3 of 4 resumes from epoch 2 and gives the same epochs again."""
     spec = with_values(spec, {"train.checkpoint_every": 2, "train.epochs": 4})
     uncut = list(start(tmp_path / "uncut", spec))
     killed = iter(start(tmp_path / "cut", spec))
@@ -142,7 +145,7 @@ def test_checkpoints_every_second_epoch_repeat_the_epochs_in_between(
 def test_a_finished_run_yields_nothing_more_but_remembers(
     start: Callable[..., Run], whole: Run
 ) -> None:
-    """So that an epoch saved, but not recorded before a kill, can still be recorded."""
+    """`last` is restored, so that an epoch that was saved but not recorded can be recorded."""
     run = start(whole.folder)
     assert list(run) == []
     assert run.last == whole.last
@@ -150,7 +153,7 @@ def test_a_finished_run_yields_nothing_more_but_remembers(
 
 
 def test_the_report_names_test_and_held_out_labels(whole: Run) -> None:
-    """Fractions and their deviations, and how far the probes are from their minima."""
+    """The test evaluation has scores, their deviations, and the probes' relative gradient."""
     kinds = ("accuracy", "accuracy_std", "knn")
     assert whole.report().keys() == {
         *(f"test/{kind}/{task}" for kind in kinds for task in ("shape", "colour")),
@@ -160,7 +163,7 @@ def test_the_report_names_test_and_held_out_labels(whole: Run) -> None:
 
 
 def test_a_checkpoint_gives_back_spec_and_network(whole: Run) -> None:
-    """Without any data."""
+    """`load_network` needs no data."""
     spec, network = load_network(whole.folder / "last.pt")
     assert spec == whole.spec
     for name, value in whole.network.state_dict().items():
@@ -170,7 +173,7 @@ def test_a_checkpoint_gives_back_spec_and_network(whole: Run) -> None:
 def test_another_architecture_is_refused(
     start: Callable[..., Run], spec: RunSpec, whole: Run
 ) -> None:
-    """By the field that differs."""
+    """The message names the field that differs."""
     other = with_values(spec, {"model.encoder.width": 8})
     with pytest.raises(CheckpointError, match=r"model\.encoder\.width was 4, is 8"):
         start(whole.folder, other)
@@ -179,7 +182,7 @@ def test_another_architecture_is_refused(
 def test_another_name_or_another_cluster_is_not(
     start: Callable[..., Run], spec: RunSpec, whole: Run
 ) -> None:
-    """The training is the same."""
+    """A name, resources and the search do not change the training."""
     other = with_values(spec, {"name": "other", "resources.cpus": 2, "search.num_trials": 3})
     assert start(whole.folder, other).done
 
@@ -187,7 +190,7 @@ def test_another_name_or_another_cluster_is_not(
 def test_divergence_leaves_the_checkpoint_of_the_epoch_before(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
-    """A network that was poisoned in between stands for one that diverged."""
+    """Divergence, simulated by an infinite weight, leaves the previous epoch's checkpoint."""
     run = start(tmp_path)
     epochs = iter(run)
     next(epochs)
@@ -201,7 +204,7 @@ def test_divergence_leaves_the_checkpoint_of_the_epoch_before(
 def test_too_little_memory_names_batch_and_way_out(
     start: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Raised where torch would."""
+    """torch's out-of-memory error becomes one that names the batch size and the way out."""
 
     def full(self: Batches, step: int, size: int) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
@@ -223,7 +226,7 @@ def test_new_classes_in_the_test_split_change_no_training(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Neither heads nor probes get another size; the items count as errors."""
+    """Heads and probes keep their sizes, and items of the new classes count as errors."""
     spec = with_values(spec, {"method": {"name": method}, "train.epochs": 2})
     one = start(tmp_path / "one", spec)
     read = SOURCES["drawn"].read_labels
@@ -252,7 +255,7 @@ def test_new_classes_in_the_test_split_change_no_training(
 def test_a_batch_larger_than_the_data_is_refused(
     start: Callable[..., Run], spec: RunSpec, tmp_path: Path
 ) -> None:
-    """Before anything is written."""
+    """The error comes before anything is written."""
     with pytest.raises(SpecError, match=r"batch_size must be at most .*\(70\), got 71"):
         start(tmp_path / "new", with_values(spec, {"train.batch_size": 71}))
     assert not (tmp_path / "new").exists()
@@ -261,7 +264,7 @@ def test_a_batch_larger_than_the_data_is_refused(
 def test_a_cut_training_with_adam_ends_bit_equal(
     spec: RunSpec, start: Callable[..., Run], tmp_path: Path
 ) -> None:
-    """Both moments and the step count of the optimizer go on, under an exponential schedule."""
+    """Adam's moments and step count are restored, with an exponential schedule."""
     adam = with_values(
         spec,
         {

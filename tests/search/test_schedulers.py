@@ -1,4 +1,4 @@
-"""Rungs in epochs, and how many trials train how long, known before anything starts."""
+"""Rungs in epochs, numbers of survivors, and total epochs known before the start."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A user with an empty home folder, and a cluster of theirs, as the tests of jobs have them."""
+"""Fixtures of the job tests: a user with an empty home folder, and the user's cluster."""
 
 from tests.sweep.conftest import head, home
 

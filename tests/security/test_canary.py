@@ -1,4 +1,4 @@
-"""Secrets, wherever a user may keep them, are in nothing that a sweep writes or starts."""
+"""Secrets of the environment appear in nothing that a sweep writes or starts."""
 
 import os
 import re
@@ -47,7 +47,7 @@ PROXIES = {
 def server(
     tmp_path: Path, home: dict[str, str], empty_database: Path
 ) -> Iterator[tuple[str, Path]]:
-    """Address of a real MLflow server, and the folder of all that it keeps."""
+    """Starts a real MLflow server; yields its address and the folder with all its files."""
     folder = tmp_path / "mlflow"
     folder.mkdir()
     shutil.copy(empty_database, folder / "mlflow.db")
@@ -71,13 +71,13 @@ def server(
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """For Ray's sessions, whose sockets need a short path."""
+    """Yields a folder with a short path for Ray's sessions, since socket names are limited."""
     with TemporaryDirectory(prefix="mt", dir="/tmp") as folder:
         yield Path(folder)
 
 
 def command_lines() -> set[bytes]:
-    """Of every process of this machine."""
+    """Returns the command lines of all processes of this machine."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
@@ -94,7 +94,7 @@ def files_with_canary(folder: Path) -> list[Path]:
 def test_no_secret_is_written_or_shown(
     tmp_path: Path, home: dict[str, str], server: tuple[str, Path], temporary: Path
 ) -> None:
-    """Nor left in a log, a record or a command line; the dashboard's files are no exception."""
+    """This covers logs, event logs, command lines and the files of Ray's dashboard."""
     address, kept = server
     (tmp_path / "spec.yaml").write_text(
         yaml.safe_dump({**SPEC, **BRIEF, "tracking": {"offline": False}})

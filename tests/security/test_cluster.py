@@ -1,4 +1,4 @@
-"""A stranger at every door of a cluster that was started as cluster/README.md says."""
+"""Requests without a token to every port of a cluster started as in cluster/README.md."""
 
 import json
 import os
@@ -17,7 +17,7 @@ import pytest
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.ray
-# Calls that would tell, change or run something, of every kind of process.
+# Calls that would reveal, change or run something, for every kind of process.
 CALLS = [
     "NodeInfoGcsService/GetAllNodeInfo", "NodeInfoGcsService/RegisterNode",
     "InternalKVGcsService/InternalKVKeys", "JobInfoGcsService/AddJob",
@@ -26,14 +26,14 @@ CALLS = [
     "ObjectManagerService/Pull", "ReporterService/GetTraceback", "LogService/StreamLog",
     "CoreWorkerService/PushTask", "CoreWorkerService/KillActor",
 ]  # fmt: skip
-# Whose ports are tried: the last are a job's driver, and what two cores' worth of work runs in.
+# Processes whose ports are tested; the last two are a job's driver and Ray's workers.
 LISTENERS = ("gcs_server", "ray.util.client.server", "raylet/raylet", "dashboard.py",
              "DashboardAgent", "RuntimeEnvAgent", "import ray", "ray::")  # fmt: skip
 DRIVER = "python -c 'import ray, time; ray.init(); time.sleep(200)'"
 
 
 def answer(url: str, token: str | None = None, job: str | None = None) -> int:
-    """The status of a GET, or with a `job` of the submission of that command line."""
+    """Returns the HTTP status of a GET, or of the submission of the command line `job`."""
     headers = {"Content-Type": "application/json"}
     if token:
         headers["Authorization"] = f"Bearer {token}"
@@ -76,7 +76,7 @@ def test_a_stranger_starts_nothing(
 
 
 def listening(home: str) -> Iterator[tuple[str, str]]:
-    """Addresses of the head of the user with this home folder, and how each process was started."""
+    """Yields address and command line of each listening process of this user's head."""
     for process in heads(home):
         for each in process.children(recursive=True):
             with suppress(psutil.Error):
@@ -96,7 +96,7 @@ def heads(home: str) -> Iterator[psutil.Process]:
 
 
 def call(address: str, method: str, token: str | None) -> str:
-    """The status of a gRPC call without arguments."""
+    """Returns the status of a gRPC call with an empty message."""
     metadata = [("authorization", f"Bearer {token}")] if token else []
     with grpc.insecure_channel(address) as channel:
         try:
@@ -109,7 +109,7 @@ def call(address: str, method: str, token: str | None) -> str:
 
 
 def ports(home: str) -> dict[str, str]:
-    """As above, by address, when all of the cluster's processes listen."""
+    """Waits until all of the cluster's processes listen; returns command lines by address."""
     found: dict[str, str] = {}
 
     def missing() -> list[str]:
@@ -127,9 +127,9 @@ def ports(home: str) -> dict[str, str]:
 def test_every_port_wants_the_token_but_those_of_metrics(
     home: dict[str, str], head: Callable[[], str], token: str
 ) -> None:
-    """The calls that a joining node, a driver, a Ray Client or another worker begins with."""
+    """Uses the first calls of a joining node, a driver, a Ray Client and another worker."""
     dashboard = head()
-    # At first there is no agent that could start it.
+    # A new head has no job agent for some seconds.
     wait_until(lambda: answer(f"{dashboard}/api/jobs/", token, job=DRIVER) == 200, "job")
     found, opened = ports(home["HOME"]), []
     for address, command in found.items():

@@ -1,4 +1,4 @@
-"""Files made to harm whoever reads them: each is refused by one clear error, and runs nothing."""
+"""Malicious input files: each gives one clear error, in bounded time, and runs no code."""
 
 import io
 import os
@@ -30,7 +30,7 @@ BASE = "name: a\ndata: {kind: drawn, tasks: [shape]}\n"
 
 
 class Payload:
-    """Unpickled, it makes a file."""
+    """An object whose unpickling creates a folder."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -40,7 +40,7 @@ class Payload:
 
 
 def within(seconds: float, act: Callable[[], Any]) -> Any:
-    """What `act` returns, or the error that it raises; fails if it hangs."""
+    """Returns the result or the exception of `act`; fails if it takes longer than `seconds`."""
     found: list[Any] = []
 
     def run() -> None:
@@ -97,7 +97,7 @@ def test_a_checkpoint_without_its_parts_is_refused(tmp_path: Path, state: dict[s
 
 @pytest.mark.parametrize("anchor", ["&a", "&-", "&_x"])
 def test_aliases_are_refused_before_they_grow(tmp_path: Path, anchor: str) -> None:
-    """Fifty doublings, which nobody could print, and which safe_load takes."""
+    """Fifty doublings of a list would not fit into memory when printed; safe_load accepts them."""
     lines = [f"x0: {anchor}0 [x, x]"]
     star = anchor.replace("&", "*")
     lines += [f"x{i}: {anchor}{i} [{star}{i - 1} , {star}{i - 1} ]" for i in range(1, 50)]
@@ -133,7 +133,7 @@ def test_yaml_made_to_harm_is_refused(tmp_path: Path, line: str, message: str) -
 
 
 def header(name: str, size: int = 512, kind: bytes = tarfile.REGTYPE, **raw: bytes) -> bytes:
-    """A tar header of 512 bytes, bytes at the offsets `at<n>` replaced and the sum put right."""
+    """Returns a tar header of 512 bytes with bytes replaced at `at<n>` and a valid checksum."""
     member = tarfile.TarInfo(name)
     member.size, member.type = size, kind
     content = bytearray(member.tobuf(tarfile.GNU_FORMAT))
@@ -202,13 +202,13 @@ def encoded(kind: str, side: int, mode: str) -> bytes:
 
 
 def test_an_image_that_would_fill_the_memory_is_refused() -> None:
-    """25 kB that stand for 100 million pixels."""
+    """The file of 25 kB decodes to 100 million pixels."""
     with pytest.raises(UnreadableImageError, match="100000000 pixels"):
         decode_image(encoded("PNG", 10_000, "1"), 32)
 
 
 def test_only_formats_of_photographs_are_tried() -> None:
-    """PostScript would be handed to Ghostscript."""
+    """Pillow would pass PostScript to Ghostscript."""
     page = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
     for data in (page, encoded("PCX", 8, "L"), struct.pack("<IHH", 0x100, 1, 1)):
         with pytest.raises(UnreadableImageError, match="not an image"):
@@ -220,7 +220,7 @@ def test_only_formats_of_photographs_are_tried() -> None:
 def test_a_trace_is_written_through_no_link_and_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the temporary folder, where other people may write, when the root cannot be written."""
+    """If the root is not writable, the trace is in the temporary folder, where others may write."""
     monkeypatch.setenv("HOME", "/dev/null")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("time.strftime", lambda form: "now")

@@ -1,4 +1,4 @@
-"""Names from files that people we do not know have written reach a terminal as plain text."""
+"""Names from files of unknown origin are printed on a terminal as plain text."""
 
 import io
 import os
@@ -13,7 +13,8 @@ from mtcon_ray.cli.console import Console
 from mtcon_ray.cli.main import program
 from mtcon_ray.cli.terminal import Terminal, printable
 from mtcon_ray.cli.text import configuration
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Artifact, Ended, Started
 
 EVIL = "\x1b]52;c;cm0gLXJm\x07\x9b2J\x1b[2J\u202e"
 PLAN = SimpleNamespace(
@@ -64,29 +65,29 @@ def test_values_and_reasons_command_no_terminal(tty: bool) -> None:
 
 @pytest.mark.mlflow
 def test_a_record_sends_no_file_from_elsewhere_and_to_nowhere_else(tmp_path: Path) -> None:
-    """A sweep's folder from somebody else, whose record names files of ours, or places."""
+    """The event log of a foreign sweep names files of the user and target paths outside."""
     from mtcon_ray.tracking.sender import Sender
 
     secret = tmp_path / "id_rsa"
     secret.write_text("canary")
     folder = tmp_path / "sweeps" / "theirs"
-    spool = Spool(folder / "spool" / "parent.jsonl")
-    spool.append("start", params={}, tags={})
+    spool = EventLog(folder / "spool" / "parent.jsonl")
+    spool.append(Started(params={}, tags={}))
     (folder / "d").mkdir()
     (folder / "d" / "link").symlink_to(secret)
     (folder / "home").symlink_to(tmp_path)
     os.mkfifo(folder / "pipe")
-    # Whoever opened it would wait for ever, and this test with them.
+    # Opening the pipe would block for ever, and with it this test; the writer prevents that.
     Thread(target=(folder / "pipe").write_bytes, args=(b"",), daemon=True).start()
     (folder / "theirs.txt").write_text("theirs")
     outside = (secret, folder / ".." / ".." / "id_rsa", folder / "home" / "id_rsa")
     within = (folder / "d", folder / "d" / "link", folder, folder / "pipe")
     for path in (*outside, *within):
-        spool.append("artifact", path=str(path), to="")
+        spool.append(Artifact(path=str(path), to=""))
     places = ("../../x", "x/../../../y", str(tmp_path / "z"), "..", "%2e%2e/%2e%2e/x")
     for to in places:
-        spool.append("artifact", path=str(folder / "theirs.txt"), to=to)
-    spool.append("end", status="FINISHED", tags={})
+        spool.append(Artifact(path=str(folder / "theirs.txt"), to=to))
+    spool.append(Ended(status="FINISHED", tags={}))
     before = set(tmp_path.rglob("*"))
     sender = Sender(folder, f"sqlite:///{tmp_path}/mlflow.db", "tests")
     sender.attempt()

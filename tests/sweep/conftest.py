@@ -1,4 +1,4 @@
-"""A user with an empty home folder, and a cluster of their own to submit jobs to."""
+"""A user with an empty home folder, and a cluster that accepts the user's jobs."""
 
 import os
 import shutil
@@ -23,25 +23,29 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
-    """The environment of a user with an empty home folder, Ray's tokens as they come."""
+    """Returns a user's environment with an empty home folder and no variables of Ray or MLflow."""
     quiet = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_", "OMP_"))}
     path = f"{Path(sys.executable).parent}:{quiet['PATH']}"
     return {**quiet, "HOME": str(tmp_path), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 def listens(port: int) -> bool:
-    """Whether somebody takes connections there; raises OSError where nobody does."""
+    """Returns True if the port accepts connections; raises OSError if not."""
     with socket.create_connection(("127.0.0.1", port), 1):
         return True
 
 
 @pytest.fixture
 def head(home: dict[str, str]) -> Iterator[Callable[[], str]]:
-    """Address of the dashboard of a head with two CPUs; started after a local sweep was."""
-    # Those of agent and clients, too: another Ray of this machine has their usual ones.
+    """Returns a function that starts a head with two CPUs and returns its dashboard's address.
+
+    A test may run a local sweep before it starts the head.
+    """
+    # The ports of agent and Ray Client too: another Ray of this machine may use the default ones.
     port, dashboard, agent, client = free_ports(4)
-    # A job's driver asks the cluster that was started last below this folder, which is to be ours.
-    # The path is short, for sockets lie in it.
+    # A job's driver connects to the last cluster that was started below this folder, which must be
+    # this one. The path must be short because it contains sockets, whose names are limited to 107
+    # bytes.
     folder = Path(tempfile.mkdtemp(prefix="ray-"))
     started: list[subprocess.Popen[bytes]] = []
 
@@ -64,7 +68,8 @@ def head(home: dict[str, str]) -> Iterator[Callable[[], str]]:
     ended = [process.poll() for process in started]
     for process in started:
         with suppress(ProcessLookupError):
-            # Asked kindly it takes half a minute, waiting for agents that wait for it.
+            # After SIGTERM the head waits half a minute for its agents, which in turn wait for the
+            # head.
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(PATIENCE_SECONDS)
     said = "".join(path.read_text() for path in folder.glob("head.log"))
@@ -74,7 +79,7 @@ def head(home: dict[str, str]) -> Iterator[Callable[[], str]]:
 
 @pytest.fixture
 def root(tmp_path: Path, empty_database: Path) -> Path:
-    """A root with a database of its own, which takes MLflow seconds to make."""
+    """Returns a root with its own database; a copy, since MLflow takes seconds to create one."""
     path = tmp_path / "root"
     path.mkdir()
     shutil.copy(empty_database, mlflow_database(path))

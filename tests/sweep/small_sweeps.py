@@ -1,4 +1,4 @@
-"""A sweep of seconds as a user starts it, and what it has written."""
+"""A sweep that takes seconds, the command that starts it, and readers of its results."""
 
 import os
 import subprocess
@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported
 from tests.waiting import wait_until
 
 TINY: dict[str, Any] = {
@@ -21,13 +22,13 @@ TINY: dict[str, Any] = {
     "search": {
         "space": {"method.temperature": {"grid": [0.05, 0.1, 0.5]}},
         "sampler": "grid",
-        "max_concurrent": 1,  # each process of trials takes seconds to start
+        "max_concurrent": 1,  # each process for trials takes seconds to start
     },
 }
 
 
 def command(path: Path, root: Path, *more: str) -> subprocess.Popen[str]:
-    """The sweep as a user starts it, in a process group of its own."""
+    """Starts the sweep's command in its own process group."""
     return subprocess.Popen(
         [sys.executable, "-m", "mtcon_ray", "sweep", str(path), "--root", str(root),
          "--name", "cut", *more],
@@ -40,12 +41,12 @@ def wait_for(ready: Callable[[], bool], what: str, process: subprocess.Popen[str
 
 
 def epochs_of(folder: Path, trial: str) -> list[int]:
-    events = Spool.read(folder / "spool" / f"{trial}.jsonl")
-    return [e["epoch"] for e in events if e["kind"] == "report"]
+    events = EventLog.read(folder / "spool" / f"{trial}.jsonl")
+    return [e.epoch for e in events if isinstance(e, Reported)]
 
 
 def logged(root: Path, folder: Path) -> dict[str, Any]:
-    """Status and steps of `loss` of each trial's run in MLflow, and the parent's status."""
+    """Returns status and steps of `loss` of each trial's run in MLflow, and the parent run."""
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{root}/mlflow.db")
@@ -65,7 +66,7 @@ def logged(root: Path, folder: Path) -> dict[str, Any]:
     return {"parent": parent, "steps": steps, "statuses": statuses, "children": children}
 
 
-# Patches a module of the package when it is imported, in processes that import much else.
+# Patches mtcon_ray.run when it is imported, since sitecustomize runs in every process of Ray.
 SITE = """
 import importlib.abc, importlib.util, sys
 
@@ -100,9 +101,10 @@ sys.meta_path.insert(0, Patch())
 
 
 def failing_steps(folder: Path, where: str, error: str) -> str:
-    """Returns a PYTHONPATH under which training steps of a `run` raise an error.
+    """Returns a PYTHONPATH under which the training steps of a `run` raise an error.
 
-    Both are Python expressions. Trials train in processes of Ray's, which nothing else reaches.
+    `where` and `error` are Python expressions. Trials train in Ray's processes, in which a test
+    cannot patch in another way.
     """
     site = folder / "site"
     site.mkdir()

@@ -1,4 +1,4 @@
-"""What a cluster has or may scale to."""
+"""The resources that a cluster has or may scale to."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def test_a_ray_cluster_of_kuberay_gives_its_groups(tmp_path: Path) -> None:
 def test_a_cluster_that_scales_is_known_by_the_file_that_its_head_names(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else sweeps could not share it: what fits it would be unknown."""
+    """Without the file the size of a scaled cluster is unknown, and sweeps could not share it."""
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
     monkeypatch.setattr(cluster, "_scales", lambda: True)
@@ -122,7 +122,7 @@ def test_a_cluster_that_does_not_answer_is_told_before_and_after(
 @pytest.mark.ray
 @pytest.mark.soak
 def test_a_cluster_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
-    """After one try of 40 s; Ray by itself makes 20."""
+    """The connection fails after one try of 40 s; Ray's default is 20 tries."""
     (tmp_path / "spec.yaml").write_text("name: x\n")
     command = [sys.executable, "-m", "mtcon_ray", "plan", "spec.yaml"]
     environment = {k: v for k, v in os.environ.items() if k != TRIES_VARIABLE}
@@ -143,7 +143,7 @@ def test_nothing_is_sent_home() -> None:
 
 
 def test_what_a_job_was_submitted_with_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray refuses a driver that sets a variable of its job again, to whatever value."""
+    """Ray raises an error if a driver sets an environment variable of its job again."""
     environment = {"OMP_NUM_THREADS": "1", "RAY_AIR_NEW_OUTPUT": "0"}
     monkeypatch.delenv("RAY_JOB_CONFIG_JSON_ENV_VAR", raising=False)
     assert beside_the_job(environment) == environment

@@ -1,4 +1,4 @@
-"""What a sweep says of itself in MLflow."""
+"""Description of a sweep in MLflow."""
 
 from pathlib import Path
 

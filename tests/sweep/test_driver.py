@@ -122,7 +122,7 @@ def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
 
 
 def _under_way(folder: Path) -> bool:
-    """One trial is finished and another has begun to report."""
+    """Returns True if one trial is finished and another one has reported two epochs."""
     if not (folder / "spec.yaml").exists():
         return False
     trials = load_sweep(folder).trials
@@ -190,7 +190,7 @@ def test_a_sweep_that_has_ended_is_resumed_and_trains_nothing(
 def test_a_trial_that_fails_is_recorded_with_its_error_and_the_sweep_goes_on(
     tmp_path: Path, root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One diverges; one has an error that nobody expects, in each process that tries it."""
+    """One trial diverges; another one has an unexpected error in each process that tries it."""
     where, error = (
         "run.step == 3 and run.spec.seed == 1 and run.spec.train.weight_decay == 1e-4",
         "KeyError('kernel')",
@@ -266,7 +266,7 @@ def test_one_trial_at_a_time_repeats_exactly_whatever_the_test_labels_say(
 def test_trials_of_two_workers_fit_two_cpus_and_leave_nothing_behind(
     root: Path, spec_file: Callable[..., Path]
 ) -> None:
-    """The second has what the first has left, which may have been stopped early."""
+    """A trial of two workers needs both CPUs, so the second one starts when the first has ended."""
     search = {
         "sampler": "grid",
         "space": {"method.temperature": {"grid": [0.1, 0.5]}},

@@ -1,4 +1,4 @@
-"""Names of sweeps, and what a resume may change."""
+"""Names of sweeps, and the changes that a resume accepts."""
 
 import json
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_a_taken_name_is_refused_with_the_line_that_resumes(tmp_path: Path, spec
 def test_a_job_s_user_is_told_of_commands_that_they_have(
     tmp_path: Path, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`submit` has no --resume."""
+    """`submit` has no option --resume, so its messages must not name it."""
     assert resume_line("mine") == "repeat the command with --name mine --resume"
     monkeypatch.setenv(VERSIONS_VARIABLE, "{}")
     assert resume_line("mine") == "`mtcon-ray resume mine`"
@@ -102,7 +102,7 @@ def test_a_resume_may_change_how_a_sweep_is_run(
 
 
 def test_a_sweep_keeps_its_scheduler_when_it_grows(tmp_path: Path, spec: RunSpec) -> None:
-    """The default was decided when it began; also by a version that wrote asha to all specs."""
+    """The default was chosen at the start. Earlier versions wrote asha to all specs."""
     grown = with_values(spec, {"search.num_trials": 40})
     for name, scheduler in (("new", None), ("old", {"name": "asha"})):
         begin(tmp_path, with_scheduler(with_values(spec, {"search.scheduler": scheduler})), name)
@@ -134,7 +134,7 @@ def test_a_resume_may_not_change_what_a_trial_is(
 def test_a_warm_up_may_be_omitted_on_resume_if_trials_keep_theirs(
     tmp_path: Path, spec: RunSpec, epochs: dict[str, Any] | None
 ) -> None:
-    """Earlier versions wrote it to all specs."""
+    """Earlier versions wrote the default warm-up to all specs."""
     omitted = with_values(spec, {"search.space.train.epochs": epochs}) if epochs else spec
     begin(tmp_path, omitted, "new")
     choose_folder(tmp_path, omitted, "new", True)
@@ -158,7 +158,7 @@ def test_two_drivers_of_one_sweep_are_one_too_many(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_which_no_sweep_has_begun_goes_again(tmp_path: Path, spec: RunSpec) -> None:
-    """As when Ray does not start: the same command is then no second sweep of that name."""
+    """After a failed start of Ray the same command must not find a sweep of that name."""
     with pytest.raises(ZeroDivisionError), claimed(sweep_folder(tmp_path, "mine")):
         raise ZeroDivisionError
     assert not sweep_folder(tmp_path, "mine").exists()
@@ -171,7 +171,7 @@ def test_a_folder_in_which_no_sweep_has_begun_goes_again(tmp_path: Path, spec: R
 def test_records_without_a_spec_are_neither_removed_nor_continued(
     tmp_path: Path, spec: RunSpec
 ) -> None:
-    """Whatever became of spec.yaml, they may be all that is left of a sweep."""
+    """The records may be all that is left of a sweep, so they must be kept."""
     folder = sweep_folder(tmp_path, "mine")
     folder.mkdir(parents=True)
     (folder / "study.journal").touch()
@@ -183,7 +183,7 @@ def test_records_without_a_spec_are_neither_removed_nor_continued(
 
 
 def test_a_folder_without_a_spec_is_no_sweep(tmp_path: Path, spec: RunSpec) -> None:
-    """What a kill between folder and spec leaves."""
+    """A kill between the creation of the folder and of the spec leaves such a folder."""
     folder = sweep_folder(tmp_path, "mine")
     (folder / "log").mkdir(parents=True)
     assert choose_folder(tmp_path, spec, "mine", False) == folder

@@ -1,4 +1,4 @@
-"""An ended trial is small in the driver; what Tune still asks of it, it answers."""
+"""Tune's record of an ended trial is small and still answers Tune's queries."""
 
 import pickle
 

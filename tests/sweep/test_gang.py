@@ -1,4 +1,4 @@
-"""Trials of several workers of which one has an error that the others do not."""
+"""Trials of several workers in which one worker raises an error."""
 
 import errno
 import os
@@ -36,7 +36,7 @@ SPEC = {
     "tracking": {"offline": True},
 }
 
-# As an attempt of the next trial leaves it that an earlier driver began.
+# An old ending of the next trial, as an attempt of an earlier driver leaves it.
 OLD_ENDING = (
     "((run.folder.parent / 'trial-0001').mkdir(exist_ok=True), "
     "(run.folder.parent / 'trial-0001' / 'ending.json').write_text("
@@ -46,7 +46,7 @@ OLD_ENDING = (
 
 @pytest.mark.ray
 def test_an_error_on_one_rank_fails_its_trial_and_the_next_one_runs(tmp_path: Path) -> None:
-    """The other rank waits in an exchange; nothing but the end of its group frees it."""
+    """The other rank waits in a collective operation; only the end of its worker group stops it."""
     environment = {
         **os.environ,
         "PYTHONPATH": failing_steps(
@@ -74,7 +74,7 @@ def test_an_error_on_one_rank_fails_its_trial_and_the_next_one_runs(tmp_path: Pa
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_disk_that_took_no_ending_still_ends_the_sweep(wrapped: bool, tmp_path: Path) -> None:
-    """The rank could not write down why; Train's own error says it."""
+    """The rank could not write its ending, so the reason is read from Train's own error."""
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "last.pt"))
     raised = UserExceptionWithTraceback(full, "") if wrapped else full
     end = _ending_of(WorkerGroupError("worker 1 failed", {0: KeyError("x"), 1: raised}))
@@ -108,5 +108,5 @@ def test_an_ending_that_cannot_be_written_hides_no_error(
 
 @pytest.fixture
 def work(tmp_path: Path) -> Assignment:
-    """A trial of a sweep that has not begun."""
+    """Returns a trial of a sweep that has not started."""
     return Assignment("trial-0000", parse_spec(SPEC), tmp_path / "pairs", tmp_path, {})

@@ -1,4 +1,4 @@
-"""Who waits at a rung, who goes on and who is over, whatever the order in which trials arrive."""
+"""Synchronous halving: waiting, continued and stopped trials for every order of arrival."""
 
 from itertools import permutations
 from pathlib import Path
@@ -16,16 +16,17 @@ from mtcon_ray.sweep.study import TRIAL, Suggester, named_trials, open_study
 from mtcon_ray.sweep.trial import Outcome
 
 EPOCHS = 8
-VALUES = (0.3, 0.6, 0.5, 0.4)  # of the trials at every rung
+VALUES = (0.3, 0.6, 0.5, 0.4)  # of the trials, the same at every rung
 
 
 def rungs(num_trials: int = 4, *, epochs: int = EPOCHS) -> Rungs:
-    spec = Halving.Spec(reduction=2, num_rungs=2)  # rungs at 2 and 4: of 4 trials 2 and 1 go on
+    # rungs at epochs 2 and 4; of 4 trials 2 and 1 continue
+    spec = Halving.Spec(reduction=2, num_rungs=2)
     return Rungs(spec, num_trials, lambda trial: epochs, every=1)
 
 
 class Sweep:
-    """Searcher and study of four trials with halving; Tune is played by hand."""
+    """Searcher and study of four trials with halving; the test calls the searcher as Tune does."""
 
     def __init__(self, journal: Path | None = None, at_once: int = 4, trials: int = 4) -> None:
         search = SearchSpec.model_validate(
@@ -58,7 +59,7 @@ class Sweep:
         return tune_id, self.searcher.suggest(tune_id)
 
     def train(self, tune_id: str, config: dict[str, Any], value: float | None = None) -> None:
-        """Train a trial up to where it was told to, and end it there."""
+        """Trains a trial up to the epoch in its configuration, and ends it there."""
         value = VALUES[int(config["trial"][-1])] if value is None else value
         end = config["until"] or EPOCHS
         self.searcher.on_trial_result(tune_id, {"epoch": end, "objective": value})
@@ -68,7 +69,7 @@ class Sweep:
         )
 
     def run(self) -> None:
-        """One trial after another to the end."""
+        """Runs one trial after another to the end."""
         while True:
             tune_id, config = self.ask()
             if config == "FINISHED":
@@ -118,7 +119,7 @@ def test_a_driver_killed_anywhere_is_followed_by_one_that_decides_the_same(
     first = Sweep(tmp_path / "journal", at_once=1)
     for _ in range(cut):
         first.train(*first.ask())
-    first.ask()  # given out, and lost with the driver
+    first.ask()  # suggested, and lost with the driver
     second = Sweep(tmp_path / "journal")
     second.run()
     assert second.epochs() == EXPECTED
@@ -149,7 +150,8 @@ def test_a_sweep_that_grows_gives_new_trials_the_new_places(tmp_path: Path) -> N
     for value in (0.7, 0.2):
         tune_id, config = grown.ask()
         grown.train(tune_id, config, value=value)
-    # Three of six go on at the first rung, two of which have; one at the second, which has.
+    # Of six trials three continue at the first rung, and two have done so; one continues at the
+    # second rung, and has done so.
     tune_id, config = grown.ask()
     assert (config["trial"], config["until"]) == ("trial-0004", 4)
     grown.train(tune_id, config, value=0.7)
@@ -157,7 +159,7 @@ def test_a_sweep_that_grows_gives_new_trials_the_new_places(tmp_path: Path) -> N
 
 
 def test_rungs_that_fall_on_one_epoch_are_passed_at_once() -> None:
-    ladder = rungs(epochs=2)  # rungs at 1 and 1
+    ladder = rungs(epochs=2)  # rungs at epochs 1 and 1
     study = optuna.create_study(direction="maximize")
     for value in VALUES:
         study.ask().report(value, step=1)

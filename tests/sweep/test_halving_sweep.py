@@ -1,4 +1,4 @@
-"""Synchronous halving on a real local Ray: the same trials go on however it is run."""
+"""Synchronous halving on a real local Ray: concurrency does not change which trials continue."""
 
 import os
 import signal

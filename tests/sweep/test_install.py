@@ -1,4 +1,4 @@
-"""A job's own environment: this one's versions and packages of the user's, on every node."""
+"""Environment of a job: the submitter's package versions and the user's packages on every node."""
 
 import json
 import shutil
@@ -15,8 +15,8 @@ import pytest
 
 from tests.sweep.test_jobs import REPOSITORY, User, ended
 
-# A user's own file in the package, for what runs within a trial alone: it needs a package that
-# only the job has, and writes down where it runs.
+# The user's own file in the package. It is imported only within trials, needs a package that only
+# the job's environment has, and writes down where it runs.
 ENCODER = """
 import json
 import os
@@ -65,7 +65,7 @@ SHORT = [
 
 
 def thin_environment(folder: Path) -> Path:
-    """A virtual environment with this one's packages, of which Ray copies some megabytes only."""
+    """Creates a virtual environment that links this one's packages: Ray copies only megabytes."""
     venv.create(folder, with_pip=True)
     (packages,) = folder.glob("lib/python3*/site-packages")
     (packages / "all.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -76,7 +76,7 @@ def thin_environment(folder: Path) -> Path:
 
 
 def make_wheel(folder: Path, name: str, version: str, contents: dict[str, bytes]) -> Path:
-    """A wheel of pure Python."""
+    """Writes a pure Python wheel."""
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info"
@@ -94,18 +94,18 @@ def make_wheel(folder: Path, name: str, version: str, contents: dict[str, bytes]
 
 
 def wheel_of_installed(folder: Path, name: str) -> Path:
-    """What is installed here under this name, as an index would give it."""
+    """Writes a wheel of the package that is installed here, as an index would provide it."""
     found = [each for each in files(name) or [] if each.parts[0] == name and each.suffix != ".pyc"]
     contents = {str(each): Path(each.locate()).read_bytes() for each in found}
     return make_wheel(folder, name, version(name), contents)
 
 
 def prepare(tmp_path: Path, home: dict[str, str]) -> None:
-    """A cluster with another Optuna, whose pip knows no index but a folder with ours."""
+    """Sets up a cluster with another Optuna; its pip has no index but a folder with our version."""
     programs = thin_environment(tmp_path / "thin")
     other = make_wheel(tmp_path, "optuna", "4.0.0", {"optuna/__init__.py": b"OTHER = True\n"})
     pip = [str(programs / "python"), "-m", "pip"]
-    # Python 3.11 brings one that is too old for torch and hides this environment's.
+    # Python 3.11's venv brings a setuptools that is too old for torch and would hide ours.
     for words in (["uninstall", "--yes", "setuptools"], ["install", "--no-deps", str(other)]):
         subprocess.run([*pip, *words], check=True, capture_output=True)
     index = wheel_of_installed(tmp_path / "index", "optuna").parent
@@ -116,14 +116,14 @@ def prepare(tmp_path: Path, home: dict[str, str]) -> None:
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(index),
     }
-    home.pop("PYTHONPATH", None)  # the cluster has the package from nowhere else
+    home.pop("PYTHONPATH", None)  # the package must come from the job only
     subprocess.run(
         ["ray", "get-auth-token", "--generate"], env=home, check=True, capture_output=True
     )
 
 
 class Installer(User):
-    """A user whose copy of the package has a file of theirs."""
+    """A user whose copy of the package has an additional file."""
 
     def __init__(self, tmp_path: Path, environment: dict[str, str]) -> None:
         super().__init__(tmp_path / "work", environment)
@@ -139,7 +139,7 @@ class Installer(User):
         self.places = tmp_path / "places"
 
     def trials_ran_in(self) -> list[dict[str, Any]]:
-        """Where each process that has trained since the last call did; Ray's actors, all."""
+        """Returns where each process that trained since the last call ran; all are Ray actors."""
         found = sorted(self.places.iterdir())
         told = [json.loads(each.read_text()) for each in found]
         for each in found:
@@ -152,7 +152,7 @@ class Installer(User):
 def test_a_job_brings_its_environment(
     tmp_path: Path, home: dict[str, str], head: Callable[[], str]
 ) -> None:
-    """Driver and trials run in it, a resumed job's too; one that cannot be made is told."""
+    """Driver and trials run in the job's environment, also on resume; setup errors are shown."""
     prepare(tmp_path, home)
     user = Installer(tmp_path, {**home, "RAY_API_SERVER_ADDRESS": head()})
     needed = user.folder / "needed.txt"
@@ -172,7 +172,8 @@ def test_a_job_brings_its_environment(
     (user.folder / "absent.txt").write_text("mtcon-absent==1.0\n")
     others = [
         user.begin("resume", "script-1"),
-        # Without packages of the user's it is another environment, of a gang's workers, too.
+        # Without the user's packages it is another environment, which a distributed trial's workers
+        # use too.
         user.begin("submit", "spec.yaml", "--install", *SHORT, "--set", "resources.workers=2"),
         user.begin("submit", "script.py", "--requirements", "absent.txt", *SHORT),
     ]

@@ -1,4 +1,4 @@
-"""Sweeps as jobs: a cluster that takes, shows, stops and resumes them."""
+"""Sweeps as jobs of a cluster: submit, list, follow, stop and resume."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def test_other_addresses_are_refused(given: str) -> None:
 
 @pytest.mark.ray
 def test_nobody_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where Ray's own variable, which it puts above an argument, names another address."""
+    """The argument wins over RAY_API_SERVER_ADDRESS, which Ray itself would prefer."""
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:8")
     with pytest.raises(MtconError, match=r"no Ray cluster answers at http://127\.0\.0\.1:9;"):
         Jobs("127.0.0.1:9")
@@ -88,7 +88,7 @@ def test_nobody_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_root_that_the_job_would_lose_is_refused(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A relative one would lie in Ray's copy of the folder, which vanishes."""
+    """A relative root would be in Ray's copy of the working directory, which Ray deletes."""
     monkeypatch.chdir(tmp_path)
     storage = {"storage": {"root": "results"}} if way == "spec" else {}
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump({**SPEC, **storage}))
@@ -107,7 +107,7 @@ def test_a_root_that_the_job_would_lose_is_refused(
     ],
 )
 def test_a_job_without_an_exit_code_says_why(error_type: str, told: str) -> None:
-    """Of a long trace the end alone."""
+    """Only the end of a long trace is shown."""
     message = "\n".join(f"line {number}" for number in range(30))
     details = JobDetails(
         type=JobType.SUBMISSION, status=JobStatus.FAILED, entrypoint="python a.py",
@@ -120,7 +120,7 @@ def test_a_job_without_an_exit_code_says_why(error_type: str, told: str) -> None
 
 
 class User:
-    """Runs the program in a folder with a spec and a script, as a user of a cluster does."""
+    """A user of a cluster, who runs the program in a folder with a spec and a script."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         folder.mkdir()
@@ -131,7 +131,7 @@ class User:
         self.environment = {**environment, "PYTHONPATH": str(REPOSITORY)}
 
     def begin(self, *command: str, **variables: str) -> subprocess.Popen[str]:
-        """A command of mtcon-ray that runs beside the test."""
+        """Starts a command of mtcon-ray in the background."""
         return subprocess.Popen(
             [sys.executable, "-m", "mtcon_ray", *command],
             env={**self.environment, **variables}, cwd=self.folder, text=True,
@@ -139,12 +139,12 @@ class User:
         )  # fmt: skip
 
     def watch(self, *command: str) -> Watched:
-        """The same on a terminal."""
+        """Starts a command of mtcon-ray on a terminal."""
         program = [sys.executable, "-m", "mtcon_ray", *command]
         return Watched(program, self.environment, self.folder)
 
     def run(self, *command: str) -> tuple[int, str]:
-        """Exit code and output."""
+        """Runs a command of mtcon-ray; returns exit code and output."""
         return ended(self.begin(*command))
 
 
@@ -158,7 +158,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def assert_followed_as_a_local_sweep_is(written: str) -> None:
-    """One board below the lines, its last frame above the leaderboard, and the cursor is back."""
+    """Checks for one progress table, above the leaderboard, and for a visible cursor."""
     assert "job script-1-1 is " in written
     assert (written.count(HIDE_CURSOR), written.count(SHOW_CURSOR)) == (1, 1)
     shown = screen(written, 200)
@@ -184,7 +184,7 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
         ["ray", "get-auth-token", "--generate"], env=home, check=True, capture_output=True
     )
     address = head()
-    # From another machine's home folder: what is written lies in that of the head.
+    # The client has another home folder: results must be in the head's.
     token, client = tmp_path / ".ray" / "auth_token", tmp_path / "client"
     environment = {
         **home, "RAY_API_SERVER_ADDRESS": address, "AWS_SECRET_ACCESS_KEY": "canary",
@@ -194,7 +194,7 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
     sweep = tmp_path / "mtcon-ray" / "sweeps" / "small-1"
     last = sweep / "checkpoints" / "trial-0000" / "last.pt"
 
-    # Ctrl-C ends the following alone.
+    # Ctrl-C ends only the following of the log, not the job.
     following = user.begin("submit", "spec.yaml")
     wait_until(last.exists, "checkpoint", process=following, told=lambda: ended(following))
     following.send_signal(signal.SIGINT)
@@ -205,14 +205,14 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
     assert f"dashboard: {address}/#/jobs/small-1-1\nMLflow: http://127.0.0.1:9\n" in printed
     assert "small-1-1 goes on; `mtcon-ray logs small-1-1 -f` follows it again" in printed
 
-    # A script is a job too; here one that ends, beside the first.
+    # A script can be a job too; this one ends while the first is running.
     script = user.watch(
         "submit", "script.py", "--set", "train.epochs=1", "--set", "evaluate.every=1",
         "--set", "search.space={}", "--set", "search.sampler=random",
         "--set", "search.num_trials=1",
     )  # fmt: skip
 
-    # Whoever comes second is refused, by the jobs' list, by the lock, or by the token.
+    # A second driver is rejected by the list of jobs, by the lock or by the token.
     raw = [
         "ray", "job", "submit", "--address", address, "--working-dir", ".", "--",
         "python", "-m", "mtcon_ray", "sweep", "spec.yaml", "--name", "small-1", "--continue",

@@ -1,4 +1,4 @@
-"""The study's journal after kills, on full disks, and beside a driver."""
+"""The study's journal after kills, on full disks, and while a driver writes to it."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("lost", [1, 20, 5000])
 def test_a_torn_tail_is_cut_off_before_the_next_line(path: Path, lost: int) -> None:
-    """As a kill or a power cut leaves it; a cut line may be longer than what is read at once."""
+    """A kill or a power cut leaves a torn line, which may be longer than one read."""
     Journal(path).append_logs([*LINES, {"op_code": 200, "text": "x" * 10_000}])
     os.truncate(path, path.stat().st_size - lost)
     Journal(path).append_logs([{"op_code": 201}])
@@ -35,7 +35,7 @@ def test_a_journal_without_any_whole_line_begins_anew(path: Path) -> None:
 
 
 def test_a_link_that_a_killed_optuna_left_is_not_waited_for(path: Path) -> None:
-    """It dangles where the root was moved: Optuna's own lock would then wait for ever."""
+    """The link is dangling if the root was moved; Optuna's own lock would then wait for ever."""
     study = open_study(path, "s")
     (path.parent / "study.journal.lock").symlink_to("/elsewhere/study.journal")
     study.ask()
@@ -45,7 +45,7 @@ def test_a_link_that_a_killed_optuna_left_is_not_waited_for(path: Path) -> None:
 def test_a_full_disk_leaves_whole_lines_and_names_the_path(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The write goes half through, then the disk is full: what is left is as before."""
+    """The disk is full in the middle of a write: the journal must be as before."""
     study = open_study(path, "s")
     study.ask()
     before = path.read_bytes()
@@ -71,7 +71,7 @@ def test_a_damaged_line_is_named(path: Path) -> None:
 
 
 def test_reading_writes_nothing(path: Path) -> None:
-    """Not even behind a torn line, nor where there is no journal or no study yet."""
+    """Reading writes nothing after a torn line, and without a journal or a study."""
     assert read_study(path, "s").trials == []
     assert not path.exists()
     path.touch()

@@ -1,4 +1,4 @@
-"""What a killed driver leaves behind is settled before the next one goes on."""
+"""Reconciliation of the study and the event logs after a driver was killed."""
 
 import os
 from pathlib import Path
@@ -19,13 +19,14 @@ from mtcon_ray.sweep.past import (
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.study import Suggester, named_trials, open_study
 from mtcon_ray.sweep.trial import Outcome
+from mtcon_ray.tracking.events import Ended, Reported
 from mtcon_ray.training import checkpoint
 
 EPOCHS = 4
 
 
 class Killed:
-    """A sweep whose driver died with one trial open."""
+    """A sweep whose driver was killed with one open trial."""
 
     def __init__(self, folder: Path, select: str = "last") -> None:
         evaluate = {"select": select}
@@ -50,20 +51,20 @@ def killed(tmp_path: Path) -> Killed:
 
 def test_a_trial_recorded_to_its_end_is_finished(killed: Killed) -> None:
     for epoch in range(1, EPOCHS + 1):
-        killed.spool.append_report(epoch, {MEAN_ACCURACY: epoch / 10})
+        killed.spool.append(Reported(epoch=epoch, metrics={MEAN_ACCURACY: epoch / 10}))
     settle(killed.study, killed.record)
     assert (killed.trial.state, killed.trial.value) == (TrialState.COMPLETE, 0.4)
     assert killed.trial.intermediate_values == {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}
-    assert killed.spool.events()[-1]["status"] == "FINISHED"
+    assert killed.spool.events()[-1].to_json()["status"] == "FINISHED"
     assert continued_trials(killed.study) == []
 
 
 def test_a_trial_cut_short_goes_on_with_its_values(killed: Killed) -> None:
-    killed.spool.append_report(1, {MEAN_ACCURACY: 0.1})
+    killed.spool.append(Reported(epoch=1, metrics={MEAN_ACCURACY: 0.1}))
     settle(killed.study, killed.record)
     (trial,) = continued_trials(killed.study)
     assert history(trial, EPOCHS) == [(25.0, 0.1)]
-    assert killed.spool.events()[-1]["kind"] == "report"
+    assert killed.spool.events()[-1].kind == "report"
 
 
 def test_a_suggestion_without_a_name_was_never_trained(killed: Killed) -> None:
@@ -77,12 +78,12 @@ def test_an_end_that_was_told_but_not_recorded_is_recorded(killed: Killed) -> No
     killed.study.tell(killed.trial.number, 0.5)
     for _ in range(2):
         settle(killed.study, killed.record)
-    ends = [e for e in killed.spool.events() if e["kind"] == "end"]
-    assert [e["status"] for e in ends] == ["FINISHED"]
+    ends = [e for e in killed.spool.events() if isinstance(e, Ended)]
+    assert [e.status for e in ends] == ["FINISHED"]
 
 
 def test_what_a_stopped_trials_workers_still_wrote_is_removed(killed: Killed) -> None:
-    """A trial that can go on keeps its resume state."""
+    """An open trial keeps its resume state."""
     folder = killed.record.checkpoints(killed.trial)
     folder.mkdir(parents=True)
     for name in ("model.pt", "last.pt", "last.previous.pt"):
@@ -95,29 +96,29 @@ def test_what_a_stopped_trials_workers_still_wrote_is_removed(killed: Killed) ->
 
 
 def test_a_trial_whose_record_could_not_begin_is_left_for_the_resume(tmp_path: Path) -> None:
-    """As on a disk that took its name and no more; then its record begins with its end."""
+    """On a full disk a trial may have a name but no event log; later its log has start and end."""
     killed = Killed(tmp_path)
     killed.spool.path.unlink()
     close_waiting(killed.study, killed.record)
     assert not killed.spool.path.exists()
     killed.study.tell(killed.trial.number, 0.5)
     settle(killed.study, killed.record)
-    assert [e["kind"] for e in killed.record.spool(killed.trial).events()] == ["start", "end"]
+    assert [e.kind for e in killed.record.spool(killed.trial).events()] == ["start", "end"]
 
 
 def test_the_best_epoch_stands_for_a_trial_where_the_spec_says_so(tmp_path: Path) -> None:
     killed = Killed(tmp_path, select="best")
     for epoch, value in enumerate((0.2, 0.7, 0.3, 0.4), 1):
-        killed.spool.append_report(epoch, {MEAN_ACCURACY: value})
+        killed.spool.append(Reported(epoch=epoch, metrics={MEAN_ACCURACY: value}))
     settle(killed.study, killed.record)
     assert killed.trial.value == 0.7
-    tags = killed.spool.events()[-1]["tags"]
+    tags = killed.spool.events()[-1].to_json()["tags"]
     assert (tags["mtcon.model_epoch"], tags["mtcon.value"]) == ("2", "0.7000")
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FINISHED, Outcome.PRUNED, Outcome.FAILED])
 def test_the_resume_state_goes_with_the_end(killed: Killed, outcome: Outcome) -> None:
-    """Of a trial that failed before its first probe too."""
+    """The resume state of a trial that failed before its first probe is removed too."""
     folder = killed.record.checkpoints(killed.trial)
     folder.mkdir(parents=True)
     kept = [] if outcome is Outcome.FAILED else ["model.pt"]
@@ -130,16 +131,16 @@ def test_the_resume_state_goes_with_the_end(killed: Killed, outcome: Outcome) ->
 def test_an_interrupted_trial_is_reopened(killed: Killed) -> None:
     killed.record.trial_ended(killed.trial, Outcome.INTERRUPTED, None)
     killed.record.trial_started(killed.trial)
-    kinds = [e["kind"] for e in killed.spool.events()]
+    kinds = [e.kind for e in killed.spool.events()]
     assert kinds == ["start", "end", "reopen"]
 
 
 @pytest.mark.parametrize("lost", [1, 20])
 def test_a_torn_last_line_costs_nothing_that_the_records_have(tmp_path: Path, lost: int) -> None:
-    """Of a finished trial the line that says so; opened, written to and opened once more."""
+    """The line of a finished trial's end is torn. The journal is opened and reconciled twice."""
     killed = Killed(tmp_path)
     for epoch in range(1, EPOCHS + 1):
-        killed.spool.append_report(epoch, {MEAN_ACCURACY: epoch / 10})
+        killed.spool.append(Reported(epoch=epoch, metrics={MEAN_ACCURACY: epoch / 10}))
     killed.study.tell(killed.trial.number, 0.4)
     killed.record.trial_ended(killed.trial, Outcome.FINISHED, None)
     os.truncate(tmp_path / "study.journal", (tmp_path / "study.journal").stat().st_size - lost)
@@ -150,9 +151,9 @@ def test_a_torn_last_line_costs_nothing_that_the_records_have(tmp_path: Path, lo
 
 
 def test_a_trial_whose_name_is_torn_off_the_journal_keeps_it(tmp_path: Path) -> None:
-    """Else the next suggestion would take that name, and the records of this trial."""
+    """Without this the next suggestion would take the same name and this trial's event log."""
     killed = Killed(tmp_path)
-    killed.spool.append_report(1, {MEAN_ACCURACY: 0.1})
+    killed.spool.append(Reported(epoch=1, metrics={MEAN_ACCURACY: 0.1}))
     before = killed.trial
     os.truncate(tmp_path / "study.journal", (tmp_path / "study.journal").stat().st_size - 20)
     killed.study = open_study(tmp_path / "study.journal", "s")
@@ -170,8 +171,8 @@ def test_a_trial_whose_name_is_torn_off_the_journal_keeps_it(tmp_path: Path) -> 
 def test_an_end_that_is_recorded_and_torn_off_the_journal_is_told_again(
     killed: Killed, outcome: Outcome, state: TrialState
 ) -> None:
-    """Its resume state is gone: given out again it would train anew."""
-    killed.spool.append_report(1, {MEAN_ACCURACY: 0.1})
+    """The trial's resume state is deleted, so if it continued, it would train from the start."""
+    killed.spool.append(Reported(epoch=1, metrics={MEAN_ACCURACY: 0.1}))
     killed.record.trial_ended(killed.trial, outcome, "why")
     settle(killed.study, killed.record)
     assert killed.trial.state is state

@@ -1,4 +1,4 @@
-"""A sweep whose labels and images lie in an S3 store."""
+"""A sweep whose labels and images are in an S3 store."""
 
 import tarfile
 from pathlib import Path
@@ -24,7 +24,7 @@ pytestmark = [
 
 
 def command(*words: str | Path) -> str:
-    """What a command prints. Starting a process takes seconds, so it runs in this one."""
+    """Runs a command in this process, since a new process takes seconds; returns its output."""
     done = CliRunner().invoke(program, [str(word) for word in words])
     assert done.exit_code == 0, done.output
     return done.output
@@ -49,7 +49,7 @@ def spec_of(s3: ObjectStore, folder: Path) -> dict[str, Any]:
         "tracking": {"offline": True},
         "search": {
             "sampler": "grid",
-            "space": {"data.seed": {"grid": [0, 1]}},  # each trial opens the data anew
+            "space": {"data.seed": {"grid": [0, 1]}},  # each trial opens the data again
             "scheduler": {"name": "none"},
         },
     }
@@ -58,7 +58,7 @@ def spec_of(s3: ObjectStore, folder: Path) -> dict[str, Any]:
 def test_a_sweep_downloads_once_and_says_so_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Validate and plan read the labels alone; trials ask the store for nothing."""
+    """Validate and plan read only the labels; trials send no request to the store."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
     spec, root = tmp_path / "spec.yaml", tmp_path / "root"
     with object_store(monkeypatch) as s3:

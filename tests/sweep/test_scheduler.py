@@ -1,4 +1,4 @@
-"""Early stopping: fair between trials of different length, and across drivers."""
+"""ASHA with trials of different lengths, and across restarts of the driver."""
 
 from random import Random
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ def test_rungs_are_shares_of_a_trials_own_epochs() -> None:
     for one in (short, long):
         scheduler.on_trial_add(CONTROLLER, one)
     assert report(scheduler, short, 2, 8, 0.9) == TrialScheduler.CONTINUE
-    # Twelve of 80 epochs are below the first rung, whatever the value.
+    # 12 of 80 epochs are before the first rung, so a low value does not matter.
     assert report(scheduler, long, 12, 80, 0.1) == TrialScheduler.CONTINUE
     assert report(scheduler, long, 20, 80, 0.1) == TrialScheduler.STOP
 
@@ -76,7 +76,7 @@ def test_none_stops_nobody() -> None:
 
 
 class Controller:
-    """What Tune shows a scheduler, and the trials that it would look through."""
+    """The interface that Tune's controller gives a scheduler, with lists of trials."""
 
     def __init__(self, scheduler: Any) -> None:
         self.scheduler = scheduler
@@ -90,7 +90,7 @@ class Controller:
         return self.live
 
     def add(self, trial: Any) -> None:
-        """As Tune adds a trial, and as it puts one that failed behind the others."""
+        """Adds a trial; a trial that failed moves behind the others, as in Tune."""
         if trial in self.every:
             self.every.remove(trial)
             self.scheduler.on_trial_error(self, trial)
@@ -100,7 +100,7 @@ class Controller:
         self.scheduler.on_trial_add(self, trial)
 
     def end(self, trial: Any) -> None:
-        """As Tune stops a trial in whatever state it is."""
+        """Stops a trial with the call that Tune makes for its state."""
         if trial.status in (Trial.PENDING, Trial.PAUSED):
             self.scheduler.on_trial_remove(self, trial)
         else:
@@ -110,7 +110,7 @@ class Controller:
 
 
 class Waiting:
-    """A trial as Tune's sets take it."""
+    """A trial with the attributes that Tune's sets and schedulers use."""
 
     def __init__(self, number: int) -> None:
         self.trial_id, self.config = f"tune-{number}", {"trial": f"trial-{number:04d}"}
@@ -135,7 +135,7 @@ def test_the_trial_to_run_is_the_one_that_tunes_own_order_gives(spec: Any, seed:
                 controller.end(one)
             case "again":
                 controller.add(one)
-        if number > 50:  # the last ones run or pause, so that pausing ones have their turn
+        if number > 50:  # the last trials run or are paused, so that paused ones are chosen too
             for one in controller.live:
                 one.status = Trial.RUNNING if one.status == Trial.PENDING else one.status
         due = FIFOScheduler().choose_trial_to_run(controller)
@@ -151,7 +151,7 @@ def test_trials_that_have_ended_are_not_looked_through() -> None:
         controller.add(one)
     first.status = Trial.RUNNING
     controller.end(first)
-    first.status = Trial.PENDING  # would be chosen by who looks at all
+    first.status = Trial.PENDING  # an implementation that looks at all trials would choose it
     assert controller.scheduler.choose_trial_to_run(controller) is second
 
 

@@ -1,4 +1,4 @@
-"""What the study is told about how trials end."""
+"""The searcher's reports to the study about the ends of trials."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ from mtcon_ray.sweep.trial import Outcome
 
 
 class Sweep:
-    """A searcher over four temperatures, and what it told the driver."""
+    """A searcher over four temperatures, with a record of its callbacks."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Sweep:
         self.ended.append((outcome, reason))
 
     def end(self, *, error: bool = False, **result: Any) -> FrozenTrial:
-        """Suggest a trial and end it at once."""
+        """Suggests a trial and ends it at once."""
         self.searcher.suggest("a")
         self.searcher.on_trial_complete("a", result or None, error=error)
         return named_trials(self.study)[-1]
@@ -87,7 +87,8 @@ def test_a_finished_trial_is_complete_with_its_last_value() -> None:
 def test_a_trial_that_tune_stops_is_pruned_and_keeps_its_values() -> None:
     sweep = Sweep()
     sweep.searcher.suggest("a")
-    for epoch, value in ((1, 0.3), (2, 0.4), (2, 0.9)):  # an epoch is recorded once
+    # an epoch is recorded once, so the second value of epoch 2 is ignored
+    for epoch, value in ((1, 0.3), (2, 0.4), (2, 0.9)):
         sweep.searcher.on_trial_result(
             "a", {"objective": value, "epoch": epoch, "outcome": "training"}
         )
@@ -164,7 +165,7 @@ def test_an_error_that_every_trial_would_meet_ends_the_sweep_and_leaves_the_tria
 
 
 def test_epochs_that_only_the_record_has_reach_the_study_before_its_end() -> None:
-    """Workers train on while Tune stops their trial, and a killed one's report is lost."""
+    """Workers train on while Tune stops their trial, and a killed worker's report is lost."""
     sweep = Sweep(recorded={1: 0.2, 2: 0.3, 3: 0.6})
     sweep.searcher.suggest("a")
     sweep.searcher.on_trial_result("a", {"objective": 0.3, "epoch": 2})

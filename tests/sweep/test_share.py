@@ -1,4 +1,4 @@
-"""Several sweeps on one cluster: a small one is not starved by a large one."""
+"""Fair share of several sweeps on one cluster: a small sweep does not starve."""
 
 import subprocess
 import sys
@@ -10,7 +10,8 @@ import yaml
 
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.sweep.share import share_of
-from mtcon_ray.tracking.spool import Spool
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported
 from tests.sweep.test_jobs import REPOSITORY, SPEC
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
@@ -26,12 +27,12 @@ def test_each_sweep_has_its_part_and_at_least_one(
 
 
 def last_epoch(sweep: SweepResults) -> int:
-    """When the last one of any trial was over, in milliseconds."""
+    """Returns the time of the last epoch of any trial, in milliseconds."""
     return max(
-        int(event["time_ms"])
+        int(event.time_ms)
         for trial in sweep.trials
-        for event in Spool.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
-        if event["kind"] == "report"
+        for event in EventLog.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
+        if isinstance(event, Reported)
     )
 
 
@@ -40,7 +41,7 @@ def last_epoch(sweep: SweepResults) -> int:
 def test_a_small_sweep_runs_beside_a_large_one(
     tmp_path: Path, home: dict[str, str], head: Callable[[], str]
 ) -> None:
-    """The large one has both CPUs when the small one comes, and work for minutes after it."""
+    """The large sweep uses both CPUs when the small one starts, and has work for minutes."""
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "mtcon_ray").symlink_to(REPOSITORY / "mtcon_ray")
@@ -69,5 +70,5 @@ def test_a_small_sweep_runs_beside_a_large_one(
     submit("small.yaml")
     small, large = load_sweep(sweeps / "small-1"), load_sweep(sweeps / "large-1")
     assert [t.status for t in small.trials] == ["FINISHED"] * 2
-    # By their records: the job's end is told seconds later.
+    # By the times of their events, because the end of a job is reported seconds later.
     assert last_epoch(small) < last_epoch(large), "the small sweep waited for the large one's end"

@@ -1,4 +1,4 @@
-"""Sweeps on a disk that fills up, and where Ray does not start."""
+"""Sweeps on a full disk, and after a failed start of Ray."""
 
 import os
 import re
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 12 MB, which only root may mount."""
+    """Mounts a file system of 12 MB, for which the tests must run as root."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=12m", "none", str(folder)]
@@ -37,7 +37,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_ends_the_sweep_and_room_lets_it_go_on(
     tmp_path: Path, root: Path, small_disk: Path, spec_file: Callable[..., Path]
 ) -> None:
-    """MLflow's database lies on another disk, as a server's would; then a checkpoint is damaged."""
+    """MLflow's database is on another disk, like a server's.
+
+    Before the resume a checkpoint is damaged.
+    """
     path = spec_file(
         train={"epochs": 12, "batch_size": 32}, tracking={"uri": f"sqlite:///{root}/mlflow.db"}
     )
@@ -83,7 +86,7 @@ def test_a_full_disk_ends_the_sweep_and_room_lets_it_go_on(
 def test_a_ray_that_does_not_start_leaves_no_sweep(
     tmp_path: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ray refuses a folder whose sockets' names would be too long."""
+    """Ray fails if its folder makes the names of its sockets too long."""
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / ("x" * 100)))
     path = spec_file(tracking={"offline": True})
     with pytest.raises(MtconError, match="no Ray could be started"):

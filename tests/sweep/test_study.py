@@ -1,4 +1,4 @@
-"""The study: what is suggested, in which order, and that a resume changes none of it."""
+"""The study: suggestions, their order, and their equality after a resume."""
 
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,12 @@ def search(**fields: Any) -> SearchSpec:
 
 
 def value_of(params: dict[str, Any]) -> float:
-    """A made-up accuracy with its best temperature at 0.1."""
+    """Returns a made-up accuracy whose best temperature is 0.1."""
     return 1 - abs(float(params.get(TEMPERATURE, 0.3)) - 0.1)
 
 
 def run(suggester: Suggester, count: int = 10_000) -> list[dict[str, Any]]:
-    """Take up to `count` suggestions, each finished before the next is asked for."""
+    """Takes up to `count` suggestions and ends each trial before the next suggestion."""
     taken: list[dict[str, Any]] = []
     while len(taken) < count and (trial := suggester.next()):
         taken.append(trial.params)
@@ -52,9 +52,9 @@ def test_the_same_seed_gives_the_same_suggestions(sampler: str) -> None:
 
 SEARCHES: list[dict[str, Any]] = [
     {"num_trials": 9},
-    # The queue's trials are stored before they are asked for.
+    # Queued trials are stored before they are suggested.
     {"num_trials": 6, "repeats": 2, "sampler": "random", "first_points": [{TEMPERATURE: 0.5}, {}]},
-    # What the sampler repeated is stored and not given out.
+    # Repeated samples are stored but not suggested.
     {"num_trials": 9, "sampler": "random", "space": {TEMPERATURE: {"choice": list(range(1, 10))}}},
 ]
 
@@ -75,7 +75,7 @@ def test_a_resumed_study_suggests_what_an_uncut_one_would(
 
 @pytest.mark.parametrize("sampler", ["grid", "tpe", "random"])
 def test_lists_are_searched(tmp_path: Path, sampler: str) -> None:
-    """As their JSON texts, which Optuna stores and reads back; the spec turns them back."""
+    """Optuna stores lists as JSON texts; the spec converts them back."""
     scales = {"views.crop_scale": {"choice": [[0.2, 1.0], [0.5, 1.0], [0.8, 1.0]]}}
     first = [{"views.crop_scale": [0.5, 1]}]
     spec = search(space=scales, first_points=first, sampler=sampler, num_trials=3)
@@ -91,7 +91,7 @@ def test_lists_are_searched(tmp_path: Path, sampler: str) -> None:
 def test_tpe_suggests_what_optunas_own_would(
     num_trials: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which looks the space up instead of knowing it."""
+    """Optuna's own TPE infers the search space from the trials; ours gets it from the spec."""
     space = {
         "train.epochs": {"int": [10, 30]},
         TEMPERATURE: {"loguniform": [0.03, 1.0]},
@@ -221,7 +221,7 @@ def test_the_preview_is_what_is_then_suggested() -> None:
 
 
 def test_a_preview_shows_lists_as_lists() -> None:
-    """To Optuna each is a text."""
+    """Optuna stores each list as text."""
     spec = search(space={"views.crop_scale": {"grid": [[0.2, 1.0], [0.5, 1]]}}, sampler="grid")
     shown = preview(spec, 0)
     assert shown == ({"views.crop_scale": [0.2, 1.0]}, {"views.crop_scale": [0.5, 1]})

@@ -1,4 +1,4 @@
-"""TPE whose model is of a bounded number of trials."""
+"""TPE whose model uses a bounded number of trials."""
 
 import math
 from pathlib import Path
@@ -31,7 +31,7 @@ SPACE: dict[str, BaseDistribution] = {
 
 
 def accuracy(params: dict[str, Any]) -> float:
-    """Highest at a temperature of 0.2, a learning rate of 0.05 and batches of 64."""
+    """Returns a made-up accuracy, best at temperature 0.2, learning rate 0.05, batch size 64."""
     temperature, lr = math.log10(params["temperature"] / 0.2), math.log10(params["lr"] / 0.05)
     batches = float(abs(params["batch_size"] / 64 - 1))
     return 0.8 - 0.2 * temperature**2 - 0.1 * lr**2 - 0.01 * batches
@@ -45,7 +45,7 @@ def ended(state: TrialState, number: int, value: float | None = 0.0) -> FrozenTr
 
 
 def fill(study: optuna.Study, count: int) -> None:
-    """Ended trials at random, every fifth pruned."""
+    """Adds ended trials with random values; every fifth is pruned."""
     study.sampler = optuna.samplers.RandomSampler(seed=0)
     for number in range(count):
         trial = study.ask(SPACE)
@@ -73,7 +73,7 @@ def test_of_many_the_best_and_the_latest_are_kept_in_their_order() -> None:
 
 
 def test_what_runs_is_kept_and_what_failed_is_not_counted() -> None:
-    """A pruned trial is among the latest, never among the best."""
+    """A pruned trial can be among the latest trials, never among the best."""
     last = MAX_ENDED + 98
     trials = [ended(TrialState.PRUNED, n, value=9.0) for n in range(last + 2)]
     trials[1] = create_trial(state=TrialState.RUNNING)
@@ -92,7 +92,7 @@ def not_failed(trials: list[FrozenTrial]) -> list[FrozenTrial]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_what_was_modelled_before_need_not_be_read_again(seed: int) -> None:
-    """Trials end out of order, in every state. Of those that failed there is no model."""
+    """Trials end out of order and in every state; failed trials are not modelled."""
     random, trials = Random(seed), list[FrozenTrial]()
     modelled, running = Modelled(), list[int]()
     states = [TrialState.COMPLETE] * 7 + [TrialState.PRUNED] * 2 + [TrialState.FAIL]
@@ -142,7 +142,7 @@ def test_a_view_shows_what_it_was_given_by_state() -> None:
 
 
 def test_up_to_the_bound_suggestions_are_optunas_own() -> None:
-    """And beyond it they are not, or the bound would be none."""
+    """Beyond the bound the suggestions differ, which shows that the bound has an effect."""
     for count, same in ((MAX_ENDED, True), (MAX_ENDED + 100, False)):
         study = open_study(None, "s")
         fill(study, count)
@@ -174,7 +174,7 @@ def test_a_model_is_fitted_to_no_more_trials_than_the_bound(
 
 
 def test_two_that_run_at_once_know_of_each_other() -> None:
-    """Beyond the bound too: the other's values count as tried."""
+    """This holds beyond the bound too: the other trial's values count as tried."""
     study = open_study(None, "s")
     fill(study, MAX_ENDED + 50)
     first = suggest(study, KnownSpaceTPE(SPACE, seed=0))
@@ -184,7 +184,7 @@ def test_two_that_run_at_once_know_of_each_other() -> None:
 
 
 def test_what_is_suggested_follows_from_the_journal(tmp_path: Path) -> None:
-    """A driver that went on and one that started anew ask with the same model."""
+    """A driver that continued and one that was restarted use the same model."""
     fill(open_study(tmp_path / "j", "s"), MAX_ENDED + 30)
     (tmp_path / "k").write_bytes((tmp_path / "j").read_bytes())
     study, other = open_study(tmp_path / "j", "s"), open_study(tmp_path / "k", "s")

@@ -1,4 +1,4 @@
-"""What a trial refuses before it trains, and what is left when one fails."""
+"""Errors of a trial before and during training, and the memory left after a failure."""
 
 import errno
 import gc
@@ -25,7 +25,7 @@ from mtcon_ray.training.distributed import Ranks
 
 
 def no_data() -> Dataset:
-    """Stands for data that nothing reads."""
+    """Returns a stand-in for data that is never read."""
     return cast(Dataset, None)
 
 
@@ -35,7 +35,7 @@ def assignment(folder: Path) -> Assignment:
 
 
 def test_a_trial_that_asked_for_a_gpu_does_not_train_on_a_cpu(tmp_path: Path) -> None:
-    """Ray gives out what a node says to have; torch may find no driver there."""
+    """Ray offers the GPUs that a node declares, but torch may find no driver there."""
     spec = parse_spec({"name": "t", "data": {"kind": "drawn"}, "resources": {"gpus": 0.5}})
     work = Assignment(name="trial-0000", spec=spec, sweep=tmp_path, root=tmp_path, places={})
     (only,) = reports(work, no_data, device=torch.device("cpu"))
@@ -45,11 +45,11 @@ def test_a_trial_that_asked_for_a_gpu_does_not_train_on_a_cpu(tmp_path: Path) ->
 
 
 def test_a_failed_trial_holds_nothing_of_its_step(tmp_path: Path) -> None:
-    """Its process waits for the next one, whose memory on the device it would be."""
+    """The process waits for its next trial, so tensors of a failed step would occupy the device."""
     kept: list[ref[Any]] = []
 
     class Activations:
-        """What a step has on the device."""
+        """Stand-in for a step's tensors on the device."""
 
     def diverges(*_: Any, **__: Any) -> None:
         activations = Activations()
@@ -79,7 +79,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device", "/x/images.npy")
     ids=lambda error: type(error).__name__,
 )
 def test_what_every_trial_would_meet_halts_the_sweep(tmp_path: Path, error: Exception) -> None:
-    """The trial stays open, so that a resume takes it up."""
+    """The trial stays open, so that a resume continues it."""
 
     def fails() -> Dataset:
         raise error
@@ -106,7 +106,7 @@ def test_a_spec_that_the_node_refuses_fails_the_trial() -> None:
 
 
 def test_an_error_that_is_not_ours_is_left_to_tune(tmp_path: Path) -> None:
-    """Its process may be of no use any more, and a restart may help."""
+    """The process may be unusable after such an error, and a restart may help."""
 
     def fails() -> Dataset:
         raise KeyError("x")
@@ -117,7 +117,7 @@ def test_an_error_that_is_not_ours_is_left_to_tune(tmp_path: Path) -> None:
 
 
 def test_one_rank_of_several_raises(tmp_path: Path) -> None:
-    """The others wait for it in an exchange; a last result would be waited for, too."""
+    """The other ranks wait in a collective operation, so a rank must raise instead of reporting."""
 
     def fails() -> Dataset:
         raise DivergedError("the loss must be finite")

@@ -1,4 +1,4 @@
-"""What a job takes along: files, variables, versions; and what must stay here."""
+"""Files, environment variables and versions of a job's package, and what must not be in it."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def test_what_is_ignored_is_not_uploaded(tmp_path: Path) -> None:
 
 
 def test_the_package_s_size_is_known_before_it_is_made(tmp_path: Path) -> None:
-    """With Ray's own packing, names of more than ASCII, nested and empty folders."""
+    """Compares with Ray's own packing; includes non-ASCII names and nested and empty folders."""
     folder = tmp_path / "work"
     for name, size in {"a.py": 10, "größe/b/c.bin": 100_000, "d/empty": 0, ".rayignore": 0}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def test_the_package_s_size_is_known_before_it_is_made(tmp_path: Path) -> None:
 
 
 def test_what_the_dashboard_refuses_is_refused_here(tmp_path: Path) -> None:
-    """A sparse file: 512 MiB, which the GCS takes, never reach it."""
+    """The limit is the dashboard's: the GCS accepts 512 MiB. The file is sparse."""
     with (tmp_path / "weights.pt").open("wb") as file:
         file.truncate(DASHBOARD_CLIENT_MAX_SIZE)
     with pytest.raises(
@@ -140,7 +140,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_job_brings_all_that_is_compared_but_python_and_ray() -> None:
-    """And what else this package names itself, not what its extras do."""
+    """Other dependencies of this package are included, those of its extras are not."""
     brought = job_environment(["timm>=1"])
     packages = brought["pip"]["packages"]
     named = {pin.partition("==")[0] for pin in packages}
@@ -161,6 +161,6 @@ def test_another_python_is_no_reason_to_install() -> None:
 
 
 def test_how_a_package_was_built_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A laptop without a GPU submits to a cluster with."""
+    """A laptop without a GPU may submit to a cluster with GPUs."""
     monkeypatch.setattr(upload, "version", lambda name: "2.15.0+cpu")
     assert versions()["torch"] == "2.15.0"

@@ -1,4 +1,4 @@
-"""A sweep none of whose trials can be placed stops and says so; one that trains does not."""
+"""The watchdog stops a sweep none of whose trials can be placed, and only such a sweep."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ Steps = Callable[[float], None]
 
 
 class Looks(list[Trial]):
-    """Tune's trials, counting who goes through them."""
+    """A list of Tune's trials that counts its iterations."""
 
     seen = 0
 
@@ -31,7 +31,7 @@ def stop(tmp_path: Path) -> Stop:
 
 @pytest.fixture
 def trials() -> Looks:
-    """One that has ended and one that waits."""
+    """Returns one trial that has ended and one that waits."""
     ended, waiting = (Trial("none", stub=True, config={"trial": name}) for name in ("t0", "t1"))
     ended.status = Trial.TERMINATED
     return Looks([ended, waiting])
@@ -39,7 +39,7 @@ def trials() -> Looks:
 
 @pytest.fixture
 def step(stop: Stop, trials: Looks, monkeypatch: pytest.MonkeyPatch) -> Steps:
-    """One turn of Tune's loop, so many seconds after the first."""
+    """Returns a function that runs one step of Tune's loop at a time in seconds."""
     begin = 1000.0
     monkeypatch.setattr(CLOCK, lambda: begin)
     one = Watch(Observer(), stop, "2 GPUs")

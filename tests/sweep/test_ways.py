@@ -1,4 +1,4 @@
-"""The ways of starting a sweep, a script and a submitted job, and what the program plans."""
+"""Ways to start a sweep (script, command, job) and their equal plans."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ def finished(
 
 
 def submit(job: list[str], environment: dict[str, str], folder: Path) -> str:
-    """What a job prints; a head that has just come up may not take jobs yet."""
+    """Returns a job's output; retries, because a new head may not accept jobs yet."""
     tries: list[subprocess.CompletedProcess[str]] = []
 
     def is_taken() -> bool:
@@ -63,9 +63,10 @@ def configurations(folder: Path) -> list[Any]:
 def test_script_program_and_job_give_the_same_plan_and_configurations(
     tmp_path: Path, home: dict[str, str], head: Callable[[], str]
 ) -> None:
-    """In this order under one home: the local sweep leaves a token that the head then asks for.
+    """The local sweep runs first: it creates a token, which the head then requires.
 
-    Ray tells of it in its file, not on the terminal, where a board may be.
+    Ray's warning about the token must be in its log file, not on the terminal, which may show the
+    progress table.
     """
     copy = tmp_path / "checkout"
     shutil.copytree(REPOSITORY / "experiments", copy / "experiments")

@@ -1,4 +1,4 @@
-"""A real MLflow on SQLite for every test, its schema made once."""
+"""A real MLflow on SQLite for every test; its schema is created once."""
 
 import shutil
 from collections.abc import Iterator
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Started
 from mtcon_ray.tracking.sender import Sender
-from mtcon_ray.tracking.spool import Spool
 from tests.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -18,33 +19,33 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def root(tmp_path: Path, empty_database: Path) -> Path:
-    """A root with a database of its own."""
+    """Returns a root with its own database."""
     shutil.copy(empty_database, tmp_path / "mlflow.db")
     return tmp_path
 
 
 class Sweep:
-    """A sweep's folder, written as a driver and its trials would."""
+    """A sweep's folder with event logs as a driver and its trials write them."""
 
     def __init__(self, folder: Path, uri: str) -> None:
         self.folder = folder
         self.uri = uri
         self.experiment = "tests"
 
-    def spool(self, name: str = "parent") -> Spool:
-        return Spool(self.folder / "spool" / f"{name}.jsonl")
+    def spool(self, name: str = "parent") -> EventLog:
+        return EventLog(self.folder / "spool" / f"{name}.jsonl")
 
-    def begin(self, name: str = "parent", **tags: str) -> Spool:
-        """Write the start of the parent or a trial."""
+    def begin(self, name: str = "parent", **tags: str) -> EventLog:
+        """Writes the start event of the parent or of a trial."""
         spool = self.spool(name)
         params = {} if name == "parent" else {"method.temperature": 0.1}
         tags |= {"mtcon.sweep": self.folder.name, "mtcon.epochs": "5", "mtcon.seed": "0"}
-        spool.append("start", params=params, tags=tags)
+        spool.append(Started(params=params, tags=tags))
         return spool
 
     @contextmanager
     def sending(self) -> Iterator[Sender]:
-        """A sender at work; everything must have been sent at the end."""
+        """Runs a sender; asserts at the end that all events were sent."""
         sender = Sender(self.folder, self.uri, self.experiment)
         sender.start()
         try:
@@ -53,7 +54,7 @@ class Sweep:
             assert sender.close(PATIENCE_SECONDS) == 0, sender.last_error
 
     def run(self, name: str = "parent", sweep: str | None = None) -> "Run":
-        """The one run of that name, as MLflow has it; fails if there are several."""
+        """Returns the only MLflow run of that name; fails if there are several."""
         from mlflow import MlflowClient
 
         client = MlflowClient(self.uri)
@@ -67,7 +68,7 @@ class Sweep:
         return run
 
     def steps(self, name: str, metric: str = "loss") -> list[int]:
-        """Steps of a metric's history, in the order of time: twice means twice."""
+        """Returns the steps of a metric's history in the order of time, duplicates included."""
         from mlflow import MlflowClient
 
         history = MlflowClient(self.uri).get_metric_history(self.run(name).info.run_id, metric)
@@ -76,5 +77,5 @@ class Sweep:
 
 @pytest.fixture
 def sweep(root: Path) -> Sweep:
-    """An empty sweep's folder beside that database."""
+    """Returns a sweep with an empty folder and the root's database."""
     return Sweep(root / "sweeps" / "shoes-1", f"sqlite:///{root}/mlflow.db")

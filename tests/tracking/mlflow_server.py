@@ -1,4 +1,4 @@
-"""A real `mlflow server` on loopback, which can be killed and started again."""
+"""A real `mlflow server` on loopback that can be killed and restarted."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from tests.waiting import answers, wait_until
 
 
 class Server:
-    """`mlflow server` on loopback, which can be killed with all its processes."""
+    """`mlflow server` on loopback; `kill` ends all its processes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

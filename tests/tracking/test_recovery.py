@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing is there twice, whatever was killed, wiped, changed or away."""
+"""No event is lost or duplicated after kills, wiped servers, changed experiments and outages."""
 
 import math
 import shutil
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mtcon_ray.tracking.events import Artifact, Ended, Reported
 from mtcon_ray.tracking.sender import Sender, track_sync
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
@@ -17,23 +18,23 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.mlflow,
-    # MLflow's own use of SQLAlchemy.
+    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
 
 
 def test_killed_between_sending_and_remembering(sweep: "Sweep") -> None:
-    """An old cursor file: every event is sent twice, and MLflow has each once."""
+    """With an old cursor file every event is sent twice, and MLflow has each once."""
     sweep.begin()
     trial = sweep.begin("trial-0000")
-    trial.append_report(1, {"loss": math.nan, "lr": 0.1})
+    trial.append(Reported(epoch=1, metrics={"loss": math.nan, "lr": 0.1}))
     with sweep.sending():
         pass
     cursors = sweep.folder / "spool" / "cursors.json"
     old = cursors.read_bytes()
-    trial.append_report(2, {"loss": 2.0, "lr": 0.1})
-    trial.append_report(3, {"loss": 2.0, "lr": 0.1})
-    trial.append("end", status="KILLED", tags={"mtcon.pruned": "true"})
+    trial.append(Reported(epoch=2, metrics={"loss": 2.0, "lr": 0.1}))
+    trial.append(Reported(epoch=3, metrics={"loss": 2.0, "lr": 0.1}))
+    trial.append(Ended(status="KILLED", tags={"mtcon.pruned": "true"}))
     with sweep.sending():
         pass
     before = sweep.run("trial-0000")
@@ -50,22 +51,22 @@ def test_killed_between_sending_and_remembering(sweep: "Sweep") -> None:
 
 
 def test_epochs_that_are_there_are_not_sent_again_at_all(sweep: "Sweep") -> None:
-    """Not even with another time, which MLflow would take for another measurement."""
+    """An event with another time would be another measurement for MLflow, so it is not sent."""
     sweep.begin()
     trial = sweep.begin("trial-0000")
-    trial.append_report(1, {"loss": 1.0})
+    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
     with sweep.sending():
         pass
     (sweep.folder / "spool" / "cursors.json").unlink()
     trial.path.write_text(trial.path.read_text().replace('"time_ms": 1', '"time_ms": 2'))
-    trial.append_report(2, {"loss": 1.0})
+    trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
     with sweep.sending():
         pass
     assert sorted(sweep.steps("trial-0000")) == [1, 2]
 
 
 def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: "Sweep") -> None:
-    """The server made it, the answer was lost, and it was made again."""
+    """The server created the run, its answer was lost, and the run was created again."""
     from mlflow import MlflowClient
 
     sweep.begin()
@@ -76,7 +77,7 @@ def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: "Sweep") -> No
     MlflowClient(sweep.uri).create_run(
         first.info.experiment_id, tags=first.data.tags, run_name=first.info.run_name
     )
-    trial.append_report(1, {"loss": 1.0})
+    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
     with sweep.sending():
         pass
     assert sweep.run("trial-0000").info.run_id == first.info.run_id
@@ -86,7 +87,7 @@ def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: "Sweep") -> No
 def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: "Sweep") -> None:
     sweep.begin()
     trial = sweep.begin("trial-0000")
-    trial.append_report(1, {"loss": 1.0})
+    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
     with sweep.sending() as sender:
         assert sender.drain(PATIENCE_SECONDS)
         old = sender.run_ids()
@@ -96,7 +97,7 @@ def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: "Sweep") -> N
                 database.execute(f"DELETE FROM {table}")
             database.execute("DELETE FROM experiments WHERE name = ?", [sweep.experiment])
             database.commit()
-        trial.append_report(2, {"loss": 1.0})
+        trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
     assert old.keys() == sender.run_ids().keys()
     assert not set(old.values()) & set(sender.run_ids().values())
     assert sweep.run("trial-0000").data.tags["mlflow.parentRunId"] == sender.run_ids()["parent"]
@@ -104,7 +105,7 @@ def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: "Sweep") -> N
 
 
 def test_mlflow_itself_drops_what_is_sent_twice(sweep: "Sweep") -> None:
-    """The store's own promise that covers an answer lost on its way back: same time, same value."""
+    """MLflow's store drops a metric with equal time, step and value; this covers a lost answer."""
     from mlflow import MlflowClient
     from mlflow.entities import Metric
 
@@ -118,7 +119,7 @@ def test_mlflow_itself_drops_what_is_sent_twice(sweep: "Sweep") -> None:
 
 
 def test_a_second_sweep_of_the_same_name_has_runs_of_its_own(sweep: "Sweep") -> None:
-    """Cleaned and made again, or another person's on the same server."""
+    """The folder was deleted and created again, or it is another user's on the same server."""
     sweep.begin()
     with sweep.sending() as first:
         pass
@@ -130,14 +131,14 @@ def test_a_second_sweep_of_the_same_name_has_runs_of_its_own(sweep: "Sweep") -> 
 
 
 def test_another_experiment_on_resume_gets_everything(sweep: "Sweep") -> None:
-    """And so does the first one, when the user goes back to it."""
+    """The first experiment gets everything too when the user returns to it."""
     sweep.begin()
     trial = sweep.begin("trial-0000")
-    trial.append_report(1, {"loss": 1.0})
+    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
     with sweep.sending():
         pass
     sweep.experiment = "elsewhere"
-    trial.append_report(2, {"loss": 1.0})
+    trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
     with sweep.sending():
         pass
     assert sweep.steps("trial-0000") == [1, 2]
@@ -148,13 +149,13 @@ def test_another_experiment_on_resume_gets_everything(sweep: "Sweep") -> None:
 
 
 def test_an_artifact_store_that_is_away_holds_nothing_up(sweep: "Sweep", root: Path) -> None:
-    """The artifact is kept for later; metrics and the status go out; later it arrives."""
+    """Metrics and the status are sent, the artifact is deferred and sent when the store is back."""
     (root / "mlartifacts").write_text("a file where the folder should be")
     parent = sweep.begin()
     (sweep.folder / "report.html").write_text("report")
-    parent.append("artifact", path=str(sweep.folder / "report.html"), to="report")
-    parent.append_report(1, {"loss": 1.0})
-    parent.append("end", status="FINISHED", tags={})
+    parent.append(Artifact(path=str(sweep.folder / "report.html"), to="report"))
+    parent.append(Reported(epoch=1, metrics={"loss": 1.0}))
+    parent.append(Ended(status="FINISHED", tags={}))
     sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
     sender.start()
     wait_until(lambda: sender.pending() == 1, "rest of the events", pause=0.05)
@@ -169,10 +170,10 @@ def test_an_artifact_store_that_is_away_holds_nothing_up(sweep: "Sweep", root: P
 def test_runs_that_vanish_from_the_server_are_sent_again(
     sweep: "Sweep", root: Path, empty_database: Path
 ) -> None:
-    """A database restored from before the sweep; found out at the next start."""
+    """A database from before the sweep is restored; the sender notices it at its next start."""
     sweep.begin()
     trial = sweep.begin("trial-0000")
-    trial.append_report(1, {"loss": 1.0})
+    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
     with sweep.sending():
         pass
     other = root / "restored.db"
@@ -183,7 +184,7 @@ def test_runs_that_vanish_from_the_server_are_sent_again(
     new = Sender(sweep.folder, sweep.uri, sweep.experiment)
     state = cursors.read_text().replace(old._cursors._place, new._cursors._place)
     cursors.write_text(state)
-    trial.append_report(2, {"loss": 1.0})
+    trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
     with sweep.sending():
         pass
     assert sweep.steps("trial-0000") == [1, 2]
@@ -197,7 +198,7 @@ def test_a_run_that_the_user_deletes_stays_deleted(sweep: "Sweep") -> None:
     with sweep.sending() as sender:
         pass
     MlflowClient(sweep.uri).delete_run(sender.run_ids()["trial-0000"])
-    trial.append_report(1, {"loss": 1.0})
+    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
     with sweep.sending() as again:
         pass
     assert again.run_ids() == sender.run_ids()

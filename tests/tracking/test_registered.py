@@ -1,4 +1,4 @@
-"""An exported folder becomes a version in MLflow's registry and can be had from there again."""
+"""Registration of an exported folder in MLflow's registry, and its download from there."""
 
 import subprocess
 import sys
@@ -81,7 +81,7 @@ def test_a_model_is_registered_beside_its_run(tmp_path: Path) -> None:
 def test_a_sweeps_best_is_had_back_from_a_server(
     root: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From sweep to features by commands, and by MLflow's client alone, which has no root."""
+    """Uses commands from the sweep to the export, then only MLflow's client, which has no root."""
     (root / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
     own = ["--root", str(root / "own")]

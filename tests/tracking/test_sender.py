@@ -1,4 +1,4 @@
-"""The sender against a real MLflow on SQLite: complete, nested, statuses true."""
+"""The sender against a real MLflow on SQLite: complete and nested runs with the right statuses."""
 
 import math
 import time
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mtcon_ray.tracking.cursors import Cursors
+from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Reported, Started
 from mtcon_ray.tracking.sender import Sender, track_sync
 from tests.waiting import PATIENCE_SECONDS
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.mlflow,
-    # MLflow's own use of SQLAlchemy.
+    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
 
@@ -24,12 +25,14 @@ pytestmark = [
 def test_parent_and_child_are_nested_and_complete(sweep: "Sweep") -> None:
     sweep.begin(**{"mlflow.note.content": "A sweep of temperatures."})
     trial = sweep.begin("trial-0000", **{"mtcon.version.torch": "2.15"})
-    trial.append_report(1, {"loss": 2.0, "val/accuracy": 0.5, "sigma/heel-height": math.nan})
-    trial.append_report(2, {"loss": math.inf, "val/accuracy": 0.75})
+    trial.append(
+        Reported(epoch=1, metrics={"loss": 2.0, "val/accuracy": 0.5, "sigma/heel-height": math.nan})
+    )
+    trial.append(Reported(epoch=2, metrics={"loss": math.inf, "val/accuracy": 0.75}))
     checkpoint = sweep.folder / "model.pt"
     checkpoint.write_bytes(b"weights")
-    trial.append("artifact", path=str(checkpoint), to="checkpoints")
-    trial.append("end", status="FINISHED", tags={"mtcon.value": "0.75"})
+    trial.append(Artifact(path=str(checkpoint), to="checkpoints"))
+    trial.append(Ended(status="FINISHED", tags={"mtcon.value": "0.75"}))
     with sweep.sending() as sender:
         assert sender.drain(PATIENCE_SECONDS)
         ids = sender.run_ids()
@@ -48,8 +51,8 @@ def test_parent_and_child_are_nested_and_complete(sweep: "Sweep") -> None:
     assert math.isnan(child.data.metrics["sigma/heel-height"])
     assert child.info.status == "FINISHED"
     events = trial.events()
-    assert child.info.start_time == events[0]["time_ms"]
-    assert child.info.end_time == events[-1]["time_ms"]
+    assert child.info.start_time == events[0].time_ms
+    assert child.info.end_time == events[-1].time_ms
     assert sweep.steps("trial-0000") == [1, 2]
     stored = list((sweep.folder.parents[1] / "mlartifacts").rglob("checkpoints/model.pt"))
     assert [p.read_bytes() for p in stored] == [b"weights"]
@@ -68,16 +71,16 @@ def test_statuses_are_true_and_taken_back_by_reopen(
 ) -> None:
     sweep.begin()
     trial = sweep.begin("trial-0000")
-    trial.append_report(1, {"loss": 2.0})
-    trial.append("end", status=status, tags=tags)
+    trial.append(Reported(epoch=1, metrics={"loss": 2.0}))
+    trial.append(Ended(status=status, tags=tags))
     with sweep.sending():
         pass
     run = sweep.run("trial-0000")
     [(tag, value)] = tags.items()
     assert run.info.status == status
     assert run.data.tags[tag] == value[:5000]
-    trial.append("reopen")
-    trial.append_report(2, {"loss": 1.0})
+    trial.append(Reopened())
+    trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
     with sweep.sending():
         pass
     again = sweep.run("trial-0000")
@@ -93,9 +96,9 @@ def test_eight_trials_one_after_the_other_while_it_sends(sweep: "Sweep") -> None
         for number in range(8):
             trial = sweep.begin(f"trial-{number:04d}")
             for epoch in range(1, 6):
-                trial.append_report(epoch, {"loss": 1.0 / epoch, "lr": 0.1})
-            trial.append("end", status="FINISHED", tags={})
-        parent.append("end", status="FINISHED", tags={})
+                trial.append(Reported(epoch=epoch, metrics={"loss": 1.0 / epoch, "lr": 0.1}))
+            trial.append(Ended(status="FINISHED", tags={}))
+        parent.append(Ended(status="FINISHED", tags={}))
     for number in range(8):
         assert sweep.steps(f"trial-{number:04d}") == [1, 2, 3, 4, 5]
         assert sweep.run(f"trial-{number:04d}").info.status == "FINISHED"
@@ -108,25 +111,25 @@ def test_offline_sweep_is_sent_whole_afterwards(sweep: "Sweep") -> None:
     for number in range(3):
         trial = sweep.begin(f"trial-{number:04d}")
         for epoch in range(1, 101):
-            trial.append_report(epoch, {f"m{i}": epoch + i for i in range(30)})
-        trial.append("end", status="FINISHED", tags={})
+            trial.append(Reported(epoch=epoch, metrics={f"m{i}": epoch + i for i in range(30)}))
+        trial.append(Ended(status="FINISHED", tags={}))
     orphan = sweep.begin("trial-0003")
-    orphan.append_report(1, {"loss": 1.0})
-    parent.append("end", status="FINISHED", tags={})
+    orphan.append(Reported(epoch=1, metrics={"loss": 1.0}))
+    parent.append(Ended(status="FINISHED", tags={}))
     total = 3 * 102 + 2 + 2
     assert track_sync(sweep.folder, sweep.uri, sweep.experiment) == (total, 0)
     assert track_sync(sweep.folder, sweep.uri, sweep.experiment) == (0, 0)
     for number in range(3):
         assert sweep.steps(f"trial-{number:04d}", "m29") == list(range(1, 101))
     assert sweep.run("trial-0002").info.status == "FINISHED"
-    assert sweep.run("trial-0003").info.status == "KILLED"  # nobody is left to end it
+    assert sweep.run("trial-0003").info.status == "KILLED"  # it has no end event
     assert sweep.run().info.status == "FINISHED"
 
 
 def test_signal_marks_open_runs_at_once_and_resume_takes_it_back(sweep: "Sweep") -> None:
     sweep.begin()
     done = sweep.begin("trial-0000")
-    done.append("end", status="FINISHED", tags={})
+    done.append(Ended(status="FINISHED", tags={}))
     trials = [sweep.begin(f"trial-{number:04d}") for number in range(1, 6)]
     with sweep.sending() as sender:
         assert sender.drain(PATIENCE_SECONDS)
@@ -137,8 +140,8 @@ def test_signal_marks_open_runs_at_once_and_resume_takes_it_back(sweep: "Sweep")
     assert sweep.run().info.status == "KILLED"
     assert sweep.run("trial-0000").info.status == "FINISHED"
     assert sweep.run("trial-0005").info.status == "KILLED"
-    # The driver is killed before it writes an end; on resume one of the trials goes on.
-    trials[0].append_report(1, {"loss": 1.0})
+    # The driver is killed before it writes an end; on resume one of the trials continues.
+    trials[0].append(Reported(epoch=1, metrics={"loss": 1.0}))
     with sweep.sending():
         pass
     assert sweep.run("trial-0001").info.status == "RUNNING"
@@ -146,7 +149,7 @@ def test_signal_marks_open_runs_at_once_and_resume_takes_it_back(sweep: "Sweep")
 
 
 def test_nothing_happens_without_a_connection(sweep: "Sweep") -> None:
-    """Constructing and asking is cheap and safe at any time, in a signal handler too."""
+    """The constructor and all queries are cheap and safe at any time, also in a signal handler."""
     sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
     assert sender.mark_killed() == 0
     assert (sender.run_ids(), sender.parent_url(), sender.pending()) == ({}, None, 0)
@@ -158,10 +161,10 @@ def test_nothing_happens_without_a_connection(sweep: "Sweep") -> None:
 def test_what_the_server_refuses_is_named_and_stops_nothing_else(sweep: "Sweep") -> None:
     sweep.begin()
     trial = sweep.begin("trial-0000")
-    trial.append("artifact", path="/nowhere/model.pt", to="")
-    trial.append_report(1, {"loss": 1.0})
-    trial.append_report(2, {"bad\nname": 1.0})
-    trial.append_report(3, {"loss": 1.0})
+    trial.append(Artifact(path="/nowhere/model.pt", to=""))
+    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
+    trial.append(Reported(epoch=2, metrics={"bad\nname": 1.0}))
+    trial.append(Reported(epoch=3, metrics={"loss": 1.0}))
     with sweep.sending() as sender:
         pass
     assert sweep.steps("trial-0000") == [1, 3]
@@ -175,9 +178,9 @@ def test_what_the_server_refuses_is_named_and_stops_nothing_else(sweep: "Sweep")
 def test_a_single_training_is_one_run(root: Path, sweep: "Sweep") -> None:
     sweep.folder = root / "runs" / "shoes-1"
     spool = sweep.spool()
-    spool.append("start", params={}, tags={})
-    spool.append_report(1, {"loss": 1.0})
-    spool.append("end", status="FINISHED", tags={})
+    spool.append(Started(params={}, tags={}))
+    spool.append(Reported(epoch=1, metrics={"loss": 1.0}))
+    spool.append(Ended(status="FINISHED", tags={}))
     with sweep.sending():
         pass
     run = sweep.run()
@@ -200,9 +203,9 @@ def test_cursors_are_written_once_a_pass_not_once_an_event(
     monkeypatch.setattr("mtcon_ray.tracking.sender.SAVE_SECONDS", 3600.0)
     sweep.begin()
     for i in range(10):
-        sweep.begin(f"trial-{i:04d}").append_report(1, {"loss": 1.0})
+        sweep.begin(f"trial-{i:04d}").append(Reported(epoch=1, metrics={"loss": 1.0}))
     sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
-    for _ in range(2):  # the second has nothing to send
+    for _ in range(2):  # the second attempt has nothing to send
         sender.attempt()
     assert saved == [11]
     assert Sender(sweep.folder, sweep.uri, sweep.experiment).pending() == 0

@@ -1,4 +1,4 @@
-"""Which server is asked, what is refused, and that no password is ever shown."""
+"""Choice and check of the tracking server, and masking of passwords in all messages."""
 
 import os
 import socket
@@ -92,7 +92,7 @@ def test_first_line_names_the_cause() -> None:
 
 @pytest.mark.mlflow
 def test_nobody_answers() -> None:
-    """Names the server without its password, and the ways out."""
+    """The error names the server without its password, and the ways out."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -119,7 +119,7 @@ def test_somebody_listens_but_never_answers() -> None:
 
 @pytest.mark.mlflow
 def test_sqlite_is_made_once_and_silently(tmp_path: Path) -> None:
-    """Two drivers that start at once on a new root share one schema; nothing is printed."""
+    """Two drivers that start together on a new root create one schema; nothing is printed."""
     code = (
         "import sys; from mtcon_ray.tracking.server import check_server, quiet_environment;"
         f"check_server('sqlite:///{tmp_path}/new/mlflow.db')"

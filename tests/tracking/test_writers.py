@@ -1,4 +1,4 @@
-"""SQLite, the default on one machine, takes eight sweeps at once."""
+"""Eight sweeps that write to SQLite, the default on one machine, at the same time."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.tracking.writers import all_at_once, lost_or_doubled
 
 pytestmark = [
     pytest.mark.mlflow,
-    # MLflow's own use of SQLAlchemy.
+    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
 
@@ -16,7 +16,7 @@ WRITERS = 8
 
 
 def test_eight_writers_never_find_sqlite_locked(root: Path) -> None:
-    """Each waits for its turn: no error on the way, and nothing lost or doubled."""
+    """Each writer waits for the lock: there is no error, and no metric is lost or duplicated."""
     uri = f"sqlite:///{root}/mlflow.db"
     folders = [root / "sweeps" / f"sweep-{number}" for number in range(WRITERS)]
     assert all_at_once(folders, uri) == [(0, None)] * WRITERS

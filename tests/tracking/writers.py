@@ -1,9 +1,10 @@
-"""Several sweeps that send to one store at once, each from a process of its own."""
+"""Several sweeps that send to one store at the same time, each from its own process."""
 
 import multiprocessing
 import time
 from pathlib import Path
 
+from mtcon_ray.tracking.events import Ended, Reported
 from mtcon_ray.tracking.sender import Sender
 from tests.tracking.conftest import Sweep
 from tests.waiting import PATIENCE_SECONDS
@@ -12,7 +13,7 @@ TRIALS, EPOCHS, METRICS = 2, 8, 20
 
 
 def write_and_send(folder: Path, uri: str) -> tuple[int, str | None]:
-    """A sweep from its first line to its last while its sender works: events left, last error."""
+    """Writes a whole sweep while its sender runs; returns (events left, last error)."""
     sweep = Sweep(folder, uri)
     sender = Sender(folder, uri, sweep.experiment)
     sender.start()
@@ -21,18 +22,22 @@ def write_and_send(folder: Path, uri: str) -> tuple[int, str | None]:
     errors = set()
     for epoch in range(1, EPOCHS + 1):
         for trial in trials:
-            trial.append_report(epoch, {f"m{i:02d}": epoch + i / 100 for i in range(METRICS)})
-        time.sleep(0.3)  # several batches, not one at the end
+            trial.append(
+                Reported(
+                    epoch=epoch, metrics={f"m{i:02d}": epoch + i / 100 for i in range(METRICS)}
+                )
+            )
+        time.sleep(0.3)  # so that the sender sends several batches instead of one at the end
         errors.add(sender.last_error)
     for trial in trials:
-        trial.append("end", status="FINISHED", tags={})
-    parent.append("end", status="FINISHED", tags={})
+        trial.append(Ended(status="FINISHED", tags={}))
+    parent.append(Ended(status="FINISHED", tags={}))
     left = sender.close(PATIENCE_SECONDS)
     return left, next(iter(errors - {None}), sender.last_error)
 
 
 def all_at_once(folders: list[Path], uri: str) -> list[tuple[int, str | None]]:
-    """What each writer ended with; MLflow is imported once, for all of them."""
+    """Runs all writers and returns their results; a fork server imports MLflow once for all."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["mlflow", "mtcon_ray.tracking.runs", "tests.tracking.writers"])
     with context.Pool(len(folders)) as pool:
@@ -40,7 +45,7 @@ def all_at_once(folders: list[Path], uri: str) -> list[tuple[int, str | None]]:
 
 
 def lost_or_doubled(folders: list[Path], uri: str) -> list[str]:
-    """Metrics of those sweeps that are not in the store exactly once."""
+    """Returns the metrics of these sweeps that are not in the store exactly once."""
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)

@@ -1,4 +1,4 @@
-"""Checkpoints are whole or refused."""
+"""Checkpoints: atomic writes, and rejection of damaged files."""
 
 import copy
 import os
@@ -26,7 +26,7 @@ SPEC: dict[str, Any] = {
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
-    """Tensors bit for bit, plain values as they are, and no other file is left."""
+    """Tensors are equal bit for bit, plain values are equal, and no other file is left."""
     path = tmp_path / "last.pt"
     tensor = torch.randn(3, 4)
     checkpoint.save(path, {"tensor": tensor, "step": 7, "text": "é", "none": None, "list": [1.5]})
@@ -37,7 +37,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 
 def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
-    """A value that cannot be pickled stands for a process that dies while writing."""
+    """A value that cannot be pickled stands in for a process that dies while writing."""
     path = tmp_path / "last.pt"
     checkpoint.save(path, {"step": 1})
     with pytest.raises(Exception, match="pickle"):
@@ -47,7 +47,7 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """The message says which file, how much room there is, and what to do."""
+    """The message names the file, the free space and the way out."""
     with pytest.raises(StorageError, match=r"gone/last\.pt must be writable.*MB free.*; free disk"):
         checkpoint.save(tmp_path / "gone" / "last.pt", {})
 
@@ -86,7 +86,7 @@ def test_a_damaged_checkpoint_leaves_the_one_before_it_else_the_start(tmp_path: 
 
 
 def test_a_kill_between_the_two_renames_loses_no_whole_file(tmp_path: Path) -> None:
-    """The old last.pt has its second name already, the new one has none yet."""
+    """The old last.pt has been renamed, the new file has not yet."""
     resume_state(tmp_path, 1)
     os.replace(tmp_path / "last.pt", tmp_path / "last.previous.pt")
     state, _, damage = checkpoint.load_newest(tmp_path)
@@ -98,7 +98,8 @@ def test_the_resume_state_goes_where_the_network_is_kept(tmp_path: Path) -> None
     for step in (1, 2):
         resume_state(tmp_path, step)
     checkpoint.discard_resume_state(tmp_path)
-    assert len(os.listdir(tmp_path)) == 2  # of an earlier version, or failed before any probe
+    # an earlier version's folder, or a trial that failed before its first probe
+    assert len(os.listdir(tmp_path)) == 2
     checkpoint.save(tmp_path / "model.pt", {})
     checkpoint.discard_resume_state(tmp_path)
     assert os.listdir(tmp_path) == ["model.pt"]
@@ -116,7 +117,7 @@ def test_folders_of_earlier_versions_have_their_last_epochs_network(tmp_path: Pa
 def test_an_error_of_the_device_is_not_told_as_one_of_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of steps before, say, which the copy of the weights waits for."""
+    """An error of an earlier, asynchronous kernel is raised when the weights are copied."""
 
     def fails(*_: Any) -> None:
         raise torch.AcceleratorError("CUDA error: an illegal memory access", 700)
@@ -129,7 +130,7 @@ def test_an_error_of_the_device_is_not_told_as_one_of_the_disk(
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "text", "flipped", "code", "list", "format"])
 def test_a_file_that_is_not_ours_and_whole_is_refused(tmp_path: Path, damage: str) -> None:
-    """Whatever is wrong with it, the error is ours and names the file."""
+    """For every kind of damage the error is a CheckpointError that names the file."""
     path = tmp_path / "last.pt"
     checkpoint.save(path, {"tensor": torch.arange(1000)})
     content = bytearray(path.read_bytes())
@@ -150,7 +151,7 @@ def test_a_file_that_is_not_ours_and_whole_is_refused(tmp_path: Path, damage: st
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """As the user's mistake, not as a trace."""
+    """The error is a message for the user, without a trace."""
     with pytest.raises(CheckpointError, match=r"model\.pt must exist"):
         checkpoint.load(tmp_path / "model.pt")
 
@@ -174,7 +175,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_changed_training_is_refused_by_field(
     section: str | None, field: str, value: Any, message: str
 ) -> None:
-    """Every field that changes the training counts."""
+    """Every field that affects the training is compared."""
     other = copy.deepcopy(SPEC)
     (other if section is None else other[section])[field] = value
     with pytest.raises(CheckpointError, match=message):
@@ -182,7 +183,7 @@ def test_a_changed_training_is_refused_by_field(
 
 
 def test_what_does_not_change_the_training_may_differ() -> None:
-    """Name, resources, and how accuracies are reported."""
+    """Name, resources and the settings of the test evaluation may differ."""
     other = SPEC | {
         "name": "two",
         "resources": {"workers": 2},

@@ -1,4 +1,4 @@
-"""A batch in chunks trains as the whole batch does; with batch norm each chunk is a batch to it."""
+"""Training in chunks equals training on whole batches; to batch norm each chunk is a batch."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "simclr": {},
     "moco": {"queue_size": 32},
     "xent": {"weighting": "kendall"},
-    "lgp": {"masked_share": 0.1},  # the phase without masks, in which nothing is random
+    "lgp": {"masked_share": 0.1},  # the phase without masks, which has no randomness
 }
 ON_RANKS = ("mtcon", "supcon", "simclr", "lgp")
 
@@ -46,7 +46,7 @@ ON_RANKS = ("mtcon", "supcon", "simclr", "lgp")
 def make(
     case: str, ranks: Ranks = ALONE, dtype: torch.dtype = torch.float64, encoder: Any = VIT
 ) -> Learner:
-    """A method on a small network, its teacher with parameters of its own."""
+    """Returns a learner with a small network; its teacher has different parameters."""
     kind = METHODS[case]
     spec = kind.Spec.model_validate({"name": case, **CASES[case]})
     known = problem(*LABELS, batch_size=NUM_ITEMS, encoder=encoder["name"])
@@ -62,19 +62,19 @@ def make(
 
 
 def batch_of(seed: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Batch]:
-    """All views of a global batch, and its labels."""
+    """Returns all views of a global batch and its labels."""
     generator = torch.Generator().manual_seed(seed)
     x_NCHW = torch.randn(2 * NUM_ITEMS, 3, 16, 16, generator=generator, dtype=dtype)
     return x_NCHW, Batch({t: torch.tensor(y) for t, y in LABELS.items()}, NUM_ITEMS)
 
 
 def in_chunks(x_NCHW: Tensor, size: int) -> list[Callable[[], Tensor]]:
-    """As `Batches.chunks` gives them."""
+    """Returns the chunks in the form of `Batches.chunks`."""
     return [partial(torch.clone, part) for part in x_NCHW.split(2 * size)]
 
 
 def gradients(learner: Learner) -> dict[str, Tensor]:
-    """Of everything that is learned."""
+    """Returns the gradients of all learned parameters."""
     named = [*learner.network.named_parameters(), *learner.method.named_parameters()]
     return {name: p.grad for name, p in named if p.grad is not None}
 
@@ -85,7 +85,7 @@ def gradients(learner: Learner) -> dict[str, Tensor]:
 def test_chunks_give_loss_and_gradient_of_the_whole_batch(
     case: str, dtype: torch.dtype, size: int
 ) -> None:
-    """Without batch norm; chunks of four, and of three, three and two."""
+    """The network has no batch norm; chunks have four items, or three, three and two."""
     whole, parts = (make(case, dtype=dtype) for _ in range(2))
     for learner in (whole, parts):
         learner.network.progress = learner.method.progress = 0.5
@@ -101,7 +101,7 @@ def test_chunks_give_loss_and_gradient_of_the_whole_batch(
 
 
 def two_updates(case: str, ranks: Ranks, size: int | None) -> dict[str, Tensor]:
-    """What is learned, after two updates."""
+    """Returns all parameters and buffers after two updates."""
     learner = make(case, ranks)
     for step in range(2):
         x_NCHW, batch = batch_of(step)
@@ -112,7 +112,7 @@ def two_updates(case: str, ranks: Ranks, size: int | None) -> dict[str, Tensor]:
 
 
 def work(rank: int, folder: Path) -> None:
-    """One of two processes."""
+    """Runs one of two processes."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=WORLD)
     found = {case: two_updates(case, Ranks(rank, WORLD), 3) for case in ON_RANKS}
@@ -121,7 +121,7 @@ def work(rank: int, folder: Path) -> None:
 
 
 def test_chunks_on_two_workers_train_as_the_whole_batch_on_one(tmp_path: Path) -> None:
-    """Chunks of three and one on each; the workers stay copies of each other."""
+    """Each worker has chunks of three items and one item; the workers stay equal."""
     spawn(work, args=(tmp_path,), nprocs=WORLD)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(WORLD))
     for case in ON_RANKS:
@@ -131,7 +131,7 @@ def test_chunks_on_two_workers_train_as_the_whole_batch_on_one(tmp_path: Path) -
 
 
 def test_running_moments_move_once_for_each_chunk() -> None:
-    """As if the chunks had been batches, also the teacher's."""
+    """The running moments change as if each chunk were a batch; the teacher's too."""
     for learner in (make("mtcon", encoder=SMALL), make("moco", encoder=SMALL)):
         x_NCHW, batch = batch_of(1)
         modules = [m for m in (learner.network, learner.teacher) if m is not None]
@@ -158,7 +158,7 @@ def test_chunks_add_up_where_a_replay_overwrites_the_gradients_before(
 
 
 class Dropping(nn.Module):
-    """Drops rows' features at random, and remembers what it has given."""
+    """A head that drops features at random and records its masks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class Dropping(nn.Module):
 
 
 def test_what_is_random_in_the_network_repeats_in_each_chunk() -> None:
-    """And is another thing in each."""
+    """Both forward passes of a chunk use the same random numbers; other chunks use others."""
     learner = make("simclr")
     dropping = Dropping()
     learner.network.heads[0] = dropping
@@ -193,7 +193,7 @@ RAW: dict[str, Any] = {
 
 
 def test_a_cut_training_in_chunks_ends_bit_equal(tmp_path: Path) -> None:
-    """Each chunk's views are made twice in a step, and alike."""
+    """In each step the views of each chunk are made twice and must be equal."""
     spec = parse_spec(RAW)
     dataset = open_dataset(spec.data, seed=0, view_size=16, store=tmp_path / "store")
 
@@ -213,7 +213,7 @@ def test_a_cut_training_in_chunks_ends_bit_equal(tmp_path: Path) -> None:
 
 
 def test_moments_of_the_whole_batch_are_refused_with_chunks() -> None:
-    """They would be the chunk's; without batch norm the word means nothing."""
+    """Batch norm's moments would be the chunk's. Without batch norm the setting has no meaning."""
     model = {**RAW["model"], "batch_norm": "global"}
     with pytest.raises(SpecError, match=r"batch_norm must be local .*chunk_size is set.*and 6"):
         parse_spec({**RAW, "model": model})

@@ -1,4 +1,4 @@
-"""Precision by device, images by row, and memory errors explained."""
+"""Precision by device, images by row, and explained memory errors."""
 
 import subprocess
 import sys
@@ -20,14 +20,14 @@ CPU = torch.device("cpu")
 
 
 def test_precision_as_asked() -> None:
-    """Only auto looks at the device."""
+    """Only auto depends on the device."""
     assert pick_autocast("float32", CPU) is None
     assert pick_autocast("bfloat16", CPU) is torch.bfloat16
     assert pick_autocast("auto", CPU) in (None, torch.bfloat16)
 
 
 def test_images_come_in_the_order_of_the_rows() -> None:
-    """Rows are places in the whole store, not among those that are kept."""
+    """Rows index the whole cache of images, not the rows that the feed keeps."""
     images = np.arange(6, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)
     images.flags.writeable = False
     feed = ImageFeed(images, np.array([1, 3, 5]), CPU)
@@ -35,7 +35,7 @@ def test_images_come_in_the_order_of_the_rows() -> None:
 
 
 def test_images_that_were_read_ahead_are_those_of_the_rows() -> None:
-    """Expected, expected wrongly, and not expected at all."""
+    """The images were prefetched, prefetched for other rows, or not prefetched."""
     images = np.arange(6, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)
     feed = ImageFeed(images, np.arange(6), CPU, streams=True)
     for expected, asked in (([3, 1], [3, 1]), ([2, 2], [5, 4]), (None, [0])):
@@ -45,7 +45,7 @@ def test_images_that_were_read_ahead_are_those_of_the_rows() -> None:
 
 
 def test_an_error_of_reading_ahead_is_raised_where_the_images_are_asked_for() -> None:
-    """A disk that fails, say; here a row that is not there."""
+    """An index error stands in for a failing disk."""
     feed = ImageFeed(np.zeros((2, 1, 1, 3), np.uint8), np.arange(2), CPU, streams=True)
     feed.expect(np.array([7]))
     with pytest.raises(IndexError):
@@ -57,10 +57,10 @@ def test_an_error_of_reading_ahead_is_raised_where_the_images_are_asked_for() ->
     [
         (3999, 0, 1, True),
         (4000, 0, 1, False),
-        # The allocator holds 500, of which 100 are used.
+        # The allocator has reserved 500 bytes, of which 100 are used.
         (3599, 500, 1, True),
         (3600, 500, 1, False),
-        # Of a GPU of 20,000 as many as a training's part of it allows, however much is free.
+        # Of a GPU of 20,000 bytes at most the training's share counts, even if more is free.
         (15000, 0, 0.1999, True),
         (15000, 0, 0.2, False),
     ],
@@ -68,13 +68,13 @@ def test_an_error_of_reading_ahead_is_raised_where_the_images_are_asked_for() ->
 def test_images_stream_where_a_gpu_lacks_room_for_them(
     free: int, left: int, share: float, streams: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three tenths of what is a training's are theirs; what streams lies in pinned memory."""
+    """Images may use three tenths of the training's share, else they stream from pinned memory."""
     images = np.arange(100, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 20_000))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: left)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: left // 5)
     monkeypatch.setattr(ImageFeed, "_copy", lambda feed: torch.empty(0))
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x: x + 100)  # to be told by
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x: x + 100)  # marks pinned images
     feed = ImageFeed(images, np.arange(100), torch.device("cuda"), share=share)
     assert feed.streams is streams
     assert feed._read(np.array([7])).unique().tolist() == [107]
@@ -84,7 +84,7 @@ def test_images_stream_where_a_gpu_lacks_room_for_them(
 def test_a_training_that_shares_a_gpu_keeps_images_in_its_part_of_it(
     gpus: float, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many trainings as fit one after another would fill it otherwise."""
+    """Otherwise the first trainings on a GPU would fill it, each with its images."""
     asked: list[float] = []
 
     class Feed(ImageFeed):
@@ -109,7 +109,7 @@ def test_a_training_that_shares_a_gpu_keeps_images_in_its_part_of_it(
 
 
 def test_images_stream_where_others_took_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the look at what is free and the copy."""
+    """Another process allocates memory between the query of free memory and the copy."""
 
     def full(feed: ImageFeed) -> None:
         raise torch.OutOfMemoryError("tried 2 GiB")
@@ -121,7 +121,7 @@ def test_images_stream_where_others_took_the_memory(monkeypatch: pytest.MonkeyPa
 
 
 def test_images_that_are_kept_come_in_the_order_of_the_rows() -> None:
-    """What a GPU does, here on the CPU."""
+    """Tests on the CPU what a GPU does."""
     images = np.random.default_rng(0).integers(0, 256, (9, 2, 2, 3), dtype=np.uint8)
     feed = ImageFeed(images, np.array([1, 3, 5, 8]), CPU)
     feed._resident = feed._copy()
@@ -133,7 +133,7 @@ def test_images_that_are_kept_come_in_the_order_of_the_rows() -> None:
 def test_a_gpu_s_convolutions_are_chosen_by_trying(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every step has the same shapes."""
+    """cuDNN's benchmark mode pays off because every step has the same shapes."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     settle(torch.device(device))
     assert torch.backends.cudnn.benchmark is (device == "cuda")
@@ -141,7 +141,7 @@ def test_a_gpu_s_convolutions_are_chosen_by_trying(
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_images_are_kept_on_a_gpu_that_has_room() -> None:
-    """The same rows come back without another copy."""
+    """The rows are returned without another copy."""
     device = torch.device("cuda")
     images = np.random.default_rng(0).integers(0, 256, (9, 2, 2, 3), dtype=np.uint8)
     feed = ImageFeed(images, np.array([1, 3, 5, 8]), device)
@@ -159,7 +159,7 @@ def test_images_are_kept_on_a_gpu_that_has_room() -> None:
     ],
 )
 def test_out_of_memory_is_a_trial_error_with_a_way_out(error: RuntimeError) -> None:
-    """The first sentence of whoever says so stays."""
+    """The first sentence of the original error is kept."""
     with (
         pytest.raises(OutOfMemoryError, match=r"batch 64 must fit.*tried 2 GiB\)?; lower it"),
         explain_out_of_memory("batch 64", "lower it"),
@@ -173,7 +173,7 @@ def test_another_error_of_a_device_stays_what_it_is() -> None:
 
 
 def test_memory_that_is_freed_is_not_faulted_in_again() -> None:
-    """In a process of its own: the allocator's setting is the process's."""
+    """Runs in its own process, since the allocator's setting applies to the whole process."""
     code = """
 import resource, torch
 from mtcon_ray.training.device import keep_freed_memory

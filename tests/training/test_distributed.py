@@ -1,4 +1,4 @@
-"""Several workers give the loss, the gradients, the update and the training of one."""
+"""Training on several workers equals training on one: loss, gradients, update and whole runs."""
 
 import json
 import warnings
@@ -40,14 +40,14 @@ NUM_VIEWS = 2
 LABELS = {"shape": [0, 1, 0, 2, -1, 1, 2, 0], "colour": [0, 0, 1, 1, 1, 0, -1, -1]}
 DTYPES = (torch.float64, torch.float32)
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
-WORLDS = (4, 2)  # the first starts the processes, of which the second keeps some
+WORLDS = (4, 2)  # the first world starts the processes; the second uses some of them again
 
 
 def make(ranks: Ranks, dtype: torch.dtype, batch_norm: str) -> tuple[Learner, Tensor, Batch]:
-    """A ResNet-18 that learns two tasks, and this rank's views of one global batch.
+    """Returns a ResNet-18 with two tasks, and this rank's views of one global batch.
 
-    Of this size float32 itself is exact to 5e-6. With the large stem and 1 x 1 positions at the
-    end one ReLU that rounding flips moves a gradient by 1e-3 or more, on one worker too.
+    At this size float32 is exact to 5e-6. With the large stem, whose last feature maps are 1 x 1, a
+    single ReLU that rounding flips changes a gradient by 1e-3 or more, even on one worker.
     """
     encoder = {"name": "resnet18", "stem": "small"}
     spec = ModelSpec.model_validate({"encoder": encoder, "head_dim": 8})
@@ -62,7 +62,7 @@ def make(ranks: Ranks, dtype: torch.dtype, batch_norm: str) -> tuple[Learner, Te
 
 
 def one_update(ranks: Ranks, dtype: torch.dtype) -> dict[str, Any]:
-    """Loss, gradients, and what the network holds after the update."""
+    """Returns loss, gradients, and the network's state after one update."""
     learner, x_NCHW, batch = make(ranks, dtype, "global")
     done = update(learner, x_NCHW, batch, lr=0.1, step=0, num_steps=9)
     named = [*learner.network.named_parameters(), *learner.method.named_parameters()]
@@ -75,14 +75,14 @@ def one_update(ranks: Ranks, dtype: torch.dtype) -> dict[str, Any]:
 
 @torch.no_grad()
 def local_losses(ranks: Ranks) -> list[float]:
-    """Each task's loss, with batch norm over this rank's rows alone."""
+    """Returns each task's loss with batch norm over this rank's rows only."""
     learner, x_NCHW, batch = make(ranks, torch.float64, "local")
     losses = learner.method(embed(learner, x_NCHW, batch.num_items), batch)
     return [loss.item() for loss in losses.values()]
 
 
 def tiny_run(folder: Path, ranks: Ranks, should_stop: Callable[[], bool] = lambda: False) -> Run:
-    """Two epochs of a very small network on drawn images."""
+    """Returns a run of two epochs of a very small network on synthetic images."""
     raw = {
         "name": "tiny",
         "data": {"kind": "drawn", "num_items": 60, "tasks": ["shape", "colour"], "held_out": []},
@@ -98,7 +98,7 @@ def tiny_run(folder: Path, ranks: Ranks, should_stop: Callable[[], bool] = lambd
 
 
 def train_in_pieces(folder: Path, ranks: Ranks) -> dict[str, Any]:
-    """The last rank alone asks to stop after an epoch; then all resume."""
+    """Trains until the last rank requests a stop after an epoch, then resumes on all ranks."""
     asked: list[bool] = []
 
     def should_stop() -> bool:
@@ -120,12 +120,12 @@ def train_in_pieces(folder: Path, ranks: Ranks) -> dict[str, Any]:
 
 
 def flat(module: nn.Module) -> Tensor:
-    """Copies of all parameters in one vector."""
+    """Returns a copy of all parameters as one vector."""
     return torch.cat([p.detach().flatten() for p in module.parameters()])
 
 
 def averaged(ranks: Ranks) -> list[float]:
-    """Two parameters' gradients after the mean over ranks; the third has none."""
+    """Returns two parameters' gradients after averaging over ranks; the third one has none."""
     module = nn.ParameterList([torch.zeros(1), torch.zeros(2), torch.zeros(1)])
     module[0].grad = torch.tensor([float(ranks.rank)])
     module[1].grad = torch.tensor([1.0, 10.0 * ranks.rank])
@@ -135,7 +135,7 @@ def averaged(ranks: Ranks) -> list[float]:
 
 
 def digest(state: dict[str, Tensor]) -> str:
-    """Equal for states that are equal bit for bit."""
+    """Returns a hash that is equal for states that are equal bit for bit."""
     total = sha256()
     for value in state.values():
         total.update(value.numpy().tobytes())
@@ -143,7 +143,7 @@ def digest(state: dict[str, Tensor]) -> str:
 
 
 def work(rank: int, folder: Path) -> None:
-    """One process: every world that it belongs to, every dtype."""
+    """Runs one process: all worlds it belongs to, in every dtype."""
     torch.set_num_threads(1)
     warnings.simplefilter("error")
     cpu = torch.device("cpu")
@@ -168,26 +168,26 @@ def work(rank: int, folder: Path) -> None:
 
 
 def distance(found: Tensor, expected: Tensor) -> float:
-    """Relative, in the 2-norm."""
+    """Returns the relative distance in the 2-norm."""
     return float((found - expected).norm() / expected.norm())
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of every world and rank; starting processes is slow, so they start once."""
+    """Returns the folder with the results of every world and rank; processes start only once."""
     folder = tmp_path_factory.mktemp("ranks")
     spawn(work, args=(folder,), nprocs=max(WORLDS))
     return folder
 
 
 def results(folder: Path, world: int) -> list[dict[str, Any]]:
-    """What each rank of a world wrote."""
+    """Returns the results that each rank of a world wrote."""
     return [json.loads((folder / f"{world}-{rank}.json").read_text()) for rank in range(world)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_workers_agree_with_one(folder: Path, dtype: torch.dtype) -> None:
-    """A ResNet-18 with batch norm: loss and every parameter's gradient; moments too."""
+    """Compares loss, the gradient of every parameter, and the moments of batch norm."""
     expected = one_update(ALONE, dtype)
     for world in WORLDS:
         found = torch.load(folder / f"{world}.pt")[dtype]
@@ -202,20 +202,20 @@ def test_workers_agree_with_one(folder: Path, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_ranks_stay_copies_of_each_other(folder: Path, world: int) -> None:
-    """After the update every parameter and moment is the same bit for bit."""
+    """After the update all parameters and moments are equal bit for bit."""
     digests = [result["digests"] for result in results(folder, world)]
     assert digests == [digests[0]] * world
 
 
 def test_local_batch_norm_is_another_function(folder: Path) -> None:
-    """Else the tests above would show nothing about batch norm; the loss is still one."""
+    """A different loss shows that the tests above depend on batch norm; all ranks agree on it."""
     alone, (first, *others) = local_losses(ALONE), [r["local"] for r in results(folder, 4)]
     assert abs(first[0] - alone[0]) > 1e-3
     assert others == [first] * 3
 
 
 def test_two_workers_train_as_one_and_stop_together(folder: Path, tmp_path: Path) -> None:
-    """Cut between epochs by one rank, resumed by both; only the first one evaluates and saves."""
+    """One rank stops the run between epochs, both resume; only the first evaluates and saves."""
     first, second = (result["run"] for result in results(folder, 2))
     for found in (first, second):
         assert found["interrupted"]
@@ -229,13 +229,13 @@ def test_two_workers_train_as_one_and_stop_together(folder: Path, tmp_path: Path
     start_P = flat(alone.network)
     list(alone)
     _, network = load_network(folder / "run" / "last.pt")
-    # Four steps of so narrow a network in float32 differ by more than one.
+    # Over the run's four steps rounding errors of so narrow a network grow, hence the wide bound.
     assert distance(flat(network) - start_P, flat(alone.network) - start_P) < 1e-2
 
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_ranks_decide_together(folder: Path, world: int) -> None:
-    """A flag of any rank counts for all; a number must be the same on all."""
+    """A flag of any rank counts for all; a number must be equal on all."""
     for result in results(folder, world):
         assert result["any"] == [True] * world + [False]
         assert result["same"] == [True, False]
@@ -243,13 +243,13 @@ def test_ranks_decide_together(folder: Path, world: int) -> None:
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_small_gradients_are_averaged(folder: Path, world: int) -> None:
-    """Ranks 0 .. W-1 have the mean (W-1)/2."""
+    """The mean over ranks 0 .. W-1 is (W-1)/2."""
     mean = (world - 1) / 2
     assert [r["averaged"] for r in results(folder, world)] == [[mean, 1.0, 10 * mean]] * world
 
 
 def test_alone_nothing_is_exchanged() -> None:
-    """No process group is needed, and the rows are the very same tensor."""
+    """No process group is needed, and the rows are the same tensor object."""
     z_ND = torch.zeros(2, 3)
     assert gather_rows(z_ND, ALONE) is z_ND
     assert any_rank(True, ALONE, z_ND.device)
@@ -258,7 +258,7 @@ def test_alone_nothing_is_exchanged() -> None:
 
 
 def test_shares_are_contiguous_and_cover_the_batch() -> None:
-    """In rank order, so that gathered rows meet their labels."""
+    """Shares are in the order of ranks, so that gathered rows match their labels."""
     shares = [list(range(12))[Ranks(rank, 3).share(12)] for rank in range(3)]
     assert shares == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     with pytest.raises(AssertionError, match="10 items on 3 workers"):

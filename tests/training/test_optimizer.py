@@ -1,4 +1,4 @@
-"""The learning rate by hand, and who is decayed."""
+"""Learning rate schedules by hand, and the parameters with weight decay."""
 
 from itertools import pairwise
 
@@ -20,7 +20,7 @@ from tests.problems import problem
 
 
 def rates(spec: TrainSpec, steps_per_epoch: int) -> list[float]:
-    """The rate of every step."""
+    """Returns the rate of every step."""
     return [
         lr_at(step, spec, steps_per_epoch=steps_per_epoch)
         for step in range(spec.epochs * steps_per_epoch)
@@ -28,14 +28,14 @@ def rates(spec: TrainSpec, steps_per_epoch: int) -> list[float]:
 
 
 def test_warmup_is_a_line_and_cosine_ends_at_its_share() -> None:
-    """Three warm-up steps to 1/4, 2/4, 3/4 of the peak, the peak, then half a cosine."""
+    """Three warm-up steps at 1/4, 2/4 and 3/4 of the peak, the peak, then half a cosine."""
     spec = TrainSpec(epochs=8, warmup_epochs=3, lr=0.4, lr_final=0.1)
     expected = [0.1, 0.2, 0.3, 0.4, 0.4 * (0.1 + 0.9 * 0.853553), 0.22, 0.4 * 0.231802, 0.04]
     assert rates(spec, 1) == pytest.approx(expected, rel=1e-5)
 
 
 def test_warmup_may_end_within_a_step() -> None:
-    """2.5 steps of warm-up: the line has slope 1/3.5, and the cosine starts half a step later."""
+    """With 2.5 steps of warm-up the slope is 1/3.5, and the cosine starts half a step later."""
     spec = TrainSpec(epochs=2, warmup_epochs=0.25, lr=1.0, lr_final=0.0)
     values = rates(spec, 10)
     assert values[:3] == pytest.approx([1 / 3.5, 2 / 3.5, 3 / 3.5])
@@ -45,25 +45,28 @@ def test_warmup_may_end_within_a_step() -> None:
 
 
 def test_no_warmup_starts_at_the_peak_even_with_one_step() -> None:
-    """A single step is taken at the peak, not at the cosine's end."""
+    """A single step has the peak rate, not the cosine's end."""
     assert rates(TrainSpec(epochs=1, warmup_epochs=0, lr=0.3), 1) == [0.3]
 
 
 def test_warmup_up_to_the_last_step_never_divides_by_zero() -> None:
-    """The cosine then has no length."""
+    """The cosine then has length zero."""
     spec = TrainSpec(epochs=1, warmup_epochs=0.75, lr=1.0)
     assert rates(spec, 4) == pytest.approx([0.25, 0.5, 0.75, 1.0])
 
 
 @pytest.mark.parametrize(("scaling", "peak"), [("none", 0.2), ("linear", 0.05), ("sqrt", 0.1)])
 def test_peak_follows_the_batch(scaling: str, peak: float) -> None:
-    """64 items are a quarter of 256."""
+    """64 items are a quarter of the reference batch of 256."""
     spec = TrainSpec.model_validate({"lr": 0.2, "batch_size": 64, "lr_scaling": scaling})
     assert peak_lr(spec) == pytest.approx(peak)
 
 
 def test_exponential_schedule_gives_the_rates_of_csn() -> None:
-    """5e-5 * 0.985^epoch over 200 epochs: 0.985^200 is 0.0487; by one factor in every step."""
+    """The rate is 5e-5 * 0.985^epoch over 200 epochs, with one factor per step.
+
+    0.985^200 is 0.0487.
+    """
     spec = TrainSpec.model_validate(
         {"epochs": 200, "warmup_epochs": 0, "lr": 5e-5, "lr_final": 0.0487}
         | {"lr_schedule": "exponential", "optimizer": "adam"}
@@ -78,7 +81,7 @@ def test_exponential_schedule_gives_the_rates_of_csn() -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("adam", Adam), ("adamw", AdamW)])
 def test_adam_has_the_groups_and_takes_the_rates(name: str, kind: type[Adam]) -> None:
-    """Matrices alone are decayed; momentum is the first moment's; a first step is the rate."""
+    """Only matrices decay; momentum is beta 1; the first step has the length of the rate."""
     network = nn.Linear(2, 2)
     method = MTCon(MTCon.Spec(), problem("a", "b"))
     spec = TrainSpec.model_validate({"optimizer": name, "momentum": 0.8, "weight_decay": 0.5})
@@ -100,7 +103,7 @@ def test_adam_has_the_groups_and_takes_the_rates(name: str, kind: type[Adam]) ->
 
 
 def test_only_kernels_and_matrices_are_decayed() -> None:
-    """Without a gradient a step of rate 1 shows the decay alone."""
+    """With zero gradients a step of rate 1 shows only the weight decay."""
     network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 2))
     method = MTCon(MTCon.Spec(), problem("a", "b"))
     optimizer = make_optimizer(network, method, TrainSpec(weight_decay=0.5))
@@ -116,7 +119,7 @@ def test_only_kernels_and_matrices_are_decayed() -> None:
 
 
 def test_frozen_parameters_and_methods_without_any_are_left_out() -> None:
-    """An empty group is none."""
+    """There is no parameter group without parameters."""
     network = nn.Linear(2, 2).requires_grad_(False)
     network.bias.requires_grad_(True)
     method = MTCon(MTCon.Spec(weighting="equal"), problem("a"))
@@ -125,14 +128,14 @@ def test_frozen_parameters_and_methods_without_any_are_left_out() -> None:
 
 
 class ByLayer(MTCon):
-    """Gives each layer of a sequence its own group."""
+    """A method that assigns each layer of a sequence to its own group."""
 
     def lr_group(self, parameter: str) -> int:
         return int(parameter[0])
 
 
 def test_groups_of_rates_follow_their_scales() -> None:
-    """The method's own parameters follow the first; decay is as without groups."""
+    """The method's own parameters are in the first group; weight decay is as without groups."""
     network = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1), nn.Linear(1, 1))
     method = ByLayer(MTCon.Spec(), problem("a"))
     optimizer = make_optimizer(network, method, TrainSpec(weight_decay=0.5))
@@ -155,14 +158,14 @@ def test_groups_of_rates_follow_their_scales() -> None:
 
 
 def test_one_group_of_rates_is_not_marked() -> None:
-    """What was saved before there were several can be read."""
+    """Checkpoints of versions without groups can be loaded."""
     optimizer = make_optimizer(nn.Linear(1, 1), MTCon(MTCon.Spec(), problem("a")), TrainSpec())
     assert [len(g["params"]) for g in optimizer.param_groups] == [1, 1, 1]
     assert all("lr_group" not in g for g in optimizer.param_groups)
 
 
 def test_a_parameter_that_meets_its_first_gradient_late_starts_as_in_torch_s_own_sgd() -> None:
-    """Beside one that has momentum already."""
+    """Another parameter already has momentum at that step."""
     ours, plain = (nn.ParameterList([torch.ones(2), torch.ones(2)]) for _ in range(2))
     spec = TrainSpec(momentum=0.5, weight_decay=0.0)
     fused = make_optimizer(ours, MTCon(MTCon.Spec(weighting="equal"), problem("a")), spec)

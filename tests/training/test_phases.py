@@ -1,4 +1,4 @@
-"""A method whose phases leave parameters without gradient trains on several workers too."""
+"""A method whose phases leave some parameters without gradient, on several workers."""
 
 import warnings
 from pathlib import Path
@@ -25,7 +25,7 @@ VIT = {"name": "vit", "patch": 4, "width": 16, "depth": 3, "heads": 2}
 
 
 def train(ranks: Ranks, steps: tuple[int, ...]) -> dict[str, Any]:
-    """What these steps of ten leave: parameters, and which of them had a gradient in each."""
+    """Trains these steps of ten; returns the state, and the modules with gradients in each step."""
     method = LGP(LGP.Spec(contrast="amcl", beta=1.0), problem("a", encoder="vit")).double()
     spec = ModelSpec.model_validate({"encoder": VIT, "head_dim": 4})
     network = build_network(spec, method.make_network, seed=0).double()
@@ -46,7 +46,7 @@ def train(ranks: Ranks, steps: tuple[int, ...]) -> dict[str, Any]:
 
 
 def work(rank: int, folder: Path) -> None:
-    """One process: both phases, then the second alone."""
+    """Runs one process: both phases, then only the second."""
     torch.set_num_threads(1)
     warnings.simplefilter("error")
     dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=WORLD)
@@ -58,7 +58,7 @@ def work(rank: int, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each rank has."""
+    """Returns the results of each rank."""
     folder = tmp_path_factory.mktemp("ranks")
     spawn(work, args=(folder,), nprocs=WORLD)
     return [torch.load(folder / f"{rank}.pt") for rank in range(WORLD)]
@@ -73,6 +73,6 @@ def test_both_phases_train_and_ranks_stay_copies(found: list[dict[str, Any]]) ->
 
 
 def test_the_unmasked_phase_is_that_of_one_worker(found: list[dict[str, Any]]) -> None:
-    """Nothing in it is random."""
+    """The second phase has no randomness, so the states must agree."""
     alone = train(ALONE, (8, 9))["state"]
     torch.testing.assert_close(found[0]["second"]["state"], alone, rtol=1e-9, atol=1e-12)

@@ -1,4 +1,4 @@
-"""One update: which items, which views, what is refused, what is clamped."""
+"""One update: items, views, rejected values and clamped parameters."""
 
 import math
 import threading
@@ -42,25 +42,25 @@ VIEWS = ViewsSpec(size=16)
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """Forty drawn images."""
+    """Returns 40 synthetic images."""
     spec = SOURCES["drawn"].Spec.model_validate({"kind": "drawn", "num_items": 40})
     return open_dataset(spec, seed=0, view_size=16, store=tmp_path_factory.mktemp("store"))
 
 
 def batches(dataset: Dataset, ranks: Ranks = ALONE, batch_size: int = 8) -> Batches:
-    """Batches on the CPU."""
+    """Returns batches on the CPU."""
     examples = items(dataset.table.rows("train"), VIEWS.num_views)
     return Batches(dataset, examples, VIEWS, batch_size=batch_size, seed=0, device=CPU, ranks=ranks)
 
 
 def rows_of(make: Batches, step: int) -> np.ndarray:
-    """The items of a step, in order."""
+    """Returns the items of a step, in order."""
     rows: np.ndarray = make._examples.rows_EP[make._chosen(step), 0]
     return rows
 
 
 def learner(*, max_grad_norm: float | None = None, autocast: torch.dtype | None = None) -> Learner:
-    """A very small network with two heads and learned weights."""
+    """Returns a very small network with two heads and learned weights."""
     spec = ModelSpec.model_validate({"encoder": {"name": "small", "width": 4}, "head_dim": 8})
     method = MTCon(MTCon.Spec(), problem("shape", "colour", head_dim=8))
     network = build_network(spec, method.make_network, seed=0)
@@ -69,12 +69,12 @@ def learner(*, max_grad_norm: float | None = None, autocast: torch.dtype | None 
 
 
 def snapshot(module: nn.Module) -> dict[str, Tensor]:
-    """Copies of all parameters."""
+    """Returns copies of all parameters."""
     return {name: p.detach().clone() for name, p in module.named_parameters()}
 
 
 def test_an_epoch_takes_every_item_at_most_once(dataset: Dataset) -> None:
-    """28 training items in batches of 8: three whole ones, in another order in each epoch."""
+    """28 training items give three whole batches of 8, in a different order in each epoch."""
     make = batches(dataset)
     assert make.steps_per_epoch == 3
     epochs = [[rows_of(make, step).tolist() for step in range(e, e + 3)] for e in (0, 3)]
@@ -87,7 +87,7 @@ def test_an_epoch_takes_every_item_at_most_once(dataset: Dataset) -> None:
 
 
 def test_a_batch_depends_on_its_step_alone(dataset: Dataset) -> None:
-    """Also when the steps before it were never made."""
+    """The result is the same if the steps before it were never made."""
     x_NCHW, batch = batches(dataset)(4)
     again_NCHW, again = batches(dataset)(4)
     assert torch.equal(x_NCHW, again_NCHW)
@@ -96,7 +96,7 @@ def test_a_batch_depends_on_its_step_alone(dataset: Dataset) -> None:
 
 
 def test_the_same_items_have_other_views_in_another_step(dataset: Dataset) -> None:
-    """The whole training split is one batch, brought back into one order."""
+    """The batch is the whole training split; both steps are sorted by item to compare them."""
     make = batches(dataset, batch_size=28)
     both = []
     for step in (0, 1):
@@ -109,7 +109,7 @@ def test_the_same_items_have_other_views_in_another_step(dataset: Dataset) -> No
 def test_reading_ahead_changes_no_view(
     dataset: Dataset, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole batches and chunks made twice, over the end of an epoch."""
+    """Covers whole batches and chunks made twice, beyond the end of an epoch."""
     make, ahead = batches(dataset), batches(dataset)
     rows = np.unique(ahead._examples.rows_EP)
     ahead._feed = ImageFeed(dataset.images, rows, CPU, streams=True)
@@ -127,12 +127,12 @@ def test_reading_ahead_changes_no_view(
         for _ in range(1 if len(chunks) == 1 else 2):
             for one, other in zip(chunks, found, strict=True):
                 assert torch.equal(one(), other())
-    # Only what nobody could foresee is read when asked for: the first chunk of all.
+    # Only the very first chunk cannot be prefetched.
     assert readers.count("MainThread") == 1
 
 
 def test_labels_are_those_of_the_images(dataset: Dataset) -> None:
-    """Only the tasks' labels, whole on every rank."""
+    """The batch has only the tasks' labels, and all of them on every rank."""
     make = batches(dataset, Ranks(1, 2))
     _, batch = make(2)
     assert batch.labels.keys() == set(dataset.tasks)
@@ -160,14 +160,14 @@ def test_sets_and_numbers_are_those_of_the_items_and_numbers_standardised(
 
 
 def test_ranks_share_the_views_of_one(dataset: Dataset) -> None:
-    """In rank order they are the views that one worker makes."""
+    """Together, in the order of ranks, they are the views that one worker makes."""
     whole_NCHW, _ = batches(dataset)(1)
     shares = [batches(dataset, Ranks(rank, 2))(1)[0] for rank in range(2)]
     torch.testing.assert_close(torch.cat(shares), whole_NCHW)
 
 
 def test_embeddings_are_grouped_by_item(dataset: Dataset) -> None:
-    """z_BVD[b, v] is row b * V + v of the network's output, for every head."""
+    """For every head z_BVD[b, v] is row b * V + v of the network's output."""
     x_NCHW, batch = batches(dataset)(0)
     one = learner()
     expected = one.network.eval()(x_NCHW)
@@ -177,7 +177,7 @@ def test_embeddings_are_grouped_by_item(dataset: Dataset) -> None:
 
 
 def test_an_update_is_plain_gradient_descent_on_the_objective(dataset: Dataset) -> None:
-    """Without momentum and decay: p - lr * gradient."""
+    """Without momentum and weight decay the update is p - lr * gradient."""
     x_NCHW, batch = batches(dataset)(0)
     one, other = learner(), learner()
     compute_gradients(one, x_NCHW, batch)
@@ -190,7 +190,7 @@ def test_an_update_is_plain_gradient_descent_on_the_objective(dataset: Dataset) 
 
 
 def test_clipping_scales_the_whole_gradient(dataset: Dataset) -> None:
-    """The step's length is then lr times the limit."""
+    """The length of the step is lr times the limit."""
     x_NCHW, batch = batches(dataset)(0)
     one = learner(max_grad_norm=1e-3)
     before = snapshot(one.network) | snapshot(one.method)
@@ -203,7 +203,7 @@ def test_clipping_scales_the_whole_gradient(dataset: Dataset) -> None:
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("where", ["weight", "log variance"])
 def test_divergence_changes_no_parameter(dataset: Dataset, where: str, optimizer: str) -> None:
-    """Neither in the network nor in the weighting, nor later; the first bad step is named."""
+    """Network and weighting stay unchanged, later too; the error names the first bad step."""
     make = batches(dataset)
     one = learner()
     spec = TrainSpec.model_validate({"optimizer": optimizer})
@@ -227,7 +227,7 @@ def test_divergence_changes_no_parameter(dataset: Dataset, where: str, optimizer
 
 
 def test_log_variances_stay_in_their_bounds(dataset: Dataset) -> None:
-    """A rate of 1000 would send them far out."""
+    """A rate of 1000 would move them far beyond the bounds."""
     x_NCHW, batch = batches(dataset)(0)
     one = learner()
     update(one, x_NCHW, batch, lr=1000.0, step=0, num_steps=9)
@@ -236,7 +236,7 @@ def test_log_variances_stay_in_their_bounds(dataset: Dataset) -> None:
 
 
 def test_sigma_and_weight_are_those_that_were_applied(dataset: Dataset) -> None:
-    """Of before the step: both 1 at first."""
+    """The values are those before the step, initially 1."""
     x_NCHW, batch = batches(dataset)(0)
     done = update(learner(), x_NCHW, batch, lr=0.1, step=0, num_steps=9)
     assert [v.item() for v in done.weight_by_head.values()] == [1.0, 1.0]
@@ -245,7 +245,7 @@ def test_sigma_and_weight_are_those_that_were_applied(dataset: Dataset) -> None:
 
 
 def test_autocast_keeps_losses_in_float32(dataset: Dataset) -> None:
-    """Near the float32 ones, and not the same."""
+    """The losses are close to those in float32 but not equal."""
     x_NCHW, batch = batches(dataset)(0)
     exact = compute_gradients(learner(), x_NCHW, batch).objective
     rounded = compute_gradients(learner(autocast=torch.bfloat16), x_NCHW, batch).objective
@@ -255,7 +255,7 @@ def test_autocast_keeps_losses_in_float32(dataset: Dataset) -> None:
 
 
 def test_a_tally_averages_over_steps() -> None:
-    """Objective first, then every head."""
+    """The objective comes first, then every head."""
     tally = Tally()
     for value in (1.0, 2.0):
         tally.add(Update(torch.tensor(value), {"a": torch.tensor(3 * value)}, {}, {}))
@@ -263,14 +263,14 @@ def test_a_tally_averages_over_steps() -> None:
 
 
 def test_a_learner_reads_no_held_out_label(dataset: Dataset) -> None:
-    """Though the table has them."""
+    """The table contains held-out labels, the batch does not."""
     _, batch = batches(dataset)(0)
     assert dataset.held_out[0] in dataset.table.labels
     assert batch.labels.keys().isdisjoint(dataset.held_out)
 
 
 def test_examples_of_several_pictures_become_rows_in_their_order(dataset: Dataset) -> None:
-    """As triplets do: one view of each, and the condition beside them."""
+    """Triplets are such examples: one view of each image, and the condition in the batch."""
     rows_EP = np.array([[3, 1, 2], [5, 9, 4], [7, 8, 6]])
     examples = Examples(rows_EP, 1, condition_E=np.array([2, 0, 1]))
     make = Batches(dataset, examples, VIEWS, batch_size=3, seed=0, device=CPU, ranks=ALONE)
@@ -284,7 +284,7 @@ def test_examples_of_several_pictures_become_rows_in_their_order(dataset: Datase
 
 
 def test_a_teacher_follows_and_its_rows_stand_behind_the_network_s(dataset: Dataset) -> None:
-    """p_teacher = m p_teacher + (1 - m) p_network, after the network's own step."""
+    """After the network's step, p_teacher = m p_teacher + (1 - m) p_network."""
     x_NCHW, batch = batches(dataset)(0)
     one = learner()
     one.method.momentum = 0.75

@@ -1,4 +1,4 @@
-"""Kinds of data: one file each; the folder is the list."""
+"""Kinds of data, one module each. Importing the package registers all modules of the folder."""
 
 from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec, LabelTable
 from mtcon_ray.registry import import_folder

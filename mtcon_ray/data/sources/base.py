@@ -1,4 +1,4 @@
-"""What every data source offers: labels at once and cheaply, images one by one."""
+"""Interface of data sources: labels all at once and cheaply, images in batches of rows."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -29,42 +29,46 @@ __all__ = [
 
 
 class DataSpec(Spec):
-    """What every kind of data has; each kind adds its own fields."""
+    """Spec fields common to all kinds of data; each kind adds its own."""
 
     kind: str
     tasks: tuple[str, ...] = Field(
         min_length=1, description="labels to train on: columns of classes, sets or numbers"
     )
     held_out: tuple[str, ...] = Field(
-        (), description="labels never trained on, read once at the end"
+        (), description="labels never trained on, probed once at the end"
     )
     seed: int = Field(
-        0, ge=0, lt=2**31, description="of splits, label noise and drawn images; repeats share it"
+        0,
+        ge=0,
+        lt=2**31,
+        description="seed of random splits, label noise and synthetic images; the same for all "
+        "repeats",
     )
     held_out_top_k: int | None = Field(
-        None, ge=2, description="keep the k most frequent held-out classes, mask the rest"
+        None, ge=2, description="keep the k most frequent held-out classes; others become missing"
     )
     label_noise: dict[str, float] = Field(
-        {}, description="task to the share of its labels that are redrawn uniformly"
+        {}, description="task to the share of its labels that are replaced by random classes"
     )
     label_noise_splits: tuple[Split, ...] = Field(
-        ("train",), description="splits whose labels are redrawn"
+        ("train",), description="splits that label_noise applies to"
     )
     store_size: int | None = Field(
         None, ge=8, le=2048, description="side of stored images; null: 1.25 x views.size"
     )
 
     def kind_of(self, name: str) -> Kind:
-        """What the labels of a task or held-out name are: classes, unless a kind says otherwise."""
+        """Returns the kind of a task's or held-out column's labels; "classes" by default."""
         return "classes"
 
     @property
     def made_square(self) -> Resize:
-        """How images become square; drawn ones are."""
+        """The way in which images are made square; synthetic images are square already."""
         return "squash"
 
     def urls(self) -> dict[str, str]:
-        """Field to URL, of what lies in an object store."""
+        """Returns the URL of each field that names an object store, by field."""
         return {name: v for name, v in self if isinstance(v, str) and is_url(v)}
 
     @model_validator(mode="after")
@@ -94,15 +98,17 @@ class DataSpec(Spec):
 
 @dataclass(frozen=True)
 class LabelTable:
-    """The labels of N items, before any image is decoded. Arrays are shared: do not write.
+    """The labels of N items. Arrays are shared between tables and must not be written.
 
-    labels[column] is int64 [N], MISSING (-1) where unknown; classes[column] its class names in
-    sorted order. Once a data set is read, classes are those of the train and val splits; unseen
-    has the names of the others by column, whose codes count on from len(classes[column]), so that
-    no network or probe has an output for them. multi_hot[name] is uint8 [N, L] of 0 and 1,
-    UNKNOWN_BIT (255) where unknown, with its L names in multi_hot_names; continuous[column] is
-    float64 [N], NaN where unknown.
-    split is int8 [N], an index of SPLITS, LEFT_OUT (-1) for items whose image cannot be read.
+    labels[column] is int64 [N], MISSING (-1) where unknown; classes[column] has its class names,
+    sorted. In a data set, classes has only those of the train and val splits. unseen[column] has
+    the names of all others, with codes from len(classes[column]) on; no network or probe has an
+    output for them.
+    multi_hot[name] is uint8 [N, L] of 0 and 1, UNKNOWN_BIT (255) where unknown; its L names are in
+    multi_hot_names[name].
+    continuous[column] is float64 [N], NaN where unknown.
+    split is int8 [N], an index into SPLITS, LEFT_OUT (-1) for items whose image cannot be read.
+    names are the items' names, such as their image paths.
     """
 
     names: tuple[str, ...]
@@ -119,13 +125,16 @@ class LabelTable:
         return len(self.split)
 
     def kind_of(self, name: str) -> Kind:
-        """What the labels of this name are."""
+        """Returns the kind of the labels of this name."""
         if name in self.labels:
             return "classes"
         return "set" if name in self.multi_hot else "number"
 
     def known(self, name: str) -> np.ndarray:
-        """Where anything of a label is known, bool [N]: of a set, one bit at least."""
+        """Returns a mask of the items with a known label, bool [N].
+
+        A label set is known if at least one of its bits is.
+        """
         if name in self.labels:
             return np.asarray(self.labels[name] != MISSING)
         if name in self.multi_hot:
@@ -133,30 +142,34 @@ class LabelTable:
         return np.asarray(~np.isnan(self.continuous[name]))
 
     def standardised(self, name: str) -> np.ndarray:
-        """A column of numbers in deviations from the mean, both of the train split: float64 [N]."""
+        """Returns (x - mean) / deviation of a column of numbers, float64 [N].
+
+        Mean and standard deviation are those of the train split.
+        """
         mean, deviation = self.moments(name)
         return np.asarray((self.continuous[name] - mean) / deviation)
 
     def moments(self, name: str) -> tuple[float, float]:
-        """Mean and deviation of a column of numbers over the train split."""
+        """Returns mean and population standard deviation of a column of numbers in train."""
         train = self.continuous[name][self.rows("train")]
         return float(np.nanmean(train)), float(np.nanstd(train))
 
     def size_of(self, name: str) -> int:
-        """Number of a column's classes in train and val, of labels in a set, or 1 for numbers."""
+        """Returns the number of classes in train and val, of labels in a set, or 1 for a number."""
         if name in self.classes:
             return len(self.classes[name])
         return len(self.multi_hot_names[name]) if name in self.multi_hot_names else 1
 
     def rows(self, split: Split) -> np.ndarray:
-        """Indices of the items of one split, ascending int64."""
+        """Returns the indices of the items of one split, ascending int64."""
         return np.flatnonzero(self.split == SPLITS.index(split))
 
 
 class DataSource(ABC):
-    """One kind of data. Subclasses nest a `Spec` and are registered in SOURCES.
+    """Base class of the kinds of data. Subclasses nest a `Spec` and are registered in SOURCES.
 
-    Constructing reads nothing; `seed` is the run's seed (only label noise follows it).
+    The constructor reads nothing. `seed` is the seed of label noise; everything else that is
+    random follows spec.seed.
     """
 
     Spec: ClassVar[type[DataSpec]]
@@ -167,43 +180,52 @@ class DataSource(ABC):
 
     @abstractmethod
     def read_labels(self) -> LabelTable:
-        """All labels, classes and splits, label noise not yet applied; cheap. Raises DataError."""
+        """Returns all labels, classes and splits, without label noise. Reads no image.
+
+        Raises DataError if they cannot be read or are inconsistent.
+        """
 
     @abstractmethod
     def content_key(self) -> str:
-        """Hex digest that changes whenever any image's content or order does."""
+        """Returns a hex digest that changes whenever an image's content or their order does."""
 
     def signature(self) -> str | None:
-        """A cheap stand-in for `content_key`: where two are equal, so are those; None: no such."""
+        """Returns a digest that is cheap to compute, or None if there is none.
+
+        Equal signatures imply equal content keys.
+        """
         return None
 
     @abstractmethod
     def decode(self, rows: Sequence[int], size: int) -> np.ndarray:
-        """Images of these rows, uint8 [len(rows), size, size, 3].
+        """Returns the images of these rows, uint8 [len(rows), size, size, 3].
 
-        Raises BadImagesError naming every row of the call that cannot be decoded.
+        Called from several threads. Raises BadImagesError with every row that cannot be decoded.
         """
 
     def check_images(self, size: int) -> CheckedImages:
-        """Returns images that are missing or corrupt, as far as can be seen in a second.
+        """Returns the images that a check of about a second finds missing or corrupt.
 
-        No more than a few are decoded. Raises DataError where too many are bad.
+        Decodes a sample at most. Raises DataError if too many are bad.
         """
         return CheckedImages()
 
     @property
     def max_bad_fraction(self) -> float:
-        """Share of images that may fail to decode before the run stops."""
+        """Tolerated share of images that cannot be decoded, a fraction."""
         return 0.0
 
 
 class BadImagesError(Exception):
-    """Images of one `decode` call that are missing or corrupt: row to reason."""
+    """Missing or corrupt images in one `decode` call.
+
+    reasons maps rows to reasons. images has the result of the call, zeros at the bad rows.
+    """
 
     def __init__(self, reasons: dict[int, str], images: np.ndarray) -> None:
         super().__init__(reasons)
         self.reasons = reasons
-        self.images = images  # the call's images, zeros at the bad rows
+        self.images = images
 
 
 SOURCES: Table[DataSource] = Table("kind of data")

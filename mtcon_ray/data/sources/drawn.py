@@ -1,4 +1,4 @@
-"""Images that the project draws itself: nothing to download, every label known."""
+"""Synthetic images: nothing to download, every label known."""
 
 import hashlib
 from collections.abc import Sequence
@@ -23,35 +23,38 @@ from mtcon_ray.data.splits import drawn_split
 from mtcon_ray.errors import nearest
 
 SPLIT_FRACTIONS = (0.7, 0.1, 0.2)
-# Names of the set and of the number beside the factors' classes.
+# Names of the label set and of the number; all other labels are factors, with classes.
 SET, NUMBER = "attributes", "size"
 
 
 @SOURCES.register("drawn")
 class DrawnSource(DataSource):
-    """Tilted, coloured, textured objects: five labels from independent factors.
+    """Synthetic images of tilted, coloured, textured objects, with five independent factors.
 
-    Beside them `attributes` is a set of facts about the object, `size` a number: half its
-    length as a share of the picture's side.
+    The factors are labels with classes. `attributes` is a set of binary attributes of the object.
+    `size` is a number, half the object's length as a share of the image's side.
     """
 
     class Spec(DataSpec):
-        """Pictures from a seed; labels: shape, colour, texture, tilt, mark, attributes, size."""
+        """Synthetic images; labels: shape, colour, texture, tilt, mark, attributes, size."""
 
         kind: Literal["drawn"] = "drawn"
         tasks: tuple[str, ...] = Field(
             ("shape", "colour", "texture"), min_length=1, description="label columns to train on"
         )
         held_out: tuple[str, ...] = Field(
-            ("tilt",), description="label columns never trained on, read once at the end"
+            ("tilt",), description="label columns never trained on, probed once at the end"
         )
-        num_items: int = Field(4000, ge=10, le=10**7, description="number of pictures")
+        num_items: int = Field(4000, ge=10, le=10**7, description="number of images")
         clutter: int = Field(1, ge=0, le=100, description="distracting blobs behind the object")
         occlusion: float = Field(
             0.05, ge=0, le=1, description="probability of a bar over the object"
         )
         noise: float = Field(
-            0.04, ge=0, le=1, description="deviation of pixel noise, share of full brightness"
+            0.04,
+            ge=0,
+            le=1,
+            description="standard deviation of pixel noise, a share of full brightness",
         )
 
         @model_validator(mode="after")
@@ -88,7 +91,7 @@ class DrawnSource(DataSource):
         )
 
     def _attributes(self) -> np.ndarray:
-        """Which facts hold of every item, uint8 [N, L]."""
+        """Returns the binary attributes of all items, uint8 [N, L]."""
         facts = [
             np.isin(np.array(FACTORS[factor])[self._codes[factor]], classes)
             for factor, classes in ATTRIBUTES.values()
@@ -97,14 +100,14 @@ class DrawnSource(DataSource):
 
     @cached_property
     def _sizes(self) -> np.ndarray:
-        """Size of every item's object, float64 [N], as its picture's own generator draws it."""
+        """Size of every item's object, float64 [N], from each image's own random generator."""
         spec = self.spec
         rows = range(spec.num_items)
         return np.array([object_size(spec.clutter, [spec.seed, 0, row]) for row in rows])
 
     @cached_property
     def _codes(self) -> dict[str, np.ndarray]:
-        """Class index of every item, int64 [N], by factor; each factor has its own stream."""
+        """Class index of every item, int64 [N], by factor, each from its own random stream."""
         seed, num = self.spec.seed, self.spec.num_items
         return {
             column: np.random.default_rng([seed, 1 + stream]).integers(len(classes), size=num)
@@ -125,5 +128,6 @@ class DrawnSource(DataSource):
         images = np.empty((len(rows), size, size, 3), dtype=np.uint8)
         for place, row in enumerate(rows):
             factors = {column: FACTORS[column][self._codes[column][row]] for column in FACTORS}
+            # Seeds beginning with (seed, 0) are those of images, others those of factors.
             images[place] = draw(factors, size, nuisances, [spec.seed, 0, row])
         return images

@@ -1,4 +1,4 @@
-"""A CSV with one row per image, and the images in a folder or a tar."""
+"""Data from a CSV with one row per image, and images in a folder or a tar."""
 
 import hashlib
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ from mtcon_ray.data.splits import drawn_split, named_split, num_straddling
 from mtcon_ray.errors import DataError
 from mtcon_ray.registry import PathOrUrl, is_url
 
-# Changes where the same files are decoded to other pixels, so that stored images are made anew.
+# Part of the cache key: increase it if the same files would be decoded to other pixels.
 VERSION = 2
 
 
 @SOURCES.register("table")
 class TableSource(DataSource):
-    """Labels as the CSV has them; an empty cell is a missing label, never a class."""
+    """Labels from a CSV; an empty cell is a missing label, never a class."""
 
     class Spec(DataSpec):
         """A CSV and its images."""
@@ -54,22 +54,23 @@ class TableSource(DataSource):
             "image", description="column with paths of images, relative to `images`"
         )
         split_column: str | None = Field(
-            "split", description="column of train, val or test; null: draw a split"
+            "split", description="column of train, val or test; null: a random split"
         )
         group_column: str | None = Field(
-            None, description="items that share its value never straddle a drawn split"
+            None, description="column whose equal values stay in one part of a random split"
         )
         split_fractions: tuple[float, float, float] = Field(
-            (0.7, 0.1, 0.2), description="shares of train, val and test in a drawn split"
+            (0.7, 0.1, 0.2), description="shares of train, val and test in a random split"
         )
         attributes: PathOrUrl | None = Field(
             None, description="further columns of 1 and -1 in CelebA's format, by image file name"
         )
         multi_hot: dict[str, tuple[str, ...] | str] = Field(
-            {}, description="a set's name to its columns of 0 and 1, or to one column of lists"
+            {},
+            description="label set's name to its columns of 0 and 1, or to one column of lists",
         )
         multi_hot_separator: str = Field(
-            "|", min_length=1, description="between the names in a cell of a column of lists"
+            "|", min_length=1, description="separator of names within a cell of a column of lists"
         )
         continuous: tuple[str, ...] = Field((), description="columns of numbers")
         resize: Resize = Field(
@@ -142,7 +143,8 @@ class TableSource(DataSource):
                 f"got {cells[outside]!r} in row {table.rows[outside]}"
                 + self._way_in(names[outside])
             )
-        # A column of labels has few values. Found here, because splits are drawn by these names.
+        # Probably a column of labels: few distinct values, none of which is a file. Checked here
+        # already, because the random split is made by these names.
         distinct = sorted(set(names))
         if 2 * len(distinct) <= len(names) and len(self._files.find_absent(distinct)) == len(
             distinct
@@ -155,7 +157,7 @@ class TableSource(DataSource):
         return names
 
     def _way_in(self, name: str) -> str:
-        """Returns a closing sentence for a name that leads out of the images' folder."""
+        """Returns the end of the error message for a name that leads outside the images' root."""
         if is_url(self.spec.images):
             return ""
         link = self._files.outward_link(name)
@@ -206,12 +208,12 @@ class TableSource(DataSource):
         groups = np.array(self._names, dtype=object)
         if self.spec.group_column is not None:
             named = self._csv.column(self.spec.group_column, "group_column")
-            # The colon keeps an item without a group from joining a group of its own name.
+            # Prefixes keep an item without a group apart from a group with the item's name.
             groups = np.where(named == "", "image:" + groups, "group:" + named)
         return drawn_split(groups, self.spec.split_fractions, self.spec.seed)
 
     def _leaks(self, split: np.ndarray) -> tuple[str, ...]:
-        """Warnings of images listed twice, and of images or groups in more than one split."""
+        """Returns warnings of images listed twice, and of images or groups in several splits."""
         names = np.array(self._names, dtype=object)
         found = []
         repeats = len(names) - len(set(names))
@@ -237,7 +239,7 @@ class TableSource(DataSource):
         return None if stamps is None else self._keyed(stamps)
 
     def _keyed(self, digest: str) -> str:
-        # CSV rows belong to the key because the stored reasons of bad images quote them.
+        # The key includes the CSV's row numbers, because cached reasons of bad images quote them.
         rows = hashlib.sha256(self._csv.rows.tobytes()).hexdigest()
         how = f"table {VERSION} {self.spec.resize}"
         return hashlib.sha256(f"{how} {digest} {rows}".encode()).hexdigest()

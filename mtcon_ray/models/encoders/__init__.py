@@ -1,4 +1,4 @@
-"""Encoders: one file each; the folder is the list."""
+"""Encoders. Importing this package imports its whole folder, which fills `ENCODERS`."""
 
 from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
 from mtcon_ray.registry import import_folder

@@ -1,4 +1,4 @@
-"""What every encoder offers: images in, one pooled feature vector out."""
+"""Base class of the encoders, which map an image to one pooled feature vector."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -9,9 +9,9 @@ from mtcon_ray.registry import Spec, Table
 
 
 class EncoderSpec(Spec):
-    """What every encoder's section has; each encoder adds its own fields.
+    """Fields common to the sections of all encoders; each encoder adds its own.
 
-    `has_batch_norm` is False where no row's features depend on other rows.
+    `has_batch_norm` is False if the features of an image do not depend on the rest of the batch.
     """
 
     has_batch_norm: ClassVar[bool] = True
@@ -19,27 +19,31 @@ class EncoderSpec(Spec):
     name: str
 
     def check(self, view_size: int) -> None:
-        """Raises ValueError if views of this many pixels a side cannot be encoded."""
+        """Raises ValueError if views with sides of `view_size` pixels cannot be encoded."""
 
     def fetch_weights(self) -> None:
-        """Downloads the parameters that training starts from, where they are not files here.
+        """Downloads the initial parameters if the spec asks for a download.
 
-        For once, before many processes build the encoder. Raises SpecError if they cannot be had.
+        Called once, before several processes build the encoder. Raises SpecError if the download
+        fails.
         """
 
 
 class Encoder(nn.Module, ABC):
-    """Maps [N, 3, H, W] to [N, width] features. Registered in ENCODERS with a nested `Spec`."""
+    """Base of encoders, which map [N, 3, H, W] to features [N, width].
+
+    A subclass is registered in ENCODERS and has a nested `Spec`.
+    """
 
     Spec: ClassVar[type[EncoderSpec]]
     width: int
 
     @abstractmethod
     def __init__(self, spec: EncoderSpec) -> None:
-        """Builds the layers with torch's global generator; call after seeding it.
+        """Builds the layers; their values come from torch's global generator, so seed it before.
 
-        On the meta device `weights` of the spec are compared with the layers; nothing is
-        downloaded.
+        On the meta device, `weights` of the spec are only checked against the layers, and nothing
+        is downloaded.
         """
         super().__init__()
 

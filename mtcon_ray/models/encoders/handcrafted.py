@@ -1,4 +1,4 @@
-"""Features without training: what any trained encoder should be better than."""
+"""Handcrafted image features, the baseline that a trained encoder should exceed."""
 
 import math
 from typing import ClassVar, Literal
@@ -10,23 +10,23 @@ from torch import Tensor
 
 from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
 
-# Sobel's kernel for the derivative along x, per pixel.
+# Sobel kernel: the derivative along x, per pixel.
 SOBEL = ((-1 / 8, 0, 1 / 8), (-2 / 8, 0, 2 / 8), (-1 / 8, 0, 1 / 8))
-# Brightness 0 to 1 lies between these after the default normalisation of the views.
+# The default normalisation of views maps brightness 0 to 1 into this range.
 DARKEST, BRIGHTEST = -2.2, 2.7
 
 
 @ENCODERS.register("handcrafted")
 class Handcrafted(Encoder):
-    """Small colour image, histogram of oriented gradients, histogram of colours; no parameter.
+    """A small colour image, a histogram of oriented gradients and a colour histogram.
 
-    The gradients' histogram follows Dalal and Triggs 2005: unsigned orientations, weighed by the
-    gradient's length, each shared by the two nearest bins; blocks of 2 x 2 cells are scaled to
-    length 1.
+    There are no parameters. The histogram of gradients follows Dalal and Triggs 2005, "Histograms
+    of oriented gradients for human detection". Orientations are unsigned, weighted by the length of
+    the gradient and shared by the two nearest bins. Blocks of 2 x 2 cells are scaled to length 1.
     """
 
     class Spec(EncoderSpec):
-        """A baseline that is not trained: `method: {name: none}`, or a head on top."""
+        """Fixed image features, for `method: {name: none}` or for a trained head on them."""
 
         has_batch_norm: ClassVar[bool] = False
 
@@ -54,36 +54,40 @@ class Handcrafted(Encoder):
         self.spec = spec
         num_blocks = (spec.cells - 1) ** 2
         along_x = torch.tensor(SOBEL)
-        # A constant, so not in checkpoints; made here, for in a step it would wait for the device.
+        # A constant, so not in checkpoints. A buffer, because copying it to the device in each
+        # forward pass would be a device synchronisation.
         self.register_buffer("sobel", torch.stack([along_x, along_x.T])[:, None], persistent=False)
         self.width = 3 * spec.pixels**2 + 4 * num_blocks * spec.orientations + spec.colours**3
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
-        """Features, [N, width], in float32 whatever the autocast."""
+        """Returns features, [N, width], in float32 at least under any autocast."""
         with torch.autocast(x_NCHW.device.type, enabled=False):
             x_NCHW = x_NCHW if x_NCHW.dtype == torch.float64 else x_NCHW.float()
-            # Of a length like that of the blocks: a probe by SGD takes features as they are.
+            # Scaled to about the length of the other parts: a probe by SGD does not standardise.
             small_NCPP = F.adaptive_avg_pool2d(x_NCHW, self.spec.pixels) / self.spec.pixels
             parts = small_NCPP, self.gradients(x_NCHW), self.colours(x_NCHW)
             return torch.cat([part.flatten(1) for part in parts], dim=1)
 
     def gradients(self, x_NCHW: Tensor) -> Tensor:
-        """Blocks of cells with their histograms of orientations, each of length 1 at most."""
+        """Returns each block's histograms, [N, 4 * orientations, blocks], of length at most 1."""
         num_bins = self.spec.orientations
         grey_N1HW = F.pad(x_NCHW.mean(dim=1, keepdim=True), (1, 1, 1, 1), mode="replicate")
         dx_NHW, dy_NHW = F.conv2d(grey_N1HW, self.sobel.to(grey_N1HW.dtype)).unbind(dim=1)
         length_NHW = (dx_NHW.square() + dy_NHW.square()).sqrt()
-        turn_NHW = torch.atan2(dy_NHW, dx_NHW) * (num_bins / math.pi)  # opposite ones are equal
+        turn_NHW = torch.atan2(dy_NHW, dx_NHW) * (num_bins / math.pi)  # unsigned modulo num_bins
         bins_O11 = torch.arange(num_bins, device=x_NCHW.device, dtype=x_NCHW.dtype)[:, None, None]
         away = (turn_NHW[:, None] - bins_O11).remainder(num_bins)
         share_NOHW = (1 - torch.minimum(away, num_bins - away)).clamp(min=0)
         cells_NOCC = F.adaptive_avg_pool2d(share_NOHW * length_NHW[:, None], self.spec.cells)
         blocks_NKL = F.unfold(cells_NOCC, kernel_size=2)
-        # A flat block is of rounding alone: it stays near 0.
+        # eps keeps a flat block, whose gradients are rounding errors, near 0.
         return F.normalize(blocks_NKL, dim=1, eps=0.01)
 
     def colours(self, x_NCHW: Tensor) -> Tensor:
-        """Square roots of the shares of pixels in each bin; a pixel is shared by the nearest."""
+        """Returns the square root of the share of pixels in each bin, [N, colours^2, colours].
+
+        In each channel a pixel is shared linearly by its two nearest bins.
+        """
         num_bins = self.spec.colours
         level_NCP = (x_NCHW.flatten(2) - DARKEST) / (BRIGHTEST - DARKEST) * (num_bins - 1)
         bins_B1 = torch.arange(num_bins, device=x_NCHW.device, dtype=x_NCHW.dtype)[:, None]

@@ -1,7 +1,7 @@
 """torchvision's ResNet-18 and ResNet-50 without their classifier.
 
-torchvision is imported where a network is made: it brings torch's compiler along, which would
-double the time that a command takes to start.
+torchvision is imported when a network is built: it imports torch's compiler, which would double the
+start-up time of every command.
 """
 
 import pickle
@@ -37,7 +37,7 @@ def _weights(value: str, info: ValidationInfo) -> str:
 
 
 class ResNetSpec(EncoderSpec):
-    """What both residual networks have in common."""
+    """Fields common to both ResNets."""
 
     weights: Annotated[str, AfterValidator(_weights)] | None = Field(
         None,
@@ -69,6 +69,7 @@ class _ResNet(Encoder):
         super().__init__(spec)
         self.net: ResNet = get_model(spec.name, weights=None)
         self.width = self.net.fc.in_features
+        # Identity, because torchvision's forward pass calls all layers by name.
         self.net.fc = nn.Identity()
         if stages == 3:
             self.net.layer4 = nn.Identity()
@@ -81,14 +82,14 @@ class _ResNet(Encoder):
             _load(self.net, spec)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
-        """Features after the average pooling, [N, width]."""
+        """Returns features after the average pooling, [N, width]."""
         h_ND: Tensor = self.net(x_NCHW)
         return h_ND
 
 
 @ENCODERS.register("resnet18")
 class ResNet18(_ResNet):
-    """ResNet-18, 512 features, 256 after three stages: He 2016, arXiv:1512.03385."""
+    """ResNet-18 with 512 features, or 256 after three stages: He et al. 2016, arXiv:1512.03385."""
 
     class Spec(ResNetSpec):
         """torchvision's ResNet-18."""
@@ -104,7 +105,7 @@ class ResNet18(_ResNet):
 
 @ENCODERS.register("resnet50")
 class ResNet50(_ResNet):
-    """ResNet-50, 2048 features: He 2016, arXiv:1512.03385."""
+    """ResNet-50 with 2048 features: He et al. 2016, arXiv:1512.03385."""
 
     class Spec(ResNetSpec):
         """torchvision's ResNet-50."""
@@ -113,7 +114,11 @@ class ResNet50(_ResNet):
 
 
 def _load(net: "ResNet", spec: ResNetSpec) -> None:
-    """Sets the layers to the spec's weights; on the meta device only compares a file with them."""
+    """Loads the spec's weights; on the meta device it only checks that a file fits the layers.
+
+    Raises CheckpointError for a file that cannot be read or does not fit, SpecError if the
+    download fails.
+    """
     assert spec.weights is not None
     is_meta = net.conv1.weight.is_meta
     if spec.weights == "imagenet":
@@ -130,7 +135,7 @@ def _load(net: "ResNet", spec: ResNetSpec) -> None:
 
 
 def _check_fit(ours: Mapping[str, Tensor], state: Mapping[str, Tensor], weights: str) -> None:
-    """Raises CheckpointError where names or shapes of a file differ from those of the layers."""
+    """Raises CheckpointError if names or shapes of a file differ from those of the layers."""
     missing = [key for key in ours if key not in state]
     unexpected = [key for key in state if key not in ours]
     wrong = [key for key in ours if key in state and ours[key].shape != state[key].shape]
@@ -156,7 +161,7 @@ def _download(name: str) -> Mapping[str, Tensor]:
     try:
         state: Mapping[str, Tensor] = imagenet.get_state_dict(progress=False, check_hash=True)
         return state
-    # A cut download is a RuntimeError (wrong hash); no network, a full disk: OSError.
+    # A truncated download has the wrong hash, a RuntimeError; no network or a full disk, OSError.
     except (OSError, RuntimeError) as error:
         raise SpecError(
             f"model.encoder.weights: imagenet needs {imagenet.url}, which cannot be had: {error}; "
@@ -167,8 +172,9 @@ def _download(name: str) -> Mapping[str, Tensor]:
 def _read(path: Path) -> Mapping[str, Tensor]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch's reader raises almost anything on a file of other makers
-        # Without torch's own message, which advises to run what the file says.
+    except Exception as error:  # torch.load raises many kinds of errors for files of other formats
+        # torch's own message is left out: it suggests weights_only=False, which runs the file's
+        # code.
         if isinstance(error, OSError) and error.strerror:
             problem = f"{path} cannot be read: {error.strerror}"
         elif isinstance(error, pickle.UnpicklingError) and is_zipfile(path):

@@ -1,4 +1,4 @@
-"""A small residual network for work on CPU cores, made for images of 32 to 48 pixels."""
+"""A small residual network for training on CPUs, for images of 32 to 48 pixels."""
 
 from typing import Literal
 
@@ -12,9 +12,9 @@ NUM_STAGES = 4
 
 @ENCODERS.register("small")
 class Small(Encoder):
-    """Stem, then four stages of residual blocks at width, 2, 4 and 8 times width.
+    """A stem and four stages of residual blocks with 1, 2, 4 and 8 times `width` channels.
 
-    The stem and every stage but the first halve the sides, so 40 pixels end as 3 x 3.
+    The stem and all stages but the first halve the sides: 40 x 40 pixels end as 3 x 3.
     """
 
     class Spec(EncoderSpec):
@@ -41,14 +41,14 @@ class Small(Encoder):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
-        """Features averaged over positions, [N, 8 * width of the spec]."""
+        """Returns features averaged over positions, [N, 8 * spec.width]."""
         h_NDHW: Tensor = self.stages(self.stem(x_NCHW))
         centred_ND11: Tensor = self.centre(h_NDHW.mean(dim=(2, 3), keepdim=True))
         return centred_ND11.flatten(1)
 
 
 def _stage(before: int, width: int, *, stride: int, num_blocks: int) -> nn.Sequential:
-    # Here, for torchvision doubles the time that a command takes to start.
+    # Imported here, because torchvision doubles the start-up time of a command.
     from torchvision.models.resnet import BasicBlock
 
     shortcut = None if before == width else _conv_norm(before, width, kernel=1, stride=stride)

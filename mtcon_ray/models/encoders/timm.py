@@ -1,4 +1,7 @@
-"""Convolutional backbones of the optional library timm, such as TResNet-M (METHODS 10.2)."""
+"""Convolutional backbones of the optional library timm, such as MultiSupCon's TResNet-M.
+
+TResNet: Ridnik et al. 2020, arXiv:2003.13630.
+"""
 
 from difflib import get_close_matches
 from typing import Any, Literal
@@ -12,16 +15,16 @@ from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
 
 @ENCODERS.register("timm")
 class Timm(Encoder):
-    """A model of timm without its classifier, from random parameters.
+    """A timm model without its classifier, with random parameters.
 
-    Its layers that normalise and activate at once become two, so that their batch norm is
-    torch's own and several workers can share its moments.
+    Layers that combine batch norm and activation are split in two. Their batch norm is then
+    torch's own, so that several workers can share its moments.
 
-    Raises SpecError where timm is not installed or has no such model.
+    Raises SpecError if timm is not installed or has no such model.
     """
 
     class Spec(EncoderSpec):
-        """A backbone of timm; needs the extra of that name."""
+        """A backbone of timm; needs the extra `timm`."""
 
         name: Literal["timm"] = "timm"
         model: str = Field(
@@ -49,13 +52,13 @@ class Timm(Encoder):
         self.width = self.net.head_hidden_size
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
-        """Pooled features, [N, width]."""
+        """Returns pooled features, [N, width]."""
         h_ND: Tensor = self.net(x_NCHW)
         return h_ND
 
 
 def _split(module: nn.Module) -> Any:
-    """The module with every batch norm that activates replaced by a batch norm and the rest."""
+    """Returns the module, with each BatchNormAct2d replaced by a batch norm and the activation."""
     from timm.layers import BatchNormAct2d
 
     for name, child in module.named_children():
@@ -63,6 +66,7 @@ def _split(module: nn.Module) -> Any:
             _split(child)
             continue
         norm = nn.BatchNorm2d(child.num_features, child.eps, child.momentum)
+        # The same parameters, so that their initial values are timm's.
         norm.weight, norm.bias = child.weight, child.bias
         module.add_module(name, nn.Sequential(norm, child.drop, child.act))
     return module

@@ -1,4 +1,4 @@
-"""A small vision transformer whose patches can be encoded in part, as masking needs."""
+"""A small vision transformer that can encode any subset of an image's patches, for masking."""
 
 from typing import ClassVar, Literal, Self
 
@@ -12,10 +12,10 @@ from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
 
 @ENCODERS.register("vit")
 class ViT(Encoder):
-    """Pre-norm transformer on image patches, mean-pooled: Dosovitskiy 2021, arXiv:2010.11929.
+    """Pre-norm transformer on patches, mean-pooled: Dosovitskiy et al. 2021, arXiv:2010.11929.
 
-    No class token, and fixed positions, so that it takes images of any size that the patch
-    divides, and any subset of an image's patches.
+    There is no class token, and position codes are fixed. Images may have any size that the patch
+    divides, and any subset of an image's patches can be encoded.
     """
 
     class Spec(EncoderSpec):
@@ -53,28 +53,28 @@ class ViT(Encoder):
         self.norm = nn.LayerNorm(spec.width)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
-        """Features averaged over patches, [N, width]."""
+        """Returns features averaged over patches, [N, width]."""
         return self.encode(self.tokens(x_NCHW)).mean(dim=1)
 
     def tokens(self, x_NCHW: Tensor) -> Tensor:
-        """Each patch embedded, its position added, row by row: [N, P, width]."""
+        """Returns embedded patches plus their position codes, row by row: [N, P, width]."""
         token_NPD: Tensor = self.embed(patches(x_NCHW, self.patch))
         return token_NPD + positions(*self.grid(x_NCHW), token_NPD)
 
     def encode(self, token_NPD: Tensor) -> Tensor:
-        """Features of the given patches, which may be any of an image's: [N, P, width]."""
+        """Returns features [N, P, width] of tokens, which may be any subset in any order."""
         for block in self.blocks:
             token_NPD = block(token_NPD)
         encoded_NPD: Tensor = self.norm(token_NPD)
         return encoded_NPD
 
     def grid(self, x_NCHW: Tensor) -> tuple[int, int]:
-        """Rows and columns of patches in these images."""
+        """Returns the number of rows and of columns of patches in these images."""
         return x_NCHW.shape[2] // self.patch, x_NCHW.shape[3] // self.patch
 
 
 def transformer_blocks(width: int, depth: int, heads: int) -> nn.ModuleList:
-    """Pre-norm blocks on [N, P, width], hidden layers four times as wide, no dropout."""
+    """Returns pre-norm blocks on [N, P, width]: GELU, hidden width 4 * width, no dropout."""
     return nn.ModuleList(
         nn.TransformerEncoderLayer(
             width,
@@ -90,7 +90,10 @@ def transformer_blocks(width: int, depth: int, heads: int) -> nn.ModuleList:
 
 
 def patches(x_NCHW: Tensor, patch: int) -> Tensor:
-    """The images' patches row by row, [N, P, C * patch * patch]. Raises SpecError on a rest."""
+    """Returns the images' patches row by row, [N, P, C * patch * patch].
+
+    Raises SpecError if a side is not divisible by `patch`.
+    """
     if x_NCHW.shape[2] % patch or x_NCHW.shape[3] % patch:
         raise SpecError(
             f"images must have sides divisible by model.encoder.patch {patch}, "
@@ -101,10 +104,11 @@ def patches(x_NCHW: Tensor, patch: int) -> Tensor:
 
 
 def positions(rows: int, columns: int, like: Tensor) -> Tensor:
-    """Fixed codes of a grid's places, [rows * columns, D], with D, dtype, device of `like`.
+    """Returns fixed position codes of a grid, [rows * columns, D], row by row.
 
-    The first half of D stands for the row, the second for the column, each as sines and cosines
-    of D/4 frequencies from 1 down to almost 1/10000: Vaswani 2017, arXiv:1706.03762, 3.5.
+    D, dtype and device are those of `like`. The first half of D encodes the row, the second the
+    column, each by sines and cosines of D/4 frequencies from 1 down to almost 1/10000: Vaswani et
+    al. 2017, arXiv:1706.03762, sec. 3.5.
     """
     D = like.shape[-1]
     row_Y, column_X = (waves(torch.arange(n, device=like.device), D // 2) for n in (rows, columns))
@@ -119,7 +123,7 @@ def positions(rows: int, columns: int, like: Tensor) -> Tensor:
 
 
 def waves(value_K: Tensor, width: int) -> Tensor:
-    """Sines and cosines of each value at width/2 frequencies, [K, width], width even."""
+    """Returns sines and cosines of values [K] at width/2 frequencies, [K, width]; width is even."""
     half = width // 2
     frequency_F = 10_000.0 ** -(torch.arange(half, device=value_K.device) / half)
     angle_KF = value_K[:, None] * frequency_F

@@ -1,4 +1,4 @@
-"""The pictures that the project draws: seeded, of any size, each factor visible."""
+"""Tests of synthetic images: reproducible, the same at any size, with all factors visible."""
 
 import numpy as np
 import pytest
@@ -13,24 +13,24 @@ SCENE = {"shape": "cross", "colour": "red", "texture": "plain", "tilt": "30", "m
 
 
 def drawn(**fields: object) -> DataSource:
-    """A source of 200 pictures."""
+    """Returns a source of 200 images."""
     return SOURCES["drawn"](SOURCES["drawn"].Spec.model_validate({"num_items": 200} | fields), 0)
 
 
 def test_defaults_are_three_tasks_and_one_held_out_label() -> None:
-    """And nothing else needs to be said to get data."""
+    """The spec needs no other field than `kind`."""
     spec = SOURCES["drawn"].Spec.model_validate({"kind": "drawn"})
     assert (spec.tasks, spec.held_out) == (("shape", "colour", "texture"), ("tilt",))
 
 
 def test_a_label_that_is_no_factor_is_refused() -> None:
-    """With the nearest one."""
+    """The message suggests the nearest factor."""
     with pytest.raises(ValidationError, match=r"got 'color'; did you mean 'colour'\?"):
         drawn(tasks=["color"])
 
 
 def test_pictures_depend_on_seed_and_row_alone() -> None:
-    """Not on which rows are drawn together, nor on the labels in use."""
+    """Images do not depend on the other rows of the call, nor on the labels in use."""
     all_at_once = drawn().decode(range(6), 40)
     assert (drawn(tasks=["mark"]).decode([4, 2], 40) == all_at_once[[4, 2]]).all()
     assert (drawn(seed=1).decode([4], 40) != all_at_once[4]).any()
@@ -38,7 +38,7 @@ def test_pictures_depend_on_seed_and_row_alone() -> None:
 
 
 def test_the_same_scene_at_any_size() -> None:
-    """A picture of 80 pixels, reduced, is that of 40 but for edges."""
+    """An image of 80 pixels, averaged over 2 x 2, is that of 40 pixels except at edges."""
     large = drawn(noise=0).decode(range(8), 80).astype(float)
     small = drawn(noise=0).decode(range(8), 40).astype(float)
     reduced = large.reshape(8, 40, 2, 40, 2, 3).mean(axis=(2, 4))
@@ -46,7 +46,7 @@ def test_the_same_scene_at_any_size() -> None:
 
 
 def test_labels_are_balanced_independent_and_split() -> None:
-    """The chi-square of each pair of factors is what chance gives."""
+    """The chi-square statistic of each pair of factors is within 4 deviations of independence."""
     table = drawn(num_items=4000, tasks=["shape", "colour", "texture", "mark"]).read_labels()
     columns = list(table.labels)
     for first in columns:
@@ -61,7 +61,7 @@ def test_labels_are_balanced_independent_and_split() -> None:
 
 
 def test_labels_name_what_is_in_the_picture() -> None:
-    """The label's hue prevails in the middle of pictures without nuisances."""
+    """The label's hue dominates the centre of images without nuisances."""
     source = drawn(clutter=0, occlusion=0, noise=0, tasks=["colour", "texture"])
     table = source.read_labels()
     plain = np.flatnonzero(table.labels["texture"] == FACTORS["texture"].index("plain"))
@@ -86,7 +86,11 @@ def test_each_factor_changes_the_picture(factor: str) -> None:
 
 
 def test_a_change_of_the_drawing_is_a_new_version() -> None:
-    """Else stores made before the change would be taken for new: bump VERSION, then this."""
+    """A fixed image guards VERSION, which is part of the image store's key.
+
+    After a change of the drawing, increase VERSION and update the expected values. Otherwise
+    image stores made before the change would be used.
+    """
     scene = SCENE | {"texture": "checks"}
     picture = draw(scene, 32, Nuisances(clutter=3, occlusion=1.0, noise=0.05), [0, 0, 0])
     blocks = picture.reshape(4, 8, 4, 8, 3).mean(axis=(1, 3, 4))
@@ -97,7 +101,7 @@ def test_a_change_of_the_drawing_is_a_new_version() -> None:
 
 @pytest.mark.parametrize("knob", [{"clutter": 0}, {"occlusion": 0}, {"noise": 0}, {"seed": 3}])
 def test_every_knob_is_part_of_the_key_and_of_the_picture(knob: dict[str, int]) -> None:
-    """Else two data sets would share one store."""
+    """Each field changes the image store's key and the images."""
     assert drawn(**knob).content_key() != drawn().content_key()
     assert (drawn(**knob).decode(range(60), 24) != drawn().decode(range(60), 24)).any()
 
@@ -119,7 +123,7 @@ def test_attributes_follow_from_factors_and_size() -> None:
 
 
 def test_the_size_is_that_of_the_drawn_object() -> None:
-    """The longest distance between pixels of the object, in pictures of nothing else."""
+    """The size correlates with the object's extent in images without nuisances."""
     quiet = {"clutter": 0, "occlusion": 0, "noise": 0, "num_items": 300}
     source = drawn(tasks=["shape", "texture", "size"], held_out=["tilt"], **quiet)
     table = source.read_labels()

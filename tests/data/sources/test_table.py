@@ -1,4 +1,4 @@
-"""What the table source makes of a CSV and of images, good and bad."""
+"""Tests of the table source with valid and invalid CSV files and images."""
 
 import hashlib
 import os
@@ -21,19 +21,19 @@ from mtcon_ray.errors import DataError
 
 
 def source(spec: DataSpec) -> DataSource:
-    """The table source of a spec."""
+    """Returns the table source of a spec."""
     return SOURCES["table"](spec, 0)
 
 
 def pack(folder: Path, archive: Path) -> None:
-    """A tar of a folder's files with `./` before each name, as `tar -C folder .` makes it."""
+    """Writes a tar of a folder's files named `./...`, as by `tar -C folder .`."""
     with tarfile.open(archive, "w:gz" if archive.suffix == ".gz" else "w") as tar:
         for path in sorted(folder.iterdir()):
             tar.add(path, arcname=f"./{path.name}")
 
 
 def test_empty_cells_are_missing_and_never_a_class(files: Any) -> None:
-    """NA and nan are words like others: only an empty cell is missing."""
+    """Only an empty cell is missing; NA and nan are class names."""
     files.frame.loc[[0, 7], "kind"] = ""
     files.frame.loc[3, "kind"] = "NA"
     files.frame.loc[8, "kind"] = "nan"
@@ -44,7 +44,7 @@ def test_empty_cells_are_missing_and_never_a_class(files: Any) -> None:
 
 
 def test_split_column_is_read_with_its_aliases(files: Any) -> None:
-    """val, valid and validation are one split, in any case."""
+    """val, valid and validation are the same split, in any letter case."""
     files.frame.loc[3, "split"] = "valid"
     files.frame.loc[8, "split"] = "Validation"
     table = read_table(files.spec(), 0)
@@ -53,7 +53,7 @@ def test_split_column_is_read_with_its_aliases(files: Any) -> None:
 
 
 def test_drawn_split_keeps_groups_whole_and_shares_near(files: Any) -> None:
-    """Groups of two; the items without a group are groups of their own."""
+    """Groups of two items stay together; an item without a group is a group by itself."""
     files.frame["shoe"] = ["" if row < 4 else f"shoe {row // 2}" for row in range(20)]
     spec = files.spec(split_column=None, group_column="shoe", split_fractions=(0.6, 0.2, 0.2))
     table = read_table(spec, 0)
@@ -66,14 +66,14 @@ def test_drawn_split_keeps_groups_whole_and_shares_near(files: Any) -> None:
 
 
 def test_drawn_split_follows_its_own_seed_only(files: Any) -> None:
-    """The run's seed must not move it: repeats of a winner share their test images."""
+    """The split does not depend on the run's seed, so that all repeats share the test images."""
     first = read_table(files.spec(split_column=None), 0).split
     assert (read_table(files.spec(split_column=None), 1).split == first).all()
     assert (read_table(files.spec(split_column=None, seed=1), 0).split != first).any()
 
 
 def test_multi_hot_and_continuous_columns_are_kept(files: Any) -> None:
-    """Bits from columns (0 and 1, or CelebA's -1 and 1) and from lists; numbers as numbers."""
+    """Bits are read from columns (0 and 1, or CelebA's -1 and 1) and from lists."""
     files.frame["shiny"] = ["1", "-1", ""] + ["0"] * 17
     files.frame["soft"] = ["0"] * 19 + ["1"]
     files.frame["tags"] = ["red|new", "", "new"] + ["red"] * 17
@@ -108,7 +108,7 @@ def test_multi_hot_and_continuous_columns_are_kept(files: Any) -> None:
 def test_a_field_that_does_not_fit_the_csv_is_named(
     files: Any, fields: dict[str, Any], message: str
 ) -> None:
-    """With the field, the value and the nearest name."""
+    """The message has the field, the value and the nearest name."""
     with pytest.raises(DataError, match=message):
         read_table(files.spec(**fields), 0)
 
@@ -128,7 +128,7 @@ def test_a_field_that_does_not_fit_the_csv_is_named(
     ],
 )
 def test_a_broken_csv_is_refused(files: Any, content: bytes, message: str) -> None:
-    """Rows are counted as a spreadsheet does, blank ones included."""
+    """Row numbers are those of a spreadsheet, blank rows included."""
     spec = files.spec()
     files.csv.write_bytes(content)
     with pytest.raises(DataError, match=message):
@@ -136,7 +136,7 @@ def test_a_broken_csv_is_refused(files: Any, content: bytes, message: str) -> No
 
 
 def test_fractions_must_sum_to_one(files: Any) -> None:
-    """A split that would not cover the data is refused with the spec."""
+    """The spec is refused if the fractions do not cover the data."""
     with pytest.raises(ValidationError, match="sum to 1, got"):
         files.spec(split_fractions=(0.7, 0.1, 0.1))
 
@@ -144,7 +144,7 @@ def test_fractions_must_sum_to_one(files: Any) -> None:
 @pytest.mark.parametrize("name", ["/etc/hostname", "../secret.jpg", "a/../../secret.jpg"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_paths_outside_the_images_are_refused(files: Any, name: str, packed: bool) -> None:
-    """In a folder and in a tar."""
+    """Paths that lead outside are refused for a folder and for a tar."""
     files.frame.loc[4, "image"] = name
     images = files.images
     if packed:
@@ -155,7 +155,7 @@ def test_paths_outside_the_images_are_refused(files: Any, name: str, packed: boo
 
 
 def test_symbolic_links_may_not_leave_the_folder(files: Any, tmp_path: Path) -> None:
-    """A link of a file, a link of a folder, and one that stays inside."""
+    """Links to an outside file or folder are found; a link that stays inside is accepted."""
     (tmp_path / "other").mkdir()
     Image.new("RGB", (4, 4)).save(tmp_path / "other" / "x.jpg")
     (files.images / "file.jpg").symlink_to(tmp_path / "other" / "x.jpg")
@@ -169,7 +169,7 @@ def test_symbolic_links_may_not_leave_the_folder(files: Any, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
 def test_a_tar_holds_the_same_images_as_its_folder(files: Any, tmp_path: Path, suffix: str) -> None:
-    """Read by member name; nothing is unpacked beside it."""
+    """Members are read in place: no file is extracted."""
     pack(files.images, tmp_path / f"images{suffix}")
     before = sorted(tmp_path.iterdir())
     folder = source(files.spec()).decode(range(20), 16)
@@ -180,7 +180,7 @@ def test_a_tar_holds_the_same_images_as_its_folder(files: Any, tmp_path: Path, s
 
 
 def test_links_in_a_tar_are_not_followed(files: Any, tmp_path: Path) -> None:
-    """A member that points at a file of this machine is a missing image."""
+    """A symbolic link to a file of this machine counts as a missing image."""
     with tarfile.open(tmp_path / "images.tar", "w") as tar:
         link = tarfile.TarInfo("0.jpg")
         link.type, link.linkname = tarfile.SYMTYPE, str(files.images / "0.jpg")
@@ -192,7 +192,7 @@ def test_links_in_a_tar_are_not_followed(files: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("suffix", "rule"), [(".tar", "a whole tar"), (".tar.gz", "whole tar")])
 def test_a_cut_archive_is_refused(files: Any, tmp_path: Path, suffix: str, rule: str) -> None:
-    """As one that a download did not finish."""
+    """A truncated archive, as after an incomplete download, is refused."""
     path = tmp_path / f"images{suffix}"
     pack(files.images, path)
     path.write_bytes(path.read_bytes()[: 700 if suffix == ".tar" else 500])
@@ -201,7 +201,7 @@ def test_a_cut_archive_is_refused(files: Any, tmp_path: Path, suffix: str, rule:
 
 
 def test_bad_images_are_named_with_their_row(files: Any) -> None:
-    """Missing, truncated, empty and not an image at all; the good ones still come back."""
+    """Missing, truncated, empty and non-image files are named; good images are returned."""
     noise = np.random.default_rng(0).integers(256, size=(40, 40, 3), dtype=np.uint8)
     Image.fromarray(noise).save(files.images / "1.jpg")
     whole = (files.images / "1.jpg").read_bytes()
@@ -221,7 +221,7 @@ def test_bad_images_are_named_with_their_row(files: Any) -> None:
 
 
 def test_few_bad_images_are_left_out_with_a_warning(files: Any, tmp_path: Path) -> None:
-    """Up to max_bad_images; beyond it the run stops, also when the store is there already."""
+    """More than max_bad_images are an error, also if the images are decoded already."""
     (files.images / "5.jpg").write_bytes(b"")
     spec = files.spec(max_bad_images=0.05)
     data = open_dataset(spec, seed=0, view_size=16, store=tmp_path / "store")
@@ -236,7 +236,7 @@ def test_few_bad_images_are_left_out_with_a_warning(files: Any, tmp_path: Path) 
 
 
 def test_the_key_follows_the_content_of_images(files: Any, tmp_path: Path) -> None:
-    """One byte, one missing file, another order: each is another store; a new label is not."""
+    """The key changes with a byte, a missing file, the order and `resize`, not with a label."""
     seen = {source(files.spec()).content_key()}
     files.frame.loc[2, "kind"] = "c"
     assert source(files.spec()).content_key() in seen
@@ -256,7 +256,7 @@ def test_the_key_follows_the_content_of_images(files: Any, tmp_path: Path) -> No
 
 
 def test_the_key_is_another_since_images_are_set_upright(files: Any) -> None:
-    """Without the version in it, a resumed sweep would mix pixels of two kinds."""
+    """The key contains VERSION: a resumed sweep must not mix images of two decoders."""
     table = source(files.spec())
     digest = ImageFolder(files.images).digest([f"{row}.jpg" for row in range(20)])
     rows = hashlib.sha256(np.arange(2, 22).tobytes()).hexdigest()
@@ -265,7 +265,7 @@ def test_the_key_is_another_since_images_are_set_upright(files: Any) -> None:
 
 
 def test_a_signature_is_given_only_of_settled_files(files: Any) -> None:
-    """A file that has just changed could change again under the same time stamp."""
+    """A file that has just changed has none: it could change again with the same time stamp."""
     folder = ImageFolder(files.images)
     assert folder.signature(["0.jpg"]) is None
     missing = folder.signature(["missing.jpg"])
@@ -274,7 +274,7 @@ def test_a_signature_is_given_only_of_settled_files(files: Any) -> None:
 
 
 def test_images_and_groups_in_two_splits_are_warned_of(files: Any) -> None:
-    """Rows 0 and 3 are train and val; rows 1 and 2 are both train."""
+    """The image of rows 0 and 3 is in train and val; that of rows 1 and 2 only in train."""
     files.frame.loc[3, "image"] = "0.jpg"
     files.frame.loc[2, "image"] = "1.jpg"
     files.frame["shoe"] = ["x" if row in (0, 4) else "" for row in range(20)]
@@ -285,7 +285,7 @@ def test_images_and_groups_in_two_splits_are_warned_of(files: Any) -> None:
 
 
 def test_transparency_is_white_and_16_bits_are_refused(tmp_path: Path) -> None:
-    """A cut-out on its usual ground; Pillow would clip 16 bits to white silently."""
+    """Transparent pixels become white. Pillow would silently clip 16 bits to white."""
     Image.new("RGBA", (8, 8), (10, 20, 30, 0)).save(tmp_path / "cut.png")
     assert (decode_image((tmp_path / "cut.png").read_bytes(), 8) == 255).all()
     Image.fromarray(np.full((8, 8), 300, dtype=np.uint16)).save(tmp_path / "deep.png")
@@ -294,7 +294,7 @@ def test_transparency_is_white_and_16_bits_are_refused(tmp_path: Path) -> None:
 
 
 def test_reducing_averages_instead_of_picking(tmp_path: Path) -> None:
-    """A checkerboard of single pixels becomes grey."""
+    """A checkerboard of single pixels becomes uniformly grey."""
     board = np.indices((64, 64)).sum(axis=0) % 2 * 255
     Image.fromarray(board.astype(np.uint8)).save(tmp_path / "board.png")
     small = decode_image((tmp_path / "board.png").read_bytes(), 16)
@@ -303,7 +303,7 @@ def test_reducing_averages_instead_of_picking(tmp_path: Path) -> None:
 
 
 def test_photographs_read_from_tar_and_folder_alike(photos: Path, tmp_path: Path) -> None:
-    """The first 60 shoes, from the tar as it is and from files unpacked from it."""
+    """The first 60 images are equal from the tar and from files extracted from it."""
     shoes = photos / "fashion_shoes"
     frame = pd.read_csv(shoes / "labels.csv", dtype=str, keep_default_na=False).iloc[:60]
     frame.to_csv(tmp_path / "labels.csv", index=False)
@@ -329,7 +329,7 @@ def test_photographs_read_from_tar_and_folder_alike(photos: Path, tmp_path: Path
 
 
 def test_all_shoes_are_read_with_their_labels(photos: Path, tmp_path: Path) -> None:
-    """Counts as stated beside the data: 9,188 photographs, 467 without a colour."""
+    """The counts are those in the data's documentation: 9,188 images, 467 without a colour."""
     shoes = photos / "fashion_shoes"
     spec = SOURCES["table"].Spec.model_validate(
         {

@@ -1,4 +1,4 @@
-"""Label sets of the table source: attributes in a file of their own, and names that clash."""
+"""Tests of the table source's label sets: CelebA's attribute file, and clashing names."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ ATTRIBUTES = """3
 
 
 def test_attributes_in_the_celeba_format_are_joined_by_file_name(files: Any) -> None:
-    """A header of two lines, any spaces, any order; an image that is not listed is unknown."""
+    """The attributes of an image that the file does not list are unknown."""
     path = files.images.parent / "list_attr.txt"
     path.write_text(ATTRIBUTES)
     files.frame["image"] = "./" + files.frame["image"]

@@ -1,0 +1,155 @@
+"""The converged probe against scikit-learn's logistic regression, and under perturbations.
+
+    python -m benchmarks.probe_agreement ROOT [--encoders 20]
+
+ROOT is the folder of sweeps or comparisons on photographs. Kept networks are taken evenly from it.
+For each, the features of all splits are computed once. scikit-learn minimises the same objective
+by its own solver and chooses its penalty on the same validation items; the table shows by how many
+points its test accuracy differs. Then our probes are trained again on the items in another order,
+on features each multiplied by a random factor, and with two threads; the table shows how many test
+predictions change.
+"""
+
+import argparse
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from benchmarks.machine import describe_machine
+from benchmarks.table import markdown
+from mtcon_ray.evaluate import open_checkpoint
+from mtcon_ray.evaluation.logistic import fit
+from mtcon_ray.evaluation.measures import Measurement
+from mtcon_ray.evaluation.probe import LabelledFeatures, Probe
+from mtcon_ray.evaluation.protocol import full_measurement
+from mtcon_ray.evaluation.spec import ConvergedProbeSpec
+from mtcon_ray.observer import Observer
+
+PENALTIES = ConvergedProbeSpec(solver="lbfgs").penalties
+SEED = 0
+# Factors between 1/1,000 and 1,000: float32 features still have all their digits.
+MAGNITUDE = 3.0
+
+Counts = Mapping[str, int]  # classes by label
+Perturbation = Callable[[LabelledFeatures], LabelledFeatures]
+
+
+def main() -> None:
+    """Print the machine and the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--encoders", type=int, default=20)
+    options = parser.parse_args()
+    paths = sorted(options.root.glob("sweeps/*/checkpoints/*/model.pt"))
+    chosen = np.unique(np.linspace(0, len(paths) - 1, options.encoders).round().astype(int))
+    print(describe_machine(), flush=True)
+    print(measure([paths[i] for i in chosen], options.root))
+
+
+def measure(paths: list[Path], root: Path) -> str:
+    """Returns the table over the networks in these files; some minutes for each."""
+    found = [compare(*opened(path, root)) for path in paths]
+    header = ["label", "points from scikit-learn, mean (most)"]
+    header += [
+        f"of 1,000 predictions change: {name}, most" for name in ("order", "scale", "threads")
+    ]
+    rows = []
+    for label in found[0]:
+        points, *changed = zip(*(each[label] for each in found), strict=True)
+        cells = [f"{fmean(points):.2f} ({max(points):.2f})", *(f"{max(c):.2f}" for c in changed)]
+        rows.append([label, *cells])
+    return f"{markdown(header, rows)}\n\n{len(paths)} encoders"
+
+
+def opened(path: Path, root: Path) -> tuple[Measurement, Counts]:
+    """Returns the features of a kept network and the numbers of classes of its labels."""
+    found = open_checkpoint(path, root=root, observer=Observer())
+    torch.set_num_threads(1)
+    measurement = full_measurement(
+        found.network, found.dataset, found.spec.evaluate, found.spec.views,
+        device=found.device, seed=SEED,
+    )  # fmt: skip
+    classes = found.dataset.table.classes
+    return measurement, {label: len(classes[label]) for label in measurement.split_of}
+
+
+def compare(measurement: Measurement, num_classes: Counts) -> dict[str, tuple[float, ...]]:
+    """Returns by label the points from scikit-learn's accuracy, then changes per 1,000 items."""
+    train, val, test = measurement.train, measurement.val, measurement.measured
+    assert val is not None
+    ours = probes(train, val, num_classes)
+    generator = torch.Generator().manual_seed(SEED)
+    order = torch.randperm(len(train.features), generator=generator)
+    exponent = 2 * torch.rand(train.features.shape[1], generator=generator) - 1
+    factor = 10 ** (MAGNITUDE * exponent)
+    permuted = probes(rows_of(train, order), val, num_classes)
+    scaled = probes(scaled_by(train, factor), scaled_by(val, factor), num_classes)
+    torch.set_num_threads(2)
+    threaded = probes(train, val, num_classes)
+    torch.set_num_threads(1)
+    found = {}
+    for label in num_classes:
+        known = test.known(label)
+        predicted = ours[label].predicted(known)
+        accuracy = ours[label].correct(known).double().mean().item()
+        others = (
+            permuted[label].predicted(known),
+            scaled[label].predicted(scaled_by(known, factor)),
+            threaded[label].predicted(known),
+        )
+        points = 100 * abs(accuracy - scikit_accuracy(label, train, val, test))
+        changed = (1000 * (each != predicted).double().mean().item() for each in others)
+        found[label] = (points, *changed)
+    return found
+
+
+def probes(train: LabelledFeatures, val: LabelledFeatures, num_classes: Counts) -> dict[str, Probe]:
+    """Returns our probes of labels of classes."""
+    fitted = fit(train.of(num_classes), num_classes, PENALTIES, val=val).probes
+    return {label: probe for label, probe in fitted.items() if isinstance(probe, Probe)}
+
+
+def rows_of(data: LabelledFeatures, order: torch.Tensor) -> LabelledFeatures:
+    """Returns the items in another order."""
+    labels = {label: values[order] for label, values in data.labels.items()}
+    return LabelledFeatures(data.features[order], labels)
+
+
+def scaled_by(data: LabelledFeatures, factor: torch.Tensor) -> LabelledFeatures:
+    """Returns the items with each feature multiplied by its factor."""
+    return replace(data, features=data.features * factor)
+
+
+def scikit_accuracy(
+    label: str, train: LabelledFeatures, val: LabelledFeatures, test: LabelledFeatures
+) -> float:
+    """Returns the test accuracy with the penalty that is best on val; of equal ones the largest."""
+    scaler = StandardScaler().fit(train.features.double().numpy())
+    parts = [part.known(label) for part in (train, val, test)]
+    xs = [scaler.transform(part.features.double().numpy()) for part in parts]
+    ys = [part.labels[label].numpy() for part in parts]
+    best, accuracy = -1.0, 0.0
+    # One solver for all penalties, from the largest down, each started from the one before.
+    model = LogisticRegression(tol=1e-5, max_iter=2000, warm_start=True)
+    for penalty in sorted(PENALTIES, reverse=True):
+        # scikit-learn minimises C * (sum of losses) + (squared norm) / 2.
+        model.set_params(C=1 / (penalty * len(ys[0])))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ConvergenceWarning)
+            model.fit(xs[0], ys[0])
+        score = model.score(xs[1], ys[1])
+        if score > best:
+            best, accuracy = score, model.score(xs[2], ys[2])
+    return float(accuracy)
+
+
+if __name__ == "__main__":
+    main()

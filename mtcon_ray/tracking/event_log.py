@@ -1,0 +1,144 @@
+"""The event log of one run as JSON lines; it is also the queue to the tracking server."""
+
+import errno
+import json
+import os
+import time
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+from mtcon_ray.errors import StorageError, SweepError
+from mtcon_ray.tracking.events import Ended, Event, Reported, Started, from_json
+
+
+class EventLog:
+    """Writer of one run's event log; several processes may write to it, one after the other.
+
+    The constructor does not touch the file. A line that a kill left incomplete is cut off before
+    the next event is written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._size = 0  # bytes of complete lines read so far
+        self._next_seq = 0
+        self._last_epoch = 0
+        self._ended = False
+
+    @property
+    def last_epoch(self) -> int:
+        """Returns the last epoch reported, 0 before the first."""
+        self._catch_up()
+        return self._last_epoch
+
+    def append(self, event: Event) -> bool:
+        """Writes an event durably and returns True.
+
+        Writes nothing and returns False for a second start, and for a report if the log has its
+        epoch or a later one. The same holds for a report after an end, because workers of a stopped
+        trial may train on for a moment. Raises StorageError if the write fails.
+        """
+        self._catch_up()
+        match event:
+            case Started() if self._next_seq:
+                return False
+            case Reported() if event.epoch <= self._last_epoch or self._ended:
+                return False
+        self._write(replace(event, seq=self._next_seq, time_ms=time.time_ns() // 1_000_000))
+        return True
+
+    def events(self) -> list[Event]:
+        """Returns all events so far. Raises SweepError for a damaged line."""
+        return self.read(self.path)
+
+    @staticmethod
+    def read(path: Path) -> list[Event]:
+        """Returns all complete events of a file, none if the file does not exist.
+
+        Raises SweepError for a damaged line.
+        """
+        return [event for event, _ in tail(path)]
+
+    def _catch_up(self) -> None:
+        """Reads the events that this or another process has written since the last call."""
+        for event, end in tail(self.path, self._size):
+            self._size = end
+            self._next_seq = event.seq + 1
+            self._ended = isinstance(event, Ended)
+            if isinstance(event, Reported):
+                self._last_epoch = event.epoch
+
+    def _write(self, event: Event) -> None:
+        line = json.dumps(event.to_json(), allow_nan=False).encode() + b"\n"
+        try:
+            self._append(line)
+        except OSError as error:
+            raise StorageError.of(self.path, error) from error
+        self._catch_up()
+
+    def _append(self, line: bytes) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            # Bytes after the last complete line are left from a kill in the middle of a write.
+            if os.fstat(descriptor).st_size > self._size:
+                os.ftruncate(descriptor, self._size)
+            # One write for the whole line; a short count means that the disk is full.
+            if os.write(descriptor, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+            # A resume trusts this log over the study's journal, so it must survive a power cut.
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
+    """Returns complete events from a byte offset on, each with the offset of the byte after it.
+
+    Returns no events if the file does not exist. Raises SweepError for a complete line that is not
+    an event.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            data = file.read()
+    except FileNotFoundError:
+        return []
+    events = []
+    # The part after the last newline is an incomplete line, or empty.
+    for line in data.split(b"\n")[:-1]:
+        try:
+            event = from_json(json.loads(line))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise SweepError(
+                f"{path} must hold one event a line, got something else at byte {offset}; "
+                "cut the file off there"
+            ) from None
+        offset += len(line) + 1
+        events.append((event, offset))
+    return events
+
+
+def num_events(path: Path, offset: int) -> int:
+    """Returns the number of complete lines from a byte offset on, without parsing them."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read().count(b"\n")
+
+
+def identity(path: Path) -> str | None:
+    """Returns 32 hexadecimal digits that identify a log by its first line; None without one.
+
+    They are a tag of the MLflow runs, by which a resumed sweep finds them again. So they must
+    never change: they are a hash of the first event and the length of its line, as Python prints
+    the parsed JSON.
+    """
+    try:
+        with path.open("rb") as file:
+            line = file.readline()
+    except FileNotFoundError:
+        return None
+    if not line.endswith(b"\n"):
+        return None
+    return sha256(repr((json.loads(line), len(line))).encode()).hexdigest()[:32]

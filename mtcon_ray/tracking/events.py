@@ -1,0 +1,103 @@
+"""Events of one run as its event log stores them: one frozen class per kind.
+
+The JSON form is format version 1: the keys `seq`, `kind`, the fields of the class, `time_ms`.
+Fields that are None are omitted.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar
+
+KINDS: dict[str, type["Event"]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Base of all events.
+
+    The event log sets `seq`, which counts the events of one log from 0, and `time_ms`, the Unix
+    time in milliseconds at which the event was written.
+    """
+
+    kind: ClassVar[str]
+
+    seq: int = 0
+    time_ms: int = 0
+
+    def __init_subclass__(cls, kind: str) -> None:
+        cls.kind = kind
+        KINDS[kind] = cls
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the event as strict JSON."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in FRAME}
+        given = {name: value for name, value in own.items() if value is not None}
+        return {"seq": self.seq, "kind": self.kind, **given, "time_ms": self.time_ms}
+
+
+FRAME = {f.name for f in fields(Event)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started(Event, kind="start"):
+    """The run begins; the first event of a log, written once."""
+
+    params: Mapping[str, Any]
+    tags: Mapping[str, str]
+    note: str | None = None
+    view: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reported(Event, kind="report"):
+    """Metrics of a completed epoch, counted from 1; the epochs of a log strictly rise."""
+
+    epoch: int
+    metrics: Mapping[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the event as strict JSON, which has no NaN: "nan", "inf" and "-inf" instead."""
+        values = {name: float(value) for name, value in self.metrics.items()}
+        strict = {name: v if math.isfinite(v) else str(v) for name, v in values.items()}
+        return {**super().to_json(), "metrics": strict}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact(Event, kind="artifact"):
+    """A file at `path` becomes an artifact in the folder `to` of the run."""
+
+    path: str
+    to: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended(Event, kind="end"):
+    """The run ends with one of MLflow's statuses: FINISHED, FAILED or KILLED."""
+
+    status: str
+    tags: Mapping[str, str]
+    note: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reopened(Event, kind="reopen"):
+    """The run is resumed after an end, or after a kill that left no end."""
+
+
+def from_json(raw: Mapping[str, Any]) -> Event:
+    """Returns the event of a line of an event log; keys that the class lacks are ignored.
+
+    Raises KeyError, TypeError or ValueError if it is not an event.
+    """
+    kind = KINDS[raw["kind"]]
+    required = [f.name for f in fields(kind) if f.default is MISSING]
+    values = {f.name: raw[f.name] for f in fields(kind) if f.name in raw or f.name in required}
+    if kind is Reported:
+        values["metrics"] = {name: float(value) for name, value in values["metrics"].items()}
+    return kind(**values)
+
+
+def last_change(events: list[Event]) -> Started | Ended | Reopened:
+    """Returns the last event that changed the run's status; a log begins with one."""
+    return next(e for e in reversed(events) if isinstance(e, Started | Ended | Reopened))

@@ -1,0 +1,44 @@
+"""CONTRIBUTING.md and docs/architecture.md name files that exist; CITATION.cff the version."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mtcon_ray import __version__
+
+REPOSITORY = Path(__file__).parents[1]
+FOLDERS = (
+    "benchmarks",
+    "cluster",
+    "docker",
+    "docs",
+    "examples",
+    "experiments",
+    "mtcon_ray",
+    "tests",
+)
+# In backticks, without the placeholder of a new file's name.
+PATHS = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*)`")
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_every_path_exists(page: str) -> None:
+    paths = PATHS.findall((REPOSITORY / page).read_text(encoding="utf-8"))
+    assert len(paths) > 10
+    assert [p for p in paths if "NAME" not in p and not (REPOSITORY / p).exists()] == []
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md"])
+def test_every_link_leads_to_a_file(page: str) -> None:
+    targets = re.findall(r"\]\(([^)\s]+)\)", (REPOSITORY / page).read_text(encoding="utf-8"))
+    assert targets
+    files = [target for target in targets if not target.startswith("https://")]
+    assert [name for name in files if not (REPOSITORY / name).exists()] == []
+
+
+def test_the_citation_has_the_version() -> None:
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == __version__
+    assert citation["license"] == "Apache-2.0"

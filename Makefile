@@ -8,7 +8,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest --durations=10 -n 2 --dist worksteal
 # Ray and MLflow take seconds to import, so that their folders' doctests wait for `make test`.
 FAST := -m "not ray and not mlflow and not soak" \
-	--ignore=mtcon_ray/sweep --ignore=mtcon_ray/tracking
+	--ignore=mtcon_ray/cluster --ignore=mtcon_ray/sweep --ignore=mtcon_ray/tracking
 
 .PHONY: demo check test soak lint docs clean
 

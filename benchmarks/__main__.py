@@ -19,7 +19,6 @@ STAGES = (
     "idle_trial",
     "tracking",
     "scale",
-    "suggestions",
     "large_loss",
     "cadence",
     "search_curves",

@@ -26,11 +26,11 @@ from ray.tune.search import ConcurrencyLimiter, Searcher
 from benchmarks.table import markdown
 from benchmarks.timing import Times, ratio
 from mtcon_ray import metrics
+from mtcon_ray.cluster.connection import connected, sweep_environment
 from mtcon_ray.observer import Observer
 from mtcon_ray.run import Progress, Run
 from mtcon_ray.spec import RunSpec, parse_spec
 from mtcon_ray.sweep import driver
-from mtcon_ray.sweep.cluster import connected, sweep_environment
 from mtcon_ray.sweep.trial import Assignment, reports, trial_device
 from mtcon_ray.sweep.warm import WarmTrial
 

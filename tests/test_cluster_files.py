@@ -92,7 +92,7 @@ def test_an_unknown_key_breaks_rays_schema() -> None:
 
 
 def test_local_cluster_holds_the_default_trial_and_no_trial_on_its_head() -> None:
-    from mtcon_ray.sweep.cluster import view_of
+    from mtcon_ray.cluster.connection import view_of
 
     view = view_of(str(CLUSTER / "local.yaml"))
     assert [k.cpus for k in view.kinds if k.name == "ray.head.default"] == [0]
@@ -101,7 +101,7 @@ def test_local_cluster_holds_the_default_trial_and_no_trial_on_its_head() -> Non
 
 @pytest.mark.parametrize(("path", "most"), [(CLOUDS[0], 8), (CLOUDS[1], 8), (REMOTE[2], 3)])
 def test_plan_reads_the_cluster_file(path: Path, most: int) -> None:
-    from mtcon_ray.sweep.cluster import view_of
+    from mtcon_ray.cluster.connection import view_of
 
     view = view_of(str(path))
     assert check_cluster(parse_spec(GPU_TRIAL), view) == most
@@ -111,7 +111,7 @@ def test_plan_reads_the_cluster_file(path: Path, most: int) -> None:
 
 def test_machines_of_unknown_size_are_not_refused(tmp_path: Path) -> None:
     """The file lacks this project's metadata, as on a head that `ray up` started without it."""
-    from mtcon_ray.sweep.cluster import view_of
+    from mtcon_ray.cluster.connection import view_of
 
     config = {k: v for k, v in prepared(CLUSTER / "on-prem.yaml").items() if k != "metadata"}
     path = tmp_path / "bootstrap.yaml"

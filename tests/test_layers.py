@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("results",),
     ("single",),
     ("report",),
+    ("cluster",),
     ("sweep",),
     ("comparison",),
     ("cli",),
@@ -38,7 +39,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
 TOP_OF_CORE = LEVEL["export"]
-HOME_OF = {"ray": "sweep", "optuna": "sweep", "mlflow": "tracking"}
+HOMES_OF = {"ray": ("cluster", "sweep"), "optuna": ("sweep",), "mlflow": ("tracking",)}
+# One module per library holds all uses of its private interfaces, each with its reason.
+PRIVATE_HOMES = ("mtcon_ray.cluster.ray_private", "mtcon_ray.sweep.optuna_private")
+WITHOUT_PRIVATE_USE = ("cluster", "sweep", "tracking")
+# Private to Ray though no name of theirs has an underscore.
+INTERNAL = ("ray.autoscaler", "ray.dashboard", "ray.experimental", "ray.tune.execution")
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv"}
 
 
@@ -82,6 +88,48 @@ def reads_environment(tree: ast.AST) -> Iterator[int]:
                     yield node.lineno
 
 
+def is_private(name: str) -> bool:
+    """Returns True for `_storage`, False for `storage`, `_` and `__name__`."""
+    return len(name) > 1 and name.startswith("_") and not name.endswith("__")
+
+
+def private_uses(source: str) -> Iterator[str]:
+    """Yields uses of private interfaces of other packages, each with its line.
+
+    A private attribute counts as a module's own if the module defines that name anywhere.
+    """
+    tree = ast.parse(source)
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    own |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    own |= {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str(module), names=names):
+                full = [f"{module}.{alias.name}" for alias in names]
+            case ast.Import(names=names):
+                full = [alias.name for alias in names]
+            case ast.Attribute(attr=name) if name not in own:
+                full = [name]
+            case ast.Call(
+                func=ast.Name(id="getattr" | "setattr" | "hasattr"),
+                args=[_, ast.Constant(value=str(name)), *_],
+            ) if name not in own:
+                full = [name]
+            case _:
+                continue
+        for name in full:
+            internal = any(f"{name}.".startswith(f"{prefix}.") for prefix in INTERNAL)
+            if internal or any(map(is_private, name.split("."))):
+                yield f"line {node.lineno} uses {name}"
+
+
 def violations(source: str, module: str, *, is_package: bool = False) -> list[str]:
     """Returns the violations of a module's imports, with their lines."""
     tree = ast.parse(source)
@@ -92,8 +140,8 @@ def violations(source: str, module: str, *, is_package: bool = False) -> list[st
     found = []
     for line, name in imports(tree, module, is_package):
         top = name.split(".")[0]
-        if top in HOME_OF and HOME_OF[top] != home:
-            found.append(f"{module}:{line} imports {top}, which only {HOME_OF[top]}/ may")
+        if home not in HOMES_OF.get(top, (home,)):
+            found.append(f"{module}:{line} imports {top}, which only {HOMES_OF[top]} may")
         if top != "mtcon_ray" or unit(name) in ("", "__version__", home):
             continue
         if LEVEL.get(unit(name), len(LAYERS)) >= level:
@@ -134,6 +182,8 @@ def test_every_row_exists() -> None:
         ("mtcon_ray.spec", "import ray.tune"),
         ("mtcon_ray.report.page", "from optuna import Study"),
         ("mtcon_ray.sweep.driver", "import mlflow"),
+        ("mtcon_ray.cluster.jobs", "import optuna"),
+        ("mtcon_ray.cluster.jobs", "from mtcon_ray.sweep.driver import run_sweep"),
         ("mtcon_ray.run", "import os\nos.environ['X']"),
         ("mtcon_ray.run", "from os import getenv"),
         ("mtcon_ray.plan", "from importlib import import_module\nimport_module('ray')"),
@@ -151,9 +201,55 @@ def test_finds_a_violation(module: str, source: str) -> None:
         ("mtcon_ray.data.views", "from mtcon_ray.data.batch import Batch"),
         ("mtcon_ray.data.views", "from . import batch"),
         ("mtcon_ray.methods.mtcon", "from mtcon_ray import metrics"),
+        ("mtcon_ray.cluster.jobs", "import ray"),
+        ("mtcon_ray.sweep.driver", "from mtcon_ray.cluster.connection import view_of"),
         ("mtcon_ray.sweep.driver", "import ray, optuna, os\nos.environ['X']"),
         ("mtcon_ray.cli.main", "from mtcon_ray import __version__"),
     ],
 )
 def test_accepts_what_the_layers_allow(module: str, source: str) -> None:
     assert violations(source, module) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [(n, p) for n, p in modules() if unit(n) in WITHOUT_PRIVATE_USE and n not in PRIVATE_HOMES],
+)
+def test_private_interfaces_of_libraries_have_a_module_of_their_own(name: str, path: Path) -> None:
+    found = list(private_uses(path.read_text(encoding="utf-8")))
+    assert not found, f"{name}, which belongs into one of {PRIVATE_HOMES}: {found}"
+
+
+@pytest.mark.parametrize("home", PRIVATE_HOMES)
+def test_each_module_of_private_interfaces_is_needed(home: str) -> None:
+    assert list(private_uses(dict(modules())[home].read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from ray._private.log import generate_logging_config",
+        "from ray.util import _hidden",
+        "from ray.autoscaler.v2.utils import is_autoscaler_v2",
+        "from ray.tune.execution import class_cache",
+        "import torch._dynamo",
+        "trial._trial_id",
+        "client.study._storage.get_trial(0)",
+        "getattr(failure, '_base_exc', failure)",
+    ],
+)
+def test_finds_a_private_use(source: str) -> None:
+    assert len(list(private_uses(source))) == 1
+
+
+def test_a_module_may_use_its_own_private_names() -> None:
+    source = """
+class Sender:
+    def __init__(self):
+        self._wake = 1
+    def _work(self):
+        return self._wake
+def sync(sender):
+    return sender._wake, sender._work(), Sender.__name__
+"""
+    assert list(private_uses(source)) == []

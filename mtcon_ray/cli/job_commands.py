@@ -93,7 +93,7 @@ def resume(
     --set search.num_trials=N. Uploads the current folder, which must hold the spec as `submit`
     found it.
     """
-    from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
+    from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
 
     last = Jobs(cluster_dashboard(address)).find(job)
     if not last.command:
@@ -121,7 +121,7 @@ def resume(
 def jobs(address: str | None, as_json: bool) -> None:
     """List the jobs of a cluster, oldest first."""
     from mtcon_ray.cli.text import duration, table
-    from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
+    from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
 
     found = Jobs(cluster_dashboard(address)).known()
     if as_json:
@@ -145,7 +145,7 @@ def jobs(address: str | None, as_json: bool) -> None:
 @session
 def logs(session: Session, job: str, address: str | None, follow: bool) -> int:
     """Print what a JOB, or a sweep's newest, has printed."""
-    from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
+    from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
 
     known = Jobs(cluster_dashboard(address))
     found = known.find(job)
@@ -160,7 +160,7 @@ def logs(session: Session, job: str, address: str | None, follow: bool) -> int:
 @address_option
 def stop(job: str, address: str | None) -> None:
     """Stop a JOB, or a sweep's newest, as Ctrl-C does, and wait until it has; `resume` goes on."""
-    from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
+    from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
 
     known = Jobs(cluster_dashboard(address))
     found = known.find(job)
@@ -197,7 +197,7 @@ def _named_root(command: Sequence[str]) -> str | None:
 
 def _packages(install: bool, requirements: Path | None) -> list[str] | None:
     """What is installed beside this environment's versions; None: nothing is."""
-    from mtcon_ray.sweep.upload import read_requirements
+    from mtcon_ray.cluster.job_package import read_requirements
 
     return read_requirements(requirements) if requirements else [] if install else None
 
@@ -238,8 +238,8 @@ def _start(
     requirements: Sequence[str] | None,
 ) -> int:
     """Submit the command, say where it can be watched, and follow it."""
-    from mtcon_ray.sweep.jobs import Jobs, cluster_dashboard
-    from mtcon_ray.sweep.upload import check_upload, job_variables
+    from mtcon_ray.cluster.job_package import check_upload, job_variables
+    from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
     from mtcon_ray.tracking.server import ui_command
 
     here = Path.cwd()

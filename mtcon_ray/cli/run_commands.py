@@ -117,7 +117,7 @@ def sweep(
         session.log_folder = log_folder(where)
         resume = _is_there(where, name) if goes_on else resume
 
-        from mtcon_ray.sweep.upload import VERSIONS_VARIABLE, check_versions
+        from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE, check_versions
 
         # Before what may not even be imported in other versions.
         check_versions(os.environ.get(VERSIONS_VARIABLE))

@@ -111,7 +111,7 @@ def plan(
         from mtcon_ray.calibrate import measure_rates
 
         rates = measure_rates(run_spec, where)
-    from mtcon_ray.sweep.cluster import view_of
+    from mtcon_ray.cluster.connection import view_of
     from mtcon_ray.sweep.study import preview
 
     resolved = make_plan(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from mtcon_ray.cluster.connection import view_of
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.spec import Comparison
 from mtcon_ray.comparison.table import write_tables
@@ -14,7 +15,6 @@ from mtcon_ray.plan import make_plan
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.signals import Interrupted
 from mtcon_ray.spec import RunSpec
-from mtcon_ray.sweep.cluster import view_of
 from mtcon_ray.sweep.driver import run_sweep
 
 

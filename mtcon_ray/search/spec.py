@@ -18,8 +18,7 @@ class SearchSpec(Spec):
     )
     sampler: Literal["tpe", "random", "grid"] = Field(
         "tpe",
-        description="tpe: Optuna's TPE, fitted to at most 400 trials, the best and the latest; "
-        "random; grid: every combination of listed values",
+        description="tpe: Optuna's; random; grid: every combination of listed values",
     )
     num_trials: int | None = Field(
         None, ge=1, le=100_000, description="configurations to try; null: the whole grid, else 12"

@@ -1,4 +1,4 @@
-"""What the runs of a sweep and of its trials say of themselves in MLflow, in Markdown."""
+"""Notes on the runs of a sweep and its trials in MLflow, in Markdown."""
 
 import shlex
 from pathlib import Path
@@ -10,7 +10,7 @@ from mtcon_ray.results import SweepResults
 
 
 def describe_sweep(results: SweepResults, ended: bool) -> str:
-    """What is searched, who won, how to do it again and go on, where everything lies."""
+    """Returns a sweep's note: setup, winner, commands to repeat and resume it, and paths."""
     folder = results.folder
     spec_path = folder / SPEC_FILE
     root = shlex.quote(str(folder.parents[1]))
@@ -32,7 +32,7 @@ def describe_sweep(results: SweepResults, ended: bool) -> str:
 
 
 def describe_trial(checkpoints: Path, log: Path) -> str:
-    """Where a trial's files are, while it runs and afterwards."""
+    """Returns a trial's note: the paths of its checkpoints and logs."""
     return f"- Checkpoints: `{checkpoints}`\n- Logs: `{log}`"
 
 

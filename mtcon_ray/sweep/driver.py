@@ -1,7 +1,7 @@
-"""A sweep from spec to report, in the process that the user started.
+"""The driver: runs a sweep from spec to report, in the process that the user started.
 
-The study's journal and the spool files are what lasts; Ray Tune's own state is never read back,
-so a killed driver is resumed from them alone, and no pickle is ever loaded.
+A killed driver is resumed from the study's journal and the event logs. Ray Tune's own state is
+never read back, so that no pickle is ever loaded.
 """
 
 import json
@@ -18,6 +18,8 @@ from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 
 from mtcon_ray.capacity import check_cluster
+from mtcon_ray.cluster.connection import check_shared, connected, sweep_environment, view_of
+from mtcon_ray.cluster.fair_share import FairShare
 from mtcon_ray.data.dataset import fetch_places, open_dataset
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.evaluation.spec import selected_value
@@ -27,12 +29,10 @@ from mtcon_ray.plan import Plan, fetch_weights, make_plan, prepare_root
 from mtcon_ray.recorded import load_recorded, write_beginnings
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, load_sweep
-from mtcon_ray.search.schedulers import Halving
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
-from mtcon_ray.sweep.cluster import check_shared, connected, sweep_environment, view_of
+from mtcon_ray.sweep.early_stopping import early_stopping
 from mtcon_ray.sweep.folder import choose_folder, claimed, job_tag, resume_line
-from mtcon_ray.sweep.forget import Forget
 from mtcon_ray.sweep.gang import Reaper, driver_resources, gang_trial
 from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.past import (
@@ -45,9 +45,7 @@ from mtcon_ray.sweep.past import (
     settle,
 )
 from mtcon_ray.sweep.record import SweepRecord
-from mtcon_ray.sweep.scheduler import make_scheduler
 from mtcon_ray.sweep.searcher import StudySearcher
-from mtcon_ray.sweep.share import FairShare
 from mtcon_ray.sweep.stopping import Stop
 from mtcon_ray.sweep.study import (
     REASON,
@@ -65,11 +63,11 @@ from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenan
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.server import ServerCheck, tracking_uri, ui_command
 
-# How long the end of a sweep waits for the tracking server to take what is left.
+# Time at the end of a sweep to send the remaining events to the tracking server.
 DRAIN_SECONDS = 120.0
-# After a signal or a full disk, less than what a job or a pod is given to end.
+# The same after a signal or a full disk: less time than a job or a pod is given to end.
 STOPPED_DRAIN_SECONDS = 10.0
-# Tries of Ray Train to place a trial's workers, a minute each: a node may have to boot.
+# Ray Train tries this often to place a trial's workers, a minute each: a node may have to boot.
 CONTROLLER_FAILURES = 30
 
 
@@ -82,10 +80,11 @@ def run_sweep(
     observer: Observer,
     environ_uri: str | None = None,
 ) -> SweepResults:
-    """Run or resume a sweep to its end and build its report.
+    """Runs or resumes a sweep to its end, builds its report and returns its results.
 
-    Everything that can be wrong is found before the sweep's folder is made. Raises MtconError;
-    Interrupted after SIGINT or SIGTERM, when all is checkpointed.
+    The spec, the data, the cluster and the tracking server are checked before the sweep's
+    directory is made. Raises MtconError; Interrupted after SIGINT or SIGTERM, once all trials are
+    checkpointed.
     """
     prepare_root(root)
     folder = choose_folder(root, spec, name, resume)
@@ -118,7 +117,7 @@ def run_sweep(
             stack.enter_context(claimed(folder))
         check_same_data(SweepRecord(folder, spec).parent.path, dataset.fingerprint)
         tags = {**provenance(Path.cwd()), **job_tag(), FINGERPRINT: dataset.fingerprint}
-        # A job's working directory is Ray's, which may replace it under a running driver.
+        # Ray may replace a job's working directory while the driver runs in it.
         stack.enter_context(chdir(folder))
         environment = sweep_environment(spec.resources.cpus)
         observer.on_phase("connecting to Ray")
@@ -139,7 +138,7 @@ class _Sweep:
     places: dict[str, str]
 
     def run(self, tags: dict[str, str]) -> SweepResults:
-        """Train what is left to train, then report."""
+        """Trains the remaining trials, then builds the report and returns the results."""
         study = open_study(self.folder / "study.journal", self.folder.name)
         record = SweepRecord(self.folder, self.spec)
         settle(study, record)
@@ -167,7 +166,7 @@ class _Sweep:
             if disk is None:
                 raise
             halt(str(disk))
-            # Ends the trials, which go on training otherwise and write into the same records.
+            # Ends the trials: they would train on and write into event logs that are closed below.
             ray.shutdown()
         self._close_unfinished(study, record)
         self._send_rest(sender, STOPPED_DRAIN_SECONDS)
@@ -182,7 +181,7 @@ class _Sweep:
         return results
 
     def _close_unfinished(self, study: optuna.Study, record: SweepRecord) -> None:
-        """Record what is interrupted; a disk that is full leaves that to the resume."""
+        """Records the interrupted trials. On a full disk the resume does it instead."""
         try:
             close_waiting(study, record)
             record.end("KILLED", None, **{"mtcon.interrupted": "true"})
@@ -198,7 +197,8 @@ class _Sweep:
     ) -> None:
         suggester = Suggester(study, self.spec.search, self.spec.seed)
         continued = continued_trials(study)
-        rungs = self._rungs(suggester, record)
+        early = early_stopping(self.spec.scheduler)
+        rungs = early.rungs(suggester.num_trials, record.epochs, self.spec.evaluate.every)
         for trial in named_trials(study):
             self._tell_known(record, trial, rungs)
         if not continued and suggester.num_given >= suggester.num_trials:
@@ -220,8 +220,7 @@ class _Sweep:
             select=self.spec.evaluate.select,
             recorded=partial(recorded_values, record),
         )
-        scheduler = make_scheduler(
-            self.spec.scheduler,
+        scheduler = early.tune_scheduler(
             [history(t, record.epochs(t)) for t in ended],
             {t.user_attrs[TRIAL]: history(t, record.epochs(t)) for t in continued},
         )
@@ -239,18 +238,12 @@ class _Sweep:
             run_config=tune.RunConfig(
                 name=self._attempt().name,
                 storage_path=str(self.folder / "tune"),
-                callbacks=[watch, Reaper(), Forget()],
+                callbacks=[watch, Reaper()],
                 failure_config=tune.FailureConfig(max_failures=self.spec.search.max_failures),
                 stop=stop,
                 verbose=0,
             ),
         ).fit()
-
-    def _rungs(self, suggester: Suggester, record: SweepRecord) -> Rungs | None:
-        scheduler, every = self.spec.scheduler, self.spec.evaluate.every
-        if not isinstance(scheduler, Halving.Spec):
-            return None
-        return Rungs(scheduler, suggester.num_trials, record.epochs, every)
 
     def _share(self) -> FairShare:
         freely = with_values(self.spec, {"search.max_concurrent": None})
@@ -268,7 +261,7 @@ class _Sweep:
 
     def _common(self) -> dict[str, Any]:
         return {
-            # As text, which Tune's copies for every trial share.
+            # As text: Tune copies the configuration for every trial, and copies share a string.
             "spec": json.dumps(dump_spec(self.spec)),
             "sweep": str(self.folder),
             "root": str(self.root),
@@ -278,14 +271,14 @@ class _Sweep:
         }
 
     def _attempt(self) -> Path:
-        """Tune's folder of this driver; each driver has its own."""
+        """Tune's directory of this driver; each driver of a sweep has its own."""
         if not hasattr(self, "_attempt_folder"):
             number = len(list((self.folder / "tune").glob("attempt-*")))
             self._attempt_folder = self.folder / "tune" / f"attempt-{number}"
         return self._attempt_folder
 
     def _explain(self, watch: Watch, trial: str) -> str:
-        """Returns why a trial failed, as Tune knows it, in a line."""
+        """Returns in one line why a trial failed, from Tune's error file."""
         log = log_folder(self.folder) / "ray.log"
         return f"{watch.error_of(trial) or 'its process was lost'} (log: {log})"
 
@@ -334,7 +327,7 @@ class _Sweep:
 
 
 def _winner_tags(results: SweepResults) -> dict[str, str]:
-    """What the table of sweeps in the MLflow UI says of each."""
+    """Returns the tags that the MLflow UI shows in its table of sweeps."""
     winner = results.winner
     if winner is None:
         return {}

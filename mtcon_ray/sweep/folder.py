@@ -1,4 +1,4 @@
-"""A sweep's folder: its name, and its one driver."""
+"""A sweep's directory: its name, and the lock of its one driver."""
 
 import os
 import shutil
@@ -6,26 +6,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE
 from mtcon_ray.errors import SweepError, nearest
 from mtcon_ray.lock import FILE, driver_lock
 from mtcon_ray.places import SPEC_FILE, last_name, new_name, sweep_folder, sweeps_folder
 from mtcon_ray.recorded import check_evaluation, load_recorded
 from mtcon_ray.resumable import check_resumable
 from mtcon_ray.spec import RunSpec
-from mtcon_ray.sweep.upload import VERSIONS_VARIABLE
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Started
 
 JOB = "mtcon.job"
 
-# What lies in a sweep's folder before its spec is written.
+# A sweep's directory holds no more than these before its spec is written.
 BEFORE_BEGIN = (FILE, "log")
 
 
 def choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) -> Path:
-    """The sweep's folder, not made yet unless it is resumed.
+    """Returns the sweep's directory, which does not exist yet unless the sweep is resumed.
 
-    Raises SweepError for a name that is taken, missing, or whose spec differs.
+    Raises SweepError for a new name that exists, and for a resumed one that does not exist or whose
+    spec differs.
     """
     if name is None:
         if not resume:
@@ -34,8 +35,8 @@ def choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) -> 
     folder = sweep_folder(root, name)
     if not resume:
         if _has_begun(folder):
-            # The cluster's list has no job of this name, or `submit` would have taken another one;
-            # so `mtcon-ray resume` would not find it.
+            # The cluster lists no job of this name, or `submit` would have chosen another one. So
+            # `mtcon-ray resume` would not find it.
             line = (
                 f"repeat `mtcon-ray submit` with --name {name}" if in_job() else resume_line(name)
             )
@@ -53,9 +54,9 @@ def choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) -> 
 
 
 def resume_line(name: str, *, submitted: bool | None = None) -> str:
-    """Returns what a user does to go on with a stopped sweep.
+    """Returns the text that tells a user how to resume a stopped sweep.
 
-    `submitted` says whether a job of `mtcon-ray submit` began it; None: as this process is one.
+    `submitted` is True if a job of `mtcon-ray submit` started it; None: if this process is one.
     """
     if in_job() if submitted is None else submitted:
         return f"`mtcon-ray resume {name}`"
@@ -63,7 +64,7 @@ def resume_line(name: str, *, submitted: bool | None = None) -> str:
 
 
 def job_tag() -> dict[str, str]:
-    """Returns the tag that a sweep begun in a job of `mtcon-ray submit` is recorded with."""
+    """Returns the tag of a sweep that a job of `mtcon-ray submit` started; {} outside of jobs."""
     return {JOB: "true"} if in_job() else {}
 
 
@@ -74,15 +75,16 @@ def was_submitted(folder: Path) -> bool:
 
 
 def in_job() -> bool:
-    """Returns True in a job of `mtcon-ray submit`, whose user typed another command than ours."""
+    """Returns True in a job of `mtcon-ray submit`: its user typed another command than this one."""
     return VERSIONS_VARIABLE in os.environ
 
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """The folder, made if new, with its one driver's lock held.
+    """Makes the directory if it is new, and holds the lock of the sweep's one driver.
 
-    A folder in which no sweep has begun is removed, so that the same command can be repeated.
+    Afterwards removes a directory in which no sweep has started, so that the same command can be
+    repeated.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with driver_lock(folder):
@@ -94,5 +96,5 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def _has_begun(folder: Path) -> bool:
-    """Returns True if a folder holds more than what a start leaves that failed or was killed."""
+    """Returns True if a directory holds more than a failed or killed start leaves behind."""
     return folder.exists() and any(e.name not in BEFORE_BEGIN for e in folder.iterdir())

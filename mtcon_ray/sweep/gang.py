@@ -1,4 +1,4 @@
-"""Trials of several workers: Ray Train's TorchTrainer inside a Tune function."""
+"""Distributed trials: Ray Train's TorchTrainer inside a Tune function."""
 
 import json
 import logging
@@ -15,32 +15,37 @@ from ray.tune.experiment import Trial
 from ray.tune.integration.ray_train import TuneReportCallback
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
+from mtcon_ray.cluster.ray_private import error_raised_by
 from mtcon_ray.sweep.trial import Assignment, Outcome, ending, open_trial_data, reports
 from mtcon_ray.training.distributed import Ranks
 
 PLACEMENT_GROUP = "placement_group"
-# In the trial's folder: the result that a rank's error ends the trial with, for all ranks.
+# File beside the trial's checkpoints: the trial's last result after an error on one rank.
 ENDING = "ending.json"
-# Tune tells us that a trial is over before it stops the trial's processes.
+# Tune's callbacks run before it stops the trial's processes.
 REAP_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
 
 
 def driver_resources() -> dict[str, float]:
-    """What the process that watches one trial's workers takes: no CPU, and never a spot node."""
+    """Returns the resources of the process that drives one trial's workers.
+
+    It takes no CPU, and runs on the head or a node for drivers, never on a spot node.
+    """
     if ray.cluster_resources().get("sweep_driver"):
         return {"sweep_driver": 0.001}
     return {"node:__internal_head__": 0.001}
 
 
 def gang_trial(config: dict[str, Any]) -> None:
-    """One trial; its workers' reports reach Tune through Train's callback.
+    """Runs one distributed trial; its workers report to Tune through Train's callback.
 
-    An error of ours on one rank would leave the others waiting for it in an exchange, or in
-    `ray.train.report`, which is a barrier. So the rank writes down how the trial ends and raises:
-    Train ends the group, and either starts it again, and every rank reads the ending, or gives up,
-    and the ending is read here.
+    An error of this package on one rank must end the whole group: the other ranks would wait for
+    ever in a collective operation or in `ray.train.report`, which is a barrier. So the rank writes
+    the trial's last result to the file ENDING and raises. Train then ends the group. If Train
+    restarts it, each rank reads the file and reports that result. If Train gives up, this function
+    reports it.
     """
     common = config["common"]
     work = Assignment.read(config)
@@ -68,7 +73,7 @@ def gang_trial(config: dict[str, Any]) -> None:
         ),
     )
     try:
-        # An attempt that an earlier driver or a lost node ended may have left one.
+        # A driver or a node may have been lost before it read the file of an earlier attempt.
         (work.checkpoints / ENDING).unlink(missing_ok=True)
         trainer.fit()
     except ray.train.TrainingFailedError as error:
@@ -81,10 +86,10 @@ def gang_trial(config: dict[str, Any]) -> None:
 
 
 def _train_as_worker(config: dict[str, Any]) -> None:
-    """What each worker runs; every rank reports equally often, for `report` is a barrier."""
+    """Trains on one worker. Every rank reports equally often, because `report` is a barrier."""
     group = ray.util.get_current_placement_group()
     assert group is not None
-    # Sent before anything can take long: without it a trial stopped early would leak its group.
+    # Reported before anything slow: the cleanup needs it for a trial that is stopped early.
     ray.train.report({PLACEMENT_GROUP: group.id.hex(), "outcome": Outcome.TRAINING})
     context = ray.train.get_context()
     work = Assignment.read(config)
@@ -105,7 +110,7 @@ def _train_as_worker(config: dict[str, Any]) -> None:
 
 
 def _write_ending(work: Assignment, end: dict[str, Any]) -> None:
-    """Write the trial's last result for all ranks; a full disk leaves Train's own error alone."""
+    """Writes the trial's last result for all ranks. On a full disk Train's own error remains."""
     beside = work.checkpoints / f".{ENDING}.{os.getpid()}"
     try:
         work.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -126,8 +131,7 @@ def _read_ending(work: Assignment) -> dict[str, Any] | None:
 def _ending_of(error: Exception) -> dict[str, Any]:
     """Returns the last result of a trial whose workers failed more than `max_failures` times."""
     for failure in getattr(error, "worker_failures", {}).values():
-        # Train wraps what a worker raised.
-        end = ending(getattr(failure, "_base_exc", failure))
+        end = ending(error_raised_by(failure))
         if end is not None:
             return end
     reason = " ".join(str(error).split())[-500:]
@@ -135,10 +139,10 @@ def _ending_of(error: Exception) -> dict[str, Any]:
 
 
 class Reaper(tune.Callback):
-    """Frees the placement groups of trials that Tune has stopped.
+    """Placement-group cleanup for distributed trials that Tune has stopped.
 
-    Ray 2.60 leaves them to a cleaner that needs the dashboard of the only Ray on the host; where
-    that cannot be reached the workers' resources stay taken and the next trial waits for ever.
+    Ray 2.60 leaves it to a process that needs the dashboard of the only Ray on the host. If that
+    is unreachable, the workers' resources stay taken and the next trial waits for ever.
     """
 
     def __init__(self) -> None:
@@ -148,31 +152,31 @@ class Reaper(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        """Remember the group that a trial's workers hold; a restarted trial has a new one."""
+        """Stores the placement group of a trial's workers; a restarted trial has a new one."""
         if PLACEMENT_GROUP in result:
             self._groups[trial.trial_id] = result[PLACEMENT_GROUP]
 
     def on_trial_complete(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
-        """A trial is over, early or not."""
+        """Schedules the cleanup for a trial that has ended, early or not."""
         self._schedule(trial)
 
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
-        """A trial has failed."""
+        """Schedules the cleanup for a trial that has failed."""
         self._schedule(trial)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """One turn of Tune's loop."""
+        """Removes the groups that are due, once per iteration of Tune's loop."""
         now = time.monotonic()
         for _, group in [d for d in self._due if d[0] <= now]:
             _remove(group)
         self._due = [d for d in self._due if d[0] > now]
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
-        """The sweep is over."""
+        """Removes the remaining groups at the end of the sweep."""
         for _, group in self._due:
             _remove(group)
 

@@ -1,8 +1,8 @@
-"""Synchronous successive halving: who waits at a rung, who goes on, who is over.
+"""Synchronous successive halving: the trials that wait at a rung, go on or are stopped.
 
-All of it follows from what the study holds, so that a resumed sweep decides as the killed one
-would have. A trial ends by itself at its rung and is given out again if it goes on: nothing is
-trained past a rung, and to go on is what it is after a kill.
+All decisions follow from the study alone, so that a resumed sweep decides as the killed one would
+have. A trial ends by itself at its rung, so that nothing is trained past it. A trial that goes on
+is resumed as after a kill.
 """
 
 import math
@@ -14,7 +14,10 @@ from mtcon_ray.search.schedulers import Halving
 
 
 class Rungs:
-    """The rungs of one sweep; `epochs` tells a trial's own, `every` those between probes."""
+    """The rungs of one sweep.
+
+    `epochs` returns a trial's own number of epochs; `every` is the number between two probes.
+    """
 
     def __init__(
         self, spec: Halving.Spec, num_trials: int, epochs: Callable[[FrozenTrial], int], every: int
@@ -25,21 +28,21 @@ class Rungs:
         self._every = every
 
     def until(self, trial: FrozenTrial) -> int | None:
-        """The epoch at which the trial shall wait next, None where it goes on to its end."""
+        """Returns the epoch at which the trial shall wait next, None if it trains to its end."""
         ahead = [e for e in self._of(trial) if e > _last(trial)]
         return ahead[0] if ahead and ahead[0] < self._epochs(trial) else None
 
     def waits(self, trial: FrozenTrial) -> bool:
-        """Whether an open trial stands at a rung, not before or between them."""
+        """Returns True if an open trial stands at a rung, not before or between rungs."""
         return _last(trial) in self._of(trial)
 
     def settled(
         self, trials: Sequence[FrozenTrial], live: Mapping[int, int | None]
     ) -> tuple[list[FrozenTrial], list[FrozenTrial]]:
-        """Of the waiting trials, those that go on and those that are over.
+        """Returns the waiting trials that go on, and those that are stopped.
 
-        For when all are given out that will be; `live` holds the numbers of those in training,
-        each with the epoch until which it trains.
+        To be called once all trials of the sweep have been suggested. `live` holds the numbers of
+        the trials in training, each with the epoch until which it trains.
         """
         going: list[FrozenTrial] = []
         over: list[FrozenTrial] = []
@@ -50,7 +53,7 @@ class Rungs:
             waiting = [
                 t for t in under_way if t.number not in live and _last(t) == self._of(t)[rung]
             ]
-            # More than `most` only if trials were added to the sweep since.
+            # More than `most` are beyond the rung only if trials were added to the sweep since.
             free = max(0, most - self._num_beyond(trials, live, rung))
             ranked = sorted(waiting, key=lambda t: (-_value(t), t.number))
             going = [t for t in going if t not in waiting] + ranked[:free]
@@ -71,7 +74,7 @@ class Rungs:
 
 
 def _arrives(trial: FrozenTrial, live: Mapping[int, int | None]) -> bool:
-    """Whether it has reported its rung's epoch and has yet to end there."""
+    """Returns True if the trial has reported its rung's epoch and has yet to end there."""
     until = live.get(trial.number)
     return until is not None and _last(trial) >= until
 

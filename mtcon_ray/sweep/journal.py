@@ -1,7 +1,7 @@
-"""The study's journal: Optuna's lines in a file that no kill and no full disk spoils.
+"""The study's journal: Optuna's log lines in a file that survives kills and full disks.
 
-Optuna's own file backend appends behind a line that was cut in two, after which every reader fails,
-and its lock is a link that outlives a killed holder.
+Optuna's own file backend appends behind a torn line, after which every reader fails, and its lock
+is a symbolic link that outlives a killed process.
 """
 
 import json
@@ -18,8 +18,8 @@ from mtcon_ray.errors import StorageError, SweepError
 class Journal(JournalFileBackend):
     """Optuna's journal file, for the one driver of a sweep.
 
-    A line torn by a kill, a power cut or a full disk is cut off before the next is written. The
-    driver's own lock (`lock.driver_lock`), which the kernel drops with its holder, is the only one.
+    A line torn by a kill, a power cut or a full disk is removed before the next one is written. No
+    lock is taken here: the driver holds `lock.driver_lock`, which the kernel frees at its end.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,7 +34,7 @@ class Journal(JournalFileBackend):
         try:
             yield from super().read_logs(log_number_from)
         except ValueError as error:
-            # Optuna ignores a torn last line.
+            # A torn last line is not damage: Optuna's reader ignores it.
             raise SweepError(
                 f"{self._path} must hold one JSON object a line, got {error}; restore the file "
                 "from a backup, or start the sweep anew under another --name"
@@ -51,10 +51,10 @@ class Journal(JournalFileBackend):
 
 
 class ReadOnlyJournal(Journal):
-    """The journal of a sweep that another process may be driving."""
+    """The journal of a sweep whose driver may be running in another process."""
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Refuses: a command that shows a sweep writes nothing into its journal."""
+        """Raises AssertionError: a command that shows a sweep must not write to its journal."""
         raise AssertionError(f"{self._path} is open for reading only, got {logs}")
 
 
@@ -72,7 +72,7 @@ def _append(file: BinaryIO, data: bytes) -> None:
 
 
 def _end_of_whole_lines(file: BinaryIO) -> int:
-    """Returns the offset behind the last line end, 0 without one."""
+    """Returns the offset after the last line break, 0 without one."""
     end = file.seek(0, os.SEEK_END)
     while end:
         start = max(0, end - 4096)

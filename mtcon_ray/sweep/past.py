@@ -1,4 +1,4 @@
-"""What earlier drivers of a sweep left behind, brought in order before a new one goes on."""
+"""Resume of a sweep: reconciles the study with the event logs of earlier drivers."""
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
@@ -6,10 +6,11 @@ from optuna.trial import FrozenTrial, TrialState
 from mtcon_ray import metrics
 from mtcon_ray.evaluation.spec import selected_value
 from mtcon_ray.results import trial_status
+from mtcon_ray.sweep.optuna_private import reloaded, writable
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.scheduler import History
 from mtcon_ray.sweep.searcher import report_missing, tell
-from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, named_trials, stored, trial_name
+from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, named_trials, trial_name
 from mtcon_ray.sweep.trial import Outcome
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Ended, Reported, Started
@@ -23,27 +24,30 @@ ENDS = {
 
 
 def settle(study: optuna.Study, record: SweepRecord) -> None:
-    """Close in the study what only a kill left open, and restore what a torn journal has lost.
+    """Reconciles the study with the event logs after a kill or a loss of journal lines.
 
-    A trial that was recorded to its last epoch is finished, even if the study does not say so. One
-    that was suggested but never named was never trained, unless the line that named it is lost.
+    A trial whose event log has its last epoch becomes finished in the study. A trial that was
+    suggested but never named was never trained and becomes failed, unless its event log shows that
+    the line with its name was lost.
     """
     for trial in named_trials(study):
         if trial.state not in ENDS:
             continue
-        if not record.spool(trial).events():  # lost: an end needs a beginning
+        if not record.spool(
+            trial
+        ).events():  # a log that was lost: an end event needs a start event
             record.trial_started(trial)
         if _is_open(record, trial):
             record.trial_ended(trial, ENDS[trial.state], trial.user_attrs.get(REASON))
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         if TRIAL in trial.user_attrs or _restore_name(study, trial, record):
-            _settle_open(study, stored(study, trial._trial_id), record)
+            _settle_open(study, reloaded(study, trial), record)
         else:
             tell(study, trial, Outcome.FAILED, None, "its driver was killed as it was suggested")
 
 
 def _restore_name(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -> bool:
-    """Gives a trial the name that its record has; returns False if it has begun no record."""
+    """Restores a trial's name from its event log; returns False if it has none."""
     name = trial_name(len(named_trials(study)))
     begun = EventLog.read(record.spool_of(name))
     if (
@@ -53,7 +57,7 @@ def _restore_name(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) 
         or REPEAT not in trial.user_attrs
     ):
         return False
-    optuna.trial.Trial(study, trial._trial_id).set_user_attr(TRIAL, name)
+    writable(study, trial).set_user_attr(TRIAL, name)
     return True
 
 
@@ -72,10 +76,10 @@ def _settle_open(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -
 
 
 def discard_leftovers(study: optuna.Study, record: SweepRecord) -> None:
-    """Remove resume states of ended trials; all processes of trials must have ended.
+    """Removes resume states of ended trials; all processes of trials must have ended.
 
-    Workers of a multi-worker trial that Tune stops train on until they are ended, and may write
-    one after the trial's own was removed.
+    Workers of a distributed trial that Tune stops train on until their processes end, and may write
+    a resume state after the trial's own was removed.
     """
     for trial in named_trials(study):
         if trial.state in ENDS:
@@ -83,25 +87,25 @@ def discard_leftovers(study: optuna.Study, record: SweepRecord) -> None:
 
 
 def continued_trials(study: optuna.Study) -> list[FrozenTrial]:
-    """Named trials that were interrupted, in order of suggestion."""
+    """Returns the named trials that were interrupted, in order of suggestion."""
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
     return [t for t in running if TRIAL in t.user_attrs]
 
 
 def close_waiting(study: optuna.Study, record: SweepRecord) -> None:
-    """Record as interrupted the open trials whose record nobody has closed: those at a rung."""
+    """Records an interruption for the open trials without an end event: those at a rung."""
     for trial in continued_trials(study):
         if _is_open(record, trial):
             record.trial_ended(trial, Outcome.INTERRUPTED, None)
 
 
 def history(trial: FrozenTrial, epochs: int) -> History:
-    """A trial's validation accuracies by percent of its own epochs."""
+    """Returns a trial's validation accuracies by percent of its own epochs."""
     return [(round(100 * e / epochs, 6), v) for e, v in sorted(trial.intermediate_values.items())]
 
 
 def _is_open(record: SweepRecord, trial: FrozenTrial) -> bool:
-    """Returns True if a trial's record has begun and no end closes it."""
+    """Returns True if a trial's event log has events, and the last one is no end."""
     events = record.spool(trial).events()
     return bool(events) and not isinstance(events[-1], Ended)
 

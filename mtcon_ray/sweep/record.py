@@ -1,4 +1,4 @@
-"""What the driver writes down: the sweep's own record, and each trial's beginning and end."""
+"""Writer of the driver's events: those of the sweep, and each trial's start and end."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ STATUS = {
 
 
 class SweepRecord:
-    """Appends to `<sweep>/spool/`; the sender carries it to MLflow."""
+    """Appends to the event logs in `<sweep>/spool/`, which the sender sends to MLflow."""
 
     def __init__(self, folder: Path, spec: RunSpec) -> None:
         self.folder = folder
@@ -35,7 +35,7 @@ class SweepRecord:
         self.parent = EventLog(folder / "spool" / "parent.jsonl")
 
     def begin(self, tags: dict[str, str]) -> None:
-        """Open the parent's record, or open it again on resume."""
+        """Writes the sweep's start event, or on resume a reopen event."""
         if self.parent.events():
             self.parent.append(Reopened())
             return
@@ -58,14 +58,14 @@ class SweepRecord:
             self.parent.append(Artifact(path=str(self.folder / name), to=""))
 
     def end(self, status: str, report: Path | None, **tags: str) -> None:
-        """Close the parent's record, its report's files beside it."""
+        """Writes the sweep's end event, after its report's files as artifacts."""
         for file in sorted(report.parent.iterdir()) if report else ():
             self.parent.append(Artifact(path=str(file), to="report"))
         note = describe_sweep(load_sweep(self.folder), ended=report is not None)
         self.parent.append(Ended(status=status, tags=tags, note=note))
 
     def trial_started(self, trial: FrozenTrial) -> None:
-        """Open a trial's record with what it is, or open it again."""
+        """Writes a trial's start event, or a reopen event if it has started before."""
         spool = self.spool(trial)
         if spool.events():
             spool.append(Reopened())
@@ -87,9 +87,9 @@ class SweepRecord:
         )
 
     def trial_ended(self, trial: FrozenTrial, outcome: Outcome, reason: str | None) -> None:
-        """Close a trial's record; a finished one's files become artifacts.
+        """Writes a trial's end event; a finished trial's files become artifacts.
 
-        What only a trial that goes on needs is removed, unless this one is interrupted.
+        Removes its resume state unless the trial was interrupted.
         """
         spool, folder = self.spool(trial), self.checkpoints(trial)
         if outcome is Outcome.FINISHED:
@@ -105,7 +105,7 @@ class SweepRecord:
         spool.append(Ended(status=STATUS[outcome], tags=tags))
 
     def _selected(self, spool: EventLog) -> dict[str, str]:
-        """Tags with the epoch of the trial's network and its value; MLflow shows the last epoch."""
+        """Returns tags with the selected epoch and its value; MLflow shows the last epoch."""
         probed = {e.epoch: objective(e.metrics) for e in spool.events() if isinstance(e, Reported)}
         values = {epoch: value for epoch, value in probed.items() if value is not None}
         epoch = selected_epoch(values, self.spec.evaluate.select)
@@ -114,17 +114,17 @@ class SweepRecord:
         return {"mtcon.model_epoch": str(epoch), "mtcon.value": f"{values[epoch]:.4f}"}
 
     def spool(self, trial: FrozenTrial) -> EventLog:
-        """The record of one trial."""
+        """Returns the event log of one trial."""
         return EventLog(self.spool_of(trial.user_attrs[TRIAL]))
 
     def spool_of(self, name: str) -> Path:
-        """The file of a trial's record."""
+        """Returns the path of a trial's event log."""
         return self.folder / "spool" / f"{name}.jsonl"
 
     def checkpoints(self, trial: FrozenTrial) -> Path:
-        """The folder of one trial's checkpoints."""
+        """Returns the directory of one trial's checkpoints."""
         return self.folder / "checkpoints" / str(trial.user_attrs[TRIAL])
 
     def epochs(self, trial: FrozenTrial) -> int:
-        """The trial's own budget."""
+        """Returns the trial's own number of epochs."""
         return int(trial.params.get("train.epochs", self.spec.train.epochs))

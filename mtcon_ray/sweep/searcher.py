@@ -1,4 +1,4 @@
-"""Between Ray Tune and the study: hands out trials, and tells the study what became of them."""
+"""Tune's searcher on an Optuna study: suggests trials, and records how they end."""
 
 import math
 import warnings
@@ -11,20 +11,22 @@ from ray.tune.search import Searcher
 
 from mtcon_ray.evaluation.spec import Select, selected_value
 from mtcon_ray.sweep.halving import Rungs
+from mtcon_ray.sweep.optuna_private import reloaded, writable
 from mtcon_ray.sweep.scheduler import OBJECTIVE
-from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, Suggester, named_trials, stored
+from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, Suggester, named_trials
 from mtcon_ray.sweep.trial import Outcome
 
-# What the driver is told: the trial as the study knows it, and how it ended.
+# Callbacks of the driver. OnStart: trial, True if it has been suggested before. OnEnd: trial,
+# outcome, reason.
 OnStart = Callable[[FrozenTrial, bool], None]
 OnEnd = Callable[[FrozenTrial, "Outcome", str | None], None]
 
 
 class StudySearcher(Searcher):
-    """Gives Tune the interrupted trials first, then new ones; tells the study the truth.
+    """Searcher that suggests the interrupted trials first, then new ones.
 
-    A trial stopped early is PRUNED with its last value, one without a finite value FAIL, one
-    interrupted stays RUNNING and is given out again at resume.
+    In the study, a trial that was stopped early becomes PRUNED with its last value, and one without
+    a finite value FAIL. An interrupted trial stays RUNNING and is suggested again at resume.
     """
 
     def __init__(
@@ -55,18 +57,18 @@ class StudySearcher(Searcher):
         self._rungs = rungs
         self._select = select
         self._recorded = recorded
-        self._live: dict[str, FrozenTrial] = {}  # by Tune's id, as they were given out
-        self._until: dict[int, int | None] = {}  # by number the epoch of the rung that is next
+        self._live: dict[str, FrozenTrial] = {}  # by Tune's id, as they were suggested
+        self._until: dict[int, int | None] = {}  # by number: the epoch of the next rung
 
     def suggest(self, trial_id: str) -> Any:
-        """The next trial's configuration, None while enough are running, or FINISHED."""
+        """Returns the next trial's configuration, None while enough are running, or FINISHED."""
         if self._stopping():
             return str(Searcher.FINISHED)
         if len(self._live) >= self._max_concurrent():
             return None
         trial, again = self._next()
         if trial is None:
-            # Who trains now may wait at a rung soon, and be asked for again.
+            # A trial that trains now may go on from a rung later, and must then be suggested.
             return None if self._rungs and self._live else str(Searcher.FINISHED)
         until = self._rungs.until(trial) if self._rungs else None
         self._live[trial_id], self._until[trial.number] = trial, until
@@ -79,7 +81,7 @@ class StudySearcher(Searcher):
         }
 
     def _next(self) -> tuple[FrozenTrial | None, bool]:
-        """The next trial, None without one, and whether it has been given out before."""
+        """Returns the next trial or None, and True if it has been suggested before."""
         if not self._continued:
             trial = self._suggester.next()
             if trial or not self._rungs:
@@ -92,23 +94,24 @@ class StudySearcher(Searcher):
         return (self._continued.pop(0), True) if self._continued else (None, False)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Record a validation accuracy at its epoch; an epoch already recorded is left alone."""
+        """Records a validation accuracy at its epoch, unless that epoch has one already."""
         trial = self._frozen(trial_id)
         value, epoch = result.get(OBJECTIVE), result.get("epoch")
         if value is None or epoch is None or epoch in trial.intermediate_values:
             return
-        optuna.trial.Trial(self._study, trial._trial_id).report(value, step=epoch)
+        writable(self._study, trial).report(value, step=epoch)
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Tell the study how the trial ended."""
+        """Records in the study how the trial ended."""
         if result:
             if result.get("halt"):
                 self._halt(result["halt"])
             self.on_trial_result(trial_id, result)
         trial = self._frozen(trial_id)
-        # Several workers train on while Tune decides, and a killed worker's report may be lost.
+        # Workers of a distributed trial train on while Tune decides to stop it, and the report of a
+        # killed worker may not arrive. The event log has those epochs.
         report_missing(self._study, trial, self._recorded(trial))
         trial = self._frozen(trial_id)
         outcome, reason = self._outcome(trial, result, error)
@@ -129,28 +132,31 @@ class StudySearcher(Searcher):
         return outcome, (result or {}).get("reason")
 
     def _value(self, trial: FrozenTrial) -> float | None:
-        """The value of the selected network."""
+        """Returns the objective of the selected epoch."""
         return selected_value(trial.intermediate_values, self._select)
 
     def _frozen(self, trial_id: str) -> FrozenTrial:
-        return stored(self._study, self._live[trial_id]._trial_id)
+        return reloaded(self._study, self._live[trial_id])
 
     def __reduce__(self) -> tuple[type[Searcher], tuple[()]]:
-        """Tune pickles its searcher and we read none of it back; what it holds may not pickle."""
+        """Pickles as an empty Searcher: Tune saves its searcher, which nothing reads back.
+
+        The study and the callbacks cannot be pickled.
+        """
         return Searcher, ()
 
     def save(self, checkpoint_path: str) -> None:
-        """Nothing: the study's journal is the state."""
+        """Saves nothing: the study's journal is the state."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing: the study's journal is the state."""
+        """Restores nothing: the study's journal is the state."""
 
 
 def report_missing(study: optuna.Study, trial: FrozenTrial, values: Mapping[int, float]) -> None:
-    """Report to an open trial of the study the values by epoch that it does not have yet."""
+    """Reports to an open trial of the study those values by epoch that it does not have yet."""
     for epoch, value in sorted(values.items()):
         if epoch not in trial.intermediate_values:
-            optuna.trial.Trial(study, trial._trial_id).report(value, step=epoch)
+            writable(study, trial).report(value, step=epoch)
 
 
 def tell(
@@ -160,11 +166,11 @@ def tell(
     value: float | None,
     reason: str | None,
 ) -> None:
-    """Close a trial in the study; one that was interrupted or waits at a rung stays open."""
+    """Closes a trial in the study, unless it was interrupted or waits at a rung."""
     if outcome in (Outcome.INTERRUPTED, Outcome.WAITING):
         return
     if reason:
-        optuna.trial.Trial(study, trial._trial_id).set_user_attr(REASON, reason)
+        writable(study, trial).set_user_attr(REASON, reason)
     finite = value is not None and math.isfinite(value)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

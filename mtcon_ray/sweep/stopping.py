@@ -1,4 +1,4 @@
-"""Ending a sweep before its time: on a signal, or when nothing can be scheduled."""
+"""Early end of a whole sweep: on a signal, or when no trial can be scheduled."""
 
 import time
 from contextlib import suppress
@@ -9,14 +9,14 @@ from ray.tune import Stopper
 
 from mtcon_ray.sweep.trial import stop_path
 
-# How long trials may take to checkpoint after a signal before Tune ends them.
+# Time that trials have to write a checkpoint after a signal, before Tune ends them.
 GRACE_SECONDS = 30.0
-# How long no trial may run while some wait for resources.
+# A sweep ends if no trial has run for this long while some wait for resources.
 STALL_SECONDS = 900.0
 
 
 class Stop(Stopper):
-    """Whether the sweep shall end, and why; also Tune's stopper of last resort."""
+    """Request to end the sweep, with its reason; Tune's stopper once the grace period is over."""
 
     def __init__(self, sweep: Path) -> None:
         self._path = stop_path(sweep)
@@ -26,22 +26,22 @@ class Stop(Stopper):
 
     @property
     def asked(self) -> bool:
-        """True once `ask` was called: no new trial is given out."""
+        """True once `ask` was called: no new trial is suggested."""
         return self.reason is not None
 
     def ask(self, reason: str) -> None:
-        """Have every trial checkpoint and end."""
+        """Makes every trial write a checkpoint and end."""
         if self.reason is None:
             self.reason = reason
-            # A full disk may not even take this: then the grace below ends the trials.
+            # On a full disk even this may fail. Then `stop_all` ends the trials.
             with suppress(OSError):
                 self._path.touch()
             self._deadline = time.monotonic() + GRACE_SECONDS
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Tune's question per trial: never; trials end by themselves."""
+        """Returns False: single trials end by themselves."""
         return False
 
     def stop_all(self) -> bool:
-        """Tune's question for all: once the grace is over."""
+        """Returns True once the grace period is over."""
         return self._deadline is not None and time.monotonic() > self._deadline

@@ -1,7 +1,7 @@
-"""Optuna's study: the lasting truth of what was tried, and where new configurations come from.
+"""The Optuna study of a sweep: the record of its trials, and the source of new configurations.
 
-Every sampler is made anew for each suggestion from (seed, number of the suggestion), so that a
-resumed sweep is asked the same questions with the same randomness as one that never stopped.
+A new sampler is made for each suggestion, seeded with (seed, number of the suggestion). So a
+resumed sweep draws the same random numbers as one that was never stopped.
 """
 
 import warnings
@@ -16,20 +16,21 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import BaseSampler, RandomSampler
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from mtcon_ray.search.space import Dimension, Point, grid_points, with_lists
 from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.sweep.early_stopping import early_stopping
 from mtcon_ray.sweep.journal import Journal, ReadOnlyJournal
-from mtcon_ray.sweep.tpe import KnownSpaceTPE, Modelled
+from mtcon_ray.sweep.optuna_private import reloaded
 
-# How often the sampler may repeat itself before a random one is asked, and that one in turn
-# before the space counts as exhausted. TPE always repeats a listed value that it likes.
+# Repeated configurations of the sampler before a random sampler is used instead, and of the random
+# sampler before the space counts as exhausted. TPE tends to repeat the best listed value.
 MAX_DUPLICATES = 5
 MAX_RANDOM_DUPLICATES = 100
-# First configurations that a plan shows.
+# Number of first configurations that a plan shows.
 NUM_PREVIEWED = 5
 
 TRIAL = "mtcon.trial"
@@ -39,9 +40,9 @@ CONFIGURATION = "mtcon.configuration"
 
 
 def open_study(journal: Path | None, name: str) -> optuna.Study:
-    """Returns the study in a journal file, made if absent; in memory without a file.
+    """Returns the study in a journal file, created if absent; an in-memory study without a file.
 
-    For the sweep's driver alone. Raises StorageError or, for a damaged journal, SweepError.
+    For the sweep's driver alone. Raises StorageError, or SweepError for a damaged journal.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = JournalStorage(Journal(journal)) if journal else None
@@ -51,7 +52,7 @@ def open_study(journal: Path | None, name: str) -> optuna.Study:
 
 
 def read_study(journal: Path, name: str) -> optuna.Study:
-    """Returns the study in a journal file, which may be growing; an empty one where there is none.
+    """Returns the study in a journal file that a driver may be writing; an empty one without it.
 
     Writes nothing. Raises SweepError for a damaged journal.
     """
@@ -66,7 +67,7 @@ def read_study(journal: Path, name: str) -> optuna.Study:
 
 
 def distribution(dimension: Dimension) -> BaseDistribution:
-    """Optuna's distribution of one searched field."""
+    """Returns Optuna's distribution of one searched field."""
     if dimension.values is not None:
         return CategoricalDistribution(dimension.categories)
     if dimension.int_ is not None:
@@ -78,7 +79,7 @@ def distribution(dimension: Dimension) -> BaseDistribution:
 
 
 class Suggester:
-    """Hands out the trials of a sweep, each once, as named and stored trials of the study."""
+    """Source of a sweep's new trials, each of which is stored in the study under its name."""
 
     def __init__(self, study: optuna.Study, search: SearchSpec, seed: int) -> None:
         self.study = study
@@ -88,23 +89,22 @@ class Suggester:
         self.known = _known_points(search)
         given = named_trials(study)
         self.num_given = len(given)
-        # Kept up to date, for reading them all for each suggestion would be felt after hundreds.
+        # Counted here: reading all trials for each suggestion takes ever longer.
         self._num_stored = len(study.get_trials(deepcopy=False))
-        self._modelled = Modelled()
         self._params = {t.user_attrs[CONFIGURATION]: t.params for t in reversed(given)}
         self._seen = {_key(t.params) for t in given}
 
     @property
     def num_trials(self) -> int:
-        """Trainings of the whole sweep: configurations times repeats."""
+        """Number of trials of the whole sweep: configurations times repeats."""
         return self.search.num_configurations * self.search.repeats
 
     def next(self) -> FrozenTrial | None:
-        """A new trial in state RUNNING, or None once all are given or the space is exhausted."""
+        """Returns a new trial in state RUNNING; None after the last or in an exhausted space."""
         if self.num_given >= self.num_trials:
             return None
         configuration, repeat = divmod(self.num_given, self.search.repeats)
-        # One point at a time: Optuna hands out what is queued before anything else.
+        # One point at a time: Optuna suggests queued points before all others.
         if repeat:
             self.study.enqueue_trial(self._params[configuration])
         elif configuration < len(self.known):
@@ -114,12 +114,12 @@ class Suggester:
             return None
         trial.set_user_attr(CONFIGURATION, configuration)
         trial.set_user_attr(REPEAT, repeat)
-        # Last: a driver may be killed between two of these, and what has a name is continued.
+        # The name is set last: a driver may be killed in between, and a named trial is resumed.
         trial.set_user_attr(TRIAL, trial_name(self.num_given))
         self.num_given += 1
         self._params.setdefault(configuration, trial.params)
         self._seen.add(_key(trial.params))
-        return stored(self.study, trial._trial_id)
+        return reloaded(self.study, trial)
 
     def _ask(self, *, at_random: bool = False) -> optuna.Trial:
         seed = Random(f"{self.seed}/{self._num_stored}").getrandbits(31)
@@ -140,14 +140,12 @@ class Suggester:
     def _sampler(self, seed: int) -> BaseSampler:
         if self.search.sampler == "tpe":
             startup = max(1, min(10, self.num_trials // 3))
-            return KnownSpaceTPE(
-                self.distributions, self._modelled, seed=seed, n_startup_trials=startup
-            )
+            return TPESampler(seed=seed, n_startup_trials=startup)
         return RandomSampler(seed=seed)
 
 
 def _known_points(search: SearchSpec) -> list[Point]:
-    """The user's points, then the grid's, none twice, in Optuna's categories."""
+    """Returns the user's points, then the grid's, none twice, in Optuna's categories."""
     grid = grid_points(search.space) if search.sampler == "grid" and search.space else []
     points = [*search.first_points, *(p for p in grid if p not in search.first_points)]
     return [{path: search.space[path].category(v) for path, v in p.items()} for p in points]
@@ -159,17 +157,18 @@ def trial_name(number: int) -> str:
 
 
 def named_trials(study: optuna.Study) -> list[FrozenTrial]:
-    """Trials that were or are being trained, in order of suggestion."""
+    """Returns the trials that were or are being trained, in order of suggestion."""
     return [t for t in study.get_trials(deepcopy=False) if TRIAL in t.user_attrs]
 
 
-def stored(study: optuna.Study, trial_id: int) -> FrozenTrial:
-    """A trial as the study holds it now, without a look at the others."""
-    return study._storage.get_trial(trial_id)
-
-
 def preview(search: SearchSpec, seed: int, count: int = NUM_PREVIEWED) -> tuple[Point, ...]:
-    """The first configurations that do not depend on results, at most `count`."""
+    """Returns the first configurations that do not depend on results, at most `count`.
+
+    Raises SpecError for a scheduler without an acting half: `plan` and the driver both call this
+    before anything starts, and such a sweep would never stop a trial.
+    """
+    if search.scheduler is not None:
+        early_stopping(search.scheduler)
     independent = search.num_configurations
     if search.sampler == "tpe":
         startup = min(10, search.num_configurations * search.repeats // 3)
@@ -184,9 +183,9 @@ def preview(search: SearchSpec, seed: int, count: int = NUM_PREVIEWED) -> tuple[
 
 
 def importances(study: optuna.Study) -> dict[str, float]:
-    """Share of each searched field in the differences between values; empty below 4 values.
+    """Returns each searched field's share of the differences between values; {} below 4 values.
 
-    Optuna's default evaluator; it needs at least two distinct values of two trials or more.
+    Uses Optuna's default evaluator, which needs at least two distinct values.
     """
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len(done) < 4 or len({t.value for t in done}) < 2:

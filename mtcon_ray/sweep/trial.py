@@ -1,4 +1,4 @@
-"""One trial in a worker process: its folder, its record, its reports to Tune."""
+"""One trial in a worker process: its paths, its event log, its results for Tune."""
 
 import json
 import time
@@ -21,12 +21,12 @@ from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Reported
 from mtcon_ray.training.distributed import ALONE, Ranks
 
-# Asking a shared file system for the stop file at every step would be felt.
+# A look at a shared file system for the stop file at every step would slow down training.
 STOP_POLL_SECONDS = 0.5
 
 
 class Outcome(StrEnum):
-    """Where a trial stands; all but TRAINING and, at a rung, WAITING are ends."""
+    """State of a trial; all but TRAINING and WAITING (at a rung) are final."""
 
     TRAINING = "training"
     WAITING = "waiting"
@@ -38,18 +38,18 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Assignment:
-    """What Tune's config says a worker has to do."""
+    """A worker's task, read from Tune's configuration."""
 
     name: str
     spec: RunSpec
     sweep: Path
     root: Path
     places: dict[str, str]
-    until: int | None = None  # an epoch after which it is saved and waits
+    until: int | None = None  # epoch after which it is checkpointed and waits
 
     @classmethod
     def read(cls, config: dict[str, Any]) -> "Assignment":
-        """From a Tune config: `common` made by the driver, the rest by the searcher."""
+        """Reads a Tune configuration: `common` is from the driver, the rest from the searcher."""
         common = config["common"]
         base = parse_spec(json.loads(common["spec"]))
         return cls(
@@ -63,17 +63,17 @@ class Assignment:
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of the trial's checkpoints."""
+        """Directory of the trial's checkpoints."""
         return self.sweep / "checkpoints" / self.name
 
     @property
     def record(self) -> Path:
-        """The trial's spool file."""
+        """Path of the trial's event log."""
         return self.sweep / "spool" / f"{self.name}.jsonl"
 
 
 class StopFile:
-    """Whether the driver has asked every trial to checkpoint and end."""
+    """Callable that returns True once the driver has asked all trials to checkpoint and end."""
 
     def __init__(self, sweep: Path) -> None:
         self.path = stop_path(sweep)
@@ -89,17 +89,17 @@ class StopFile:
 
 
 def stop_path(sweep: Path) -> Path:
-    """The file whose presence asks the sweep's trials to stop."""
+    """Returns the path of the file whose presence asks the sweep's trials to stop."""
     return sweep / "stop"
 
 
 def trial_device(gpus: float) -> torch.device:
-    """The device that Ray left visible to this process, or the CPU."""
+    """Returns the device that Ray left visible to this process, or the CPU."""
     return torch.device("cuda", 0) if gpus and torch.cuda.is_available() else torch.device("cpu")
 
 
 def check_device(gpus: float, device: torch.device) -> None:
-    """Raises TrialError on a CPU where a GPU was asked for: Ray counts them, torch may see none."""
+    """Raises TrialError if torch finds none of the GPUs that Ray has counted on the node."""
     if gpus and device.type == "cpu":
         raise TrialError(
             f"resources.gpus must be what torch finds on the node, got {gpus:g} where it finds no "
@@ -108,7 +108,7 @@ def check_device(gpus: float, device: torch.device) -> None:
 
 
 def open_trial_data(work: Assignment) -> Dataset:
-    """The trial's data, from the store that the driver has filled; nothing is downloaded."""
+    """Opens the trial's data in the cache that the driver has filled; downloads nothing."""
     data, near = work.spec.data, work.spec.storage.node_store
     return open_dataset(
         data,
@@ -128,12 +128,12 @@ def reports(
     ranks: Ranks = ALONE,
     make_run: Callable[..., Run] = Run,
 ) -> Generator[dict[str, Any], None, None]:
-    """Train the trial; one Tune result per validation probe and one at the end.
+    """Trains the trial; yields one Tune result per validation probe and one at the end.
 
-    Epochs are recorded in the spool before the result that speaks of them leaves the process.
-    An error of ours ends the trial with the result that `ending` gives, and the process stays
-    good for the next. With several workers it is raised: the other ranks wait in an exchange for
-    this one, and their group has to be ended.
+    Each epoch is in the event log before the result that contains it leaves the process. An error
+    of this package ends the trial with the result of `ending`, and the process can train the next
+    trial. With several workers the error is raised instead: the other ranks wait for this one in a
+    collective operation, and their group has to be ended.
     """
     end: dict[str, Any] | None = None
     try:
@@ -142,17 +142,17 @@ def reports(
         end = ending(error)
         if end is None or ranks.world > 1:
             raise
-    # Outside the `except` block: the error's traceback keeps the step's tensors alive.
+    # Not in the `except` block: there the error's traceback keeps the step's tensors alive.
     if end is not None:
         yield end
 
 
 def ending(error: Exception) -> dict[str, Any] | None:
-    """Returns the last Tune result of a trial that an error ended; None of an unexpected error.
+    """Returns the last Tune result of a trial that an error ended; None for an unexpected error.
 
     Errors of the configuration or of the node's software fail the trial. All other errors of this
-    package, such as a full disk or changed images, would meet every further trial too: `halt` is
-    then the reason why the whole sweep ends, and the trial can be resumed.
+    package, such as a full disk or changed images, would meet every further trial too. Their result
+    has the key `halt`, the reason for which the whole sweep ends; the trial can be resumed.
     """
     if isinstance(error, TrialError | SpecError):
         reason = f"{type(error).__name__.removesuffix('Error')}: {error}"
@@ -200,7 +200,10 @@ def _train(
 
 
 def _from_last(run: Run) -> Iterator[Progress]:
-    """A resumed run's last epoch again, which may be on disk but not recorded, then the rest."""
+    """Yields a resumed run's last epoch, then the new ones.
+
+    The last epoch may be in the checkpoint but not in the event log.
+    """
     if run.last is not None:
         yield run.last
     yield from run
@@ -211,7 +214,7 @@ def _result(progress: Progress, epochs: int, values: dict[str, float]) -> dict[s
         "epoch": progress.epoch,
         BUDGET: round(100 * progress.epoch / epochs, 6),
         OBJECTIVE: metrics.objective(values),
-        # Pairs: of each number that Tune finds in a result it keeps statistics for every trial.
+        # As pairs, not a dict: Tune keeps statistics of each number in a result for every trial.
         "metrics": list(values.items()),
         "outcome": Outcome.FINISHED if progress.done else Outcome.TRAINING,
         "done": progress.done,

@@ -1,4 +1,7 @@
-"""Single-worker trials in a warm, reused Tune actor: torch, data and device stay ready."""
+"""Tune's trainable for single-worker trials; its process is reused from trial to trial.
+
+The next trial finds torch imported, the data open and the device initialised.
+"""
 
 from collections.abc import Generator
 from typing import Any
@@ -10,28 +13,28 @@ from mtcon_ray.sweep.trial import Assignment, open_trial_data, reports, trial_de
 
 
 class WarmTrial(Trainable):
-    """One trial after another; `step` trains up to the next validation probe."""
+    """Trainable that trains one trial after another; `step` trains up to the next probe."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Take up the first trial."""
+        """Starts the first trial."""
         self._data: dict[str, Dataset] = {}
         self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take up another trial in this process."""
+        """Starts another trial in this process."""
         self._reports.close()
         self._begin(new_config)
         return True
 
     def step(self) -> dict[str, Any]:
-        """Train up to the next report."""
+        """Trains up to the next result and returns it."""
         return next(self._reports)
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Nothing for Tune to keep: a trial's own checkpoints outlive every driver."""
+        """Saves nothing for Tune: a trial's own checkpoints outlive every driver."""
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Nothing: a trial that is started again finds its own checkpoint."""
+        """Loads nothing: a restarted trial finds its own checkpoint."""
 
     def _begin(self, config: dict[str, Any]) -> None:
         self._reports = self._train(Assignment.read(config))
@@ -41,7 +44,7 @@ class WarmTrial(Trainable):
         return reports(work, lambda: self._open(work), device=device)
 
     def _open(self, work: Assignment) -> Dataset:
-        """The trial's data, kept for the next trial that has the same."""
+        """Returns the trial's data, kept for the next trial that has the same."""
         key = work.spec.model_dump_json(include={"data", "views"})
         if key not in self._data:
             self._data = {key: open_trial_data(work)}

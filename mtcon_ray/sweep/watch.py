@@ -1,4 +1,4 @@
-"""Tells the observer what Tune sees, and notices when nothing moves."""
+"""Tune's callback that reports progress, and ends a sweep in which no trial can run."""
 
 import re
 import time
@@ -17,7 +17,7 @@ ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 
 
 class Watch(Callback):
-    """Forwards each report; asks the sweep to stop when no trial can be placed for too long."""
+    """Forwards each result to the observer; stops the sweep if no trial can be placed for long."""
 
     def __init__(self, observer: Observer, stop: Stop, request: str) -> None:
         self._observer = observer
@@ -27,9 +27,9 @@ class Watch(Callback):
         self._trials: list[Trial] = []
 
     def error_of(self, name: str) -> str | None:
-        """Returns the last error of a trial in a line, None without one.
+        """Returns the last error of a trial in one line, None without one.
 
-        Tune writes it down before it tells the searcher that the trial has failed.
+        Tune writes the error file before it calls the searcher with the failure.
         """
         found = (t.error_file for t in reversed(self._trials) if t.config.get("trial") == name)
         file = next(found, None)
@@ -38,17 +38,20 @@ class Watch(Callback):
         return last_error(Path(file).read_text(encoding="utf-8", errors="replace"))
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Keep Tune's own list, in which also a trial stands whose process did not start."""
+        """Keeps Tune's own list, which also has the trials whose process did not start."""
         self._trials = trials
 
     def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
-        """Tune pickles its callbacks and we read none of it back; an observer may not pickle."""
+        """Pickles as an empty Callback: Tune saves its callbacks, which nothing reads back.
+
+        An observer may not be picklable.
+        """
         return Callback, ()
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        """One validation probe, or the end, of one trial."""
+        """Forwards a validation probe, or the end, of one trial."""
         if "note" in result:
             self._observer.on_note(result["note"])
         if "epoch" in result:
@@ -58,9 +61,9 @@ class Watch(Callback):
             )
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """One turn of Tune's loop."""
+        """Checks once per LOOK_SECONDS whether trials wait and none has run for STALL_SECONDS."""
         now = time.monotonic()
-        if now - self._last_look < LOOK_SECONDS:  # at all trials there are, each time
+        if now - self._last_look < LOOK_SECONDS:  # each check reads all trials
             return
         self._last_look = now
         waiting = [t for t in trials if t.status == Trial.PENDING]
@@ -74,9 +77,9 @@ class Watch(Callback):
 
 
 def last_error(text: str) -> str:
-    r"""Returns the last failure in Tune's error file, as a line.
+    r"""Returns the last failure in Tune's error file, as one line.
 
-    Of a Python error that is the line that names its type, which advice may follow; of a lost
+    For a Python error that is the line that names its type (more lines may follow it), for a lost
     process Ray's message.
 
     >>> last_error("Failure # 1 (occurred at noon)\nTraceback:\n  f()\nKeyError: 'x'\n")

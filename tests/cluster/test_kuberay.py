@@ -181,7 +181,7 @@ def test_ray_reads_its_node_types_from_the_cluster() -> None:
 @pytest.mark.ray
 def test_a_sweep_learns_on_the_head_how_far_the_cluster_may_grow() -> None:
     """The limits come from the file, so that several sweeps can share what groups may become."""
-    from mtcon_ray.sweep.cluster import FILE_VARIABLE, view_of
+    from mtcon_ray.cluster.connection import FILE_VARIABLE, view_of
 
     spec = dict(pods(rendered()))["head"]["spec"]
     (container,) = spec["containers"]

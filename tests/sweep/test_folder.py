@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mtcon_ray.capacity import ClusterView, NodeKind
+from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import EVALUATION
 from mtcon_ray.places import PLAN_FILE, sweep_folder
@@ -15,7 +16,6 @@ from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.results import load_sweep
 from mtcon_ray.spec import RunSpec, parse_spec, with_scheduler, with_values
 from mtcon_ray.sweep.folder import choose_folder, claimed, resume_line
-from mtcon_ray.sweep.upload import VERSIONS_VARIABLE
 
 VIEW = ClusterView("here", (NodeKind("node", 2, 0, 1),))
 

@@ -1,24 +1,21 @@
-"""A cluster's file: which nodes it may have, without asking the cluster."""
+"""Reader of cluster files: the nodes that a cluster may have, without a connection to it."""
 
 from pathlib import Path
 from typing import Any
 
 import yaml
-from ray.autoscaler._private.kuberay.autoscaling_config import (
-    _HEAD_GROUP_NAME,
-    _generate_available_node_types_from_ray_cr_spec,
-)
 
 from mtcon_ray.capacity import ClusterView, NodeKind
+from mtcon_ray.cluster.ray_private import kuberay_node_types
 from mtcon_ray.errors import ResourceError
 
 ANY_SIZE = 1e9
 
 
 def view_of_file(path: Path) -> ClusterView:
-    """The nodes of a cluster YAML of Ray's, or of KubeRay's RayCluster, with their maxima.
+    """Returns the node types of a Ray cluster YAML or of a KubeRay RayCluster, with their maxima.
 
-    Raises ResourceError for a file that cannot be read or is neither.
+    Raises ResourceError for a file that cannot be read or is neither of the two.
     """
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -48,15 +45,15 @@ def _scaling_view(where: str, raw: dict[str, Any]) -> ClusterView:
 
 
 def _of_ray_cluster(spec: dict[str, Any]) -> dict[str, Any]:
-    """As Ray's autoscaler reads it on Kubernetes."""
-    kinds = _generate_available_node_types_from_ray_cr_spec(spec)
-    return {"available_node_types": kinds, "head_node_type": _HEAD_GROUP_NAME}
+    """Returns a RayCluster's spec in the form of a cluster YAML."""
+    kinds, head = kuberay_node_types(spec)
+    return {"available_node_types": kinds, "head_node_type": head}
 
 
 def _fixed_kind(raw: dict[str, Any]) -> NodeKind:
-    """The workers of Ray's `local` provider, whose YAML gives addresses and no sizes.
+    """Returns the workers of Ray's `local` provider, whose YAML has addresses but no sizes.
 
-    Ray keeps the section `metadata` as it is; `metadata.worker` says what one worker has.
+    Ray ignores the section `metadata`, so `metadata.worker` may hold the resources of one worker.
     """
     size = raw.get("metadata", {}).get("worker")
     if size is None:

@@ -1,6 +1,5 @@
-"""Ray itself: what a cluster has or may scale to, and this process's connection to it."""
+"""Connection to Ray, and a view of the nodes that a cluster has or may scale to."""
 
-import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -10,38 +9,38 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private.log import generate_logging_config
-from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
-from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
-from ray.autoscaler._private.util import format_readonly_node_type
-from ray.autoscaler.v2.utils import is_autoscaler_v2
-from ray.experimental.internal_kv import _internal_kv_get
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.capacity import ClusterView, NodeKind
+from mtcon_ray.cluster.cluster_file import ANY_SIZE, view_of_file
+from mtcon_ray.cluster.fair_share import marked_job
+from mtcon_ray.cluster.ray_private import (
+    cluster_scales,
+    configure_ray_loggers,
+    keep_aws_secrets_from_trials,
+    submitted_variables,
+)
 from mtcon_ray.errors import MtconError, ResourceError
-from mtcon_ray.sweep.cluster_file import ANY_SIZE, view_of_file
-from mtcon_ray.sweep.share import marked_job
 from mtcon_ray.tracking.server import quiet_environment
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOCAL = "local"
-# Names the cluster's file where the head is started, for a cluster that scales.
+# Set where the head of a cluster that scales is started: the path of the cluster's file.
 FILE_VARIABLE = "MTCON_RAY_CLUSTER_FILE"
-# What `ray up` leaves on the head that it makes.
+# `ray up` writes this file on the head that it creates.
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
-# How often Ray 2.60 tries to reach a cluster, despite its name. A try takes 40 s where nothing
-# answers, and Ray makes 20.
+# Despite its name, Ray 2.60 reads it as the number of tries to reach a cluster. A try takes 40 s if
+# nothing answers, and Ray's default is 20 tries.
 TRIES_VARIABLE = "RAY_gcs_server_port_wait_time_s"
 
 
 def cluster_address() -> str | None:
-    """The address of the cluster that this process was started for, or None for a local Ray."""
+    """Returns the address of this process's cluster (RAY_ADDRESS), None for a local Ray."""
     return os.environ.get("RAY_ADDRESS") or None
 
 
 def local_view() -> ClusterView:
-    """This machine alone, as a local Ray would offer it."""
+    """Returns the view of this machine alone, as a local Ray would offer it."""
     import torch
 
     node = NodeKind("this machine", float(_usable_cpus()), float(torch.cuda.device_count()), 1)
@@ -51,10 +50,11 @@ def local_view() -> ClusterView:
 def view_of(
     cluster: str | None, on_phase: Callable[[str], None] = lambda what: None
 ) -> ClusterView:
-    """The view of `--cluster`: a cluster's file, `local`, or by default where we would run.
+    """Returns the view of a `--cluster` option: a cluster's file, an address or `local`.
 
-    `on_phase` is called with a text before a cluster is connected to. Raises ResourceError for a
-    file that is no cluster's, MtconError where no cluster answers.
+    None means the cluster of RAY_ADDRESS, or this machine without it. Calls `on_phase` with a text
+    before connecting to a cluster. Raises ResourceError for a file that describes no cluster,
+    MtconError if no cluster answers.
     """
     if cluster is None and cluster_address():
         return connected_view() if ray.is_initialized() else _view_by_connecting(on_phase)
@@ -68,14 +68,15 @@ def view_of(
 
 
 def connected_view() -> ClusterView:
-    """The nodes of the cluster that this process is connected to, or may have after scaling up.
+    """Returns the nodes of the connected cluster, or those that it may have after scaling up.
 
-    A cluster that scales does not tell what it may grow to. Its file says so: the one that
-    MTCON_RAY_CLUSTER_FILE names, or that `ray up` left on the head. Without one the view has a
-    node of unknown size and number. Raises ResourceError for a file that is no cluster's.
+    Ray does not tell how far a cluster may scale. The cluster's file does: the one that
+    MTCON_RAY_CLUSTER_FILE names, or the one that `ray up` wrote on the head. Without a file the
+    view has one node of unknown size and number. Raises ResourceError for a file that describes no
+    cluster.
     """
     where = cluster_address() or LOCAL
-    if _scales():
+    if cluster_scales():
         named = os.environ.get(FILE_VARIABLE)
         config = Path(named or BOOTSTRAP).expanduser()
         if named or config.exists():
@@ -92,22 +93,8 @@ def connected_view() -> ClusterView:
     return ClusterView(where, tuple(kinds))
 
 
-def _scales() -> bool:
-    """Whether an autoscaler adds nodes.
-
-    The second version says that it is there, and no more. With the first, Ray's monitor names
-    nodes by their id where none are added.
-    """
-    if is_autoscaler_v2(fetch_from_server=True):
-        return True
-    status = _internal_kv_get(DEBUG_AUTOSCALING_STATUS)
-    report = json.loads(status).get("autoscaler_report") if status else None
-    fixed = format_readonly_node_type("")
-    return report is not None and any(not kind.startswith(fixed) for kind in report["active_nodes"])
-
-
 def check_shared(folder: Path) -> None:
-    """Raises ResourceError naming the nodes of a cluster that do not see this node's `folder`."""
+    """Raises ResourceError naming the nodes of the cluster that cannot see this node's `folder`."""
     nodes = [n for n in ray.nodes() if n["Alive"]]
     if len(nodes) < 2:
         return
@@ -137,21 +124,21 @@ def _sees(path: str) -> bool:
 
 @contextmanager
 def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    """A Ray session for the sweep: the cluster of RAY_ADDRESS, else one of this machine's own.
+    """Holds a Ray session for the sweep: in the cluster of RAY_ADDRESS, else on this machine.
 
-    Ray's own messages go to the `log` file. Raises MtconError where no cluster answers.
+    Ray's own messages go to the `log` file. Raises MtconError if no cluster answers.
     """
-    _keep_secrets_from_tune()
+    keep_aws_secrets_from_trials()
     environment = beside_the_job(environment)
     for name, value in environment.items():
-        os.environ[name] = value  # read by Ray and Tune in this process and in those they start
+        os.environ[name] = value  # for Ray and Tune, here and in processes they start
     handler = _log_to(log)
-    # On a full disk each line of the log would print a trace on the terminal.
+    # Else each log line that a full disk refuses would print a traceback on the terminal.
     raises, logging.raiseExceptions = logging.raiseExceptions, False
     address = cluster_address()
     options: dict[str, Any] = {
         "log_to_driver": False,
-        # Told not to configure, Ray would drop the handler, and then write on the terminal.
+        # With configure_logging=False Ray would drop our handler and write on the terminal.
         "logging_format": LOG_FORMAT,
         "runtime_env": {"env_vars": dict(environment)},
         "job_config": marked_job(),
@@ -162,7 +149,7 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
             "num_cpus": _usable_cpus(),
             "include_dashboard": False,
         }
-    # Ray's logs and token lie outside the root: what a Ray of ours writes is the user's alone.
+    # Ray's logs and token lie outside the root. The umask keeps them readable by the user alone.
     umask = os.umask(0o077) if address is None else None
     try:
         _init(**options)
@@ -179,25 +166,13 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
         logging.raiseExceptions = raises
 
 
-def _keep_secrets_from_tune() -> None:
-    """Of AWS, which it would write into the command line of every trial's process and Ray's logs.
-
-    All users of a machine can read these. No trial needs the secrets.
-    """
-    # Here, for it takes longer to load than all else that a plan needs.
-    from ray.tune.execution import class_cache
-
-    names = class_cache.ENV_VARS_TO_PROPAGATE
-    names.difference_update([name for name in names if name.startswith("AWS_")])
-
-
 def sweep_environment(threads: int) -> dict[str, str]:
-    """Variables for every process of a sweep: nothing sent home, no logger of Tune's own."""
+    """Returns variables for every process of a sweep: no usage reports, none of Tune's loggers."""
     return {
         **quiet_environment(),
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
         "TUNE_DISABLE_SIGINT_HANDLER": "1",
-        # A trial that fails or is interrupted ends with a result that has no value.
+        # The last result of a trial that fails or is interrupted has no objective.
         "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
         "TUNE_GLOBAL_CHECKPOINT_S": "3600",
         "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
@@ -207,9 +182,11 @@ def sweep_environment(threads: int) -> dict[str, str]:
 
 
 def beside_the_job(environment: Mapping[str, str]) -> dict[str, str]:
-    """Less what the job was submitted with: that holds, and Ray refuses it another value."""
-    config = json.loads(os.environ.get(RAY_JOB_CONFIG_JSON_ENV_VAR, "{}"))
-    given = (config.get("runtime_env") or {}).get("env_vars") or {}
+    """Returns the variables without those that the job was submitted with.
+
+    Ray refuses other values of the latter.
+    """
+    given = submitted_variables()
     return {name: value for name, value in environment.items() if name not in given}
 
 
@@ -227,7 +204,7 @@ def _view_by_connecting(on_phase: Callable[[str], None]) -> ClusterView:
 
 
 def _init(**options: Any) -> None:
-    """Start or reach a Ray. Raises MtconError where none answers."""
+    """Starts a local Ray or connects to a cluster. Raises MtconError if that fails."""
     address = cluster_address()
     if address is not None:
         os.environ.setdefault(TRIES_VARIABLE, "1")
@@ -238,7 +215,7 @@ def _init(**options: Any) -> None:
 
 
 def _log_to(log: Path) -> logging.Handler:
-    generate_logging_config()  # Ray would add its own handlers later, at the first `init`
+    configure_ray_loggers()
     log.parent.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(log, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))

@@ -1,7 +1,6 @@
-"""What a job takes along: the working directory's files, this environment's versions."""
+"""Package of a job: files of the working directory, variables, versions and requirements."""
 
 import json
-import logging
 import os
 import re
 from collections import Counter
@@ -11,29 +10,18 @@ from platform import python_version
 from typing import Any, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
-from ray._private.ray_constants import (
-    DASHBOARD_CLIENT_MAX_SIZE,
-    get_runtime_env_default_excludes,
-)
-from ray._private.runtime_env.packaging import (
-    GCS_STORAGE_MAX_SIZE,
-    _dir_travel,
-    _get_excludes,
-)
 
 import mtcon_ray
 from mtcon_ray import __version__
+from mtcon_ray.cluster.ray_private import MAX_PACKAGE_BYTES, visit_working_directory
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.tracking.server import masked
 
 NUM_LARGEST = 5
-# The package is the body of a request to the dashboard, which then stores it in the GCS. Ray 2.60
-# refuses a body above the first size, and a package from the second on.
-MAX_PACKAGE_BYTES = min(DASHBOARD_CLIENT_MAX_SIZE, GCS_STORAGE_MAX_SIZE - 1)
 # Ray's zip stores files uncompressed. Each entry has a local and a central header, both with its
-# path; at the end stands a record, longer above 65,535 entries.
+# path. The record at the end is longer above 65,535 entries; this is the longer one.
 ZIP_ENTRY_BYTES, ZIP_END_BYTES = 30 + 46, 22 + 76
-# Where runs are tracked and where an object store is, never its keys.
+# Addresses of the tracking server and of object stores, never their keys.
 PLACES = (
     "MLFLOW_TRACKING_URI",
     "MLFLOW_S3_ENDPOINT_URL",
@@ -43,27 +31,25 @@ PLACES = (
     "AWS_DEFAULT_REGION",
 )
 VERSIONS_VARIABLE = "MTCON_RAY_VERSIONS"
-# A node copies gigabytes, and may then download some.
+# A node copies gigabytes of packages, and may download more.
 SETUP_SECONDS = 3600
-# What decides results, or how processes understand each other; constraints.txt pins the rest.
+# Packages that decide results or how processes communicate; constraints.txt pins the rest.
 PACKAGES = ("ray", "torch", "torchvision", "numpy", "pandas", "pydantic", "optuna", "mlflow")
-
-log = logging.getLogger(__name__)
 
 
 class Upload(NamedTuple):
-    """What Ray would send to the cluster of a working directory, before it is packed."""
+    """The files of a working directory that Ray would upload."""
 
     num_bytes: int
     num_package_bytes: int
-    """Size of Ray's package of these files, at most 76 bytes too high."""
+    """Size of Ray's package of these files; at most 76 bytes too high."""
     num_files: int
     largest: tuple[tuple[str, int], ...]
-    """Files and, with a slash at their end, folders right below the working directory."""
+    """Files, and directories directly below the working directory, these with a final slash."""
 
 
 def measure_upload(folder: Path) -> Upload:
-    """The folder's files less what .gitignore, .rayignore and Ray itself leave out."""
+    """Returns the directory's files without those that .gitignore, .rayignore or Ray exclude."""
     sizes: dict[str, int] = {}
     empty: list[str] = []
 
@@ -74,8 +60,7 @@ def measure_upload(folder: Path) -> Upload:
         elif path.is_dir() and not any(path.iterdir()):
             empty.append(f"{name}/")
 
-    excludes = [_get_excludes(folder, get_runtime_env_default_excludes())]
-    _dir_travel(folder, excludes, see, include_gitignore=True, logger=log)
+    visit_working_directory(folder, see)
     folders: Counter[str] = Counter()
     for path, size in sizes.items():
         first, slash, _ = path.partition("/")
@@ -88,7 +73,7 @@ def measure_upload(folder: Path) -> Upload:
 
 
 def check_upload(folder: Path, limit: int = MAX_PACKAGE_BYTES) -> Upload:
-    """Raises ResourceError naming the largest files and folders where Ray would not take them."""
+    """Returns the upload. Raises ResourceError naming the largest files if it is too large."""
     upload = measure_upload(folder)
     if upload.num_package_bytes > limit:
         shown = "\n  ".join(f"{size / 1e6:8.1f} MB  {path}" for path, size in upload.largest)
@@ -103,11 +88,10 @@ def check_upload(folder: Path, limit: int = MAX_PACKAGE_BYTES) -> Upload:
 
 
 def job_variables(environ: dict[str, str], command: list[str]) -> dict[str, str]:
-    """What a job is told: where runs are tracked and data are, and the versions it must find.
+    """Returns the job's environment variables: addresses in PLACES and the versions it must find.
 
-    Nothing else of the environment goes along: keys and passwords are set on the cluster.
-    Raises UserError where a variable or the command holds a password, for the dashboard shows
-    both.
+    No other variable is passed on: keys and passwords are set on the cluster. Raises UserError if
+    one of the variables or the command holds a password, because the dashboard shows both.
     """
     found = {name: environ[name] for name in PLACES if environ.get(name)}
     for name, text in [*found.items(), *(("--set", word) for word in command)]:
@@ -121,9 +105,9 @@ def job_variables(environ: dict[str, str], command: list[str]) -> dict[str, str]
 
 
 def versions() -> dict[str, str]:
-    """Python's (without its patch level), ours, and those of PACKAGES, as installed here.
+    """Returns the installed versions of Python (no patch level), this package and PACKAGES.
 
-    Without the part that says how a package was built: a machine without a GPU may submit.
+    Build tags such as "+cu128" are left out, so that a machine without a GPU may submit.
     """
     python = python_version().rpartition(".")[0]
     return {
@@ -134,9 +118,9 @@ def versions() -> dict[str, str]:
 
 
 def read_requirements(path: Path) -> list[str]:
-    """The packages that a file names, one on a line, as pip reads them; comments are left out.
+    """Returns the packages of a requirements file, without its comments.
 
-    Raises UserError for a line that is more than that, or that holds a password.
+    Raises UserError for a line that does not name one package, or that holds a password.
     """
     try:
         lines = path.read_text().splitlines()
@@ -166,10 +150,10 @@ def read_requirements(path: Path) -> list[str]:
 
 
 def job_environment(requirements: list[str]) -> dict[str, Any]:
-    """What makes Ray give a job this environment's versions on every node, and more packages.
+    """Returns a Ray runtime environment with this environment's versions and `requirements`.
 
-    Our own code is uploaded; pip brings what this package depends on, in the versions of here.
-    Python and Ray are the cluster's. Raises UserError where this package is not installed.
+    This package's code is uploaded. pip installs its dependencies in the versions installed here.
+    Python and Ray are the cluster's. Raises UserError if this package is not installed.
     """
     try:
         named = [Requirement(text) for text in requires("mtcon-ray") or []]
@@ -184,7 +168,7 @@ def job_environment(requirements: list[str]) -> dict[str, Any]:
         "py_modules": [str(Path(mtcon_ray.__file__).parent)],
         "pip": {
             "packages": [*pinned, *requirements],
-            # Ray's own choice would download anew for every job.
+            # Ray's default options include --no-cache-dir: every job would download again.
             "pip_install_options": ["--disable-pip-version-check"],
         },
         "config": {"setup_timeout_seconds": SETUP_SECONDS},
@@ -192,9 +176,9 @@ def job_environment(requirements: list[str]) -> dict[str, Any]:
 
 
 def check_versions(asked: str | None) -> None:
-    """Raises UserError where this environment is not the one of whoever submitted the job.
+    """Raises UserError if the versions here differ from those of the submitting environment.
 
-    `asked` is what `job_variables` wrote; None: nobody asks.
+    `asked` is the JSON text of `job_variables`, None for a process that no job started.
     """
     wanted = json.loads(asked) if asked else {}
     here = versions()

@@ -17,9 +17,9 @@ from ray.job_submission import JobDetails, JobStatus, JobType
 
 from mtcon_ray.cli.live import HIDE_CURSOR, SHOW_CURSOR
 from mtcon_ray.cli.main import program
+from mtcon_ray.cluster.jobs import Jobs, checked_address, lost
 from mtcon_ray.errors import MtconError, UserError
 from mtcon_ray.results import load_sweep
-from mtcon_ray.sweep.jobs import Jobs, checked_address, lost
 from tests.cli.screens import Watched, screen
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
@@ -49,7 +49,7 @@ if __name__ == "__main__":
 
 WAIT_IN_VAIN = """
 import sys
-from mtcon_ray.sweep.jobs import Jobs
+from mtcon_ray.cluster.jobs import Jobs
 
 Jobs(sys.argv[1]).wait_until_ended("small-1-1", limit=0)
 """

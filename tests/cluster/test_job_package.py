@@ -8,9 +8,8 @@ import pytest
 from ray._private.ray_constants import DASHBOARD_CLIENT_MAX_SIZE
 from ray._private.runtime_env.packaging import create_package
 
-from mtcon_ray.errors import ResourceError, UserError
-from mtcon_ray.sweep import upload
-from mtcon_ray.sweep.upload import (
+from mtcon_ray.cluster import job_package
+from mtcon_ray.cluster.job_package import (
     VERSIONS_VARIABLE,
     check_upload,
     check_versions,
@@ -20,6 +19,7 @@ from mtcon_ray.sweep.upload import (
     read_requirements,
     versions,
 )
+from mtcon_ray.errors import ResourceError, UserError
 
 
 def test_what_is_ignored_is_not_uploaded(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_job_brings_all_that_is_compared_but_python_and_ray() -> None:
     assert f"torch=={versions()['torch']}" in packages
     assert brought["config"]["setup_timeout_seconds"] > 600, "Ray's own, for gigabytes"
     (ours,) = brought["py_modules"]
-    assert (Path(ours) / "sweep" / "upload.py").exists()
+    assert (Path(ours) / "cluster" / "job_package.py").exists()
 
 
 def test_another_python_is_no_reason_to_install() -> None:
@@ -162,5 +162,5 @@ def test_another_python_is_no_reason_to_install() -> None:
 
 def test_how_a_package_was_built_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """A laptop without a GPU may submit to a cluster with GPUs."""
-    monkeypatch.setattr(upload, "version", lambda name: "2.15.0+cpu")
+    monkeypatch.setattr(job_package, "version", lambda name: "2.15.0+cpu")
     assert versions()["torch"] == "2.15.0"

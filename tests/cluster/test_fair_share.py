@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mtcon_ray.cluster.fair_share import share_of
 from mtcon_ray.results import SweepResults, load_sweep
-from mtcon_ray.sweep.share import share_of
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Reported
-from tests.sweep.test_jobs import REPOSITORY, SPEC
+from tests.cluster.test_jobs import REPOSITORY, SPEC
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 

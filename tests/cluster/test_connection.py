@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.capacity import NodeKind, check_cluster
-from mtcon_ray.errors import MtconError, ResourceError
-from mtcon_ray.spec import parse_spec
-from mtcon_ray.sweep import cluster
-from mtcon_ray.sweep.cluster import (
+from mtcon_ray.cluster import connection
+from mtcon_ray.cluster.connection import (
     FILE_VARIABLE,
     TRIES_VARIABLE,
     beside_the_job,
@@ -21,6 +19,8 @@ from mtcon_ray.sweep.cluster import (
     sweep_environment,
     view_of,
 )
+from mtcon_ray.errors import MtconError, ResourceError
+from mtcon_ray.spec import parse_spec
 
 AUTOSCALING = """
 cluster_name: c
@@ -79,8 +79,8 @@ def test_a_cluster_that_scales_is_known_by_the_file_that_its_head_names(
     """Without the file the size of a scaled cluster is unknown, and sweeps could not share it."""
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
-    monkeypatch.setattr(cluster, "_scales", lambda: True)
-    monkeypatch.setattr(cluster, "BOOTSTRAP", tmp_path / "none.yaml")
+    monkeypatch.setattr(connection, "cluster_scales", lambda: True)
+    monkeypatch.setattr(connection, "BOOTSTRAP", tmp_path / "none.yaml")
     trial = parse_spec({"name": "t", "resources": {"gpus": 1}})
     assert check_cluster(trial, connected_view()) is None
     monkeypatch.setenv(FILE_VARIABLE, str(path))

@@ -1,11 +1,10 @@
-"""Sweeps as jobs of a Ray cluster: how a job is named, started, followed and stopped.
+"""Sweeps as jobs of a Ray cluster: naming, submission, logs and stopping.
 
-Everything goes through Ray's Jobs API; there is no server of ours.
+All requests go to Ray's Jobs API; this package has no server of its own.
 """
 
 import asyncio
 import json
-import logging
 import os
 import shlex
 import time
@@ -17,42 +16,35 @@ from typing import Any, NamedTuple
 import aiohttp
 import ray
 import requests
-from ray._private.authentication.authentication_token_setup import (
-    maybe_enable_token_auth_if_token_available,
-)
-from ray.dashboard.modules.job.common import JobErrorType
 from ray.exceptions import AuthenticationError
-from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
+from ray.job_submission import JobDetails, JobErrorType, JobStatus, JobSubmissionClient
 
+from mtcon_ray.cluster.job_package import job_environment
+from mtcon_ray.cluster.ray_private import (
+    enable_token_if_present,
+    quiet_job_client,
+    server_version,
+)
 from mtcon_ray.errors import MtconError, SweepError, UserError
 from mtcon_ray.places import new_name, sweep_folder, sweeps_folder
-from mtcon_ray.sweep.upload import job_environment
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
-# Ray's own 3 s would cut a checkpoint off.
+# Ray's default of 3 s is too short to write a checkpoint.
 STOP_SECONDS = 60
-# Until Ray has killed what does not end by itself and says so.
+# After STOP_SECONDS Ray kills the processes, and then reports the job as stopped.
 STOPPED_SECONDS = STOP_SECONDS + 30
 AGENT_SECONDS = 60
-# Of a long trace its last ones say what went wrong.
+# The last lines of a long traceback name the error.
 REASON_LINES = 8
 INTERRUPTED = 130
 RUNNING = (JobStatus.PENDING, JobStatus.RUNNING)
 
-# They tell of every step, and of every file that is ignored.
-for chatty in (
-    "ray.dashboard.modules.dashboard_sdk",
-    "ray.dashboard.modules.job.sdk",
-    "ray._private.runtime_env",
-):
-    logging.getLogger(chatty).setLevel(logging.WARNING)
-# It warns of what we ask of it.
-logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
+quiet_job_client()
 
 
 class Job(NamedTuple):
-    """One submission; `sweep` is empty and `attempt` 0 where `ray job submit` made it."""
+    """One submitted job; `sweep` is empty and `attempt` 0 if `ray job submit` submitted it."""
 
     id: str
     sweep: str
@@ -62,30 +54,30 @@ class Job(NamedTuple):
     end_ms: int | None
     command: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
-    # None: the job has the nodes' own environment.
+    # None: the job uses the nodes' own environment.
     requirements: tuple[str, ...] | None = None
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """True if the job has not ended."""
         return self.status in RUNNING
 
 
 class Jobs:
-    """The jobs of one cluster, by the address of its dashboard.
+    """The jobs of one cluster, given the address of its dashboard.
 
-    Raises MtconError where nobody answers, the token is wrong or Ray is of another version.
+    Raises MtconError if no cluster answers, UserError if the token is wrong or the cluster runs
+    another version of Ray.
     """
 
     def __init__(self, address: str) -> None:
         self.address = checked_address(address)
-        # Ray puts its variables above the argument.
+        # The client prefers this variable to its argument.
         os.environ[ADDRESS_VARIABLE] = self.address
-        # A token that is there is sent, unless RAY_AUTH_MODE says otherwise.
-        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+        enable_token_if_present()
         with self._answered():
             self._client = JobSubmissionClient(self.address)
-        there = self._client._server_ray_version
+        there = server_version(self._client)
         if there != ray.__version__:
             raise UserError(
                 f"the cluster at {self.address} must run Ray {ray.__version__} as this environment "
@@ -103,12 +95,13 @@ class Jobs:
         variables: dict[str, str] | None = None,
         requirements: Sequence[str] | None = None,
     ) -> Job:
-        """Starts a sweep's next attempt: `command` with its name; goes on with one that is there.
+        """Submits `command` as the next attempt of a sweep, and returns the job.
 
-        Without a name a new `<stem>-<n>` is taken, which neither the cluster's jobs nor the root,
-        as far as it can be seen from here, have; it must be new where it runs, too. The driver runs
-        on the cluster's head. With `requirements`, be they none, every node gets this environment's
-        versions and those packages.
+        With a name, the job resumes the sweep of that name or starts it. Without one, the sweep
+        gets a new name `<stem>-<n>`, which neither a job of the cluster nor the root has, as far
+        as the root is visible from here; the job fails if the name exists where it runs. The driver
+        runs on the cluster's head. If `requirements` is not None, every node gets this
+        environment's versions and those packages.
         Raises SweepError while the sweep is running.
         """
         known = self.known()
@@ -145,14 +138,14 @@ class Jobs:
         return Job(job_id, name, attempt, JobStatus.PENDING, None, None)
 
     def known(self) -> list[Job]:
-        """The jobs that were submitted to the cluster, oldest first."""
+        """Returns the jobs that were submitted to the cluster, oldest first."""
         with self._answered():
             found = self._client.list_jobs()
         jobs = [_job(details) for details in found if details.submission_id is not None]
         return sorted(jobs, key=lambda job: (job.start_ms or 0, job.attempt))
 
     def find(self, name: str) -> Job:
-        """The job of this id, or a sweep's newest. Raises SweepError where there is none."""
+        """Returns the job of this id, or a sweep's newest one. Raises SweepError without any."""
         jobs = self.known()
         fitting = [job for job in jobs if job.id == name] or [j for j in jobs if j.sweep == name]
         if not fitting:
@@ -161,7 +154,7 @@ class Jobs:
         return fitting[-1]
 
     def logs(self, job_id: str) -> str:
-        """What the job has printed so far."""
+        """Returns the text that the job has printed so far."""
         with self._answered():
             return self._client.get_job_logs(job_id)
 
@@ -171,11 +164,12 @@ class Jobs:
         write: Callable[[str], None],
         wait: Callable[[str, float, str], None] = lambda what, seconds, reason: None,
     ) -> int:
-        """Passes on what the job prints until it ends; its exit code, 130 of a stopped one.
+        """Passes the job's output to `write` until it ends; returns its exit code.
 
-        Before that `wait` is told each second how the job stands, for how long, and Ray's reason.
-        A connection that breaks in between is made anew.
-        Raises MtconError with Ray's reason where its command was never started or has been lost.
+        The exit code of a stopped job is 130. Until the job runs, calls `wait` each second with the
+        job's status, the seconds since its submission, and Ray's reason. Reconnects if the
+        connection breaks. Raises MtconError with Ray's reason if the job's command was never
+        started or its process was lost.
         """
         seen = 0
         self._wait_for_start(job_id, wait)
@@ -192,7 +186,7 @@ class Jobs:
             try:
                 asyncio.run(tail())
             except (RuntimeError, aiohttp.ClientError):
-                time.sleep(1)  # the next question tells whether the cluster is still there
+                time.sleep(1)  # the next request raises if the cluster is gone
             with self._answered():
                 details = self._client.get_job_info(job_id)
             if details.status.is_terminal():
@@ -205,15 +199,15 @@ class Jobs:
         return INTERRUPTED if details.status == JobStatus.STOPPED else details.driver_exit_code or 1
 
     def stop(self, job_id: str) -> bool:
-        """Asks the job to end as Ctrl-C would; it has STOP_SECONDS to save its checkpoints.
+        """Sends the job SIGTERM; it has STOP_SECONDS to save its checkpoints.
 
-        False where it has ended already.
+        Returns False if the job has ended already.
         """
         with self._answered():
             return self._client.stop_job(job_id)
 
     def wait_until_ended(self, job_id: str, limit: float = STOPPED_SECONDS) -> str:
-        """The status that the job ends with. Raises SweepError after `limit` seconds."""
+        """Waits for the job's end; returns its status. Raises SweepError after `limit` seconds."""
         deadline = time.monotonic() + limit
         while True:
             with self._answered():
@@ -242,7 +236,7 @@ class Jobs:
             time.sleep(1)
 
     def _submit_when_ready(self, **request: Any) -> str:
-        """The id; a head that has just come up answers before its agent takes jobs."""
+        """Returns the job's id; retries while a head that has just started takes no jobs."""
         deadline = time.monotonic() + AGENT_SECONDS
         while True:
             try:
@@ -279,14 +273,14 @@ class Jobs:
 
 
 def cluster_dashboard(address: str | None) -> str:
-    """The dashboard's address: the one given, Ray's variable for it, or this machine's."""
+    """Returns the dashboard's address: the one given, that of Ray's variable, or this machine's."""
     return address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
 
 
 def checked_address(address: str) -> str:
-    """The dashboard's URL; http:// where no scheme is given.
+    """Returns the dashboard's URL, with http:// if no scheme is given.
 
-    Raises UserError for any other kind of address, as Ray's client port or GCS.
+    Raises UserError for other kinds of addresses, such as Ray's client port or the GCS.
     """
     url = (address if "://" in address else f"http://{address}").rstrip("/")
     if not url.startswith(("http://", "https://")) or address == "auto":
@@ -298,7 +292,7 @@ def checked_address(address: str) -> str:
 
 
 def lost(job_id: str, details: JobDetails) -> str:
-    """What is said of a job whose command has no exit code."""
+    """Returns the error message for a job whose command has no exit code."""
     reason = "\n  ".join((details.message or "no reason").strip().splitlines()[-REASON_LINES:])
     if details.error_type == JobErrorType.RUNTIME_ENV_SETUP_FAILURE:
         return f"job {job_id} was never started, for its environment could not be made:\n  {reason}"

@@ -1,0 +1,147 @@
+"""Every use of Ray's private interfaces, checked against Ray 2.60 (`ray>=2.60,<2.61`).
+
+Each function says why Ray's public interface does not suffice. An upgrade of Ray begins here.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ray._private.authentication.authentication_token_setup import (
+    maybe_enable_token_auth_if_token_available,
+)
+from ray._private.log import generate_logging_config
+from ray._private.ray_constants import (
+    DASHBOARD_CLIENT_MAX_SIZE,
+    DEBUG_AUTOSCALING_STATUS,
+    get_runtime_env_default_excludes,
+)
+from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
+from ray._private.runtime_env.packaging import (
+    GCS_STORAGE_MAX_SIZE,
+    _dir_travel,
+    _get_excludes,
+)
+from ray.experimental.internal_kv import _internal_kv_get, internal_kv_get_gcs_client
+from ray.job_submission import JobSubmissionClient
+
+# A job's working directory is the body of a request to the dashboard, which then stores it in the
+# GCS. Ray 2.60 refuses a body above the first size, and a package from the second size on. Neither
+# limit is documented.
+MAX_PACKAGE_BYTES = min(DASHBOARD_CLIENT_MAX_SIZE, GCS_STORAGE_MAX_SIZE - 1)
+
+log = logging.getLogger(__name__)
+
+
+def configure_ray_loggers() -> None:
+    """Configures Ray's loggers now: `ray.init` would add its handlers to ours later."""
+    generate_logging_config()
+
+
+def quiet_job_client() -> None:
+    """Silences Ray's log lines of each request, each ignored file and each token that is found.
+
+    The client has no option for it.
+    """
+    for name in (
+        "ray.dashboard.modules.dashboard_sdk",
+        "ray.dashboard.modules.job.sdk",
+        "ray._private.runtime_env",
+    ):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
+
+
+def cluster_scales() -> bool:
+    """Returns True if an autoscaler adds nodes to the cluster that this process is connected to.
+
+    Ray has no public question for it. The second version of the autoscaler says that it runs. With
+    the first version, Ray's monitor names node types by their id where no nodes are added.
+    """
+    # Imported here because processes of trials import this module and do not need the autoscaler.
+    from ray.autoscaler._private.util import format_readonly_node_type
+    from ray.autoscaler.v2.utils import is_autoscaler_v2
+
+    if is_autoscaler_v2(fetch_from_server=True):
+        return True
+    status = _internal_kv_get(DEBUG_AUTOSCALING_STATUS)
+    report = json.loads(status).get("autoscaler_report") if status else None
+    fixed = format_readonly_node_type("")
+    return report is not None and any(not kind.startswith(fixed) for kind in report["active_nodes"])
+
+
+def kuberay_node_types(spec: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Returns the node types of a RayCluster's spec by name, and the head's name.
+
+    Uses the autoscaler's own reader, so that defaults and resource overrides are counted as the
+    cluster will count them.
+    """
+    from ray.autoscaler._private.kuberay.autoscaling_config import (
+        _HEAD_GROUP_NAME,
+        _generate_available_node_types_from_ray_cr_spec,
+    )
+
+    return _generate_available_node_types_from_ray_cr_spec(spec), _HEAD_GROUP_NAME
+
+
+def connected_drivers() -> Iterator[Mapping[str, str]]:
+    """Yields the job metadata of each driver that is connected to the cluster.
+
+    The public Jobs API lists submitted jobs only, and needs the dashboard.
+    """
+    for job in internal_kv_get_gcs_client().get_all_job_info().values():
+        if not job.is_dead:
+            yield job.config.metadata
+
+
+def submitted_variables() -> dict[str, str]:
+    """Returns the environment variables that this process's job was submitted with.
+
+    `ray.init` in a job refuses other values of the same variables, and does not tell them.
+    """
+    config = json.loads(os.environ.get(RAY_JOB_CONFIG_JSON_ENV_VAR, "{}"))
+    return (config.get("runtime_env") or {}).get("env_vars") or {}
+
+
+def keep_aws_secrets_from_trials() -> None:
+    """Takes AWS's variables from those that Tune passes on to the processes of trials.
+
+    Tune writes them into the command line of each process and into Ray's logs, where all users of
+    a machine can read them. It has no option against that. No trial needs the secrets.
+    """
+    # Imported here because ray.tune takes seconds to import.
+    from ray.tune.execution import class_cache
+
+    names = class_cache.ENV_VARS_TO_PROPAGATE
+    names.difference_update([name for name in names if name.startswith("AWS_")])
+
+
+def enable_token_if_present() -> None:
+    """Sends an authentication token that exists, unless RAY_AUTH_MODE says otherwise.
+
+    `ray.init` does so by itself, the Jobs API's client does not.
+    """
+    maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+
+
+def server_version(client: JobSubmissionClient) -> str:
+    """Returns the version of Ray on the cluster, which the client has asked for."""
+    return str(client._server_ray_version)
+
+
+def visit_working_directory(directory: Path, visit: Callable[[Path], None]) -> None:
+    """Calls `visit` on each path that Ray would upload of a job's working directory.
+
+    Ray's own walk, so that .gitignore, .rayignore and Ray's default excludes hold as at submission.
+    """
+    excludes = [_get_excludes(directory, get_runtime_env_default_excludes())]
+    _dir_travel(directory, excludes, visit, include_gitignore=True, logger=log)
+
+
+def error_raised_by(failure: Exception) -> Exception:
+    """Returns the error that a worker of Ray Train raised, out of Train's wrapper around it."""
+    error: Exception = getattr(failure, "_base_exc", failure)
+    return error

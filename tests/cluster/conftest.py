@@ -1,0 +1,68 @@
+"""A user with an empty home directory, and a cluster of their own to submit jobs to."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from cluster.try_autoscaling import free_ports
+from tests.waiting import PATIENCE_SECONDS, wait_until
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    """The environment of a user with an empty home folder, Ray's tokens as they come."""
+    quiet = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_", "OMP_"))}
+    path = f"{Path(sys.executable).parent}:{quiet['PATH']}"
+    return {**quiet, "HOME": str(tmp_path), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def listens(port: int) -> bool:
+    """Whether somebody takes connections there; raises OSError where nobody does."""
+    with socket.create_connection(("127.0.0.1", port), 1):
+        return True
+
+
+@pytest.fixture
+def head(home: dict[str, str]) -> Iterator[Callable[[], str]]:
+    """Address of the dashboard of a head with two CPUs; started after a local sweep was."""
+    # Those of agent and clients, too: another Ray of this machine has their usual ones.
+    port, dashboard, agent, client = free_ports(4)
+    # A job's driver asks the cluster that was started last below this folder, which is to be ours.
+    # The path is short, for sockets lie in it.
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> str:
+        environment = {**home, "RAY_AUTH_MODE": "token"}
+        with (folder / "head.log").open("w") as log:
+            started.append(
+                subprocess.Popen(
+                    ["ray", "start", "--head", "--block", "--num-cpus", "2", "--port", str(port),
+                     "--dashboard-port", str(dashboard), "--ray-client-server-port", str(client),
+                     "--dashboard-agent-listen-port", str(agent), "--temp-dir", str(folder),
+                     "--disable-usage-stats"],
+                    env=environment, stdout=log, stderr=log, start_new_session=True,
+                )
+            )  # fmt: skip
+        wait_until(lambda: listens(dashboard), "head", process=started[-1])
+        return f"http://127.0.0.1:{dashboard}"
+
+    yield start
+    ended = [process.poll() for process in started]
+    for process in started:
+        with suppress(ProcessLookupError):
+            # Asked kindly it takes half a minute, waiting for agents that wait for it.
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(PATIENCE_SECONDS)
+    said = "".join(path.read_text() for path in folder.glob("head.log"))
+    shutil.rmtree(folder, ignore_errors=True)
+    assert ended in ([], [None]), f"the head ended by itself: {said[-5000:]}"

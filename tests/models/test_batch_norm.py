@@ -1,6 +1,5 @@
 """Two ranks' batch norm is one process's on the joined batch: values, moments, gradients."""
 
-
 import pytest
 import torch
 import torch.distributed as dist

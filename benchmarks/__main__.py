@@ -11,8 +11,6 @@ STAGES = (
     "losses",
     "training",
     "profiles",
-    "compiled",
-    "convolutions",
     "precision",
     "probes",
     "gpu_views",

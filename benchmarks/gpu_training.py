@@ -1,7 +1,7 @@
 """An epoch of MTCon with a ResNet-18 on one GPU, on data of the size of the papers' Zappos50k.
 
 The data are 50,025 random images of 112 pixels (35,017 for training) with three tasks. Trainings
-run in bfloat16 with batches of 64 and 512: eager, compiled, and with CUDA graphs. Peer and limits
+run in bfloat16 with batches of 64 and 512: eager and with CUDA graphs. Peer and limits
 are as in `training`; the peer has a DataLoader worker per core of the host, and each limit is
 compiled in the same way as the training that it limits. float32 convolutions use TF32, torch's
 default on a GPU. The hours of 200 epochs, the papers' setting, are extrapolated from the median.
@@ -33,7 +33,7 @@ from mtcon_ray.spec import with_values
 NUM_IMAGES, SIZE, EPOCHS = 50_025, 112, 200
 SPLITS = (0.7, 0.8)  # fractions of the items at which train and val end
 CLASSES = {"shape": 4, "colour": 8, "texture": 19}
-COMPILED = {"none": "mtcon-ray", "kernels": "mtcon-ray, compiled", "graphs": "mtcon-ray, graphs"}
+COMPILED = {"none": "mtcon-ray", "graphs": "mtcon-ray, graphs"}
 HEADER = (
     f"an epoch, ResNet-18, {SIZE} px, bfloat16",
     "views per second",

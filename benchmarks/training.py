@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
@@ -28,7 +28,6 @@ from benchmarks.timing import Times, interleaved, ratio
 from benchmarks.views import Photographs, TwoCrops, recipe
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset, open_dataset
-from mtcon_ray.models.convolution import ProductConv2d
 from mtcon_ray.models.network import Network
 from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, parse_spec
@@ -162,7 +161,7 @@ def check_close_step(run: Run, exact: Run) -> None:
     (loss, gradients), (expected, exact_gradients) = (
         _loss_and_gradients(each, x_NCHW, batch) for each in (run, exact)
     )
-    peer = with_torchs_convolutions(deepcopy(exact.network))
+    peer = deepcopy(exact.network)
     peer.zero_grad()
     with torch.autocast(exact.device.type, dtype=torch.bfloat16):
         z_by_task = peer(x_NCHW)
@@ -183,14 +182,6 @@ def _loss_and_gradients(run: Run, x_NCHW: Tensor, batch: Batch) -> tuple[float, 
 def _in_one_row(network: Network) -> Tensor:
     """Returns the gradients of all parameters as one vector."""
     return torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None])
-
-
-def with_torchs_convolutions(network: Network) -> Network:
-    """Replaces, in place, our matrix-product convolutions by torch's; returns the network."""
-    products: list[nn.Module] = [m for m in network.modules() if isinstance(m, ProductConv2d)]
-    for module in products:
-        module.__class__ = nn.Conv2d
-    return network
 
 
 class Numbered(TorchDataset[tuple[Tensor, int]]):

@@ -32,8 +32,11 @@ def parse_recorded(raw: Mapping[str, Any], *, where: str) -> RunSpec:
     """Returns the spec from plain data that was recorded with all defaults written out.
 
     Also reads specs of versions without evaluate.probe.solver, which trained all probes by
-    stochastic gradient descent. Raises SpecError if the spec is invalid.
+    stochastic gradient descent. `train.compile: kernels` of earlier versions changed rounding
+    alone, so it is read as none. Raises SpecError if the spec is invalid.
     """
+    if raw.get("train", {}).get("compile") == "kernels":
+        raw = {**raw, "train": {**raw["train"], "compile": "none"}}
     evaluate = dict(raw.get("evaluate", {}))
     probe = evaluate.get("probe", {})
     if not probe or "solver" in probe:

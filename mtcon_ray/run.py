@@ -18,7 +18,6 @@ from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import ResourceError, StorageError
 from mtcon_ray.evaluation import protocol
 from mtcon_ray.evaluation.features import KeptViews
-from mtcon_ray.fusing import fused
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.places import PREDICTIONS_FILE
@@ -191,7 +190,7 @@ class Run:
 
     def _train_step(self) -> Update:
         lr = lr_at(self.step, self.spec.train, steps_per_epoch=self._batches.steps_per_epoch)
-        with self._memory_check(), fused(self.spec.train.compile != "none"):
+        with self._memory_check():
             size = self.spec.train.chunk_size or self.spec.train.batch_size
             chunks, batch = self._batches.chunks(self.step, size)
             views = chunks if len(chunks) > 1 else chunks[0]()

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "mtcon_ray"
 # From bottom to top. A name is a module or a sub-package directly under mtcon_ray.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "observer", "status"),
-    ("fusing", "lock", "metrics", "plain_yaml", "registry", "signals"),
+    ("lock", "metrics", "plain_yaml", "registry", "signals"),
     ("data",),
     ("losses",),
     ("models",),

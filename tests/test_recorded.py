@@ -47,6 +47,16 @@ def test_a_spec_of_this_version_is_read_as_it_is(tmp_path: Path, spec: RunSpec) 
     assert load_recorded(path) == spec
 
 
+def test_a_recorded_compilation_of_kernels_is_read_as_none(tmp_path: Path, spec: RunSpec) -> None:
+    raw = dump_spec(spec)
+    assert raw["train"]["compile"] == "none"
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump({**raw, "train": {**raw["train"], "compile": "kernels"}}))
+    assert load_recorded(path) == spec
+    with pytest.raises(SpecError, match=r"train\.compile must be 'none' or 'graphs'"):
+        parse_spec({**raw, "train": {**raw["train"], "compile": "kernels"}})
+
+
 def test_a_users_spec_in_the_old_form_is_refused(spec: RunSpec) -> None:
     """It is refused rather than read with another meaning: the default solver has changed."""
     with pytest.raises(SpecError, match=r"evaluate\.probe\.lr.*belongs to solver 'sgd'"):

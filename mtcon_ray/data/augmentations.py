@@ -1,14 +1,11 @@
-"""What is done to a batch of views, each row with its own strength, as torchvision does it.
+"""Augmentations of a batch of views, each row with its own strength, equal to torchvision's.
 
-R rows, H and W of a view, P = H * W its pixels, three channels. Amounts lie on the CPU, so that
-choosing rows never waits for the device.
-
-The jitter is `fusible`. A compiler refuses an `out` that is a part of a tensor, and writes each sum
-to memory that is made in place; elsewhere both save time. So some lines stand in a form for each.
+R rows, H and W of a view, P = H * W its pixels, three channels. The amounts (factors, shifts,
+sigmas) are CPU tensors: selecting rows by them causes no device synchronisation. Operations work in
+place, because on a CPU their time is that of passes through memory.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,22 +13,21 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.data.transfer import send
-from mtcon_ray.fusing import fusible
 
 GRAY = (0.2989, 0.587, 0.114)
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
-NO_JITTER = (1.0, 1.0, 1.0, 0.0)  # factors and shift that leave an image as it is
+NO_JITTER = (1.0, 1.0, 1.0, 0.0)  # factors and shift that do not change an image
 
 
 class Turns(NamedTuple):
-    """Rows in the order in which `jitter_` takes them, and how many have the hue as their k-th."""
+    """Row order that `jitter_` requires, and how many rows have the hue as their k-th operation."""
 
     order_R: Tensor
     num_by_turn: tuple[int, int, int, int]
 
 
 def jitter_turns(order_R4: Tensor, factor_R4: Tensor) -> Turns:
-    """Rows whose hue comes last are the first, those without any jitter the last."""
+    """Sorts rows by the turn of their hue, the fourth turn first, rows without jitter last."""
     turn_R = (order_R4.numpy() == HUE).argmax(axis=1)
     key_R = np.where((factor_R4.numpy() == np.array(NO_JITTER, np.float32)).all(axis=1), -1, turn_R)
     _, first, second, third, fourth = np.bincount(key_R + 1, minlength=5).tolist()
@@ -40,10 +36,11 @@ def jitter_turns(order_R4: Tensor, factor_R4: Tensor) -> Turns:
 
 
 def jitter_(x_RCHW: Tensor, order_R4: Tensor, factor_R4: Tensor, turns: Turns) -> None:
-    """Brightness, contrast, saturation and hue, in each row's order, in place.
+    """Applies brightness, contrast, saturation and hue, in each row's order, in place.
 
-    The rows are in the order of `turns`, and so neighbours who take a step together: up to three
-    of the other operations before the hue, the hue, up to three afterwards.
+    The rows must be in the order of `turns`. All rows shift their hue at the same time. Rows whose
+    hue is the k-th operation blend k - 1 times before it and 4 - k times after it; in the order of
+    `turns` the rows of each blend are contiguous, so no row is gathered or copied.
     """
     x_RCP = x_RCHW.flatten(2)
     first, second, third, fourth = turns.num_by_turn
@@ -54,17 +51,19 @@ def jitter_(x_RCHW: Tensor, order_R4: Tensor, factor_R4: Tensor, turns: Turns) -
         if start < stop:
             _blend_(x_RCP[start:stop], *amount_3R4[:, start:stop, turn, None].unbind(0))
 
+    # Before the hue: blend k is for rows whose hue comes later than k.
     for turn, stop in enumerate((fourth + third + second, fourth + third, fourth)):
         blend(0, stop, turn)
     shift_R = factor_R4[:num_jittered, HUE].contiguous()
     if shift_R.any():
         _shift_hue_(x_RCP[:num_jittered], send(shift_R, x_RCP.device))
+    # After the hue: blend k is for rows whose hue came earlier than k.
     for turn, start in enumerate((num_jittered - first, fourth + third, fourth), start=1):
         blend(start, num_jittered, turn)
 
 
 def _blend_amounts(order_R4: Tensor, factor_R4: Tensor) -> Tensor:
-    """What each turn keeps of an image, and adds of its gray image and mean gray: [3, R, 4]."""
+    """Returns each turn's weights of the image, its gray image and its mean gray, [3, R, 4]."""
     keep_R4 = factor_R4.gather(1, order_R4)
     rest_R4 = 1 - keep_R4
     return torch.stack(
@@ -72,25 +71,21 @@ def _blend_amounts(order_R4: Tensor, factor_R4: Tensor) -> Tensor:
     )
 
 
-@partial(fusible, dynamic=True)
 def _blend_(x_RCP: Tensor, keep_R1: Tensor, to_gray_R1: Tensor, to_mean_R1: Tensor) -> None:
-    """f * x + (1 - f) * y clamped to [0, 1], y being black, the mean gray or the gray image.
+    """Computes f * x + (1 - f) * y clamped to [0, 1], in place.
 
-    One expression serves every row, whichever operation is its turn.
+    y is black for brightness, the mean gray for contrast and the gray image for saturation. One
+    expression covers all three, so rows with different operations are blended together.
     """
     gray_RP = _gray(x_RCP)
     mean_R1 = gray_RP.mean(dim=1, keepdim=True)
-    if torch.compiler.is_compiling():
-        other_R1P = torch.addcmul(to_mean_R1 * mean_R1, gray_RP, to_gray_R1)[:, None]
-        x_RCP.copy_(torch.addcmul(other_R1P, x_RCP, keep_R1[:, None]).clamp(0, 1))
-        return
-    # Not addcmul, which takes thrice as long where two of three are one number a row.
+    # Not addcmul: torch's loop is three times as slow where two operands are one number per row.
     gray_RP.mul_(to_gray_R1).add_(to_mean_R1 * mean_R1)
     torch.addcmul(gray_RP[:, None], x_RCP, keep_R1[:, None], out=x_RCP).clamp_(0, 1)
 
 
 def apply_(x_RC: Tensor, amount_R: Tensor, operation: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Replaces the rows with an amount other than 0 by operation(rows, their amounts)."""
+    """Replaces the rows whose amount is not 0 by operation(rows, their amounts)."""
     index_K = amount_R.nonzero().flatten()
     if len(index_K) > 0:
         amount_K = send(amount_R[index_K], x_RC.device)
@@ -99,55 +94,57 @@ def apply_(x_RC: Tensor, amount_R: Tensor, operation: Callable[[Tensor, Tensor],
 
 
 def _gray(x_RC: Tensor) -> Tensor:
-    """Luma, without the dimension of channels."""
+    """Returns the luma, without the dimension of channels."""
     red, green, blue = x_RC[:, 0], x_RC[:, 1], x_RC[:, 2]
-    if torch.compiler.is_compiling():
-        return torch.add(torch.add(red * GRAY[0], green, alpha=GRAY[1]), blue, alpha=GRAY[2])
     gray_R: Tensor = red * GRAY[0]
     return gray_R.add_(green, alpha=GRAY[1]).add_(blue, alpha=GRAY[2])
 
 
 def grayscale(x_RC: Tensor, _: Tensor) -> Tensor:
-    """Luma in every channel."""
+    """Returns the luma in every channel, in the shape of x."""
     return _gray(x_RC)[:, None].expand_as(x_RC)
 
 
-@partial(fusible, dynamic=True)
 def _shift_hue_(x_RCP: Tensor, shift_R: Tensor) -> None:
-    """Hue shifted by a share of the circle, through HSV."""
-    # Not `unbind`: written to, its parts would be of one size for a compiler.
+    """Shifts the hue by a fraction of the circle, in place.
+
+    HSV without branches: x is converted to hue, chroma and its brightest and darkest channel, and
+    each channel is computed back from these.
+    """
     red, green, blue = x_RCP[:, 0], x_RCP[:, 1], x_RCP[:, 2]
     top = torch.maximum(red.maximum(green), blue)
     bottom = torch.minimum(red.minimum(green), blue)
-    # 0 where a channel is on top, else 1; lerp chooses by it, in a fraction of where's time.
+    # 0 where the channel is the brightest, else 1. `lerp` by 0 or 1 selects like `where`, in a
+    # fraction of its time on a CPU.
     below_red, below_green = top.new_empty(top.shape), top.new_empty(top.shape)
     torch.ne(top, red, out=below_red)
     torch.ne(top, green, out=below_green)
     chroma = top - bottom
+    # The hue in sectors of a sixth, relative to the brightest channel: red at 0, green 2, blue 4.
     in_green, in_blue = (blue - red).add_(chroma, alpha=2), (red - green).add_(chroma, alpha=4)
     sector = (green - blue).lerp_(in_green.lerp_(in_blue, below_green), below_red)
-    # A whole turn more, so that none is negative; then the circle is six sectors long.
+    # Plus one whole turn, because `frac` of a negative number would be negative.
     hue = torch.addcdiv(shift_R[:, None] + 1, sector, chroma.clamp(min=1e-12), value=1 / 6)
     hue.frac_().mul_(6)
-    # A channel lies above the bottom or below the top by a trapezoid over the circle, 1 to 2.
+    # Over the circle each channel is a trapezoid between `bottom` and `top`: with the distance
+    # d = |hue - middle| clamped to [1, 2], red is bottom + (d - 1) * chroma, and green and blue are
+    # top - (d - 1) * chroma. The 1 is moved into the base, which saves a pass.
     top.add_(chroma)
     bottom.sub_(chroma)
     parts = ((bottom, 3, 1), (top, 2, -1), (top, 4, -1))
-    if torch.compiler.is_compiling():
-        red_green_blue = [
-            torch.addcmul(base, (hue - middle).abs().clamp(1, 2), chroma, value=sign)
-            for base, middle, sign in parts
-        ]
-        x_RCP.copy_(torch.stack(red_green_blue, dim=1))
-        return
-    trapezoid = sector  # no more needed
+    trapezoid = sector  # its memory is free
     for channel, (base, middle, sign) in zip((red, green, blue), parts, strict=True):
         torch.sub(hue, middle, out=trapezoid).abs_().clamp_(1, 2)
         torch.addcmul(base, trapezoid, chroma, value=sign, out=channel)
 
 
 def blur(x_RCHW: Tensor, sigma_R: Tensor) -> Tensor:
-    """Gaussian blur, reflecting at the border; the kernel is odd, about a tenth of the side."""
+    """Returns rows after a Gaussian blur, reflecting at the border, sigmas in pixels.
+
+    The kernel's length is odd, about a tenth of the side (Chen et al. 2020, arXiv:2002.05709,
+    appendix A). A row's two passes are products with one [S, S] matrix, which needs no convolution
+    with a kernel per row.
+    """
     size = x_RCHW.shape[2]
     reach = max(1, size // 20)
     offset_K = torch.arange(-reach, reach + 1, device=x_RCHW.device)
@@ -165,10 +162,11 @@ def blur(x_RCHW: Tensor, sigma_R: Tensor) -> Tensor:
 def normalise_(
     x_RCHW: Tensor, mean_C: Sequence[float], std_C: Sequence[float], order_R: Tensor | None = None
 ) -> Tensor:
-    """Views in channels_last, less the mean and over the deviation; x is spoilt.
+    """Returns (x - mean) / std in channels_last. Overwrites x.
 
-    With an order, row order_R[i] of the result is the i-th of x.
+    With an order, row order_R[i] of the result is the i-th row of x.
     """
+    # One transfer for both.
     moments = torch.tensor([mean_C, std_C], dtype=x_RCHW.dtype)
     mean, std = send(moments, x_RCHW.device).view(2, 1, 3, 1, 1)
     x_RCHW = x_RCHW.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)

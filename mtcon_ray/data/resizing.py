@@ -1,11 +1,11 @@
-"""Crops of stored images brought to a view's size, antialiased as Pillow and torchvision do.
+"""Crops of stored images resized to a view, antialiased as Pillow and torchvision do it.
 
-R rows, S side of a stored image, W and H columns and rows of a view, U either, K taps: the source
-pixels that an output pixel is made of.
+R rows, S side of a stored image, W and H columns and rows of a view, K taps: the source pixels that
+an output pixel is a weighted mean of. Antialiased resizing is separable: rows and columns are
+resampled one after the other.
 """
 
 import math
-from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -13,17 +13,16 @@ from torch import Tensor
 
 from mtcon_ray.data.transfer import send
 
-# Numbers between the two passes that are at work at a time, per thread: 4 MiB.
+# Elements between the two passes that are computed at a time, per thread: 4 MiB, for the cache.
 AT_WORK = 2**20
-# Taps are kept for crops of every length, if they are so few: 32 MiB, stored images up to 1,024.
-MOST_KEPT = 2**22
 
 
 def crop(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int, order_R: Tensor) -> Tensor:
-    """Crops resized with antialiasing, float32 [R, 3, W, H] in [0, 1]; R a multiple of B.
+    """Returns crops resized with antialiasing, float32 [R, 3, W, H] in [0, 1]; R a multiple of B.
 
-    images is uint8 [B, S, S, 3]; row order_R[i] is the i-th of the result. Columns come before
-    rows, as the way to them leaves them: what comes next does not mind, and the last turns all.
+    images is uint8 [B, S, S, 3]; row order_R[i] is the i-th of the result. The result is transposed
+    (columns before rows), as the second pass produces it: colour operations do not depend on the
+    layout, and `normalise_` transposes once at the end.
     """
     B, S = images.shape[:2]
     assert images.shape[1:] == (S, S, 3), images.shape
@@ -37,9 +36,10 @@ def crop(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int, order_R: Ten
 def crop_by_taps(
     images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int, order_R: Tensor
 ) -> Tensor:
-    """`crop`, gathering what an output pixel is made of: on a CPU faster than products.
+    """Computes `crop` by gathering each output pixel's taps: on a CPU faster than products.
 
-    First sums of rows, then, each crop turned, sums of columns.
+    The first pass sums image rows. Each crop is then transposed, so that the second pass, which
+    sums columns, gathers contiguous memory too.
     """
     B, S = images.shape[:2]
     R = len(box_R4)
@@ -50,53 +50,35 @@ def crop_by_taps(
         N = len(order_N)
         top_N, left_N, height_N, width_N = box_R4[order_N].unbind(1)
         flip_N = flip_R[order_N]
-        place_2NUK, weight_2NUK = _taps_kept(
+        # Both axes' taps in one call: such small operations cost mainly their start.
+        pixel_2NUK, weight_2NUK = taps(
             torch.cat([top_N, left_N]),
             torch.cat([height_N, width_N]),
             torch.cat([torch.zeros_like(flip_N), flip_N]),
             size,
             S,
         )
-        place_NHK = place_2NUK[:N] + (order_N // (R // B) * S).int()[:, None, None]
-        x_NHSC = _sums(row_FT, place_NHK, weight_2NUK[:N]).view(N, size, S, 3)
+        source_NHK = pixel_2NUK[:N] + (order_N // (R // B) * S).int()[:, None, None]
+        x_NHSC = _weighted_sums(row_FT, source_NHK, weight_2NUK[:N]).view(N, size, S, 3)
         column_GH = x_NHSC.permute(0, 3, 2, 1).reshape(N * 3 * S, size)
         first_NC = torch.arange(0, N * 3 * S, S, dtype=torch.int32).view(N, 3)
-        place_NCWK = place_2NUK[N:, None] + first_NC[:, :, None, None]
-        weight_NCWK = weight_2NUK[N:].div_(255)[:, None].expand_as(place_NCWK)
-        parts.append(_sums(column_GH, place_NCWK, weight_NCWK).view(N, 3, size, size))
+        source_NCWK = pixel_2NUK[N:, None] + first_NC[:, :, None, None]
+        weight_NCWK = weight_2NUK[N:].div_(255)[:, None].expand_as(source_NCWK)
+        parts.append(_weighted_sums(column_GH, source_NCWK, weight_NCWK).view(N, 3, size, size))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _taps_kept(
-    start_R: Tensor, length_R: Tensor, flip_R: Tensor, size: int, source_size: int
-) -> tuple[Tensor, Tensor]:
-    """`taps`, looked up on the CPU: to compute them takes a twentieth of the views' time."""
-    if 2 * source_size * size * _num_taps(size, source_size) > MOST_KEPT:
-        return taps(start_R, length_R, flip_R, size, source_size)
-    place_UWK, weight_UWK = _taps_of_lengths(size, source_size)
-    index_R = length_R - 1 + source_size * flip_R
-    place_RWK = place_UWK.index_select(0, index_R).add_(start_R.int()[:, None, None])
-    return place_RWK, weight_UWK.index_select(0, index_R)
-
-
-@lru_cache(maxsize=4)
-def _taps_of_lengths(size: int, source_size: int) -> tuple[Tensor, Tensor]:
-    """`taps` from pixel 0 on, of lengths 1 to S, and once more of these flipped."""
-    length_U = torch.arange(1, source_size + 1, device="cpu").repeat(2)
-    flip_U = torch.arange(2 * source_size, device="cpu") >= source_size
-    return taps(torch.zeros_like(length_U), length_U, flip_U, size, source_size)
-
-
-def _sums(row_FD: Tensor, place: Tensor, weight: Tensor) -> Tensor:
-    """Weighted sums [M, D] of the rows at each K places."""
-    K = place.shape[-1]
+def _weighted_sums(row_FD: Tensor, index: Tensor, weight: Tensor) -> Tensor:
+    """Returns weighted sums [M, D] of K rows each; index and weight are [..., K]."""
+    K = index.shape[-1]
+    # embedding_bag gathers and sums in one pass, without an [M, K, D] tensor.
     return F.embedding_bag(
-        place.view(-1, K), row_FD, mode="sum", per_sample_weights=weight.reshape(-1, K)
+        index.view(-1, K), row_FD, mode="sum", per_sample_weights=weight.reshape(-1, K)
     )
 
 
 def crop_by_products(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int) -> Tensor:
-    """`crop` as columns_RWS @ image_SS^T @ rows_RHS^T, in the boxes' order."""
+    """Computes `crop` as columns_RWS @ image_SS^T @ rows_RHS^T, in the order of the boxes."""
     B, S = images.shape[:2]
     R = len(box_R4)
     top_R, left_R, height_R, width_R = send(box_R4, images.device).unbind(1)
@@ -109,14 +91,14 @@ def crop_by_products(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int) 
 
 
 def resize(images: Tensor, size: int) -> Tensor:
-    """Whole images resized with antialiasing, float32 [B, 3, size, size] in [0, 1].
+    """Returns whole images resized with antialiasing, float32 [B, 3, size, size] in [0, 1].
 
-    images is uint8 [B, S, S, 3]. As `crop_by_products`, with one matrix for all.
+    images is uint8 [B, S, S, 3]. Like `crop_by_products`, with the same matrix for all.
     """
     B, S = images.shape[:2]
     start_1 = torch.zeros(1, dtype=torch.int64, device=images.device)
     weight_WS = resampling(start_1, start_1 + S, start_1 > 0, size, S)[0]
-    # Turned as bytes, a quarter of what floats would move.
+    # Transposed as bytes: as floats four times as much memory would be moved.
     x_BCSS = images.permute(0, 3, 1, 2).contiguous().float()
     x_BCSW = (x_BCSS.view(-1, S) @ weight_WS.T).view(B, 3, S, size)
     return torch.matmul(weight_WS / 255, x_BCSW)
@@ -125,21 +107,23 @@ def resize(images: Tensor, size: int) -> Tensor:
 def resampling(
     start_R: Tensor, length_R: Tensor, flip_R: Tensor, size: int, source_size: int
 ) -> Tensor:
-    """`taps` as a matrix [R, size, S] for each row."""
-    place_RWK, weight_RWK = taps(start_R, length_R, flip_R, size, source_size)
+    """Returns `taps` as a matrix [R, size, S] for each row."""
+    pixel_RWK, weight_RWK = taps(start_R, length_R, flip_R, size, source_size)
     matrix_RWS = weight_RWK.new_zeros(len(start_R), size, source_size)
-    return matrix_RWS.scatter_add_(2, place_RWK.long(), weight_RWK)
+    # Added, not set: taps beyond a crop's end have weight 0 and the index of its last pixel.
+    return matrix_RWS.scatter_add_(2, pixel_RWK.long(), weight_RWK)
 
 
 def taps(
     start_R: Tensor, length_R: Tensor, flip_R: Tensor, size: int, source_size: int
 ) -> tuple[Tensor, Tensor]:
-    """Where the taps of each output pixel lie, int32 [R, size, K], and what they weigh.
+    """Returns each output pixel's source pixels, int32 [R, size, K], and their weights.
 
-    A triangle as wide as an output pixel, or as a source pixel where that is wider, cut at the
-    crop's ends and scaled to sum 1. K serves any crop; who needs fewer has taps of weight 0.
+    The weights are a triangle as wide as an output pixel, or as a source pixel if that is wider,
+    cut at the crop's ends and scaled to sum 1. K suffices for any crop; superfluous taps have
+    weight 0.
     """
-    K = _num_taps(size, source_size)
+    K = math.ceil(2 * max(1.0, source_size / size))
     length_R1 = length_R[:, None].float()
     scale_R1 = length_R1 / size
     widest_R1 = scale_R1.clamp(min=1)
@@ -147,14 +131,10 @@ def taps(
     centre_RW = torch.where(flip_R[:, None], length_R1 - centre_RW, centre_RW) - 0.5
     first_RW = (centre_RW - widest_R1).add_(1).floor_().clamp_(min=0)
     pixel_RWK = first_RW[:, :, None] + torch.arange(K, device=start_R.device)
-    away_RWK = (pixel_RWK - centre_RW[:, :, None]).abs_()
+    distance_RWK = (pixel_RWK - centre_RW[:, :, None]).abs_()
     last_R11 = length_R1[:, :, None] - 1
-    weight_RWK = (widest_R1[:, :, None] - away_RWK).clamp_(min=0)
+    weight_RWK = (widest_R1[:, :, None] - distance_RWK).clamp_(min=0)
     weight_RWK.masked_fill_(pixel_RWK > last_R11, 0)
     weight_RWK.div_(weight_RWK.sum(dim=2, keepdim=True))
-    place_RWK = pixel_RWK.minimum(last_R11).add_(start_R[:, None, None])
-    return place_RWK.int(), weight_RWK
-
-
-def _num_taps(size: int, source_size: int) -> int:
-    return math.ceil(2 * max(1.0, source_size / size))
+    pixel_RWK = pixel_RWK.minimum(last_R11).add_(start_R[:, None, None])
+    return pixel_RWK.int(), weight_RWK

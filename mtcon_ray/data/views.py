@@ -1,9 +1,9 @@
 """Augmented views of stored images, for a whole batch at once, on the images' device.
 
 Each view is torchvision's RandomResizedCrop (antialiased), horizontal flip, ColorJitter,
-RandomGrayscale and GaussianBlur, each row with its own draw. What is drawn is kept apart from
-what is done: draws come from a CPU generator alone, whatever the device or number of ranks.
-R counts the B * V rows.
+RandomGrayscale and GaussianBlur, each row with its own random parameters. Drawing parameters is
+separate from applying them: they come from a CPU generator alone, so they are the same for any
+device and any number of ranks. R counts the B * V rows.
 """
 
 import math
@@ -28,7 +28,8 @@ from mtcon_ray.data.resizing import crop, resize
 from mtcon_ray.registry import Spec
 
 CROP_TRIES = 10
-# Of a view: crop; jitter's strengths and order; whether jittered, flipped, gray, blurred; sigma.
+# Random numbers per view: the crop, the jitter's four strengths and its order, whether the view is
+# jittered, flipped, gray and blurred, and the blur's sigma.
 DRAWS = 4 * CROP_TRIES + 4 + 4 + 4 + 1
 
 
@@ -74,7 +75,7 @@ class ViewsSpec(Spec):
 
 @dataclass(frozen=True)
 class ViewParameters:
-    """What was drawn for R views, on the CPU."""
+    """The random parameters of R views, CPU tensors."""
 
     box_R4: Tensor
     """Crop in the stored image, int64: top, left, height, width."""
@@ -90,19 +91,20 @@ class ViewParameters:
     """Sigma of the Gaussian in pixels, float32; 0: none."""
 
     def rows(self, index: slice | Tensor) -> "ViewParameters":
-        """Those of the selected rows."""
+        """Returns the parameters of the selected rows."""
         return ViewParameters(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
 
 
 def draw_parameters(
     num_rows: int, source_size: int, spec: ViewsSpec, generator: torch.Generator
 ) -> ViewParameters:
-    """Draws for `num_rows` views of square images; a pure function of the generator's state.
+    """Draws parameters of `num_rows` views; a pure function of the generator's state.
 
-    The number of draws does not depend on the spec, so one changed field moves no other draw.
+    `source_size` is the side of the stored images in pixels. The number of draws does not depend on
+    the spec, so changing one field does not change the other parameters of any view.
     """
 
-    # In NumPy, whose operations on so few numbers start in half the time.
+    # NumPy: for so few numbers its operations start in half the time of torch's.
     draws = torch.rand(num_rows * DRAWS, generator=generator, dtype=torch.float64).numpy()
     num_taken = 0
 
@@ -130,7 +132,7 @@ def draw_parameters(
 
 
 def _boxes(draws_4RK: np.ndarray, source_size: int, spec: ViewsSpec) -> np.ndarray:
-    """RandomResizedCrop's boxes [R, 4]: the first of K tries that fits, else the central crop."""
+    """Returns RandomResizedCrop's boxes [R, 4]: the first try that fits, else the central crop."""
     box_R4, fits_R = _tried(draws_4RK[:, :, 0], source_size, spec)
     for k in range(1, CROP_TRIES):
         again_N = np.flatnonzero(~fits_R)
@@ -144,7 +146,7 @@ def _boxes(draws_4RK: np.ndarray, source_size: int, spec: ViewsSpec) -> np.ndarr
 def _tried(
     draws_4R: np.ndarray, source_size: int, spec: ViewsSpec
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes [R, 4] of one try, and whether they fit."""
+    """Returns the boxes [R, 4] of one try, and a mask [R] of those that fit."""
     area_share_R, ratio_share_R, *corner_shares = draws_4R
     low, high = spec.crop_scale
     area_R = source_size**2 * (low + (high - low) * area_share_R)
@@ -157,7 +159,7 @@ def _tried(
 
 
 def _central_box(source_size: int, crop_ratio: tuple[float, float]) -> tuple[int, int, int, int]:
-    """The greatest central crop whose width over height is allowed."""
+    """Returns the largest central crop with an allowed aspect ratio: top, left, height, width."""
     narrowest, widest = crop_ratio
     height = round(source_size / narrowest) if narrowest > 1 else source_size
     width = round(source_size * widest) if widest < 1 else source_size
@@ -166,10 +168,11 @@ def _central_box(source_size: int, crop_ratio: tuple[float, float]) -> tuple[int
 
 @torch.no_grad()
 def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> Tensor:
-    """Augmented, normalised views, float32 [B * V, 3, size, size] in channels_last.
+    """Returns augmented, normalised views, float32 [B * V, 3, size, size] in channels_last.
 
-    images is uint8 [B, S, S, 3]; row b * V + v of the parameters makes view v of item b.
+    images is uint8 [B, S, S, 3]; row b * V + v of the parameters gives view v of item b.
     """
+    # Rows are processed in the jitter's order; `normalise_` restores the order of the parameters.
     turns = jitter_turns(parameters.order_R4, parameters.factor_R4)
     sorted_ = parameters.rows(turns.order_R)
     with torch.autocast(images.device.type, enabled=False):
@@ -182,7 +185,7 @@ def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> T
 
 @torch.no_grad()
 def evaluation_views(images: Tensor, spec: ViewsSpec) -> Tensor:
-    """Images resized with antialiasing and normalised, float32 [B, 3, size, size].
+    """Returns images resized with antialiasing and normalised, float32 [B, 3, size, size].
 
     images is uint8 [B, S, S, 3]; the result is in channels_last.
     """

@@ -1,7 +1,12 @@
-"""Batch norm over the items of all ranks, on any backend of torch.distributed."""
+"""Batch norm over the items of all ranks: torch's SyncBatchNorm on CUDA, a module for gloo on CPUs.
+
+SyncBatchNorm refuses CPU tensors. The module for CPUs gives the values and gradients that one
+process computes on the joined batch.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -15,22 +20,20 @@ _TINY = torch.finfo(torch.float32).tiny
 
 
 def make_global(module: nn.Module, group: dist.ProcessGroup | None = None) -> nn.Module:
-    """The module with the training moments of its batch norms taken over all ranks of the group.
+    """Returns the module with its batch norms' training moments taken over all ranks of the group.
 
-    Meant are BatchNorm1d of rows and BatchNorm2d; parameters, buffers and their names stay.
-    Torch's own SyncBatchNorm is for GPUs alone, and in each layer the host waits for the GPU to
-    see whether a rank has no items.
+    Replaces BatchNorm1d of rows and BatchNorm2d: on CUDA by torch's SyncBatchNorm, on a CPU by
+    GlobalBatchNorm. Parameters, buffers and their names stay, so checkpoints fit either.
     """
-    if isinstance(module, _BatchNorm) and type(module) in _GLOBAL:
-        return _convert(module, group)
-    for name, child in module.named_children():
-        module.add_module(name, make_global(child, group))
-    return module
+    if any(tensor.is_cuda for tensor in chain(module.parameters(), module.buffers())):
+        on_cuda: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(module, group)
+        return on_cuda
+    return _replace(module, group)
 
 
 @contextmanager
 def running_moments_kept(module: nn.Module) -> Iterator[None]:
-    """Training forwards as ever, but no batch norm's running moments move."""
+    """Inside, forwards in training mode leave the running moments of batch norms unchanged."""
     norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     for norm in norms:
         norm.track_running_stats = False
@@ -44,14 +47,17 @@ def running_moments_kept(module: nn.Module) -> Iterator[None]:
 class GlobalBatchNorm(_BatchNorm):
     """Batch norm whose training moments are those of all ranks' items, with gradients.
 
-    Ranks may hold different numbers of items, none of them 0. The gradient is that of the sum of
-    the ranks' losses. Alone, or in eval mode, it is torch's own. Nothing waits for a GPU.
+    Ranks may hold different numbers of items, but not 0. The gradient is that of the sum of the
+    ranks' losses. On one rank, and in eval mode, it is torch's batch norm.
     """
 
     group: dist.ProcessGroup | None = None
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalised input, in its dtype; in training every rank must call it in the same order."""
+        """Returns the normalised input, in its dtype.
+
+        In training it is a collective call: every rank must make it, in the same order.
+        """
         if not self.training or not _is_shared(self.group):
             return super().forward(input)
         count, mean_C, var_C = _moments_over_ranks(input.detach(), self.group)
@@ -74,17 +80,25 @@ class GlobalBatchNorm(_BatchNorm):
 
 
 class GlobalBatchNorm1d(GlobalBatchNorm, nn.BatchNorm1d):
-    """For rows [N, C]."""
+    """GlobalBatchNorm of rows [N, C]."""
 
 
 class GlobalBatchNorm2d(GlobalBatchNorm, nn.BatchNorm2d):
-    """For images [N, C, H, W]."""
+    """GlobalBatchNorm of images [N, C, H, W]."""
 
 
 _GLOBAL: dict[type[_BatchNorm], type[GlobalBatchNorm]] = {
     nn.BatchNorm1d: GlobalBatchNorm1d,
     nn.BatchNorm2d: GlobalBatchNorm2d,
 }
+
+
+def _replace(module: nn.Module, group: dist.ProcessGroup | None) -> nn.Module:
+    if isinstance(module, _BatchNorm) and type(module) in _GLOBAL:
+        return _convert(module, group)
+    for name, child in module.named_children():
+        module.add_module(name, _replace(child, group))
+    return module
 
 
 def _convert(norm: _BatchNorm, group: dist.ProcessGroup | None) -> GlobalBatchNorm:
@@ -103,15 +117,16 @@ def _is_shared(group: dist.ProcessGroup | None) -> bool:
 def _moments_over_ranks(
     x: Tensor, group: dist.ProcessGroup | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Count, mean and biased variance per channel in float64, by one all-reduce."""
-    # Of torch's one fused pass the moments alone are wanted. Without moments to move it would
-    # return bfloat16's in bfloat16; with eps the deviation's inverse is finite where that is 0.
+    """Returns count, mean and biased variance per channel in float64, with one all-reduce."""
+    # torch's fused kernel computes both moments in one pass; its normalised output is discarded.
+    # It is given running moments (unused_C) because without them it returns the moments of
+    # bfloat16 input in bfloat16. eps keeps 1 / deviation finite where the deviation is 0.
     unused_C = x.new_zeros(x.shape[1], dtype=_dtype_of_moments(x))
     _, mean_C, inverse_C = torch.native_batch_norm(
         x, None, None, unused_C, unused_C.clone(), training=True, momentum=0.0, eps=_TINY
     )
     mean_C, var_C = mean_C.double(), inverse_C.double().pow(-2)
-    # Sums of squares would cancel in float32; from local moments, in float64, they do not.
+    # Raw sums of squares would cancel in float32; sums of local moments in float64 do not.
     count = mean_C.new_full((1,), x.numel() // x.shape[1])
     total = torch.cat([count, count * mean_C, count * (var_C + mean_C.square())])
     dist.all_reduce(total, group=group)
@@ -125,11 +140,11 @@ def _dtype_of_moments(x: Tensor) -> torch.dtype:
 
 
 class _Normalised(torch.autograd.Function):
-    """Normalises by moments that all ranks share, which depend on the input of each.
+    """Normalisation by moments that are functions of all ranks' inputs.
 
-    With n items of all ranks, h the normalised input and g the gradient of the output, that of
-    the input is weight / deviation * (g - sum(g) / n - h * sum(g * h) / n), with sums over the
-    items of all ranks. Of the activations only the input is kept.
+    With n items of all ranks, normalised input h and gradient g of the output, the gradient of the
+    input is weight / deviation * (g - sum(g) / n - h * sum(g * h) / n), where the sums run over the
+    items of all ranks. Only the input is saved for the backward, not h.
     """
 
     @staticmethod
@@ -155,12 +170,14 @@ class _Normalised(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (g,) = gradients
         x, weight_C, count, mean_C, inverse_C = ctx.saved_tensors
-        # Only the sums are taken from it, in which its weight, here any of that shape, has no part.
+        # Only the sums over this rank's items are used. They do not depend on the weight argument,
+        # for which inverse_C is a placeholder of the right shape.
         _, sum_gh_C, sum_g_C = torch.ops.aten.native_batch_norm_backward(
             g, x, inverse_C, None, None, mean_C, inverse_C, True, 0.0, [False, True, True]
         )
         grad_x = None
         if ctx.needs_input_grad[0]:
+            # grad_x = g * scale + x * by_x + rest: the formula above, expanded in x, in two passes.
             sums = torch.cat([sum_gh_C, sum_g_C])
             dist.all_reduce(sums, group=ctx.group)
             all_gh_C, all_g_C = (sums / count).chunk(2)

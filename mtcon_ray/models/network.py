@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from mtcon_ray.models.convolution import use_products
+from mtcon_ray.models.convolution import guard_convolutions
 from mtcon_ray.models.encoders import ENCODERS, Encoder
 from mtcon_ray.models.heads import ProjectionHead
 from mtcon_ray.models.spec import ModelSpec
@@ -79,6 +79,5 @@ def build_network(spec: ModelSpec, make: Callable[[Encoder], Network], seed: int
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = make(ENCODERS[spec.encoder.name](spec.encoder))
-    # On a CPU, torch's bfloat16 convolutions of tiny maps are slow; see models/convolution.py.
-    use_products(network)
+    guard_convolutions(network)
     return network

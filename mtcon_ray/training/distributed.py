@@ -83,7 +83,7 @@ def parallelise(
         replaced = make_global(network)
         assert isinstance(replaced, Network)
         network = replaced
-    forward = network if compile == "none" else Compiled(network, compile)
+    forward = network if compile == "none" else Compiled(network)
     has_parameters = any(p.requires_grad for p in network.parameters())
     if ranks.world == 1 or not has_parameters:
         return network, forward

@@ -51,10 +51,9 @@ class TrainSpec(Spec):
     )
     compile: Compile = Field(
         "none",
-        description="kernels: the network and the views' colours by torch.compile, which takes up "
-        "to a minute at each start; graphs: on a GPU CUDA graphs besides, but where several GPUs "
-        "share batch norm's moments. What fails to compile runs as with none, and the reason is "
-        "logged",
+        description="graphs: the network by torch.compile with CUDA graphs, which takes up to a "
+        "minute at each start. Without a GPU, with global batch norm over several GPUs, or if "
+        "compiling fails, training runs as with none and the reason is logged",
     )
     checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints")
 

@@ -13,7 +13,6 @@ from mtcon_ray.methods import Method
 from mtcon_ray.models.batch_norm import running_moments_kept
 from mtcon_ray.models.network import Network
 from mtcon_ray.training.batches import Chunks
-from mtcon_ray.training.compiled import keep_gradients, stop_replays
 from mtcon_ray.training.distributed import (
     Ranks,
     average_gradients,
@@ -121,26 +120,13 @@ def embed(learner: Learner, x_NCHW: Tensor, num_examples: int) -> dict[str, Tens
 
 def compute_gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) -> Update:
     """Gradients of the one global loss in every `.grad`, the same on every rank."""
-    try:
-        done = _gradients(learner, views, batch)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # a capture's errors are of any kind
-        # Other ranks would wait for what this one has sent already.
-        if learner.ranks.world > 1 or not stop_replays(learner.forward, error):
-            raise
-        # This batch has moved the moments already.
-        with running_moments_kept(learner.network):
-            done = _gradients(learner, views, batch)
-    average_gradients(learner.method, learner.ranks)
-    return done
-
-
-def _gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) -> Update:
     learner.optimizer.zero_grad(set_to_none=True)
     if isinstance(views, Tensor):
-        return _backward(learner, encode(learner, views), batch)
-    return _backward_in_chunks(learner, views, batch)
+        done = _backward(learner, encode(learner, views), batch)
+    else:
+        done = _backward_in_chunks(learner, views, batch)
+    average_gradients(learner.method, learner.ranks)
+    return done
 
 
 def _backward(learner: Learner, rows: Rows, batch: Batch) -> Update:
@@ -181,7 +167,6 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
     with running_moments_kept(learner.network):
         for i, (seed, make_views) in enumerate(zip(seeds, chunks, strict=True)):
             torch.manual_seed(seed)
-            keep_gradients(learner.forward)
             with exchange_gradients(learner.forward, i == len(chunks) - 1):
                 again = encode(learner, make_views(), teach=False)
                 again.query_NW.backward(gradients[i])

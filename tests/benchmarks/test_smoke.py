@@ -12,8 +12,6 @@ import torch
 
 from benchmarks import (
     cadence,
-    compiled,
-    convolutions,
     gpu_training,
     gpu_trials,
     gpu_views,
@@ -30,7 +28,6 @@ from benchmarks import (
 from benchmarks.__main__ import STAGES
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.losses import nt_xent
-from mtcon_ray.models import convolution
 from mtcon_ray.spec import load_spec, with_values
 from mtcon_ray.training.device import pick_autocast
 from tests.pretended_gpu import GPU, pretended_gpu
@@ -217,8 +214,6 @@ def test_benchmarks_of_the_core_start_without_the_rest() -> None:
         "losses",
         "training",
         "profiles",
-        "compiled",
-        "convolutions",
         "probes",
         "gpu_views",
         "gpu_training",
@@ -233,30 +228,6 @@ def test_training_is_timed() -> None:
     in_half = pick_autocast("auto", CPU) is not None
     assert table.count("| as SupContrast, float32 |") == 1 + in_half
     assert ("| limit: the network alone, bfloat16 |" in table) == in_half
-
-
-def small_convolutions() -> str:
-    shape = convolutions.Shape((4, 8), 3, 2, 4)
-    return convolutions.measure((2,), 1, (shape,), sides=(32,), num_views_of_whole=4)
-
-
-def test_convolutions_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convolutions, "pick_autocast", lambda *_: torch.bfloat16)
-    _, _, single, whole = small_convolutions().splitlines()
-    assert single.startswith("| 4 to 8 channels, 3 by 3, stride 2, of 4 by 4 | 2 |")
-    assert whole.startswith("| ResNet-18 at 32 px | 4 |")
-    monkeypatch.setattr(convolutions, "pick_autocast", lambda *_: None)
-    assert small_convolutions().endswith("not run.")
-
-
-def test_convolutions_are_not_timed_where_gradients_differ(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ours = convolution._convolve
-    monkeypatch.setattr(convolution, "_convolve", lambda *given: 2 * ours(*given))
-    monkeypatch.setattr(convolutions, "pick_autocast", lambda *_: torch.bfloat16)
-    with pytest.raises(AssertionError, match="gradients differ"):
-        small_convolutions()
 
 
 def test_precisions_are_compared() -> None:
@@ -299,15 +270,6 @@ def test_profiles_are_of_the_views_and_losses_that_are_timed() -> None:
     drawn = draw_parameters(8, 80, spec, torch.Generator().manual_seed(1))
     parts = profiles.in_parts(images, spec, 1, lambda _, do: do())
     assert torch.equal(parts, make_views(images, drawn, spec))
-
-
-@pytest.mark.soak
-@pytest.mark.filterwarnings("ignore::FutureWarning:torch._inductor.*")
-def test_compiled_ways_are_timed() -> None:
-    """Compiling takes half a minute."""
-    table = compiled.measure(num_items=8, num_images=64, rounds=1, encoder="small")
-    for way in ("8 images: mtcon, compiled", "mtcon-ray, compiled", "torchvision, decoded images"):
-        assert f"{way} |" in table
 
 
 def test_a_large_loss_is_measured() -> None:

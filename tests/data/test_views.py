@@ -130,21 +130,6 @@ def test_crops_do_not_depend_on_how_many_are_at_work(monkeypatch: pytest.MonkeyP
     assert torch.equal(crops(), together_RCWH)
 
 
-@pytest.mark.parametrize("size", [16, 64])
-def test_taps_that_are_looked_up_are_those_computed(
-    size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Cached taps give the same crops as computed ones, also when they are used again."""
-    images = photographs(20)
-    parameters = draw_parameters(40, SOURCE, RECIPE, torch.Generator().manual_seed(3))
-    boxes_R4, flip_R, order_R = parameters.box_R4, parameters.flip_R, torch.arange(40)
-    once, twice = (crop_by_taps(images, boxes_R4, flip_R, size, order_R) for _ in range(2))
-    monkeypatch.setattr(resizing, "MOST_KEPT", 0)
-    computed = crop_by_taps(images, boxes_R4, flip_R, size, order_R)
-    assert torch.equal(once, computed)
-    assert torch.equal(twice, computed)
-
-
 @pytest.mark.parametrize("operation", range(4), ids=["brightness", "contrast", "saturation", "hue"])
 def test_each_colour_operation_alone(operation: int) -> None:
     parameters = none_drawn(8)

@@ -21,8 +21,6 @@ from torch.autograd import Function
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.losses.similarity import LabelSets
-from mtcon_ray.models import batch_norm
-from mtcon_ray.models.batch_norm import GlobalBatchNorm, make_global
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.run import Run
@@ -154,19 +152,16 @@ def test_images_that_do_not_fit_are_sent_without_waiting(
 def test_a_step_of_several_ranks_never_waits(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Global batch norm exchanges its moments between ranks, as the loss exchanges rows."""
+    """To exchange rows; batch norm is each rank's own, for torch's SyncBatchNorm does wait."""
     exchanged: list[Tensor] = []
-    monkeypatch.setattr(batch_norm, "_is_shared", lambda group: True)
     monkeypatch.setattr(dist, "all_reduce", lambda x, **options: exchanged.append(x))
     monkeypatch.setattr(dist, "all_gather_into_tensor", lambda out, x: exchanged.append(x))
     with pretended_gpu(monkeypatch) as gpu:
         run = run_on_gpu(make_spec(name), tmp_path)
-        make_global(run.network)
-        norms = [m for m in run.network.modules() if isinstance(m, GlobalBatchNorm)]
         run.learner = replace(run.learner, ranks=Ranks(0, 2))
         run._batches.ranks = run.learner.ranks
         two_steps_without_waiting(run, gpu)
-    assert len(exchanged) > 2 * (2 * len(norms) - 1) > 0
+    assert len(exchanged) >= 2
     assert all(x.device == GPU for x in exchanged)
 
 

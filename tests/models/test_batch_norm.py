@@ -1,7 +1,4 @@
-"""Global batch norm on two ranks equals batch norm of one process on the whole batch."""
-
-from collections.abc import Iterator
-from pathlib import Path
+"""Two ranks' batch norm is one process's on the joined batch: values, moments, gradients."""
 
 import pytest
 import torch
@@ -9,7 +6,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 
-from mtcon_ray.models import batch_norm
 from mtcon_ray.models.batch_norm import GlobalBatchNorm1d, GlobalBatchNorm2d, make_global
 
 SPLITS = ([3, 5], [4, 4])
@@ -18,7 +14,7 @@ WEIGHT_NCHW = torch.arange(600.0).sin().view(8, 3, 5, 5)
 
 
 def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
-    """Returns a nested network with norms of images and of rows, with non-default settings."""
+    """Norms of images in a nest and of rows, with parameters and moments not the defaults."""
     torch.manual_seed(0)
     inner = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4, momentum=0.3))
     rows = [nn.Flatten(), nn.BatchNorm1d(36), nn.Tanh(), nn.BatchNorm1d(36, affine=False)]
@@ -30,10 +26,7 @@ def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
 
 
 def batch(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """Returns images [8, 3, 5, 5] with different means far from 0, and weights of the loss.
-
-    A large mean shows if the variance is computed as a difference of large numbers.
-    """
+    """Images [8, 3, 5, 5] far from 0, each half from another place, and the loss's weights."""
     generator = torch.Generator().manual_seed(1)
     x_NCHW = torch.randn(8, 3, 5, 5, generator=generator, dtype=torch.float64)
     x_NCHW = x_NCHW + OFFSET + torch.arange(8.0)[:, None, None, None]
@@ -42,7 +35,7 @@ def batch(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
 
 
 def step(net: nn.Module, x_NCHW: Tensor, weight_NCHW: Tensor) -> dict[str, Tensor]:
-    """Runs two training steps; returns the last output, gradients and running moments."""
+    """Two training steps; outputs and gradients of both, and the running moments."""
     x_NCHW = x_NCHW.clone().requires_grad_()
     y_NCHW = net(x_NCHW)
     (y_NCHW.square() * weight_NCHW).sum().backward()
@@ -55,7 +48,7 @@ def step(net: nn.Module, x_NCHW: Tensor, weight_NCHW: Tensor) -> dict[str, Tenso
 
 
 def one_norm(norm: nn.Module, x_NCHW: Tensor, weight_NCHW: Tensor) -> dict[str, Tensor]:
-    """Runs a step of a single norm; returns the output and the gradients that exist."""
+    """What a step of a single norm gives; images need no gradient, nor does the bias."""
     y_NCHW = norm(x_NCHW)
     (y_NCHW.float() * weight_NCHW).sum().backward()
     grad = {} if x_NCHW.grad is None else {"grad x": x_NCHW.grad}
@@ -64,21 +57,21 @@ def one_norm(norm: nn.Module, x_NCHW: Tensor, weight_NCHW: Tensor) -> dict[str, 
 
 
 def half_precision(x_NCHW: Tensor) -> Tensor:
-    """Returns the images in bfloat16, channels last; the first channel is constant."""
+    """Channels last, the first channel the same everywhere, so that it has no deviation."""
     x_NCHW = x_NCHW.to(torch.bfloat16, memory_format=torch.channels_last).clone()
     x_NCHW[:, 0] = 3.0
     return x_NCHW
 
 
 def learnt_scale() -> nn.BatchNorm2d:
-    """Returns a norm in float32 whose scale is trained and whose bias is not."""
+    """A norm in float32 whose scale alone is trained."""
     norm = nn.BatchNorm2d(3)
     norm.bias.requires_grad_(False)
     return norm
 
 
 def run_rank(rank: int, folder: str) -> None:
-    """Runs all cases as one of two processes, on its part of each split, and writes the results."""
+    """One of two processes: writes what `step` gives on its part of each split."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/init", rank=rank, world_size=2)
     results = []
@@ -96,7 +89,7 @@ def run_rank(rank: int, folder: str) -> None:
 
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Tensor]]]:
-    """Returns the results of two processes, per rank and case."""
+    """Per rank and case, what two real processes computed."""
     folder = tmp_path_factory.mktemp("ranks")
     spawn(run_rank, args=(str(folder),), nprocs=2)
     return [torch.load(folder / f"rank-{rank}.pt") for rank in range(2)]
@@ -139,27 +132,6 @@ def test_half_precision_is_normalised_in_float32(
     assert torch.allclose(total, expected["grad weight"], 1e-3, 1e-3)
 
 
-@pytest.fixture
-def one_rank(tmp_path: Path) -> Iterator[None]:
-    """Sets up a process group of this process alone."""
-    dist.init_process_group("gloo", f"file://{tmp_path}/init", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-@pytest.mark.usefixtures("one_rank")
-def test_it_compiles_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exchange between ranks is in the graph, so train.compile works with global batch norm."""
-    monkeypatch.setattr(batch_norm, "_is_shared", lambda group: True)
-    x_NCHW, weight_NCHW = batch()
-    net = make_global(network())
-    expected = step(network(), x_NCHW, weight_NCHW)
-    net.compile(fullgraph=True, dynamic=False, backend="aot_eager_decomp_partition")
-    ours = step(net, x_NCHW, weight_NCHW)
-    for name, value in expected.items():
-        assert torch.allclose(ours[name], value, 1e-8, 1e-8), name
-
-
 def test_alone_it_is_batch_norm_itself() -> None:
     expected, ours = step(network(), *batch()), step(make_global(network()), *batch())
     assert all(torch.equal(ours[name], expected[name]) for name in expected)
@@ -189,3 +161,15 @@ def test_parameters_names_and_mode_stay() -> None:
 def test_a_lone_norm_is_replaced_too() -> None:
     assert type(make_global(nn.BatchNorm2d(2))) is GlobalBatchNorm2d
     assert type(make_global(nn.BatchNorm1d(2, affine=False))) is GlobalBatchNorm1d
+
+
+def test_on_a_gpu_it_is_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chosen by the device alone; what it computes only GPUs can show."""
+    before = network()
+    parameters, keys = list(before.parameters()), list(before.state_dict())
+    monkeypatch.setattr(nn.Parameter, "is_cuda", True, raising=False)
+    after = make_global(before)
+    norms = [m for m in after.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    assert [type(m) for m in norms] == [nn.SyncBatchNorm] * 4
+    assert list(after.state_dict()) == keys
+    assert all(a is b for a, b in zip(after.parameters(), parameters, strict=True))

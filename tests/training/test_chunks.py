@@ -25,8 +25,8 @@ from mtcon_ray.training.distributed import ALONE, Ranks, parallelise
 from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step import Learner, compute_gradients, update
+from tests.compiling import replaying
 from tests.problems import problem
-from tests.training.test_compiled import Replaying
 
 NUM_ITEMS, WORLD = 8, 2
 VIT = {"name": "vit", "patch": 4, "width": 16, "depth": 3, "heads": 2}
@@ -144,10 +144,12 @@ def test_running_moments_move_once_for_each_chunk() -> None:
                 assert torch.equal(module.get_buffer(name), moment), name
 
 
-def test_chunks_add_up_where_a_replay_writes_over_the_gradients_before() -> None:
-    """CUDA graphs reuse the memory of gradients, so earlier ones must be copied."""
+def test_chunks_add_up_where_a_replay_overwrites_the_gradients_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with CUDA graphs."""
     whole, parts = make("mtcon"), make("mtcon")
-    parts = replace(parts, forward=Replaying(parts.network))
+    parts = replace(parts, forward=replaying(parts.network, monkeypatch))
     x_NCHW, batch = batch_of(1)
     compute_gradients(whole, x_NCHW, batch)
     compute_gradients(parts, in_chunks(x_NCHW, 3), batch)

@@ -104,7 +104,7 @@ class Growth(Observer):
 
 
 class Cost(NamedTuple):
-    """What a trial takes at some stage of a sweep, and what the driver holds then."""
+    """Cost of a trial at one stage of a sweep, and the driver's memory at that stage."""
 
     seconds: float
     loops: float  # the same seconds in fixed loops by their median of these trials
@@ -124,7 +124,7 @@ def sweep_spec(num_trials: int, sampler: str) -> RunSpec:
 
 
 def run_sweep(root: Path, num_trials: int, sampler: str) -> tuple[Growth, Counter[str]]:
-    """How time and memory grew, and the calls of MLflow's client by name."""
+    """Runs one sweep; returns its costs by stage, and the calls of MLflow's client by name."""
     growth, calls = Growth(), Counter[str]()
     with (
         patch.object(driver, "WarmTrial", CurveTrial),

@@ -1,4 +1,4 @@
-"""What a sweep has found, read from its spools: complete without any tracking server."""
+"""Results of a sweep, read from its event logs; no tracking server is needed."""
 
 import json
 import math
@@ -64,7 +64,7 @@ class TrialResult:
 
     @property
     def full_budget(self) -> bool:
-        """Whether it trained for all its epochs and has a value: only such a trial can win."""
+        """True if it trained for all its epochs and has a value; only such a trial can win."""
         done = self.last_epoch >= self.epochs and self.status != Status.FAILED
         return done and self.value is not None
 
@@ -100,7 +100,7 @@ class SweepResults:
         return tuple(sorted(self.trials, key=key))
 
     def predictions_of(self, trial: TrialResult) -> Path:
-        """Where the predictions behind a trial's test scores are."""
+        """Returns the path of the predictions behind a trial's test scores."""
         return checkpoint_folder(self.folder, trial.name) / PREDICTIONS_FILE
 
     @property

@@ -1,9 +1,11 @@
 """Tests of the repository's policies that no linter checks."""
 
+import ast
 import re
 import runpy
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,8 @@ COMPARISONS = sorted((REPOSITORY / "experiments").glob("compare_*.yaml"))
 EXPERIMENTS = sorted(set((REPOSITORY / "experiments").glob("*.yaml")) - set(COMPARISONS))
 MAX_LINES = 350
 VAGUE = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
+QUESTION = re.compile(r"(What|Who|Whom|Whose|Which|Whether|Where|How|When|Whoever|Of)\b")
+NO_SOURCE = re.compile(r"\bMETHODS \d")  # sections of a document outside the repository
 # Absolute paths of one machine, and package indexes.
 MACHINE = re.compile(
     r"(?<![\w./~-])/(?:work|root|Users|tmp/w)(?![\w-])"
@@ -57,6 +61,31 @@ def test_no_source_file_is_long() -> None:
     }
     assert lengths
     assert {name: n for name, n in lengths.items() if n > MAX_LINES} == {}
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Yields each docstring of the repository with its place."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for path in repository_files():
+        if path.suffix == ".py":
+            name = path.relative_to(REPOSITORY)
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, documented) and (text := ast.get_docstring(node)):
+                    yield f"{name}:{getattr(node, 'lineno', 1)}", text
+
+
+def test_no_docstring_opens_with_a_question_word() -> None:
+    """A docstring says what something is or does; it does not answer an unwritten question."""
+    assert [where for where, text in docstrings() if QUESTION.match(text)] == []
+
+
+def test_sources_are_papers_and_pages_that_readers_have() -> None:
+    found = []
+    for path in repository_files():
+        if path.suffix in (".py", ".md"):
+            lines = path.read_text(encoding="utf-8").splitlines()
+            found += [f"{path.name}: {t.strip()}" for t in lines if NO_SOURCE.search(t)]
+    assert found == []
 
 
 def test_no_module_has_a_vague_name() -> None:

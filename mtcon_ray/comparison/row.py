@@ -35,7 +35,7 @@ class Row:
 
     @property
     def is_trained(self) -> bool:
-        """Whether the system's method trains its encoder; False also without results."""
+        """True if the system's method trains its encoder; False also without results."""
         return self.results is not None and self.results.spec.method.trains
 
     def readings(self, split: str, label: str) -> list[metrics.Reading]:

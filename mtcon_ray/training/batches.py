@@ -108,7 +108,7 @@ class Batches:
         return [slice(start, min(start + size, share.stop)) for start in starts]
 
     def _first_rows(self, step: int, size: int) -> np.ndarray | None:
-        """Of a step's first chunk, where images are read ahead."""
+        """Returns the rows of the step's first chunk when prefetching, else None."""
         if not self._feed.streams:
             return None
         rows: np.ndarray = self._examples.rows_EP[self._chosen(step)[self._parts(size)[0]]]

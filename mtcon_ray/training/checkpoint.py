@@ -44,7 +44,7 @@ def save(path: Path, state: Mapping[str, Any], *, previous: Path | None = None) 
 
 
 def load(path: Path) -> dict[str, Any]:
-    """What `save` wrote, on the CPU. Runs no code from the file.
+    """Returns what `save` wrote, with tensors on the CPU. Runs no code from the file.
 
     Raises CheckpointError if it is not there, not whole, or of another format.
     """

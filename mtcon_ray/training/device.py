@@ -1,4 +1,4 @@
-"""What a device computes fast, and which images it keeps."""
+"""Choices by device: precision, memory allocator, and the images that stay on it."""
 
 import ctypes
 from collections.abc import Iterator

@@ -125,7 +125,7 @@ def average_gradients(module: nn.Module, ranks: Ranks) -> None:
 
 
 def any_rank(flag: bool, ranks: Ranks, device: torch.device) -> bool:
-    """Whether the flag is set on any rank; every rank gets the same answer."""
+    """Returns True on every rank if the flag is set on any rank."""
     if ranks.world == 1:
         return flag
     flags = torch.tensor(int(flag), device=device)
@@ -134,7 +134,7 @@ def any_rank(flag: bool, ranks: Ranks, device: torch.device) -> bool:
 
 
 def same_on_all(value: int, ranks: Ranks, device: torch.device) -> bool:
-    """Whether every rank passes the same number; every rank gets the same answer."""
+    """Returns True on every rank if all ranks pass the same number."""
     if ranks.world == 1:
         return True
     extremes = torch.tensor([value, -value], device=device)

@@ -1,4 +1,4 @@
-"""Whether a training is still finite, found out without waiting for its device."""
+"""Detection of losses and gradients that are not finite, without device synchronisation."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What is decayed, and the learning rate as a pure function of the step."""
+"""Optimizers with their weight decay, and the learning rate as a pure function of the step."""
 
 import math
 from typing import Any
@@ -16,7 +16,7 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
 
     Decayed: the network's matrices and kernels (two axes or more). Not decayed: its biases and
     normalisation parameters, and everything that the method learns (decay would pull sigma
-    towards 1, METHODS 5.5). So there are two groups for each `lr_group` that the method names
+    towards 1). So there are two groups for each `lr_group` that the method names
     for the network's parameters, which for most is one, and then the method's own.
 
     It is a fused one on every device: fast, and the only kind that a flag on the device can stop.
@@ -70,8 +70,8 @@ def lr_at(step: int, spec: TrainSpec, *, steps_per_epoch: int) -> float:
 
     Rises along a line that would be 0 one step before the first and meets the peak after
     warmup_epochs (they may end within a step), so that no step is lost to a rate of 0. Then it
-    falls to peak * lr_final in the very last step: along a cosine (METHODS 0.3, per step instead
-    of per epoch), or by the same factor in every step.
+    falls to peak * lr_final in the very last step: along a cosine (Loshchilov and Hutter 2017,
+    arXiv:1608.03983, eq. 5, here per step), or by the same factor in every step.
     """
     peak = peak_lr(spec)
     warmup = spec.warmup * steps_per_epoch

@@ -9,7 +9,7 @@ from mtcon_ray.training.compiled import Compile
 
 
 class TrainSpec(Spec):
-    """How long and how fast one run trains."""
+    """Length, batches, learning rate and precision of one training."""
 
     epochs: int = Field(20, ge=1, le=100_000, description="passes over the training split")
     warmup_epochs: float | None = Field(

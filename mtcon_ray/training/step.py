@@ -25,10 +25,10 @@ from mtcon_ray.training.optimizer import set_lr, start_momentum
 
 @dataclass(frozen=True)
 class Learner:
-    """What an update changes, and how it is computed.
+    """State of a training that an update changes, and the modules that compute the update.
 
-    `forward` is the network or DDP around it; `teacher` the copy that the method's momentum
-    asks for. The optimizer is a fused one, as `watch` needs.
+    `forward` is the network or DDP around it; `teacher` is the momentum copy of methods that have
+    one. The optimizer is a fused one, because `watch` can stop no other kind on the device.
     """
 
     network: Network

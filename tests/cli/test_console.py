@@ -40,7 +40,7 @@ def plain(encoding: str = "utf-8") -> tuple[io.TextIOWrapper, Terminal]:
 
 
 def text_of(stream: io.TextIOWrapper) -> str:
-    """What was written to such a stream."""
+    """Returns the text that was written to such a stream."""
     buffer = stream.buffer
     assert isinstance(buffer, io.BytesIO)
     return buffer.getvalue().decode(stream.encoding)

@@ -26,7 +26,7 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 
 def listens(port: int) -> bool:
-    """Whether somebody takes connections there; raises OSError where nobody does."""
+    """Returns True if the port accepts connections; raises OSError if not."""
     with socket.create_connection(("127.0.0.1", port), 1):
         return True
 

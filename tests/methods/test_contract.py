@@ -186,7 +186,7 @@ def test_losses_and_gradients_are_finite_also_without_one_task_s_labels(run: Run
 
 def test_the_order_of_items_changes_nothing(name: str, run: Run) -> None:
     if name == ORDERED:
-        return
+        pytest.skip("the order of items is part of the method")
     z_by_head, batch = rows_of(run)
     order = torch.randperm(batch.num_items, generator=torch.Generator().manual_seed(0))
     moved = Batch(
@@ -222,7 +222,7 @@ def test_temperature_divides_the_similarities(name: str, run: Run) -> None:
     """Half the temperature gives the same loss as twice the similarities."""
     method = run.learner.method
     if not isinstance(method, ContrastiveMethod):
-        return
+        pytest.skip("the method has no temperature that divides all similarities")
     spec = make_spec(name, temperature=method.spec.temperature / 2).method
     sharper = type(method)(spec, method.problem)
     z_by_head, batch = rows_of(run)

@@ -48,7 +48,7 @@ def step(net: nn.Module, x_NCHW: Tensor, weight_NCHW: Tensor) -> dict[str, Tenso
 
 
 def one_norm(norm: nn.Module, x_NCHW: Tensor, weight_NCHW: Tensor) -> dict[str, Tensor]:
-    """What a step of a single norm gives; images need no gradient, nor does the bias."""
+    """Returns the results of a step of one norm; neither images nor bias need a gradient."""
     y_NCHW = norm(x_NCHW)
     (y_NCHW.float() * weight_NCHW).sum().backward()
     grad = {} if x_NCHW.grad is None else {"grad x": x_NCHW.grad}

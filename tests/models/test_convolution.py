@@ -85,7 +85,7 @@ def test_every_networks_convolutions_are_guarded(name: str) -> None:
 
 
 def test_a_resnet_of_tiny_images_has_the_gradients_of_float32() -> None:
-    """Where torch's own has some of them from unwritten memory."""
+    """Torch's own convolution takes some of them from unwritten memory."""
     torch.manual_seed(0)
     network = resnet18().eval()
     guard_convolutions(network)

@@ -32,7 +32,6 @@ POLL_SECONDS = 0.5
 FIRST_DELAY, LONGEST_DELAY, DRAIN_DELAY = 0.5, 30.0, 1.0
 KILL_SECONDS = 1.8
 METRICS_AT_ONCE = 800  # of the 1,000 entries of a batch; the rest is for parameters and tags
-SAVE_SECONDS = 1.0  # events of this time are sent twice after a kill, which is harmless
 SYNC_ATTEMPTS = 5  # attempts without progress before `track_sync` gives up
 
 log = logging.getLogger(__name__)
@@ -59,8 +58,6 @@ class Sender:
         self._in_doubt = False  # True after a failure: the last request may or may not have arrived
         self._failed: set[str] = set()
         self._delay = 0.0
-        self._saved = time.monotonic()
-        self._moved = False  # True if a cursor has moved since the last save
         self._next_late = 0.0  # time of the next attempt at deferred artifacts, monotonic seconds
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -135,14 +132,10 @@ class Sender:
         runs = self._connected()
         if runs is None:
             return
-        try:
-            for path in sorted(self._grown(), key=lambda p: (p.stem in self._failed, p.stem)):
-                # A child run's tag mlflow.parentRunId needs the id of the parent.
-                if path.stem == "parent" or "parent" in runs.ids:
-                    self._send_spool(runs, path)
-        finally:
-            if self._moved:
-                self._save_cursors()
+        for path in sorted(self._grown(), key=lambda p: (p.stem in self._failed, p.stem)):
+            # A child run's tag mlflow.parentRunId needs the id of the parent.
+            if path.stem == "parent" or "parent" in runs.ids:
+                self._send_spool(runs, path)
         if self._cursors.late and time.monotonic() >= self._next_late:
             self._send_late(runs)
         if not self._cursors.late:
@@ -188,16 +181,8 @@ class Sender:
         for events, end in _groups(tail(path, self._cursors.offsets.get(name, 0))):
             self._send(runs, name, events)
             self._cursors.offsets[name] = end
-            self._moved = True
-            # Each save writes the cursors of all logs, so one save per event would be quadratic.
-            if time.monotonic() - self._saved >= SAVE_SECONDS:
-                self._save_cursors()
+            self._cursors.save()
         self._failed.discard(name)
-
-    def _save_cursors(self) -> None:
-        self._cursors.save()
-        self._saved = time.monotonic()
-        self._moved = False
 
     def _send(self, runs: "Runs", name: str, events: list[Event]) -> None:
         try:

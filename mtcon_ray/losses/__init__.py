@@ -9,9 +9,6 @@ average_over: a mean divides by the number of anchors with positives ("valid") o
 
 Every function raises ValueError, which names the argument and its value, for wrong shapes,
 embeddings that are not finite, labels below -1 and temperatures that are not positive.
-
-`nt_xent`, `supcon` and `mtcon` of small batches are one graph for `torch.compile`. A compiled
-function does not check values. Compiling does not speed up large batches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +21,7 @@ from mtcon_ray.losses.adaptive import TemperatureNet
 from mtcon_ray.losses.amcl import amcl
 from mtcon_ray.losses.checks import check_finite, check_floating, check_missing
 from mtcon_ray.losses.contrastive import check_reduction, contrast, contrastive, joined_temperatures
-from mtcon_ray.losses.relations import EqualLabel, OwnView, are_plain, extremes
+from mtcon_ray.losses.relations import EqualLabel, OwnView
 from mtcon_ray.losses.similarity import LabelSets, is_known
 
 __all__ = ["TemperatureNet", "amcl", "mtcon", "multisupcon", "nt_xent", "supcon"]
@@ -217,17 +214,13 @@ def _equal_label(columns: Sequence[Tensor], z: Tensor, missing: str) -> EqualLab
             raise ValueError(f"labels must be on z's device {z.device}, got {labels.device}")
     # int64, because in uint8 -1 (unknown) would be 255, which may be a label.
     labels_TB = torch.stack(list(columns)).long()
-    # Reading values would break the graph; an empty batch has no minimum.
-    if torch.compiler.is_compiling() or len(z) == 0:
-        return EqualLabel(labels_TB, missing=missing, plain=False)
-    least, greatest = extremes(labels_TB)
-    if least < MISSING:
+    if len(z) > 0 and int(labels_TB.min()) < MISSING:  # an empty batch has no minimum
         labels = next(each for each in columns if int(each.min()) < MISSING)
         raise ValueError(
             f"labels must be at least -1 (-1 is unknown), got {int(labels.min())} at item "
             f"{int(labels.argmin())}"
         )
-    return EqualLabel(labels_TB, missing=missing, plain=are_plain(least, greatest))
+    return EqualLabel(labels_TB, missing=missing)
 
 
 def _alike(z_by_task: Mapping[str, Tensor]) -> Iterable[list[str]]:

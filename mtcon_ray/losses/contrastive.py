@@ -1,10 +1,11 @@
-"""The one expression under every contrastive method here (METHODS 0, 10.1).
+"""The expression of every contrastive method here (Khosla et al. 2020, arXiv:2004.11362, eq. 2).
 
     loss_i = -1/|P(i)| * sum over p in P(i) of
              w_ip [ z_i.z_p/t - log sum over a != i exp(z_i.z_a/t) ]
 
-Anchors i run over all N = B * V rows, P(i) and the weights w come from a relation, t is the
-temperature.
+Anchors i run over all N = B * V rows. The positives P(i) and their weights w come from a relation
+(w = 1 in the paper), t is the temperature. `reference` is this expression as it is written. Small
+batches are computed by `dense`, large ones in linear memory by `log_sum`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,22 @@ from mtcon_ray.losses.dense import DenseSum
 from mtcon_ray.losses.log_sum import log_sums, rows_gradient
 from mtcon_ray.losses.precision import full_precision
 from mtcon_ray.losses.relations import Degrees, Relation, are_few, stacked
+
+
+def reference(
+    z_HND: Tensor, is_positive_HNN: Tensor, weight_HNN: Tensor, temperature_H: Tensor
+) -> Tensor:
+    """Computes the loss per anchor [H, N], 0 without a positive; slow, and the tests' oracle.
+
+    An anchor is never its own positive, whatever the diagonal holds.
+    """
+    itself_NN = torch.eye(z_HND.shape[1], dtype=torch.bool, device=z_HND.device)
+    logits_HNN = z_HND @ z_HND.mT / temperature_H[:, None, None]
+    logsumexp_HN1 = logits_HNN.masked_fill(itself_NN, -torch.inf).logsumexp(dim=2, keepdim=True)
+    is_positive_HNN = is_positive_HNN & ~itself_NN
+    loss_HNN = weight_HNN * (logsumexp_HN1 - logits_HNN)
+    sum_HN = loss_HNN.where(is_positive_HNN, 0.0).sum(dim=2)
+    return sum_HN / is_positive_HNN.sum(dim=2).clamp(min=1)
 
 
 class Range(NamedTuple):
@@ -54,21 +71,21 @@ class Range(NamedTuple):
 class Contrast(NamedTuple):
     """The loss in each of H spaces, and what it is made of."""
 
-    loss: Tensor  # nats: [H], their total, or every anchor's [H, B, V], 0 where without a partner
+    loss: Tensor  # nats: [H], their sum, or each anchor's [H, B, V], 0 without a positive
     relation: Relation
     z_by_space: Sequence[Tensor]  # [B, V, D] each
-    rate: float | Tensor  # 1 / temperature, one for all or [H]
+    inverse_temperature: float | Tensor  # one for all spaces or [H]
 
     @torch.no_grad()
     def range(self) -> Range:
-        """What the mean over anchors with a partner attains in this batch: each [H]."""
+        """Returns the range of the mean over anchors with a positive in this batch, [H] each."""
         z_HBVD = torch.stack(list(self.z_by_space))
         degrees = self.relation.degrees(z_HBVD)
         weight_HB, count_HB = degrees
         share_HB = weight_HB * degrees.share_HB()
         others_HB = (z_HBVD.shape[1] * z_HBVD.shape[2] - 1) - count_HB
         K_H = self.relation.num_groups(z_HBVD).clamp(min=2)
-        far_H1 = torch.exp(-K_H / (K_H - 1) * self.rate)[:, None]
+        far_H1 = torch.exp(-K_H / (K_H - 1) * self.inverse_temperature)[:, None]
         num_valid_H = (count_HB > 0).sum(dim=1).clamp(min=1)
         spread_HB = torch.log1p(others_HB / count_HB.clamp(min=1) * far_H1)
         floor_HB = share_HB * (self.relation.entropies(z_HBVD) + spread_HB)
@@ -85,50 +102,49 @@ def contrast(
     total: bool = False,
     check: Check = unchecked,
 ) -> Contrast:
-    """The loss in each of H spaces, z_BVD each; half precision is computed in float32.
+    """Computes the loss in each of H spaces, z_BVD each; half precision is computed in float32.
 
-    Reduction and average are those of `contrastive`; with `total` the losses are added up, unless
-    they are not reduced. The temperature may be a tensor, a scalar or
-    [H], and then has a gradient. `check` looks for rows that are not finite, unless it is seen
-    otherwise that there are none.
+    Reduction and average are those of `contrastive`; with `total` the spaces' losses are added up,
+    unless reduction is "none". The temperature may be a tensor, a scalar or [H], and then has a
+    gradient. `check` is called to reject rows that are not finite, unless their dot products show
+    already that all are.
 
-    Raises ValueError for a temperature that is not positive, another shape than [B, V, D],
-    and a single row, which has nobody to be compared with.
+    Raises ValueError for a temperature that is not positive, another shape than [B, V, D], and a
+    single row, which has no other row to be compared with.
     """
     _check(z_by_space[0], temperature)
     with full_precision(z_by_space[0].device):
         rows = [z if z.dtype == torch.float64 else z.float() for z in z_by_space]
         z_BVD = rows[0]
         H, (B, V, _) = len(rows), z_BVD.shape
-        rate: float | Tensor
+        inverse: float | Tensor
         if isinstance(temperature, Tensor):
-            rate = (1 / temperature.to(z_BVD.dtype)).expand(H)
+            inverse = (1 / temperature.to(z_BVD.dtype)).expand(H)
         else:
-            rate = 1 / temperature
+            inverse = 1 / temperature
         if reduction != "none" and are_few(H, B * V):
             pull_HNN, push_HN, num_valid_H = relation.pairs(z_BVD)
             scale = _scale(num_valid_H, B * V, reduction, average_over)
-            loss = DenseSum.apply(rate, pull_HNN, push_HN, scale, total, check, *rows)
+            loss = DenseSum.apply(inverse, pull_HNN, push_HN, scale, check, *rows)
         else:
             z_HBVD = torch.stack(rows)
             check(z_HBVD)
-            rate_H = rate if isinstance(rate, Tensor) else z_HBVD.new_full((H,), rate)
+            inverse_H = inverse if isinstance(inverse, Tensor) else z_HBVD.new_full((H,), inverse)
             degrees = relation.degrees(z_HBVD)
-            loss = _AnchorLoss.apply(z_HBVD, rate_H, relation, degrees)
+            loss = _AnchorLoss.apply(z_HBVD, inverse_H, relation, degrees)
             if reduction != "none":
                 scale = _scale(degrees.num_valid_H(V), B * V, reduction, average_over)
                 loss = loss.sum(dim=(1, 2)) * scale
-                loss = loss.sum() if total else loss
-        return Contrast(loss, relation, rows, rate)
+        if total and reduction != "none":
+            loss = loss.sum()
+        return Contrast(loss, relation, rows, inverse)
 
 
-def _scale(
-    num_valid_H: Tensor | None, num_rows: int, reduction: str, average_over: str
-) -> float | Tensor:
-    """What an anchor's loss counts in the reduced one, a number or [H]."""
+def _scale(num_valid_H: Tensor, num_rows: int, reduction: str, average_over: str) -> float | Tensor:
+    """Returns the factor of each anchor's loss in the reduced one, a number or [H]."""
     if reduction == "sum":
         return 1.0
-    if average_over == "all" or num_valid_H is None:
+    if average_over == "all":
         return 1 / num_rows
     return num_valid_H.clamp(min=1).reciprocal()
 
@@ -138,7 +154,7 @@ def contrast_by_head(
     relation_by_head: Mapping[str, Relation],
     temperature_by_head: Mapping[str, float | Tensor],
 ) -> Iterator[tuple[tuple[str, ...], Contrast]]:
-    """The heads, z_BVD each, in groups that one computation serves: those of a kind and width.
+    """Yields groups of heads, z_BVD each, with their losses; one computation serves each group.
 
     Raises ValueError as `contrast` does.
     """
@@ -149,56 +165,59 @@ def contrast_by_head(
 
 
 def joined_temperatures(temperatures: list[float | Tensor], z_BVD: Tensor) -> float | Tensor:
-    """One temperature for all, or a tensor of each space's own."""
+    """Returns one temperature if all are the same number, else a tensor [H]."""
     for t in temperatures:
         _check_temperature(t)
     if not any(isinstance(t, Tensor) for t in temperatures) and len(set(temperatures)) == 1:
         return temperatures[0]
     dtype = torch.promote_types(z_BVD.dtype, torch.float32)
     like = z_BVD.new_empty((), dtype=dtype)
-    # Made on the device: to copy a number there would wait for it.
+    # Filled on the device: a copy from the host would be a device synchronisation.
     return torch.stack([t if isinstance(t, Tensor) else like.new_full((), t) for t in temperatures])
 
 
 class _AnchorLoss(torch.autograd.Function):
-    """(weight log_sum - rate similarity) / count of every anchor, with its gradient in closed form.
+    """The loss of every anchor in linear memory, with its gradient in closed form.
 
-    Autograd would keep several [N, N] tensors; here the log sum drops them, and the relation
-    being symmetric, its gradient is the relation's sums once more.
+    With the sum s_i of the positives' rows, weighted: loss_i =
+    (sum of weights * logsumexp_i - z_i.s_i / temperature) / number of positives. Autograd would
+    keep several [N, N] tensors. Here logsumexp discards them, and because the relation is
+    symmetric, the gradient of z_i.s_i needs the relation's sums only.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, z_HBVD: Tensor, rate_H: Tensor, relation: Relation, degrees: Degrees
+        ctx: Any, z_HBVD: Tensor, inverse_H: Tensor, relation: Relation, degrees: Degrees
     ) -> Tensor:
         z_HND = z_HBVD.flatten(1, 2)
-        found = log_sums(z_HND, rate_H)
-        partner_sum_HND = relation.sums(z_HBVD).flatten(1, 2)
-        similarity_HN = (z_HND * partner_sum_HND).sum(dim=2)
-        ctx.save_for_backward(z_HBVD, rate_H, partner_sum_HND, similarity_HN)
+        found = log_sums(z_HND, inverse_H)
+        positive_sum_HND = relation.sums(z_HBVD).flatten(1, 2)
+        similarity_HN = (z_HND * positive_sum_HND).sum(dim=2)
+        ctx.save_for_backward(z_HBVD, inverse_H, positive_sum_HND, similarity_HN)
         V = z_HBVD.shape[2]
         weight_HN = degrees.weight_HB.repeat_interleave(V, dim=1)
         share_HN = degrees.share_HB().repeat_interleave(V, dim=1)
         ctx.found, ctx.relation, ctx.weight_HN, ctx.share_HN = found, relation, weight_HN, share_HN
-        loss_HN = weight_HN * found.log_sum_HN - rate_H[:, None] * similarity_HN
+        loss_HN = weight_HN * found.logsumexp_HN - inverse_H[:, None] * similarity_HN
         return (share_HN * loss_HN).view(z_HBVD.shape[:3])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_HBV: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
-        z_HBVD, rate_H, partner_sum_HND, similarity_HN = ctx.saved_tensors
+        z_HBVD, inverse_H, positive_sum_HND, similarity_HN = ctx.saved_tensors
         z_HND = z_HBVD.flatten(1, 2)
         share_HN = ctx.share_HN * gradient_HBV.flatten(1, 2)
-        push_HND = rows_gradient(z_HND, rate_H, ctx.found, share_HN * ctx.weight_HN)
-        pull_HN1 = (share_HN * rate_H[:, None])[:, :, None]
-        partners_HBVD = ctx.relation.sums((pull_HN1 * z_HND).view_as(z_HBVD))
-        on_z_HND = push_HND - pull_HN1 * partner_sum_HND - partners_HBVD.flatten(1, 2)
-        on_rate_H = None
+        push_HND = rows_gradient(z_HND, inverse_H, ctx.found, share_HN * ctx.weight_HN)
+        pull_HN1 = (share_HN * inverse_H[:, None])[:, :, None]
+        # A row is pulled as an anchor by its positives' sum, and as a positive by its anchors.
+        anchors_HBVD = ctx.relation.sums((pull_HN1 * z_HND).view_as(z_HBVD))
+        on_z_HND = push_HND - pull_HN1 * positive_sum_HND - anchors_HBVD.flatten(1, 2)
+        on_inverse_H = None
         if ctx.needs_input_grad[1]:
-            # push is rate W z, and z W z counts every pair twice.
-            on_rate_H = (push_HND * z_HND).sum(dim=(1, 2)) / (2 * rate_H)
-            on_rate_H = on_rate_H - (share_HN * similarity_HN).sum(dim=1)
-        return on_z_HND.view_as(z_HBVD), on_rate_H, None, None
+            # push is W z / t, and in z.(W z) every unordered pair occurs twice.
+            on_inverse_H = (push_HND * z_HND).sum(dim=(1, 2)) / (2 * inverse_H)
+            on_inverse_H = on_inverse_H - (share_HN * similarity_HN).sum(dim=1)
+        return on_z_HND.view_as(z_HBVD), on_inverse_H, None, None
 
 
 def contrastive(
@@ -210,13 +229,13 @@ def contrastive(
     average_over: str = "valid",
     check: Check = unchecked,
 ) -> Tensor:
-    """Loss in nats per anchor: a scalar, or [B, V] with reduction="none".
+    """Computes the loss in nats: a scalar, or each anchor's [B, V] with reduction="none".
 
-    z_BVD holds unit rows. An anchor without a partner counts 0; it leaves the mean with
-    average_over="valid" and stays in it with "all". If no anchor has a partner the loss is 0 and
+    z_BVD holds unit rows. An anchor without a positive has loss 0; the mean leaves it out with
+    average_over="valid" and counts it with "all". If no anchor has a positive the loss is 0 and
     differentiable. The temperature may be a scalar tensor and then has a gradient.
 
-    Raises ValueError as `contrast` does, and for unknown words.
+    Raises ValueError as `contrast` does, and for unknown values of reduction and average_over.
     """
     check_reduction(reduction, average_over)
     loss = contrast([z_BVD], relation, temperature, reduction, average_over, check=check).loss
@@ -224,7 +243,7 @@ def contrastive(
 
 
 def check_reduction(reduction: str, average_over: str) -> None:
-    """Raises ValueError for an unknown word."""
+    """Raises ValueError for an unknown value of either."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
     if average_over not in ("valid", "all"):
@@ -240,6 +259,6 @@ def _check(z_BVD: Tensor, temperature: float | Tensor) -> None:
 
 
 def _check_temperature(temperature: float | Tensor) -> None:
-    # Of a tensor only the caller knows: looking would wait for the device.
+    # A tensor's value is the caller's responsibility: reading it may be a device synchronisation.
     if not isinstance(temperature, Tensor) and not 0 < temperature < float("inf"):
         raise ValueError(f"temperature must be positive, got {temperature}")

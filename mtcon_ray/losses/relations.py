@@ -1,92 +1,99 @@
-"""Who is a partner of whom: the first of the three choices that make a contrastive method.
+"""Positives by labels that are equal or by the image alone: which rows attract an anchor.
 
-A relation over the N = B * V rows of a batch is a symmetric [N, N] matrix of weights. In a large
-batch it is never formed: labels stay labels and label sets stay sets to the end, and a relation
-answers what a loss asks, in H spaces at once: the weighted sums of every row's partners, and how
-many these are. Being symmetric, it answers what the gradient asks too. Where the pairs are few,
-the matrix of the B items is the faster answer.
+A relation over the N = B * V rows of a batch is a symmetric [N, N] matrix of weights, above 0 for
+positive pairs. In a large batch it is never materialised. A relation then returns what a loss needs
+of it, in H spaces at once: for every anchor the weighted sum of its positives' rows, their number
+and the sum of their weights. Because it is symmetric, the gradient needs the same sums. In a small
+batch the matrix of the B items is faster, and `pairs` returns it.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Mapping
+from functools import cached_property
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import MISSING
 
-# All pairs of rows are in memory at once up to so many of them, in all spaces.
+# Up to this many elements the [H, N, N] tensors of a small batch are materialised.
 MOST_PAIRS = 2**20
-# Up to it float32 holds every whole number; to compare floats takes a fraction of int64's time.
-MOST_PLAIN = 2**24
 
 
 def are_few(num_spaces: int, num_rows: int) -> bool:
-    """Whether all pairs of rows may be in memory at once."""
+    """Returns whether [H, N, N] tensors may be materialised."""
     return num_spaces * num_rows**2 <= MOST_PAIRS
 
 
 class Degrees(NamedTuple):
-    """What is known of partners without embeddings, float [H, B]: the same for an item's views."""
+    """Each anchor's positives without their embeddings, float [H, B]; equal for an item's views."""
 
-    weight_HB: Tensor  # sum of their weights
-    count_HB: Tensor  # their number
+    weight_HB: Tensor
+    """Sum of the positives' weights."""
+    count_HB: Tensor
+    """Number of positives."""
 
     def share_HB(self) -> Tensor:
-        """1 / count, and 0 where there is none."""
+        """Returns 1 / count, and 0 for anchors without a positive."""
         return self.count_HB.clamp(min=1).reciprocal_().mul_(self.count_HB > 0)
 
     def num_valid_H(self, num_views: int) -> Tensor:
-        """Anchors with a partner, [H], in the dtype of the count."""
+        """Returns the number of anchors with a positive, [H], in the dtype of the count."""
         return (self.count_HB > 0).sum(dim=1, dtype=self.count_HB.dtype) * num_views
 
 
 class Pairs(NamedTuple):
-    """What each of few rows pulls and pushes; N = B * V, item by item."""
+    """Coefficients of a small batch's loss. Rows are ordered item by item, N = B * V.
+
+    The sum of all anchors' losses is
+
+        sum over i of push_i logsumexp_i - sum over i and j of pull_ij z_i.z_j / temperature.
+    """
 
     pull_HNN: Tensor
-    """Weight / number of partners, averaged over the pair's two sides; 0 on the diagonal."""
-    push_HN: Tensor | None
-    """Sum of an anchor's weights / number of its partners, 0 without one; None: 1 for all."""
-    num_valid_H: Tensor | None
-    """Anchors with a partner; None: all."""
+    """Weight / number of positives, averaged over (i, j) and (j, i); 0 on the diagonal."""
+    push_HN: Tensor
+    """Sum of the positives' weights / their number; 0 for an anchor without a positive."""
+    num_valid_H: Tensor
+    """Number of anchors with a positive."""
 
 
 class Relation(Protocol):
-    """A pair relation over the B items of a batch, each with V views."""
+    """The positives among the B items of a batch, each with V views."""
 
     def degrees(self, z_HBVD: Tensor) -> Degrees:
-        """Of every row of an item."""
+        """Returns number and weight of every anchor's positives; z gives shape and dtype."""
         ...
 
     def sums(self, x_HBVD: Tensor) -> Tensor:
-        """For every row the weighted sum of its partners' rows, in the shape of x.
+        """Returns for every row the weighted sum of its positives' rows, in the shape of x.
 
-        What a row without partners gets is not defined.
+        The result is undefined for rows without a positive.
         """
         ...
 
     def pairs(self, z_BVD: Tensor) -> Pairs:
-        """All of them, from the rows of one space; H is 1 where all spaces are alike.
+        """Returns the coefficients of a small batch; H is 1 if all spaces have the same.
 
-        Only for few.
+        z_BVD are the rows of one space, of which only shape and dtype count.
         """
         ...
 
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
-        """[H], groups of rows that are all partners within and none between; 2 without such groups.
+        """Returns [H], the number of classes; 2 if the positives form no classes.
 
-        K such groups can be at most K / (K - 1) apart in cosine, all at once; two rows, 2.
+        K classes are at most K / (K - 1) apart in cosine if all are equally far from each other;
+        two rows are at most 2 apart.
         """
         ...
 
     def entropies(self, z_HBVD: Tensor) -> Tensor:
-        """[H, B], in nats: entropy of the partners' weights divided by their sum; 0 without any."""
+        """Returns the entropy [H, B], nats, of the positives' normalised weights; 0 without any."""
         ...
 
 
 class OwnView:
-    """Partners are the other views of the same item: SimCLR (METHODS 1)."""
+    """Positives are the other views of the anchor's image: SimCLR (arXiv:2002.05709)."""
 
     def degrees(self, z_HBVD: Tensor) -> Degrees:
         H, B, V, _ = z_HBVD.shape
@@ -108,72 +115,36 @@ class OwnView:
         return self.degrees(z_HBVD).count_HB.clamp(min=1).log()
 
 
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-class once(Generic[T, R]):
-    """`functools.cached_property` without its lock.
-
-    It has one in Python 3.11, and torch.compile can't see through that.
-    """
-
-    def __init__(self, compute: Callable[[T], R]) -> None:
-        self.compute = compute
-        self.name = compute.__name__
-        self.__doc__ = compute.__doc__
-
-    def __get__(self, owner: T, _: type[T]) -> R:
-        value = self.compute(owner)
-        setattr(owner, self.name, value)
-        return value
-
-
-def extremes(labels: Tensor) -> tuple[int, int]:
-    """The least and the greatest label; waits for the device."""
-    least, greatest = labels.aminmax()
-    return int(least.item()), int(greatest.item())
-
-
-def are_plain(least: int, greatest: int) -> bool:
-    """Whether labels between these are all known, and whole numbers that any float type holds."""
-    return least > MISSING and greatest <= MOST_PLAIN
-
-
 class EqualLabel:
-    """Partners are all other rows with the anchor's label: SupCon, MSCon (METHODS 2, 4).
+    """Positives are all other rows with the anchor's label: SupCon (arXiv:2004.11362).
 
-    labels_HB is int64, MISSING where unknown; [B] serves one space. A row without label is
-    nobody's partner; with missing="skip" it has none either, with "self_only" it keeps its own
-    other views. `plain` says whether the labels `are_plain`, None that nobody has looked.
+    labels_HB is int64, MISSING where unknown; [B] serves one space. A row without a label is no
+    other item's positive. With missing="skip" it has no positive either, with "self_only" its
+    positives are its own other views.
     """
 
-    def __init__(
-        self, labels_HB: Tensor, *, missing: str = "skip", plain: bool | None = None
-    ) -> None:
+    def __init__(self, labels_HB: Tensor, *, missing: str = "skip") -> None:
         assert missing in ("skip", "self_only"), missing
         self.labels_HB = labels_HB if labels_HB.ndim == 2 else labels_HB.unsqueeze(0)
         self.missing = missing
-        self.plain = plain
 
-    @once
+    @cached_property
     def _is_known_HB(self) -> Tensor:
-        is_known_HB: Tensor = self.labels_HB != MISSING
-        return is_known_HB
+        return self.labels_HB != MISSING
 
-    @once
+    @cached_property
     def _class_HB(self) -> Tensor:
-        """Of an item without label, a class of its own."""
-        item_B = torch.arange(self.labels_HB.shape[1], device=self.labels_HB.device)
-        return torch.where(self._is_known_HB, self.labels_HB, MISSING - 1 - item_B)
+        """The label, or for an item without one a negative number that no other item has."""
+        B = self.labels_HB.shape[1]
+        alone_B = torch.arange(MISSING - 1, MISSING - 1 - B, -1, device=self.labels_HB.device)
+        return torch.where(self._is_known_HB, self.labels_HB, alone_B)
 
-    @once
+    @cached_property
     def _group_HB(self) -> Tensor:
-        """The class as one of H * B places."""
+        """The class as an index into H * B slots, so that one index_add_ serves all spaces."""
         H, B = self.labels_HB.shape
         space_H1 = torch.arange(H, device=self.labels_HB.device)[:, None]
-        group_HB: Tensor = _ranks(self._class_HB) + B * space_H1
-        return group_HB
+        return _ranks(self._class_HB) + B * space_H1
 
     def degrees(self, z_HBVD: Tensor) -> Degrees:
         V = z_HBVD.shape[2]
@@ -191,30 +162,16 @@ class EqualLabel:
 
     def pairs(self, z_BVD: Tensor) -> Pairs:
         (H, B), V = self.labels_HB.shape, z_BVD.shape[1]
-        N = B * V
-        plain = self._look() if self.plain is None else self.plain
-        class_HB1 = (self.labels_HB if plain else self._class_HB).unsqueeze(2)
-        class_HBV = z_BVD.new_empty(H, B, V) if plain else class_HB1.new_empty(H, B, V)
-        # Converted and repeated at once: to start an operation takes longer than this one.
-        class_HN = class_HBV.copy_(class_HB1).view(H, N)
-        is_partner_HNN = z_BVD.new_empty(H, N, N)
-        torch.eq(class_HN.unsqueeze(2), class_HN.unsqueeze(1), out=is_partner_HNN)
-        is_partner_HNN.diagonal(dim1=1, dim2=2).zero_()
-        count_HN = is_partner_HNN.sum(dim=2)
-        if plain and V > 1:
-            # Both sides of a pair have equally many partners.
-            return Pairs(is_partner_HNN.div_(count_HN.unsqueeze(2)), None, None)
+        class_HN = self._class_HB[:, :, None].expand(H, B, V).reshape(H, B * V)
+        pull_HNN = (class_HN[:, :, None] == class_HN[:, None]).to(z_BVD.dtype)
+        pull_HNN.diagonal(dim1=1, dim2=2).zero_()
+        count_HN = pull_HNN.sum(dim=2)
         if self.missing == "skip":
-            count_HN = count_HN * self._is_known_HB.repeat_interleave(V, dim=1)
-        has_partner_HN = (count_HN > 0).to(z_BVD.dtype)
-        share_HN = has_partner_HN / count_HN.clamp(min=1)
-        pull_HNN = is_partner_HNN.mul_(share_HN.unsqueeze(2))
-        return Pairs(pull_HNN, has_partner_HN, has_partner_HN.sum(dim=1))
-
-    def _look(self) -> bool:
-        # Elsewhere looking would wait for the device.
-        is_free = self.labels_HB.device.type == "cpu" and not torch.compiler.is_compiling()
-        return is_free and are_plain(*extremes(self.labels_HB))
+            count_HN.view(H, B, V).mul_(self._is_known_HB[:, :, None])
+        push_HN = count_HN.clamp(max=1)
+        # Both sides of a pair have equally many positives, so no average is needed.
+        pull_HNN.mul_((push_HN / count_HN.clamp(min=1))[:, :, None])
+        return Pairs(pull_HNN, push_HN, push_HN.sum(dim=1))
 
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
         size_F = self._sizes(z_HBVD)
@@ -224,15 +181,15 @@ class EqualLabel:
         return self.degrees(z_HBVD).count_HB.clamp(min=1).log()
 
     def _sizes(self, z_HBVD: Tensor) -> Tensor:
-        """Known items in each of the H * B places."""
+        """Returns the number of known items in each of the H * B slots."""
         known_F = self._is_known_HB.to(z_HBVD.dtype).flatten()
         return torch.zeros_like(known_F).index_add_(0, self._group_HB.flatten(), known_F)
 
 
 def pairs_of_items(weight_HBB: Tensor, degrees: Degrees, num_views: int) -> Pairs:
-    """From what a view of one item weighs for a view of another, 1 for one of the same item.
+    """Returns the coefficients from the weights between items, 1 between views of one item.
 
-    What stands there for an item without partners, beside itself, must be 0.
+    An item without a positive must have weight 0 for every other item.
     """
     (H, B, _), V = weight_HBB.shape, num_views
     N = B * V
@@ -249,7 +206,10 @@ def pairs_of_items(weight_HBB: Tensor, degrees: Degrees, num_views: int) -> Pair
 def stacked(
     relation_by_head: Mapping[str, Relation], z_by_head: Mapping[str, Tensor]
 ) -> list[tuple[tuple[str, ...], Relation]]:
-    """Heads whose losses one computation gives, in one relation: those of a kind and width."""
+    """Groups heads of equal kind and width, each group with one relation over its H spaces.
+
+    One computation then gives the losses of a whole group.
+    """
     groups: dict[object, list[str]] = {}
     for head, relation in relation_by_head.items():
         match relation:
@@ -274,7 +234,8 @@ def _stack(relations: list[Relation]) -> Relation:
 
 
 def _ranks(values_HB: Tensor) -> Tensor:
-    """Each value's place among its row's distinct ones; torch.unique would wait for the device."""
+    """Returns each value's rank among its row's distinct values, int64 [H, B]."""
+    # Not torch.unique: its output's size depends on values, which is a device synchronisation.
     sorted_HB, order_HB = values_HB.sort(dim=1)
     rank_HB = torch.zeros_like(sorted_HB)
     torch.cumsum(sorted_HB[:, 1:] != sorted_HB[:, :-1], dim=1, out=rank_HB[:, 1:])

@@ -1,5 +1,6 @@
-"""The path of small batches ([N, N] in memory) agrees with that of large ones (linear memory)."""
+"""Small and large batches are computed as the reference, values and gradients."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -7,14 +8,57 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.losses import log_sum, relations
-from mtcon_ray.losses.contrastive import contrast
+from mtcon_ray.losses.contrastive import contrast, reference
 from mtcon_ray.losses.relations import EqualLabel, OwnView, Relation
-from mtcon_ray.losses.similarity import LabelSets, Near
+from mtcon_ray.losses.similarity import LEAST_WEIGHT, LabelSets, Near
 from tests.losses.cases import random_rows
 
 LABELS = torch.tensor([[0, 0, 7, -1, 7, -1], [3, 2, 2, 2, -1, 1]])
 SETS = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0], [-1, -1, -1], [1, 1, -1], [0, 0, 0]])
-NUMBERS = torch.tensor([0.0, 0.2, 0.2, torch.nan, 5.0, torch.nan])
+NUMBERS = torch.tensor([0.0, 0.2, 0.2, torch.nan, 5.0, torch.nan], dtype=torch.float64)
+
+
+def weight_of(name: str, h: int, i: int, j: int) -> float | None:
+    """The weight of item j's views for item i's in space h, None if they are no positives."""
+    kind, _, missing = name.partition(", ")
+    if kind == "own view":
+        return 1.0 if i == j else None
+    known = {
+        "equal label": lambda k: LABELS[h, k].item() != -1,
+        "sets": lambda k: bool((SETS[k] != -1).any()),
+        "numbers": lambda k: not NUMBERS[k].isnan(),
+    }[kind]
+    if not (known(i) and known(j)):
+        return 1.0 if missing and i == j else None
+    if kind == "equal label":
+        return 1.0 if LABELS[h, i] == LABELS[h, j] else None
+    if kind == "numbers":
+        weight = math.exp(-2 * (NUMBERS[i] - NUMBERS[j]).item() ** 2)  # a bandwidth of 0.5
+        return weight if weight >= LEAST_WEIGHT else None
+    both = (SETS[i] != -1) & (SETS[j] != -1)
+    union = torch.maximum(SETS[i], SETS[j])[both].sum().item()
+    overlap = torch.minimum(SETS[i], SETS[j])[both].sum().item() / union if union else 1.0
+    return overlap if both.any() and overlap >= (0.0 if missing else 0.3) else None
+
+
+def referred(name: str, z_HBVD: Tensor, tau_H: Tensor, reduction: str, average_over: str) -> Tensor:
+    """The loss by the reference, [H]."""
+    H, B, V, _ = z_HBVD.shape
+    pairs = [[[weight_of(name, h, i, j) for j in range(B)] for i in range(B)] for h in range(H)]
+    is_positive_HBB = torch.tensor([[[w is not None for w in row] for row in x] for x in pairs])
+    weight_HBB = torch.tensor(
+        [[[w or 0.0 for w in row] for row in x] for x in pairs], dtype=torch.float64
+    )
+    is_positive_HNN, weight_HNN = (
+        x.repeat_interleave(V, dim=1).repeat_interleave(V, dim=2)
+        for x in (is_positive_HBB, weight_HBB)
+    )
+    loss_HN = reference(z_HBVD.flatten(1, 2), is_positive_HNN, weight_HNN, tau_H)
+    is_other_NN = ~torch.eye(B * V, dtype=torch.bool)
+    num_valid_H = (is_positive_HNN & is_other_NN).any(dim=2).sum(dim=1).clamp(min=1)
+    num_H = B * V if average_over == "all" else num_valid_H
+    return loss_HN.sum(dim=1) / (1 if reduction == "sum" else num_H)
+
 
 RELATIONS: dict[str, Callable[[], Relation]] = {
     "own view": OwnView,
@@ -32,7 +76,7 @@ RELATIONS: dict[str, Callable[[], Relation]] = {
 @pytest.mark.parametrize(
     ("reduction", "average_over"), [("mean", "valid"), ("mean", "all"), ("sum", "valid")]
 )
-def test_few_pairs_and_many_agree(
+def test_few_pairs_and_many_agree_with_the_reference(
     name: str,
     V: int,
     has_room: bool,
@@ -46,14 +90,16 @@ def test_few_pairs_and_many_agree(
     tau_H = torch.tensor([0.3, 0.7], dtype=torch.float64, requires_grad=True)
     u_H = torch.tensor([0.3, -1.2], dtype=torch.float64)
 
-    def found() -> tuple[Tensor, ...]:
-        loss_H = contrast(z_HBVD.unbind(), RELATIONS[name](), tau_H, reduction, average_over).loss
+    def with_gradients(loss_H: Tensor) -> tuple[Tensor, ...]:
         return loss_H, *torch.autograd.grad((u_H * loss_H).sum(), (z_HBVD, tau_H))
 
-    at_once = found()
-    monkeypatch.setattr(relations, "MOST_PAIRS", 0)
-    for one, other in zip(at_once, found(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
+    expected = with_gradients(referred(name, z_HBVD, tau_H, reduction, average_over))
+    for most_pairs in (relations.MOST_PAIRS, 0):
+        monkeypatch.setattr(relations, "MOST_PAIRS", most_pairs)
+        relation = RELATIONS[name]()
+        found = contrast(z_HBVD.unbind(), relation, tau_H, reduction, average_over).loss
+        for one, other in zip(with_gradients(found), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
 
 
 def test_a_number_as_temperature_is_the_same_as_a_tensor() -> None:
@@ -102,5 +148,5 @@ def test_few_operations_serve_all_heads() -> None:
 
 
 def test_logits_up_to_65_need_not_be_shifted() -> None:
-    """The bound is 65 nats, not bits; subtracting the row maximum takes more operations."""
+    """A shift by the row maximum takes more operations."""
     assert num_events(3, 1 / 64) == num_events(3, 0.1) < num_events(3, 1 / 67)

@@ -52,7 +52,7 @@ def test_every_way_gives_the_plain_values_and_gradients(
     found = log_sums(z_HND.detach(), rate_H)
     assert found.fits == (way == "tiles")
     expected_HN = plainly(z_HND, rate_H)
-    torch.testing.assert_close(found.log_sum_HN, expected_HN, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found.logsumexp_HN, expected_HN, rtol=1e-12, atol=1e-12)
     (gradient,) = torch.autograd.grad((u_HN * expected_HN).sum(), z_HND)
     got = rows_gradient(z_HND.detach(), rate_H, found, u_HN)
     torch.testing.assert_close(got, gradient, rtol=1e-11, atol=1e-12)
@@ -64,7 +64,9 @@ def test_exponents_without_room_are_shifted_row_by_row(dtype: torch.dtype) -> No
     z_1ND = torch.tensor([[[1.0, 0], [1, 0], [-1, 0]]], dtype=dtype)
     found = log_sums(z_1ND, torch.tensor([1000.0], dtype=dtype))
     assert not found.fits
-    assert found.log_sum_HN[0].tolist() == pytest.approx([1000, 1000, -1000 + 0.6931472], rel=1e-6)
+    assert found.logsumexp_HN[0].tolist() == pytest.approx(
+        [1000, 1000, -1000 + 0.6931472], rel=1e-6
+    )
     gradient = rows_gradient(z_1ND, torch.tensor([1000.0], dtype=dtype), found, torch.ones(1, 3))
     assert torch.isfinite(gradient).all()
 
@@ -73,7 +75,7 @@ def test_rows_that_are_longer_than_units_have_room_or_are_shifted_row_by_row() -
     z_HND = 9 * random_rows(1, 6, 3, seed=0).float()
     rate_H = torch.ones(1)
     found = log_sums(z_HND, rate_H)
-    torch.testing.assert_close(found.log_sum_HN, plainly(z_HND, rate_H))
+    torch.testing.assert_close(found.logsumexp_HN, plainly(z_HND, rate_H))
     assert not found.fits
 
 

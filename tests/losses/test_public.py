@@ -266,29 +266,3 @@ def test_tasks_must_agree() -> None:
         mtcon(z, {"a": labels["b"]}, temperature={})
     with pytest.raises(ValueError, match="at least one task, got none"):
         mtcon({}, {}, temperature=0.1)
-
-
-@pytest.mark.parametrize("missing", ["skip", "self_only"])
-def test_losses_are_one_graph_for_torch_compile(missing: str) -> None:
-    """A graph break would cost more than compiling saves. aot_eager needs no C++ compiler."""
-    generator = torch.Generator().manual_seed(0)
-    z = F.normalize(torch.randn(3, 8, 2, 4, generator=generator, dtype=torch.float64), dim=3)
-    z_by_task = {task: rows.requires_grad_() for task, rows in zip("abc", z, strict=True)}
-    labels = {task: torch.arange(8) % (i + 2) - 1 for i, task in enumerate("abc")}
-    log_variance = {task: z.new_tensor(i / 10, requires_grad=True) for i, task in enumerate("abc")}
-
-    def losses() -> Tensor:
-        total = mtcon(
-            z_by_task, labels, temperature=0.1, log_variance=log_variance, missing=missing
-        )
-        assert isinstance(total, Tensor)
-        alone = nt_xent(z_by_task["a"], temperature=0.2)
-        return total + alone + supcon(z_by_task["b"], labels["b"], temperature=0.3, missing=missing)
-
-    leaves = [*z_by_task.values(), *log_variance.values()]
-    compiled = torch.compile(losses, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(), losses())
-    for one, other in zip(
-        torch.autograd.grad(compiled(), leaves), torch.autograd.grad(losses(), leaves), strict=True
-    ):
-        torch.testing.assert_close(one, other)

@@ -214,7 +214,7 @@ def _equal_label(columns: Sequence[Tensor], z: Tensor, missing: str) -> EqualLab
             raise ValueError(f"labels must be on z's device {z.device}, got {labels.device}")
     # int64, because in uint8 -1 (unknown) would be 255, which may be a label.
     labels_TB = torch.stack(list(columns)).long()
-    if len(z) > 0 and int(labels_TB.min()) < MISSING:
+    if len(z) > 0 and int(labels_TB.min()) < MISSING:  # an empty batch has no minimum
         labels = next(each for each in columns if int(each.min()) < MISSING)
         raise ValueError(
             f"labels must be at least -1 (-1 is unknown), got {int(labels.min())} at item "

@@ -26,10 +26,7 @@ def check_floating(z: Tensor, name: str = "z") -> None:
 
 
 def check_finite(z: Tensor, name: str = "z") -> None:
-    """Raises ValueError unless all entries are finite.
-
-    Reading the result is a device synchronisation.
-    """
+    """Raises ValueError unless all entries are finite. Causes a device synchronisation."""
     # A sum is one pass without a temporary mask. It is NaN or inf if an entry is; a sum of finite
     # entries can overflow too, so only then are the entries themselves checked.
     if math.isfinite(z.detach().sum(dtype=torch.promote_types(z.dtype, torch.float32)).item()):

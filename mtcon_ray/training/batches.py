@@ -17,16 +17,16 @@ from mtcon_ray.errors import SpecError
 from mtcon_ray.training.device import ImageFeed
 from mtcon_ray.training.distributed import Ranks
 
-# A batch's views in pieces, each made when it is called for, and made alike again.
+# The views of a batch in chunks. Each is computed when called, with equal results on every call.
 Chunks = Sequence[Callable[[], Tensor]]
 
 
 class Batches:
-    """The global batches of a training by step; each rank makes the views of its own items.
+    """The global batches of a training by step; each rank computes the views of its own items.
 
-    A batch is a pure function of seed and step: examples from the epoch's permutation, whose
-    last incomplete batch is dropped, views from the step's generator. `share` is the training's
-    part of the device. Raises SpecError if there is no whole batch.
+    A batch is a pure function of seed and step: examples come from the epoch's permutation, whose
+    last incomplete batch is dropped, and views from the step's generator. `share` is the training's
+    fraction of the device. Raises SpecError if there is no whole batch.
     """
 
     def __init__(
@@ -69,17 +69,17 @@ class Batches:
         self._order: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
 
     def __call__(self, step: int) -> tuple[Tensor, Batch]:
-        """This rank's views x_NCHW and the labels of the whole global batch.
+        """Returns this rank's views x_NCHW and the labels of the whole global batch.
 
-        Labels are those of an example's first picture.
+        Labels are those of an example's first image.
         """
         (make_all,), batch = self.chunks(step, self.batch_size)
         return make_all(), batch
 
     def chunks(self, step: int, size: int) -> tuple[Chunks, Batch]:
-        """As a call, but this rank's views in chunks of `size` examples; the last may be smaller.
+        """Returns the same as a call, but this rank's views in chunks of `size` examples.
 
-        All of them together are the views of a call.
+        The last chunk may be smaller. Concatenated, they are the views of a call.
         """
         chosen = self._chosen(step)
         rows_BP = self._examples.rows_EP[chosen]
@@ -90,7 +90,8 @@ class Batches:
         parts = self._parts(size)
         rows = [rows_BP[part].reshape(-1) for part in parts]
         ahead = self._first_rows(step + 1, size)
-        # Several chunks are made twice, in turn: after the last comes the first, or the next step.
+        # Rows needed next, for prefetching. Several chunks are computed twice in a step, so that
+        # after the last comes the first again, and the second time the next step's first.
         after_last = [ahead] if len(parts) == 1 else [rows[0], ahead]
         laters = map(cycle, [*([later] for later in rows[1:]), after_last])
         chunks = [
@@ -102,7 +103,7 @@ class Batches:
         return chunks, self._batch(chosen, rows_BP[:, 0])
 
     def _parts(self, size: int) -> list[slice]:
-        """This rank's items of a batch, in chunks."""
+        """Returns this rank's items of a batch as slices, one for each chunk."""
         share = self.ranks.share(self.batch_size)
         starts = range(share.start, share.stop, size)
         return [slice(start, min(start + size, share.stop)) for start in starts]
@@ -142,11 +143,11 @@ class Batches:
         )
 
     def seed_of(self, step: int) -> int:
-        """A seed for what is random in the network, another one on each rank."""
+        """Returns a seed for randomness in the network, different on each rank."""
         return (step_generator(self.seed, step).initial_seed() + self.ranks.rank) % 2**64
 
     def _chosen(self, step: int) -> np.ndarray:
-        """Indices of the step's examples."""
+        """Returns the indices of the step's examples."""
         epoch, i = divmod(step, self.steps_per_epoch)
         if self._order[0] != epoch:
             every = np.arange(len(self._examples))

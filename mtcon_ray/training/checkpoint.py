@@ -1,10 +1,10 @@
-"""Checkpoints on disk: whole or absent, and refused where they do not belong.
+"""Checkpoints on disk: written atomically, and refused for another spec or other data.
 
-<folder>/model.pt           the network whose value and test accuracies the training has
-<folder>/last.pt            all that a cut training needs to go on; gone when it has ended
+<folder>/model.pt           the network whose validation value and test accuracies are reported
+<folder>/last.pt            the state that an interrupted training resumes from; removed at the end
 <folder>/last.previous.pt   the same of the checkpoint before
 
-The predictions behind the test accuracies lie beside them: evaluation/predictions.py.
+The predictions behind the test accuracies are written beside them by evaluation/predictions.py.
 """
 
 import pickle
@@ -20,14 +20,14 @@ from mtcon_ray.errors import CheckpointError, StorageError
 
 FORMAT = 1
 MODEL, LAST, PREVIOUS = "model.pt", "last.pt", "last.previous.pt"
-# The best validated epoch's network, as earlier versions kept it whatever epoch was shown.
+# Earlier versions kept the network of the best validated epoch, whichever epoch was reported.
 OLD_MODEL = "best.pt"
-# What decides how a training goes; how it is searched, tracked or scheduled may differ.
+# Sections that determine the training. Those of search, tracking and scheduling may differ.
 SECTIONS = ("seed", "data", "views", "model", "method", "train")
 
 
 def save(path: Path, state: Mapping[str, Any], *, previous: Path | None = None) -> None:
-    """Writes tensors and plain values, so that `path` is the old file or the whole new one.
+    """Writes tensors and plain values atomically: `path` is the old file or the whole new one.
 
     The old file, if any, becomes `previous` where one is given. A kill between the two renames
     leaves `previous` alone, which `load_newest` then takes.
@@ -37,14 +37,14 @@ def save(path: Path, state: Mapping[str, Any], *, previous: Path | None = None) 
         try:
             torch.save({"format": FORMAT, **state}, file)
         except torch.AcceleratorError:
-            raise  # of the device, whatever it was doing, not of the disk
+            raise  # an error of the device, not of the disk
         # On a full disk torch's zip writer hides the OSError in a RuntimeError.
         except RuntimeError as error:
             raise StorageError.of(path, error) from error
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Returns what `save` wrote, with tensors on the CPU. Runs no code from the file.
+    """Returns what `save` wrote, on the CPU. Runs no code from the file.
 
     Raises CheckpointError if it is not there, not whole, or of another format.
     """
@@ -58,7 +58,7 @@ def load(path: Path) -> dict[str, Any]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"checkpoint {path} must exist") from None
-    except Exception as error:  # torch's reader raises almost anything on a file that is not ours
+    except Exception as error:  # torch's reader raises errors of many types on foreign files
         reason = load_problem(error)
         raise CheckpointError(
             f"checkpoint {path} must be a whole file written by this program, got {reason}"
@@ -70,7 +70,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 class Resumed(NamedTuple):
-    """The newest whole resume state of a training, and what was wrong with newer ones.
+    """The newest whole resume state of a training, and the damage of newer ones.
 
     `state` and `path` are None where the training starts anew; `damage` is None where nothing was
     lost.
@@ -113,10 +113,11 @@ def kept_model(folder: Path) -> Path:
 
 
 def discard_resume_state(folder: Path, *, failed: bool = False) -> None:
-    """Removes what only a training that goes on needs.
+    """Removes the files that only an unfinished training needs.
 
-    Folders of earlier versions stay as they are: without model.pt the last epoch's network is in
-    last.pt alone. A training that failed may have none, for want of a probe. Raises StorageError.
+    Without model.pt nothing is removed unless the training failed: in folders of earlier versions
+    last.pt alone holds the last epoch's network. A failed training may have no model.pt because it
+    was never validated. Raises StorageError.
     """
     if not failed and not (folder / MODEL).exists():
         return
@@ -128,14 +129,14 @@ def discard_resume_state(folder: Path, *, failed: bool = False) -> None:
 
 
 def load_problem(error: Exception) -> str:
-    """Why torch refused a file, in a line, without its advice to run what the file says."""
+    """Returns torch's reason in one line, without its advice to load the file unsafely."""
     if isinstance(error, pickle.UnpicklingError):
         return "something else than tensors and plain values"
     return str(error).partition("\n")[0] or type(error).__name__
 
 
 def check_same_training(path: Path, saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """Raises CheckpointError naming every field that changes the training and differs.
+    """Raises CheckpointError naming every field that determines the training and differs.
 
     Both are whole specs as plain data, with the data's fingerprint beside the sections.
     """

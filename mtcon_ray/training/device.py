@@ -1,4 +1,4 @@
-"""Choices by device: precision, memory allocator, and the images that stay on it."""
+"""Precision, memory and library settings of a device, and the images kept on it."""
 
 import ctypes
 from collections.abc import Iterator
@@ -12,21 +12,22 @@ from torch import Tensor
 from mtcon_ray.data.transfer import send
 from mtcon_ray.errors import OutOfMemoryError, SpecError
 
-# Share of a training's part of a device's memory that its images may take.
+# Fraction of a training's part of the device memory that its images may take.
 RESIDENT_SHARE = 0.3
-# What CUDA's libraries say of a full device where torch's own allocator is not asked.
+# Messages of CUDA's libraries about a full device. These allocate without torch's allocator, so
+# torch raises a plain RuntimeError.
 FULL = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 CHUNK_ROWS = 4096
 
-# Of glibc's malloc.h.
+# Constants of glibc's malloc.h.
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 
 
 def pick_autocast(precision: str, device: torch.device) -> torch.dtype | None:
-    """The dtype of autocast on this device, or None for float32 as torch computes it.
+    """Returns the dtype of autocast on this device, or None for float32.
 
-    A GPU's convolutions then round their factors to TF32, which is torch's default.
-    Raises SpecError if bfloat16 is asked of a GPU that lacks it; a CPU emulates it slowly.
+    In float32 a GPU's convolutions round their factors to TF32, which is torch's default.
+    Raises SpecError for bfloat16 on a GPU that does not support it; a CPU emulates it slowly.
     """
     if precision == "float32":
         return None
@@ -43,12 +44,12 @@ def pick_autocast(precision: str, device: torch.device) -> torch.dtype | None:
 
 
 class ImageFeed:
-    """Stored images by row, on the device; resident there when they fit, else copied per call.
+    """Stored images by row, on the device: resident there if they fit, else copied per call.
 
-    images is uint8 [N, S, S, 3]; only `rows` (ascending) may be asked for. On a CPU the memory
-    map itself is the store and nothing is kept: a thread that reads ahead would take from the
-    cores that train. With `streams`, by default where a GPU has no room, one does. `share` is the
-    training's part of the device.
+    images is uint8 [N, S, S, 3]; only `rows` (ascending) may be requested. On a CPU they are read
+    from the memory map and not prefetched, because a reading thread would compete for the cores
+    that train. With `streams`, by default on a GPU where the images do not fit, a thread
+    prefetches. `share` is the training's fraction of the device.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class ImageFeed:
         self._expected: tuple[np.ndarray, Future[Tensor]] | None = None
 
     def __call__(self, rows: np.ndarray) -> Tensor:
-        """Images of these rows, uint8 [len(rows), S, S, 3], in their order."""
+        """Returns the images of these rows, uint8 [len(rows), S, S, 3], in their order."""
         if self._resident is not None:
             return self._resident[
                 send(torch.from_numpy(np.searchsorted(self._rows, rows)), self.device)
@@ -79,12 +80,12 @@ class ImageFeed:
         return self._read_or_awaited(rows).to(self.device, non_blocking=True)
 
     def expect(self, rows: np.ndarray) -> None:
-        """Have the thread read what the next call will ask for; a guess that may be wrong."""
+        """Starts to prefetch these rows for the next call, which may request others."""
         assert self._reader is not None
         self._expected = rows, self._reader.submit(self._read, rows)
 
     def _read_or_awaited(self, rows: np.ndarray) -> Tensor:
-        """Raises what reading raised, on whichever thread it was."""
+        """Returns prefetched rows, or reads them; raises errors of reading, also the thread's."""
         expected, self._expected = self._expected, None
         if expected is not None and np.array_equal(expected[0], rows):
             return expected[1].result()
@@ -97,13 +98,14 @@ class ImageFeed:
     def _fits(self, share: float) -> bool:
         num_bytes = len(self._rows) * self._images[0].nbytes
         num_free, num_total = torch.cuda.mem_get_info(self.device)
-        # What this process's allocator has left from a training before is free to this one.
+        # The driver counts memory as used that this process's allocator has cached, for example
+        # from an earlier training. It is available to this training.
         num_free += torch.cuda.memory_reserved(self.device)
         num_free -= torch.cuda.memory_allocated(self.device)
         return bool(num_bytes <= RESIDENT_SHARE * min(num_free, share * num_total))
 
     def _copy_if_it_fits(self) -> Tensor | None:
-        """None where others have taken the memory meanwhile."""
+        """Returns None if another process has taken the memory in the meantime."""
         try:
             return self._copy()
         except torch.OutOfMemoryError:
@@ -120,7 +122,7 @@ class ImageFeed:
 
 @contextmanager
 def explain_out_of_memory(what: str, way_out: str) -> Iterator[None]:
-    """Turn a device's out-of-memory error into ours: `<what> must fit ...; <way out>`."""
+    """Turns a device's out-of-memory error into `<what> must fit ...; <way out>`."""
     try:
         yield
     except RuntimeError as error:
@@ -133,18 +135,19 @@ def explain_out_of_memory(what: str, way_out: str) -> Iterator[None]:
 
 
 def settle(device: torch.device) -> None:
-    """Have this process's libraries choose what is fast for steps that are alike."""
+    """Configures this process's libraries for steps whose shapes repeat."""
     if device.type == "cuda":
+        # cuDNN times its algorithms once for each shape and then uses the fastest.
         torch.backends.cudnn.benchmark = True
     else:
         keep_freed_memory()
 
 
 def keep_freed_memory() -> None:
-    """Have this process's allocator keep what is freed: a step asks for the same again.
+    """Makes glibc keep freed memory, because each step allocates the same blocks again.
 
-    glibc gives blocks of megabytes back to the system at once, and every page is then faulted in
-    anew, which takes as long as making the views. Elsewhere nothing is done.
+    By default glibc returns blocks of megabytes to the system immediately. The page faults of
+    allocating them again take as long as computing the views. No-op with other C libraries.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -1,4 +1,4 @@
-"""Several workers, one loss: each makes its share of the rows, all compute the whole loss."""
+"""Several workers with one loss: each computes its slice of the rows, all the whole loss."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,13 +18,13 @@ from mtcon_ray.training.compiled import Compile, Compiled
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those of its trial; torch's default process group if there are more."""
+    """Rank of this process and number of the trial's processes (torch's default group)."""
 
     rank: int = 0
     world: int = 1
 
     def share(self, num_items: int) -> slice:
-        """This rank's contiguous items of a global batch, which the world must divide."""
+        """Returns this rank's contiguous slice of a global batch; world must divide num_items."""
         assert num_items % self.world == 0, f"{num_items} items on {self.world} workers"
         size = num_items // self.world
         return slice(self.rank * size, (self.rank + 1) * size)
@@ -32,7 +32,8 @@ class Ranks:
 
 ALONE = Ranks()
 
-# Rank 0's moments are not sent around before each forward; torch 2.15 renamed the option.
+# DDP must not broadcast rank 0's buffers (running moments) before each forward: with local batch
+# norm each rank has its own, with global they are equal already. torch 2.15 renamed the option.
 _KEEP_BUFFERS: dict[str, Any] = (
     {"forward_sync_buffers": False}
     if "forward_sync_buffers" in signature(DistributedDataParallel).parameters
@@ -55,14 +56,14 @@ class _GatherRows(torch.autograd.Function):
 
 
 def gather_rows(z_local: Tensor, ranks: Ranks) -> Tensor:
-    """All ranks' rows in rank order; in the backward, this rank's gradient times the world.
+    """Returns all ranks' rows in rank order. Its backward multiplies this rank's gradient by W.
 
-    With Z = [Z_0 .. Z_{W-1}] and Z_r computed from a copy of the parameters p on rank r, the
-    one global loss has dL/dp = sum over r of (dL/dZ_r)(dZ_r/dp). Every rank holds the whole L,
-    so it knows its dL/dZ_r without any exchange, and its backward yields the r-th term. DDP
-    averages over ranks: the factor W turns that mean into the sum. Global batch norm makes Z_r
-    depend on other ranks' inputs too; its own backward exchanges those terms, and as all ranks
-    carry the same factor they are scaled alike.
+    With Z = [Z_0 .. Z_{W-1}] and Z_r computed from a copy of the parameters p on rank r, the one
+    global loss has dL/dp = sum over r of (dL/dZ_r)(dZ_r/dp). Every rank computes the whole L and
+    therefore dL/dZ_r without an exchange; its backward gives the r-th term. DDP averages over
+    ranks, and the factor W turns this mean into the sum. With global batch norm Z_r depends on
+    other ranks' inputs too. Its own backward exchanges these terms; because all ranks carry the
+    same factor W, they are scaled equally.
     """
     if ranks.world == 1:
         return z_local
@@ -73,11 +74,11 @@ def gather_rows(z_local: Tensor, ranks: Ranks) -> Tensor:
 def parallelise(
     network: Network, ranks: Ranks, *, batch_norm: str, compile: Compile = "none"
 ) -> tuple[Network, nn.Module]:
-    """The network, its batch norm made global if asked, and what to call in training.
+    """Returns the network, with global batch norm if requested, and the module to call in training.
 
-    The second is the network itself on one worker, else DistributedDataParallel around it, in
-    either case compiled if asked. The first keeps the names of its parameters and buffers, so a
-    checkpoint fits any world.
+    The latter is the network itself, compiled if requested, and on several workers
+    DistributedDataParallel around it. The network keeps the names of its parameters and buffers,
+    so a checkpoint fits any number of workers.
     """
     if ranks.world > 1 and batch_norm == "global":
         replaced = make_global(network)
@@ -99,7 +100,7 @@ def parallelise(
 
 @contextmanager
 def exchange_gradients(forward: nn.Module, now: bool) -> Iterator[None]:
-    """With now=False, DistributedDataParallel leaves the sum of gradients to a later backward."""
+    """With now=False, backwards inside accumulate gradients without DDP's all-reduce."""
     if now or not isinstance(forward, DistributedDataParallel):
         yield
     else:
@@ -108,10 +109,10 @@ def exchange_gradients(forward: nn.Module, now: bool) -> Iterator[None]:
 
 
 def average_gradients(module: nn.Module, ranks: Ranks) -> None:
-    """Mean over ranks of a small module's gradients, in place.
+    """Replaces the gradients of a small module by their means over ranks.
 
-    For what the method learns: each rank has the whole gradient already, and the mean removes
-    differences in the last digit, which would let the copies drift apart.
+    For the method's own parameters. Each rank has the whole gradient already; the mean removes
+    differences in the last digit, which would let the ranks' copies drift apart.
     """
     gradients = [p.grad for p in module.parameters() if p.grad is not None]
     if ranks.world == 1 or not gradients:
@@ -125,7 +126,7 @@ def average_gradients(module: nn.Module, ranks: Ranks) -> None:
 
 
 def any_rank(flag: bool, ranks: Ranks, device: torch.device) -> bool:
-    """Returns True on every rank if the flag is set on any rank."""
+    """Returns whether the flag is set on any rank, the same on every rank."""
     if ranks.world == 1:
         return flag
     flags = torch.tensor(int(flag), device=device)
@@ -134,7 +135,7 @@ def any_rank(flag: bool, ranks: Ranks, device: torch.device) -> bool:
 
 
 def same_on_all(value: int, ranks: Ranks, device: torch.device) -> bool:
-    """Returns True on every rank if all ranks pass the same number."""
+    """Returns whether every rank passes the same number, the same on every rank."""
     if ranks.world == 1:
         return True
     extremes = torch.tensor([value, -value], device=device)

@@ -1,4 +1,4 @@
-"""Detection of losses and gradients that are not finite, without device synchronisation."""
+"""Detection of losses and gradients that are not finite, without a device synchronisation."""
 
 from collections.abc import Mapping
 
@@ -10,10 +10,10 @@ from mtcon_ray.errors import DivergedError
 
 
 class Watch:
-    """Remembers the first step whose gradient or loss is not finite, on the device.
+    """The first step whose gradient or loss is not finite, recorded on the device.
 
-    From that step on a fused optimizer that was given `guard` changes nothing, neither
-    parameters nor its own state, so the host may ask later: `check` waits for the device.
+    From that step on, a fused optimizer passed to `guard` changes neither parameters nor its own
+    state. The host can therefore `check` later and less often, which is a device synchronisation.
     """
 
     def __init__(self) -> None:
@@ -24,10 +24,10 @@ class Watch:
     def see(
         self, norm: Tensor, objective: Tensor, losses: Mapping[str, Tensor], *, lr: float, step: int
     ) -> None:
-        """Take in the scalars of a step, counted from 0, before its optimizer's step."""
+        """Records the scalars of a step, counted from 0; call it before the optimizer's step."""
         bad = (norm + objective).isfinite().logical_not().float()
         wide = norm.double()
-        # Made on the device: to copy a number there would wait for it.
+        # Filled on the device: a copy from the host would be a device synchronisation.
         known = (wide.new_full((), step + 1), wide.new_full((), lr), wide)
         numbers = torch.stack([*known, *(loss.double() for loss in losses.values())])
         self._heads = tuple(losses)
@@ -38,8 +38,8 @@ class Watch:
             self._found = torch.maximum(self._found, bad)
 
     def guard(self, optimizer: Optimizer) -> None:
-        """Have the fused optimizer's next step change nothing if a step was bad."""
-        # What torch's GradScaler sets, too.
+        """Makes the fused optimizer's next step a no-op if a step was bad."""
+        # The attribute by which torch's GradScaler does the same; fused kernels read it.
         optimizer.found_inf = self._found  # type: ignore[attr-defined]
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""Optimizers with their weight decay, and the learning rate as a pure function of the step."""
+"""The optimizer with its parameter groups, and the learning rate as a pure function of the step."""
 
 import math
 from typing import Any
@@ -12,14 +12,14 @@ from mtcon_ray.training.spec import TrainSpec
 
 
 def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optimizer:
-    """The spec's optimizer; the rate is 0 until `set_lr` gives each step its own.
+    """Returns the spec's optimizer; its learning rate is 0 until `set_lr` sets each step's.
 
-    Decayed: the network's matrices and kernels (two axes or more). Not decayed: its biases and
-    normalisation parameters, and everything that the method learns (decay would pull sigma
-    towards 1). So there are two groups for each `lr_group` that the method names
-    for the network's parameters, which for most is one, and then the method's own.
+    Weight decay applies to the network's matrices and kernels (two axes or more). It does not apply
+    to its biases and normalisation parameters, nor to the method's own parameters: decay would pull
+    log sigma of learned task weights towards 0. So there are two groups for each `lr_group` that
+    the method names for the network's parameters (most methods name one), and then the method's.
 
-    It is a fused one on every device: fast, and the only kind that a flag on the device can stop.
+    It is fused on every device: fast, and the only kind that a flag on the device can stop.
     """
     split: dict[int, tuple[list[nn.Parameter], list[nn.Parameter]]] = {}
     for name, parameter in network.named_parameters():
@@ -28,12 +28,12 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
             (decayed if parameter.ndim >= 2 else kept).append(parameter)
     groups: list[dict[str, Any]] = []
     for index, (decayed, kept) in sorted(split.items()):
-        # The first carries no mark: optimizers saved before there were others can be read.
+        # No mark for index 0, so that checkpoints from before there were marks can be read.
         mark = {"lr_group": index} if index else {}
         groups.append({"params": decayed, "weight_decay": spec.weight_decay, **mark})
         groups.append({"params": kept, "weight_decay": 0.0, **mark})
     groups.append({"params": list(method.parameters()), "weight_decay": 0.0})
-    # torch refuses an optimizer of nothing, such as of an encoder without parameters or heads.
+    # torch rejects an empty optimizer, as for an encoder without parameters and no heads.
     filled = [g for g in groups if g["params"]] or [{"params": [torch.zeros(0)]}]
     if spec.optimizer == "sgd":
         return SGD(filled, lr=0.0, momentum=spec.momentum, fused=True)
@@ -42,16 +42,16 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
 
 
 def set_lr(optimizer: Optimizer, lr: float, scales: tuple[float, ...] = (1.0,)) -> None:
-    """Give every group the rate of the next step, times the scale of its `lr_group`."""
+    """Sets every group's learning rate of the next step, times the scale of its `lr_group`."""
     for group in optimizer.param_groups:
         group["lr"] = lr * scales[group.get("lr_group", 0)]
 
 
 def start_momentum(optimizer: Optimizer) -> None:
-    """Give what meets its first gradient a momentum of 0, from which SGD starts as from none.
+    """Gives parameters with their first gradient a momentum of 0, with which SGD starts as without.
 
-    A fused SGD takes momenta for all parameters of a group or for none, and in a later phase of
-    training some may be new.
+    Fused SGD requires momenta of all parameters of a group or of none, and in a later phase of
+    training some parameters may have their first gradient.
     """
     for group in optimizer.param_groups:
         for parameter in group["params"] if group.get("momentum") else ():
@@ -60,18 +60,18 @@ def start_momentum(optimizer: Optimizer) -> None:
 
 
 def peak_lr(spec: TrainSpec) -> float:
-    """The rate after warm-up, scaled with the batch as `lr_scaling` says."""
+    """Returns the learning rate after warm-up, scaled with the batch by `lr_scaling`."""
     exponent = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}[spec.lr_scaling]
     return spec.lr * math.pow(spec.batch_size / 256, exponent)
 
 
 def lr_at(step: int, spec: TrainSpec, *, steps_per_epoch: int) -> float:
-    """The learning rate of one step, counted from 0.
+    """Returns the learning rate of one step, counted from 0.
 
-    Rises along a line that would be 0 one step before the first and meets the peak after
-    warmup_epochs (they may end within a step), so that no step is lost to a rate of 0. Then it
-    falls to peak * lr_final in the very last step: along a cosine (Loshchilov and Hutter 2017,
-    arXiv:1608.03983, eq. 5, here per step), or by the same factor in every step.
+    During warm-up it rises on a line that would be 0 one step before the first step and reaches the
+    peak after warmup_epochs (they may end within a step). So no step has rate 0. Then it falls to
+    peak * lr_final in the last step: on a cosine, as SupContrast's code does per epoch (Khosla et
+    al. 2020, arXiv:2004.11362), or by the same factor in every step.
     """
     peak = peak_lr(spec)
     warmup = spec.warmup * steps_per_epoch

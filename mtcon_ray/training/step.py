@@ -1,4 +1,4 @@
-"""One update: this rank's views, everybody's embeddings, the losses, a finite gradient."""
+"""One optimizer step: this rank's views, all ranks' embeddings, losses, gradients, update."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -25,10 +25,11 @@ from mtcon_ray.training.optimizer import set_lr, start_momentum
 
 @dataclass(frozen=True)
 class Learner:
-    """State of a training that an update changes, and the modules that compute the update.
+    """The state that an update changes, and how it is computed.
 
-    `forward` is the network or DDP around it; `teacher` is the momentum copy of methods that have
-    one. The optimizer is a fused one, because `watch` can stop no other kind on the device.
+    `forward` is the network, compiled or not, or DDP around it. `teacher` is the momentum copy of
+    the network, if the method has one. The optimizer must be fused, because `watch` can stop no
+    other kind.
     """
 
     network: Network
@@ -44,7 +45,7 @@ class Learner:
 
 @dataclass(frozen=True)
 class Update:
-    """Scalars of one update, detached and left on the device; weight and sigma as applied."""
+    """Scalars of one update, detached, on the device; weight and sigma as in the objective."""
 
     objective: Tensor
     loss_by_head: dict[str, Tensor]
@@ -54,27 +55,27 @@ class Update:
 
 @dataclass
 class Tally:
-    """Sums over the steps of an epoch that is under way; tensors stay on the device."""
+    """Sums over the steps of the current epoch; tensors stay on the device."""
 
     num_steps: int = 0
     seconds: float = 0.0
     losses: Tensor | None = None  # float64 [1 + heads]: objective, then each head's loss
 
     def add(self, done: Update) -> None:
-        """Count one update."""
+        """Adds one update."""
         losses = torch.stack([done.objective, *done.loss_by_head.values()]).double()
         self.losses = losses if self.losses is None else self.losses + losses
         self.num_steps += 1
 
     def means(self) -> list[float]:
-        """Objective and each head's loss, averaged over the steps; waits for the device."""
+        """Returns the means of objective and each head's loss; a device synchronisation."""
         assert self.losses is not None
         means: list[float] = (self.losses / self.num_steps).tolist()
         return means
 
 
 class Rows(NamedTuple):
-    """This rank's rows, all heads side by side, and the teacher's, if it has been asked."""
+    """This rank's embeddings, all heads side by side, and the teacher's or None."""
 
     query_NW: Tensor
     key_NW: Tensor | None
@@ -82,7 +83,7 @@ class Rows(NamedTuple):
 
 
 def encode(learner: Learner, x_NCHW: Tensor, *, teach: bool = True) -> Rows:
-    """This rank's rows of some views; with teach=False the teacher is left out."""
+    """Returns this rank's rows of some views; with teach=False without the teacher's."""
     device, dtype = x_NCHW.device.type, learner.autocast_dtype
     key_by_head: dict[str, Tensor] = {}
     with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
@@ -98,11 +99,11 @@ def encode(learner: Learner, x_NCHW: Tensor, *, teach: bool = True) -> Rows:
 
 
 def gather(rows: Rows, ranks: Ranks, num_examples: int) -> dict[str, Tensor]:
-    """Each head's rows z_BVD of the whole global batch, from those of every rank.
+    """Returns each head's rows z_BVD of the whole global batch, gathered from all ranks.
 
     With a teacher, z_BVD is [query | key] along its last axis.
     """
-    # All heads in one exchange: its latency, not its bytes, is what counts.
+    # All heads in one exchange, because its latency costs more than its bytes.
     together = [rows.query_NW] if rows.key_NW is None else [rows.query_NW, rows.key_NW]
     z_all = gather_rows(torch.cat(together, dim=1), ranks).unflatten(0, (num_examples, -1))
     widths = list(rows.width_by_head.values())
@@ -114,12 +115,12 @@ def gather(rows: Rows, ranks: Ranks, num_examples: int) -> dict[str, Tensor]:
 
 
 def embed(learner: Learner, x_NCHW: Tensor, num_examples: int) -> dict[str, Tensor]:
-    """Each head's rows z_BVD of the whole global batch, from this rank's views."""
+    """Returns each head's rows z_BVD of the whole global batch, from this rank's views."""
     return gather(encode(learner, x_NCHW), learner.ranks, num_examples)
 
 
 def compute_gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) -> Update:
-    """Gradients of the one global loss in every `.grad`, the same on every rank."""
+    """Leaves the gradient of the one global loss in every `.grad`, the same on every rank."""
     learner.optimizer.zero_grad(set_to_none=True)
     if isinstance(views, Tensor):
         done = _backward(learner, encode(learner, views), batch)
@@ -130,7 +131,7 @@ def compute_gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) ->
 
 
 def _backward(learner: Learner, rows: Rows, batch: Batch) -> Update:
-    """From the rows to the objective, and back as far as the rows' graph goes."""
+    """Computes the objective from the rows, and gradients as far as the rows' graph reaches."""
     method, weighting = learner.method, learner.method.weighting
     loss_by_head = method(gather(rows, learner.ranks, batch.num_items), batch)
     sigma_by_task = weighting.sigma_by_task()
@@ -141,16 +142,20 @@ def _backward(learner: Learner, rows: Rows, batch: Batch) -> Update:
 
 
 def chunk_seeds(num_chunks: int) -> list[int]:
-    """For each chunk another seed of what is random in the network, which it meets twice."""
+    """Returns a seed per chunk for randomness in the network, such as dropout.
+
+    A chunk is encoded twice in a step and must get the same random numbers both times.
+    """
     seeds: list[int] = torch.randint(2**62, (num_chunks,), device="cpu").tolist()
     return seeds
 
 
 def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Update:
-    """As `_backward`, with the graph of one chunk in memory: Gao 2021, arXiv:2101.06983.
+    """Computes what `_backward` does with the graph of only one chunk in memory.
 
-    All rows without a graph, the loss's gradient on them, and then chunk by chunk the rows again,
-    with a graph that takes their part of that gradient to the parameters.
+    That is gradient caching, Gao et al. 2021, arXiv:2101.06983: encode all chunks without a graph,
+    compute the loss's gradient on these rows, then encode chunk by chunk again with a graph and
+    pass its rows' part of that gradient to the parameters.
     """
     seeds = chunk_seeds(len(chunks))
     found = []
@@ -164,6 +169,7 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
     done = _backward(learner, Rows(query_NW, key_NW, widths), batch)
     assert query_NW.grad is not None
     gradients = query_NW.grad.split([len(query) for query in queries])
+    # The first encoding has updated the running moments; the second must not do so again.
     with running_moments_kept(learner.network):
         for i, (seed, make_views) in enumerate(zip(seeds, chunks, strict=True)):
             torch.manual_seed(seed)
@@ -176,10 +182,10 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
 def update(
     learner: Learner, views: Tensor | Chunks, batch: Batch, *, lr: float, step: int, num_steps: int
 ) -> Update:
-    """One optimizer step at this rate, the step'th of num_steps, counted from 0.
+    """Makes one optimizer step at this learning rate, the step'th of num_steps, from 0.
 
-    Nothing in it waits for the device. From the first step on whose gradient or loss is not
-    finite no parameter changes; `learner.watch.check` tells, and must before anything is saved.
+    Causes no device synchronisation. From the first step on whose gradient or loss is not finite,
+    no parameter changes. `learner.watch.check` raises then; call it before anything is saved.
     """
     learner.network.progress = learner.method.progress = step / num_steps
     done = compute_gradients(learner, views, batch)
@@ -200,7 +206,10 @@ def update(
 
 @torch.no_grad()
 def _follow(teacher: Network, network: Network, momentum: float | None) -> None:
-    """Move the teacher's parameters towards the network's; its batch-norm moments are its own."""
+    """Moves the teacher's parameters towards the network's.
+
+    Buffers are not averaged: the teacher's batch norms have running moments of their own.
+    """
     assert momentum is not None
     slow, fast = tuple(teacher.parameters()), tuple(network.parameters())
     torch._foreach_lerp_(slow, fast, 1 - momentum)

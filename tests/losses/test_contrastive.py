@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mtcon_ray.losses import relations
-from mtcon_ray.losses.contrastive import contrastive
+from mtcon_ray.losses.contrastive import contrastive, reference
 from mtcon_ray.losses.relations import EqualLabel, OwnView, Relation
 
 VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
@@ -67,6 +67,18 @@ def as_loops(
     return losses
 
 
+def positives_of(labels: list[int] | None, B: int, V: int, missing: str) -> Tensor:
+    """Returns the mask [N, N] of positives, with the diagonal."""
+    item_N = torch.arange(B).repeat_interleave(V)
+    is_own_NN = item_N[:, None] == item_N
+    if labels is None:
+        return is_own_NN
+    label_N = torch.tensor(labels).repeat_interleave(V)
+    is_known_N1 = (label_N != -1)[:, None]
+    is_equal_NN = (label_N[:, None] == label_N) & is_known_N1
+    return is_equal_NN | (is_own_NN & ~is_known_N1) if missing == "self_only" else is_equal_NN
+
+
 @pytest.mark.parametrize("tau", TEMPERATURES)
 @pytest.mark.parametrize("task", [0, 1])
 def test_supcon_has_the_values_of_case_a(tau: str, task: int) -> None:
@@ -116,7 +128,7 @@ def test_case_b_anchors_without_partner_count_zero_and_leave_the_mean() -> None:
     tau=temperatures,
     missing=st.sampled_from(["skip", "self_only"]),
 )
-def test_agrees_with_the_equation_as_loops(
+def test_agrees_with_the_equation_as_loops_as_does_the_reference(
     B: int, V: int, D: int, seed: int, tau: float, missing: str
 ) -> None:
     z_BVD, labels_B = random_rows(B, V, D, seed), random_labels(B, seed)
@@ -131,6 +143,14 @@ def test_agrees_with_the_equation_as_loops(
         loss_BV = contrastive(z_BVD, relation, temperature=tau, reduction="none")
         per_anchor = [0.0 if x is None else x for x in expected]
         assert loss_BV.flatten().tolist() == pytest.approx(per_anchor, rel=1e-9, abs=1e-9)
+        is_positive_1NN = positives_of(labels, B, V, missing)[None]
+        referred_1N = reference(
+            z_BVD.flatten(0, 1)[None],
+            is_positive_1NN,
+            is_positive_1NN.double(),
+            z_BVD.new_tensor([tau]),
+        )
+        assert referred_1N[0].tolist() == pytest.approx(per_anchor, rel=1e-9, abs=1e-9)
         for average_over, count in (("valid", max(len(valid), 1)), ("all", B * V)):
             mean = contrastive(z_BVD, relation, temperature=tau, average_over=average_over)
             assert mean.item() == pytest.approx(sum(valid) / count, rel=1e-9, abs=1e-9)

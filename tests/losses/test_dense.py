@@ -1,4 +1,4 @@
-"""The path of small batches ([N, N] in memory) agrees with that of large ones (linear memory)."""
+"""Small and large batches are computed as the reference, values and gradients."""
 
 import math
 from collections.abc import Callable
@@ -148,5 +148,5 @@ def test_few_operations_serve_all_heads() -> None:
 
 
 def test_logits_up_to_65_need_not_be_shifted() -> None:
-    """The bound is 65 nats, not bits; subtracting the row maximum takes more operations."""
+    """A shift by the row maximum takes more operations."""
     assert num_events(3, 1 / 64) == num_events(3, 0.1) < num_events(3, 1 / 67)

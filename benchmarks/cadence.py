@@ -18,8 +18,8 @@ import torch
 from benchmarks.search import PHOTOS
 from benchmarks.table import markdown
 from benchmarks.training import opened
-from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, load_spec, with_values
+from mtcon_ray.trainer import Trainer
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 AIM = 0.05
@@ -32,7 +32,7 @@ HEADER = (
 )
 
 
-class TimedRun(Run):
+class TimedRun(Trainer):
     """A training that adds up the seconds of its probes and of the checkpoints they cause."""
 
     probing = 0.0

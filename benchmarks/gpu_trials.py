@@ -25,7 +25,7 @@ def sweep_spec(at_once: int, num_trials: int, num_images: int, encoder: str, gpu
     return parse_spec(
         {
             "name": "trials",
-            "data": {"kind": "drawn", "num_items": num_images},
+            "data": {"kind": "synthetic", "num_items": num_images},
             "views": {"size": 64},
             "model": {"encoder": {"name": encoder}},
             "train": {"epochs": 3, "batch_size": 64},
@@ -50,7 +50,7 @@ def trials_per_hour(spec: RunSpec) -> float:
     """Runs one sweep and returns its trials per hour; all of its trials must finish."""
     listener = Listener()
     with TemporaryDirectory() as folder:
-        results = driver.run_sweep(spec, root=Path(folder), observer=listener)
+        results = driver.run_sweep(spec, root=Path(folder), callbacks=listener)
     assert all(trial.status == "FINISHED" for trial in results.trials)
     return 3600 * len(results.trials) / listener.clock.total
 

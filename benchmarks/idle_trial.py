@@ -26,13 +26,13 @@ from ray.tune.search import ConcurrencyLimiter, Searcher
 from benchmarks.table import markdown
 from benchmarks.timing import Times, ratio
 from mtcon_ray import metrics
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cluster.connection import connected, sweep_environment
-from mtcon_ray.observer import Observer
-from mtcon_ray.run import Progress, Run
 from mtcon_ray.spec import RunSpec, parse_spec
 from mtcon_ray.sweep import driver
+from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.trial import Assignment, reports, trial_device
-from mtcon_ray.sweep.warm import WarmTrial
+from mtcon_ray.trainer import Progress, Trainer
 
 NUM_REPORTS = 3
 AT_ONCE = 2
@@ -73,7 +73,7 @@ class Clock:
         return (self.ends[-1] - self.ends[AT_ONCE - 1]) / (len(self.ends) - AT_ONCE)
 
 
-class IdleRun(Run):
+class IdleRun(Trainer):
     """Stand-in for a training that yields the same progress without any work."""
 
     def __init__(self, spec: RunSpec, *_: Any, **__: Any) -> None:
@@ -102,7 +102,7 @@ def epoch_metrics(epoch: int) -> dict[str, float]:
     return {name: epoch + i / 100 for i, name in enumerate(names)}
 
 
-class IdleTrial(WarmTrial):
+class IdleTrial(ReusedTrainable):
     """The project's trainable with `IdleRun` instead of a training."""
 
     def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
@@ -110,7 +110,7 @@ class IdleTrial(WarmTrial):
         return reports(work, lambda: self._open(work), device=device, make_run=IdleRun)
 
 
-class Listener(Observer):
+class Listener(Callbacks):
     """Callback that records a sweep's times in a `Clock`."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ def sweep_spec(num_trials: int) -> RunSpec:
     return parse_spec(
         {
             "name": "idle",
-            "data": {"kind": "drawn", "num_items": 100, "tasks": TASKS},
+            "data": {"kind": "synthetic", "num_items": 100, "tasks": TASKS},
             "views": {"size": 16},
             "train": {"epochs": NUM_REPORTS, "warmup_epochs": 0, "batch_size": 8},
             "evaluate": {"every": 1},
@@ -176,9 +176,9 @@ def sweep_spec(num_trials: int) -> RunSpec:
 def measure_sweep(num_trials: int) -> Clock:
     """Times a whole sweep: driver, searcher, study, reused actors, event logs and MLflow."""
     listener = Listener()
-    with TemporaryDirectory() as folder, patch.object(driver, "WarmTrial", IdleTrial):
+    with TemporaryDirectory() as folder, patch.object(driver, "ReusedTrainable", IdleTrial):
         root = Path(folder)
-        results = driver.run_sweep(sweep_spec(num_trials), root=root, observer=listener)
+        results = driver.run_sweep(sweep_spec(num_trials), root=root, callbacks=listener)
         check_tracked(root, num_trials)
     assert len(results.trials) == len(listener.clock.ends) == num_trials
     return listener.clock

@@ -20,8 +20,8 @@ from benchmarks.table import markdown
 from benchmarks.training import opened
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, load_spec, with_values
+from mtcon_ray.trainer import Trainer
 
 PRECISIONS = ("float32", "bfloat16")
 TEMPERATURE = {"method.temperature": 0.1}
@@ -71,7 +71,7 @@ def trained(
     spec: RunSpec, dataset: Dataset, folder: Path, device: torch.device
 ) -> dict[str, float]:
     """Trains to the end and returns the metrics of the test evaluation."""
-    run = Run(spec, dataset, folder, device=device, threads=usable_cores())
+    run = Trainer(spec, dataset, folder, device=device, threads=usable_cores())
     for _ in run:
         pass
     return run.report()

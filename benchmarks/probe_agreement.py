@@ -25,13 +25,13 @@ from sklearn.preprocessing import StandardScaler
 
 from benchmarks.machine import describe_machine
 from benchmarks.table import markdown
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.evaluate import open_checkpoint
 from mtcon_ray.evaluation.logistic import fit
-from mtcon_ray.evaluation.measures import Measurement
 from mtcon_ray.evaluation.probe import LabelledFeatures, Probe
 from mtcon_ray.evaluation.protocol import full_measurement
+from mtcon_ray.evaluation.scoring import Measurement
 from mtcon_ray.evaluation.spec import ConvergedProbeSpec
-from mtcon_ray.observer import Observer
 
 PENALTIES = ConvergedProbeSpec(solver="lbfgs").penalties
 SEED = 0
@@ -71,7 +71,7 @@ def measure(paths: list[Path], root: Path) -> str:
 
 def opened(path: Path, root: Path) -> tuple[Measurement, Counts]:
     """Returns the features of a kept network and the numbers of classes of its labels."""
-    found = open_checkpoint(path, root=root, observer=Observer())
+    found = open_checkpoint(path, root=root, callbacks=Callbacks())
     torch.set_num_threads(1)
     measurement = full_measurement(
         found.network, found.dataset, found.spec.evaluate, found.spec.views,

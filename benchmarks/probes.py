@@ -31,8 +31,8 @@ from mtcon_ray.evaluation import protocol
 from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.spec import SGDProbeSpec
 from mtcon_ray.models.network import Network
-from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, with_values
+from mtcon_ray.trainer import Trainer
 
 HEADER = ("3 probes, 1,000 resamples", "seconds", "ours is faster by")
 SEED = 0
@@ -51,7 +51,7 @@ def measure(num_images: int = 9188, encoder: str = "resnet18", rounds: int = 3) 
     with TemporaryDirectory() as folder:
         spec = spec_of(round(0.7 * num_images), encoder, "float32")
         dataset = opened(spec, Path(folder))
-        network = Run(spec, dataset, Path(folder), device=torch.device("cpu")).network
+        network = Trainer(spec, dataset, Path(folder), device=torch.device("cpu")).network
         check_same_accuracies(network, dataset, spec)
         by_sgd = with_values(spec, {"evaluate.probe": TIMED_SGD.model_dump()})
         times = interleaved(

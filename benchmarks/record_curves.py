@@ -16,9 +16,9 @@ from benchmarks.search import FIELD, TEMPERATURES, grid_spec
 from benchmarks.search_curves import RECORDED
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.run import Run
+from mtcon_ray.trainer import Trainer
 
-KINDS = {"photographs": True, "drawn images": False}
+KINDS = {"photographs": True, "synthetic images": False}
 SEEDS = range(6)
 
 
@@ -44,7 +44,7 @@ def record(kind: str, seed: int, temperature: float, path: Path) -> None:
     store = path.parent / "store"
     dataset = open_dataset(spec.data, seed=spec.data.seed, view_size=spec.views.size, store=store)
     folder = path.with_suffix(".run")
-    run = Run(spec, dataset, folder, device=torch.device("cpu"), threads=1)
+    run = Trainer(spec, dataset, folder, device=torch.device("cpu"), threads=1)
     values = [round(each.metrics[metrics.MEAN_ACCURACY], 6) for each in run]
     path.write_text(json.dumps(values))
     print(f"{path.stem}: {values[-1]:.4f}", flush=True)

@@ -32,17 +32,17 @@ from benchmarks.table import markdown
 from benchmarks.timing import Ratio, resident_bytes
 from cluster.try_autoscaling import free_ports
 from mtcon_ray import metrics
-from mtcon_ray.observer import Observer
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import load_sweep
-from mtcon_ray.run import Progress
 from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.sweep import driver
 from mtcon_ray.sweep.study import importances, open_study
+from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.trial import Assignment, reports, trial_device
-from mtcon_ray.sweep.warm import WarmTrial
 from mtcon_ray.tracking import runs
-from mtcon_ray.tracking.server import open_client
+from mtcon_ray.tracking.mlflow_server import open_client
+from mtcon_ray.trainer import Progress
 
 MARKS = (200, 500, 1000)  # in the first hundred what sends to MLflow has a backlog yet
 WINDOW = 100  # trials before a mark over which its seconds per trial are counted
@@ -64,7 +64,7 @@ class CurveRun(idle_trial.IdleRun):
             yield Progress(epoch, values, True, epoch == EPOCHS)
 
 
-class CurveTrial(WarmTrial):
+class CurveTrial(ReusedTrainable):
     """The project's trial with nothing to train."""
 
     def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
@@ -73,7 +73,7 @@ class CurveTrial(WarmTrial):
 
 
 @dataclass
-class Growth(Observer):
+class Growth(Callbacks):
     """The moment, a loop's seconds and the driver's resident bytes at the end of each trial.
 
     And the processor time that the driver's main thread has had: all that is not sent to MLflow.
@@ -127,10 +127,10 @@ def run_sweep(root: Path, num_trials: int, sampler: str) -> tuple[Growth, Counte
     """Runs one sweep; returns its costs by stage, and the calls of MLflow's client by name."""
     growth, calls = Growth(), Counter[str]()
     with (
-        patch.object(driver, "WarmTrial", CurveTrial),
+        patch.object(driver, "ReusedTrainable", CurveTrial),
         patch.object(runs, "open_client", lambda uri: _Counting(open_client(uri), calls)),
     ):
-        results = driver.run_sweep(sweep_spec(num_trials, sampler), root=root, observer=growth)
+        results = driver.run_sweep(sweep_spec(num_trials, sampler), root=root, callbacks=growth)
     assert len(results.trials) == len(growth.ends) == num_trials
     idle_trial.check_tracked_runs(root, num_trials)
     return growth, calls

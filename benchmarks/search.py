@@ -28,15 +28,15 @@ import torch
 from benchmarks import idle_trial
 from benchmarks.table import markdown
 from mtcon_ray import metrics
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.data.dataset import Dataset, open_dataset
-from mtcon_ray.observer import Observer
-from mtcon_ray.places import store_folder
+from mtcon_ray.paths import cache_folder
 from mtcon_ray.results import SweepResults
-from mtcon_ray.run import Progress, Run
 from mtcon_ray.spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep import driver
+from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.trial import Assignment, reports, trial_device
-from mtcon_ray.sweep.warm import WarmTrial
+from mtcon_ray.trainer import Progress, Trainer
 
 PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "fashion_shoes"
 TEMPERATURES = (0.02, 0.029, 0.041, 0.058, 0.083, 0.119, 0.169, 0.241, 0.344, 0.491, 0.7, 1.0)
@@ -111,7 +111,7 @@ class RecordedRun(idle_trial.IdleRun):
         return {}
 
 
-class RecordedTrial(WarmTrial):
+class RecordedTrial(ReusedTrainable):
     """The project's trainable with `RecordedRun` instead of a training."""
 
     def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
@@ -129,7 +129,7 @@ def temperature_of(spec: RunSpec) -> float:
 
 def grid_spec(*, photos: bool, epochs: int = 18, seeds: int = TRAINING_SEEDS) -> RunSpec:
     """Returns the spec of the grid: small encoder, 24 px, three tasks, one trial at a time."""
-    data: dict[str, Any] = {"kind": "drawn"}
+    data: dict[str, Any] = {"kind": "synthetic"}
     if photos:
         data = {
             "kind": "table",
@@ -165,14 +165,14 @@ def train_grid(spec: RunSpec, root: Path) -> list[Curves]:
 
     Asserts that one training, repeated, gives bit-equal scores.
     """
-    results = driver.run_sweep(spec, root=root, observer=Observer())
+    results = driver.run_sweep(spec, root=root, callbacks=Callbacks())
     curves = curves_of(results)
     again = spec.trial({FIELD: TEMPERATURES[-1]})
     folder = root / "again"
     data = open_dataset(
-        again.data, seed=again.data.seed, view_size=again.views.size, store=store_folder(root)
+        again.data, seed=again.data.seed, view_size=again.views.size, store=cache_folder(root)
     )
-    run = Run(again, data, folder, device=torch.device("cpu"), threads=again.resources.cpus)
+    run = Trainer(again, data, folder, device=torch.device("cpu"), threads=again.resources.cpus)
     assert [p.metrics[metrics.MEAN_ACCURACY] for p in run] == curves[0][str(TEMPERATURES[-1])]
     return curves
 
@@ -201,7 +201,7 @@ def sweep(base: RunSpec, setting: dict[str, Any], seed: int, root: Path) -> Foun
         **setting,
     }
     spec = with_values(base, {"search": search, "seed": seed})
-    results = driver.run_sweep(spec, root=root, observer=Observer())
+    results = driver.run_sweep(spec, root=root, callbacks=Callbacks())
     assert results.winner is not None
     epochs = sum(t.last_epoch for t in results.trials)
     return Found(epochs, str(results.winner.params[FIELD]))
@@ -214,7 +214,7 @@ def compare(base: RunSpec, curves: list[Curves], seeds: range = SEARCH_SEEDS) ->
         with ExitStack() as stack:
             root = stack.enter_context(idle_trial.ray_session())
             stack.enter_context(patch.object(driver, "connected", nullcontext_of_ray))
-            stack.enter_context(patch.object(driver, "WarmTrial", RecordedTrial))
+            stack.enter_context(patch.object(driver, "ReusedTrainable", RecordedTrial))
             (root / "curves.json").write_text(json.dumps(recorded))
             for name, setting in SETTINGS.items():
                 found[name].append([sweep(base, setting, seed, root) for seed in seeds])

@@ -9,10 +9,10 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.table import markdown
-from mtcon_ray.observer import Observer
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.spec import RunSpec, load_spec
 from mtcon_ray.sweep import driver, trial
-from mtcon_ray.sweep.warm import WarmTrial
+from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Reported
 from mtcon_ray.tracking.sender import Sender
@@ -39,7 +39,7 @@ class TimedSpool(EventLog):
             TimedSpool.seconds += perf_counter() - started
 
 
-class TimedTrial(WarmTrial):
+class TimedTrial(ReusedTrainable):
     """The project's trainable, which also reports the seconds of training and of event logs."""
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -56,7 +56,7 @@ class TimedTrial(WarmTrial):
         return result
 
 
-class Totals(Observer):
+class Totals(Callbacks):
     """Callback that adds up the times that the trials report."""
 
     def __init__(self) -> None:
@@ -97,10 +97,10 @@ def measure_sweep(spec: RunSpec) -> Costs:
     totals = Totals()
     with (
         TemporaryDirectory() as root,
-        patch.object(driver, "WarmTrial", TimedTrial),
+        patch.object(driver, "ReusedTrainable", TimedTrial),
         patch.object(driver, "Sender", make_sender),
     ):
-        results = driver.run_sweep(spec, root=Path(root), observer=totals)
+        results = driver.run_sweep(spec, root=Path(root), callbacks=totals)
         (sender,) = senders
         assert not sender.pending(), sender.last_error
     return Costs(

@@ -29,8 +29,8 @@ from benchmarks.views import Photographs, TwoCrops, recipe
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.models.network import Network
-from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, parse_spec
+from mtcon_ray.trainer import Trainer
 from mtcon_ray.training.device import pick_autocast
 from mtcon_ray.training.step import compute_gradients
 
@@ -99,7 +99,7 @@ def spec_of(
         {
             "name": "benchmark",
             "data": {
-                "kind": "drawn",
+                "kind": "synthetic",
                 "num_items": round(num_images / 0.7) + 1,
                 "tasks": ["shape", "colour", "texture"],
             },
@@ -126,10 +126,10 @@ def opened(spec: RunSpec, folder: Path) -> Dataset:
     )
 
 
-def run_of(spec: RunSpec, dataset: Dataset, folder: Path, device: torch.device = CPU) -> Run:
+def run_of(spec: RunSpec, dataset: Dataset, folder: Path, device: torch.device = CPU) -> Trainer:
     """Returns a training that has not started."""
     folder.mkdir()
-    return Run(spec, dataset, folder, device=device)
+    return Trainer(spec, dataset, folder, device=device)
 
 
 def check_same_step(
@@ -150,7 +150,7 @@ def check_same_step(
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-5, atol=1e-8)
 
 
-def check_close_step(run: Run, exact: Run) -> None:
+def check_close_step(run: Trainer, exact: Trainer) -> None:
     """Checks that our first bfloat16 step is about as close to float32 as torch's autocast.
 
     Both runs must start from the same parameters. The error of all gradients together is compared
@@ -174,7 +174,7 @@ def check_close_step(run: Run, exact: Run) -> None:
     assert error < MUCH_MORE * usual, f"gradients differ by {error:.1e}, torch's by {usual:.1e}"
 
 
-def _loss_and_gradients(run: Run, x_NCHW: Tensor, batch: Batch) -> tuple[float, Tensor]:
+def _loss_and_gradients(run: Trainer, x_NCHW: Tensor, batch: Batch) -> tuple[float, Tensor]:
     done = compute_gradients(run.learner, x_NCHW, batch)
     return done.objective.item(), _in_one_row(run.network)
 
@@ -197,7 +197,7 @@ class Numbered(TorchDataset[tuple[Tensor, int]]):
         return self.photographs[index], index
 
 
-def supcontrast(like: Run, dataset: Dataset) -> Iterator[None]:
+def supcontrast(like: Trainer, dataset: Dataset) -> Iterator[None]:
     """Runs the peer: each `next` trains one epoch. Starts from a copy of the run's network."""
     network = deepcopy(like.network).to(memory_format=torch.contiguous_format)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
@@ -237,7 +237,7 @@ def _sum_of_losses(z_by_task: dict[str, Tensor], labels: dict[str, Tensor]) -> T
     return torch.stack(losses).sum()
 
 
-def network_alone(like: Run, num_views: int) -> None:
+def network_alone(like: Trainer, num_views: int) -> None:
     """Runs encoder and heads forward and backward on one batch repeatedly, without a loss."""
     size, rows, device = like.spec.views.size, 2 * like.spec.train.batch_size, like.device
     x_NCHW = torch.randn(rows, 3, size, size, device=device)

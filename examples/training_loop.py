@@ -17,8 +17,8 @@ VIEWS = ViewsSpec(size=24, hue=0.02, saturation=0.2, grayscale=0.0, crop_scale=(
 def train() -> list[float]:
     """Trains one encoder with a head per task on synthetic images; returns the loss per step."""
     torch.manual_seed(0)
-    source = SOURCES["drawn"]  # images that the project makes itself
-    spec = source.Spec.model_validate({"kind": "drawn", "tasks": TASKS, "num_items": 200})
+    source = SOURCES["synthetic"]  # images that the project makes itself
+    spec = source.Spec.model_validate({"kind": "synthetic", "tasks": TASKS, "num_items": 200})
     data = source(spec, seed=0)
     images = torch.from_numpy(data.decode(range(200), 32))  # uint8 [200, 32, 32, 3]
     columns = data.read_labels().labels

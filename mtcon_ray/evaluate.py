@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 import torch
 
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.data.dataset import Dataset, fetch_places, open_dataset
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.evaluation import protocol
-from mtcon_ray.local import pick_device
+from mtcon_ray.local import choose_device
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import Network, build_network
-from mtcon_ray.observer import Observer
-from mtcon_ray.places import store_folder
-from mtcon_ray.plain_yaml import parse_yaml
+from mtcon_ray.paths import cache_folder
 from mtcon_ray.plan import prepare_root
 from mtcon_ray.recorded import parse_recorded
+from mtcon_ray.safe_yaml import parse_yaml
 from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.device import pick_autocast
@@ -33,7 +33,7 @@ class Opened(NamedTuple):
 
 
 def open_checkpoint(
-    path: Path, *, root: Path, overrides: Iterable[str] = (), observer: Observer
+    path: Path, *, root: Path, overrides: Iterable[str] = (), callbacks: Callbacks
 ) -> Opened:
     """Returns a checkpoint's network and the data of its spec, with overrides applied.
 
@@ -45,23 +45,23 @@ def open_checkpoint(
     """
     spec, network = load_network(path)
     spec = with_values(spec, dict(map(_parsed, overrides)))
-    device = pick_device(spec)
+    device = choose_device(spec)
     prepare_root(root)
-    store = store_folder(root)
+    store = cache_folder(root)
     dataset = open_dataset(
         spec.data,
         seed=spec.data.seed,
         view_size=spec.views.size,
         store=store,
-        progress=observer.on_store,
-        places=fetch_places(spec.data, store, observer.on_download),
+        progress=callbacks.on_decode,
+        places=fetch_places(spec.data, store, callbacks.on_download),
     )
     torch.set_num_threads(spec.resources.cpus)
     return Opened(spec, network.to(device), dataset, device)
 
 
 def evaluate_checkpoint(
-    path: Path, *, root: Path, overrides: Iterable[str] = (), observer: Observer
+    path: Path, *, root: Path, overrides: Iterable[str] = (), callbacks: Callbacks
 ) -> dict[str, float]:
     """Returns the test evaluation of a checkpoint's encoder, by metric name.
 
@@ -69,7 +69,7 @@ def evaluate_checkpoint(
     scratch, so the data may have other labels. Raises as `open_checkpoint` and `protocol.report`.
     """
     spec, network, dataset, device = open_checkpoint(
-        path, root=root, overrides=overrides, observer=observer
+        path, root=root, overrides=overrides, callbacks=callbacks
     )
     return protocol.report(
         network,

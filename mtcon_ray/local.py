@@ -9,7 +9,7 @@ from mtcon_ray.errors import ResourceError
 from mtcon_ray.spec import RunSpec
 
 
-def pick_device(spec: RunSpec) -> torch.device:
+def choose_device(spec: RunSpec) -> torch.device:
     """Returns the device of a training in this process: the first GPU or the CPU.
 
     Raises ResourceError if a GPU is asked for and there is none, or if more than one worker or GPU

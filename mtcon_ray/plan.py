@@ -22,7 +22,7 @@ from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.evaluation.spec import EVALUATION, Select
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
-from mtcon_ray.places import store_folder
+from mtcon_ray.paths import cache_folder
 from mtcon_ray.registry import Spec
 from mtcon_ray.spec import RunSpec, with_values
 
@@ -214,7 +214,7 @@ def fetch_weights(spec: RunSpec) -> None:
 
 
 def _check_data(spec: RunSpec, root: Path) -> tuple[LabelTable, dict[str, int]]:
-    store = store_folder(root)
+    store = cache_folder(root)
     if spec.data.urls():
         prepare_root(root)
     places = fetch_places(spec.data, store, images=False)

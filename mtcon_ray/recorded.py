@@ -8,9 +8,9 @@ from typing import Any
 
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import EVALUATION, ShortProbeSpec
-from mtcon_ray.places import PLAN_FILE, SPEC_FILE
-from mtcon_ray.plain_yaml import dump_yaml
+from mtcon_ray.paths import PLAN_FILE, SPEC_FILE
 from mtcon_ray.plan import Plan
+from mtcon_ray.safe_yaml import dump_yaml
 from mtcon_ray.spec import RunSpec, dump_spec, parse_spec, read_yaml
 
 

@@ -91,15 +91,21 @@ class Table(Generic[T]):
     def __init__(self, what: str) -> None:
         self.what = what
         self._classes: dict[str, type[T]] = {}
+        self._former: dict[str, str] = {}
 
-    def register(self, name: str) -> Callable[[type[T]], type[T]]:
-        """Returns a class decorator that registers a class under a name, which must be unused."""
+    def register(self, name: str, *, former: str | None = None) -> Callable[[type[T]], type[T]]:
+        """Returns a class decorator that registers a class under a name, which must be unused.
+
+        A spec may still use the `former` name, which is replaced when the spec is parsed.
+        """
 
         def add(cls: type[T]) -> type[T]:
             assert name not in self._classes, (
                 f"{name!r} is claimed by {self._classes[name]} and {cls}"
             )
             self._classes[name] = cls
+            if former is not None:
+                self._former[former] = name
             return cls
 
         return add
@@ -111,6 +117,10 @@ class Table(Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._classes))
+
+    def present_name(self, name: str) -> str:
+        """Returns the name of today for a former one, and any other name unchanged."""
+        return self._former.get(name, name)
 
 
 class Choice:
@@ -141,10 +151,15 @@ class Choice:
 
     def _with_key(self, value: Any) -> Any:
         if isinstance(value, str):
-            return {self.key: value}
-        if isinstance(value, dict) and self.default is not None:
-            return {self.key: self.default, **value}
-        return value
+            value = {self.key: value}
+        if not isinstance(value, dict):
+            return value
+        if self.default is not None:
+            value = {self.key: self.default, **value}
+        name = value.get(self.key)
+        return (
+            {**value, self.key: self.table.present_name(name)} if isinstance(name, str) else value
+        )
 
 
 def import_folder(package: str, path: list[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import Select, selected_epoch
 from mtcon_ray.metrics import objective
-from mtcon_ray.places import PREDICTIONS_FILE, checkpoint_folder
+from mtcon_ray.paths import PREDICTIONS_FILE, checkpoint_folder
 from mtcon_ray.recorded import load_recorded
 from mtcon_ray.search.space import with_lists
 from mtcon_ray.spec import RunSpec

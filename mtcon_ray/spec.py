@@ -16,11 +16,11 @@ from mtcon_ray.data.sources import SOURCES, DataSpec
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import SpecError, nearest
 from mtcon_ray.evaluation.spec import EvaluateSpec
-from mtcon_ray.execution import ResourcesSpec, StorageSpec, TrackingSpec
 from mtcon_ray.methods import METHODS, MethodSpec, one_epoch_if_untrained
 from mtcon_ray.models.spec import ModelSpec
-from mtcon_ray.plain_yaml import parse_yaml
 from mtcon_ray.registry import Choice, Spec, is_url, is_word
+from mtcon_ray.resources import ResourcesSpec, StorageSpec, TrackingSpec
+from mtcon_ray.safe_yaml import parse_yaml
 from mtcon_ray.search.schedulers import ASHA, NoScheduler, SchedulerSpec
 from mtcon_ray.search.space import with_lists
 from mtcon_ray.search.spec import SearchSpec
@@ -51,7 +51,7 @@ MIN_ASHA_TRIALS = 10
 
 
 def _default_data() -> DataSpec:
-    return SOURCES["drawn"].Spec(kind="drawn")  # type: ignore[call-arg]
+    return SOURCES["synthetic"].Spec(kind="synthetic")  # type: ignore[call-arg]
 
 
 class RunSpec(Spec):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.tracking.server import check_server
+from mtcon_ray.tracking.mlflow_server import check_server
 
 # Before Ray and MLflow are imported: no token file in the home folder, no usage statistics.
 os.environ["RAY_AUTH_MODE"] = "disabled"

@@ -18,7 +18,7 @@ from PIL import Image
 from mtcon_ray.cli.main import program
 from mtcon_ray.lock import driver_lock
 from mtcon_ray.spec import dump_spec, load_spec
-from mtcon_ray.tracking.server import check_server
+from mtcon_ray.tracking.mlflow_server import check_server
 
 SPEC = """
 version: 1

@@ -41,7 +41,7 @@ def test_every_method_shown_is_valid(snippet: str) -> None:
     """Alternatives in a snippet are separated by bars; each of them must be valid."""
     raw: dict[str, Any] = {
         "name": "shown",
-        "data": {"kind": "drawn", "tasks": ["shape", "colour"]},
+        "data": {"kind": "synthetic", "tasks": ["shape", "colour"]},
         "model": {"encoder": {"name": "small"}},
     }
     if "can" in snippet or "lgp" in snippet:
@@ -122,7 +122,7 @@ def test_reference_is_current(page: str) -> None:
 
 def test_reference_names_every_method_and_encoder() -> None:
     text = (DOCS / "spec.md").read_text(encoding="utf-8")
-    for name in (*METHODS, "resnet18", "small", "vit", "timm", "table", "drawn", "asha"):
+    for name in (*METHODS, "resnet18", "small", "vit", "timm", "table", "synthetic", "asha"):
         assert f": {name}`\n" in text
 
 

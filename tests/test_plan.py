@@ -16,7 +16,7 @@ from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
 from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.models.network import build_network, projections
-from mtcon_ray.places import SPEC_FILE
+from mtcon_ray.paths import SPEC_FILE
 from mtcon_ray.plan import Plan, Rates, fetch_weights, make_plan, prepare_root
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.spec import RunSpec, load_spec, parse_spec
@@ -29,7 +29,7 @@ def spec_of(**sections: Any) -> RunSpec:
     return parse_spec(
         {
             "name": "x",
-            "data": {"kind": "drawn", "num_items": 300},
+            "data": {"kind": "synthetic", "num_items": 300},
             "views": {"size": 16},
             "model": {"encoder": {"name": "small", "width": 8}},
             "train": {"batch_size": 32, "epochs": 4},
@@ -68,7 +68,7 @@ def test_majority_shares_are_those_of_the_test_split() -> None:
 
     Numbers have none.
     """
-    data = {"kind": "drawn", "num_items": 300, "tasks": ["shape", "attributes"]}
+    data = {"kind": "synthetic", "num_items": 300, "tasks": ["shape", "attributes"]}
     spec = spec_of(data={**data, "held_out": ["size"]})
     plan = plan_of(spec)
     table = read_table(spec.data, spec.data.seed)
@@ -162,7 +162,7 @@ def test_probes_of_few_items_are_warned_of_where_configurations_are_compared() -
     (warning,) = noisy.warnings
     assert f"that needs 625 validation items, val has {num_val}" in warning
     assert plan_of(spec_of()).warnings == ()
-    large = {"kind": "drawn", "num_items": 7000}
+    large = {"kind": "synthetic", "num_items": 7000}
     limited = {"short_probe": {"max_items": 400}}
     (warning,) = plan_of(spec_of(data=large, search=search, evaluate=limited)).warnings
     assert warning.endswith(

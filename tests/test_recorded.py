@@ -27,7 +27,7 @@ OLD_EVALUATE: dict[str, Any] = {
 
 @pytest.fixture
 def spec() -> RunSpec:
-    return parse_spec({"name": "tiny", "data": {"kind": "drawn", "num_items": 100}})
+    return parse_spec({"name": "tiny", "data": {"kind": "synthetic", "num_items": 100}})
 
 
 def test_a_spec_of_before_the_solvers_is_read_as_what_it_meant(

@@ -48,9 +48,9 @@ def refused(raw: dict[str, Any]) -> str:
         ({"train": {"lr": float("nan")}}, "train.lr must be a finite number, got nan"),
         ({"version": 2}, "version must be 1, got 2"),
         ({"name": "A b"}, "name must match ^[a-z0-9]"),
-        ({"data": {"kind": "drawn", "tasks": []}}, "data.tasks must not be empty, got []"),
+        ({"data": {"kind": "synthetic", "tasks": []}}, "data.tasks must not be empty, got []"),
         (
-            {"data": {"kind": "drawn", "tasks": ["shape"], "held_out": ["shape"]}},
+            {"data": {"kind": "synthetic", "tasks": ["shape"], "held_out": ["shape"]}},
             "must not repeat a column, got ['shape'] twice",
         ),
         ({"views": {"crop_scale": [0.5, 0.2]}}, "crop_scale must satisfy 0 < low <= high"),
@@ -110,7 +110,7 @@ def test_what_breaks_a_rule_is_named_with_its_rule(raw: dict[str, Any], message:
         ),
         ({"model.encoder.name": {"choice": ["vit"]}}, "encoder.name must not be searched"),
         ({"model.encoder": {"choice": ["vit"]}}, "model.encoder must not be searched"),
-        ({"data.kind": {"choice": ["drawn"]}}, "data.kind must not be searched"),
+        ({"data.kind": {"choice": ["synthetic"]}}, "data.kind must not be searched"),
         ({"data.tasks": {"choice": [["shape"]]}}, "data.tasks must not be searched"),
         ({"evaluate.select": {"choice": ["last"]}}, "evaluate.select must not be searched"),
         ({"evaluate.probe.solver": {"choice": ["sgd"]}}, "probe.solver must not be searched"),
@@ -176,7 +176,7 @@ def test_a_bare_name_stands_for_its_section(tmp_path: Path) -> None:
     )  # fmt: skip
     spec = load_spec(path, settings)
     whole = {
-        "data": {"kind": "drawn", "num_items": 300},
+        "data": {"kind": "synthetic", "num_items": 300},
         "model": {"encoder": {"name": "small", "width": 8}},
         "method": {"name": "simclr", "temperature": 0.3},
         "search": {"scheduler": {"name": "halving", "num_rungs": 1}},
@@ -260,7 +260,7 @@ def test_changed_values_are_validated_as_a_whole() -> None:
 def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text(
-        "name: x\ndata: {kind: drawn}\nsearch: {space: {train.lr: {uniform: [0.1, 1]}}}\n"
+        "name: x\ndata: {kind: synthetic}\nsearch: {space: {train.lr: {uniform: [0.1, 1]}}}\n"
     )
     spec = load_spec(
         path,

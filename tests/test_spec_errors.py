@@ -20,15 +20,15 @@ def refused(raw: dict[str, Any]) -> list[str]:
     ("raw", "message"),
     [
         (
-            {"data": {"kind": "drawn", "tasks": "a"}},
+            {"data": {"kind": "synthetic", "tasks": "a"}},
             "data.tasks must be a list, got 'a'; write [a]",
         ),
         (
-            {"data": {"kind": "drawn", "held_out": [1]}},
+            {"data": {"kind": "synthetic", "held_out": [1]}},
             "data.held_out.0 must be a text, got 1; put it",
         ),
         (
-            {"data": {"kind": "drawn", "num_items": 99.5}},
+            {"data": {"kind": "synthetic", "num_items": 99.5}},
             "data.num_items must be an integer, got 99.5",
         ),
         ({"views": {"crop_scale": 0.3}}, "views.crop_scale must be a list of 2 entries, got 0.3"),
@@ -78,7 +78,7 @@ def test_a_problem_says_field_rule_value_and_way_out(raw: dict[str, Any], messag
         (("method",), "simclr", "simcrl", "name"),
         (("model", "encoder"), "resnet18", "resnet19", "name"),
         (("search", "scheduler"), "asha", "asah", "name"),
-        (("data",), "drawn", "drwan", "kind"),
+        (("data",), "synthetic", "sinthetic", "kind"),
     ],
 )
 def test_a_bare_name_is_the_section_of_that_name(

@@ -10,19 +10,19 @@ import click
 from mtcon_ray.cli.options import Session, name, overrides, root, session
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import MtconError, SweepError, TrackingError
-from mtcon_ray.places import (
+from mtcon_ray.paths import (
     SPEC_FILE,
+    cache_folder,
     checkpoint_folder,
     choose_root,
     find_folder,
     log_folder,
-    store_folder,
     sweeps_folder,
 )
 
 if TYPE_CHECKING:
     from mtcon_ray.results import SweepResults
-    from mtcon_ray.tracking.registered import TrackedRun
+    from mtcon_ray.tracking.model_registry import TrackedRun
 
 
 @click.command()
@@ -69,11 +69,11 @@ def export(
             format="onnx" if kind == "onnx" else "pt2",
             title=title,
             overrides=overrides,
-            observer=console,
+            callbacks=console,
         )
     say(f"{to}: {', '.join(sorted(entry.name for entry in to.iterdir()))}")
     if register is not None and run is not None:
-        from mtcon_ray.tracking.registered import register_model
+        from mtcon_ray.tracking.model_registry import register_model
 
         say(f"registered: models:/{register}/{register_model(to, register, run)}")
 
@@ -94,7 +94,7 @@ def clean(name: str, root: str | None, yes: bool) -> None:
     for entry in sorted(folder.iterdir()):
         say(f"{size_text(_bytes(entry)):>10}  {entry}")
     say(f"{size_text(_bytes(folder)):>10}  {folder}, in all")
-    say(f"not touched: its runs in MLflow, and decoded images in {store_folder(where)}")
+    say(f"not touched: its runs in MLflow, and decoded images in {cache_folder(where)}")
     if not yes:
         say("nothing removed; --yes removes it")
         return
@@ -114,7 +114,7 @@ def track_sync(session: Session, name: str, root: str | None) -> None:
     from mtcon_ray.lock import driver_lock
     from mtcon_ray.recorded import load_recorded
     from mtcon_ray.tracking import sender
-    from mtcon_ray.tracking.server import check_server, masked, tracking_uri
+    from mtcon_ray.tracking.mlflow_server import check_server, masked, tracking_uri
 
     where = choose_root(root)
     folder = find_folder(where, name)
@@ -164,8 +164,8 @@ def _checkpoint(root: Path, model: str) -> tuple[Path, str, "SweepResults | None
 
 def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> "TrackedRun":
     """Returns the winner's run in MLflow. Raises SweepError if the model is no sweep."""
-    from mtcon_ray.tracking.registered import find_run
-    from mtcon_ray.tracking.server import tracking_uri
+    from mtcon_ray.tracking.mlflow_server import tracking_uri
+    from mtcon_ray.tracking.model_registry import find_run
 
     if sweep is None:
         raise SweepError(f"--register must go with a sweep's name, got {model!r}")

@@ -8,12 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cli.progress_table import bar, progress_table
 from mtcon_ray.cli.sweep_progress import SweepProgress, TrialProgress
 from mtcon_ray.cli.tables import cell
 from mtcon_ray.cli.terminal import Terminal
 from mtcon_ray.metrics import LOSS, MEAN_ACCURACY, objective
-from mtcon_ray.observer import Observer
 from mtcon_ray.presentation import (
     accuracy_text,
     configuration_text,
@@ -37,7 +37,7 @@ LINES_A_MINUTE = 10
 BAR_COLUMNS = 30
 
 
-class Console(Observer):
+class Console(Callbacks):
     """Shows the events of a sweep; a context manager.
 
     On exit the cursor is restored and the last table stays. `quiet` shows notes only.
@@ -98,7 +98,7 @@ class Console(Observer):
         if done == total or self._is_time(DATA_SECONDS):
             self._log(f"downloaded {sizes}")
 
-    def on_store(self, done: int, total: int) -> None:
+    def on_decode(self, done: int, total: int) -> None:
         """Shows the images decoded so far."""
         self._preparing = f"decoding images {bar(done, total, BAR_COLUMNS)} {done}/{total}"
         if done == total or self._is_time(DATA_SECONDS):

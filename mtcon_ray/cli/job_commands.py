@@ -14,7 +14,7 @@ from mtcon_ray.cli.options import Session, as_json, overrides, root, session
 from mtcon_ray.cli.run_commands import MLFLOW_VARIABLE, name_option
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SpecError, SweepError
-from mtcon_ray.places import DEFAULT_ROOT, choose_root
+from mtcon_ray.paths import DEFAULT_ROOT, choose_root
 from mtcon_ray.presentation import printable
 
 INTERRUPTED = 130
@@ -244,7 +244,7 @@ def _start(
     """Submits the command, prints where it can be watched, and follows it."""
     from mtcon_ray.cluster.job_package import check_upload, job_variables
     from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
-    from mtcon_ray.tracking.server import ui_command
+    from mtcon_ray.tracking.mlflow_server import ui_command
 
     # The log is passed on as it is, so the job itself has to print less.
     command = [*command, *([QUIET] if session.quiet and follow else [])]

@@ -25,8 +25,8 @@ from mtcon_ray.cli.run_commands import compare, sweep, train
 from mtcon_ray.cli.spec_commands import init, plan, schema, validate
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import MtconError, storage_error
-from mtcon_ray.places import choose_root, log_folder
-from mtcon_ray.tracking.server import masked
+from mtcon_ray.paths import choose_root, log_folder
+from mtcon_ray.tracking.mlflow_server import masked
 
 PROGRAM = "mtcon-ray"
 COMPLETE = "_MTCON_RAY_COMPLETE"

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from mtcon_ray.cli.terminal import say
-from mtcon_ray.places import choose_root, list_folders, runs_folder, sweeps_folder
+from mtcon_ray.paths import choose_root, list_folders, runs_folder, sweeps_folder
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -10,7 +10,7 @@ import click
 from mtcon_ray.cli.options import Session, as_json, name, overrides, root, session
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import MtconError, SweepError
-from mtcon_ray.places import choose_root, find_folder, sweep_folder, sweeps_folder
+from mtcon_ray.paths import choose_root, find_folder, sweep_folder, sweeps_folder
 
 INDENT = "  "
 
@@ -34,7 +34,7 @@ def evaluate(
 
     with Console(Terminal.of(), quiet=session.quiet or as_json) as console:
         values = evaluate_checkpoint(
-            checkpoint, root=choose_root(root), overrides=overrides, observer=console
+            checkpoint, root=choose_root(root), overrides=overrides, callbacks=console
         )
     if as_json:
         say(json.dumps(values, indent=1))
@@ -52,7 +52,7 @@ def report(session: Session, name: str, root: str | None) -> None:
     from mtcon_ray.report.build import build_report
     from mtcon_ray.results import load_sweep
     from mtcon_ray.sweep.study import importances, read_study
-    from mtcon_ray.tracking.server import tracking_uri, ui_command
+    from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 
     where = choose_root(root)
     folder = _sweep_folder(where, name)
@@ -108,7 +108,7 @@ def status(name: str, root: str | None, as_json: bool) -> None:
     from mtcon_ray.cli.results_table import leaderboard_lines, trial_record
     from mtcon_ray.cli.sweep_list import folder_state
     from mtcon_ray.results import SweepResults, load_sweep
-    from mtcon_ray.single import load_run
+    from mtcon_ray.training_job import load_run
 
     where = choose_root(root)
     folder = find_folder(where, name)

@@ -6,7 +6,7 @@ from typing import Any
 from mtcon_ray import metrics
 from mtcon_ray.cli.progress_table import state_text
 from mtcon_ray.cli.tables import GAP, clipped, table_lines, width
-from mtcon_ray.places import checkpoint_folder
+from mtcon_ray.paths import checkpoint_folder
 from mtcon_ray.presentation import (
     NOTHING,
     accuracy_text,
@@ -14,7 +14,7 @@ from mtcon_ray.presentation import (
     label_scores,
     network_text,
 )
-from mtcon_ray.report.standing import probe_values, probe_warnings
+from mtcon_ray.report.ranking import probe_values, probe_warnings
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.training.checkpoint import kept_model

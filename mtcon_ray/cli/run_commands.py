@@ -8,7 +8,7 @@ import click
 from mtcon_ray.cli.options import Session, overrides, root, session, spec_file
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import SweepError
-from mtcon_ray.places import (
+from mtcon_ray.paths import (
     DEFAULT_ROOT,
     SPEC_FILE,
     choose_root,
@@ -66,9 +66,9 @@ def train(
     with Console(Terminal.of(), quiet=session.quiet) as console:
         from mtcon_ray.cli.results_table import score_lines
         from mtcon_ray.results import load_sweep
-        from mtcon_ray.single import train_run
         from mtcon_ray.spec import load_spec
         from mtcon_ray.training.checkpoint import kept_model
+        from mtcon_ray.training_job import train_run
 
         run_spec = load_spec(spec, overrides, with_search=False)
         where = choose_root(root or run_spec.storage.root)
@@ -78,7 +78,7 @@ def train(
             root=where,
             name=name,
             resume=resume,
-            observer=console,
+            callbacks=console,
             environ_uri=os.environ.get(MLFLOW_VARIABLE),
         )
     folder = run_folder(where, result.name)
@@ -125,10 +125,10 @@ def sweep(
 
         from mtcon_ray.cli.results_table import leaderboard_lines, winner_lines
         from mtcon_ray.sweep.driver import run_sweep
-        from mtcon_ray.tracking.server import tracking_uri, ui_command
+        from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 
         results = run_sweep(
-            run_spec, root=where, name=name, resume=resume, observer=console, environ_uri=uri
+            run_spec, root=where, name=name, resume=resume, callbacks=console, environ_uri=uri
         )
     lines = ["", *leaderboard_lines(results, columns=terminal.columns), "", *winner_lines(results)]
     lines.append(f"report: {results.folder / 'report' / 'index.html'}")
@@ -155,7 +155,7 @@ def compare(
     from mtcon_ray.cli.terminal import Terminal
     from mtcon_ray.comparison.run import run_comparison
     from mtcon_ray.comparison.spec import load_comparison
-    from mtcon_ray.comparison.table import markdown
+    from mtcon_ray.comparison.summary import markdown
 
     comparison = load_comparison(file, overrides, only)
     first = next(iter(comparison.specs.values()))

@@ -8,7 +8,7 @@ import click
 
 from mtcon_ray.cli.options import Session, as_json, overrides, root, session, spec_file
 from mtcon_ray.cli.terminal import say
-from mtcon_ray.places import choose_root, log_folder
+from mtcon_ray.paths import choose_root, log_folder
 
 if TYPE_CHECKING:
     from mtcon_ray.plan import Plan
@@ -110,7 +110,7 @@ def plan(
     session.log_folder = log_folder(where)
     rates = None
     if calibrate:
-        from mtcon_ray.calibrate import measure_rates
+        from mtcon_ray.throughput import measure_rates
 
         rates = measure_rates(run_spec, where)
     from mtcon_ray.cluster.connection import view_of

@@ -6,11 +6,11 @@ from typing import Any
 
 from mtcon_ray.errors import MtconError
 from mtcon_ray.lock import is_driven
-from mtcon_ray.places import list_folders, runs_folder, spool_folder, sweeps_folder
+from mtcon_ray.paths import event_folder, list_folders, runs_folder, sweeps_folder
 from mtcon_ray.results import load_sweep, trial_status
-from mtcon_ray.single import load_run
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.training_job import load_run
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def folder_state(folder: Path) -> str:
     """Returns running, finished, failed, interrupted, or stopped if its process was killed."""
     if is_driven(folder):
         return "running"
-    events = EventLog.read(spool_folder(folder) / "parent.jsonl")
+    events = EventLog.read(event_folder(folder) / "parent.jsonl")
     status = trial_status(events)[0] if events else Status.RUNNING
     return "stopped" if status == Status.RUNNING else status.words
 

@@ -21,7 +21,7 @@ from mtcon_ray.cluster.ray_private import (
     submitted_variables,
 )
 from mtcon_ray.errors import MtconError, ResourceError
-from mtcon_ray.tracking.server import quiet_environment
+from mtcon_ray.tracking.mlflow_server import quiet_environment
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOCAL = "local"

@@ -15,7 +15,7 @@ import mtcon_ray
 from mtcon_ray import __version__
 from mtcon_ray.cluster.ray_private import MAX_PACKAGE_BYTES, visit_working_directory
 from mtcon_ray.errors import ResourceError, UserError
-from mtcon_ray.tracking.server import masked
+from mtcon_ray.tracking.mlflow_server import masked
 
 NUM_LARGEST = 5
 # Ray's zip stores files uncompressed. Each entry has a local and a central header, both with its

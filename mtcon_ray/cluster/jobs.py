@@ -26,7 +26,7 @@ from mtcon_ray.cluster.ray_private import (
     server_version,
 )
 from mtcon_ray.errors import MtconError, SweepError, UserError
-from mtcon_ray.places import new_name, sweep_folder, sweeps_folder
+from mtcon_ray.paths import new_name, sweep_folder, sweeps_folder
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"

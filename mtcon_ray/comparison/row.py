@@ -7,7 +7,7 @@ from statistics import fmean
 from mtcon_ray import metrics
 from mtcon_ray.evaluation.intervals import Interval, Scores, mean_interval
 from mtcon_ray.presentation import label_title
-from mtcon_ray.report.standing import resampled
+from mtcon_ray.report.ranking import resampled
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.status import Status
 

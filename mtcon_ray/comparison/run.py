@@ -4,13 +4,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cluster.connection import view_of
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.spec import Comparison
-from mtcon_ray.comparison.table import write_tables
+from mtcon_ray.comparison.summary import write_tables
 from mtcon_ray.errors import MtconError
-from mtcon_ray.observer import Observer
-from mtcon_ray.places import SPEC_FILE, sweep_folder
+from mtcon_ray.paths import SPEC_FILE, sweep_folder
 from mtcon_ray.plan import make_plan
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.signals import Interrupted
@@ -23,7 +23,7 @@ def run_comparison(
     comparison: Comparison,
     *,
     root: Path,
-    watch: Callable[[str], AbstractContextManager[Observer]],
+    watch: Callable[[str], AbstractContextManager[Callbacks]],
     on_phase: Callable[[str], None] = lambda what: None,
     environ_uri: str | None = None,
 ) -> tuple[list[Row], Path]:
@@ -57,7 +57,7 @@ def _train(
     title: str,
     spec: RunSpec,
     root: Path,
-    watch: Callable[[str], AbstractContextManager[Observer]],
+    watch: Callable[[str], AbstractContextManager[Callbacks]],
     environ_uri: str | None,
 ) -> SweepResults:
     folder = sweep_folder(root, spec.name)
@@ -67,12 +67,12 @@ def _train(
         done = [t for t in found.trials if t.status == Status.FINISHED]
         if found.spec == spec and len(done) == spec.search.repeats:
             return found
-    with watch(title) as observer:
+    with watch(title) as callbacks:
         return run_sweep(
             spec,
             root=root,
             name=spec.name,
             resume=started,
-            observer=observer,
+            callbacks=callbacks,
             environ_uri=environ_uri,
         )

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from mtcon_ray.data.image_cache import check_room, num_bytes, open_image_cache
 from mtcon_ray.data.image_check import CheckedImages, left_out
-from mtcon_ray.data.noise import add_label_noise
+from mtcon_ray.data.label_noise import add_label_noise
 from mtcon_ray.data.remote import fetch, look
 from mtcon_ray.data.sources import SOURCES, DataSource, DataSpec, LabelTable
 from mtcon_ray.data.sources.base import LEFT_OUT, MISSING, SPLITS
-from mtcon_ray.data.store import check_room, num_bytes, open_store
 from mtcon_ray.errors import DataError
 from mtcon_ray.metrics import slugs
 
@@ -110,7 +110,7 @@ def open_dataset(
     source = _source(spec, seed, fetch_places(spec, store) if places is None else places)
     table = _read_table(source)
     size = store_size(spec, view_size)
-    stored = open_store(source, len(table), size, store, progress, node_store)
+    stored = open_image_cache(source, len(table), size, store, progress, node_store)
     table = _without(table, stored.bad, spec)
     fingerprint = _fingerprint(table, stored.content_key, stored.images.shape[1])
     return Dataset(stored.images, table, spec.tasks, spec.held_out, fingerprint, store)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.data.transfer import send
+from mtcon_ray.data.to_device import send
 
 # Elements between the two passes that are computed at a time, per thread: 4 MiB, for the cache.
 AT_WORK = 2**20

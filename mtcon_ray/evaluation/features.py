@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mtcon_ray.data.transfer import send
+from mtcon_ray.data.to_device import send
 from mtcon_ray.data.views import ViewsSpec, evaluation_views
 from mtcon_ray.models.network import Network
 

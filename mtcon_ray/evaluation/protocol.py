@@ -10,9 +10,9 @@ from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sources.base import SPLITS, LabelTable
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.evaluation.features import KeptViews
-from mtcon_ray.evaluation.measures import Measurement
 from mtcon_ray.evaluation.predictions import Predictions, predict, save_predictions
-from mtcon_ray.evaluation.reading import Reader, full_probe_rows, short_probe_rows
+from mtcon_ray.evaluation.probe_data import Reader, full_probe_rows, short_probe_rows
+from mtcon_ray.evaluation.scoring import Measurement
 from mtcon_ray.evaluation.spec import ConvergedProbeSpec, EvaluateSpec
 from mtcon_ray.models.network import Network
 

@@ -20,15 +20,15 @@ from safetensors.torch import save
 from torch.export import Dim
 
 from mtcon_ray import __version__
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.evaluate import Opened, open_checkpoint
 from mtcon_ray.evaluation import protocol
-from mtcon_ray.evaluation.measures import LabelProbe
 from mtcon_ray.evaluation.regression import NumberProbe
+from mtcon_ray.evaluation.scoring import LabelProbe
 from mtcon_ray.export.card import card, card_text, inside
 from mtcon_ray.export.model import ExportedModel, Head
-from mtcon_ray.observer import Observer
 from mtcon_ray.training import checkpoint
 
 Format = Literal["pt2", "onnx"]
@@ -44,7 +44,7 @@ def export_checkpoint(
     format: Format = "pt2",
     title: str | None = None,
     overrides: Iterable[str] = (),
-    observer: Observer,
+    callbacks: Callbacks,
 ) -> dict[str, Any]:
     """Writes the folder `to` atomically; returns the content of its model.json.
 
@@ -58,8 +58,8 @@ def export_checkpoint(
         raise UserError(f"--to must name a folder that is not there yet, got {to}")
     if format == "onnx":
         _check_onnx()
-    opened = open_checkpoint(path, root=root, overrides=overrides, observer=observer)
-    observer.on_note("fitting a probe for each label")
+    opened = open_checkpoint(path, root=root, overrides=overrides, callbacks=callbacks)
+    callbacks.on_note("fitting a probe for each label")
     measurement = protocol.full_measurement(
         opened.network,
         opened.dataset,

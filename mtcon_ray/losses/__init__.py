@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import MISSING
-from mtcon_ray.losses.adaptive import TemperatureNet
 from mtcon_ray.losses.amcl import amcl
 from mtcon_ray.losses.checks import check_finite, check_floating, check_missing
 from mtcon_ray.losses.contrastive import check_reduction, contrast, contrastive, joined_temperatures
-from mtcon_ray.losses.relations import EqualLabel, OwnView
-from mtcon_ray.losses.similarity import LabelSets, is_known
+from mtcon_ray.losses.learned_temperature import TemperatureNet
+from mtcon_ray.losses.positives import EqualLabel, OwnView
+from mtcon_ray.losses.soft_positives import LabelSets, is_known
 
 __all__ = ["TemperatureNet", "amcl", "mtcon", "multisupcon", "nt_xent", "supcon"]
 

@@ -14,9 +14,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.losses.adaptive import TAU_MAX, TAU_MIN, Adaptive, Pairs, Regulariser, omega
 from mtcon_ray.losses.checks import check_rows
-from mtcon_ray.losses.precision import in_full_precision
+from mtcon_ray.losses.float32 import in_full_precision
+from mtcon_ray.losses.learned_temperature import (
+    TAU_MAX,
+    TAU_MIN,
+    Adaptive,
+    Pairs,
+    Regulariser,
+    omega,
+)
 from mtcon_ray.losses.self_supervised import (
     check_pairs,
     check_views,

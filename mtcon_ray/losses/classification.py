@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcon_ray.data.batch import MISSING
-from mtcon_ray.losses.precision import full_precision
+from mtcon_ray.losses.float32 import full_precision
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mtcon_ray.losses.checks import Check, unchecked
-from mtcon_ray.losses.dense import DenseSum
-from mtcon_ray.losses.log_sum import log_sums, rows_gradient
-from mtcon_ray.losses.precision import full_precision
-from mtcon_ray.losses.relations import Degrees, Relation, are_few, stacked
+from mtcon_ray.losses.float32 import full_precision
+from mtcon_ray.losses.positives import Degrees, Relation, are_few, stacked
+from mtcon_ray.losses.small_batch import SmallBatchSum
+from mtcon_ray.losses.tiled_logsumexp import log_sums, rows_gradient
 
 
 def reference(
@@ -125,7 +125,7 @@ def contrast(
         if reduction != "none" and are_few(H, B * V):
             pull_HNN, push_HN, num_valid_H = relation.pairs(z_BVD)
             scale = _scale(num_valid_H, B * V, reduction, average_over)
-            loss = DenseSum.apply(inverse, pull_HNN, push_HN, scale, check, *rows)
+            loss = SmallBatchSum.apply(inverse, pull_HNN, push_HN, scale, check, *rows)
         else:
             z_HBVD = torch.stack(rows)
             check(z_HBVD)

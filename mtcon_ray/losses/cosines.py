@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.losses.relations import Relation
+from mtcon_ray.losses.positives import Relation
 
 
 class Cosines(NamedTuple):

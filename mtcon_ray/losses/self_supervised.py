@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.losses.precision import in_full_precision
+from mtcon_ray.losses.float32 import in_full_precision
 
 
 @in_full_precision

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.losses.precision import full_precision
+from mtcon_ray.losses.float32 import full_precision
 
 ANCHOR, FAR, CLOSE = range(3)
 # Added to lengths, so that a vector of length 0 has a finite direction, as in SCE-Net's code.

@@ -14,8 +14,14 @@ from pydantic import Field
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch, Problem
-from mtcon_ray.losses.adaptive import TAU_MAX, TAU_MIN, Adaptive, Regulariser, TemperatureNet
 from mtcon_ray.losses.amcl import Form, adapt
+from mtcon_ray.losses.learned_temperature import (
+    TAU_MAX,
+    TAU_MIN,
+    Adaptive,
+    Regulariser,
+    TemperatureNet,
+)
 from mtcon_ray.methods.base import METHODS, Method
 from mtcon_ray.methods.self_supervised import (
     KeyQueues,

@@ -12,10 +12,10 @@ from pydantic import Field
 from torch import Tensor
 
 from mtcon_ray.data.batch import Problem
-from mtcon_ray.losses.adaptive import Adaptive, TemperatureNet
 from mtcon_ray.losses.amcl import adapt_views
 from mtcon_ray.losses.contrastive import contrastive
-from mtcon_ray.losses.relations import OwnView
+from mtcon_ray.losses.learned_temperature import Adaptive, TemperatureNet
+from mtcon_ray.losses.positives import OwnView
 from mtcon_ray.methods.base import ContrastiveSpec, Method
 from mtcon_ray.methods.self_supervised import bound_shares, number_heads, top_k_warning
 from mtcon_ray.models.encoders import Encoder

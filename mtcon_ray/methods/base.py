@@ -20,7 +20,7 @@ from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples, items
 from mtcon_ray.losses.contrastive import Range, contrast_by_head
 from mtcon_ray.losses.cosines import Compared
-from mtcon_ray.losses.relations import OwnView, Relation
+from mtcon_ray.losses.positives import OwnView, Relation
 from mtcon_ray.losses.weighting import EqualWeights, Weighting
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.network import Network, projections

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.errors import nearest
-from mtcon_ray.losses.calibrated import CalibratedVariance
-from mtcon_ray.losses.relations import EqualLabel, Relation
-from mtcon_ray.losses.similarity import LabelSets, Near
+from mtcon_ray.losses.calibrated_weighting import CalibratedVariance
+from mtcon_ray.losses.positives import EqualLabel, Relation
+from mtcon_ray.losses.soft_positives import LabelSets, Near
 from mtcon_ray.losses.weighting import (
     EqualWeights,
     LearnedTemperature,

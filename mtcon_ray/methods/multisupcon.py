@@ -9,8 +9,8 @@ from pydantic import Field
 
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.errors import nearest
-from mtcon_ray.losses.relations import Relation
-from mtcon_ray.losses.similarity import LabelSets
+from mtcon_ray.losses.positives import Relation
+from mtcon_ray.losses.soft_positives import LabelSets
 from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mtcon_ray import metrics
 from mtcon_ray.data.batch import Problem
-from mtcon_ray.losses.adaptive import RELEASED_TOP_K, Regulariser, num_hardest
+from mtcon_ray.losses.learned_temperature import RELEASED_TOP_K, Regulariser, num_hardest
 from mtcon_ray.methods.base import MethodSpec
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.network import Network

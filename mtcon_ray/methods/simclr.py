@@ -3,7 +3,7 @@
 from typing import Literal
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.losses.relations import OwnView, Relation
+from mtcon_ray.losses.positives import OwnView, Relation
 from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec
 from mtcon_ray.methods.self_supervised import SelfSupervisedSpec, number_heads
 

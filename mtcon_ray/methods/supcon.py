@@ -6,7 +6,7 @@ from pydantic import Field
 
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.errors import nearest
-from mtcon_ray.losses.relations import EqualLabel, Relation
+from mtcon_ray.losses.positives import EqualLabel, Relation
 from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
-from mtcon_ray import places
+from mtcon_ray import paths
 from mtcon_ray.metrics import slug
 from mtcon_ray.presentation import (
     ONE_SEED,
@@ -25,7 +25,7 @@ from mtcon_ray.presentation import (
 from mtcon_ray.report import page
 from mtcon_ray.report.figures import course_figure, courses, epochs_figure, importance_figure
 from mtcon_ray.report.parameters import parameter_figure
-from mtcon_ray.report.standing import probe_values
+from mtcon_ray.report.ranking import probe_values
 from mtcon_ray.results import SweepResults
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.event_log import EventLog
@@ -113,7 +113,7 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     template = environment.from_string(files(__package__).joinpath("page.html").read_text("utf-8"))
-    spools = places.spool_folder(results.folder)
+    spools = paths.event_folder(results.folder)
     parent = EventLog.read(spools / "parent.jsonl")
     sentence, worth = page.headline(results)
     data = results.spec.data
@@ -138,7 +138,7 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         task_titles=[label_title(results.spec, task) for task in data.tasks],
         repeats=page.repeats(results) if several else [],
         failures=page.failures(results),
-        commands=commands(results, results.folder / places.SPEC_FILE),
+        commands=commands(results, results.folder / paths.SPEC_FILE),
         provenance=page.provenance(
             parent[0].tags if parent and isinstance(parent[0], Started) else {}
         ),

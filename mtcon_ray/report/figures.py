@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 
 from mtcon_ray import metrics
 from mtcon_ray.presentation import score_word
-from mtcon_ray.report import drawing
+from mtcon_ray.report import plotting
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.status import Status
 
@@ -17,10 +17,10 @@ Points = list[tuple[int, float]]
 Courses = dict[str, tuple[dict[str, Points], str]]
 
 CURVES: dict[str, dict[str, Any]] = {
-    "full budget": {"color": drawing.SKY, "linewidth": 1.3},
-    "stopped early or unfinished": {"color": drawing.GREY, "linewidth": 1.0},
-    "failed": {"color": drawing.INK, "linewidth": 1.0, "linestyle": ":"},
-    "winner": {"color": drawing.VERMILLION, "linewidth": 2.4},
+    "full budget": {"color": plotting.SKY, "linewidth": 1.3},
+    "stopped early or unfinished": {"color": plotting.GREY, "linewidth": 1.0},
+    "failed": {"color": plotting.INK, "linewidth": 1.0, "linestyle": ":"},
+    "winner": {"color": plotting.VERMILLION, "linewidth": 2.4},
 }
 CROWD = 30  # with more lines in a panel, all but the winner's are drawn faintly
 ENDS = {"full budget": "o", "stopped early or unfinished": "o", "failed": "x", "winner": "D"}
@@ -30,8 +30,8 @@ def epochs_figure(results: SweepResults) -> bytes:
     """Draws the mean validation score of every trial by epoch, the winner on top; returns a PNG."""
     winner, present = results.winner, set()
     faint = 0.5 if len(results.trials) > CROWD else 1.0
-    with drawing.styled():
-        figure, (axes,) = drawing.panels(1, height=3.9)
+    with plotting.styled():
+        figure, (axes,) = plotting.panels(1, height=3.9)
         for trial in sorted(results.trials, key=lambda t: t is winner):
             points = objective_series(trial)
             kind = _kind(trial, winner)
@@ -45,51 +45,51 @@ def epochs_figure(results: SweepResults) -> bytes:
                 )
         axes.set_xlabel("epoch")
         axes.set_ylabel(f"mean validation {score_word(results.spec)} (fraction)")
-        drawing.count_axis(axes)
+        plotting.count_axis(axes)
         handles = [
             Line2D([], [], label=kind, **look, **_end(kind, 1))
             for kind, look in CURVES.items()
             if kind in present
         ]
         figure.legend(handles=handles, loc="outside upper left", ncols=len(CURVES))
-        return drawing.png(figure)
+        return plotting.png(figure)
 
 
 def course_figure(shown: Courses) -> bytes:
     """Draws a panel for each learning curve of a trial, at least one; returns a PNG."""
     names = list(dict.fromkeys(name for lines, _ in shown.values() for name in lines))
-    looks = {name: drawing.SERIES[i % len(drawing.SERIES)] for i, name in enumerate(names)}
-    with drawing.styled():
-        figure, grid = drawing.panels(len(shown), height=2.75)
+    looks = {name: plotting.SERIES[i % len(plotting.SERIES)] for i, name in enumerate(names)}
+    with plotting.styled():
+        figure, grid = plotting.panels(len(shown), height=2.75)
         for axes, (title, (lines, unit)) in zip(grid, shown.items(), strict=True):
             axes.set_title(title, loc="left")
             axes.set_xlabel("epoch")
             axes.set_ylabel(unit)
-            drawing.count_axis(axes)
+            plotting.count_axis(axes)
             for name, points in lines.items():
                 axes.plot(*zip(*points, strict=True), markersize=3.5, **looks[name])
         handles = [
-            Line2D([], [], label=drawing.shortened(name), markersize=3.5, **looks[name])
+            Line2D([], [], label=plotting.shortened(name), markersize=3.5, **looks[name])
             for name in names
         ]
         figure.legend(handles=handles, loc="outside upper left", ncols=min(4, len(handles)))
-        return drawing.png(figure)
+        return plotting.png(figure)
 
 
 def importance_figure(importances: dict[str, float]) -> bytes:
     """Draws a bar for each searched parameter's importance, the largest on top; returns a PNG."""
     ordered = sorted(importances.items(), key=lambda item: item[1])
-    with drawing.styled():
-        figure, (axes,) = drawing.panels(1, height=1.0 + 0.34 * len(ordered))
-        names = [drawing.shortened(path, 40) for path, _ in ordered]
+    with plotting.styled():
+        figure, (axes,) = plotting.panels(1, height=1.0 + 0.34 * len(ordered))
+        names = [plotting.shortened(path, 40) for path, _ in ordered]
         places = range(len(ordered))
-        bars = axes.barh(places, [v for _, v in ordered], height=0.6, color=drawing.BLUE)
+        bars = axes.barh(places, [v for _, v in ordered], height=0.6, color=plotting.BLUE)
         axes.set_yticks(places, names)
         axes.bar_label(bars, fmt="%.2f", padding=4)
         axes.set_xlim(0, 1.06)
         axes.set_xlabel("share of the differences in value (fraction)")
         axes.grid(False, axis="y")
-        return drawing.png(figure)
+        return plotting.png(figure)
 
 
 def series(trial: TrialResult, name: str) -> Points:

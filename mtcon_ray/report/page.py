@@ -17,7 +17,7 @@ from mtcon_ray.presentation import (
     score_word,
     value_text,
 )
-from mtcon_ray.report.standing import (
+from mtcon_ray.report.ranking import (
     configurations,
     deviation,
     margin,

@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 
 from mtcon_ray import metrics
 from mtcon_ray.presentation import score_word, value_text
-from mtcon_ray.report import drawing
-from mtcon_ray.report.standing import deviation, probe_values
+from mtcon_ray.report import plotting
+from mtcon_ray.report.ranking import deviation, probe_values
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.search.space import Dimension
 from mtcon_ray.spec import RunSpec
@@ -22,10 +22,10 @@ Reading = Callable[[TrialResult], tuple[float, float]]  # score and deviation, N
 
 FULL, LESS, FAILED, WINNER = "full budget", "stopped early or unfinished", "failed", "winner"
 LOOKS: dict[str, dict[str, Any]] = {
-    FULL: {"color": drawing.BLUE, "marker": "o"},
-    LESS: {"color": drawing.GREY, "marker": "o", "markerfacecolor": "white"},
-    FAILED: {"color": drawing.INK, "marker": "x"},
-    WINNER: {"color": drawing.VERMILLION, "marker": "D", "markersize": 7},
+    FULL: {"color": plotting.BLUE, "marker": "o"},
+    LESS: {"color": plotting.GREY, "marker": "o", "markerfacecolor": "white"},
+    FAILED: {"color": plotting.INK, "marker": "x"},
+    WINNER: {"color": plotting.VERMILLION, "marker": "D", "markersize": 7},
 }
 BAR: dict[str, Any] = {"elinewidth": 1.1, "capsize": 2.5}
 CROWDED_BAR: dict[str, Any] = {"elinewidth": 0.8, "capsize": 0, "alpha": 0.4}
@@ -54,13 +54,15 @@ def parameter_figure(results: SweepResults, path: str) -> bytes:
     standings = _standings(results, trials)
     points = [Point(*point) for point in zip(xs, trials, standings, strict=True)]
     shown = readings(results.spec, trials)
-    with drawing.styled():
-        figure, grid = drawing.panels(len(shown), height=2.75)
+    with plotting.styled():
+        figure, grid = plotting.panels(len(shown), height=2.75)
         for axes, (title, reading) in zip(grid, shown.items(), strict=True):
-            axes.set_title(drawing.shortened(title, 22), loc="left")
+            axes.set_title(plotting.shortened(title, 22), loc="left")
             axes.set_ylabel(_unit(results.spec, title))
             axes.margins(x=0.07)
-            axes.set_xlabel(drawing.shortened(path, 40) + (", log scale" if scale == "log" else ""))
+            axes.set_xlabel(
+                plotting.shortened(path, 40) + (", log scale" if scale == "log" else "")
+            )
             _draw_points(axes, points, reading)
             if not names and len(results.spec.search.space) == 1:
                 _join_means(axes, points, reading)
@@ -69,7 +71,7 @@ def parameter_figure(results: SweepResults, path: str) -> bytes:
         present = [standing for standing in LOOKS if standing in standings]
         handles = [Line2D([], [], linestyle="", label=s, **LOOKS[s]) for s in present]
         figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
-        return drawing.png(figure)
+        return plotting.png(figure)
 
 
 def axis_scale(dimension: Dimension, values: Sequence[Any]) -> str:
@@ -148,7 +150,7 @@ def _join_means(axes: Axes, points: Sequence[Point], reading: Reading) -> None:
             by_x.setdefault(point.x, []).append(y)
     line = [(x, fmean(ys)) for x, ys in sorted(by_x.items())]
     if len(line) > 1:
-        axes.plot(*zip(*line, strict=True), color=drawing.SKY, linewidth=1.2, zorder=1)
+        axes.plot(*zip(*line, strict=True), color=plotting.SKY, linewidth=1.2, zorder=1)
 
 
 def _note_epochs(axes: Axes, points: Sequence[Point], reading: Reading) -> None:
@@ -171,14 +173,14 @@ def _note_epochs(axes: Axes, points: Sequence[Point], reading: Reading) -> None:
 
 def _set_axis(axes: Axes, scale: str, names: Sequence[str], xs: Sequence[float]) -> None:
     if scale == "log":
-        drawing.log_axis(axes, xs)
+        plotting.log_axis(axes, xs)
     elif names:
-        shown = [drawing.shortened(name, 18) for name in names]
+        shown = [plotting.shortened(name, 18) for name in names]
         long = sum(map(len, shown)) > 36
         axes.set_xticks(range(len(names)), shown, rotation=30 if long else 0)
         axes.set_xlim(-0.5, len(names) - 0.5)
     elif all(x.is_integer() for x in xs):
-        drawing.count_axis(axes)
+        plotting.count_axis(axes)
 
 
 def _abreast(places: Sequence[int]) -> list[float]:

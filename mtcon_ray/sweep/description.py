@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from mtcon_ray.places import SPEC_FILE, log_folder
+from mtcon_ray.paths import SPEC_FILE, log_folder
 from mtcon_ray.presentation import commands
 from mtcon_ray.report.page import headline, setup
 from mtcon_ray.results import SweepResults

@@ -17,25 +17,31 @@ import ray
 from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.capacity import check_cluster
 from mtcon_ray.cluster.connection import check_shared, connected, sweep_environment, view_of
 from mtcon_ray.cluster.fair_share import FairShare
 from mtcon_ray.data.dataset import fetch_places, open_dataset
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.evaluation.spec import selected_value
-from mtcon_ray.observer import Observer
-from mtcon_ray.places import SPEC_FILE, log_folder, store_folder
+from mtcon_ray.paths import SPEC_FILE, cache_folder, log_folder
 from mtcon_ray.plan import Plan, fetch_weights, make_plan, prepare_root
 from mtcon_ray.recorded import load_recorded, write_beginnings
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
+from mtcon_ray.sweep.distributed_trial import (
+    PlacementGroupCleanup,
+    distributed_trial,
+    driver_resources,
+)
 from mtcon_ray.sweep.early_stopping import early_stopping
 from mtcon_ray.sweep.folder import choose_folder, claimed, job_tag, resume_line
-from mtcon_ray.sweep.gang import Reaper, driver_resources, gang_trial
 from mtcon_ray.sweep.halving import Rungs
-from mtcon_ray.sweep.past import (
+from mtcon_ray.sweep.progress_callback import Watch
+from mtcon_ray.sweep.record import SweepRecord
+from mtcon_ray.sweep.resume import (
     ENDS,
     close_waiting,
     continued_trials,
@@ -44,9 +50,8 @@ from mtcon_ray.sweep.past import (
     recorded_values,
     settle,
 )
-from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.searcher import StudySearcher
-from mtcon_ray.sweep.stopping import Stop
+from mtcon_ray.sweep.stopper import Stop
 from mtcon_ray.sweep.study import (
     REASON,
     TRIAL,
@@ -56,12 +61,11 @@ from mtcon_ray.sweep.study import (
     open_study,
     preview,
 )
+from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.trial import Outcome
-from mtcon_ray.sweep.warm import WarmTrial
-from mtcon_ray.sweep.watch import Watch
+from mtcon_ray.tracking.mlflow_server import ServerCheck, tracking_uri, ui_command
 from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
 from mtcon_ray.tracking.sender import Sender
-from mtcon_ray.tracking.server import ServerCheck, tracking_uri, ui_command
 
 # Time at the end of a sweep to send the remaining events to the tracking server.
 DRAIN_SECONDS = 120.0
@@ -77,7 +81,7 @@ def run_sweep(
     root: Path,
     name: str | None = None,
     resume: bool = False,
-    observer: Observer,
+    callbacks: Callbacks,
     environ_uri: str | None = None,
 ) -> SweepResults:
     """Runs or resumes a sweep to its end, builds its report and returns its results.
@@ -93,25 +97,25 @@ def run_sweep(
     with ExitStack() as stack:
         if resume:
             stack.enter_context(claimed(folder))
-        view = view_of(None, observer.on_phase)
-        observer.on_phase("reading labels")
+        view = view_of(None, callbacks.on_phase)
+        callbacks.on_phase("reading labels")
         make_plan(spec, root, view)
         asked = ServerCheck(uri) if not spec.tracking.offline else None
-        store = store_folder(root)
-        places = fetch_places(spec.data, store, observer.on_download)
+        store = cache_folder(root)
+        places = fetch_places(spec.data, store, callbacks.on_download)
         fetch_weights(spec)
         dataset = open_dataset(
             spec.data,
             seed=spec.data.seed,
             view_size=spec.views.size,
             store=store,
-            progress=observer.on_store,
+            progress=callbacks.on_decode,
             places=places,
         )
         first = preview(spec.search, spec.seed)
         plan = make_plan(spec, root, view, first_configurations=first, decoded=dataset.table)
         if asked:
-            observer.on_phase("asking the MLflow server")
+            callbacks.on_phase("asking the MLflow server")
             asked.answer()
         if not resume:
             stack.enter_context(claimed(folder))
@@ -120,11 +124,11 @@ def run_sweep(
         # Ray may replace a job's working directory while the driver runs in it.
         stack.enter_context(chdir(folder))
         environment = sweep_environment(spec.resources.cpus)
-        observer.on_phase("connecting to Ray")
+        callbacks.on_phase("connecting to Ray")
         stack.enter_context(connected(log_folder(folder) / "ray.log", environment))
         check_shared(root)
         write_beginnings(folder, spec, plan)
-        return _Sweep(spec, root, folder, plan, uri, observer, places).run(tags)
+        return _Sweep(spec, root, folder, plan, uri, callbacks, places).run(tags)
 
 
 @dataclass
@@ -134,7 +138,7 @@ class _Sweep:
     folder: Path
     plan: Plan
     uri: str
-    observer: Observer
+    callbacks: Callbacks
     places: dict[str, str]
 
     def run(self, tags: dict[str, str]) -> SweepResults:
@@ -153,9 +157,9 @@ class _Sweep:
                 sender.mark_killed()
             stop.ask(reason)
 
-        self.observer.on_start(self.folder.name, self.folder, self.plan)
+        self.callbacks.on_start(self.folder.name, self.folder, self.plan)
         for warning in self.plan.warnings:
-            self.observer.on_note(f"warning: {warning}")
+            self.callbacks.on_note(f"warning: {warning}")
         try:
             with on_signals(halt):
                 self._tune(study, record, stop, halt)
@@ -186,7 +190,7 @@ class _Sweep:
             close_waiting(study, record)
             record.end("KILLED", None, **{"mtcon.interrupted": "true"})
         except StorageError as error:
-            self.observer.on_note(f"the end is not recorded, --resume puts it right: {error}")
+            self.callbacks.on_note(f"the end is not recorded, --resume puts it right: {error}")
 
     def _tune(
         self,
@@ -206,7 +210,7 @@ class _Sweep:
         ended = [t for t in named_trials(study) if t.state is not TrialState.RUNNING]
         resources = self.spec.resources
         request = f"{resources.cpus} CPUs and {resources.gpus:g} GPUs per worker"
-        watch = Watch(self.observer, stop, request)
+        watch = Watch(self.callbacks, stop, request)
         searcher = StudySearcher(
             suggester,
             [t for t in continued if not (rungs and rungs.waits(t))],
@@ -238,7 +242,7 @@ class _Sweep:
             run_config=tune.RunConfig(
                 name=self._attempt().name,
                 storage_path=str(self.folder / "tune"),
-                callbacks=[watch, Reaper()],
+                callbacks=[watch, PlacementGroupCleanup()],
                 failure_config=tune.FailureConfig(max_failures=self.spec.search.max_failures),
                 stop=stop,
                 verbose=0,
@@ -252,8 +256,8 @@ class _Sweep:
     def _trainable(self) -> Any:
         resources = self.spec.resources
         if self._is_gang:
-            return tune.with_resources(gang_trial, driver_resources())
-        return tune.with_resources(WarmTrial, {"cpu": resources.cpus, "gpu": resources.gpus})
+            return tune.with_resources(distributed_trial, driver_resources())
+        return tune.with_resources(ReusedTrainable, {"cpu": resources.cpus, "gpu": resources.gpus})
 
     @property
     def _is_gang(self) -> bool:
@@ -284,7 +288,7 @@ class _Sweep:
 
     def _started(self, record: SweepRecord, trial: FrozenTrial, again: bool) -> None:
         record.trial_started(trial)
-        self.observer.on_suggest(trial.user_attrs[TRIAL], trial.params)
+        self.callbacks.on_suggest(trial.user_attrs[TRIAL], trial.params)
 
     def _ended(
         self, record: SweepRecord, trial: FrozenTrial, outcome: Outcome, reason: str | None
@@ -292,12 +296,12 @@ class _Sweep:
         if outcome is not Outcome.WAITING:
             record.trial_ended(trial, outcome, reason)
         name, value = trial.user_attrs[TRIAL], self._value(trial)
-        self.observer.on_end(name, outcome.name, value, reason)
+        self.callbacks.on_end(name, outcome.name, value, reason)
 
     def _tell_known(self, record: SweepRecord, trial: FrozenTrial, rungs: Rungs | None) -> None:
         waits = rungs is not None and rungs.waits(trial)
         outcome = ENDS.get(trial.state, Outcome.WAITING if waits else Outcome.INTERRUPTED)
-        self.observer.on_known(
+        self.callbacks.on_known(
             trial.user_attrs[TRIAL], trial.params, outcome.name, record.spool(trial).last_epoch,
             record.epochs(trial), self._value(trial), trial.user_attrs.get(REASON),
         )  # fmt: skip
@@ -308,13 +312,13 @@ class _Sweep:
     def _send_rest(self, sender: Sender, seconds: float = DRAIN_SECONDS) -> None:
         left = sender.close(seconds) if not self.spec.tracking.offline else 1
         if sender.refused:
-            self.observer.on_note(
+            self.callbacks.on_note(
                 f"MLFLOW REFUSED {len(sender.refused)} records ({sender.refused[0]}); "
                 f"they stay in {self.folder / 'spool'}"
             )
         if left:
             why = "tracking.offline is set" if self.spec.tracking.offline else sender.last_error
-            self.observer.on_note(
+            self.callbacks.on_note(
                 f"NOT ALL IS IN MLFLOW ({why}); nothing is lost: "
                 f"send it with `mtcon-ray track-sync {self.folder.name} --root {self.root}`"
             )

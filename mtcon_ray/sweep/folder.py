@@ -9,7 +9,7 @@ from pathlib import Path
 from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE
 from mtcon_ray.errors import SweepError, nearest
 from mtcon_ray.lock import FILE, driver_lock
-from mtcon_ray.places import SPEC_FILE, last_name, new_name, sweep_folder, sweeps_folder
+from mtcon_ray.paths import SPEC_FILE, last_name, new_name, sweep_folder, sweeps_folder
 from mtcon_ray.recorded import check_evaluation, load_recorded
 from mtcon_ray.resumable import check_resumable
 from mtcon_ray.spec import RunSpec

@@ -7,7 +7,7 @@ from optuna.trial import FrozenTrial
 
 from mtcon_ray.evaluation.spec import selected_epoch
 from mtcon_ray.metrics import objective
-from mtcon_ray.places import log_folder
+from mtcon_ray.paths import log_folder
 from mtcon_ray.results import kept_files, load_sweep
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.sweep.description import describe_sweep, describe_trial
@@ -15,7 +15,7 @@ from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL
 from mtcon_ray.sweep.trial import Outcome
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Reported, Started
-from mtcon_ray.tracking.pages import layout
+from mtcon_ray.tracking.mlflow_ui import layout
 from mtcon_ray.training.checkpoint import discard_resume_state
 
 STATUS = {

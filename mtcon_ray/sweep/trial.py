@@ -13,12 +13,12 @@ import torch
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import MtconError, SpecError, TrialError, storage_error
-from mtcon_ray.places import store_folder
-from mtcon_ray.run import Progress, Run
+from mtcon_ray.paths import cache_folder
 from mtcon_ray.spec import RunSpec, parse_spec
 from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Reported
+from mtcon_ray.trainer import Progress, Trainer
 from mtcon_ray.training.distributed import ALONE, Ranks
 
 # A look at a shared file system for the stop file at every step would slow down training.
@@ -114,7 +114,7 @@ def open_trial_data(work: Assignment) -> Dataset:
         data,
         seed=data.seed,
         view_size=work.spec.views.size,
-        store=store_folder(work.root),
+        store=cache_folder(work.root),
         places=work.places,
         node_store=Path(near).expanduser() if near else None,
     )
@@ -126,7 +126,7 @@ def reports(
     *,
     device: torch.device,
     ranks: Ranks = ALONE,
-    make_run: Callable[..., Run] = Run,
+    make_run: Callable[..., Trainer] = Trainer,
 ) -> Generator[dict[str, Any], None, None]:
     """Trains the trial; yields one Tune result per validation probe and one at the end.
 
@@ -168,7 +168,7 @@ def _train(
     open_data: Callable[[], Dataset],
     device: torch.device,
     ranks: Ranks,
-    make_run: Callable[..., Run],
+    make_run: Callable[..., Trainer],
 ) -> Generator[dict[str, Any], None, None]:
     check_device(work.spec.resources.gpus, device)
     dataset = open_data()
@@ -199,7 +199,7 @@ def _train(
         yield {"outcome": Outcome.WAITING if at_rung else Outcome.INTERRUPTED, "done": True}
 
 
-def _from_last(run: Run) -> Iterator[Progress]:
+def _from_last(run: Trainer) -> Iterator[Progress]:
     """Yields a resumed run's last epoch, then the new ones.
 
     The last epoch may be in the checkpoint but not in the event log.

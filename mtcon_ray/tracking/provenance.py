@@ -12,7 +12,7 @@ from pathlib import Path
 from mtcon_ray.errors import SweepError
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Started
-from mtcon_ray.tracking.server import masked
+from mtcon_ray.tracking.mlflow_server import masked
 
 PACKAGES = ("mtcon-ray", "torch", "torchvision", "numpy", "pandas", "ray", "optuna", "mlflow")
 GIT_SECONDS = 10

@@ -13,10 +13,10 @@ from mlflow.entities import Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
 from mtcon_ray.errors import TrackingError
-from mtcon_ray.tracking import pages
+from mtcon_ray.tracking import mlflow_ui
+from mtcon_ray.tracking.dataset_input import dataset_input
 from mtcon_ray.tracking.events import Artifact, Ended, Event, Reopened, Reported, Started
-from mtcon_ray.tracking.inputs import dataset_input
-from mtcon_ray.tracking.server import LostError, RefusedError, artifact_location, open_client
+from mtcon_ray.tracking.mlflow_server import LostError, RefusedError, artifact_location, open_client
 
 PARENT = "parent"
 IDENTITY = "mtcon.id"
@@ -46,7 +46,7 @@ class Runs:
         self._client: MlflowClient = open_client(uri)
         self._folder = folder
         self._identity = identity
-        self._columns = pages.column_tags(begun.tags)
+        self._columns = mlflow_ui.column_tags(begun.tags)
         self._dataset = dataset_input(folder, begun)
         self.experiment_id = self._experiment(experiment, artifact_location(uri, folder.parents[1]))
         self.find()
@@ -199,7 +199,7 @@ class Runs:
         tags = dict(last.tags) if isinstance(last, Ended) else {}
         notes = [e.note for e in (last, first) if isinstance(e, Started | Ended) and e.note]
         if notes:
-            tags[pages.NOTE] = self._linked(notes[0], name)
+            tags[mlflow_ui.NOTE] = self._linked(notes[0], name)
         # MLflow's client (3.17.2) splits this into batches of at most 1,000 entries, of which at
         # most 100 are parameters and 100 tags. Those are the limits of every server.
         self._client.log_batch(
@@ -210,7 +210,7 @@ class Runs:
             synchronous=True,
         )
         if isinstance(first, Started) and first.view:
-            key, tag = f"{pages.VIEW}{self._identity}", pages.packed(first.view)
+            key, tag = f"{mlflow_ui.VIEW}{self._identity}", mlflow_ui.packed(first.view)
             self._client.set_experiment_tag(self.experiment_id, key, tag)
         if isinstance(first, Started) and self._dataset:
             self._client.log_inputs(run_id, [self._dataset])
@@ -220,8 +220,8 @@ class Runs:
     def _linked(self, note: str, name: str) -> str:
         """Returns a run's description with a link, to the view (parent) or to its artifacts."""
         if name == PARENT:
-            return pages.parent_note(note, self.experiment_id, self._identity)
-        return pages.trial_note(note, self.experiment_id, self.ids[name])
+            return mlflow_ui.parent_note(note, self.experiment_id, self._identity)
+        return mlflow_ui.trial_note(note, self.experiment_id, self.ids[name])
 
     def _new_metrics(self, name: str, events: list[Event]) -> list[Metric]:
         return [

@@ -16,7 +16,7 @@ from mtcon_ray.errors import SweepError
 from mtcon_ray.tracking.cursors import Cursors
 from mtcon_ray.tracking.event_log import identity, num_events, tail
 from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
-from mtcon_ray.tracking.server import (
+from mtcon_ray.tracking.mlflow_server import (
     LostError,
     RefusedError,
     first_line,

@@ -19,7 +19,7 @@ from mtcon_ray.training.distributed import (
     exchange_gradients,
     gather_rows,
 )
-from mtcon_ray.training.divergence import Watch
+from mtcon_ray.training.nonfinite import Watch
 from mtcon_ray.training.optimizer import set_lr, start_momentum
 
 

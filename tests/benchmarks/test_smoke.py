@@ -264,7 +264,7 @@ def test_probes_are_not_timed_where_accuracies_differ(monkeypatch: pytest.Monkey
 
 def test_profiles_are_of_the_views_and_losses_that_are_timed() -> None:
     table = profiles.measure(repeats=3)
-    for part in ("colour jitter", "all", "DenseSum", "without the profiler"):
+    for part in ("colour jitter", "all", "SmallBatchSum", "without the profiler"):
         assert f"| {part} |" in table
     images = torch.randint(0, 256, (4, 80, 80, 3), dtype=torch.uint8)
     spec = ViewsSpec(size=64)

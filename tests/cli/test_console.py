@@ -75,7 +75,7 @@ def test_plain_lines_of_preparations_and_of_a_resumed_sweep() -> None:
         for done in range(0, 93_000_001, 3_000_000):
             clock.now += 0.5
             console.on_download(done, 93_000_000)
-        console.on_store(10, 10)
+        console.on_decode(10, 10)
         clock.now = 3725
         console.on_start("s-1", Path("/s"), SimpleNamespace(**{**vars(plan), "select": "best"}))
         params = {"method.temperature": 0.3, "data.tasks": ["a b", "c\n\x1b[2J"]}
@@ -161,7 +161,7 @@ def test_live_table_stands_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINES", "24")
     stream, clock = Tty(), Clock()
     with Console(Terminal.of(stream), clock=clock) as console:
-        console.on_store(5, 10)
+        console.on_decode(5, 10)
         watch(console, clock)
         console.on_note("the tracking server is away; spooling")
     shown = screen(stream.getvalue(), 100)

@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).parent.parent.parent
 TINY = """
 version: 1
 name: tiny
-data: {kind: drawn, num_items: 120}
+data: {kind: synthetic, num_items: 120}
 views: {size: 16}
 model: {encoder: {name: small, width: 4}, head_dim: 8}
 train: {epochs: 3, warmup_epochs: 1, batch_size: 16, lr: 0.1}
@@ -193,7 +193,7 @@ def test_calibration_gives_device_hours(invoke: Invoke, spec: Path) -> None:
 def test_a_comparison_is_checked_before_anything_starts(invoke: Invoke, tmp_path: Path) -> None:
     path = tmp_path / "few.yaml"
     path.write_text(
-        "name: few\nbase: {data: {kind: drawn}}\nsystems: {A: {method: {name: simclr}}}\n"
+        "name: few\nbase: {data: {kind: synthetic}}\nsystems: {A: {method: {name: simclr}}}\n"
     )
     wrong = invoke("compare", str(path), "--set", "train.epoch=3")
     assert wrong.exit_code == 2

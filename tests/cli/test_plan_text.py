@@ -11,7 +11,7 @@ from mtcon_ray.spec import parse_spec
 
 
 def test_labels_stand_with_their_kind_and_extent(tmp_path: Path) -> None:
-    data = {"kind": "drawn", "num_items": 300, "tasks": ["attributes", "shape"]}
+    data = {"kind": "synthetic", "num_items": 300, "tasks": ["attributes", "shape"]}
     spec = parse_spec({"name": "mixed", "data": {**data, "held_out": ["size"]}})
     lines = dict(data_lines(spec, make_plan(spec, tmp_path, this_machine())))
     assert lines["tasks"] == "attributes (8 labels), shape (5 classes)"
@@ -23,7 +23,7 @@ def test_early_stopping_is_spoken_of_where_there_is_some(tmp_path: Path, schedul
     spec = parse_spec(
         {
             "name": "x",
-            "data": {"kind": "drawn", "num_items": 300},
+            "data": {"kind": "synthetic", "num_items": 300},
             "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}, "scheduler": scheduler},
         }
     )
@@ -37,7 +37,7 @@ def test_early_stopping_is_spoken_of_where_there_is_some(tmp_path: Path, schedul
 
 def test_the_objective_is_named_with_what_it_is_a_mean_of(tmp_path: Path) -> None:
     def told(*tasks: str) -> str:
-        data = {"kind": "drawn", "num_items": 300, "tasks": list(tasks)}
+        data = {"kind": "synthetic", "num_items": 300, "tasks": list(tasks)}
         spec = parse_spec({"name": "x", "data": data})
         lines = plan_lines(spec, make_plan(spec, tmp_path, this_machine()))
         (line,) = (line for line in lines if line.startswith("  objective "))

@@ -22,7 +22,7 @@ from mtcon_ray.tracking.events import Ended, Reopened, Reported, Started
 REPOSITORY = Path(__file__).parents[2]
 SPEC = {
     "name": "tiny",
-    "data": {"kind": "drawn", "num_items": 120, "tasks": ["shape"], "held_out": ["mark"]},
+    "data": {"kind": "synthetic", "num_items": 120, "tasks": ["shape"], "held_out": ["mark"]},
     "views": {"size": 16},
     "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
     "train": {"epochs": 2, "batch_size": 16},

@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def test_a_set_and_a_number_stand_with_their_own_scores() -> None:
-    data = {"kind": "drawn", "tasks": ["attributes", "shape"], "held_out": ["size"]}
+    data = {"kind": "synthetic", "tasks": ["attributes", "shape"], "held_out": ["size"]}
     spec = parse_spec({"name": "mixed", "data": data})
     values = {
         "test/map/attributes": 0.61,
@@ -37,7 +37,7 @@ def test_a_set_and_a_number_stand_with_their_own_scores() -> None:
 
 
 def test_the_nearest_neighbours_stand_beside_labels_of_classes_and_no_others() -> None:
-    data = {"kind": "drawn", "tasks": ["attributes", "shape"], "held_out": ["colour"]}
+    data = {"kind": "synthetic", "tasks": ["attributes", "shape"], "held_out": ["colour"]}
     spec = parse_spec({"name": "mixed", "data": data, "evaluate": {"neighbours": 7}})
     values = {
         "test/map/attributes": 0.61,
@@ -55,14 +55,16 @@ def test_the_nearest_neighbours_stand_beside_labels_of_classes_and_no_others() -
 
 @pytest.mark.parametrize(("gradient", "shown"), [(3.4e-4, "3e-4"), (0.02, "2e-2"), (1e-4, None)])
 def test_probes_that_have_not_converged_are_warned_of(gradient: float, shown: str | None) -> None:
-    spec = parse_spec({"name": "x", "data": {"kind": "drawn", "tasks": ["shape"], "held_out": []}})
+    spec = parse_spec(
+        {"name": "x", "data": {"kind": "synthetic", "tasks": ["shape"], "held_out": []}}
+    )
     lines = score_lines(spec, {}, {"test/accuracy/shape": 0.7, "probe/gradient": gradient})
     warning = f"warning: the probes have not converged (gradient {shown} of its start); "
     assert lines[2:] == ([warning + "accuracies may be too low"] if shown else [])
 
 
 def test_a_score_of_several_kinds_is_explained_below_the_table_and_by_the_winner() -> None:
-    data = {"kind": "drawn", "tasks": ["attributes", "shape"], "held_out": ["size"]}
+    data = {"kind": "synthetic", "tasks": ["attributes", "shape"], "held_out": ["size"]}
     trial = TrialResult(
         name="trial-0000", number=0, params={}, status=Status.FINISHED, reason=None,
         epochs=3, seed=0, reports=((3, {"val/score": 0.5}),),
@@ -103,7 +105,7 @@ def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
 def test_a_narrow_leaderboard_shows_everything(columns: int) -> None:
     """Only reasons are shortened; configurations wrap, or stand in a table of their own."""
     params = {"method.temperature": 0.07336, "train.lr": 0.02536, "data.tasks": ["色", "素材と形"]}
-    spec = parse_spec({"name": "first", "data": {"kind": "drawn"}})
+    spec = parse_spec({"name": "first", "data": {"kind": "synthetic"}})
     tests = {f"test/accuracy/{task}": 0.1 for task in spec.data.tasks}
     ends = {
         Status.FINISHED: None,

@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).parents[2]
 EPOCHS = 150
 SPEC = {
     "name": "hosts",
-    "data": {"kind": "drawn", "num_items": 600},
+    "data": {"kind": "synthetic", "num_items": 600},
     "views": {"size": 16},
     "model": {"encoder": {"name": "small", "width": 8}},
     "train": {"epochs": EPOCHS, "batch_size": 32},

@@ -25,7 +25,7 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 REPOSITORY = Path(__file__).parents[2]
 SPEC: dict[str, Any] = {
     "name": "small",
-    "data": {"kind": "drawn", "num_items": 300},
+    "data": {"kind": "synthetic", "num_items": 300},
     "views": {"size": 16},
     "model": {"encoder": {"name": "small", "width": 8}},
     "train": {"epochs": 5000, "warmup_epochs": 0, "batch_size": 32},

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from cluster.try_autoscaling import SMALL, Cluster, Ended
-from mtcon_ray.places import sweep_folder
+from mtcon_ray.paths import sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Reported, Started

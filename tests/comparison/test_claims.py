@@ -10,7 +10,7 @@ import pytest
 from mtcon_ray.comparison.claims import as_csv, judged
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.spec import ClaimSpec
-from mtcon_ray.comparison.table import markdown, write_tables
+from mtcon_ray.comparison.summary import markdown, write_tables
 from mtcon_ray.evaluation.intervals import mean_interval
 from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
 from mtcon_ray.results import SweepResults, TrialResult
@@ -18,7 +18,7 @@ from mtcon_ray.spec import parse_spec
 from mtcon_ray.status import Status
 
 SPEC = parse_spec(
-    {"name": "x", "data": {"kind": "drawn", "tasks": ["shape"], "held_out": ["tilt"]}}
+    {"name": "x", "data": {"kind": "synthetic", "tasks": ["shape"], "held_out": ["tilt"]}}
 )
 NUM_ITEMS = 1000
 MakeRow = Callable[..., Row]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.comparison.run import run_comparison
 from mtcon_ray.comparison.spec import load_comparison
-from mtcon_ray.observer import Observer
 from mtcon_ray.sweep.folder import claimed
 from mtcon_ray.tracking.event_log import EventLog
 
@@ -22,7 +22,7 @@ def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
             {
                 "name": "few",
                 "base": {
-                    "data": {"kind": "drawn", "num_items": 120},
+                    "data": {"kind": "synthetic", "num_items": 120},
                     "views": {"size": 16},
                     "model": {"encoder": {"name": "small", "width": 4}},
                     "train": {"epochs": 2, "batch_size": 16},
@@ -48,9 +48,9 @@ def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
     )
     comparison, watched = load_comparison(path), []
 
-    def watch(title: str) -> nullcontext[Observer]:
+    def watch(title: str) -> nullcontext[Callbacks]:
         watched.append(title)
-        return nullcontext(Observer())
+        return nullcontext(Callbacks())
 
     root = tmp_path / "root"
     rows, folder = run_comparison(comparison, root=root, watch=watch)

@@ -13,7 +13,7 @@ from mtcon_ray.errors import SpecError
 BASE: dict[str, Any] = {
     "version": 1,
     "name": "few",
-    "base": {"data": {"kind": "drawn"}, "train": {"epochs": 4}},
+    "base": {"data": {"kind": "synthetic"}, "train": {"epochs": 4}},
     "systems": {
         "MTCon": {"method": "mtcon", "seeds": 3},
         "SupCon, colour": {
@@ -58,7 +58,7 @@ CLAIM = {"better": "MTCon", "than": "SupCon, colour", "label": "tilt"}
 
 
 def test_a_claim_names_systems_and_a_label(file: Callable[..., Path]) -> None:
-    base = {"data": {"kind": "drawn", "held_out": ["tilt"]}}
+    base = {"data": {"kind": "synthetic", "held_out": ["tilt"]}}
     path = file(base=base, claims=[CLAIM, {**CLAIM, "label": "shape", "margin": 0.01}])
     claims = load_comparison(path).claims
     assert [(c.better, c.than, c.label, c.margin) for c in claims] == [

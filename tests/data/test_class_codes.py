@@ -45,7 +45,7 @@ def test_drawn_classes_of_the_test_split_alone_are_behind_too(
     whole = read_table(drawn(), 0)
     first = whole.labels["shape"] == 0
     split = np.where(first, 2, whole.split)
-    kind = SOURCES["drawn"]
+    kind = SOURCES["synthetic"]
     read = kind.read_labels
     monkeypatch.setattr(kind, "read_labels", lambda self: replace(read(self), split=split))
     table = read_table(drawn(), 0)

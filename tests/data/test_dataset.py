@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from mtcon_ray.data.dataset import open_dataset, read_table, store_bytes, store_size
-from mtcon_ray.data.noise import add_label_noise
+from mtcon_ray.data.label_noise import add_label_noise
 from mtcon_ray.data.sources import SOURCES, DataSpec, LabelTable
 from mtcon_ray.errors import DataError, SpecError
 
 
 def drawn(**fields: Any) -> DataSpec:
     """Returns a spec of 2,000 synthetic images."""
-    return SOURCES["drawn"].Spec.model_validate({"num_items": 2000} | fields)
+    return SOURCES["synthetic"].Spec.model_validate({"num_items": 2000} | fields)
 
 
 def changed(spec: DataSpec, task: str, seed: int = 0) -> np.ndarray:

@@ -117,7 +117,7 @@ def test_everything_that_matters_makes_another_file(tmp_path: Path) -> None:
 
 
 def test_an_opened_data_set_knows_its_store(tmp_path: Path) -> None:
-    spec = SOURCES["drawn"].Spec.model_validate({"kind": "drawn", "num_items": 40})
+    spec = SOURCES["synthetic"].Spec.model_validate({"kind": "synthetic", "num_items": 40})
     opened = open_dataset(spec, seed=0, view_size=16, store=tmp_path)
     triplets(opened, spec.tasks, number=10, seed=0)
     assert len(list((tmp_path / "triplets").iterdir())) == 1

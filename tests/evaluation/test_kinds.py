@@ -12,8 +12,8 @@ from mtcon_ray.evaluation.f_score import best_thresholds, f1_scores
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.multilabel import train_set_probe
 from mtcon_ray.evaluation.probe import SetProbe
+from mtcon_ray.evaluation.probe_data import Reader
 from mtcon_ray.evaluation.protocol import check_labels
-from mtcon_ray.evaluation.reading import Reader
 from mtcon_ray.evaluation.spec import CONVERGED
 from mtcon_ray.models.network import Network
 from tests.evaluation.conftest import (

@@ -9,7 +9,6 @@ import torch
 
 from mtcon_ray.data.sources import LabelTable
 from mtcon_ray.errors import StorageError
-from mtcon_ray.evaluation.measures import LabelProbe
 from mtcon_ray.evaluation.predictions import (
     LabelPredictions,
     Predictions,
@@ -19,6 +18,7 @@ from mtcon_ray.evaluation.predictions import (
 )
 from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
 from mtcon_ray.evaluation.regression import NumberProbe
+from mtcon_ray.evaluation.scoring import LabelProbe
 
 TABLE = LabelTable(
     names=tuple("abcdef"),

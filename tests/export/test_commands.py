@@ -17,11 +17,11 @@ from click.testing import CliRunner
 from PIL import ExifTags, Image
 from torch import Tensor
 
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cli.main import program
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.evaluate import open_checkpoint
 from mtcon_ray.evaluation.features import extract_features
-from mtcon_ray.observer import Observer
 
 pytestmark = pytest.mark.photos
 
@@ -109,7 +109,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> list[Pat
 def own_features(root: Path, picture: Path) -> tuple[Tensor, list[str]]:
     """Returns the trained network's features of an image file [1, D], and all labels' names."""
     best = root / "runs" / "shoes-1" / "model.pt"
-    opened = open_checkpoint(best, root=root, observer=Observer())
+    opened = open_checkpoint(best, root=root, callbacks=Callbacks())
     stored = decode_image(picture.read_bytes(), STORED, "crop")[None]
     features_1D = extract_features(
         opened.network, stored, np.arange(1), opened.spec.views, batch_size=1,

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.errors import CheckpointError, UserError
 from mtcon_ray.evaluate import Opened, open_checkpoint
 from mtcon_ray.evaluation.features import extract_features
@@ -20,9 +21,8 @@ from mtcon_ray.evaluation.probe import Probe, SetProbe
 from mtcon_ray.evaluation.protocol import full_measurement
 from mtcon_ray.evaluation.regression import NumberProbe
 from mtcon_ray.export.write import export_checkpoint
-from mtcon_ray.observer import Observer
-from mtcon_ray.single import train_run
 from mtcon_ray.spec import parse_spec
+from mtcon_ray.training_job import train_run
 
 Found = dict[str, np.ndarray]
 
@@ -40,7 +40,7 @@ numpy.savez(sys.argv[3], embedding=found["embedding"], **found["labels"])
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns a root with a short training on classes, a label set and a number."""
     root = tmp_path_factory.mktemp("root")
-    data = {"kind": "drawn", "num_items": 150, "tasks": ["shape", "attributes", "size"]}
+    data = {"kind": "synthetic", "num_items": 150, "tasks": ["shape", "attributes", "size"]}
     spec = {
         "name": "mine",
         "data": data,
@@ -50,13 +50,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "evaluate": {"bootstrap": 20, "every": 2},
         "tracking": {"offline": True, "uri": "http://canary:5000"},
     }
-    train_run(parse_spec(spec), root=root, observer=Observer())
+    train_run(parse_spec(spec), root=root, callbacks=Callbacks())
     return root
 
 
 def export(root: Path, to: Path, **options: Any) -> dict[str, Any]:
     best = root / "runs" / "mine-1" / "model.pt"
-    return export_checkpoint(best, to, root=root, observer=Observer(), **options)
+    return export_checkpoint(best, to, root=root, callbacks=Callbacks(), **options)
 
 
 def read_pt2(folder: Path, images: np.ndarray, tmp_path: Path) -> Found:
@@ -116,7 +116,9 @@ def test_what_is_exported_is_what_was_evaluated(
     root: Path, tmp_path: Path, kind: Any, read: Callable[[Path, np.ndarray, Path], Found]
 ) -> None:
     facts = export(root, tmp_path / "out", format=kind, title="mine-1")
-    opened = open_checkpoint(root / "runs" / "mine-1" / "model.pt", root=root, observer=Observer())
+    opened = open_checkpoint(
+        root / "runs" / "mine-1" / "model.pt", root=root, callbacks=Callbacks()
+    )
     rows = opened.dataset.table.rows("test")
     images = np.array(opened.dataset.images[rows])
     found = read(tmp_path / "out", images, tmp_path)
@@ -158,12 +160,12 @@ def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(root: Path, tmp_pa
 
 def opened_classes(root: Path) -> tuple[str, ...]:
     best = root / "runs" / "mine-1" / "model.pt"
-    return open_checkpoint(best, root=root, observer=Observer()).dataset.table.classes["shape"]
+    return open_checkpoint(best, root=root, callbacks=Callbacks()).dataset.table.classes["shape"]
 
 
 def test_nothing_is_left_of_an_export_that_fails(root: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="must exist"):
-        export_checkpoint(tmp_path / "none.pt", tmp_path / "out", root=root, observer=Observer())
+        export_checkpoint(tmp_path / "none.pt", tmp_path / "out", root=root, callbacks=Callbacks())
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="must be writable"):
         export(root, tmp_path / "file" / "out")

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtcon_ray.losses import TemperatureNet, amcl
-from mtcon_ray.losses.adaptive import Adaptive, omega
 from mtcon_ray.losses.amcl import (
     FORMS,
     Form,
@@ -18,6 +17,7 @@ from mtcon_ray.losses.amcl import (
     adapt_info_nce,
     adapt_moco,
 )
+from mtcon_ray.losses.learned_temperature import Adaptive, omega
 from tests.losses.cases import VALUES, random_rows, raw, simsiam_views, two_views, unit
 
 identity = nn.Identity()

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mtcon_ray.losses import TemperatureNet
-from mtcon_ray.losses.adaptive import Adaptive
 from mtcon_ray.losses.amcl import (
     adapt_barlow,
     adapt_info_nce,
@@ -22,6 +21,7 @@ from mtcon_ray.losses.amcl import (
     adapt_simsiam,
     adapt_views,
 )
+from mtcon_ray.losses.learned_temperature import Adaptive
 from tests.losses.cases import random_rows
 
 repeatedly = settings(deadline=None, derandomize=True, max_examples=15)

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcon_ray.losses.cosines import Compared
-from mtcon_ray.losses.relations import EqualLabel, OwnView, Relation
-from mtcon_ray.losses.similarity import LabelSets
+from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
+from mtcon_ray.losses.soft_positives import LabelSets
 
 LABELS = torch.tensor([0, 1, 0, -1, 2])
 SETS = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 1], [-1, -1, -1], [1, 1, 1]])

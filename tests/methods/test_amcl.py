@@ -174,7 +174,10 @@ def test_bad_settings_are_refused() -> None:
 
 def warnings_of(method: dict[str, Any], search: dict[str, Any], root: Path) -> list[str]:
     """Returns the plan's warnings about top_k."""
-    data, model = {"kind": "drawn", "num_items": 300}, {"encoder": {"name": "small", "width": 8}}
+    data, model = (
+        {"kind": "synthetic", "num_items": 300},
+        {"encoder": {"name": "small", "width": 8}},
+    )
     spec = parse_spec(
         {"name": "x", "data": data, "model": model, "method": method, "search": search}
     )

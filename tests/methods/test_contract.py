@@ -20,8 +20,8 @@ from mtcon_ray.errors import SpecError
 from mtcon_ray.evaluate import load_network
 from mtcon_ray.losses.amcl import FORMS
 from mtcon_ray.methods import METHODS, ContrastiveMethod
-from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, parse_spec
+from mtcon_ray.trainer import Trainer
 from mtcon_ray.training.step import (
     Rows,
     _backward,
@@ -89,7 +89,7 @@ def make_spec(name: str, **method: Any) -> RunSpec:
             return parse_spec(
                 {
                     "name": "contract",
-                    "data": {"kind": "drawn", "num_items": 230, "tasks": tasks, "held_out": []},
+                    "data": {"kind": "synthetic", "num_items": 230, "tasks": tasks, "held_out": []},
                     "views": {"size": 16},
                     "model": {"encoder": encoder, "head_dim": 8},
                     "method": {**required, **small, **variant, **method},
@@ -112,17 +112,17 @@ def make_data(spec: RunSpec, store: Path) -> Dataset:
     return open_dataset(spec.data, seed=0, view_size=16, store=store)
 
 
-def make_run(spec: RunSpec, store: Path, folder: Path, **options: Any) -> Run:
-    return Run(spec, make_data(spec, store), folder, device=CPU, threads=1, **options)
+def make_run(spec: RunSpec, store: Path, folder: Path, **options: Any) -> Trainer:
+    return Trainer(spec, make_data(spec, store), folder, device=CPU, threads=1, **options)
 
 
 @pytest.fixture
-def run(name: str, store: Path, tmp_path: Path) -> Run:
+def run(name: str, store: Path, tmp_path: Path) -> Trainer:
     """Returns a training that has not begun."""
     return make_run(make_spec(name), store, tmp_path / "run")
 
 
-def rows_of(run: Run, step: int = 0) -> tuple[dict[str, Tensor], Batch]:
+def rows_of(run: Trainer, step: int = 0) -> tuple[dict[str, Tensor], Batch]:
     """Returns every head's rows of a batch, as leaves that require gradients, and the batch."""
     x_NCHW, batch = run._batches(step)
     torch.manual_seed(0)
@@ -158,7 +158,7 @@ def test_every_field_is_described(name: str) -> None:
     assert [k for k, field in fields.items() if not field.description] == []
 
 
-def test_every_head_has_a_name_and_rows(run: Run) -> None:
+def test_every_head_has_a_name_and_rows(run: Trainer) -> None:
     heads = run.learner.method.heads
     assert heads
     assert len(set(heads)) == len(heads)
@@ -167,7 +167,7 @@ def test_every_head_has_a_name_and_rows(run: Run) -> None:
     assert all(z.shape[0] == batch.num_items for z in z_by_head.values())
 
 
-def test_losses_and_gradients_are_finite_also_without_one_task_s_labels(run: Run) -> None:
+def test_losses_and_gradients_are_finite_also_without_one_task_s_labels(run: Trainer) -> None:
     method = run.learner.method
     z_by_head, whole = rows_of(run)
     for batch in (whole, *(without(whole, task) for task in run.spec.data.tasks)):
@@ -184,7 +184,7 @@ def test_losses_and_gradients_are_finite_also_without_one_task_s_labels(run: Run
     assert any(z.grad is not None and (z.grad != 0).any() for z in z_by_head.values())
 
 
-def test_the_order_of_items_changes_nothing(name: str, run: Run) -> None:
+def test_the_order_of_items_changes_nothing(name: str, run: Trainer) -> None:
     if name == ORDERED:
         pytest.skip("the order of items is part of the method")
     z_by_head, batch = rows_of(run)
@@ -202,7 +202,7 @@ def test_the_order_of_items_changes_nothing(name: str, run: Run) -> None:
         torch.testing.assert_close(again[head], loss, rtol=1e-5, atol=1e-5)
 
 
-def test_cosines_of_positive_and_random_pairs_are_gauged(run: Run) -> None:
+def test_cosines_of_positive_and_random_pairs_are_gauged(run: Trainer) -> None:
     """Names of gauges contain the name of the head only if there are several."""
     method = run.learner.method
     method.progress = 0.9  # in the contrastive phase of LGP
@@ -218,7 +218,7 @@ def test_cosines_of_positive_and_random_pairs_are_gauged(run: Run) -> None:
         assert not gauge.requires_grad, name
 
 
-def test_temperature_divides_the_similarities(name: str, run: Run) -> None:
+def test_temperature_divides_the_similarities(name: str, run: Trainer) -> None:
     """Half the temperature gives the same loss as twice the similarities."""
     method = run.learner.method
     if not isinstance(method, ContrastiveMethod):
@@ -231,7 +231,7 @@ def test_temperature_divides_the_similarities(name: str, run: Run) -> None:
         torch.testing.assert_close(sharper(z_by_head, batch)[head], loss)
 
 
-def test_loss_falls_in_twenty_steps_on_one_batch(name: str, run: Run) -> None:
+def test_loss_falls_in_twenty_steps_on_one_batch(name: str, run: Trainer) -> None:
     """In each phase, the last loss is below the first or, as a queue has to fill, the fifth."""
     x_NCHW, batch = run._batches(0)
     losses = []
@@ -247,7 +247,7 @@ def test_loss_falls_in_twenty_steps_on_one_batch(name: str, run: Run) -> None:
         assert phase[-1] < phase[4] or phase[-1] < phase[0], phase
 
 
-def test_chunks_give_the_gradient_of_one_graph_through_all_of_them(run: Run) -> None:
+def test_chunks_give_the_gradient_of_one_graph_through_all_of_them(run: Trainer) -> None:
     """Chunks of six, six and four examples, in float64: the order of sums hardly matters."""
     learner = run.learner
     for module in (learner.network, learner.method, learner.teacher):
@@ -274,7 +274,7 @@ def test_chunks_give_the_gradient_of_one_graph_through_all_of_them(run: Run) -> 
         torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-11, msg=name)
 
 
-def test_batch_norm_is_known_before_a_network_is_built(run: Run) -> None:
+def test_batch_norm_is_known_before_a_network_is_built(run: Trainer) -> None:
     """A spec with chunks and global batch norm can therefore be refused by `plan`."""
     network, spec = run.network, run.spec
     norms = {name for name, m in network.named_modules() if isinstance(m, _BatchNorm)}
@@ -283,12 +283,12 @@ def test_batch_norm_is_known_before_a_network_is_built(run: Run) -> None:
     assert spec.method.has_batch_norm == bool(norms - of_encoder)
 
 
-def _parameters(run: Run) -> list[tuple[str, nn.Parameter]]:
+def _parameters(run: Trainer) -> list[tuple[str, nn.Parameter]]:
     return [*run.network.named_parameters(), *run.learner.method.named_parameters()]
 
 
 def test_losses_follow_the_golden_curve(
-    name: str, run: Run, request: pytest.FixtureRequest
+    name: str, run: Trainer, request: pytest.FixtureRequest
 ) -> None:
     """Ten steps on noise, in float64 so that rounding hardly matters.
 
@@ -314,7 +314,7 @@ def test_losses_follow_the_golden_curve(
 
 
 def test_a_cut_training_ends_bit_equal_to_an_uncut_one(
-    name: str, run: Run, store: Path, tmp_path: Path
+    name: str, run: Trainer, store: Path, tmp_path: Path
 ) -> None:
     """The training stops in its second epoch; a new object resumes it from the checkpoint."""
     uncut = [progress.metrics for progress in run]

@@ -20,11 +20,11 @@ from torch.autograd import Function
 
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.evaluation.features import extract_features
-from mtcon_ray.losses.similarity import LabelSets
+from mtcon_ray.losses.soft_positives import LabelSets
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.models.spec import ModelSpec
-from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, with_values
+from mtcon_ray.trainer import Trainer
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import Ranks
 from tests.methods.test_contract import TRAINED, VARIANTS, make_data, make_run, make_spec
@@ -50,11 +50,11 @@ class OnCpu(Function):
         return torch.ones(gradient.shape)
 
 
-def run_on_gpu(spec: RunSpec, folder: Path) -> Run:
-    return Run(spec, make_data(spec, folder / "store"), folder / "run", device=GPU)
+def run_on_gpu(spec: RunSpec, folder: Path) -> Trainer:
+    return Trainer(spec, make_data(spec, folder / "store"), folder / "run", device=GPU)
 
 
-def assert_there(run: Run) -> None:
+def assert_there(run: Trainer) -> None:
     """Checks that modules and the optimizer's state are on the GPU."""
     learner = run.learner
     for module in filter(None, (learner.network, learner.method, learner.teacher)):
@@ -64,7 +64,7 @@ def assert_there(run: Run) -> None:
         assert {x.device for x in state.values() if isinstance(x, Tensor)} <= {GPU}
 
 
-def two_steps_without_waiting(run: Run, gpu: Pretence) -> None:
+def two_steps_without_waiting(run: Trainer, gpu: Pretence) -> None:
     """Checks two training steps for synchronisations: the second uses state of the first."""
     gpu.reads = False
     for _ in range(2):

@@ -13,9 +13,9 @@ from torch import Tensor
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.errors import SpecError
 from mtcon_ray.losses import multisupcon, nt_xent, supcon
-from mtcon_ray.losses.calibrated import CalibratedVariance
+from mtcon_ray.losses.calibrated_weighting import CalibratedVariance
 from mtcon_ray.losses.contrastive import contrastive
-from mtcon_ray.losses.similarity import Near
+from mtcon_ray.losses.soft_positives import Near
 from mtcon_ray.losses.weighting import EqualWeights, LearnedTemperature, LearnedVariance
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.spec import parse_spec
@@ -164,7 +164,7 @@ def test_a_task_s_temperature_can_be_searched() -> None:
     path = "method.temperature_by_task.colour"
     raw: dict[str, Any] = {
         "name": "x",
-        "data": {"kind": "drawn", "tasks": list(TASKS)},
+        "data": {"kind": "synthetic", "tasks": list(TASKS)},
         "search": {"space": {path: {"loguniform": [0.05, 1.0]}}},
     }
     spec = parse_spec(raw).trial({path: 0.3}).method

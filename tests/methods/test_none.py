@@ -12,8 +12,8 @@ from mtcon_ray.evaluate import load_network
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.plan import make_plan
-from mtcon_ray.run import Run
 from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
+from mtcon_ray.trainer import Trainer
 from mtcon_ray.training.distributed import Ranks, parallelise
 
 CPU = torch.device("cpu")
@@ -27,7 +27,12 @@ def make_spec(encoder: dict[str, Any], **sections: Any) -> RunSpec:
     return parse_spec(
         {
             "name": "baseline",
-            "data": {"kind": "drawn", "num_items": 230, "tasks": ["shape"], "held_out": ["mark"]},
+            "data": {
+                "kind": "synthetic",
+                "num_items": 230,
+                "tasks": ["shape"],
+                "held_out": ["mark"],
+            },
             "views": {"size": 16},
             "model": {"encoder": encoder},
             "method": "none",
@@ -38,9 +43,9 @@ def make_spec(encoder: dict[str, Any], **sections: Any) -> RunSpec:
     )
 
 
-def make_run(spec: RunSpec, folder: Path) -> Run:
+def make_run(spec: RunSpec, folder: Path) -> Trainer:
     dataset = open_dataset(spec.data, seed=0, view_size=16, store=folder / "store")
-    return Run(spec, dataset, folder / "run", device=CPU, threads=1)
+    return Trainer(spec, dataset, folder / "run", device=CPU, threads=1)
 
 
 def test_epochs_count_as_one() -> None:
@@ -77,7 +82,7 @@ def test_the_encoder_is_probed_as_it_is_built(
 
 
 def test_fixed_features_tell_colours_apart(tmp_path: Path) -> None:
-    data = {"kind": "drawn", "num_items": 400, "tasks": ["colour"], "held_out": []}
+    data = {"kind": "synthetic", "num_items": 400, "tasks": ["colour"], "held_out": []}
     run = make_run(make_spec(ENCODERS[0], data=data), tmp_path)
     assert list(run)
     assert run.report()["test/accuracy/colour"] > 0.6

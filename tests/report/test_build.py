@@ -14,7 +14,7 @@ import matplotlib
 import pytest
 
 from mtcon_ray import metrics
-from mtcon_ray.report import drawing
+from mtcon_ray.report import plotting
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import parse_spec
@@ -119,8 +119,8 @@ def test_a_winner_that_has_its_objective_alone_has_a_report(
     sweep: MakeSweep, tasks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A panel without points and a table without rows are omitted."""
-    panels = Mock(wraps=drawing.panels)
-    monkeypatch.setattr(drawing, "panels", panels)
+    panels = Mock(wraps=plotting.panels)
+    monkeypatch.setattr(plotting, "panels", panels)
     results = sweep(tasks=tasks)
     trials = tuple(
         dataclasses.replace(
@@ -287,7 +287,7 @@ def test_sets_and_numbers_stand_with_their_own_scores(tmp_path: Path, objective:
 
     Event logs of earlier versions, which track that mean as val/accuracy, give the same page.
     """
-    data = {"kind": "drawn", "tasks": ["shape", "attributes"], "held_out": ["size"]}
+    data = {"kind": "synthetic", "tasks": ["shape", "attributes"], "held_out": ["size"]}
     space = {"method.temperature": {"grid": [0.1, 0.5]}}
     spec = parse_spec({"name": "mixed", "data": data, "search": {"space": space}})
     values = {
@@ -318,7 +318,7 @@ def test_sets_and_numbers_stand_with_their_own_scores(tmp_path: Path, objective:
 
 def test_tasks_of_one_other_kind_are_called_by_its_score(tmp_path: Path) -> None:
     """Label sets are scored by mAP; together with held-out classes the heading says "score"."""
-    data = {"kind": "drawn", "tasks": ["attributes"], "held_out": ["shape"]}
+    data = {"kind": "synthetic", "tasks": ["attributes"], "held_out": ["shape"]}
     spec = parse_spec({"name": "sets", "data": data})
     values = {"val/score": 0.6, "val/map/attributes": 0.6, "test/map/attributes": 0.5}
     trial = TrialResult(

@@ -16,17 +16,17 @@ import torch
 from click.testing import CliRunner
 from PIL import Image
 
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cli.main import program
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import UnreadableImageError, open_files
 from mtcon_ray.errors import CheckpointError, DataError, SpecError
 from mtcon_ray.evaluate import evaluate_checkpoint, load_network
 from mtcon_ray.models.encoders import ENCODERS
-from mtcon_ray.observer import Observer
 from mtcon_ray.spec import apply_override, load_spec
 from mtcon_ray.training import checkpoint
 
-BASE = "name: a\ndata: {kind: drawn, tasks: [shape]}\n"
+BASE = "name: a\ndata: {kind: synthetic, tasks: [shape]}\n"
 
 
 class Payload:
@@ -67,7 +67,7 @@ def test_code_in_a_checkpoint_never_runs(tmp_path: Path, kind: str, reader: str)
         torch.save(state, path, _use_new_zipfile_serialization=kind == "zip")
     readers = {
         "checkpoint": lambda: checkpoint.load(path),
-        "evaluate": lambda: evaluate_checkpoint(path, root=tmp_path, observer=Observer()),
+        "evaluate": lambda: evaluate_checkpoint(path, root=tmp_path, callbacks=Callbacks()),
         "weights": lambda: ENCODERS["resnet18"](
             ENCODERS["resnet18"].Spec.model_validate({"name": "resnet18", "weights": str(path)})
         ),

@@ -31,7 +31,7 @@ def test_characters_that_command_a_terminal_are_written_out(character: str) -> N
 
 def test_a_key_of_a_spec_commands_no_terminal(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(
-        f'name: a\ndata: {{kind: drawn}}\n"{EVIL.encode("unicode_escape").decode()}": 1'
+        f'name: a\ndata: {{kind: synthetic}}\n"{EVIL.encode("unicode_escape").decode()}": 1'
     )
     result = CliRunner().invoke(program, ["validate", str(tmp_path / "s.yaml")])
     assert result.exit_code == 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mtcon_ray.places import mlflow_database
+from mtcon_ray.paths import mlflow_database
 from tests.sweep.small_sweeps import TINY
 
 

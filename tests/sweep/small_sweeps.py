@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 TINY: dict[str, Any] = {
     "version": 1,
     "name": "tiny",
-    "data": {"kind": "drawn", "num_items": 300},
+    "data": {"kind": "synthetic", "num_items": 300},
     "views": {"size": 16},
     "model": {"encoder": {"name": "small", "width": 8}},
     "train": {"epochs": 4, "batch_size": 32, "warmup_epochs": 1},
@@ -66,13 +66,13 @@ def logged(root: Path, folder: Path) -> dict[str, Any]:
     return {"parent": parent, "steps": steps, "statuses": statuses, "children": children}
 
 
-# Patches mtcon_ray.run when it is imported, since sitecustomize runs in every process of Ray.
+# Patches mtcon_ray.trainer when it is imported, since sitecustomize runs in every process of Ray.
 SITE = """
 import importlib.abc, importlib.util, sys
 
 class Patch(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name != "mtcon_ray.run":
+        if name != "mtcon_ray.trainer":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -87,14 +87,14 @@ class Patch(importlib.abc.MetaPathFinder):
 
 def patch(module):
     from mtcon_ray.errors import OutOfMemoryError
-    step = module.Run._train_step
+    step = module.Trainer._train_step
 
     def fails(run):
         if {where}:
             raise {error}
         return step(run)
 
-    module.Run._train_step = fails
+    module.Trainer._train_step = fails
 
 sys.meta_path.insert(0, Patch())
 """

@@ -14,16 +14,16 @@ import torch
 import yaml
 from optuna.trial import TrialState
 
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import SpecError, SweepError
-from mtcon_ray.observer import Observer
-from mtcon_ray.places import store_folder, sweep_folder
+from mtcon_ray.paths import cache_folder, sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep
-from mtcon_ray.run import Run
 from mtcon_ray.search.schedulers import NoScheduler
 from mtcon_ray.spec import load_spec
 from mtcon_ray.sweep.driver import run_sweep
 from mtcon_ray.sweep.study import REASON, named_trials, open_study
+from mtcon_ray.trainer import Trainer
 from tests.sweep.small_sweeps import TINY, command, epochs_of, failing_steps, logged, wait_for
 from tests.waiting import PATIENCE_SECONDS
 
@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
 
 
 def sweep(path: Path, root: Path, **options: Any) -> SweepResults:
-    return run_sweep(load_spec(path), root=root, observer=Observer(), **options)
+    return run_sweep(load_spec(path), root=root, callbacks=Callbacks(), **options)
 
 
 def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
@@ -84,7 +84,7 @@ def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
     stamps = {n: (folder / "checkpoints" / n / "model.pt").stat().st_mtime_ns for n in finished}
     assert finished
     with monkeypatch.context() as other_data:
-        other_data.setattr("mtcon_ray.data.sources.drawn.VERSION", 0)
+        other_data.setattr("mtcon_ray.data.sources.synthetic.VERSION", 0)
         with pytest.raises(SweepError, match=r"must keep its data, .* cut was started with"):
             sweep(path, root, name="cut", resume=True)
 
@@ -106,10 +106,12 @@ def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
         assert (folder / "checkpoints" / name / "model.pt").stat().st_mtime_ns == stamp
     assert set(seen["statuses"].values()) == {"FINISHED"}
 
-    spec, store = load_spec(path), store_folder(root)
+    spec, store = load_spec(path), cache_folder(root)
     dataset = open_dataset(spec.data, seed=0, view_size=spec.views.size, store=store)
     for trial in results.trials:
-        uncut = Run(spec.trial(trial.params), dataset, tmp_path / trial.name, device=CPU, threads=1)
+        uncut = Trainer(
+            spec.trial(trial.params), dataset, tmp_path / trial.name, device=CPU, threads=1
+        )
         reports = [(progress.epoch, progress.metrics) for progress in uncut]
         reports[-1] = (12, {**reports[-1][1], **uncut.report()})
         assert _comparable(trial.reports) == _comparable(reports)

@@ -10,7 +10,7 @@ from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import EVALUATION
-from mtcon_ray.places import PLAN_FILE, sweep_folder
+from mtcon_ray.paths import PLAN_FILE, sweep_folder
 from mtcon_ray.plan import make_plan
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.results import load_sweep
@@ -25,7 +25,7 @@ def spec() -> RunSpec:
     return parse_spec(
         {
             "name": "shoes",
-            "data": {"kind": "drawn", "num_items": 300},
+            "data": {"kind": "synthetic", "num_items": 300},
             "train": {"batch_size": 16},
             "model": {"encoder": {"name": "small", "width": 8}},
             "search": {"space": {"method.temperature": {"uniform": [0.1, 1]}}, "num_trials": 4},

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from mtcon_ray.observer import Observer
-from mtcon_ray.places import sweep_folder
+from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.paths import sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.spec import load_spec
 from mtcon_ray.sweep.driver import run_sweep
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.soak]
 SPEC: dict[str, Any] = {
     "version": 1,
     "name": "halved",
-    "data": {"kind": "drawn", "num_items": 300},
+    "data": {"kind": "synthetic", "num_items": 300},
     "views": {"size": 16},
     "model": {"encoder": {"name": "small", "width": 8}},
     "train": {"epochs": 8, "batch_size": 32, "warmup_epochs": 1, "checkpoint_every": 3},
@@ -66,7 +66,7 @@ def test_killed_and_resumed_it_trains_what_it_would_have_one_at_a_time(tmp_path:
     assert second.returncode == 0, second.stdout + second.stderr
 
     one = load_spec(path, ("search.max_concurrent=1",))
-    uncut = run_sweep(one, root=tmp_path / "uncut", observer=Observer())
+    uncut = run_sweep(one, root=tmp_path / "uncut", callbacks=Callbacks())
     assert sorted(t.last_epoch for t in uncut.trials) == [2, 2, 4, 8]
     assert sum(t.last_epoch for t in uncut.trials) == uncut.plan["epochs_total"]
     assert uncut.winner is not None

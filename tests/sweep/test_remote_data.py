@@ -8,8 +8,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cli.main import program
-from mtcon_ray.observer import Observer
 from mtcon_ray.spec import load_spec
 from mtcon_ray.sweep.driver import run_sweep
 from tests.data.conftest import TableFiles
@@ -70,11 +70,11 @@ def test_a_sweep_downloads_once_and_says_so_before(
         assert (s3.reads("labels.csv"), s3.reads("pictures.tar")) == (1, 0)
         before: list[int] = []
 
-        class Listening(Observer):
+        class Listening(Callbacks):
             def on_start(self, name: str, folder: Path, plan: Any) -> None:
                 before.append(len(s3.log.lines))
 
-        results = run_sweep(load_spec(spec), root=root, observer=Listening())
+        results = run_sweep(load_spec(spec), root=root, callbacks=Listening())
         assert [trial.status for trial in results.trials] == ["FINISHED"] * 2
         assert (s3.reads("labels.csv"), s3.reads("pictures.tar")) == (1, 1)
         assert before == [len(s3.log.lines)]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.errors import MtconError
-from mtcon_ray.observer import Observer
-from mtcon_ray.places import sweep_folder
+from mtcon_ray.paths import sweep_folder
 from mtcon_ray.results import load_sweep
 from mtcon_ray.spec import load_spec
 from mtcon_ray.sweep.driver import run_sweep
@@ -90,5 +90,5 @@ def test_a_ray_that_does_not_start_leaves_no_sweep(
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / ("x" * 100)))
     path = spec_file(tracking={"offline": True})
     with pytest.raises(MtconError, match="no Ray could be started"):
-        run_sweep(load_spec(path), root=tmp_path / "root", observer=Observer(), name="mine")
+        run_sweep(load_spec(path), root=tmp_path / "root", callbacks=Callbacks(), name="mine")
     assert not sweep_folder(tmp_path / "root", "mine").exists()

@@ -30,13 +30,13 @@ def no_data() -> Dataset:
 
 
 def assignment(folder: Path) -> Assignment:
-    spec = parse_spec({"name": "t", "data": {"kind": "drawn"}})
+    spec = parse_spec({"name": "t", "data": {"kind": "synthetic"}})
     return Assignment(name="trial-0000", spec=spec, sweep=folder, root=folder, places={})
 
 
 def test_a_trial_that_asked_for_a_gpu_does_not_train_on_a_cpu(tmp_path: Path) -> None:
     """Ray offers the GPUs that a node declares, but torch may find no driver there."""
-    spec = parse_spec({"name": "t", "data": {"kind": "drawn"}, "resources": {"gpus": 0.5}})
+    spec = parse_spec({"name": "t", "data": {"kind": "synthetic"}, "resources": {"gpus": 0.5}})
     work = Assignment(name="trial-0000", spec=spec, sweep=tmp_path, root=tmp_path, places={})
     (only,) = reports(work, no_data, device=torch.device("cpu"))
     assert only["outcome"] is Outcome.FAILED

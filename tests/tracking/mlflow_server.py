@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from cluster.try_autoscaling import free_ports
-from mtcon_ray.tracking.server import quiet_environment
+from mtcon_ray.tracking.mlflow_server import quiet_environment
 from tests.waiting import answers, wait_until
 
 

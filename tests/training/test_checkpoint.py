@@ -15,7 +15,7 @@ SPEC: dict[str, Any] = {
     "fingerprint": "abc",
     "name": "one",
     "seed": 0,
-    "data": {"kind": "drawn", "tasks": ["shape"]},
+    "data": {"kind": "synthetic", "tasks": ["shape"]},
     "views": {"size": 24},
     "model": {"encoder": {"name": "small", "width": 8}},
     "method": {"name": "mtcon", "temperature": 0.1},

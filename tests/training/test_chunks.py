@@ -19,8 +19,8 @@ from mtcon_ray.errors import SpecError
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.models.spec import ModelSpec
-from mtcon_ray.run import Run
 from mtcon_ray.spec import parse_spec
+from mtcon_ray.trainer import Trainer
 from mtcon_ray.training.distributed import ALONE, Ranks, parallelise
 from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.spec import TrainSpec
@@ -184,7 +184,7 @@ def test_what_is_random_in_the_network_repeats_in_each_chunk() -> None:
 
 RAW: dict[str, Any] = {
     "name": "chunks",
-    "data": {"kind": "drawn", "num_items": 60, "tasks": ["shape", "colour"], "held_out": []},
+    "data": {"kind": "synthetic", "num_items": 60, "tasks": ["shape", "colour"], "held_out": []},
     "views": {"size": 16},
     "model": {"encoder": SMALL, "head_dim": 8, "batch_norm": "local"},
     "train": {"epochs": 2, "batch_size": 16, "chunk_size": 6, "precision": "float32"},
@@ -197,9 +197,9 @@ def test_a_cut_training_in_chunks_ends_bit_equal(tmp_path: Path) -> None:
     spec = parse_spec(RAW)
     dataset = open_dataset(spec.data, seed=0, view_size=16, store=tmp_path / "store")
 
-    def start(folder: str, should_stop: Callable[[], bool] = lambda: False) -> Run:
+    def start(folder: str, should_stop: Callable[[], bool] = lambda: False) -> Trainer:
         device = torch.device("cpu")
-        return Run(spec, dataset, tmp_path / folder, device=device, should_stop=should_stop)
+        return Trainer(spec, dataset, tmp_path / folder, device=device, should_stop=should_stop)
 
     whole = start("whole")
     list(whole)

@@ -11,8 +11,8 @@ import torch
 
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import OutOfMemoryError
-from mtcon_ray.run import Run
 from mtcon_ray.spec import parse_spec
+from mtcon_ray.trainer import Trainer
 from mtcon_ray.training import batches
 from mtcon_ray.training.device import ImageFeed, explain_out_of_memory, pick_autocast, settle
 
@@ -96,7 +96,7 @@ def test_a_training_that_shares_a_gpu_keeps_images_in_its_part_of_it(
     spec = parse_spec(
         {
             "name": "shared",
-            "data": {"kind": "drawn", "num_items": 60},
+            "data": {"kind": "synthetic", "num_items": 60},
             "views": {"size": 8},
             "model": {"encoder": {"name": "small", "width": 4}},
             "train": {"batch_size": 8},
@@ -104,7 +104,7 @@ def test_a_training_that_shares_a_gpu_keeps_images_in_its_part_of_it(
         }
     )
     dataset = open_dataset(spec.data, seed=0, view_size=8, store=tmp_path / "store")
-    Run(spec, dataset, tmp_path, device=CPU)
+    Trainer(spec, dataset, tmp_path, device=CPU)
     assert asked == [share]
 
 

@@ -19,8 +19,8 @@ from mtcon_ray.evaluate import load_network
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.models.network import build_network
 from mtcon_ray.models.spec import ModelSpec
-from mtcon_ray.run import Run
 from mtcon_ray.spec import parse_spec
+from mtcon_ray.trainer import Trainer
 from mtcon_ray.training.distributed import (
     ALONE,
     Ranks,
@@ -81,11 +81,18 @@ def local_losses(ranks: Ranks) -> list[float]:
     return [loss.item() for loss in losses.values()]
 
 
-def tiny_run(folder: Path, ranks: Ranks, should_stop: Callable[[], bool] = lambda: False) -> Run:
+def tiny_run(
+    folder: Path, ranks: Ranks, should_stop: Callable[[], bool] = lambda: False
+) -> Trainer:
     """Returns a run of two epochs of a very small network on synthetic images."""
     raw = {
         "name": "tiny",
-        "data": {"kind": "drawn", "num_items": 60, "tasks": ["shape", "colour"], "held_out": []},
+        "data": {
+            "kind": "synthetic",
+            "num_items": 60,
+            "tasks": ["shape", "colour"],
+            "held_out": [],
+        },
         "views": {"size": 16},
         "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
         "train": {"epochs": 2, "batch_size": 16, "precision": "float32"},
@@ -94,7 +101,9 @@ def tiny_run(folder: Path, ranks: Ranks, should_stop: Callable[[], bool] = lambd
     spec = parse_spec(raw)
     dataset = open_dataset(spec.data, seed=0, view_size=16, store=folder / "store")
     device = torch.device("cpu")
-    return Run(spec, dataset, folder / "run", device=device, ranks=ranks, should_stop=should_stop)
+    return Trainer(
+        spec, dataset, folder / "run", device=device, ranks=ranks, should_stop=should_stop
+    )
 
 
 def train_in_pieces(folder: Path, ranks: Ranks) -> dict[str, Any]:

@@ -43,7 +43,7 @@ VIEWS = ViewsSpec(size=16)
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """Returns 40 synthetic images."""
-    spec = SOURCES["drawn"].Spec.model_validate({"kind": "drawn", "num_items": 40})
+    spec = SOURCES["synthetic"].Spec.model_validate({"kind": "synthetic", "num_items": 40})
     return open_dataset(spec, seed=0, view_size=16, store=tmp_path_factory.mktemp("store"))
 
 
@@ -143,7 +143,7 @@ def test_labels_are_those_of_the_images(dataset: Dataset) -> None:
 def test_sets_and_numbers_are_those_of_the_items_and_numbers_standardised(
     tmp_path: Path,
 ) -> None:
-    spec = SOURCES["drawn"].Spec.model_validate(
+    spec = SOURCES["synthetic"].Spec.model_validate(
         {"num_items": 60, "tasks": ["attributes", "size"], "held_out": []}
     )
     data = open_dataset(spec, seed=0, view_size=16, store=tmp_path)

@@ -1,0 +1,178 @@
+"""Tables of a comparison: Markdown, CSV with every seed, a figure, and the claims."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import fmean
+
+from mtcon_ray import metrics
+from mtcon_ray.comparison.claims import Judged, as_csv, judged
+from mtcon_ray.comparison.claims import markdown as claims_markdown
+from mtcon_ray.comparison.row import Row, columns
+from mtcon_ray.comparison.spec import ClaimSpec
+from mtcon_ray.evaluation.intervals import Interval
+from mtcon_ray.presentation import ONE_SEED, ONE_SEED_NOTE, accuracy_text, interval_text
+from mtcon_ray.report import plotting
+
+
+def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
+    """Returns the table as Markdown, followed by the claims and notes.
+
+    Scores are fractions: the mean over seeds with its interval. The best of each column is bold.
+    """
+    shown = columns(rows)
+    best = {place: _best(rows, place) for place in shown}
+    lines = [f"| system | seeds | {_objectives(rows)} | " + " | ".join(shown.values()) + " |"]
+    lines.append("| --- |" + " ---: |" * (len(shown) + 2))
+    for row in rows:
+        cells = [row.title, str(len(row.finished))]
+        if not row.finished:
+            reason = row.why.splitlines()[0].replace("|", "/")
+            cells += [f"failed: {reason}", *("—" for _ in shown)]
+        else:
+            cells.append(accuracy_text(fmean(t.value for t in row.finished if t.value is not None)))
+            for place in shown:
+                value, text = row.reading(*place).value, _cell(row, place)
+                is_best = value is not None and value == best[place]
+                cells.append(f"**{text}**" if is_best else text)
+        lines.append("| " + " | ".join(cells) + " |")
+    found = judged(rows, claims)
+    notes = _notes(rows, found) + _beside_baselines(rows)
+    parts = ["\n".join(lines) + "\n", claims_markdown(found), notes]
+    return "\n".join(part for part in parts if part)
+
+
+def every_seed(rows: list[Row]) -> str:
+    """Returns CSV with columns system, seed, metric and value, of each training's last epoch."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["system", "seed", "metric", "value"])
+    for row in rows:
+        for trial in row.finished:
+            for name, value in sorted(trial.last_metrics.items()):
+                writer.writerow([row.title, trial.seed, name, repr(value)])
+    return text.getvalue()
+
+
+def picture(rows: list[Row]) -> bytes:
+    """Draws a panel per label with each system's mean score and interval; returns a PNG.
+
+    Dots are seeds. Without stored predictions the bar is the bootstrap deviation.
+    """
+    shown = columns(rows)
+    with plotting.styled():
+        across = min(4, len(shown))
+        height = 0.9 + 0.24 * len(rows)
+        figure, panels = plotting.panels(len(shown), height=height, columns=across)
+        for i, ((split, label), axes) in enumerate(zip(shown, panels, strict=True)):
+            axes.set_title(plotting.shortened(shown[split, label]), loc="left")
+            for place, row in enumerate(rows):
+                value, std = row.reading(split, label)
+                if value is None:
+                    continue
+                interval = row.interval(split, label)
+                bar = std if interval is None else _sides(value, interval)
+                axes.errorbar(value, place, xerr=bar, fmt="o", color=plotting.BLUE, capsize=3)
+                values = [reading.value for reading in row.readings(split, label)]
+                seeds = [v for v in values if v is not None]
+                if len(seeds) > 1:
+                    axes.plot(seeds, [place] * len(seeds), ".", color=plotting.GREY, zorder=3)
+            axes.set_yticks(range(len(rows)), [plotting.shortened(row.title) for row in rows])
+            axes.tick_params(labelleft=i % across == 0)
+            axes.set_ylim(len(rows) - 0.5, -0.5)
+        bars = " or ".join(text for text in _bars(rows) if text)
+        figure.supxlabel(f"fraction, mean over seeds, {bars}; dots are seeds", fontsize="medium")
+        return plotting.png(figure)
+
+
+def write_tables(folder: Path, rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> None:
+    """Writes table.md, table.csv, table.png and, with claims, claims.csv, from results so far."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    claims = tuple(claims)
+    (folder / "table.md").write_text(markdown(rows, claims), encoding="utf-8")
+    (folder / "table.csv").write_text(every_seed(rows), encoding="utf-8")
+    if claims:
+        (folder / "claims.csv").write_text(as_csv(judged(rows, claims)), encoding="utf-8")
+    if any(row.finished for row in rows):
+        (folder / "table.png").write_bytes(picture(rows))
+
+
+def _cell(row: Row, place: tuple[str, str]) -> str:
+    value, std = row.reading(*place)
+    interval = row.interval(*place)
+    if value is None or interval is None:
+        return accuracy_text(value, std)
+    return interval_text(interval._replace(value=value))
+
+
+def _sides(value: float, interval: Interval) -> list[list[float]]:
+    """Returns the lengths of an error bar to the left and right, in matplotlib's form."""
+    return [[max(0.0, value - interval.low)], [max(0.0, interval.high - value)]]
+
+
+def _intervals(rows: list[Row]) -> list[Interval | None]:
+    """Returns the intervals of all cells with a value."""
+    places = columns(rows)
+    with_value = [(r, p) for r in rows for p in places if r.reading(*p).value is not None]
+    return [row.interval(*place) for row, place in with_value]
+
+
+def _bars(rows: list[Row]) -> tuple[str, str]:
+    """Returns names of the error bars that occur: with stored predictions, and without ("")."""
+    found = _intervals(rows)
+    return (
+        "95 % interval" if any(found) else "",
+        "± bootstrap deviation" if None in found else "",
+    )
+
+
+def _notes(rows: list[Row], claims: list[Judged]) -> str:
+    """Returns sentences that explain the table's numbers; "" if there is nothing to explain."""
+    found = [*_intervals(rows), *(each.difference for each in claims if each.difference)]
+    notes = []
+    if any(found):
+        notes.append("In square brackets: 95 % interval over seeds and test items.")
+    if any(each is not None and not each.over_seeds for each in found):
+        notes.append(f"{ONE_SEED} {ONE_SEED_NOTE}")
+    if None in found:
+        notes.append(
+            "±: bootstrap deviation over test items of one training, where no predictions are "
+            "stored; it is no interval, and says nothing of seeds."
+        )
+    return "\n".join(notes) + "\n" if notes else ""
+
+
+def _beside_baselines(rows: list[Row]) -> str:
+    """Returns, by label, the number of trained systems above the best one without training.
+
+    "" without both. A training budget whose systems do not beat fixed image features shows little
+    about them, however their means are ordered.
+    """
+    finished = [row for row in rows if row.finished]
+    trained = [row for row in finished if row.is_trained]
+    untrained = [row for row in finished if not row.is_trained]
+    counts = []
+    for place, heading in columns(rows).items():
+        values = [row.reading(*place).value for row in untrained]
+        baseline = max((v for v in values if v is not None), default=None)
+        others = [v for row in trained if (v := row.reading(*place).value) is not None]
+        if baseline is not None and others:
+            above = sum(value > baseline for value in others)
+            counts.append(f"{heading}: {above} of {len(others)}")
+    if not counts:
+        return ""
+    return f"Trained systems above the best one without training: {'; '.join(counts)}.\n"
+
+
+def _objectives(rows: list[Row]) -> str:
+    """Returns the metric name of the systems' objective; several if their task kinds differ."""
+    found = [row.results.spec.data for row in rows if row.results]
+    names = [metrics.objective_name(map(data.kind_of, data.tasks)) for data in found]
+    return ", ".join(sorted(set(names))) or metrics.MEAN_ACCURACY
+
+
+def _best(rows: list[Row], place: tuple[str, str]) -> float:
+    values = [row.reading(*place).value for row in rows]
+    return max((v for v in values if v is not None), default=math.nan)

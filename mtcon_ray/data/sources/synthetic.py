@@ -1,0 +1,135 @@
+"""Synthetic images: nothing to download, every label known."""
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from mtcon_ray.data.batch import Kind
+from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec, LabelTable
+from mtcon_ray.data.splits import drawn_split
+from mtcon_ray.data.synthetic_images import (
+    ATTRIBUTES,
+    FACTORS,
+    LARGE,
+    VERSION,
+    Nuisances,
+    draw,
+    object_size,
+)
+from mtcon_ray.errors import nearest
+
+SPLIT_FRACTIONS = (0.7, 0.1, 0.2)
+# Names of the label set and of the number; all other labels are factors, with classes.
+SET, NUMBER = "attributes", "size"
+
+
+@SOURCES.register("synthetic", former="drawn")
+class SyntheticSource(DataSource):
+    """Synthetic images of tilted, coloured, textured objects, with five independent factors.
+
+    The factors are labels with classes. `attributes` is a set of binary attributes of the object.
+    `size` is a number, half the object's length as a share of the image's side.
+    """
+
+    class Spec(DataSpec):
+        """Synthetic images; labels: shape, colour, texture, tilt, mark, attributes, size."""
+
+        kind: Literal["synthetic"] = "synthetic"
+        tasks: tuple[str, ...] = Field(
+            ("shape", "colour", "texture"), min_length=1, description="label columns to train on"
+        )
+        held_out: tuple[str, ...] = Field(
+            ("tilt",), description="label columns never trained on, probed once at the end"
+        )
+        num_items: int = Field(4000, ge=10, le=10**7, description="number of images")
+        clutter: int = Field(1, ge=0, le=100, description="distracting blobs behind the object")
+        occlusion: float = Field(
+            0.05, ge=0, le=1, description="probability of a bar over the object"
+        )
+        noise: float = Field(
+            0.04,
+            ge=0,
+            le=1,
+            description="standard deviation of pixel noise, a share of full brightness",
+        )
+
+        @model_validator(mode="after")
+        def _labels_are_factors(self) -> Self:
+            known = (*FACTORS, SET, NUMBER)
+            for column in (*self.tasks, *self.held_out):
+                if column not in known:
+                    raise ValueError(
+                        f"labels of synthetic data must be factors, {SET} or {NUMBER}, got "
+                        f"{column!r}"
+                        f"{nearest(column, known)}"
+                    )
+            return self
+
+        def kind_of(self, name: str) -> Kind:
+            if name == SET:
+                return "set"
+            return "number" if name == NUMBER else "classes"
+
+    spec: Spec
+
+    def read_labels(self) -> LabelTable:
+        spec = self.spec
+        columns = (*spec.tasks, *spec.held_out)
+        factors = [column for column in columns if column in FACTORS]
+        has_set = SET in columns
+        return LabelTable(
+            names=tuple(f"synthetic {row}" for row in range(spec.num_items)),
+            labels={column: self._codes[column] for column in factors},
+            classes={column: FACTORS[column] for column in factors},
+            split=drawn_split(np.arange(spec.num_items), SPLIT_FRACTIONS, spec.seed),
+            multi_hot={SET: self._attributes()} if has_set else {},
+            multi_hot_names={SET: (*ATTRIBUTES, "large")} if has_set else {},
+            continuous={NUMBER: self._sizes} if NUMBER in columns else {},
+        )
+
+    def _attributes(self) -> np.ndarray:
+        """Returns the binary attributes of all items, uint8 [N, L]."""
+        facts = [
+            np.isin(np.array(FACTORS[factor])[self._codes[factor]], classes)
+            for factor, classes in ATTRIBUTES.values()
+        ]
+        return np.stack([*facts, self._sizes > LARGE], axis=1).astype(np.uint8)
+
+    @cached_property
+    def _sizes(self) -> np.ndarray:
+        """Size of every item's object, float64 [N], from each image's own random generator."""
+        spec = self.spec
+        rows = range(spec.num_items)
+        return np.array([object_size(spec.clutter, [spec.seed, 0, row]) for row in rows])
+
+    @cached_property
+    def _codes(self) -> dict[str, np.ndarray]:
+        """Class index of every item, int64 [N], by factor, each from its own random stream."""
+        seed, num = self.spec.seed, self.spec.num_items
+        return {
+            column: np.random.default_rng([seed, 1 + stream]).integers(len(classes), size=num)
+            for stream, (column, classes) in enumerate(FACTORS.items())
+        }
+
+    def content_key(self) -> str:
+        spec = self.spec
+        scene = (spec.num_items, spec.seed, spec.clutter, spec.occlusion, spec.noise)
+        # The former name of this kind: another word would discard the caches of earlier versions.
+        return hashlib.sha256(f"drawn {VERSION} {scene}".encode()).hexdigest()
+
+    def signature(self) -> str:
+        return self.content_key()
+
+    def decode(self, rows: Sequence[int], size: int) -> np.ndarray:
+        spec = self.spec
+        nuisances = Nuisances(spec.clutter, spec.occlusion, spec.noise)
+        images = np.empty((len(rows), size, size, 3), dtype=np.uint8)
+        for place, row in enumerate(rows):
+            factors = {column: FACTORS[column][self._codes[column][row]] for column in FACTORS}
+            # Seeds beginning with (seed, 0) are those of images, others those of factors.
+            images[place] = draw(factors, size, nuisances, [spec.seed, 0, row])
+        return images

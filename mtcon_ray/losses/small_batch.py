@@ -1,0 +1,98 @@
+"""The sum of the anchors' losses of a small batch, with [H, N, N] tensors.
+
+Small batches are dominated by kernel-launch overhead. This path therefore materialises the
+[H, N, N] logits, serves all H spaces with the same operations, and computes the gradient in the
+forward pass; backward only scales it by the incoming gradient. It computes what
+`contrastive.reference` computes, averaged or summed over the anchors.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from mtcon_ray.losses.checks import Check
+from mtcon_ray.losses.tiled_logsumexp import exponents_fit
+
+
+class SmallBatchSum(torch.autograd.Function):
+    """scale * sum over anchors of (push logsumexp - pull . logits), [H], of rows z_BVD of H spaces.
+
+    `inverse_temperature` is a number or a tensor [H] that may need a gradient, and `scale` a number
+    or a tensor [H]; pull and push are those of `relations.Pairs`. `check` is called with the rows
+    if some may not be finite.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inverse_temperature: float | Tensor,
+        pull_HNN: Tensor,
+        push_HN: Tensor,
+        scale: float | Tensor,
+        check: Check,
+        *z_by_space: Tensor,
+    ) -> Tensor:
+        z_HBVD = torch.stack(z_by_space)
+        z_HND = z_HBVD.flatten(1, 2)
+        logits_HNN = _products(z_HND, z_HND.mT, inverse_temperature)
+        diagonal_HN = logits_HNN.diagonal(dim1=1, dim2=2)
+        fit = exponents_fit(diagonal_HN)
+        if not fit:  # also if a row is not finite
+            check(z_HBVD)
+        # Before the logits are overwritten.
+        pulled_HN = (logits_HNN * pull_HNN).sum(dim=2)
+        logsumexp_HN, gradient_HNN = _logsumexp(logits_HNN, diagonal_HN, pull_HNN, push_HN, fit)
+        on_z_HND = _products(gradient_HNN, z_HND, inverse_temperature)
+        # Kept as attributes: save_for_backward is for inputs and outputs, and costs more time.
+        ctx.on_z_HBVD = on_z_HND.view(z_HBVD.shape)
+        ctx.scale, ctx.on_inverse_H = scale, None
+        if isinstance(inverse_temperature, Tensor):
+            # The logits are linear in it: sum of gradient * logits / inverse temperature. In
+            # z * dL/dz each unordered pair occurs twice.
+            ctx.on_inverse_H = (on_z_HND * z_HND).sum(dim=(1, 2)) / (2 * inverse_temperature)
+        loss_H = (push_HN * logsumexp_HN - pulled_HN).sum(dim=1)
+        return loss_H * scale
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_H: Tensor) -> tuple[Tensor | None, ...]:
+        gradient_H = gradient_H * ctx.scale
+        # Not in place: a retained graph needs the same gradient again.
+        on_z_HBVD = ctx.on_z_HBVD * gradient_H.view(-1, 1, 1, 1)
+        on_inverse_H = None if ctx.on_inverse_H is None else ctx.on_inverse_H * gradient_H
+        return on_inverse_H, None, None, None, None, *on_z_HBVD.unbind()
+
+
+def _products(x_HNK: Tensor, y_HKM: Tensor, factor: float | Tensor) -> Tensor:
+    """Returns factor * x y, [H, N, M]; the factor is a number or a tensor [H]."""
+    if isinstance(factor, Tensor):
+        return torch.bmm(x_HNK, y_HKM).mul_(factor[:, None, None])
+    # The matrix product applies a number itself. beta=0 ignores what the new memory holds.
+    products_HNM = x_HNK.new_empty(x_HNK.shape[0], x_HNK.shape[1], y_HKM.shape[2])
+    return products_HNM.baddbmm_(x_HNK, y_HKM, beta=0, alpha=factor)
+
+
+def _logsumexp(
+    logits_HNN: Tensor, diagonal_HN: Tensor, pull_HNN: Tensor, push_HN: Tensor, fit: bool
+) -> tuple[Tensor, Tensor]:
+    """Returns each row's logsumexp over the other rows, and the gradient on the logits.
+
+    The gradient, [H, N, N], is dL/dlogits summed over (i, j) and (j, i), because the logits are
+    symmetric: with the softmax p it is push_i p_ij + push_j p_ji - 2 pull_ij. Overwrites
+    `logits_HNN`, of which `diagonal_HN` is a view.
+    """
+    if fit:
+        # No shift by the row maximum is needed, so that exp(logits) is symmetric and serves both
+        # (i, j) and (j, i).
+        e_HNN = logits_HNN.exp_()
+        diagonal_HN.zero_()
+        sum_HN = e_HNN.sum(dim=2)
+        a_HN = push_HN / sum_HN
+        gradient_HNN = e_HNN.mul_(a_HN[:, :, None] + a_HN[:, None, :])
+        return sum_HN.log_(), gradient_HNN.sub_(pull_HNN, alpha=2)
+    diagonal_HN.fill_(-torch.inf)
+    logsumexp_HN = logits_HNN.logsumexp(dim=2)
+    p_HNN = logits_HNN.sub_(logsumexp_HN[:, :, None]).exp_().mul_(push_HN[:, :, None])
+    return logsumexp_HN, (p_HNN + p_HNN.mT).sub_(pull_HNN, alpha=2)

@@ -1,0 +1,131 @@
+"""Paths of all files that are written, under one absolute root.
+
+<root>/sweeps/<name>/   a sweep        <root>/mlflow.db, mlartifacts/   the default tracking store
+<root>/runs/<name>/     one training   <root>/store/                    decoded images
+"""
+
+import re
+from pathlib import Path
+
+from mtcon_ray.errors import SweepError, nearest
+
+DEFAULT_ROOT = Path("~/mtcon-ray")
+# Names become folders, MLflow run names and parts of commands.
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+SPEC_FILE = "spec.yaml"
+PLAN_FILE = "plan.json"
+PREDICTIONS_FILE = "predictions.npz"
+
+
+def choose_root(chosen: str | None) -> Path:
+    """Returns the absolute root: `chosen`, or ~/mtcon-ray with None or ""."""
+    return (Path(chosen) if chosen else DEFAULT_ROOT).expanduser().absolute()
+
+
+def sweeps_folder(root: Path) -> Path:
+    """Returns the folder that holds one folder per sweep."""
+    return root / "sweeps"
+
+
+def sweep_folder(root: Path, name: str) -> Path:
+    """Returns the folder of one sweep. Raises SweepError if the name does not match NAME."""
+    return sweeps_folder(root) / _checked(name)
+
+
+def runs_folder(root: Path) -> Path:
+    """Returns the folder that holds one folder per single training."""
+    return root / "runs"
+
+
+def run_folder(root: Path, name: str) -> Path:
+    """Returns the folder of one single training. Raises SweepError as `sweep_folder` does."""
+    return runs_folder(root) / _checked(name)
+
+
+def cache_folder(root: Path) -> Path:
+    """Returns the image store: decoded images and downloads, shared by all sweeps."""
+    return root / "store"
+
+
+def mlflow_database(root: Path) -> Path:
+    """Returns the SQLite file of the default tracking store."""
+    return root / "mlflow.db"
+
+
+def mlflow_artifacts(root: Path) -> Path:
+    """Returns the artifact folder of the default tracking store."""
+    return root / "mlartifacts"
+
+
+def event_folder(folder: Path) -> Path:
+    """Returns the folder of a sweep's or training's event logs, one file per tracked run."""
+    return folder / "spool"
+
+
+def checkpoint_folder(folder: Path, trial: str) -> Path:
+    """Returns one trial's folder: model.pt, predictions.npz and, until it ends, checkpoints."""
+    return folder / "checkpoints" / trial
+
+
+def log_folder(folder: Path) -> Path:
+    """Returns the folder of the output of Ray and the trials, and of tracebacks."""
+    return folder / "log"
+
+
+def new_name(folder: Path, stem: str) -> str:
+    """Returns `<stem>-<n>` with the smallest n above all of that stem in `folder`."""
+    return f"{stem}-{max(_numbers(folder, stem), default=0) + 1}"
+
+
+def last_name(folder: Path, stem: str) -> str:
+    """Returns the `<stem>-<n>` with the largest n in `folder`. Raises SweepError without one."""
+    numbers = _numbers(folder, stem)
+    if not numbers:
+        raise SweepError(
+            f"--resume must find a {stem}-<n> to go on with, got none in {folder}; "
+            "start without --resume, or name one with --name"
+        )
+    return f"{stem}-{max(numbers)}"
+
+
+def find_folder(root: Path, name: str) -> Path:
+    """Returns the folder of the sweep of this name, or else of the single training.
+
+    `sweeps/<name>` and `runs/<name>` select one of both. Raises SweepError, with similar names, if
+    there is no such folder.
+    """
+    kind, slash, rest = name.partition("/")
+    kinds = {"sweeps": sweeps_folder(root), "runs": runs_folder(root)}
+    places = [kinds[kind]] if slash and kind in kinds else list(kinds.values())
+    plain = _checked(rest if slash and kind in kinds else name)
+    for place in places:
+        if (place / plain).is_dir():
+            return place / plain
+    known = [entry.name for place in places for entry in list_folders(place)]
+    raise SweepError(f"no sweep or run {plain!r} under {root}{nearest(plain, known)}")
+
+
+def list_folders(folder: Path) -> list[Path]:
+    """Returns the folders of sweeps or trainings in `folder`, oldest first.
+
+    A folder counts if it has a recorded spec, whose modification time gives the order.
+    """
+    entries = folder.iterdir() if folder.is_dir() else ()
+    named = [e for e in entries if NAME.fullmatch(e.name) and (e / SPEC_FILE).is_file()]
+    return sorted(named, key=lambda e: ((e / SPEC_FILE).stat().st_mtime, e.name))
+
+
+def _numbers(folder: Path, stem: str) -> list[int]:
+    entries = folder.iterdir() if folder.is_dir() else ()
+    matches = (re.fullmatch(rf"{re.escape(stem)}-([1-9]\d*)", e.name) for e in entries)
+    return [int(match[1]) for match in matches if match]
+
+
+def _checked(name: str) -> str:
+    """Returns the name, which becomes part of a path. Raises SweepError unless it matches NAME."""
+    if not NAME.fullmatch(name):
+        raise SweepError(
+            "a name must be lower case letters, digits, '.', '_' and '-', beginning with a letter "
+            f"or digit, got {name!r}"
+        )
+    return name

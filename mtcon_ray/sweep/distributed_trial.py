@@ -1,0 +1,190 @@
+"""Distributed trials: Ray Train's TorchTrainer inside a Tune function."""
+
+import json
+import logging
+import os
+import time
+from typing import Any
+
+import ray
+import ray.train
+import ray.train.torch
+from ray import tune
+from ray.train.torch import TorchTrainer
+from ray.tune.experiment import Trial
+from ray.tune.integration.ray_train import TuneReportCallback
+from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+from mtcon_ray.cluster.ray_private import error_raised_by
+from mtcon_ray.sweep.trial import Assignment, Outcome, ending, open_trial_data, reports
+from mtcon_ray.training.distributed import Ranks
+
+PLACEMENT_GROUP = "placement_group"
+# File beside the trial's checkpoints: the trial's last result after an error on one rank.
+ENDING = "ending.json"
+# Tune's callbacks run before it stops the trial's processes.
+REAP_SECONDS = 5.0
+
+log = logging.getLogger(__name__)
+
+
+def driver_resources() -> dict[str, float]:
+    """Returns the resources of the process that drives one trial's workers.
+
+    It takes no CPU, and runs on the head or a node for drivers, never on a spot node.
+    """
+    if ray.cluster_resources().get("sweep_driver"):
+        return {"sweep_driver": 0.001}
+    return {"node:__internal_head__": 0.001}
+
+
+def distributed_trial(config: dict[str, Any]) -> None:
+    """Runs one distributed trial; its workers report to Tune through Train's callback.
+
+    An error of this package on one rank must end the whole group: the other ranks would wait for
+    ever in a collective operation or in `ray.train.report`, which is a barrier. So the rank writes
+    the trial's last result to the file ENDING and raises. Train then ends the group. If Train
+    restarts it, each rank reads the file and reports that result. If Train gives up, this function
+    reports it.
+    """
+    common = config["common"]
+    work = Assignment.read(config)
+    resources = work.spec.resources
+    low, high = resources.worker_range
+    per_worker = {"CPU": float(resources.cpus)}
+    if resources.gpus:
+        per_worker["GPU"] = resources.gpus
+    trainer = TorchTrainer(
+        _train_as_worker,
+        train_loop_config=config,
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=low if low == high else (low, high),  # type: ignore[arg-type]
+            use_gpu=resources.gpus > 0,
+            resources_per_worker=per_worker,
+        ),
+        run_config=ray.train.RunConfig(
+            name=f"{work.sweep.name}-{work.name}-{time.time_ns()}",
+            storage_path=str(work.sweep / "tune" / "train"),
+            failure_config=ray.train.FailureConfig(
+                max_failures=common["max_failures"],
+                controller_failure_limit=common["controller_failures"],  # type: ignore[call-arg]
+            ),
+            callbacks=[TuneReportCallback()],  # type: ignore[list-item]
+        ),
+    )
+    try:
+        # A driver or a node may have been lost before it read the file of an earlier attempt.
+        (work.checkpoints / ENDING).unlink(missing_ok=True)
+        trainer.fit()
+    except ray.train.TrainingFailedError as error:
+        tune.report(_read_ending(work) or _ending_of(error))
+    except OSError as error:
+        end = ending(error)
+        if end is None:
+            raise
+        tune.report(end)
+
+
+def _train_as_worker(config: dict[str, Any]) -> None:
+    """Trains on one worker. Every rank reports equally often, because `report` is a barrier."""
+    group = ray.util.get_current_placement_group()
+    assert group is not None
+    # Reported before anything slow: the cleanup needs it for a trial that is stopped early.
+    ray.train.report({PLACEMENT_GROUP: group.id.hex(), "outcome": Outcome.TRAINING})
+    context = ray.train.get_context()
+    work = Assignment.read(config)
+    ranks = Ranks(context.get_world_rank(), context.get_world_size())
+    end = _read_ending(work)
+    if end is not None:
+        ray.train.report(end)
+        return
+    device = ray.train.torch.get_device()
+    try:
+        for result in reports(work, lambda: open_trial_data(work), device=device, ranks=ranks):
+            ray.train.report(result)
+    except Exception as error:
+        end = ending(error)
+        if end is not None:
+            _write_ending(work, end)
+        raise
+
+
+def _write_ending(work: Assignment, end: dict[str, Any]) -> None:
+    """Writes the trial's last result for all ranks. On a full disk Train's own error remains."""
+    beside = work.checkpoints / f".{ENDING}.{os.getpid()}"
+    try:
+        work.checkpoints.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps(end), encoding="utf-8")
+        os.replace(beside, work.checkpoints / ENDING)
+    except OSError as error:
+        log.warning("%s could not be written: %s", work.checkpoints / ENDING, error)
+
+
+def _read_ending(work: Assignment) -> dict[str, Any] | None:
+    try:
+        end: dict[str, Any] = json.loads((work.checkpoints / ENDING).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return end
+
+
+def _ending_of(error: Exception) -> dict[str, Any]:
+    """Returns the last result of a trial whose workers failed more than `max_failures` times."""
+    for failure in getattr(error, "worker_failures", {}).values():
+        end = ending(error_raised_by(failure))
+        if end is not None:
+            return end
+    reason = " ".join(str(error).split())[-500:]
+    return {"outcome": Outcome.FAILED, "reason": reason, "done": True}
+
+
+class PlacementGroupCleanup(tune.Callback):
+    """Placement-group cleanup for distributed trials that Tune has stopped.
+
+    Ray 2.60 leaves it to a process that needs the dashboard of the only Ray on the host. If that
+    is unreachable, the workers' resources stay taken and the next trial waits for ever.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[str, str] = {}
+        self._due: list[tuple[float, str]] = []
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Stores the placement group of a trial's workers; a restarted trial has a new one."""
+        if PLACEMENT_GROUP in result:
+            self._groups[trial.trial_id] = result[PLACEMENT_GROUP]
+
+    def on_trial_complete(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
+        """Schedules the cleanup for a trial that has ended, early or not."""
+        self._schedule(trial)
+
+    def on_trial_error(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
+        """Schedules the cleanup for a trial that has failed."""
+        self._schedule(trial)
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Removes the groups that are due, once per iteration of Tune's loop."""
+        now = time.monotonic()
+        for _, group in [d for d in self._due if d[0] <= now]:
+            _remove(group)
+        self._due = [d for d in self._due if d[0] > now]
+
+    def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
+        """Removes the remaining groups at the end of the sweep."""
+        for _, group in self._due:
+            _remove(group)
+
+    def _schedule(self, trial: Trial) -> None:
+        group = self._groups.pop(trial.trial_id, None)
+        if group:
+            self._due.append((time.monotonic() + REAP_SECONDS, group))
+
+
+def _remove(group: str) -> None:
+    remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group))))

@@ -1,0 +1,93 @@
+"""Tune's callback that reports progress, and ends a sweep in which no trial can run."""
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from ray.tune import Callback
+from ray.tune.experiment import Trial
+
+from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.sweep.stopper import STALL_SECONDS, Stop
+
+LOOK_SECONDS = 1.0
+MAX_REASON = 500
+ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
+
+
+class Watch(Callback):
+    """Forwards each result to the callbacks; stops the sweep if no trial can be placed for long."""
+
+    def __init__(self, callbacks: Callbacks, stop: Stop, request: str) -> None:
+        self._observer = callbacks
+        self._stop = stop
+        self._request = request
+        self._last_running = self._last_look = time.monotonic()
+        self._trials: list[Trial] = []
+
+    def error_of(self, name: str) -> str | None:
+        """Returns the last error of a trial in one line, None without one.
+
+        Tune writes the error file before it calls the searcher with the failure.
+        """
+        found = (t.error_file for t in reversed(self._trials) if t.config.get("trial") == name)
+        file = next(found, None)
+        if not file or not Path(file).exists():
+            return None
+        return last_error(Path(file).read_text(encoding="utf-8", errors="replace"))
+
+    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Keeps Tune's own list, which also has the trials whose process did not start."""
+        self._trials = trials
+
+    def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
+        """Pickles as an empty Callback: Tune saves its callbacks, which nothing reads back.
+
+        An callbacks may not be picklable.
+        """
+        return Callback, ()
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Forwards a validation probe, or the end, of one trial."""
+        if "note" in result:
+            self._observer.on_note(result["note"])
+        if "epoch" in result:
+            epochs = round(100 * result["epoch"] / result["budget"])
+            self._observer.on_report(
+                trial.config["trial"], result["epoch"], epochs, dict(result["metrics"])
+            )
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Checks once per LOOK_SECONDS whether trials wait and none has run for STALL_SECONDS."""
+        now = time.monotonic()
+        if now - self._last_look < LOOK_SECONDS:  # each check reads all trials
+            return
+        self._last_look = now
+        waiting = [t for t in trials if t.status == Trial.PENDING]
+        if not waiting or any(t.status == Trial.RUNNING for t in trials):
+            self._last_running = now
+        elif now - self._last_running > STALL_SECONDS:
+            self._stop.ask(
+                f"no trial could be placed for {STALL_SECONDS:.0f} s: {waiting[0].config['trial']} "
+                f"waits for {self._request}, which the cluster does not give"
+            )
+
+
+def last_error(text: str) -> str:
+    r"""Returns the last failure in Tune's error file, as one line.
+
+    For a Python error that is the line that names its type (more lines may follow it), for a lost
+    process Ray's message.
+
+    >>> last_error("Failure # 1 (occurred at noon)\nTraceback:\n  f()\nKeyError: 'x'\n")
+    "KeyError: 'x'"
+    """
+    failure = text.rpartition("Failure # ")[2].partition("\n")[2].strip()
+    lines = [line.rstrip() for line in failure.splitlines() if line.strip()]
+    if not lines:
+        return "its process was lost"
+    named = [line for line in lines if ERROR_LINE.match(line)]
+    return (named[-1] if named else " ".join(line.strip() for line in lines))[:MAX_REASON]

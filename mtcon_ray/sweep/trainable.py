@@ -1,0 +1,51 @@
+"""Tune's trainable for single-worker trials; its process is reused from trial to trial.
+
+The next trial finds torch imported, the data open and the device initialised.
+"""
+
+from collections.abc import Generator
+from typing import Any
+
+from ray.tune import Trainable
+
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.sweep.trial import Assignment, open_trial_data, reports, trial_device
+
+
+class ReusedTrainable(Trainable):
+    """Trainable that trains one trial after another; `step` trains up to the next probe."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Starts the first trial."""
+        self._data: dict[str, Dataset] = {}
+        self._begin(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Starts another trial in this process."""
+        self._reports.close()
+        self._begin(new_config)
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Trains up to the next result and returns it."""
+        return next(self._reports)
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Saves nothing for Tune: a trial's own checkpoints outlive every driver."""
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Loads nothing: a restarted trial finds its own checkpoint."""
+
+    def _begin(self, config: dict[str, Any]) -> None:
+        self._reports = self._train(Assignment.read(config))
+
+    def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
+        device = trial_device(work.spec.resources.gpus)
+        return reports(work, lambda: self._open(work), device=device)
+
+    def _open(self, work: Assignment) -> Dataset:
+        """Returns the trial's data, kept for the next trial that has the same."""
+        key = work.spec.model_dump_json(include={"data", "views"})
+        if key not in self._data:
+            self._data = {key: open_trial_data(work)}
+        return self._data[key]

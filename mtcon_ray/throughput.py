@@ -1,0 +1,98 @@
+"""Throughput of training and evaluation on this machine, measured in a few steps."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.errors import DataError
+from mtcon_ray.evaluation import protocol
+from mtcon_ray.local import choose_device
+from mtcon_ray.paths import cache_folder
+from mtcon_ray.plan import Rates, prepare_root
+from mtcon_ray.spec import RunSpec, with_values
+from mtcon_ray.trainer import Trainer
+
+NUM_STEPS = 20
+# Left out of the measurement: in the first steps memory is allocated and algorithms are chosen.
+NUM_WARMUP_STEPS = 5
+
+
+def measure_rates(spec: RunSpec, root: Path) -> Rates:
+    """Returns the rates of one worker on this machine, with a worker's share of the batch.
+
+    Images per second are the median over NUM_STEPS steps. The network is then evaluated once as at
+    the end of a trial, and validated once. Decodes the images into the image store if needed.
+
+    Raises MtconError as training does, DataError if there are too few steps.
+    """
+    prepare_root(root)
+    epochs = spec.train.epochs
+    base = with_values(spec, {"search": {}, "evaluate.every": epochs, **_one_worker(spec)})
+    dataset = open_dataset(
+        base.data, seed=base.data.seed, view_size=base.views.size, store=cache_folder(root)
+    )
+    times: list[float] = []
+    device, threads = choose_device(base), base.resources.cpus
+    enough = stopwatch(device, times)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Trainer(
+            base, dataset, Path(folder), device=device, threads=threads, should_stop=enough
+        )
+        for _ in run:
+            pass
+
+    def seconds(measure: Callable[..., dict[str, float]]) -> float:
+        begun = time.perf_counter()
+        measure(
+            run.network, dataset, base.evaluate, base.views, device=device, seed=base.seed,
+            autocast_dtype=run.learner.autocast_dtype,
+        )  # fmt: skip
+        return time.perf_counter() - begun
+
+    steps = [after - before for before, after in pairwise(times)]
+    if len(steps) <= NUM_WARMUP_STEPS:
+        raise DataError(f"--calibrate needs {NUM_WARMUP_STEPS + 1} steps, got {len(steps)} in all")
+    num_images = base.train.batch_size * base.method.images_per_example
+    # The test evaluation first: the first evaluation in a process is slower, which must not count
+    # for every validation of a trial.
+    test_seconds = seconds(protocol.report)
+    return Rates(
+        images_per_second=num_images / statistics.median(steps[NUM_WARMUP_STEPS:]),
+        probe_seconds=seconds(protocol.validate),
+        test_seconds=test_seconds,
+    )
+
+
+def _one_worker(spec: RunSpec) -> dict[str, Any]:
+    """Returns the spec's changes for one process with the load of one of its workers."""
+    _, workers = spec.resources.worker_range
+    return {
+        "resources.workers": 1,
+        # A worker computes on the first of its GPUs only.
+        "resources.gpus": min(1, spec.resources.gpus),
+        # Contrastive losses need at least two items.
+        "train.batch_size": max(2, spec.train.batch_size // workers),
+    }
+
+
+def stopwatch(device: torch.device, times: list[float]) -> Callable[[], bool]:
+    """Returns a `should_stop` that appends each step's time in seconds to `times`.
+
+    It returns True after NUM_WARMUP_STEPS + NUM_STEPS steps.
+    """
+
+    def enough() -> bool:
+        if device.type == "cuda":
+            # CUDA launches are asynchronous: without this, only launching a step is measured.
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter())
+        return len(times) > NUM_WARMUP_STEPS + NUM_STEPS
+
+    return enough

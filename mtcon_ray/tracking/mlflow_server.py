@@ -1,0 +1,234 @@
+"""The connection to MLflow: tracking URI, check of the server, client, and UI command.
+
+`import_quietly` imports mlflow (seconds) without usage reports and with our own timeouts.
+Modules that import mlflow at the top must be imported after it.
+"""
+
+import fcntl
+import logging
+import os
+import re
+import shlex
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from mtcon_ray.errors import SpecError, TrackingError
+from mtcon_ray.paths import mlflow_artifacts, mlflow_database
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+SERVERS = ("http", "https")
+DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+SECRET_WORDS = r"(?i:password|passwd|pwd|token|secret|api[-_]?key|access[-_]?key|credentials?)"
+
+SPOOL = (
+    "unset tracking.uri and MLFLOW_TRACKING_URI, or set tracking.offline: true and send the runs "
+    "later with `mtcon-ray track-sync`"
+)
+
+
+class RefusedError(Exception):
+    """Error for an event that the server will never accept, although it answers."""
+
+
+class LostError(Exception):
+    """Error for an existing run that disappeared: all its events have to be sent again."""
+
+
+def tracking_uri(spec_uri: str | None, environ_uri: str | None, root: Path) -> str:
+    """Returns the absolute URI for all processes: the spec's, MLFLOW_TRACKING_URI, or SQLite.
+
+    Raises SpecError for a relative path, which depends on the working directory, and for a URI
+    that is neither a database nor a server.
+    """
+    if not spec_uri and not environ_uri:
+        return f"sqlite:///{mlflow_database(root.absolute())}"
+    name = "tracking.uri" if spec_uri else "MLFLOW_TRACKING_URI"
+    uri = str(spec_uri or environ_uri).rstrip("/")
+    scheme = uri.partition(":")[0].partition("+")[0].lower()
+    way_out = f"; give sqlite:////absolute/path.db or http://host:port, or unset {name}"
+    if scheme == "databricks":
+        return uri
+    if scheme not in SERVERS + DATABASES or "://" not in uri:
+        rule = "be a database or a server, MLflow refuses files"
+        raise SpecError(f"{name} must {rule}, got {masked(uri)!r}{way_out}")
+    if scheme == "sqlite" and not re.match(r"sqlite(\+\w+)?:////[^/]", uri):
+        raise SpecError(f"{name} must hold an absolute path, got {uri!r}{way_out}")
+    return uri
+
+
+def artifact_location(uri: str, root: Path) -> str | None:
+    """Returns the artifact URI of a new experiment; None if a server chooses its own."""
+    return None if is_server(uri) else mlflow_artifacts(root).as_uri()
+
+
+def is_server(uri: str) -> bool:
+    """Returns True if the URI names a tracking server rather than a database."""
+    return uri.partition(":")[0].lower() in (*SERVERS, "databricks")
+
+
+def masked(text: str) -> str:
+    """Returns the text with passwords and tokens in URIs, options and assignments shown as ***."""
+    text = re.sub(r"(://[^/\s:@]*):[^\s'\"]*@", r"\1:***@", text)
+    text = re.sub(r"(https?://)[^/\s:@]+@", r"\1***@", text)
+    value = r"('[^']*'|\"[^\"]*\"|[^\s&'\"]+)"
+    text = re.sub(rf"(--?[\w.-]*{SECRET_WORDS}[\w.-]*\s+)(?!-){value}", r"\1***", text)
+    return re.sub(rf"({SECRET_WORDS}[\w.-]*(?:=|:\s))\s*{value}", r"\1***", text)
+
+
+def quiet_environment() -> dict[str, str]:
+    """Returns environment variables for every child process: no usage reports, short timeouts."""
+    return {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "true",  # MLflow reads only this spelling
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # The sender retries: a retry inside MLflow's client could create a run twice.
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+        "MLFLOW_LOGGING_LEVEL": "WARNING",
+        "GIT_PYTHON_REFRESH": "quiet",
+    }
+
+
+def import_quietly() -> None:
+    """Imports mlflow without usage reports and without log messages below warnings."""
+    for name, value in quiet_environment().items():
+        os.environ.setdefault(name, value)
+    import_module("mlflow")
+
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
+    # This logger prints a stack trace of every failed query; the client raises the error anyway.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+
+
+def open_client(uri: str) -> "MlflowClient":
+    """Returns a client. Creates the database and its schema on SQLite, which takes seconds once."""
+    import_quietly()
+    from mlflow import MlflowClient
+
+    if is_server(uri):
+        return MlflowClient(uri)
+    with _one_at_a_time(uri):
+        if uri.startswith("sqlite"):
+            _create(_database(uri))
+        return MlflowClient(uri)
+
+
+def check_server(uri: str, timeout: float = 10, *, way_out: str = SPOOL) -> None:
+    """Checks that the server answers a request within `timeout` seconds; SQLite has no timeout.
+
+    Raises TrackingError otherwise.
+    """
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            open_client(uri).search_experiments(max_results=1)
+        except Exception as error:
+            errors.append(error)
+
+    if uri.startswith("sqlite"):
+        ask()
+        answered = True
+    else:
+        import_quietly()  # here, so that the seconds of the import do not count as the server's
+        thread = threading.Thread(target=ask, daemon=True, name="mtcon-tracking-check")
+        thread.start()
+        thread.join(timeout)
+        answered = not thread.is_alive()
+    if answered and not errors:
+        return
+    reason = _reason(errors[0]) if errors else f"no answer in {timeout:g} s"
+    raise TrackingError(
+        f"the tracking server at {masked(uri)} must answer, got: {reason}; start it, {way_out}"
+    )
+
+
+class ServerCheck:
+    """A `check_server` that runs in a thread during the preparations of a sweep."""
+
+    def __init__(self, uri: str) -> None:
+        self._error: TrackingError | None = None
+        self._thread = threading.Thread(target=self._run, args=(uri,), daemon=True)
+        self._thread.start()
+
+    def answer(self) -> None:
+        """Waits for the check to end. Raises TrackingError if the server did not answer."""
+        self._thread.join()
+        if self._error:
+            raise self._error
+
+    def _run(self, uri: str) -> None:
+        try:
+            check_server(uri)
+        except TrackingError as error:
+            self._error = error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name in ("psycopg", "psycopg2"):
+        return f"no module {error.name}, which the extra has: pip install 'mtcon-ray[postgres]'"
+    return first_line(error)
+
+
+def ui_command(uri: str) -> str:
+    """Returns the command line that opens MLflow's UI, or the URL of the server."""
+    if is_server(uri):
+        return masked(uri)
+    store = shlex.quote(uri) if masked(uri) == uri else '"$MLFLOW_TRACKING_URI"'
+    return f"mlflow ui --backend-store-uri {store} --host 127.0.0.1 --port 5000"
+
+
+def first_line(error: Exception) -> str:
+    """Returns an error in one line of at most 300 characters, without secrets.
+
+    Prefers the operating system's error behind it, such as "Connection refused", which is shorter
+    than the messages that the HTTP library wraps around it.
+    """
+    cause: BaseException | None = error
+    while cause is not None and not (isinstance(cause, OSError) and cause.errno):
+        cause = cause.__cause__ or cause.__context__
+    text = masked(str(cause or error)).strip() or type(error).__name__
+    return text.splitlines()[0][:300]
+
+
+def _database(uri: str) -> Path:
+    return Path(urlsplit(uri).path[1:])
+
+
+def _create(database: Path) -> None:
+    """Creates a database under another name and renames it when its schema is complete.
+
+    MLflow cannot continue with a partial schema, which a kill would leave.
+    """
+    from mlflow import MlflowClient
+
+    if not database.exists():
+        building = database.with_name(f"{database.name}.building")
+        for left in database.parent.glob(f"{building.name}*"):
+            left.unlink()  # left by a process that was killed, with its journal
+        building.touch(mode=0o600)  # SQLite gives its journals the same mode
+        MlflowClient(f"sqlite:///{building}")
+        building.rename(database)
+
+
+@contextmanager
+def _one_at_a_time(uri: str) -> Iterator[None]:
+    """Holds a file lock while SQLite is opened: two sweeps must not both migrate one file."""
+    if not uri.startswith("sqlite"):
+        yield
+        return
+    database = _database(uri)
+    database.parent.mkdir(parents=True, exist_ok=True)
+    with database.with_name(f"{database.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

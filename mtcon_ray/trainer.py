@@ -1,0 +1,347 @@
+"""The trainer: one training in this process, which yields its progress epoch by epoch."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from mtcon_ray import metrics
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.errors import ResourceError, StorageError
+from mtcon_ray.evaluation import protocol
+from mtcon_ray.evaluation.features import KeptViews
+from mtcon_ray.methods import METHODS, Method
+from mtcon_ray.models.network import Network, build_network
+from mtcon_ray.paths import PREDICTIONS_FILE
+from mtcon_ray.recorded import parse_recorded
+from mtcon_ray.spec import RunSpec, dump_spec
+from mtcon_ray.training import checkpoint
+from mtcon_ray.training.batches import Batches
+from mtcon_ray.training.device import explain_out_of_memory, pick_autocast, settle
+from mtcon_ray.training.distributed import ALONE, Ranks, any_rank, parallelise, same_on_all
+from mtcon_ray.training.optimizer import lr_at, make_optimizer
+from mtcon_ray.training.step import Learner, Tally, Update, update
+
+# Steps between two checks for non-finite values; each check synchronises with the device.
+CHECK_EVERY = 50
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Metrics of one completed epoch, counted from 1, by the names of `metrics`.
+
+    Validation metrics are included on rank 0 and in evaluated epochs only.
+    """
+
+    epoch: int
+    metrics: dict[str, float]
+    evaluated: bool
+    done: bool
+
+
+class Trainer:
+    """A training that resumes from `folder/last.pt`, if that exists, at any step.
+
+    `folder/model.pt` is the selected network, whose value and test scores count: the last
+    validated one, or the best validated one with `evaluate.select: best`.
+
+    Iterating trains and yields one Progress per epoch. The number of yields depends on the spec
+    alone, as Ray requires of all workers. Checkpoints (every `train.checkpoint_every` epochs and
+    the last) are written before the epoch is yielded. `should_stop` is called before each step
+    with one worker, before each epoch with several. If it returns True, the training is
+    checkpointed at that step and the iteration ends with `interrupted` set.
+
+    `last` is the last completed epoch, also right after resuming. A caller must record it then,
+    unless it has: the previous process may have died between the checkpoint and the record.
+
+    All randomness follows from the spec's seed and the step; torch's global generator is seeded in
+    each step. No random state is saved. On the CPU a resumed training is bit-equal to one without
+    interruption.
+
+    If `last.pt` is damaged, the previous checkpoint is used, or the training starts from scratch;
+    `damage` then describes it, else it is None. Raises CheckpointError if `last.pt` belongs to
+    another spec or data, StorageError if a checkpoint cannot be written.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        dataset: Dataset,
+        folder: Path,
+        *,
+        device: torch.device,
+        ranks: Ranks = ALONE,
+        threads: int | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        settle(device)
+        self.spec = spec
+        self.dataset = dataset
+        self.folder = folder
+        self.device = device
+        self.ranks = ranks
+        self.should_stop = should_stop
+        self.interrupted = False
+        self.last: Progress | None = None
+        self.best: float | None = None
+        self.damage: str | None = None
+        self._last_is_whole = False
+        self.step = 0
+        self._tally = Tally()
+        self._kept = KeptViews()
+        with self._memory_check():
+            problem = spec.problem(dataset.sizes)
+            method = METHODS[spec.method.name](spec.method, problem).to(device)
+            self._batches = Batches(
+                dataset,
+                method.examples(dataset, spec.seed),
+                spec.views,
+                batch_size=spec.train.batch_size,
+                seed=spec.seed,
+                device=device,
+                ranks=ranks,
+                # This training's share of the GPU's memory; not used on a CPU.
+                share=min(1.0, spec.resources.gpus or 1.0),
+            )
+            self.learner = self._make_learner(method)
+        self.num_steps = spec.train.epochs * self._batches.steps_per_epoch
+        self._resume()
+
+    @property
+    def network(self) -> Network:
+        """The network with its current weights."""
+        return self.learner.network
+
+    @property
+    def done(self) -> bool:
+        """True if the last epoch is completed."""
+        return self.step == self.num_steps
+
+    def __iter__(self) -> Iterator[Progress]:
+        self.interrupted = False
+        if not self.spec.method.trains and not self.done:
+            self.step = self.num_steps
+            yield self._close_epoch(None)
+        while not self.done:
+            last_update = self._train_to_epoch_end()
+            if last_update is None:
+                self._save_last()
+                self.interrupted = True
+                return
+            yield self._close_epoch(last_update)
+
+    def report(self) -> dict[str, float]:
+        """Returns the test evaluation of model.pt by metric name; writes predictions.npz."""
+        assert self.done, f"report after the last step {self.num_steps}, not after {self.step}"
+        if self.spec.evaluate.select == "best":
+            # The training is over, so the selected weights may overwrite the last ones.
+            self.network.load_state_dict(checkpoint.load(self.folder / checkpoint.MODEL)["network"])
+        return self._evaluate(partial(protocol.report, predictions=self.folder / PREDICTIONS_FILE))
+
+    def _make_learner(self, method: Method) -> Learner:
+        spec = self.spec
+        network = build_network(spec.model, method.make_network, spec.seed).to(self.device)
+        network = network.to(memory_format=torch.channels_last)
+        network, forward = parallelise(
+            network, self.ranks, batch_norm=spec.model.batch_norm, compile=spec.train.compile
+        )
+        return Learner(
+            network=network,
+            forward=forward,
+            method=method,
+            optimizer=make_optimizer(network, method, spec.train),
+            ranks=self.ranks,
+            autocast_dtype=pick_autocast(spec.train.precision, self.device),
+            max_grad_norm=spec.train.max_grad_norm,
+            teacher=None if method.momentum is None else deepcopy(network).requires_grad_(False),
+        )
+
+    def _train_to_epoch_end(self) -> Update | None:
+        """Trains to the end of the epoch; returns its last update, or None if stopped before.
+
+        Raises DivergedError if a gradient or loss was not finite.
+        """
+        steps_per_epoch = self._batches.steps_per_epoch
+        end = (self.step // steps_per_epoch + 1) * steps_per_epoch
+        started = perf_counter()
+        done: Update | None = None
+        while self.step < end:
+            # Workers must agree on stopping; they exchange it once per epoch, not in each step.
+            asked = done is None or self.ranks.world == 1
+            if asked and any_rank(self.should_stop(), self.ranks, self.device):
+                done = None
+                break
+            done = self._train_step()
+            if self.step % CHECK_EVERY == 0:
+                self.learner.watch.check()
+        self.learner.watch.check()
+        self._tally.seconds += perf_counter() - started
+        return done
+
+    def _train_step(self) -> Update:
+        lr = lr_at(self.step, self.spec.train, steps_per_epoch=self._batches.steps_per_epoch)
+        with self._memory_check():
+            size = self.spec.train.chunk_size or self.spec.train.batch_size
+            chunks, batch = self._batches.chunks(self.step, size)
+            views = chunks if len(chunks) > 1 else chunks[0]()
+            torch.manual_seed(self._batches.seed_of(self.step))
+            done = update(
+                self.learner, views, batch, lr=lr, step=self.step, num_steps=self.num_steps
+            )
+        self._tally.add(done)
+        self.step += 1
+        return done
+
+    def _close_epoch(self, last_update: Update | None) -> Progress:
+        epoch = self.step // self._batches.steps_per_epoch
+        values = {} if last_update is None else self._training_metrics(last_update)
+        evaluated = self.done or epoch % self.spec.evaluate.every == 0
+        if evaluated and self.ranks.rank == 0:
+            values |= self._evaluate(partial(protocol.validate, kept=self._kept))
+            kinds = map(self.dataset.table.kind_of, self.dataset.tasks)
+            self._keep(epoch, values[metrics.objective_name(kinds)])
+            if self.spec.evaluate.select == "best" and self.best is not None:
+                values[metrics.BEST] = self.best
+        self.last = Progress(epoch, values, evaluated, self.done)
+        self._tally = Tally()
+        if self.done or epoch % self.spec.train.checkpoint_every == 0:
+            self._save_last()
+        return self.last
+
+    def _training_metrics(self, last_update: Update) -> dict[str, float]:
+        objective, *losses = self._tally.means()
+        spec, steps = self.spec, self._tally.num_steps
+        num_images = steps * spec.train.batch_size * spec.method.images_per_example
+        lr = lr_at(self.step - 1, spec.train, steps_per_epoch=self._batches.steps_per_epoch)
+        values = {
+            metrics.LOSS: objective,
+            metrics.LEARNING_RATE: lr,
+            metrics.IMAGES_PER_SECOND: num_images / self._tally.seconds,
+        }
+        for head, loss in zip(last_update.loss_by_head, losses, strict=True):
+            values[metrics.loss(metrics.slug(head))] = loss
+        for head, weight in last_update.weight_by_head.items():
+            values[metrics.weight(metrics.slug(head))] = weight.item()
+        for task, sigma in last_update.sigma_by_task.items():
+            values[metrics.sigma(metrics.slug(task))] = sigma.item()
+        gauges = self.learner.method.gauges().items()
+        return values | {name: g.item() for name, g in gauges if math.isfinite(g)}
+
+    def _evaluate(self, measure: Callable[..., dict[str, float]]) -> dict[str, float]:
+        with explain_out_of_memory(
+            f"evaluate.batch_size {self.spec.evaluate.batch_size}", "lower evaluate.batch_size"
+        ):
+            return measure(
+                self.network,
+                self.dataset,
+                self.spec.evaluate,
+                self.spec.views,
+                device=self.device,
+                seed=self.spec.seed,
+                autocast_dtype=self.learner.autocast_dtype,
+            )
+
+    def _memory_check(self) -> AbstractContextManager[None]:
+        train, views = self.spec.train, self.spec.views
+        return explain_out_of_memory(
+            f"train.batch_size {train.batch_size} x {views.num_views} views of {views.size} pixels "
+            f"on {self.ranks.world} worker(s)",
+            "set train.chunk_size, lower train.batch_size or views.size or raise resources.workers",
+        )
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "spec": json.dumps(dump_spec(self.spec)),
+            "fingerprint": self.dataset.fingerprint,
+            "sizes": self.dataset.sizes,
+        }
+
+    def _keep(self, epoch: int, value: float) -> None:
+        """Writes model.pt if the network of this validated epoch is the selected one so far."""
+        if math.isfinite(value) and (self.best is None or value > self.best):
+            self.best = value
+        elif self.spec.evaluate.select == "best" and self.best is not None:
+            return
+        table = self.dataset.table
+        checkpoint.save(
+            self.folder / checkpoint.MODEL,
+            {
+                **self._identity(),
+                "network": self.network.state_dict(),
+                "classes": {label: list(names) for label, names in table.classes.items()},
+                "epoch": epoch,
+                "value": value,
+            },
+        )
+
+    def _save_last(self) -> None:
+        if self.ranks.rank != 0:
+            return
+        teacher = self.learner.teacher
+        last = self.folder / checkpoint.LAST
+        checkpoint.save(
+            last,
+            {
+                **self._identity(),
+                "network": self.network.state_dict(),
+                "method": self.learner.method.state_dict(),
+                "teacher": None if teacher is None else teacher.state_dict(),
+                "optimizer": self.learner.optimizer.state_dict(),
+                "step": self.step,
+                "tally": vars(self._tally),
+                "best": self.best,
+                "last": None if self.last is None else asdict(self.last),
+            },
+            # A damaged last.pt must not replace the intact checkpoint before it.
+            previous=self.folder / checkpoint.PREVIOUS if self._last_is_whole else None,
+        )
+        self._last_is_whole = True
+
+    def _resume(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError.of(self.folder, error) from error
+        # The epoch of the best network is not trained again, so its model.pt must be intact too.
+        with_model = self.spec.evaluate.select == "best"
+        state, path, damage = checkpoint.load_newest(self.folder, with_model=with_model)
+        if state is not None and path is not None:
+            self._restore(path, state)
+        self._last_is_whole = path is not None and path.name == checkpoint.LAST
+        if damage is not None:
+            epoch = self.step // self._batches.steps_per_epoch
+            where = f"goes on after epoch {epoch}, from {path.name}" if path else "starts anew"
+            self.damage = f"{damage}; the training {where}"
+        if not same_on_all(self.step, self.ranks, self.device):
+            raise ResourceError(
+                f"every worker must read the same checkpoint in {self.folder}, got different ones; "
+                "put storage.root on a file system that all nodes share"
+            )
+
+    def _restore(self, path: Path, state: dict[str, Any]) -> None:
+        # Parsed as a spec, so that fields unknown to an earlier version get their defaults.
+        whole = dump_spec(parse_recorded(json.loads(state["spec"]), where=str(path)))
+        saved = {**whole, "fingerprint": state["fingerprint"]}
+        current = {**dump_spec(self.spec), "fingerprint": self.dataset.fingerprint}
+        checkpoint.check_same_training(path, saved, current)
+        self.network.load_state_dict(state["network"])
+        self.learner.method.load_state_dict(state["method"])
+        if self.learner.teacher is not None:
+            self.learner.teacher.load_state_dict(state["teacher"])
+        self.learner.optimizer.load_state_dict(state["optimizer"])
+        self.step = state["step"]
+        self.best = state["best"]
+        self.last = None if state["last"] is None else Progress(**state["last"])
+        self._tally = Tally(**state["tally"])
+        if self._tally.losses is not None:
+            self._tally.losses = self._tally.losses.to(self.device)

@@ -1,0 +1,100 @@
+"""The table of a comparison: means over seeds, best in bold, every seed in the CSV."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.comparison.row import Row, columns
+from mtcon_ray.comparison.summary import every_seed, markdown, write_tables
+from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.spec import parse_spec
+from mtcon_ray.status import Status
+
+
+def trial(seed: int, shape: float, tilt: float, status: Status = Status.FINISHED) -> TrialResult:
+    metrics = {
+        "val/accuracy": shape - 0.1,
+        "test/accuracy/shape": shape,
+        "test/accuracy_std/shape": 0.02,
+        "heldout/accuracy/tilt": tilt,
+        "heldout/accuracy_std/tilt": 0.04,
+    }
+    return TrialResult(
+        name=f"trial-{seed:04d}",
+        number=seed,
+        params={},
+        status=status,
+        reason=None,
+        epochs=2,
+        seed=seed,
+        reports=((2, metrics),),
+    )
+
+
+def row(title: str, *trials: TrialResult, method: str = "mtcon") -> Row:
+    data = {"kind": "synthetic", "tasks": ["shape"], "held_out": ["tilt"]}
+    spec = parse_spec({"name": "x", "data": data, "method": method})
+    return Row(title, SweepResults("x", Path("x"), spec, {}, trials))
+
+
+@pytest.fixture
+def rows() -> list[Row]:
+    return [
+        row("MTCon", trial(0, 0.7, 0.3), trial(1, 0.8, 0.2), trial(2, 0.1, 0.1, Status.FAILED)),
+        row("SimCLR", trial(0, 0.6, 0.5)),
+        Row("CSN", None, "no triplets | for shape\nmore"),
+    ]
+
+
+def test_scores_are_means_over_finished_seeds(rows: list[Row]) -> None:
+    assert columns(rows) == {
+        ("test", "shape"): "shape",
+        ("heldout", "tilt"): "tilt, held out",
+    }
+    assert markdown(rows).splitlines() == [
+        "| system | seeds | val/accuracy | shape | tilt, held out |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| MTCon | 2 | 0.650 | **0.750 ± 0.020** | 0.250 ± 0.040 |",
+        "| SimCLR | 1 | 0.500 | 0.600 ± 0.020 | **0.500 ± 0.040** |",
+        "| CSN | 0 | failed: no triplets / for shape | — | — |",
+        "",
+        "±: bootstrap deviation over test items of one training, where no predictions are stored; "
+        "it is no interval, and says nothing of seeds.",
+    ]
+
+
+def test_a_table_counts_the_systems_above_the_best_one_without_training(rows: list[Row]) -> None:
+    """MTCon has 0.75 in shape and 0.25 in tilt, SimCLR 0.6 and 0.5."""
+    features = row("Features", trial(0, 0.5, 0.5), method="none")
+    random = row("Random", trial(0, 0.7, 0.1), method="none")
+    note = "Trained systems above the best one without training: "
+    assert f"{note}shape: 1 of 2; tilt, held out: 0 of 2.\n" in markdown([*rows, features, random])
+    assert note not in markdown(rows)
+    assert note not in markdown([features, random])
+
+
+def test_the_mean_over_tasks_of_other_kinds_is_no_accuracy(rows: list[Row]) -> None:
+    """The heading names the objective; its value is read also under its former name."""
+    data = {"kind": "synthetic", "tasks": ["attributes"]}
+    spec = parse_spec({"name": "x", "data": data})
+    former = trial(0, 0.7, 0.3)
+    sets = Row("Sets", SweepResults("x", Path("x"), spec, {}, (former,)))
+    assert markdown([sets]).startswith("| system | seeds | val/score | attributes (mAP) |")
+    assert "| Sets | 1 | 0.600 |" in markdown([sets])
+    assert markdown([*rows, sets]).startswith("| system | seeds | val/accuracy, val/score |")
+
+
+def test_the_csv_has_every_metric_of_every_seed(rows: list[Row]) -> None:
+    read = list(csv.DictReader(every_seed(rows).splitlines()))
+    assert len(read) == 15
+    assert {"system": "MTCon", "seed": "1", "metric": "test/accuracy/shape", "value": "0.8"} in read
+
+
+def test_tables_and_picture_are_written_from_what_there_is(rows: list[Row], tmp_path: Path) -> None:
+    write_tables(tmp_path / "a", rows)
+    written = {path.name for path in (tmp_path / "a").iterdir()}
+    assert written == {"table.md", "table.csv", "table.png"}
+    assert (tmp_path / "a" / "table.png").read_bytes().startswith(b"\x89PNG")
+    write_tables(tmp_path / "b", rows[2:])
+    assert not (tmp_path / "b" / "table.png").exists()

@@ -1,0 +1,163 @@
+"""Tests of synthetic images: reproducible, the same at any size, with all factors visible."""
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.data.sources.base import DataSource
+from mtcon_ray.data.synthetic_images import (
+    ATTRIBUTES,
+    FACTORS,
+    HUES,
+    LARGE,
+    VERSION,
+    Nuisances,
+    draw,
+)
+from mtcon_ray.spec import parse_spec
+
+QUIET = Nuisances(clutter=0, occlusion=0, noise=0)
+SCENE = {"shape": "cross", "colour": "red", "texture": "plain", "tilt": "30", "mark": "disc"}
+
+
+def drawn(**fields: object) -> DataSource:
+    """Returns a source of 200 images."""
+    return SOURCES["synthetic"](
+        SOURCES["synthetic"].Spec.model_validate({"num_items": 200} | fields), 0
+    )
+
+
+def test_defaults_are_three_tasks_and_one_held_out_label() -> None:
+    """The spec needs no other field than `kind`."""
+    spec = SOURCES["synthetic"].Spec.model_validate({"kind": "synthetic"})
+    assert (spec.tasks, spec.held_out) == (("shape", "colour", "texture"), ("tilt",))
+
+
+def test_a_label_that_is_no_factor_is_refused() -> None:
+    """The message suggests the nearest factor."""
+    with pytest.raises(ValidationError, match=r"got 'color'; did you mean 'colour'\?"):
+        drawn(tasks=["color"])
+
+
+def test_pictures_depend_on_seed_and_row_alone() -> None:
+    """Images do not depend on the other rows of the call, nor on the labels in use."""
+    all_at_once = drawn().decode(range(6), 40)
+    assert (drawn(tasks=["mark"]).decode([4, 2], 40) == all_at_once[[4, 2]]).all()
+    assert (drawn(seed=1).decode([4], 40) != all_at_once[4]).any()
+    assert len(np.unique(all_at_once.reshape(6, -1), axis=0)) == 6
+
+
+def test_the_same_scene_at_any_size() -> None:
+    """An image of 80 pixels, averaged over 2 x 2, is that of 40 pixels except at edges."""
+    large = drawn(noise=0).decode(range(8), 80).astype(float)
+    small = drawn(noise=0).decode(range(8), 40).astype(float)
+    reduced = large.reshape(8, 40, 2, 40, 2, 3).mean(axis=(2, 4))
+    assert np.abs(reduced - small).mean() < 4
+
+
+def test_labels_are_balanced_independent_and_split() -> None:
+    """The chi-square statistic of each pair of factors is within 4 deviations of independence."""
+    table = drawn(num_items=4000, tasks=["shape", "colour", "texture", "mark"]).read_labels()
+    columns = list(table.labels)
+    for first in columns:
+        assert np.bincount(table.labels[first]).min() > 0.8 * 4000 / len(FACTORS[first])
+        for second in columns[: columns.index(first)]:
+            counts = np.zeros((len(FACTORS[first]), len(FACTORS[second])))
+            np.add.at(counts, (table.labels[first], table.labels[second]), 1)
+            expected = counts.sum(1, keepdims=True) * counts.sum(0) / 4000
+            freedom = (counts.shape[0] - 1) * (counts.shape[1] - 1)
+            assert ((counts - expected) ** 2 / expected).sum() < freedom + 4 * (2 * freedom) ** 0.5
+    assert np.bincount(table.split).tolist() == [2800, 400, 800]
+
+
+def test_labels_name_what_is_in_the_picture() -> None:
+    """The label's hue dominates the centre of images without nuisances."""
+    source = drawn(clutter=0, occlusion=0, noise=0, tasks=["colour", "texture"])
+    table = source.read_labels()
+    plain = np.flatnonzero(table.labels["texture"] == FACTORS["texture"].index("plain"))
+    right = 0
+    for row, picture in zip(plain, source.decode(plain.tolist(), 40), strict=True):
+        name = FACTORS["colour"][table.labels["colour"][row]]
+        middle = picture[14:26, 14:26].reshape(-1, 3).astype(float)
+        hues = np.array(
+            [[np.cos(2 * np.pi * h + a) for a in (0, -2.0944, 2.0944)] for h in HUES.values()]
+        )
+        right += list(HUES)[(middle @ hues.T).sum(0).argmax()] == name
+    assert right > 0.75 * len(plain)
+
+
+@pytest.mark.parametrize("factor", list(FACTORS))
+def test_each_factor_changes_the_picture(factor: str) -> None:
+    """Any two classes of a factor differ in one scene."""
+    pictures = [draw(SCENE | {factor: name}, 40, QUIET, [0]) for name in FACTORS[factor]]
+    for index, picture in enumerate(pictures):
+        for other in pictures[:index]:
+            assert np.abs(picture.astype(int) - other.astype(int)).max() > 40
+
+
+def test_a_change_of_the_drawing_is_a_new_version() -> None:
+    """A fixed image guards VERSION, which is part of the image store's key.
+
+    After a change of the drawing, increase VERSION and update the expected values. Otherwise
+    image stores made before the change would be used.
+    """
+    scene = SCENE | {"texture": "checks"}
+    picture = draw(scene, 32, Nuisances(clutter=3, occlusion=1.0, noise=0.05), [0, 0, 0])
+    blocks = picture.reshape(4, 8, 4, 8, 3).mean(axis=(1, 3, 4))
+    expected = [[104, 29, 38, 53], [52, 49, 70, 36], [57, 90, 84, 37], [36, 81, 87, 58]]
+    assert np.abs(blocks - expected).max() < 3
+    assert VERSION == 3
+
+
+@pytest.mark.parametrize("knob", [{"clutter": 0}, {"occlusion": 0}, {"noise": 0}, {"seed": 3}])
+def test_every_knob_is_part_of_the_key_and_of_the_picture(knob: dict[str, int]) -> None:
+    """Each field changes the image store's key and the images."""
+    assert drawn(**knob).content_key() != drawn().content_key()
+    assert (drawn(**knob).decode(range(60), 24) != drawn().decode(range(60), 24)).any()
+
+
+def test_attributes_follow_from_factors_and_size() -> None:
+    factors = ["shape", "colour", "texture", "tilt"]
+    spec = {"tasks": ["attributes", *factors], "held_out": ["size"], "num_items": 500}
+    table = drawn(**spec).read_labels()
+    assert table.kind_of("attributes") == "set"
+    assert table.kind_of("size") == "number"
+    named = dict(
+        zip(table.multi_hot_names["attributes"], table.multi_hot["attributes"].T, strict=True)
+    )
+    for fact, (factor, classes) in ATTRIBUTES.items():
+        codes = [table.classes[factor].index(name) for name in classes]
+        assert (named[fact] == np.isin(table.labels[factor], codes)).all()
+    assert (named["large"] == (table.continuous["size"] > LARGE)).all()
+    assert all(0.3 < column.mean() < 0.9 for column in named.values())
+
+
+def test_the_size_is_that_of_the_drawn_object() -> None:
+    """The size correlates with the object's extent in images without nuisances."""
+    quiet = {"clutter": 0, "occlusion": 0, "noise": 0, "num_items": 300}
+    source = drawn(tasks=["shape", "texture", "size"], held_out=["tilt"], **quiet)
+    table = source.read_labels()
+    is_plain = table.labels["texture"] == FACTORS["texture"].index("plain")
+    is_box = table.labels["shape"] == FACTORS["shape"].index("rectangle")
+    rows = np.flatnonzero(is_plain & is_box)
+    sizes, lengths = table.continuous["size"][rows], []
+    for picture in source.decode(rows.tolist(), 96):
+        y, x = np.nonzero(picture.max(axis=2) > 110)
+        spread = np.cov(np.stack([x, y]))
+        lengths.append(np.sqrt(np.linalg.eigvalsh(spread)[1]))
+    assert len(rows) > 10
+    assert np.corrcoef(sizes, lengths)[0, 1] > 0.7
+    assert sizes.min() >= 0.36
+    assert sizes.max() < 0.44
+
+
+def test_sizes_follow_the_clutter_whose_draws_come_first() -> None:
+    names = {"tasks": ["size"], "held_out": []}
+    one, other = (drawn(clutter=c, **names).read_labels().continuous["size"] for c in (0, 3))
+    assert (one != other).all()
+
+
+@pytest.mark.parametrize("data", ["drawn", {"kind": "drawn"}])
+def test_specs_of_earlier_versions_say_drawn_for_synthetic(data: object) -> None:
+    assert parse_spec({"name": "x", "data": data}) == parse_spec({"name": "x", "data": "synthetic"})

@@ -1,0 +1,226 @@
+"""Tests of the image store: decoded once, atomic, and checked for disk space."""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from mtcon_ray.data.image_cache import check_room, open_image_cache
+from mtcon_ray.data.sources import SOURCES, DataSource, LabelTable
+from mtcon_ray.data.sources.base import BadImagesError
+from mtcon_ray.errors import DataError, ResourceError
+
+
+class CountingSource(DataSource):
+    """Source whose image i has grey level i; it records decoded rows and fails at `bad` ones."""
+
+    def __init__(self, bad: tuple[int, ...] = (), allowed: float = 0.0, delay: float = 0) -> None:
+        super().__init__(SOURCES["synthetic"].Spec.model_validate({}), 0)
+        self.bad, self.allowed, self.delay = bad, allowed, delay
+        self.decoded: list[int] = []
+        self.hashed = 0
+        self.stamp: str | None = None
+
+    @property
+    def max_bad_fraction(self) -> float:
+        return self.allowed
+
+    def read_labels(self) -> LabelTable:
+        raise AssertionError("the store reads no labels")
+
+    def content_key(self) -> str:
+        self.hashed += 1
+        return "content"
+
+    def signature(self) -> str | None:
+        return self.stamp
+
+    def decode(self, rows: Sequence[int], size: int) -> np.ndarray:
+        time.sleep(self.delay)
+        self.decoded.extend(rows)
+        images = np.zeros((len(rows), size, size, 3), dtype=np.uint8)
+        images += np.array(rows, dtype=np.uint8)[:, None, None, None]
+        reasons = {row: f"row {row + 2}: broken" for row in rows if row in self.bad}
+        if reasons:
+            raise BadImagesError(reasons, images)
+        return images
+
+
+class Usage(NamedTuple):
+    """Stand-in for the result of shutil.disk_usage."""
+
+    total: int
+    used: int
+    free: int
+
+
+def test_images_are_decoded_once_in_order_and_read_only(tmp_path: Path) -> None:
+    """150 rows are decoded in three tasks; opening the store again decodes nothing."""
+    source, seen = CountingSource(), []
+    stored = open_image_cache(
+        source, 150, 8, tmp_path, lambda done, total: seen.append((done, total))
+    )
+    assert stored.images.shape == (150, 8, 8, 3)
+    assert (stored.images[:, 3, 3, 1] == np.arange(150)).all()
+    assert isinstance(stored.images, np.memmap)
+    assert not stored.images.flags.writeable
+    assert sorted(source.decoded) == list(range(150))
+    assert len(seen) == 3
+    assert seen[-1] == (150, 150)
+    assert (open_image_cache(source, 150, 8, tmp_path, None).images == stored.images).all()
+    assert len(source.decoded) == 150
+
+
+def test_every_size_has_its_own_store(tmp_path: Path) -> None:
+    """The image size is part of the store's key."""
+    source = CountingSource()
+    assert open_image_cache(source, 3, 8, tmp_path, None).images.shape[1] == 8
+    assert open_image_cache(source, 3, 9, tmp_path, None).images.shape[1] == 9
+
+
+def test_content_is_hashed_once_per_signature(tmp_path: Path) -> None:
+    """Without a signature the content is hashed at each opening."""
+    source = CountingSource()
+    for stamp, hashed in ((None, 1), (None, 2), ("a", 3), ("a", 3), ("b", 4)):
+        source.stamp = stamp
+        open_image_cache(source, 3, 8, tmp_path, None)
+        assert source.hashed == hashed
+
+
+def test_bad_rows_are_remembered(tmp_path: Path) -> None:
+    """Bad rows and their reasons are stored, ascending, and read by later openings."""
+    source = CountingSource(bad=(70, 2), allowed=0.1)
+    for _ in range(2):
+        stored = open_image_cache(source, 100, 8, tmp_path, None)
+        assert list(stored.bad.items()) == [(2, "row 4: broken"), (70, "row 72: broken")]
+
+
+def test_too_many_bad_rows_stop_and_leave_no_store(tmp_path: Path) -> None:
+    """The message shows twenty bad rows; a file beside the store lists all."""
+    with pytest.raises(DataError, match="got 30 of 100") as caught:
+        open_image_cache(CountingSource(bad=tuple(range(30)), allowed=0.29), 100, 8, tmp_path, None)
+    message = str(caught.value)
+    assert message.count("broken") == 20
+    every = Path(message.rsplit(": ", 1)[1])
+    assert every.parent == tmp_path
+    assert every.read_text().count("broken") == 30
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
+
+
+@pytest.mark.parametrize("error", [ValueError("crash"), KeyboardInterrupt()])
+def test_a_failure_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Any exception removes the partial store; the next opening starts from scratch."""
+    source = CountingSource()
+
+    def fail(rows: Sequence[int], size: int) -> np.ndarray:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(source, "decode", fail)
+        with pytest.raises(type(error)):
+            open_image_cache(source, 150, 8, tmp_path, None)
+    assert [path for path in tmp_path.iterdir() if path.suffix != ".lock"] == []
+    assert len(open_image_cache(source, 150, 8, tmp_path, None).images) == 150
+
+
+def test_what_a_killed_process_left_is_swept_away(tmp_path: Path) -> None:
+    """The partial folder of a killed process is removed and replaced."""
+    open_image_cache(CountingSource(), 3, 8, tmp_path, None)
+    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    folder.rename(folder.with_suffix(".building"))
+    (folder.with_suffix(".building") / "images.npy").write_bytes(b"half")
+    assert len(open_image_cache(CountingSource(), 3, 8, tmp_path, None).images) == 3
+    assert not folder.with_suffix(".building").exists()
+
+
+def test_two_at_once_decode_once(tmp_path: Path) -> None:
+    """One of three threads decodes; the others wait and map its result."""
+    source, done = CountingSource(delay=0.05), []
+
+    def open_it() -> None:
+        done.append(open_image_cache(source, 200, 8, tmp_path, None).images[199, 0, 0, 0])
+
+    threads = [threading.Thread(target=open_it) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert done == [199, 199, 199]
+    assert sorted(source.decoded) == list(range(200))
+
+
+def test_two_processes_at_once_decode_once(tmp_path: Path) -> None:
+    """One of two processes decodes, as when two trials start together on a node."""
+    script = f"""
+from pathlib import Path
+from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.data.sources import SOURCES
+calls = []
+spec = SOURCES["synthetic"].Spec.model_validate({{"num_items": 300}})
+data = open_dataset(spec, seed=0, view_size=32, store=Path({str(tmp_path)!r}),
+                    progress=lambda done, total: calls.append(done))
+print(len(calls), data.images.sum())
+"""
+    command = [sys.executable, "-c", script]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [process.communicate()[0].split() for process in running]
+    assert [process.returncode for process in running] == [0, 0]
+    assert sorted(int(calls) for calls, _ in told) == [0, 5]
+    assert told[0][1] == told[1][1]
+
+
+def test_a_disk_too_small_is_refused_before_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 images of 8 x 8 pixels need 19,200 free bytes; 19,199 are refused."""
+    source = CountingSource()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 19_199))
+    with pytest.raises(ResourceError, match=r"1\.92e-05 GB free .*, got 1\.92e-05"):
+        open_image_cache(source, 100, 8, tmp_path, None)
+    assert source.decoded == []
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 19_200))
+    assert len(open_image_cache(source, 100, 8, tmp_path, None).images) == 100
+
+
+def test_room_is_asked_for_only_while_the_images_are_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk is accepted for images that are stored, and refused for another size."""
+    source = CountingSource()
+    source.stamp = "stamp"
+    open_image_cache(source, 3, 8, tmp_path, None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 0))
+    check_room(source, 3, 8, tmp_path)
+    with pytest.raises(ResourceError, match="GB free"):
+        check_room(source, 3, 16, tmp_path)
+    source.stamp = None
+    with pytest.raises(ResourceError, match="GB free"):
+        check_room(source, 3, 8, tmp_path)
+
+
+def test_a_store_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    """The path of the store leads through a regular file."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResourceError, match=r"must be writable, got .* set storage.root"):
+        open_image_cache(CountingSource(), 3, 8, tmp_path / "file" / "store", None)
+
+
+def test_a_damaged_store_says_what_to_delete(tmp_path: Path) -> None:
+    """The error for a truncated file names the folder to delete."""
+    open_image_cache(CountingSource(), 3, 8, tmp_path, None)
+    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert json.loads((folder / "meta.json").read_text())["num_items"] == 3
+    images = folder / "images.npy"
+    images.write_bytes(images.read_bytes()[:-1])
+    with pytest.raises(DataError, match=f"{folder} must be whole, got .*; delete it"):
+        open_image_cache(CountingSource(), 3, 8, tmp_path, None)

@@ -1,0 +1,127 @@
+"""Tests that classes, label sets and numbers are measured together as they are alone."""
+
+import numpy as np
+import pytest
+import torch
+
+from mtcon_ray.data.sources import LabelTable
+from mtcon_ray.evaluation.logistic import fit
+from mtcon_ray.evaluation.multilabel import train_set_probe
+from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe, train_probes
+from mtcon_ray.evaluation.regression import NumberProbe, train_number_probe
+from mtcon_ray.evaluation.scoring import Measurement
+from mtcon_ray.evaluation.spec import (
+    CONVERGED,
+    ConvergedProbeSpec,
+    EvaluateSpec,
+    LabelSetsSpec,
+    ProbeSpec,
+    SGDProbeSpec,
+)
+
+NUM_CLASSES = {"colour": 3, "brand": 4}
+SPLIT_OF = {"price": "heldout", "looks": "test", "brand": "test", "colour": "test"}
+PENALTIES = (0.1, 0.01, 0.001)
+LBFGS = ConvergedProbeSpec(solver="lbfgs", penalties=PENALTIES)
+SGD = SGDProbeSpec(solver="sgd", epochs=3, batch_size=16)
+TABLE = LabelTable(
+    names=("a",),
+    labels={"colour": np.array([0]), "brand": np.array([0])},
+    classes={label: tuple("abcd"[:n]) for label, n in NUM_CLASSES.items()},
+    split=np.array([0], dtype=np.int8),
+    multi_hot={"looks": np.array([[0, 1, 0]], dtype=np.uint8)},
+    multi_hot_names={"looks": ("x", "y", "z")},
+    continuous={"price": np.array([1.0])},
+)
+
+
+def items(seed: int, n: int = 120) -> LabelledFeatures:
+    """Returns items whose noisy labels depend on the features; all but `colour` partly unknown."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.randn(6, 8, generator=torch.Generator().manual_seed(99))
+    features = torch.randn(n, 6, generator=generator)
+    shown = features @ truth + torch.randn(n, 8, generator=generator)
+    unknown = torch.rand(n, 5, generator=generator) < 0.2
+    looks = (shown[:, 4:7] > 0).to(torch.uint8)
+    looks[unknown[:, :3]] = 255
+    looks[:4] = 255
+    return LabelledFeatures(
+        features,
+        {
+            "colour": shown[:, :3].argmax(dim=1),
+            "brand": shown[:, :4].argmax(dim=1).where(~unknown[:, 3], -1),
+            "looks": looks,
+            "price": shown[:, 7].double().where(~unknown[:, 4], torch.nan),
+        },
+    )
+
+
+TRAIN, VAL, TEST = (items(seed) for seed in range(3))
+
+
+def measurement(recipe: ProbeSpec, spec: EvaluateSpec) -> Measurement:
+    return Measurement(TRAIN, VAL, TEST, SPLIT_OF, recipe, spec, seed=5)
+
+
+def test_converged_probes_of_all_kinds_are_those_of_each_kind_alone() -> None:
+    probes, gradient = measurement(LBFGS, EvaluateSpec()).fit(TABLE)
+    assert gradient is not None
+    assert 0 < gradient <= CONVERGED
+    classes = fit(TRAIN.of(NUM_CLASSES), NUM_CLASSES, PENALTIES, val=VAL).probes
+    sets = fit(TRAIN.of(["looks"]), {}, PENALTIES, val=VAL).probes
+    assert {type(probe) for probe in probes.values()} == {Probe, SetProbe, NumberProbe}
+    for label, alone in {**classes, **sets}.items():
+        probe = probes[label]
+        assert isinstance(probe, Probe | SetProbe)
+        assert probe.made == alone.made
+        torch.testing.assert_close(probe.weight, alone.weight, rtol=0, atol=0.02)
+    number = probes["price"]
+    assert isinstance(number, NumberProbe)
+    expected = train_number_probe("price", TRAIN, EvaluateSpec().numbers.penalties, val=VAL)
+    assert torch.equal(number.weight, expected.weight)
+
+
+def test_probes_by_sgd_of_all_kinds_are_those_of_each_kind_alone() -> None:
+    sets = LabelSetsSpec(loss="asymmetric", ema=0.9)
+    spec = EvaluateSpec(probe=SGD, label_sets=sets)
+    probes, gradient = measurement(SGD, spec).fit(TABLE)
+    assert gradient is None
+    classes = train_probes(TRAIN.of(NUM_CLASSES), NUM_CLASSES, SGD, seed=5, val=VAL.of(NUM_CLASSES))
+    looks = train_set_probe("looks", TRAIN, SGD, sets, seed=5, val=VAL)
+    expected: dict[str, Probe | SetProbe] = {**classes, "looks": looks}
+    for label, alone in expected.items():
+        probe = probes[label]
+        assert isinstance(probe, Probe | SetProbe)
+        assert torch.equal(probe.weight, alone.weight)
+    assert isinstance(probes["price"], NumberProbe)
+
+
+@pytest.mark.parametrize("recipe", [LBFGS, SGD])
+def test_an_unknown_value_neither_teaches_nor_is_scored(recipe: ProbeSpec) -> None:
+    """Scores are finite, and those of `brand` do not change if its unknown items are removed."""
+    spec = EvaluateSpec(probe=recipe, bootstrap=50)
+    found = measurement(recipe, spec).scores(TABLE)
+    assert {name.rsplit("/", 1)[1] for name in found} == set(SPLIT_OF)
+    assert all(np.isfinite(value) for value in found.values())
+    assert found["test/accuracy/colour"] > 1 / 3 + 0.1
+    assert found["test/map/looks"] > 0.6
+    assert found["heldout/r2/price"] > 0.3
+    known = TEST.labels["brand"] != -1
+    only = LabelledFeatures(TEST.features[known], {k: v[known] for k, v in TEST.labels.items()})
+    again = Measurement(TRAIN, VAL, only, SPLIT_OF, recipe, spec, seed=5).scores(TABLE)
+    assert again["test/accuracy/brand"] == found["test/accuracy/brand"]
+    assert again["test/accuracy/colour"] != found["test/accuracy/colour"]
+
+
+def test_numbers_alone_have_nothing_left_to_converge() -> None:
+    alone = Measurement(TRAIN, VAL, TEST, {"price": "test"}, LBFGS, EvaluateSpec(), seed=5)
+    probes, gradient = alone.fit(TABLE)
+    assert list(probes) == ["price"]
+    assert gradient == 0
+    assert alone.neighbours(TABLE) == {}
+
+
+def test_neighbours_vote_on_labels_of_classes() -> None:
+    found = measurement(LBFGS, EvaluateSpec()).neighbours(TABLE)
+    assert set(found) == {"test/knn/brand", "test/knn/colour"}
+    assert found != measurement(LBFGS, EvaluateSpec(neighbours=1)).neighbours(TABLE)

@@ -1,0 +1,236 @@
+"""Calibrated weights: the floor and ceiling of a loss, and the weights learned from its excess."""
+
+import math
+from importlib import import_module
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtcon_ray.losses.calibrated_weighting import CalibratedVariance
+from mtcon_ray.losses.contrastive import Range, contrast
+from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
+from mtcon_ray.losses.soft_positives import LabelSets, Near
+from tests.losses.test_contrastive import random_rows
+
+# Balanced classes, unbalanced classes, many classes; the last item has no label.
+LABELS = ([0, 0, 1, 1, -1], [0, 0, 0, 0, 1, -1], [0, 1, 2, 3, 4, 4, 0, -1])
+
+
+def simplex(labels: list[int]) -> Tensor:
+    """Returns unit rows z_BVD with one point per class, all classes equally far apart.
+
+    Items without label form a class of their own.
+    """
+    _, class_B = torch.unique(torch.tensor(labels), return_inverse=True)
+    K = int(class_B.max()) + 1
+    corners_KK = torch.eye(K, dtype=torch.float64) - 1 / K
+    z_BD = torch.nn.functional.normalize(corners_KK, dim=1)[class_B]
+    return z_BD[:, None].expand(-1, 2, -1)
+
+
+def measured(z_BVD: Tensor, relation: Relation, tau: float | Tensor) -> tuple[Tensor, Range]:
+    """Returns the loss of one space and its range."""
+    found = contrast([z_BVD], relation, tau)
+    floor_H, ceiling_H = found.range()
+    return found.loss[0], Range(floor_H[0], ceiling_H[0])
+
+
+def ranged(floor: float, ceiling: float) -> Range:
+    return Range(torch.tensor(floor).double(), torch.tensor(ceiling).double())
+
+
+def learned(
+    losses: dict[str, float], ranges: dict[str, Range], steps: int = 400
+) -> tuple[CalibratedVariance, dict[str, float]]:
+    """Returns the weighting after descent on s at fixed losses, and the weights it then applies."""
+    weighting = CalibratedVariance(tuple(losses), least_excess=0.1).double()
+    optimizer = torch.optim.SGD(weighting.parameters(), lr=0.05, momentum=0.9)
+    fixed = {task: torch.tensor(loss).double() for task, loss in losses.items()}
+    for _ in range(steps):
+        optimizer.zero_grad()
+        weighting(fixed, ranges).objective.backward()
+        optimizer.step()
+        weighting.clamp()
+    weights = weighting(fixed, ranges).weight_by_task
+    return weighting, {task: weight.item() for task, weight in weights.items()}
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("tau", [0.05, 0.5, 5.0])
+def test_the_floor_is_the_loss_of_classes_at_the_corners_of_a_simplex(
+    labels: list[int], tau: float
+) -> None:
+    known = [label for label in labels if label != -1]
+    loss, bounds = measured(simplex(known), EqualLabel(torch.tensor(known)), tau)
+    assert loss.item() == pytest.approx(bounds.floor.item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("tau", [0.05, 0.5, 5.0])
+def test_the_ceiling_is_the_loss_of_equal_embeddings(tau: float) -> None:
+    relations: list[Relation] = [EqualLabel(torch.tensor(LABELS[0])), OwnView()]
+    for relation in relations:
+        loss, bounds = measured(torch.ones(5, 2, 1, dtype=torch.float64), relation, tau)
+        assert bounds.ceiling.item() == pytest.approx(math.log(9), rel=1e-12)
+        assert loss.item() == pytest.approx(math.log(9), rel=1e-12)
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("seed", range(5))
+def test_random_embeddings_lie_above_the_floor(labels: list[int], seed: int) -> None:
+    z_BVD = random_rows(len(labels), 2, 8, seed)
+    for tau in (0.05, 1.0):
+        loss, bounds = measured(z_BVD, EqualLabel(torch.tensor(labels)), tau)
+        assert loss > bounds.floor
+
+
+def optimised(relation: Relation, num_items: int, tau: float) -> tuple[float, Range]:
+    """Returns the loss after descent on free embeddings, without an encoder, and its range."""
+    z = random_rows(num_items, 2, 32, seed=0).requires_grad_()
+    optimizer = torch.optim.Adam([z], lr=0.05)
+    for _ in range(200):
+        optimizer.zero_grad()
+        loss, bounds = measured(torch.nn.functional.normalize(z, dim=2), relation, tau)
+        loss.backward()
+        optimizer.step()
+    return loss.item(), bounds
+
+
+def excess(loss: float, bounds: Range) -> float:
+    return (loss - bounds.floor.item()) / (bounds.ceiling - bounds.floor).item()
+
+
+def drawn_numbers(num_items: int) -> Tensor:
+    return torch.randn(num_items, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def drawn_sets(num_items: int, num_labels: int, share: float = 0.4) -> Tensor:
+    generator = torch.Generator().manual_seed(2)
+    return (torch.rand(num_items, num_labels, generator=generator) < share).long()
+
+
+@pytest.mark.parametrize("num_classes", [2, 4, 8])
+def test_free_embeddings_of_classes_reach_the_floor(num_classes: int) -> None:
+    loss, bounds = optimised(EqualLabel(torch.arange(16) % num_classes), 16, 0.1)
+    assert excess(loss, bounds) == pytest.approx(0, abs=0.003)
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.5, 2.0])
+@pytest.mark.parametrize("relation", [
+    Near(drawn_numbers(16), bandwidth=0.2),
+    Near(drawn_numbers(16), bandwidth=0.5),
+    Near(drawn_numbers(16).sign(), bandwidth=0.2),
+    LabelSets(drawn_sets(16, 8), threshold=0.3),
+    LabelSets(drawn_sets(16, 3), threshold=0.0),
+    LabelSets(drawn_sets(16, 8), threshold=0.3, similarity_weights=False),
+])  # fmt: skip
+def test_free_embeddings_of_graded_positives_never_fall_below_the_floor(
+    relation: Relation, tau: float
+) -> None:
+    loss, bounds = optimised(relation, 16, tau)
+    assert bounds.ceiling > bounds.floor
+    assert -1e-9 < excess(loss, bounds) < 1
+
+
+def test_numbers_of_two_values_reach_the_floor_as_classes_do() -> None:
+    loss, bounds = optimised(Near(drawn_numbers(16).sign(), bandwidth=0.2), 16, 0.1)
+    assert excess(loss, bounds) == pytest.approx(0, abs=0.003)
+
+
+@pytest.mark.parametrize("relation", [
+    EqualLabel(torch.arange(12) % 3),
+    Near(drawn_numbers(12), bandwidth=0.5),
+    LabelSets(drawn_sets(12, 4), threshold=0.3),
+])  # fmt: skip
+def test_a_streamed_loss_has_the_range_of_one_in_memory(
+    relation: Relation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    z_BVD = random_rows(12, 2, 4, seed=0)
+    loss, bounds = measured(z_BVD, relation, 0.2)
+    # mtcon_ray.losses has an attribute of this name, the function, which hides the module.
+    module = import_module("mtcon_ray.losses.contrastive")
+    monkeypatch.setattr(module, "are_few", lambda num_spaces, num_rows: False)
+    streamed_loss, streamed = measured(z_BVD, relation, 0.2)
+    torch.testing.assert_close(streamed_loss, loss)
+    torch.testing.assert_close(streamed, bounds)
+
+
+def test_a_head_of_numbers_weighs_by_a_range_that_it_can_reach() -> None:
+    """A floor above the reachable loss makes the range too narrow and the weight too large."""
+    rows = random_rows(64, 2, 32, seed=3)
+    relations: dict[str, Relation] = {
+        "classes": EqualLabel(torch.arange(64) % 15),
+        "number": Near(drawn_numbers(64), bandwidth=0.5),
+    }
+    found = {task: measured(rows, relation, 0.1) for task, relation in relations.items()}
+    weighting = CalibratedVariance(tuple(relations)).double()
+    weights = weighting({t: f[0] for t, f in found.items()}, {t: f[1] for t, f in found.items()})[1]
+    assert weights["number"] / weights["classes"] < 8
+
+
+def test_a_range_has_no_gradient() -> None:
+    z_BVD = random_rows(5, 2, 4, seed=0).requires_grad_()
+    tau = torch.tensor(0.5, requires_grad=True)
+    loss, bounds = measured(z_BVD, EqualLabel(torch.tensor(LABELS[0])), tau)
+    assert loss.requires_grad
+    assert not bounds.floor.requires_grad
+    assert not bounds.ceiling.requires_grad
+
+
+def test_classes_balance_and_temperature_leave_sigma_alone() -> None:
+    """Three tasks, each with an excess of 30 % of its own range."""
+    relations = [EqualLabel(torch.tensor(labels)) for labels in LABELS]
+    ranges, losses = {}, {}
+    for i, (relation, tau) in enumerate(zip(relations, (0.05, 0.5, 5.0), strict=True)):
+        task = str(i)
+        rows = random_rows(len(LABELS[i]), 2, 4, seed=i)
+        _, ranges[task] = measured(rows, relation, tau)
+        floor, ceiling = (bound.item() for bound in ranges[task])
+        losses[task] = floor + 0.3 * (ceiling - floor)
+    weighting, weights = learned(losses, ranges)
+    sigmas = [sigma.item() for sigma in weighting.sigma_by_task().values()]
+    assert sigmas == pytest.approx([math.sqrt(0.3)] * 3, rel=1e-4)
+    # On the scale of the excess all tasks have the same weight.
+    widths = [(r.ceiling - r.floor).item() for r in ranges.values()]
+    on_excess = [w * width for w, width in zip(weights.values(), widths, strict=True)]
+    assert on_excess == pytest.approx([on_excess[0]] * 3, rel=1e-4)
+
+
+def test_noise_weighs_less_than_what_is_learned_up_to_a_bound() -> None:
+    """Weights 1/L would differ by a factor of 1.5 at most (five classes, 128 rows)."""
+    ranges = dict.fromkeys(("noise", "half", "solved"), ranged(3.2027, 4.8442))
+    losses = {"noise": 4.8442, "half": 4.02345, "solved": 3.2027}
+    _, weights = learned(losses, ranges)
+    assert weights["half"] / weights["noise"] == pytest.approx(2, rel=1e-3)
+    assert weights["solved"] / weights["noise"] == pytest.approx(10, rel=1e-3)
+    assert sum(weights.values()) == pytest.approx(3, rel=1e-9)
+
+
+def test_a_batch_of_one_class_weighs_nothing_and_teaches_nothing() -> None:
+    labels = torch.zeros(4, dtype=torch.long)
+    z_BVD = random_rows(4, 2, 3, seed=0).requires_grad_()
+    one, range_of_one = measured(z_BVD, EqualLabel(labels), 0.1)
+    two, range_of_two = measured(z_BVD, EqualLabel(torch.tensor([0, 0, 1, 1])), 0.1)
+    weighting = CalibratedVariance(("one", "two")).double()
+    ranges = {"one": range_of_one, "two": range_of_two}
+    objective, weights = weighting({"one": one, "two": two}, ranges)
+    objective.backward()
+    assert weights["one"].item() == 0
+    assert weights["two"].item() == pytest.approx(2)
+    assert weighting.log_variance.grad is not None
+    assert weighting.log_variance.grad[0] == 0
+    assert weighting.log_variance.grad[1] != 0
+    _, none = weighting({"one": one, "two": one}, dict.fromkeys(("one", "two"), range_of_one))
+    assert [w.item() for w in none.values()] == [0, 0]
+
+
+def test_the_encoder_s_gradient_is_the_applied_weight() -> None:
+    losses = {t: torch.tensor(v).double().requires_grad_() for t, v in (("a", 3.5), ("b", 4.5))}
+    ranges = {"a": ranged(3.0, 4.8), "b": ranged(4.1, 4.8)}
+    objective, weights = CalibratedVariance(("a", "b")).double()(losses, ranges)
+    objective.backward()
+    for task, loss in losses.items():
+        assert loss.grad is not None
+        assert loss.grad.item() == pytest.approx(weights[task].item(), rel=1e-12)
+    expected = sum(weights[t].item() * losses[t].item() for t in losses)
+    assert objective.item() == pytest.approx(expected, rel=1e-12)

@@ -1,0 +1,152 @@
+"""Small and large batches are computed as the reference, values and gradients."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtcon_ray.losses import positives, tiled_logsumexp
+from mtcon_ray.losses.contrastive import contrast, reference
+from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
+from mtcon_ray.losses.soft_positives import LEAST_WEIGHT, LabelSets, Near
+from tests.losses.cases import random_rows
+
+LABELS = torch.tensor([[0, 0, 7, -1, 7, -1], [3, 2, 2, 2, -1, 1]])
+SETS = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0], [-1, -1, -1], [1, 1, -1], [0, 0, 0]])
+NUMBERS = torch.tensor([0.0, 0.2, 0.2, torch.nan, 5.0, torch.nan], dtype=torch.float64)
+
+
+def weight_of(name: str, h: int, i: int, j: int) -> float | None:
+    """The weight of item j's views for item i's in space h, None if they are no positives."""
+    kind, _, missing = name.partition(", ")
+    if kind == "own view":
+        return 1.0 if i == j else None
+    known = {
+        "equal label": lambda k: LABELS[h, k].item() != -1,
+        "sets": lambda k: bool((SETS[k] != -1).any()),
+        "numbers": lambda k: not NUMBERS[k].isnan(),
+    }[kind]
+    if not (known(i) and known(j)):
+        return 1.0 if missing and i == j else None
+    if kind == "equal label":
+        return 1.0 if LABELS[h, i] == LABELS[h, j] else None
+    if kind == "numbers":
+        weight = math.exp(-2 * (NUMBERS[i] - NUMBERS[j]).item() ** 2)  # a bandwidth of 0.5
+        return weight if weight >= LEAST_WEIGHT else None
+    both = (SETS[i] != -1) & (SETS[j] != -1)
+    union = torch.maximum(SETS[i], SETS[j])[both].sum().item()
+    overlap = torch.minimum(SETS[i], SETS[j])[both].sum().item() / union if union else 1.0
+    return overlap if both.any() and overlap >= (0.0 if missing else 0.3) else None
+
+
+def referred(name: str, z_HBVD: Tensor, tau_H: Tensor, reduction: str, average_over: str) -> Tensor:
+    """The loss by the reference, [H]."""
+    H, B, V, _ = z_HBVD.shape
+    pairs = [[[weight_of(name, h, i, j) for j in range(B)] for i in range(B)] for h in range(H)]
+    is_positive_HBB = torch.tensor([[[w is not None for w in row] for row in x] for x in pairs])
+    weight_HBB = torch.tensor(
+        [[[w or 0.0 for w in row] for row in x] for x in pairs], dtype=torch.float64
+    )
+    is_positive_HNN, weight_HNN = (
+        x.repeat_interleave(V, dim=1).repeat_interleave(V, dim=2)
+        for x in (is_positive_HBB, weight_HBB)
+    )
+    loss_HN = reference(z_HBVD.flatten(1, 2), is_positive_HNN, weight_HNN, tau_H)
+    is_other_NN = ~torch.eye(B * V, dtype=torch.bool)
+    num_valid_H = (is_positive_HNN & is_other_NN).any(dim=2).sum(dim=1).clamp(min=1)
+    num_H = B * V if average_over == "all" else num_valid_H
+    return loss_HN.sum(dim=1) / (1 if reduction == "sum" else num_H)
+
+
+RELATIONS: dict[str, Callable[[], Relation]] = {
+    "own view": OwnView,
+    "equal label": lambda: EqualLabel(LABELS),
+    "equal label, missing alone": lambda: EqualLabel(LABELS, missing="self_only"),
+    "sets": lambda: LabelSets(SETS, threshold=0.3),
+    "sets, missing alone": lambda: LabelSets(SETS, threshold=0.0, missing="self_only"),
+    "numbers": lambda: Near(NUMBERS, bandwidth=0.5),
+}
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+@pytest.mark.parametrize("V", [1, 2, 3])
+@pytest.mark.parametrize("has_room", [True, False])
+@pytest.mark.parametrize(
+    ("reduction", "average_over"), [("mean", "valid"), ("mean", "all"), ("sum", "valid")]
+)
+def test_few_pairs_and_many_agree_with_the_reference(
+    name: str,
+    V: int,
+    has_room: bool,
+    reduction: str,
+    average_over: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not has_room:
+        monkeypatch.setattr(tiled_logsumexp, "ROOM", {torch.float64: 0.0})
+    z_HBVD = random_rows(2, 6, V, 4, seed=V).requires_grad_()
+    tau_H = torch.tensor([0.3, 0.7], dtype=torch.float64, requires_grad=True)
+    u_H = torch.tensor([0.3, -1.2], dtype=torch.float64)
+
+    def with_gradients(loss_H: Tensor) -> tuple[Tensor, ...]:
+        return loss_H, *torch.autograd.grad((u_H * loss_H).sum(), (z_HBVD, tau_H))
+
+    expected = with_gradients(referred(name, z_HBVD, tau_H, reduction, average_over))
+    for most_pairs in (positives.MOST_PAIRS, 0):
+        monkeypatch.setattr(positives, "MOST_PAIRS", most_pairs)
+        relation = RELATIONS[name]()
+        found = contrast(z_HBVD.unbind(), relation, tau_H, reduction, average_over).loss
+        for one, other in zip(with_gradients(found), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
+
+
+def test_a_number_as_temperature_is_the_same_as_a_tensor() -> None:
+    z_HBVD = random_rows(2, 6, 2, 4, seed=0)
+    number = contrast(z_HBVD.unbind(), OwnView(), 0.3).loss
+    tensor = contrast(z_HBVD.unbind(), OwnView(), torch.tensor(0.3)).loss
+    torch.testing.assert_close(number, tensor)
+
+
+def test_a_gradient_of_any_layout_is_taken() -> None:
+    """With reduction="none" the incoming gradient may have any strides."""
+    z_HBVD = random_rows(2, 6, 2, 4, seed=0).requires_grad_()
+    loss_HBV = contrast(z_HBVD.unbind(), OwnView(), 0.3, "none").loss
+    u_VBH = random_rows(2, 6, 2, seed=1)
+    (strided,) = torch.autograd.grad(loss_HBV, z_HBVD, u_VBH.permute(2, 1, 0), retain_graph=True)
+    (plain,) = torch.autograd.grad(loss_HBV, z_HBVD, u_VBH.permute(2, 1, 0).contiguous())
+    assert torch.equal(strided, plain)
+
+
+def test_a_loss_may_be_asked_for_its_gradient_twice() -> None:
+    """The forward pass computes the gradient; a backward pass must not overwrite it."""
+    z_HBVD = random_rows(2, 6, 2, 4, seed=0).requires_grad_()
+    tau_H = torch.tensor([0.3, 0.7], dtype=torch.float64, requires_grad=True)
+    loss = contrast(z_HBVD.unbind(), OwnView(), tau_H).loss.sum()
+    once = torch.autograd.grad(loss, (z_HBVD, tau_H), retain_graph=True)
+    for one, other in zip(once, torch.autograd.grad(3 * loss, (z_HBVD, tau_H)), strict=True):
+        torch.testing.assert_close(3 * one, other)
+
+
+def num_events(num_heads: int, temperature: float) -> int:
+    """Returns the number of profiler events of a loss of 16 rows per head and its gradient."""
+    rows = random_rows(num_heads, 8, 2, 4, seed=0).float()
+    z_by_space = [z_BVD.clone().requires_grad_() for z_BVD in rows]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        labels_HB = torch.arange(8).expand(num_heads, -1) % 3
+        contrast(z_by_space, EqualLabel(labels_HB), temperature).loss.sum().backward()
+    return int(sum(event.count for event in profile.key_averages()))
+
+
+def test_few_operations_serve_all_heads() -> None:
+    """Small batches are dominated by launch overhead, so the number of operations is bounded."""
+    one, three = num_events(1, 0.1), num_events(3, 0.1)
+    # Each further head adds views and a node of the graph for its gradient: seven events.
+    assert three - one <= 2 * 7
+    assert three < 160
+
+
+def test_logits_up_to_65_need_not_be_shifted() -> None:
+    """A shift by the row maximum takes more operations."""
+    assert num_events(3, 1 / 64) == num_events(3, 0.1) < num_events(3, 1 / 67)

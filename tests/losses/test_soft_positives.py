@@ -1,0 +1,313 @@
+"""Soft positives against pairs compared one by one, and the reference values of case C."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mtcon_ray.losses import multisupcon, nt_xent, soft_positives, supcon
+from mtcon_ray.losses.contrastive import contrastive
+from mtcon_ray.losses.positives import EqualLabel, Relation
+from mtcon_ray.losses.soft_positives import LEAST_WEIGHT, LabelSets, Near
+
+VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
+SETS = torch.tensor(
+    [[1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 1], [1, 1, 1, 0, 1, 0]]
+)
+exhaustively = settings(deadline=None, derandomize=True, max_examples=80)
+Pair = tuple[float, bool]
+
+
+def case_a_head_1() -> Tensor:
+    angle_VB = torch.tensor(VALUES["A"]["angles_by_head"][0], dtype=torch.float64).deg2rad()
+    return torch.stack([angle_VB.cos(), angle_VB.sin()], dim=2).transpose(0, 1)
+
+
+def unit_rows(B: int, V: int, D: int = 3, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    z_BVD = torch.randn(B, V, D, generator=generator, dtype=torch.float64)
+    return torch.nn.functional.normalize(z_BVD, dim=2)
+
+
+def overlap(a: list[int], b: list[int]) -> tuple[int, int, bool]:
+    """Returns sums of minima and maxima over the labels known in both, and if there are any."""
+    both = [(x, y) for x, y in zip(a, b, strict=True) if x != -1 and y != -1]
+    return sum(map(min, both)), sum(map(max, both)), bool(both)
+
+
+def pair_of_sets(a: list[int], b: list[int], percent: int) -> Pair:
+    """Returns the weight of a pair, and if it is positive; the threshold is in whole percent."""
+    inter, union, comparable = overlap(a, b)
+    is_partner = comparable and 100 * inter >= percent * union
+    weight = 1.0 if union == 0 else inter / union
+    return (weight if is_partner else 0.0), is_partner
+
+
+def pair_of_numbers(a: float, b: float, bandwidth: float) -> Pair:
+    weight = math.exp(-((a - b) ** 2) / (2 * bandwidth**2))
+    return (weight if weight >= LEAST_WEIGHT else 0.0), weight >= LEAST_WEIGHT
+
+
+def loop_loss(
+    z_BVD: Tensor, pairs: list[list[Pair]], known: list[bool], tau: float, missing: str
+) -> list[float]:
+    """Returns the loss of each row, as loops; a row without positives has loss 0.
+
+    -1/|P(i)| times the sum over positives p of w_ip log softmax_ip: MultiSupCon, Zaigrajew and
+    Zieba, code at github.com/WolodjaZ/MultiSupContrast.
+    """
+    B, V, _ = z_BVD.shape
+    assume(B * V > 1)
+    rows = [(i, v) for i in range(B) for v in range(V)]
+    losses = []
+    for i, v in rows:
+        others = [row for row in rows if row != (i, v)]
+        logit = {(j, u): float(z_BVD[i, v] @ z_BVD[j, u]) / tau for j, u in others}
+        log_sum = math.log(sum(map(math.exp, logit.values())))
+        chosen: list[tuple[float, float]] = []
+        for j, u in others:
+            if known[i] and known[j]:
+                weight, is_partner = pairs[i][j]
+            else:
+                weight, is_partner = 1.0, missing == "self_only" and i == j
+            if is_partner:
+                chosen.append((weight, logit[j, u]))
+        total = -sum(w * (x - log_sum) for w, x in chosen)
+        losses.append(total / len(chosen) if chosen else 0.0)
+    return losses
+
+
+def assert_rows_lose(z_BVD: Tensor, relation: Relation, expected: list[float]) -> None:
+    loss_BV = contrastive(z_BVD, relation, temperature=0.2, reduction="none")
+    assert loss_BV.flatten().tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("c", ["0.0", "0.1", "0.3", "0.5", "1.0"])
+@pytest.mark.parametrize("tau", ["0.1", "0.5", "0.07"])
+def test_case_c(tau: str, c: str) -> None:
+    known = VALUES[f"C_tau{tau}_c{c}"]
+    z_BVD = case_a_head_1()
+    mean, total, none = (
+        multisupcon(z_BVD, SETS, reduction=reduction, temperature=float(tau), threshold=float(c))
+        for reduction in ("mean", "sum", "none")
+    )
+    assert mean.item() == pytest.approx(known["mean"], rel=1e-6)
+    assert total.item() == pytest.approx(known["sum"], rel=1e-6)
+    assert none.shape == (4, 2)
+    assert none.sum().item() == pytest.approx(known["sum"], rel=1e-6)
+    ones = LabelSets(SETS, threshold=float(c), similarity_weights=False)
+    loss = contrastive(z_BVD, ones, temperature=float(tau))
+    assert loss.item() == pytest.approx(known["ones_mean"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("c", "sizes"),
+    [(0, [7, 7, 7, 7]), (0.1, [5, 5, 3, 7]), (0.3, [5, 5, 1, 5]), (0.5, [5, 3, 1, 3])],
+)
+def test_numbers_of_partners_of_case_c(c: float, sizes: list[int]) -> None:
+    partners = LabelSets(SETS, threshold=c).degrees(case_a_head_1()[None])
+    assert partners.count_HB.tolist() == [sizes]
+
+
+@exhaustively
+@given(
+    sets=st.lists(
+        st.lists(st.sampled_from([-1, 0, 0, 1, 1]), min_size=3, max_size=3), min_size=1, max_size=6
+    ),
+    V=st.integers(1, 3),
+    percent=st.sampled_from([0, 10, 30, 50, 67, 100]),
+    missing=st.sampled_from(["skip", "self_only"]),
+)
+def test_sets_lose_what_the_equation_says(
+    sets: list[list[int]], V: int, percent: int, missing: str
+) -> None:
+    z_BVD = unit_rows(len(sets), V)
+    pairs = [[pair_of_sets(a, b, percent) for b in sets] for a in sets]
+    known = [any(x != -1 for x in a) for a in sets]
+    expected = loop_loss(z_BVD, pairs, known, 0.2, missing)
+    threshold = percent / 100
+    for coded in (torch.tensor(sets), torch.tensor(sets).to(torch.uint8)):  # -1 becomes 255
+        relation = LabelSets(coded, threshold=threshold, missing=missing)
+        assert_rows_lose(z_BVD, relation, expected)
+    counted = LabelSets(torch.tensor(sets), threshold=threshold, counts=True, missing=missing)
+    assert_rows_lose(z_BVD, counted, expected)
+
+
+@exhaustively
+@given(
+    sets=st.lists(st.lists(st.integers(-1, 4), min_size=3, max_size=3), min_size=2, max_size=5),
+    percent=st.sampled_from([0, 30, 50, 100]),
+)
+def test_counts_lose_what_the_equation_says(sets: list[list[int]], percent: int) -> None:
+    z_BVD = unit_rows(len(sets), 2)
+    pairs = [[pair_of_sets(a, b, percent) for b in sets] for a in sets]
+    known = [any(x != -1 for x in a) for a in sets]
+    expected = sum(loop_loss(z_BVD, pairs, known, 0.2, "skip"))
+    loss = multisupcon(
+        z_BVD, torch.tensor(sets), temperature=0.2, threshold=percent / 100, reduction="sum"
+    )
+    assert loss.item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@exhaustively
+@given(
+    numbers=st.lists(st.sampled_from([math.nan, 0.0, 0.4, 0.4, 1.5, 9.0]), min_size=1, max_size=6),
+    V=st.integers(1, 3),
+    bandwidth=st.sampled_from([0.3, 1.0]),
+    missing=st.sampled_from(["skip", "self_only"]),
+)
+def test_numbers_lose_what_the_kernel_says(
+    numbers: list[float], V: int, bandwidth: float, missing: str
+) -> None:
+    z_BVD = unit_rows(len(numbers), V)
+    pairs = [[pair_of_numbers(a, b, bandwidth) for b in numbers] for a in numbers]
+    known = [not math.isnan(a) for a in numbers]
+    expected = loop_loss(z_BVD, pairs, known, 0.2, missing)
+    column = torch.tensor(numbers, dtype=torch.float64)
+    assert_rows_lose(z_BVD, Near(column, bandwidth=bandwidth, missing=missing), expected)
+
+
+@pytest.mark.parametrize("missing", ["skip", "self_only"])
+@pytest.mark.parametrize("kind", ["sets", "counts", "numbers"])
+def test_items_alone_and_grouped_are_the_same_relation(
+    kind: str, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Grouping many items by equal labels changes nothing, whatever decides about grouping.
+
+    On a CPU B^2 L decides, on other devices B^2. Counts are compared in blocks of labels.
+    """
+    sets = torch.tensor([[1, 1, 0], [0, 0, 0], [1, 1, 0], [-1, -1, -1], [-1, 1, 0], [-1, -1, -1]])
+    numbers = torch.tensor([0.0, math.nan, 0.0, 0.2, math.nan, 7.0])
+    z_HBVD = unit_rows(6, 2)[None]
+
+    def found() -> list[Tensor]:
+        relation = (
+            Near(numbers, bandwidth=0.5, missing=missing)
+            if kind == "numbers"
+            else LabelSets(sets, threshold=0.3, counts=kind == "counts", missing=missing)
+        )
+        degrees, pairs = relation.degrees(z_HBVD), relation.pairs(z_HBVD[0])
+        known = slice(None) if missing == "self_only" else degrees.count_HB[0] > 0
+        of_known = relation.sums(z_HBVD)[:, known]
+        few = pairs.pull_HNN, pairs.push_HN, pairs.num_valid_H
+        return [*degrees, *few, of_known, relation.entropies(z_HBVD)]
+
+    alone = found()
+    assert alone[-1].max() > 0
+    for most, looks, as_before in ((0, True, False), (36, False, True), (35, False, False)):
+        monkeypatch.setattr(soft_positives, "MOST_ALONE", most)
+        monkeypatch.setattr(soft_positives, "is_sync_free", lambda x, looks=looks: looks)
+        assert soft_positives.is_alone(sets) == as_before
+        for one, other in zip(alone, found(), strict=True):
+            torch.testing.assert_close(one, other)
+
+
+def test_numbers_far_apart_are_no_partners_and_equal_ones_are_classes() -> None:
+    z_BVD = unit_rows(4, 2)
+    near = Near(torch.tensor([1.0, 50.0, 1.0, 50.0]), bandwidth=0.5).degrees(z_BVD[None])
+    equal = EqualLabel(torch.tensor([0, 1, 0, 1])).degrees(z_BVD[None])
+    for one, other in zip(near, equal, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_pair_exactly_at_the_threshold_is_one() -> None:
+    """The quotient 7 / 10 in float32 is below the threshold 0.7 in float64."""
+    sets = torch.tensor([[1] * 10, [1] * 7 + [0] * 3])
+    for threshold, partners in ((0.7, 3), (0.7001, 1)):
+        counts = LabelSets(sets, threshold=threshold).degrees(unit_rows(2, 2)[None]).count_HB[0]
+        assert counts.tolist() == [partners] * 2
+
+
+@pytest.mark.parametrize("L", [3, 50, 1000])
+def test_every_fraction_of_a_union_is_compared_as_whole_numbers(L: int) -> None:
+    whole = torch.ones(1, L, dtype=torch.uint8)
+    for size in {1, L // 3, 2 * L // 3, L - 1}:
+        part = (torch.arange(L) < size).to(torch.uint8)[None]
+        relation = LabelSets(torch.cat([whole, part]), threshold=size / L)
+        assert relation.degrees(unit_rows(2, 1)[None]).count_HB.tolist() == [[1, 1]]
+
+
+def test_counts_overlap_as_weighted_jaccard() -> None:
+    """[2, 0, 1] and [1, 1, 1]: sum of minima 2, sum of maxima 4."""
+    sets, z_BVD = torch.tensor([[2, 0, 1], [1, 1, 1]]), unit_rows(2, 2)
+    partners = LabelSets(sets, threshold=0.5, counts=True).degrees(z_BVD[None])
+    assert partners.weight_HB.tolist() == [[2.0] * 2]  # the other view 1, two rows 0.5 each
+
+
+def test_empty_sets_are_equal_and_give_no_nan() -> None:
+    sets = SETS.clone()
+    sets[2] = 0
+    for c in (0.0, 0.3, 1.0):
+        assert multisupcon(case_a_head_1(), sets, temperature=0.1, threshold=c).isfinite()
+    sets[0] = 0
+    count_B = LabelSets(sets, threshold=0.3).degrees(case_a_head_1()[None]).count_HB[0]
+    assert count_B.tolist() == [3, 3, 3, 3]
+
+
+def test_threshold_one_is_supcon_on_equal_sets_and_nt_xent_on_different_ones() -> None:
+    z_BVD = unit_rows(4, 2)
+    sets, labels = SETS[[0, 1, 0, 2]], torch.tensor([0, 1, 0, 2])
+    loss = multisupcon(z_BVD, sets, temperature=0.3, threshold=1.0)
+    torch.testing.assert_close(loss, supcon(z_BVD, labels, temperature=0.3))
+    alone = multisupcon(z_BVD, SETS, temperature=0.3, threshold=1.0)
+    torch.testing.assert_close(alone, nt_xent(z_BVD, temperature=0.3))
+
+
+@pytest.mark.parametrize(
+    "relation",
+    [
+        LabelSets(SETS, threshold=0.3),
+        LabelSets(SETS * 2, threshold=0.3, counts=True),
+        Near(torch.tensor([0.0, 0.3, math.nan, 0.5]), bandwidth=0.5),
+    ],
+    ids=["sets", "counts", "numbers"],
+)
+def test_gradients_are_those_of_finite_differences(relation: Relation) -> None:
+    z_BVD = unit_rows(4, 2).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: contrastive(z, relation, temperature=0.3), z_BVD)
+
+
+def test_nothing_known_is_a_loss_of_zero_with_a_gradient() -> None:
+    z_BVD = unit_rows(3, 2).requires_grad_()
+    unknown_sets = torch.full((3, 4), 255, dtype=torch.uint8)
+    for relation in (
+        LabelSets(unknown_sets, threshold=0.0),
+        Near(torch.full((3,), math.nan), bandwidth=1.0),
+    ):
+        loss = contrastive(z_BVD, relation, temperature=0.1)
+        assert loss.item() == 0
+        loss.backward()
+        assert z_BVD.grad is not None
+        assert (z_BVD.grad == 0).all()
+
+
+def test_half_precision_is_computed_in_float32() -> None:
+    z_BVD = unit_rows(4, 2)
+    loss = multisupcon(z_BVD.bfloat16(), SETS, temperature=0.1, threshold=0.3)
+    exact = multisupcon(z_BVD.bfloat16().double(), SETS, temperature=0.1, threshold=0.3)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(exact.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"threshold": -0.1}, r"threshold must lie in \[0, 1\], got -0.1"),
+        ({"threshold": 1.5}, r"threshold must lie in \[0, 1\], got 1.5"),
+        ({"temperature": 0.0}, "temperature must be positive, got 0.0"),
+        ({"missing": "drop"}, "missing must be 'skip' or 'self_only', got 'drop'"),
+        ({"label_sets": SETS[:3]}, r"label_sets must have shape \[4, L\], got \[3, 6\]"),
+        ({"label_sets": SETS[0]}, r"label_sets must have shape \[4, L\], got \[6\]"),
+        ({"label_sets": SETS - 3}, "label_sets must hold 0, 1, counts or what is unknown, got -"),
+        ({"label_sets": SETS * math.nan}, "label_sets must hold .* got nan"),
+    ],
+)
+def test_bad_input_is_named(changes: dict[str, object], message: str) -> None:
+    good = {"label_sets": SETS, "temperature": 0.1, "threshold": 0.5}
+    with pytest.raises(ValueError, match=message):
+        multisupcon(case_a_head_1(), **{**good, **changes})  # type: ignore[arg-type]

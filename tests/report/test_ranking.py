@@ -1,0 +1,153 @@
+"""Ranking of a sweep: the winner and its lead."""
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from mtcon_ray import metrics
+from mtcon_ray.report import page
+from mtcon_ray.report.ranking import configurations, deviation, margin, probe_values, verdict
+from mtcon_ray.results import SweepResults, TrialResult
+from tests.report.conftest import MakeSweep
+
+POINTS = ({"method.temperature": 0.1}, {"method.temperature": 0.2}, {"method.temperature": 0.5})
+
+
+def with_values(results: SweepResults, values: list[float | None], std: float) -> SweepResults:
+    """Returns the sweep with these values of its trials' only task, each with deviation `std`."""
+
+    def trial(old: TrialResult, value: float | None) -> TrialResult:
+        accuracy = {} if value is None else {metrics.MEAN_ACCURACY: value}
+        last = (old.last_epoch, {**accuracy, metrics.accuracy_std("val", "kind"): std})
+        return dataclasses.replace(old, reports=(last,))
+
+    trials = tuple(trial(t, v) for t, v in zip(results.trials, values, strict=True))
+    return dataclasses.replace(results, trials=trials)
+
+
+def test_lead_in_deviations_of_the_difference_by_hand(sweep: MakeSweep) -> None:
+    """0.74 against 0.70, each with deviation 0.01: the lead is 0.04 / (0.01 sqrt 2)."""
+    found = margin(with_values(sweep(points=POINTS, tasks=["kind"]), [0.6, 0.74, 0.7], 0.01))
+    assert found is not None
+    assert found.runner_up.params == {"method.temperature": 0.5}
+    assert found.gap == pytest.approx(0.04)
+    assert found.deviations == pytest.approx(4 / math.sqrt(2))
+
+
+def test_deviation_of_the_mean_over_two_tasks_by_hand(sweep: MakeSweep) -> None:
+    """Two tasks with deviations 0.03 and 0.04: hypot is 0.05, and half of it is the mean's."""
+    trial = sweep(points=POINTS[:1], tasks=["a", "b"]).trials[0]
+    values = {
+        metrics.MEAN_ACCURACY: 0.5,
+        metrics.accuracy_std("val", "a"): 0.03,
+        metrics.accuracy_std("val", "b"): 0.04,
+    }
+    trial = dataclasses.replace(trial, reports=((20, values),))
+    assert deviation(trial, ("a", "b")) == pytest.approx(0.025)
+    assert deviation(trial, ("a", "b", "c")) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "counts"), [("FINISHED", True), ("PRUNED", False), ("FAILED", False)]
+)
+def test_only_a_full_budget_can_be_runner_up(sweep: MakeSweep, status: str, counts: bool) -> None:
+    """A trial that was stopped or failed cannot measure the winner's lead."""
+    found = margin(sweep(points=POINTS[:2], statuses={1: status}))
+    assert (found is not None) == counts
+
+
+def test_no_deviation_leaves_the_lead_uncounted(sweep: MakeSweep) -> None:
+    """A lead must not be divided by missing or zero deviations."""
+    results = sweep(points=POINTS, tasks=["kind"])
+    for bare in (sweep(points=POINTS, with_std=False), with_values(results, [0.6, 0.7, 0.8], 0.0)):
+        found = margin(bare)
+        assert found is not None
+        assert found.deviations is None
+        assert "nothing can be said" in verdict(found)
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [(0.695, "cannot tell"), (0.672, "cannot tell"), (0.671, "A lead"), (0.6, "A lead")],
+)
+def test_words_follow_the_lead(sweep: MakeSweep, second: float, words: str) -> None:
+    """With deviations of 0.01 the leads are 0.35, 1.98, 2.05 and 7 deviations of the difference."""
+    found = margin(with_values(sweep(points=POINTS, tasks=["kind"]), [0.1, 0.7, second], 0.01))
+    assert found is not None
+    assert verdict(found).startswith("This measurement cannot tell") == (words == "cannot tell")
+    assert words in verdict(found)
+    assert "best of 3 configurations" in verdict(found)
+    assert "One seed is one seed" in verdict(found)
+
+
+def test_a_lead_between_means_over_seeds_refers_to_their_spread(sweep: MakeSweep) -> None:
+    """Early-stopped trials count as configurations to choose from, failed ones do not."""
+    results = sweep(points=POINTS, tasks=["kind"], repeats=2, statuses={4: "PRUNED", 5: "FAILED"})
+    found = margin(with_values(results, [0.8, 0.8, 0.7, 0.7, 0.5, None], 0.01))
+    assert found is not None
+    assert found.num_configurations == 3
+    assert "how far seeds differ" in verdict(found)
+    assert "One seed" not in verdict(found)
+
+
+def test_seeds_of_a_configuration_are_one_competitor(sweep: MakeSweep) -> None:
+    """The best single seed loses to the better mean; the winner's other seed is no runner-up."""
+    results = with_values(
+        sweep(points=POINTS[:2], tasks=["kind"], repeats=2), [0.8, 0.6, 0.75, 0.73], 0.01
+    )
+    first, second = configurations(results)
+    assert first.params == {"method.temperature": 0.2}
+    assert first.value == pytest.approx(0.74)
+    assert first.spread == pytest.approx(0.02 / math.sqrt(2))
+    assert second.value == pytest.approx(0.7)
+    found = margin(results)
+    assert found is not None
+    assert found.gap == pytest.approx(0.04)
+
+
+def test_survivor_of_early_stopping_comes_after_complete_configurations(sweep: MakeSweep) -> None:
+    """A mean over the remaining seeds is too optimistic, and the verdict says so."""
+    few = sweep(points=POINTS[:2], tasks=["kind"], repeats=2, statuses={1: "FAILED"})
+    found = margin(with_values(few, [0.8, 0.6, 0.75, 0.73], 0.01))
+    assert found is not None
+    assert found.gap < 0
+    assert "flatters" in verdict(found)
+    more = sweep(points=POINTS, tasks=["kind"], repeats=2, statuses={1: "FAILED"})
+    more = with_values(more, [0.8, 0.6, 0.75, 0.73, 0.5, 0.5], 0.01)
+    assert [len(c.trials) for c in configurations(more)] == [2, 2, 1]
+
+
+def test_probe_values_are_those_of_the_last_probe(sweep: MakeSweep) -> None:
+    """Epochs without a probe are skipped; a last probe that is not finite gives no values."""
+    trial = sweep(points=POINTS[:1]).trials[0]
+
+    def read(*reports: dict[str, Any]) -> dict[str, float]:
+        return probe_values(dataclasses.replace(trial, reports=tuple(enumerate(reports, 1))))
+
+    probe = {metrics.MEAN_ACCURACY: 0.5}
+    assert read({metrics.MEAN_ACCURACY: 0.4}, probe, {"loss": 1.0}) == probe
+    assert read(probe, {metrics.MEAN_ACCURACY: math.nan}) == {}
+    assert read() == {}
+
+
+def test_a_winner_whose_probes_have_not_converged_is_warned_of(sweep: MakeSweep) -> None:
+    """The warning comes after those about the data; only the winner's probes cause it."""
+    results = dataclasses.replace(sweep(), plan={"warnings": ["one is missing"]})
+
+    def warned(trial: TrialResult | None) -> list[str]:
+        assert trial is not None
+        epoch, values = trial.reports[-1]
+        rough = (*trial.reports[:-1], (epoch, {**values, metrics.PROBE_GRADIENT: 3e-4}))
+        trials = [
+            dataclasses.replace(t, reports=rough) if t is trial else t for t in results.trials
+        ]
+        return page.warnings(dataclasses.replace(results, trials=tuple(trials)))
+
+    other = next(t for t in results.trials if t is not results.winner)
+    assert warned(other) == ["one is missing"]
+    assert warned(results.winner) == [
+        "one is missing",
+        "the probes have not converged (gradient 3e-4 of its start); accuracies may be too low",
+    ]

@@ -1,0 +1,112 @@
+"""Trials of several workers in which one worker raises an error."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
+from ray.train.v2.api.exceptions import WorkerGroupError
+
+from mtcon_ray.errors import StorageError
+from mtcon_ray.results import load_sweep
+from mtcon_ray.spec import parse_spec
+from mtcon_ray.sweep.distributed_trial import _ending_of, _read_ending, _write_ending
+from mtcon_ray.sweep.trial import Assignment, Outcome, ending
+from tests.sweep.small_sweeps import failing_steps
+from tests.waiting import PATIENCE_SECONDS
+
+SPEC = {
+    "version": 1,
+    "name": "pairs",
+    "data": {"kind": "synthetic", "num_items": 300},
+    "views": {"size": 16},
+    "model": {"encoder": {"name": "small", "width": 8}},
+    "train": {"epochs": 3, "batch_size": 32},
+    "evaluate": {"bootstrap": 50},
+    "search": {
+        "sampler": "grid",
+        "space": {"method.temperature": {"grid": [0.1, 0.5]}},
+        "scheduler": {"name": "none"},
+    },
+    "resources": {"workers": 2},
+    "tracking": {"offline": True},
+}
+
+# An old ending of the next trial, as an attempt of an earlier driver leaves it.
+OLD_ENDING = (
+    "((run.folder.parent / 'trial-0001').mkdir(exist_ok=True), "
+    "(run.folder.parent / 'trial-0001' / 'ending.json').write_text("
+    '\'{"outcome": "failed", "reason": "of old", "done": true}\'))'
+)
+
+
+@pytest.mark.ray
+def test_an_error_on_one_rank_fails_its_trial_and_the_next_one_runs(tmp_path: Path) -> None:
+    """The other rank waits in a collective operation; only the end of its worker group stops it."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": failing_steps(
+            tmp_path,
+            f"run.ranks.rank == 1 and run.step == 3 and run.spec.method.temperature == 0.1 "
+            f"and {OLD_ENDING}",
+            'OutOfMemoryError("train.batch_size 32 must fit the device\'s memory")',
+        ),
+    }
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
+    done = subprocess.run(
+        [sys.executable, "-m", "mtcon_ray", "sweep", "spec.yaml", "--name", "pairs",
+         "--root", str(tmp_path / "root")],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = load_sweep(tmp_path / "root" / "sweeps" / "pairs")
+    assert [t.status for t in results.trials] == ["FAILED", "FINISHED"]
+    reason = "OutOfMemory: train.batch_size 32 must fit the device's memory"
+    assert results.trials[0].reason == reason
+    assert f"failed ({reason})" in done.stdout
+    assert [epoch for epoch, _ in results.trials[1].reports] == [1, 2, 3]
+    assert results.plan["concurrency"] == 1, "two workers fit two CPUs once"
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_disk_that_took_no_ending_still_ends_the_sweep(wrapped: bool, tmp_path: Path) -> None:
+    """The rank could not write its ending, so the reason is read from Train's own error."""
+    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "last.pt"))
+    raised = UserExceptionWithTraceback(full, "") if wrapped else full
+    end = _ending_of(WorkerGroupError("worker 1 failed", {0: KeyError("x"), 1: raised}))
+    assert end["outcome"] is Outcome.INTERRUPTED
+    assert str(tmp_path / "last.pt") in end["halt"]
+    assert "No space left on device" in end["halt"]
+
+
+def test_workers_that_were_lost_fail_their_trial() -> None:
+    end = _ending_of(WorkerGroupError("worker 1\ndied", {1: RuntimeError("worker died")}))
+    assert (end["outcome"], end["done"]) == (Outcome.FAILED, True)
+    assert end["reason"].endswith("worker 1 died")
+
+
+def test_what_a_rank_writes_down_is_read_by_all(work: Assignment) -> None:
+    assert _read_ending(work) is None
+    halt = ending(StorageError("last.pt must be writable"))
+    assert halt is not None
+    _write_ending(work, halt)
+    assert _read_ending(work) == halt
+
+
+def test_an_ending_that_cannot_be_written_hides_no_error(
+    work: Assignment, caplog: pytest.LogCaptureFixture
+) -> None:
+    work.checkpoints.parent.mkdir(parents=True)
+    work.checkpoints.write_text("a file in the folder's place")
+    _write_ending(work, {"outcome": Outcome.FAILED})
+    assert "ending.json could not be written" in caplog.text
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Assignment:
+    """Returns a trial of a sweep that has not started."""
+    return Assignment("trial-0000", parse_spec(SPEC), tmp_path / "pairs", tmp_path, {})

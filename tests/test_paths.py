@@ -1,0 +1,72 @@
+"""Tests of names and folders under the root."""
+
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.errors import SweepError
+from mtcon_ray.paths import (
+    SPEC_FILE,
+    choose_root,
+    find_folder,
+    last_name,
+    list_folders,
+    new_name,
+    run_folder,
+    sweep_folder,
+    sweeps_folder,
+)
+
+
+def make(folder: Path) -> Path:
+    """Makes a folder that counts as a sweep or run, and returns it."""
+    folder.mkdir(parents=True)
+    (folder / SPEC_FILE).touch()
+    return folder
+
+
+def test_root_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert choose_root("here") == tmp_path / "here"
+    assert choose_root("~/there") == tmp_path / "home" / "there"
+    assert choose_root(None) == tmp_path / "home" / "mtcon-ray"
+
+
+def test_new_names_count_on_from_the_highest(tmp_path: Path) -> None:
+    assert new_name(tmp_path, "shoes") == "shoes-1"
+    for name in ("shoes-2", "shoes-10", "shoes-x", "other-30", "shoes-007"):
+        (tmp_path / name).mkdir()
+    assert new_name(tmp_path, "shoes") == "shoes-11"
+    assert last_name(tmp_path, "shoes") == "shoes-10"
+
+
+def test_no_last_name_says_how_to_start(tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match="start without --resume"):
+        last_name(tmp_path / "none", "shoes")
+
+
+@pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "A", "-x", "x" * 101, "a\n"])
+def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SweepError, match="a name must be"):
+        sweep_folder(tmp_path, name)
+    with pytest.raises(SweepError, match="a name must be"):
+        run_folder(tmp_path, name)
+
+
+def test_find_prefers_sweeps_and_suggests(tmp_path: Path) -> None:
+    sweep = make(sweep_folder(tmp_path, "shoes-1"))
+    run = make(run_folder(tmp_path, "shoes-1"))
+    assert find_folder(tmp_path, "shoes-1") == sweep
+    assert find_folder(tmp_path, "runs/shoes-1") == run
+    with pytest.raises(SweepError, match="did you mean 'shoes-1'"):
+        find_folder(tmp_path, "shoe-1")
+    with pytest.raises(SweepError, match="a name must be"):
+        find_folder(tmp_path, "../shoes-1")
+
+
+def test_only_whole_folders_are_listed(tmp_path: Path) -> None:
+    make(sweep_folder(tmp_path, "b-1"))
+    make(sweeps_folder(tmp_path) / ".removing-c-1")
+    sweep_folder(tmp_path, "a-1").mkdir()
+    assert [folder.name for folder in list_folders(sweeps_folder(tmp_path))] == ["b-1"]

@@ -1,0 +1,157 @@
+"""Choice and check of the tracking server, and masking of passwords in all messages."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.errors import SpecError, TrackingError
+from mtcon_ray.tracking.mlflow_server import (
+    artifact_location,
+    check_server,
+    first_line,
+    masked,
+    quiet_environment,
+    tracking_uri,
+    ui_command,
+)
+from tests.waiting import PATIENCE_SECONDS
+
+ROOT = Path("/data/mtcon")
+
+
+def test_spec_wins_over_environment_and_default() -> None:
+    assert tracking_uri("http://a:1", "http://b:2", ROOT) == "http://a:1"
+    assert tracking_uri(None, "http://b:2/", ROOT) == "http://b:2"
+    assert tracking_uri(None, None, ROOT) == "sqlite:////data/mtcon/mlflow.db"
+    assert tracking_uri(None, "", ROOT) == "sqlite:////data/mtcon/mlflow.db"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["postgresql://u:p@h/db", "mysql+pymysql://u:p@h/db", "sqlite:////a/b.db", "databricks"],
+)
+def test_absolute_places_are_taken_as_they_are(uri: str) -> None:
+    assert tracking_uri(uri, None, ROOT) == uri
+
+
+@pytest.mark.parametrize(
+    "uri", ["sqlite:///mlflow.db", "sqlite://", "./mlruns", "file:///a/mlruns", "/a", "ftp://h"]
+)
+def test_relative_places_and_files_are_refused(uri: str) -> None:
+    with pytest.raises(SpecError, match=r"^MLFLOW_TRACKING_URI must .*; give sqlite:////"):
+        tracking_uri(None, uri, ROOT)
+    with pytest.raises(SpecError, match=r"^tracking\.uri must"):
+        tracking_uri(uri, None, ROOT)
+
+
+def test_artifacts_go_under_the_root_unless_a_server_has_them() -> None:
+    assert artifact_location("sqlite:////x/y.db", ROOT) == "file:///data/mtcon/mlartifacts"
+    assert artifact_location("postgresql://h/db", ROOT) == "file:///data/mtcon/mlartifacts"
+    assert artifact_location("https://h", ROOT) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("http://u:s3cret@h:5000/x", "http://u:***@h:5000/x"),
+        ("see http://u:s3/c@ret@h now", "see http://u:***@h now"),
+        ("https://s3cret@h/", "https://***@h/"),
+        ("postgresql://u@h/db", "postgresql://u@h/db"),
+        ("postgresql://h/d?user=a&password=s3cret&x=1", "postgresql://h/d?user=a&password=***&x=1"),
+        ("--set tracking.uri=http://a:s3cret@c", "--set tracking.uri=http://a:***@c"),
+        ("x --token s3cret --api-key='s3 cret' -q", "x --token *** --api-key=*** -q"),
+        ("MLFLOW_TRACKING_PASSWORD=s3cret", "MLFLOW_TRACKING_PASSWORD=***"),
+        ("password authentication failed", "password authentication failed"),
+        ("http://h:5000/#/experiments/1", "http://h:5000/#/experiments/1"),
+    ],
+)
+def test_masked(text: str, expected: str) -> None:
+    assert masked(text) == expected
+
+
+def test_command_that_opens_the_ui() -> None:
+    sqlite = "mlflow ui --backend-store-uri sqlite:////r/mlflow.db --host 127.0.0.1 --port 5000"
+    assert ui_command("sqlite:////r/mlflow.db") == sqlite
+    assert "'sqlite:////r r/mlflow.db'" in ui_command("sqlite:////r r/mlflow.db")
+    assert ui_command("http://u:p@h:5000") == "http://u:***@h:5000"
+    assert "p@" not in ui_command("postgresql://u:p@h/db")
+
+
+def test_first_line_names_the_cause() -> None:
+    error = RuntimeError("Max retries exceeded\nwith url /api")
+    assert first_line(error) == "Max retries exceeded"
+    error.__cause__ = ConnectionRefusedError(111, "Connection refused")
+    assert first_line(error) == "[Errno 111] Connection refused"
+    assert first_line(TimeoutError()) == "TimeoutError"
+
+
+@pytest.mark.mlflow
+def test_nobody_answers() -> None:
+    """The error names the server without its password, and the ways out."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(TrackingError) as caught:
+        check_server(f"http://me:s3cret@127.0.0.1:{port}")
+    message = str(caught.value)
+    assert f"http://me:***@127.0.0.1:{port} must answer, got: [Errno 111]" in message
+    assert "tracking.offline: true" in message
+    assert "s3cret" not in message
+    assert caught.value.exit_code == 1
+
+
+@pytest.mark.mlflow
+def test_somebody_listens_but_never_answers() -> None:
+    from mtcon_ray.tracking.mlflow_server import import_quietly
+
+    import_quietly()
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        begin = time.monotonic()
+        with pytest.raises(TrackingError, match=r"no answer in 0\.5 s"):
+            check_server(f"http://127.0.0.1:{mute.getsockname()[1]}", timeout=0.5)
+        assert time.monotonic() - begin < 5
+
+
+@pytest.mark.mlflow
+def test_sqlite_is_made_once_and_silently(tmp_path: Path) -> None:
+    """Two drivers that start together on a new root create one schema; nothing is printed."""
+    code = (
+        "import sys; from mtcon_ray.tracking.mlflow_server import check_server, quiet_environment;"
+        f"check_server('sqlite:///{tmp_path}/new/mlflow.db')"
+    )
+    work = tmp_path / "cwd"
+    work.mkdir()
+    env = {**os.environ, **quiet_environment(), "PYTHONPATH": str(Path(__file__).parents[2])}
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=work,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for _ in range(2)
+    ]
+    outputs = [process.communicate(timeout=PATIENCE_SECONDS)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    assert outputs == [b"", b""]
+    assert list(work.iterdir()) == []
+
+
+@pytest.mark.mlflow
+def test_a_database_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TrackingError, match="must answer, got"):
+        check_server(f"sqlite:///{tmp_path}/file/mlflow.db")
+
+
+@pytest.mark.mlflow
+def test_a_database_without_its_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(TrackingError, match=r"pip install 'mtcon-ray\[postgres\]'"):
+        check_server("postgresql+psycopg://mlflow@127.0.0.1:9/mlflow", timeout=60)

@@ -12,7 +12,7 @@ FAST := -m "not ray and not mlflow and not soak" \
 
 .PHONY: demo check test soak lint docs clean
 
-demo: .venv/ready  ## the main job: a temperature sweep on drawn images
+demo: .venv/ready  ## the main job: a temperature sweep on synthetic images
 	$(BIN)/python experiments/sweep_temperature.py
 
 check: lint  ## some minutes: style, types, tests without Ray and MLflow

@@ -1,4 +1,4 @@
-"""Generator of docs/spec.md and docs/commands.md from the code: `python docs/reference.py`."""
+"""Generator of docs/spec.md, docs/commands.md and the packaged schema: `python docs/reference.py`."""
 
 import json
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from mtcon_ray.cli.main import program
 from mtcon_ray.spec import RunSpec
 
 DOCS = Path(__file__).parent
+PACKAGED = DOCS.parent / "mtcon_ray" / "spec.schema.json"
 SCHEMA: dict[str, Any] = RunSpec.model_json_schema()
 BOUNDS = {
     "minimum": "≥ {}",
@@ -152,5 +153,6 @@ def cell(text: str) -> str:
 
 
 if __name__ == "__main__":
+    PACKAGED.write_text(json.dumps(SCHEMA, indent=1) + "\n", encoding="utf-8")
     (DOCS / "spec.md").write_text(spec_page(), encoding="utf-8")
     (DOCS / "commands.md").write_text(commands_page(), encoding="utf-8")

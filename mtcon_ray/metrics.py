@@ -6,9 +6,12 @@ metric in MLflow is the epoch, counted from 1.
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from mtcon_ray.errors import SpecError
+
+# Kind of a task's labels: one class of several, a set of labels (multi-label), or a number.
+Kind = Literal["classes", "set", "number"]
 
 LOSS = "loss"
 LEARNING_RATE = "lr"
@@ -25,6 +28,19 @@ SCORES = {"classes": "accuracy", "set": "map", "number": "r2"}
 TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}
 # Share of a step's triplets whose negative is farther from the anchor than the positive.
 TRIPLET_ACCURACY = "triplet_accuracy"
+
+
+class Labels(NamedTuple):
+    """The label columns of a spec; `kinds` has those of tasks and held-out columns."""
+
+    tasks: tuple[str, ...]
+    held_out: tuple[str, ...]
+    kinds: Mapping[str, Kind]
+
+    @property
+    def task_kinds(self) -> frozenset[Kind]:
+        """The kinds of the tasks."""
+        return frozenset(self.kinds[task] for task in self.tasks)
 
 
 def objective_name(kinds: Iterable[str]) -> str:

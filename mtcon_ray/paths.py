@@ -15,6 +15,9 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 SPEC_FILE = "spec.yaml"
 PLAN_FILE = "plan.json"
 PREDICTIONS_FILE = "predictions.npz"
+MODEL_FILE, LAST_FILE, PREVIOUS_FILE = "model.pt", "last.pt", "last.previous.pt"
+# Earlier versions kept the network of the best validated epoch, whichever epoch was reported.
+OLD_MODEL_FILE = "best.pt"
 
 
 def choose_root(chosen: str | None) -> Path:
@@ -62,9 +65,41 @@ def event_folder(folder: Path) -> Path:
     return folder / "spool"
 
 
+def parent_log(folder: Path) -> Path:
+    """Returns the event log of a sweep's or training's own MLflow run."""
+    return event_folder(folder) / "parent.jsonl"
+
+
+def trial_log(folder: Path, trial: str) -> Path:
+    """Returns the event log of one trial of a sweep."""
+    return event_folder(folder) / f"{trial}.jsonl"
+
+
+def report_page(folder: Path) -> Path:
+    """Returns the report's page of a sweep."""
+    return folder / "report" / "index.html"
+
+
+def journal_file(folder: Path) -> Path:
+    """Returns the file of a sweep's Optuna study."""
+    return folder / "study.journal"
+
+
 def checkpoint_folder(folder: Path, trial: str) -> Path:
     """Returns one trial's folder: model.pt, predictions.npz and, until it ends, checkpoints."""
     return folder / "checkpoints" / trial
+
+
+def kept_model(folder: Path) -> Path:
+    """Returns the path of the network that stands for a training in this folder.
+
+    Earlier versions wrote no model.pt. Their trainings' values are those of the last epoch, which
+    last.pt holds; best.pt holds another epoch's network and is the last resort.
+    """
+    for name in (MODEL_FILE, LAST_FILE, OLD_MODEL_FILE):
+        if (folder / name).exists():
+            return folder / name
+    return folder / MODEL_FILE
 
 
 def log_folder(folder: Path) -> Path:

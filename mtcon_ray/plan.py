@@ -1,46 +1,19 @@
-"""The plan of a spec: number of trials, steps, images, bytes, parameters, and concurrency.
+"""The plan of a sweep or training, as commands print it and as plan.json records it.
 
-Independent of Ray: the resources of the cluster are passed as a `ClusterView`.
+Imports no torch, so that recorded sweeps can be listed at once.
 """
 
-import math
-import os
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import json
 from pathlib import Path
 from typing import Any
 
-import torch
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from mtcon_ray import metrics
-from mtcon_ray.capacity import ClusterView, check_cluster
-from mtcon_ray.data.dataset import check_dataset, fetch_places, store_bytes
-from mtcon_ray.data.sources.base import LabelTable
-from mtcon_ray.errors import DataError, ResourceError
-from mtcon_ray.evaluation.baseline import majority_shares
+from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import EVALUATION, Select
-from mtcon_ray.methods import METHODS
-from mtcon_ray.models.network import build_network
-from mtcon_ray.paths import cache_folder
+from mtcon_ray.metrics import Kind
 from mtcon_ray.registry import Spec
-from mtcon_ray.spec import RunSpec, with_values
-
-# Standard error of val/accuracy above which `plan` warns: configurations whose scores differ by
-# less are ranked by chance.
-MAX_STANDARD_ERROR = 0.02
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Measured rates of one worker, with its share of the batch, alone on the machine."""
-
-    images_per_second: float
-    """Training throughput; each image counts once, whatever its number of views."""
-    probe_seconds: float
-    """Duration of one validation probe, including its views."""
-    test_seconds: float
-    """Duration of the test evaluation after the last epoch."""
 
 
 class Plan(Spec):
@@ -68,6 +41,9 @@ class Plan(Spec):
     classes: dict[str, int] = Field(
         description="number of classes by label column; of labels for a set, 1 for numbers"
     )
+    kinds: dict[str, Kind] = Field(
+        {}, description="kind of labels by label column; earlier versions recorded none"
+    )
     majority: dict[str, float] = Field(
         {},
         description="baseline by label column, on the test split: share of the most frequent "
@@ -82,7 +58,9 @@ class Plan(Spec):
         description="version of the evaluation protocol; scores of different versions are not "
         "comparable",
     )
-    parameters: int = Field(description="number of parameters of encoder and heads")
+    parameters: int | None = Field(
+        description="number of parameters of encoder and heads; null: not counted"
+    )
     store_bytes: int
     downloads: dict[str, int] = Field({}, description="bytes that remain to download, by URL")
     cluster: str
@@ -111,211 +89,16 @@ class Plan(Spec):
     warnings: tuple[str, ...]
 
 
-def prepare_root(root: Path) -> None:
-    """Creates the root, readable by its owner only. Raises ResourceError if it is not writable."""
+def read_plan(path: Path) -> Plan | None:
+    """Returns the plan in a file, None without the file.
+
+    Fields of later versions are left out. Raises SweepError if the file holds no plan.
+    """
+    if not path.exists():
+        return None
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        probe = root / f".writable-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ResourceError(
-            f"the root must be a folder that can be written, got {root} ({error.strerror}); "
-            "name another with --root or storage.root"
-        ) from None
-
-
-def make_plan(
-    spec: RunSpec,
-    root: Path,
-    cluster: ClusterView,
-    *,
-    first_configurations: tuple[dict[str, Any], ...] = (),
-    rates: Rates | None = None,
-    decoded: LabelTable | None = None,
-) -> Plan:
-    """Returns the plan of a spec; with measured rates it includes times.
-
-    `decoded` is the label table of the decoded data set. Without it labels are read and images
-    checked; a CSV in an object store is downloaded, images and encoder weights are not.
-
-    Raises CheckpointError, DataError, ResourceError or SpecError if the spec could never run.
-    """
-    table, missing = _check_data(spec, root) if decoded is None else (decoded, {})
-    heaviest = _heaviest(spec)
-    needed = store_bytes(len(table), spec.data, spec.views.size)
-    batch, epochs = heaviest.train.batch_size, heaviest.train.epochs
-    num_train = len(table.rows("train"))
-    _check_batches(spec, num_train)
-    steps = spec.method.num_examples(num_train) // batch if spec.method.trains else 0
-    per_trial = steps * batch * epochs * spec.method.images_per_example
-    total = spec.search.num_configurations * spec.search.repeats
-    scheduler = spec.scheduler
-    epochs_total = (
-        None
-        if "train.epochs" in spec.search.space
-        else scheduler.epochs_known(total, epochs, spec.evaluate.every)
-    )
-    num_items = {s: len(table.rows(s)) for s in ("train", "val", "test")}
-    # A binomial share has its largest variance, p (1 - p) = 0.25, at p = 1/2.
-    error = math.sqrt(0.25 / min(num_items["val"], spec.evaluate.short_probe.max_items))
-    _, high = spec.resources.worker_range
-    concurrency = check_cluster(spec, cluster)
-    labels = (*spec.data.tasks, *spec.data.held_out)
-    share = (epochs_total or total * epochs) / (total * epochs)
-    # Rates are of a single worker: the speed of trials with several workers, or of trials that
-    # share a GPU, is unknown.
-    at_a_time = concurrency if high == 1 and not 0 < spec.resources.gpus < 1 else None
-    hours = _hours(heaviest, rates, per_trial, total, share, at_a_time) if rates else {}
-    return Plan(
-        name=spec.name,
-        root=str(root),
-        num_trials=total,
-        num_configurations=spec.search.num_configurations,
-        repeats=spec.search.repeats,
-        epochs=epochs,
-        steps_per_epoch=steps,
-        views_per_step=batch * spec.method.rows_per_example(spec.views.num_views),
-        images_per_trial=per_trial,
-        images_total=per_trial * total,
-        scheduler=_scheduler_text(spec),
-        rung_epochs=scheduler.rung_epochs(epochs, spec.evaluate.every),
-        epochs_total=epochs_total,
-        num_items=num_items,
-        standard_error=error,
-        classes={label: table.size_of(label) for label in labels},
-        majority=majority_shares(table, labels),
-        objective=metrics.objective_name(map(spec.data.kind_of, spec.data.tasks)),
-        select=spec.evaluate.select,
-        parameters=_count_parameters(spec, {t: table.size_of(t) for t in spec.data.tasks}),
-        store_bytes=needed,
-        downloads=missing,
-        cluster=cluster.where,
-        concurrency=concurrency,
-        cpus_per_trial=spec.resources.cpus * high,
-        gpus_per_trial=spec.resources.gpus * high,
-        **hours,
-        first_configurations=first_configurations,
-        warnings=(
-            *table.warnings,
-            *_method_warnings(spec),
-            *_noise_warnings(spec, num_items["val"], error),
-        ),
-    )
-
-
-def fetch_weights(spec: RunSpec) -> None:
-    """Downloads the encoder's named weights, also those of searched values, before trials start.
-
-    Raises SpecError if they cannot be downloaded.
-    """
-    for one in _with_each_encoder(spec):
-        one.model.encoder.fetch_weights()
-
-
-def _check_data(spec: RunSpec, root: Path) -> tuple[LabelTable, dict[str, int]]:
-    store = cache_folder(root)
-    if spec.data.urls():
-        prepare_root(root)
-    places = fetch_places(spec.data, store, images=False)
-    return check_dataset(spec.data, spec.views.size, store, places)
-
-
-def _hours(
-    spec: RunSpec, rates: Rates, num_images: int, num_trials: int, share: float, few: int | None
-) -> dict[str, float | None]:
-    """Returns the fields of the plan that depend on measured rates.
-
-    `num_images` is per trial. `share` is the mean fraction of its epochs that a trial trains, given
-    early stopping. `few` trials run at a time, None if that or their speed is unknown.
-    """
-    num_probes = math.ceil(spec.train.epochs / spec.evaluate.every)
-    training = num_images / rates.images_per_second + num_probes * rates.probe_seconds
-    seconds = training + rates.test_seconds
-    # An overestimate: trials that are stopped early have no test evaluation.
-    mean = training * share + rates.test_seconds
-    wall = max(seconds, math.ceil(num_trials / few) * mean) if few else None
-    return {
-        **asdict(rates),
-        "seconds_per_trial": seconds,
-        "device_hours": num_trials * mean / 3600,
-        "wall_hours": wall / 3600 if wall else None,
-    }
-
-
-def _method_warnings(spec: RunSpec) -> tuple[str, ...]:
-    """Returns the method's warnings, without those about searched fields."""
-    found = spec.method.warnings()
-    return tuple(
-        text for field, text in found.items() if f"method.{field}" not in spec.search.space
-    )
-
-
-def _noise_warnings(spec: RunSpec, num_val: int, error: float) -> Iterator[str]:
-    """Yields a warning if validation has too few items to tell configurations apart."""
-    if spec.search.num_configurations == 1 or error <= MAX_STANDARD_ERROR:
-        return
-    needed, max_items = math.ceil(0.25 / MAX_STANDARD_ERROR**2), spec.evaluate.short_probe.max_items
-    name = metrics.objective_name(map(spec.data.kind_of, spec.data.tasks))
-    fields = [f"val has {num_val:,}"] if num_val < needed else []
-    fields += [f"evaluate.short_probe.max_items is {max_items:,}"] if max_items < needed else []
-    yield (
-        f"{name} must have a standard error of at most {MAX_STANDARD_ERROR:g} to tell close "
-        f"configurations apart, got up to {error:.3f}; that needs {needed:,} validation items, "
-        f"{' and '.join(fields)}"
-    )
-
-
-def _scheduler_text(spec: RunSpec) -> str:
-    if spec.search.scheduler is not None:
-        return spec.search.scheduler.name
-    default, reason = spec.default_scheduler()
-    return f"{default.name} (search.scheduler is omitted; {reason})"
-
-
-def _heaviest(spec: RunSpec) -> RunSpec:
-    """Returns the spec with searched epochs at their maximum."""
-    space = spec.search.space
-    values: dict[str, Any] = {}
-    if "train.epochs" in space:
-        values["train.epochs"] = max(v for v in space["train.epochs"].extremes if v is not None)
-    return with_values(spec, {**values, "search": {}}) if values else spec
-
-
-def _check_batches(spec: RunSpec, num_train: int) -> None:
-    """Raises DataError if a batch size, searched ones included, exceeds the training split."""
-    sizes = [spec.train.batch_size]
-    if "train.batch_size" in spec.search.space:
-        extremes = spec.search.space["train.batch_size"].extremes
-        sizes += [int(v) for v in extremes if isinstance(v, int | float)]
-    num_examples = spec.method.num_examples(num_train)
-    for size in sizes:
-        if size > num_examples:
-            raise DataError(
-                f"train.batch_size must be at most the training split's {num_examples} examples, "
-                f"got {size}; the last incomplete batch is dropped, so nothing would be trained"
-            )
-
-
-def _with_each_encoder(spec: RunSpec) -> Iterator[RunSpec]:
-    """Yields the spec, and a copy for each listed value of a searched encoder field."""
-    yield spec
-    for path, dimension in spec.search.space.items():
-        if path.startswith("model.encoder."):
-            for value in dimension.values or ():
-                yield with_values(spec, {path: value, "search": {}})
-
-
-def _count_parameters(spec: RunSpec, sizes: dict[str, int]) -> int:
-    """Returns the number of parameters of encoder and heads.
-
-    Building the networks also checks that the encoder's weights, searched ones too, fit them.
-    Raises CheckpointError if they do not.
-    """
-    counts = []
-    for one in _with_each_encoder(spec):
-        with torch.device("meta"):  # allocates no memory and computes no initial weights
-            method = METHODS[one.method.name](one.method, one.problem(sizes))
-            network = build_network(one.model, method.make_network, one.seed)
-        counts.append(sum(p.numel() for p in network.parameters()))
-    return counts[0]
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        return Plan.model_validate({k: v for k, v in raw.items() if k in Plan.model_fields})
+    except (ValueError, AttributeError, ValidationError) as error:
+        first = str(error).splitlines()[0]
+        raise SweepError(f"{path} must hold the plan of a sweep or training: {first}") from None

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mtcon_ray import metrics
+from mtcon_ray.evaluation.spec import CONVERGED
+from mtcon_ray.metrics import Labels
+from mtcon_ray.plan import Plan
 
 # Only for annotations: `printable` is needed by `mtcon-ray --help`, which must not load torch.
 if TYPE_CHECKING:
     from mtcon_ray.evaluation.intervals import Interval
     from mtcon_ray.results import SweepResults, TrialResult
-    from mtcon_ray.spec import RunSpec
 
 NOTHING = "—"
 UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -146,18 +148,29 @@ def params_text(params: Mapping[str, Any]) -> str:
     return ", ".join(pairs[:MAX_NAMED]) + (f" and {left} more" if left > 0 else "")
 
 
-def score_word(spec: "RunSpec", labels: Iterable[str] | None = None) -> str:
+def resume_line(name: str, *, submitted: bool) -> str:
+    """Returns how a user resumes a stopped sweep, which a job of `mtcon-ray submit` may have begun.
+
+    >>> resume_line("mine", submitted=True)
+    '`mtcon-ray resume mine`'
+    """
+    if submitted:
+        return f"`mtcon-ray resume {name}`"
+    return f"repeat the command with --name {name} --resume"
+
+
+def score_word(labels: Labels, names: Iterable[str] | None = None) -> str:
     """Returns the name of the labels' scores: of one kind their own name, else "score".
 
-    Labels are the tasks unless others are given.
+    The labels are the tasks unless others are named.
     """
-    kinds = {spec.data.kind_of(label) for label in labels or spec.data.tasks}
+    kinds = {labels.kinds[name] for name in names or labels.tasks}
     return metrics.objective_title(kinds) if len(kinds) == 1 else "score"
 
 
-def score_note(spec: "RunSpec") -> str:
+def score_note(labels: Labels) -> str:
     """Returns, in brackets, the scores that "score" is a mean of; "" where it has a name."""
-    kinds = {spec.data.kind_of(task) for task in spec.data.tasks}
+    kinds = labels.task_kinds
     return f" ({metrics.objective_title(kinds)})" if len(kinds) > 1 else ""
 
 
@@ -175,10 +188,21 @@ def network_text(trial: "TrialResult") -> str:
     return f"network of epoch {trial.model_epoch} of {trial.epochs}"
 
 
-def label_title(spec: "RunSpec", label: str) -> str:
+def label_title(labels: Labels, label: str) -> str:
     """Returns a label's name, with the name of its score unless that is accuracy."""
-    title = metrics.title(spec.data.kind_of(label))
+    title = metrics.title(labels.kinds[label])
     return label if title == "accuracy" else f"{label} ({title})"
+
+
+def probe_warnings(values: Mapping[str, float]) -> list[str]:
+    """Returns one warning if the probes of these metrics have not converged, else no warning."""
+    gradient = values.get(metrics.PROBE_GRADIENT, 0.0)
+    if gradient <= CONVERGED:
+        return []
+    shown = f"{gradient:.0e}".replace("e-0", "e-")
+    return [
+        f"the probes have not converged (gradient {shown} of its start); accuracies may be too low"
+    ]
 
 
 class LabelScore(NamedTuple):
@@ -195,7 +219,7 @@ class LabelScore(NamedTuple):
 
 
 def label_scores(
-    spec: "RunSpec", plan: Mapping[str, Any], values: Mapping[str, float]
+    labels: Labels, plan: Plan | None, values: Mapping[str, float]
 ) -> list[LabelScore]:
     """Returns the measured labels among an epoch's metrics: the tasks, then what was held out.
 
@@ -203,25 +227,26 @@ def label_scores(
     `baseline` the best score without looking at the images. Scores are accuracies of classes, mean
     average precisions of label sets, R^2 of numbers.
     """
-    labels = [("task", "test", label) for label in spec.data.tasks]
-    labels += [("held out", "heldout", label) for label in spec.data.held_out]
+    columns = [("task", "test", label) for label in labels.tasks]
+    columns += [("held out", "heldout", label) for label in labels.held_out]
+    num_classes, majority = (plan.classes, plan.majority) if plan else ({}, {})
     rows = []
-    for role, split, label in labels:
+    for role, split, label in columns:
         score = metrics.reading(values, split, metrics.slug(label))
         if score.value is None:
             continue
-        kind = spec.data.kind_of(label)
-        classes = plan.get("classes", {}).get(label) if kind != "number" else None
+        kind = labels.kinds[label]
+        classes = num_classes.get(label) if kind != "number" else None
         chance = 1 / classes if classes and kind == "classes" else None
         rows.append(
             LabelScore(
                 label,
                 split,
-                label_title(spec, label),
+                label_title(labels, label),
                 role,
                 f"{classes or NOTHING}{' labels' if kind == 'set' else ''}",
                 accuracy_text(chance),
-                accuracy_text(plan.get("majority", {}).get(label)),
+                accuracy_text(majority.get(label)),
                 score,
             )
         )
@@ -239,6 +264,9 @@ def commands(results: "SweepResults", spec_path: Path) -> list[tuple[str, str]]:
 
 
 def _overrides(results: "SweepResults", trial: "TrialResult") -> str:
-    values = {**trial.params, **({} if trial.seed == results.spec.seed else {"seed": trial.seed})}
+    values = {
+        **trial.params,
+        **({} if trial.seed == results.recorded.seed else {"seed": trial.seed}),
+    }
     settings = [f"{path}={json.dumps(value)}" for path, value in values.items()]
     return "".join(f" \\\n  --set {shlex.quote(setting)}" for setting in settings)

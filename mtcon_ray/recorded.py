@@ -1,21 +1,93 @@
-"""The spec and the plan in the folder of a sweep or training."""
+"""The spec and the plan in the folder of a sweep or training.
+
+The classes of a whole spec import torch, which takes seconds. Commands that only show results read
+a `RecordedSpec` and do without them.
+"""
 
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from mtcon_ray.errors import SweepError
-from mtcon_ray.evaluation.spec import EVALUATION, ShortProbeSpec
+from mtcon_ray.evaluation.spec import EVALUATION, EvaluateSpec, Select, ShortProbeSpec
+from mtcon_ray.metrics import Kind, Labels
 from mtcon_ray.paths import PLAN_FILE, SPEC_FILE
 from mtcon_ray.plan import Plan
-from mtcon_ray.safe_yaml import dump_yaml
-from mtcon_ray.spec import RunSpec, dump_spec, parse_spec, read_yaml
+from mtcon_ray.safe_yaml import dump_yaml, read_yaml
+from mtcon_ray.search.spec import SearchSpec
+
+if TYPE_CHECKING:
+    from mtcon_ray.spec import RunSpec
 
 
-def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
+@dataclass(frozen=True)
+class RecordedSpec:
+    """A spec that was recorded with all defaults written out.
+
+    `whole` parses all of it and imports torch. The other properties read single fields. `kinds` are
+    the kinds of its labels, empty if the plan recorded none.
+    """
+
+    raw: Mapping[str, Any]
+    where: str = "spec"
+    kinds: Mapping[str, Kind] | None = None
+
+    @cached_property
+    def whole(self) -> "RunSpec":
+        """The whole spec. Raises SpecError if it is invalid."""
+        return parse_recorded(self.raw, where=self.where)
+
+    @cached_property
+    def search(self) -> SearchSpec:
+        """The search section."""
+        try:
+            return SearchSpec.model_validate(self.raw.get("search", {}))
+        except ValidationError:
+            return self.whole.search  # raises the error that names file, field and rule
+
+    @cached_property
+    def labels(self) -> Labels:
+        """The label columns and their kinds."""
+        data = self.raw.get("data", {})
+        if not self.kinds or not {"tasks", "held_out"} <= set(data):
+            return self.whole.labels
+        return Labels(tuple(data["tasks"]), tuple(data["held_out"]), self.kinds)
+
+    @property
+    def seed(self) -> int:
+        """The seed of the first repeat."""
+        return int(self.raw.get("seed", 0))
+
+    @property
+    def epochs(self) -> int:
+        """The number of epochs of a single training."""
+        return int(self.raw["train"]["epochs"])
+
+    @property
+    def select(self) -> Select:
+        """Which epoch's network is selected."""
+        return self._evaluate("select")  # type: ignore[no-any-return]
+
+    @property
+    def neighbours(self) -> int:
+        """The number of nearest neighbours that classify an item."""
+        return self._evaluate("neighbours")  # type: ignore[no-any-return]
+
+    def _evaluate(self, field: str) -> Any:
+        # Earlier versions lack some fields.
+        return self.raw.get("evaluate", {}).get(field, EvaluateSpec.model_fields[field].default)
+
+
+def write_beginnings(folder: Path, spec: "RunSpec", plan: Plan) -> None:
     """Writes spec and plan to the folder of a sweep or training, each file atomically."""
+    from mtcon_ray.spec import dump_spec
+
     text = dump_yaml(dump_spec(spec))
     for name, content in ((SPEC_FILE, text), (PLAN_FILE, plan.model_dump_json(indent=1) + "\n")):
         beside = folder / f"{name}.new"
@@ -23,18 +95,20 @@ def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
         os.replace(beside, folder / name)
 
 
-def load_recorded(path: Path) -> RunSpec:
+def load_recorded(path: Path) -> "RunSpec":
     """Returns the spec in the file of a sweep or training. Raises SpecError if it is invalid."""
     return parse_recorded(read_yaml(path), where=str(path))
 
 
-def parse_recorded(raw: Mapping[str, Any], *, where: str) -> RunSpec:
+def parse_recorded(raw: Mapping[str, Any], *, where: str) -> "RunSpec":
     """Returns the spec from plain data that was recorded with all defaults written out.
 
     Also reads specs of versions without evaluate.probe.solver, which trained all probes by
     stochastic gradient descent. `train.compile: kernels` of earlier versions changed rounding
     alone, so it is read as none. Raises SpecError if the spec is invalid.
     """
+    from mtcon_ray.spec import parse_spec
+
     if raw.get("train", {}).get("compile") == "kernels":
         raw = {**raw, "train": {**raw["train"], "compile": "none"}}
     evaluate = dict(raw.get("evaluate", {}))

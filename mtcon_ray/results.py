@@ -6,19 +6,33 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import Select, selected_epoch
 from mtcon_ray.metrics import objective
-from mtcon_ray.paths import PREDICTIONS_FILE, checkpoint_folder
-from mtcon_ray.recorded import load_recorded
+from mtcon_ray.paths import (
+    PLAN_FILE,
+    PREDICTIONS_FILE,
+    SPEC_FILE,
+    checkpoint_folder,
+    event_folder,
+    kept_model,
+    parent_log,
+)
+from mtcon_ray.plan import Plan, read_plan
+from mtcon_ray.recorded import RecordedSpec
+from mtcon_ray.safe_yaml import read_yaml
 from mtcon_ray.search.space import with_lists
-from mtcon_ray.spec import RunSpec
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Ended, Event, Reported, Started, last_change
-from mtcon_ray.training.checkpoint import kept_model
+
+if TYPE_CHECKING:
+    from mtcon_ray.spec import RunSpec
+
+# The tag of a sweep that a job of `mtcon-ray submit` began.
+JOB = "mtcon.job"
 
 Report = tuple[int, dict[str, float]]
 
@@ -73,6 +87,11 @@ class TrialResult:
         """The same for trials that differ in their seed alone."""
         return json.dumps(self.params, sort_keys=True)
 
+    @property
+    def probe_values(self) -> dict[str, float]:
+        """Metrics of the epoch that gave the trial its value; {} without a value."""
+        return dict(self.reports).get(self.model_epoch or 0, {}) if self.value is not None else {}
+
     def _values(self) -> dict[int, float]:
         """The objective by epoch, of those that were probed."""
         probed = {epoch: objective(metrics) for epoch, metrics in self.reports}
@@ -85,9 +104,24 @@ class SweepResults:
 
     name: str
     folder: Path
-    spec: RunSpec
-    plan: dict[str, Any]
+    recorded: RecordedSpec
+    plan: Plan | None
     trials: tuple[TrialResult, ...]
+
+    @property
+    def spec(self) -> "RunSpec":
+        """The whole spec; its first use imports torch, which `recorded` does without."""
+        return self.recorded.whole
+
+    @property
+    def num_trials(self) -> int:
+        """The number of planned trials, of begun ones if no plan was recorded."""
+        return self.plan.num_trials if self.plan else len(self.trials)
+
+    @property
+    def plan_warnings(self) -> tuple[str, ...]:
+        """The plan's warnings."""
+        return self.plan.warnings if self.plan else ()
 
     def ranked(self) -> tuple[TrialResult, ...]:
         """Best first: full budget by value, pruned by last value, unfinished, failed."""
@@ -119,51 +153,90 @@ class SweepResults:
             return None
 
         def key(trials: list[TrialResult]) -> tuple[bool, float]:
-            complete = len(trials) >= self.spec.search.repeats
+            complete = len(trials) >= self.recorded.search.repeats
             return complete, fmean(t.value for t in trials if t.value is not None)
 
         return max(seeds.values(), key=key)[0]
 
 
 def load_sweep(folder: Path) -> SweepResults:
-    """The results so far of the sweep in a folder, running or not.
+    """Returns the results so far of the sweep in a folder, running or not.
 
-    Raises SweepError where there is none.
+    Raises SweepError if there is none.
     """
-    if not (folder / "spec.yaml").exists():
+    plan, spec = _beginnings(folder)
+    paths = sorted(event_folder(folder).glob("trial-*.jsonl"))
+    events = {path.stem: EventLog.read(path) for path in paths}
+    trials = [_trial(name, read, spec) for name, read in events.items() if read]
+    return SweepResults(
+        folder.name, folder, spec, plan, tuple(sorted(trials, key=lambda t: t.number))
+    )
+
+
+def load_run(folder: Path) -> TrialResult:
+    """Returns the record of a single training. Raises SweepError if there is none."""
+    return load_single(folder).trials[0]
+
+
+def load_single(folder: Path) -> SweepResults:
+    """Returns a single training as a sweep of one trial. Raises SweepError if there is none."""
+    events = EventLog.read(parent_log(folder))
+    if not events:
+        raise SweepError(f"{folder} must hold a single training, got no event log in it")
+    plan, spec = _beginnings(folder)
+    start = _start(folder.name, events)
+    trial = TrialResult(
+        name=folder.name,
+        number=0,
+        params=dict(start.params),
+        epochs=spec.epochs,
+        seed=spec.seed,
+        **_recorded(events, spec),
+    )
+    return SweepResults(folder.name, folder, spec, plan, (trial,))
+
+
+def _beginnings(folder: Path) -> tuple[Plan | None, RecordedSpec]:
+    """Returns the plan and the spec of a sweep or training."""
+    path = folder / SPEC_FILE
+    if not path.exists():
         raise SweepError(
             f"{folder} must be a sweep's folder, got one without spec.yaml; "
             "`mtcon-ray list` names the sweeps"
         )
-    plan = folder / "plan.json"
-    events = {p.stem: EventLog.read(p) for p in sorted((folder / "spool").glob("trial-*.jsonl"))}
-    spec = load_recorded(folder / "spec.yaml")
-    trials = [_trial(name, read, spec) for name, read in events.items() if read]
-    return SweepResults(
-        name=folder.name,
-        folder=folder,
-        spec=spec,
-        plan=json.loads(plan.read_text()) if plan.exists() else {},
-        trials=tuple(sorted(trials, key=lambda t: t.number)),
-    )
+    plan = read_plan(folder / PLAN_FILE)
+    return plan, RecordedSpec(read_yaml(path), str(path), plan.kinds if plan else None)
 
 
-def _trial(name: str, events: list[Event], spec: RunSpec) -> TrialResult:
-    start = events[0]
-    if not isinstance(start, Started):
-        raise SweepError(f"the event log of {name} must begin with a start, got {start.kind}")
-    status, reason = trial_status(events)
+def _trial(name: str, events: list[Event], spec: RecordedSpec) -> TrialResult:
+    start = _start(name, events)
     return TrialResult(
         name=name,
         number=int(name.removeprefix("trial-")),
         params=with_lists(spec.search.space, start.params),
-        status=status,
-        reason=reason,
         epochs=int(start.tags["mtcon.epochs"]),
         seed=int(start.tags["mtcon.seed"]),
-        reports=tuple((e.epoch, dict(e.metrics)) for e in events if isinstance(e, Reported)),
-        select=spec.evaluate.select,
+        **_recorded(events, spec),
     )
+
+
+def _start(name: str, events: list[Event]) -> Started:
+    if not isinstance(events[0], Started):
+        raise SweepError(f"the event log of {name} must begin with a start, got {events[0].kind}")
+    return events[0]
+
+
+def _recorded(events: list[Event], spec: RecordedSpec) -> dict[str, Any]:
+    """Returns the fields of a TrialResult that are recorded alike for sweeps and trainings."""
+    status, reason = trial_status(events)
+    reports = tuple((e.epoch, dict(e.metrics)) for e in events if isinstance(e, Reported))
+    return {"status": status, "reason": reason, "reports": reports, "select": spec.select}
+
+
+def was_submitted(folder: Path) -> bool:
+    """Returns True for the folder of a sweep that a job of `mtcon-ray submit` began."""
+    begun = EventLog.read(parent_log(folder))
+    return bool(begun) and isinstance(begun[0], Started) and JOB in begun[0].tags
 
 
 def kept_files(folder: Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """Safe reading of untrusted YAML: plain values, no aliases, limited depth; and writing."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -11,6 +12,9 @@ MAX_DEPTH = 50
 # PyYAML implements YAML 1.1, where a float needs a point and a signed exponent: it reads 1e-3 as a
 # string. This pattern is that of YAML 1.2.
 _FLOAT = re.compile(r"[-+]?(?:(?:\.\d+|\d+\.\d*)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)$", re.ASCII)
+
+
+MAX_SPEC_BYTES = 1_000_000
 
 
 class _Loader(yaml.SafeLoader):
@@ -54,6 +58,25 @@ def parse_yaml(text: str, where: str) -> Any:
     # PyYAML raises ValueError for a date with month 13 or an integer of 5000 digits.
     except (yaml.YAMLError, ValueError) as error:
         raise SpecError(f"{where} is not valid YAML: {error}") from None
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Returns the mapping in a YAML file.
+
+    Raises SpecError if the file cannot be read, is larger than MAX_SPEC_BYTES, or is no mapping.
+    """
+    try:
+        if path.stat().st_size > MAX_SPEC_BYTES:
+            raise SpecError(f"{path} must be a spec of at most {MAX_SPEC_BYTES:,} bytes")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"{path} must be a readable YAML file: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{path} must be a YAML text in UTF-8") from None
+    raw = parse_yaml(text, str(path))
+    if not isinstance(raw, dict):
+        raise SpecError(f"{path} must hold a mapping of sections, got {type(raw).__name__}")
+    return raw
 
 
 def dump_yaml(value: Any) -> str:

@@ -20,7 +20,7 @@ from mtcon_ray.methods import METHODS, MethodSpec, one_epoch_if_untrained
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.registry import Choice, Spec, is_url, is_word
 from mtcon_ray.resources import ResourcesSpec, StorageSpec, TrackingSpec
-from mtcon_ray.safe_yaml import parse_yaml
+from mtcon_ray.safe_yaml import parse_yaml, read_yaml
 from mtcon_ray.search.schedulers import ASHA, NoScheduler, SchedulerSpec
 from mtcon_ray.search.space import with_lists
 from mtcon_ray.search.spec import SearchSpec
@@ -45,7 +45,6 @@ KINDS = {
     for place in TABLES
     for path in (".".join(map(str, place)), ".".join(map(str, (*place, key_of(place)))))
 }
-MAX_SPEC_BYTES = 1_000_000
 # A sweep without `search.scheduler` uses ASHA if it has at least this many trials.
 MIN_ASHA_TRIALS = 10
 
@@ -113,6 +112,13 @@ class RunSpec(Spec):
         return not rungs or self.evaluate.every <= rungs[-1] * self.train.epochs
 
     @property
+    def labels(self) -> metrics.Labels:
+        """The label columns and their kinds."""
+        data = self.data
+        kinds = {label: data.kind_of(label) for label in (*data.tasks, *data.held_out)}
+        return metrics.Labels(data.tasks, data.held_out, kinds)
+
+    @property
     def scheduler(self) -> SchedulerSpec:
         """The scheduler of the sweep: `search.scheduler`, or the default if that is omitted."""
         return self.search.scheduler or self.default_scheduler()[0]
@@ -176,25 +182,6 @@ def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = 
     if not with_search:
         raw.pop("search", None)
     return parse_spec(raw, where=str(path), folder=path.resolve().parent)
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Returns the mapping in a YAML file.
-
-    Raises SpecError if the file cannot be read, is larger than MAX_SPEC_BYTES, or is no mapping.
-    """
-    try:
-        if path.stat().st_size > MAX_SPEC_BYTES:
-            raise SpecError(f"{path} must be a spec of at most {MAX_SPEC_BYTES:,} bytes")
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SpecError(f"{path} must be a readable YAML file: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise SpecError(f"{path} must be a YAML text in UTF-8") from None
-    raw = parse_yaml(text, str(path))
-    if not isinstance(raw, dict):
-        raise SpecError(f"{path} must hold a mapping of sections, got {type(raw).__name__}")
-    return raw
 
 
 def parse_spec(

@@ -15,7 +15,7 @@ from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation import protocol
 from mtcon_ray.local import choose_device
 from mtcon_ray.paths import cache_folder
-from mtcon_ray.plan import Rates, prepare_root
+from mtcon_ray.planning import Rates, prepare_root
 from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.trainer import Trainer
 

@@ -20,7 +20,7 @@ from mtcon_ray.evaluation import protocol
 from mtcon_ray.evaluation.features import KeptViews
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
-from mtcon_ray.paths import PREDICTIONS_FILE
+from mtcon_ray.paths import LAST_FILE, MODEL_FILE, PREDICTIONS_FILE, PREVIOUS_FILE
 from mtcon_ray.recorded import parse_recorded
 from mtcon_ray.spec import RunSpec, dump_spec
 from mtcon_ray.training import checkpoint
@@ -145,7 +145,7 @@ class Trainer:
         assert self.done, f"report after the last step {self.num_steps}, not after {self.step}"
         if self.spec.evaluate.select == "best":
             # The training is over, so the selected weights may overwrite the last ones.
-            self.network.load_state_dict(checkpoint.load(self.folder / checkpoint.MODEL)["network"])
+            self.network.load_state_dict(checkpoint.load(self.folder / MODEL_FILE)["network"])
         return self._evaluate(partial(protocol.report, predictions=self.folder / PREDICTIONS_FILE))
 
     def _make_learner(self, method: Method) -> Learner:
@@ -274,7 +274,7 @@ class Trainer:
             return
         table = self.dataset.table
         checkpoint.save(
-            self.folder / checkpoint.MODEL,
+            self.folder / MODEL_FILE,
             {
                 **self._identity(),
                 "network": self.network.state_dict(),
@@ -288,7 +288,7 @@ class Trainer:
         if self.ranks.rank != 0:
             return
         teacher = self.learner.teacher
-        last = self.folder / checkpoint.LAST
+        last = self.folder / LAST_FILE
         checkpoint.save(
             last,
             {
@@ -303,7 +303,7 @@ class Trainer:
                 "last": None if self.last is None else asdict(self.last),
             },
             # A damaged last.pt must not replace the intact checkpoint before it.
-            previous=self.folder / checkpoint.PREVIOUS if self._last_is_whole else None,
+            previous=self.folder / PREVIOUS_FILE if self._last_is_whole else None,
         )
         self._last_is_whole = True
 
@@ -317,7 +317,7 @@ class Trainer:
         state, path, damage = checkpoint.load_newest(self.folder, with_model=with_model)
         if state is not None and path is not None:
             self._restore(path, state)
-        self._last_is_whole = path is not None and path.name == checkpoint.LAST
+        self._last_is_whole = path is not None and path.name == LAST_FILE
         if damage is not None:
             epoch = self.step // self._batches.steps_per_epoch
             where = f"goes on after epoch {epoch}, from {path.name}" if path else "starts anew"

@@ -21,16 +21,16 @@ from mtcon_ray.paths import (
     PLAN_FILE,
     SPEC_FILE,
     cache_folder,
-    event_folder,
     last_name,
     list_folders,
     new_name,
+    parent_log,
     run_folder,
     runs_folder,
 )
-from mtcon_ray.plan import fetch_weights, make_plan, prepare_root
+from mtcon_ray.planning import fetch_weights, make_plan, prepare_root
 from mtcon_ray.recorded import check_evaluation, load_recorded, write_beginnings
-from mtcon_ray.results import TrialResult, kept_files, trial_status
+from mtcon_ray.results import TrialResult, kept_files, load_run
 from mtcon_ray.resumable import check_resumable
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec
@@ -43,7 +43,6 @@ from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.trainer import Progress, Trainer
 from mtcon_ray.training.checkpoint import discard_resume_state
 
-RECORD = "parent.jsonl"
 # How long the end of a training waits for the tracking server to take what is left, and after a
 # signal or a full disk, where whoever stopped it waits too.
 DRAIN_SECONDS, STOPPED_DRAIN_SECONDS = 120.0, 10.0
@@ -67,7 +66,7 @@ def train_run(
     device = choose_device(spec)
     prepare_root(root)
     folder = _choose_folder(root, spec, name, resume)
-    has_record = bool(EventLog.read(event_folder(folder) / RECORD))
+    has_record = bool(EventLog.read(parent_log(folder)))
     if has_record and (result := load_run(folder)).status == Status.FINISHED:
         callbacks.on_note(f"{folder.name} has finished already")
         return result
@@ -88,7 +87,7 @@ def train_run(
     plan = make_plan(spec, root, this_machine(), decoded=dataset.table)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with driver_lock(folder):
-        check_same_data(event_folder(folder) / RECORD, dataset.fingerprint)
+        check_same_data(parent_log(folder), dataset.fingerprint)
         write_beginnings(folder, spec, plan)
         sender = None if spec.tracking.offline else Sender(folder, uri, spec.tracking.experiment)
         training = _Training(spec, dataset, folder, device, callbacks, sender)
@@ -98,29 +97,6 @@ def train_run(
         with training.tracked():
             training.run()
     return load_run(folder)
-
-
-def load_run(folder: Path) -> TrialResult:
-    """The record of a single training. Raises SweepError where there is none."""
-    events = EventLog.read(event_folder(folder) / RECORD)
-    if not events:
-        raise SweepError(f"{folder} must hold a single training, got no record in its spool")
-    spec = load_recorded(folder / SPEC_FILE)
-    start = events[0]
-    if not isinstance(start, Started):
-        raise SweepError(f"the event log of {folder} must begin with a start, got {start.kind}")
-    status, reason = trial_status(events)
-    return TrialResult(
-        name=folder.name,
-        number=0,
-        params=dict(start.params),
-        status=status,
-        reason=reason,
-        epochs=spec.train.epochs,
-        seed=spec.seed,
-        reports=tuple((e.epoch, dict(e.metrics)) for e in events if isinstance(e, Reported)),
-        select=spec.evaluate.select,
-    )
 
 
 @dataclass
@@ -135,7 +111,7 @@ class _Training:
     may_finish_step: bool = True
 
     def __post_init__(self) -> None:
-        self.spool = EventLog(event_folder(self.folder) / RECORD)
+        self.spool = EventLog(parent_log(self.folder))
         self.name = self.folder.name
 
     @contextmanager

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "mtcon_ray"
 # From bottom to top. A name is a module or a sub-package directly under mtcon_ray.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "callbacks", "status"),
-    ("lock", "metrics", "safe_yaml", "registry", "signals"),
+    ("lock", "metrics", "paths", "safe_yaml", "registry", "signals"),
     ("data",),
     ("losses",),
     ("models",),
@@ -20,8 +20,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("search", "resources"),
     ("spec_errors",),
     ("spec",),
-    ("paths", "resumable", "capacity"),
+    ("resumable", "capacity"),
     ("plan",),
+    ("planning",),
     ("recorded",),
     ("local", "trainer"),
     ("throughput", "evaluate"),

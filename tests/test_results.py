@@ -1,6 +1,5 @@
 """Tests of results, which are read from event logs; only a trial with its full budget can win."""
 
-import json
 import math
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from mtcon_ray.errors import SweepError
 from mtcon_ray.results import SweepResults, TrialResult, load_sweep
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Ended, Reopened, Reported, Started
+from tests.recorded import plan_with
 
 EPOCHS = 3
 PRUNED = {"mtcon.pruned": "true"}
@@ -23,7 +23,7 @@ class Folder:
         self.path = path
         path.mkdir()
         (path / "spec.yaml").write_text(f"name: shoes\nsearch: {{repeats: {repeats}}}\n")
-        (path / "plan.json").write_text(json.dumps({"num_trials": 4}))
+        (path / "plan.json").write_text(plan_with().model_dump_json())
         self.count = 0
 
     def trial(
@@ -72,7 +72,8 @@ def test_a_trial_as_it_was_written(folder: Folder) -> None:
     results = folder.load()
     assert (results.name, results.folder) == ("shoes-1", folder.path)
     assert results.spec.name == "shoes"
-    assert results.plan == {"num_trials": 4}
+    assert results.plan == plan_with()
+    assert results.num_trials == 4
     [trial] = results.trials
     assert (trial.name, trial.number, trial.seed, trial.epochs) == ("trial-0000", 0, 7, 3)
     assert trial.params == {"method.temperature": 0.5}
@@ -170,4 +171,4 @@ def test_a_sweep_that_has_just_begun(tmp_path: Path) -> None:
     spools.mkdir()
     (spools / "trial-0000.jsonl").write_text('{"seq": 0, "ki')
     results = folder.load()
-    assert (results.plan, results.trials, results.winner) == ({}, (), None)
+    assert (results.plan, results.trials, results.winner) == (None, (), None)

@@ -25,13 +25,14 @@ from mtcon_ray.errors import (
     SweepError,
 )
 from mtcon_ray.local import this_machine
-from mtcon_ray.plan import make_plan
+from mtcon_ray.planning import make_plan
+from mtcon_ray.results import load_run
 from mtcon_ray.signals import Interrupted
 from mtcon_ray.spec import RunSpec, parse_spec, with_values
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Artifact
 from mtcon_ray.training import checkpoint
-from mtcon_ray.training_job import load_run, train_run
+from mtcon_ray.training_job import train_run
 
 EPOCHS = 3
 

@@ -148,8 +148,8 @@ def completion(context: click.Context, shell: str) -> None:
 
 def _checkpoint(root: Path, model: str) -> tuple[Path, str, "SweepResults | None"]:
     """Returns a checkpoint's path, its title, and the sweep whose winner it is."""
+    from mtcon_ray.paths import kept_model
     from mtcon_ray.results import load_sweep
-    from mtcon_ray.training.checkpoint import kept_model
 
     if Path(model).is_file():
         return Path(model), Path(model).resolve().parent.name, None

@@ -60,7 +60,8 @@ def _training_lines(spec: RunSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     if spec.scheduler.name != "none":
         total += " before early stopping"
     yield "images seen", f"{plan.images_per_trial:,} a trial, {total}"
-    yield "model", f"{spec.model.encoder.name}, {plan.parameters:,} parameters with its heads"
+    count = "" if plan.parameters is None else f", {plan.parameters:,} parameters with its heads"
+    yield "model", f"{spec.model.encoder.name}{count}"
 
 
 def _objective(spec: RunSpec, plan: Plan) -> str:

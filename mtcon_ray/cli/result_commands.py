@@ -107,33 +107,29 @@ def status(name: str, root: str | None, as_json: bool) -> None:
     """Show all trials of a sweep, or the state of a single training."""
     from mtcon_ray.cli.results_table import leaderboard_lines, trial_record
     from mtcon_ray.cli.sweep_list import folder_state
-    from mtcon_ray.results import SweepResults, load_sweep
-    from mtcon_ray.training_job import load_run
+    from mtcon_ray.results import load_single, load_sweep
 
     where = choose_root(root)
     folder = find_folder(where, name)
-    if folder.parent == sweeps_folder(where):
-        results = load_sweep(folder)
-    else:
-        trial = load_run(folder)
-        begun = load_sweep(folder)
-        results = SweepResults(folder.name, folder, begun.spec, begun.plan, (trial,))
+    is_sweep = folder.parent == sweeps_folder(where)
+    results = load_sweep(folder) if is_sweep else load_single(folder)
     state = folder_state(folder)
-    total = int(results.plan.get("num_trials", len(results.trials)))
+    total = results.num_trials
     if as_json:
         trials = [trial_record(results, trial) for trial in results.trials]
         record = {"name": folder.name, "state": state, "num_trials": total, "trials": trials}
         say(json.dumps(record, indent=1))
         return
     say(f"{folder.name}: {state}, {len(results.trials)} of {total} trials started")
-    for text in results.plan.get("warnings", []):
+    for text in results.plan_warnings:
         say(f"{INDENT}warning: {text}")
     columns = Terminal.of().columns
     indented = None if columns is None else columns - len(INDENT)
     for line in leaderboard_lines(results, limit=None, columns=indented):
         say(f"{INDENT}{line}")
     if state in ("interrupted", "stopped"):
-        from mtcon_ray.sweep.folder import resume_line, was_submitted
+        from mtcon_ray.presentation import resume_line
+        from mtcon_ray.results import was_submitted
 
         say(f"to go on: {resume_line(folder.name, submitted=was_submitted(folder))}")
 

@@ -6,18 +6,16 @@ from typing import Any
 from mtcon_ray import metrics
 from mtcon_ray.cli.progress_table import state_text
 from mtcon_ray.cli.tables import GAP, clipped, table_lines, width
-from mtcon_ray.paths import checkpoint_folder
+from mtcon_ray.paths import checkpoint_folder, kept_model
 from mtcon_ray.presentation import (
     NOTHING,
     accuracy_text,
     configuration_text,
     label_scores,
     network_text,
+    probe_warnings,
 )
-from mtcon_ray.report.ranking import probe_values, probe_warnings
 from mtcon_ray.results import SweepResults, TrialResult
-from mtcon_ray.spec import RunSpec
-from mtcon_ray.training.checkpoint import kept_model
 
 NUM_LEADERS = 10
 # Configurations and states that would be wrapped to fewer columns than these are hard to read.
@@ -34,15 +32,15 @@ def leaderboard_lines(
     In a table wider than `columns` configurations and states wrap. If that is not enough, it
     becomes several tables below each other, and reasons of failures are shortened.
     """
-    data = results.spec.data
-    objective, title = _objective(results.spec)
+    labels = results.recorded.labels
+    objective, title = _objective(labels)
     shown = results.ranked()[:limit]
-    tests = {metrics.slug(task): metrics.title(data.kind_of(task)) for task in data.tasks}
+    tests = {metrics.slug(task): metrics.title(labels.kinds[task]) for task in labels.tasks}
     header = ["#", "trial", "configuration", "seed", "epochs", "network", objective]
     header += [f"test {t}" + (f" ({w})" if w != "accuracy" else "") for t, w in tests.items()]
     header.append("state")
-    hidden = set() if results.spec.search.repeats > 1 else {"seed"}
-    hidden |= set() if results.spec.evaluate.select == "best" else {"network"}
+    hidden = set() if results.recorded.search.repeats > 1 else {"seed"}
+    hidden |= set() if results.recorded.select == "best" else {"network"}
     rows = [
         [
             str(place),
@@ -91,13 +89,13 @@ def _fitted(table: list[list[str]], objective: str, columns: int | None) -> list
     return lines
 
 
-def score_lines(spec: RunSpec, plan: Mapping[str, Any], values: Mapping[str, float]) -> list[str]:
+def score_lines(results: SweepResults, values: Mapping[str, float]) -> list[str]:
     """Returns a table of the labels measured among a trial's last metrics.
 
     Its last column has the accuracies of the nearest training items, if there are any. A warning
     follows if the probes have not converged.
     """
-    found = label_scores(spec, plan, values)
+    found = label_scores(results.recorded.labels, results.plan, values)
     if not found:
         return []
     header = ["", "label", "classes", "baseline", "accuracy"]
@@ -106,7 +104,7 @@ def score_lines(spec: RunSpec, plan: Mapping[str, Any], values: Mapping[str, flo
     ]
     nearest = [values.get(metrics.neighbours(s.split, metrics.slug(s.label))) for s in found]
     if any(value is not None for value in nearest):
-        header.append(f"{spec.evaluate.neighbours}-NN")
+        header.append(f"{results.recorded.neighbours}-NN")
         rows = [[*row, accuracy_text(value)] for row, value in zip(rows, nearest, strict=True)]
     warnings = [f"warning: {text}" for text in probe_warnings(values)]
     return table_lines(header, rows, right=[2]) + warnings
@@ -118,13 +116,13 @@ def winner_lines(results: SweepResults) -> Iterator[str]:
     if winner is None:
         yield "no winner: no trial has trained for its full budget"
         return
-    value, (objective, title) = accuracy_text(winner.value), _objective(results.spec)
+    value, (objective, title) = accuracy_text(winner.value), _objective(results.recorded.labels)
     scores = "" if title == "accuracy" else f" ({title})"
     yield (
         f"winner: {winner.name} ({configuration_text(winner.params)}), {objective} {value}{scores}"
         f", {network_text(winner)}"
     )
-    for line in score_lines(results.spec, results.plan, winner.last_metrics):
+    for line in score_lines(results, winner.last_metrics):
         yield f"  {line}"
     yield f"checkpoint: {kept_checkpoint(results, winner)}"
 
@@ -149,12 +147,12 @@ def trial_record(results: SweepResults, trial: TrialResult) -> dict[str, Any]:
         "model_epoch": trial.model_epoch,
         "value": trial.value,
         # Test scores are recorded with the last epoch, whichever network they are of.
-        "metrics": trial.last_metrics | probe_values(trial),
+        "metrics": trial.last_metrics | trial.probe_values,
         "checkpoint": kept_checkpoint(results, trial),
     }
 
 
-def _objective(spec: RunSpec) -> tuple[str, str]:
+def _objective(labels: metrics.Labels) -> tuple[str, str]:
     """Returns the objective's name and the scores that it is a mean of."""
-    kinds = {spec.data.kind_of(task) for task in spec.data.tasks}
+    kinds = labels.task_kinds
     return metrics.objective_name(kinds), metrics.objective_title(kinds)

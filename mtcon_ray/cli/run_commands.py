@@ -65,9 +65,9 @@ def train(
 
     with Console(Terminal.of(), quiet=session.quiet) as console:
         from mtcon_ray.cli.results_table import score_lines
-        from mtcon_ray.results import load_sweep
+        from mtcon_ray.paths import kept_model
+        from mtcon_ray.results import load_single
         from mtcon_ray.spec import load_spec
-        from mtcon_ray.training.checkpoint import kept_model
         from mtcon_ray.training_job import train_run
 
         run_spec = load_spec(spec, overrides, with_search=False)
@@ -82,7 +82,7 @@ def train(
             environ_uri=os.environ.get(MLFLOW_VARIABLE),
         )
     folder = run_folder(where, result.name)
-    for line in score_lines(run_spec, load_sweep(folder).plan, result.last_metrics):
+    for line in score_lines(load_single(folder), result.last_metrics):
         say(line)
     say(f"checkpoint: {kept_model(folder)} (network of epoch {result.model_epoch})")
 

@@ -1,6 +1,6 @@
 """Commands that write and check a spec: init, validate, plan, schema."""
 
-import json
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,10 +71,10 @@ def validate(session: Session, spec: Path, overrides: tuple[str, ...]) -> None:
 def _plan_anywhere(spec: "RunSpec") -> "Plan":
     """Returns the plan of a spec on a cluster of unlimited size. Raises UserError."""
     from mtcon_ray.capacity import ClusterView, NodeKind
-    from mtcon_ray.plan import make_plan
+    from mtcon_ray.planning import make_plan
 
     anywhere = ClusterView("any cluster", (NodeKind("any node", 1e9, 1e9, None),))
-    return make_plan(spec, choose_root(spec.storage.root), anywhere)
+    return make_plan(spec, choose_root(spec.storage.root), anywhere, count_parameters=False)
 
 
 @click.command()
@@ -102,7 +102,7 @@ def plan(
 ) -> None:
     """Print the trials, data and resources of a sweep; start nothing."""
     from mtcon_ray.cli.plan_text import plan_lines
-    from mtcon_ray.plan import make_plan
+    from mtcon_ray.planning import make_plan
     from mtcon_ray.spec import load_spec
 
     run_spec = load_spec(spec, overrides)
@@ -133,6 +133,5 @@ def plan(
 @click.command()
 def schema() -> None:
     """Print the JSON Schema of a spec, for editors."""
-    from mtcon_ray.spec import RunSpec
-
-    say(json.dumps(RunSpec.model_json_schema(), indent=1))
+    # Written by docs/reference.py: making it here would import torch, which takes seconds.
+    say(files("mtcon_ray").joinpath("spec.schema.json").read_text(encoding="utf-8").rstrip())

@@ -6,11 +6,10 @@ from typing import Any
 
 from mtcon_ray.errors import MtconError
 from mtcon_ray.lock import is_driven
-from mtcon_ray.paths import event_folder, list_folders, runs_folder, sweeps_folder
-from mtcon_ray.results import load_sweep, trial_status
+from mtcon_ray.paths import list_folders, parent_log, runs_folder, sweeps_folder
+from mtcon_ray.results import load_run, load_sweep, trial_status
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.training_job import load_run
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def folder_state(folder: Path) -> str:
     """Returns running, finished, failed, interrupted, or stopped if its process was killed."""
     if is_driven(folder):
         return "running"
-    events = EventLog.read(event_folder(folder) / "parent.jsonl")
+    events = EventLog.read(parent_log(folder))
     status = trial_status(events)[0] if events else Status.RUNNING
     return "stopped" if status == Status.RUNNING else status.words
 
@@ -59,7 +58,7 @@ def _sweep(folder: Path) -> Overview:
         kind="sweep",
         state=folder_state(folder),
         num_done=len(ended),
-        num_trials=int(results.plan.get("num_trials", len(results.trials))),
+        num_trials=results.num_trials,
         value=best.value if best else None,
         params=best.params if best else {},
         model_epoch=best.model_epoch if best else None,

@@ -73,5 +73,5 @@ def columns(rows: list[Row]) -> dict[tuple[str, str], str]:
         for split, labels in (("test", spec.data.tasks), ("heldout", spec.data.held_out)):
             for label in labels:
                 held_out = ", held out" if split == "heldout" else ""
-                found.setdefault((split, label), label_title(spec, label) + held_out)
+                found.setdefault((split, label), label_title(spec.labels, label) + held_out)
     return found

@@ -11,7 +11,8 @@ from pydantic import Field, ValidationError
 from mtcon_ray.errors import SpecError, nearest
 from mtcon_ray.metrics import slug
 from mtcon_ray.registry import Spec
-from mtcon_ray.spec import RunSpec, apply_override, parse_spec, read_yaml, set_value
+from mtcon_ray.safe_yaml import read_yaml
+from mtcon_ray.spec import RunSpec, apply_override, parse_spec, set_value
 from mtcon_ray.spec_errors import explain
 
 

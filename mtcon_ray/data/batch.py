@@ -8,15 +8,13 @@ E examples of an epoch, P images of an example (1, or 3 for a triplet)
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from torch import Tensor
 
+from mtcon_ray.metrics import Kind
+
 MISSING = -1
 UNKNOWN_BIT = 255  # label sets are uint8 and cannot hold MISSING
-
-# Kind of a task's labels: one class of several, a set of labels (multi-label), or a number.
-Kind = Literal["classes", "set", "number"]
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ import numpy as np
 from torch import Tensor
 
 from mtcon_ray import metrics
-from mtcon_ray.data.batch import Kind
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
 from mtcon_ray.evaluation.scoring import LabelProbe
+from mtcon_ray.metrics import Kind
 
 PREDICTED = {"classes": "predicted", "number": "predicted", "set": "scores"}
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, BadZipFile)

@@ -25,7 +25,6 @@ from mtcon_ray.presentation import (
 from mtcon_ray.report import page
 from mtcon_ray.report.figures import course_figure, courses, epochs_figure, importance_figure
 from mtcon_ray.report.parameters import parameter_figure
-from mtcon_ray.report.ranking import probe_values
 from mtcon_ray.results import SweepResults
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.event_log import EventLog
@@ -71,8 +70,8 @@ def build_report(
 
 def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn]:
     """Yields the figures that have data, in the order of the page."""
-    word = score_word(results.spec)
-    if any(probe_values(t) and t.status != Status.FAILED for t in results.trials):
+    word = score_word(results.recorded.labels)
+    if any(t.probe_values and t.status != Status.FAILED for t in results.trials):
         for i, path in enumerate(results.spec.search.space):
             yield Drawn(
                 f"parameter-{i}-{slug(path)}.png",
@@ -81,11 +80,11 @@ def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn
                 "Hollow points had less than their full budget and cannot win.",
                 parameter_figure(results, path),
             )
-    if any(probe_values(t) for t in results.trials):
+    if any(t.probe_values for t in results.trials):
         yield Drawn(
             "epochs.png",
             capitalised(f"{word} while training"),
-            f"Mean validation {word}{score_note(results.spec)} of every trial by epoch, "
+            f"Mean validation {word}{score_note(results.recorded.labels)} of every trial by epoch, "
             "the winner on top.",
             epochs_figure(results),
         )
@@ -113,8 +112,7 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     template = environment.from_string(files(__package__).joinpath("page.html").read_text("utf-8"))
-    spools = paths.event_folder(results.folder)
-    parent = EventLog.read(spools / "parent.jsonl")
+    parent = EventLog.read(paths.parent_log(results.folder))
     sentence, worth = page.headline(results)
     data = results.spec.data
     accuracies, several = page.accuracies(results), results.spec.search.repeats > 1
@@ -122,7 +120,7 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         results=results,
         headline=sentence,
         verdict=worth,
-        facts=page.facts(results, _seconds(spools, parent)),
+        facts=page.facts(results, _seconds(results.folder, parent)),
         setup=page.setup(results),
         figures=figures,
         leaderboard=page.leaderboard(results),
@@ -132,10 +130,10 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         one_seed=f"{ONE_SEED} {ONE_SEED_NOTE}",
         network=network_text(results.winner) if results.winner else "",
         warnings=page.warnings(results),
-        score=score_word(results.spec),
-        score_note=score_note(results.spec),
-        measured=score_word(results.spec, [*data.tasks, *data.held_out]),
-        task_titles=[label_title(results.spec, task) for task in data.tasks],
+        score=score_word(results.recorded.labels),
+        score_note=score_note(results.recorded.labels),
+        measured=score_word(results.recorded.labels, [*data.tasks, *data.held_out]),
+        task_titles=[label_title(results.recorded.labels, task) for task in data.tasks],
         repeats=page.repeats(results) if several else [],
         failures=page.failures(results),
         commands=commands(results, results.folder / paths.SPEC_FILE),
@@ -146,12 +144,16 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
     )
 
 
-def _seconds(spools: Path, parent: list[Event]) -> float | None:
+def _seconds(folder: Path, parent: list[Event]) -> float | None:
     """Returns the seconds from the first to the last event, without the pauses before a resume.
 
     Returns None with fewer than two events.
     """
-    events = [event for path in spools.glob("*.jsonl") for event in EventLog.read(path)]
+    events = [
+        event
+        for path in paths.event_folder(folder).glob("*.jsonl")
+        for event in EventLog.read(path)
+    ]
     times: list[int] = sorted(event.time_ms for event in events)
     if len(times) < 2:
         return None

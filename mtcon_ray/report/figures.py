@@ -44,7 +44,7 @@ def epochs_figure(results: SweepResults) -> bytes:
                     **_end(kind, len(points)),
                 )
         axes.set_xlabel("epoch")
-        axes.set_ylabel(f"mean validation {score_word(results.spec)} (fraction)")
+        axes.set_ylabel(f"mean validation {score_word(results.recorded.labels)} (fraction)")
         plotting.count_axis(axes)
         handles = [
             Line2D([], [], label=kind, **look, **_end(kind, 1))

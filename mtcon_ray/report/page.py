@@ -13,6 +13,7 @@ from mtcon_ray.presentation import (
     label_scores,
     network_text,
     params_text,
+    probe_warnings,
     score_note,
     score_word,
     value_text,
@@ -21,8 +22,6 @@ from mtcon_ray.report.ranking import (
     configurations,
     deviation,
     margin,
-    probe_values,
-    probe_warnings,
     resampled,
     verdict,
 )
@@ -47,8 +46,8 @@ def headline(results: SweepResults) -> tuple[str, str]:
         value = accuracy_text(winner.value, deviation(winner, results.spec.data.tasks))
     else:
         value = f"{accuracy_text(best.value, best.spread)} (mean and deviation over {seeds} seeds)"
-    spec = results.spec
-    start = f"{who} won with a mean validation {score_word(spec)} of {value}{score_note(spec)}"
+    labels = results.recorded.labels
+    start = f"{who} won with a mean validation {score_word(labels)} of {value}{score_note(labels)}"
     network = f"The winner is {winner.name}, {network_text(winner)}."
     lead = margin(results)
     if lead is None:
@@ -88,8 +87,8 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
         f"{path}: {d.kind} {', '.join(map(value_text, d.extremes))}"
         for path, d in spec.search.space.items()
     ]
-    plan = results.plan
-    items = ", ".join(f"{n:,} {split}" for split, n in plan.get("num_items", {}).items())
+    num_items = results.plan.num_items if results.plan else {}
+    items = ", ".join(f"{n:,} {split}" for split, n in num_items.items())
     return [
         ("Method", f"{spec.method.name} on {spec.model.encoder.name}"),
         ("Data", f"{spec.data.kind}{f': {items} images' if items else ''}"),
@@ -110,7 +109,7 @@ def leaderboard(results: SweepResults) -> list[dict[str, Any]]:
             "winner": trial is winner,
             "params": [value_text(trial.params.get(p)) for p in results.spec.search.space],
             "value": accuracy_text(_value(trial), deviation(trial, tasks)),
-            "tasks": [accuracy_text(*_reading(probe_values(trial), "val", t)) for t in tasks],
+            "tasks": [accuracy_text(*_reading(trial.probe_values, "val", t)) for t in tasks],
             "status": trial.status.words,
             "reason": _shortened(trial.reason),
         }
@@ -134,7 +133,7 @@ def accuracies(results: SweepResults) -> list[dict[str, str]]:
     first = resampled(results, best.trials)
     second = resampled(results, others[0].trials) if others else {}
     rows = []
-    for row in label_scores(results.spec, results.plan, winner.last_metrics):
+    for row in label_scores(results.recorded.labels, results.plan, winner.last_metrics):
         place = row.split, metrics.slug(row.label)
         found = [_reading(t.last_metrics, row.split, row.label)[0] for t in best.trials]
         rows.append(
@@ -157,7 +156,7 @@ def accuracies(results: SweepResults) -> list[dict[str, str]]:
 def warnings(results: SweepResults) -> list[str]:
     """Returns those of the plan, about the data, and of the winner's probes."""
     of_winner = probe_warnings(results.winner.last_metrics) if results.winner else []
-    return [*results.plan.get("warnings", []), *of_winner]
+    return [*results.plan_warnings, *of_winner]
 
 
 def repeats(results: SweepResults) -> list[dict[str, Any]]:
@@ -173,7 +172,7 @@ def repeats(results: SweepResults) -> list[dict[str, Any]]:
             "seeds": str(len(configuration.trials)),
             "value": over_seeds(_value(t) for t in configuration.trials),
             "tasks": [
-                over_seeds(_reading(probe_values(t), "val", task)[0] for t in configuration.trials)
+                over_seeds(_reading(t.probe_values, "val", task)[0] for t in configuration.trials)
                 for task in tasks
             ],
         }
@@ -197,7 +196,7 @@ def provenance(tags: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _value(trial: TrialResult) -> float | None:
-    return metrics.objective(probe_values(trial))
+    return metrics.objective(trial.probe_values)
 
 
 def _reading(values: Mapping[str, float], split: str, label: str) -> metrics.Reading:

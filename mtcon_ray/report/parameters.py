@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from mtcon_ray import metrics
 from mtcon_ray.presentation import score_word, value_text
 from mtcon_ray.report import plotting
-from mtcon_ray.report.ranking import deviation, probe_values
+from mtcon_ray.report.ranking import deviation
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.search.space import Dimension
 from mtcon_ray.spec import RunSpec
@@ -45,7 +45,7 @@ class Point:
 
 def parameter_figure(results: SweepResults, path: str) -> bytes:
     """Validation score, mean and per task, against one searched parameter."""
-    trials = [t for t in results.trials if probe_values(t) or t.status == Status.FAILED]
+    trials = [t for t in results.trials if t.probe_values or t.status == Status.FAILED]
     dimension = results.spec.search.space[path]
     values = [t.params[path] for t in trials]
     scale = axis_scale(dimension, values)
@@ -97,7 +97,7 @@ def axis_scale(dimension: Dimension, values: Sequence[Any]) -> str:
 def _unit(spec: RunSpec, title: str) -> str:
     """Returns the label of a panel's y axis."""
     of_task = title in spec.data.tasks
-    word = metrics.title(spec.data.kind_of(title)) if of_task else score_word(spec)
+    word = metrics.title(spec.data.kind_of(title)) if of_task else score_word(spec.labels)
     return f"{word} (fraction)"
 
 
@@ -110,12 +110,12 @@ def readings(spec: RunSpec, trials: Sequence[TrialResult]) -> dict[str, Reading]
 
     def mean(trial: TrialResult) -> tuple[float, float]:
         spread = deviation(trial, tasks)
-        value = metrics.objective(probe_values(trial))
+        value = metrics.objective(trial.probe_values)
         return math.nan if value is None else value, math.nan if spread is None else spread
 
     def of(task: str) -> Reading:
         def reading(trial: TrialResult) -> tuple[float, float]:
-            value, std = metrics.reading(probe_values(trial), "val", metrics.slug(task))
+            value, std = metrics.reading(trial.probe_values, "val", metrics.slug(task))
             return math.nan if value is None else value, math.nan if std is None else std
 
         return reading

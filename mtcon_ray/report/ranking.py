@@ -1,7 +1,7 @@
 """Ranking of a sweep: the winner, its lead, and the uncertainty of the lead; no layout."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
@@ -9,7 +9,6 @@ from typing import Any
 from mtcon_ray import metrics
 from mtcon_ray.evaluation.intervals import Scores, resampled_scores
 from mtcon_ray.evaluation.predictions import load_predictions
-from mtcon_ray.evaluation.spec import CONVERGED
 from mtcon_ray.results import SweepResults, TrialResult
 
 # In bootstrap deviations of the difference. Between two equally good configurations one lead in
@@ -47,11 +46,6 @@ class Margin:
     num_configurations: int  # configurations with a value, early-stopped ones included
 
 
-def probe_values(trial: TrialResult) -> dict[str, float]:
-    """Returns the metrics of the epoch that gave a trial its value; empty without a value."""
-    return dict(trial.reports).get(trial.model_epoch or 0, {}) if trial.value is not None else {}
-
-
 def resampled(
     results: SweepResults, trials: Sequence[TrialResult]
 ) -> dict[tuple[str, str], Scores]:
@@ -72,24 +66,13 @@ def resampled(
     return {place: found for place, found in scores.items() if found is not None}
 
 
-def probe_warnings(values: Mapping[str, float]) -> list[str]:
-    """Returns one warning if the probes of these metrics have not converged, else no warning."""
-    gradient = values.get(metrics.PROBE_GRADIENT, 0.0)
-    if gradient <= CONVERGED:
-        return []
-    shown = f"{gradient:.0e}".replace("e-0", "e-")
-    return [
-        f"the probes have not converged (gradient {shown} of its start); accuracies may be too low"
-    ]
-
-
 def deviation(trial: TrialResult, tasks: tuple[str, ...]) -> float | None:
     """Returns the bootstrap deviation of a trial's mean over tasks; None if a task's is missing.
 
     Treats the errors of the tasks as independent. They are measured on the same items and may be
     correlated, so the true deviation can be up to sqrt(num tasks) times as large.
     """
-    values = probe_values(trial)
+    values = trial.probe_values
     found = [metrics.reading(values, "val", metrics.slug(t)).std for t in tasks]
     each = [math.nan if std is None else std for std in found]
     whole = math.hypot(*each) / len(each)

@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from mtcon_ray.paths import SPEC_FILE, log_folder
+from mtcon_ray.paths import SPEC_FILE, log_folder, report_page
 from mtcon_ray.presentation import commands
 from mtcon_ray.report.page import headline, setup
 from mtcon_ray.results import SweepResults
@@ -16,13 +16,13 @@ def describe_sweep(results: SweepResults, ended: bool) -> str:
     root = shlex.quote(str(folder.parents[1]))
     resume = f"mtcon-ray sweep {shlex.quote(str(spec_path))} --name {folder.name} --root {root}"
     places = [
-        ("Report", folder / "report" / "index.html"),
+        ("Report", report_page(folder)),
         ("Checkpoints", folder / "checkpoints"),
         ("Logs", log_folder(folder)),
     ]
     parts = [
         " ".join(headline(results)) if ended else "No result yet.",
-        *(f"**Warning**: {text}" for text in results.plan.get("warnings", [])),
+        *(f"**Warning**: {text}" for text in results.plan_warnings),
         "\n".join(f"- {name}: {text}" for name, text in setup(results)),
         *(f"{what}:\n{_code(line)}" for what, line in commands(results, spec_path)),
         f"To go on after a stop:\n{_code(f'{resume} --resume')}",

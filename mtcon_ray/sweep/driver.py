@@ -25,7 +25,9 @@ from mtcon_ray.data.dataset import fetch_places, open_dataset
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.evaluation.spec import selected_value
 from mtcon_ray.paths import SPEC_FILE, cache_folder, log_folder
-from mtcon_ray.plan import Plan, fetch_weights, make_plan, prepare_root
+from mtcon_ray.plan import Plan
+from mtcon_ray.planning import fetch_weights, make_plan, prepare_root
+from mtcon_ray.presentation import resume_line
 from mtcon_ray.recorded import load_recorded, write_beginnings
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, load_sweep
@@ -37,7 +39,7 @@ from mtcon_ray.sweep.distributed_trial import (
     driver_resources,
 )
 from mtcon_ray.sweep.early_stopping import early_stopping
-from mtcon_ray.sweep.folder import choose_folder, claimed, job_tag, resume_line
+from mtcon_ray.sweep.folder import choose_folder, claimed, in_job, job_tag
 from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.progress_callback import Watch
 from mtcon_ray.sweep.record import SweepRecord
@@ -324,7 +326,7 @@ class _Sweep:
             )
 
     def _stopped(self, reason: str) -> MtconError:
-        line = resume_line(self.folder.name)
+        line = resume_line(self.folder.name, submitted=in_job())
         if reason.startswith("SIG"):
             return Interrupted(f"stopped by {reason}; trials are checkpointed; to go on: {line}")
         return MtconError(f"{reason}; trials are checkpointed; to go on: {line}")

@@ -10,13 +10,11 @@ from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE
 from mtcon_ray.errors import SweepError, nearest
 from mtcon_ray.lock import FILE, driver_lock
 from mtcon_ray.paths import SPEC_FILE, last_name, new_name, sweep_folder, sweeps_folder
+from mtcon_ray.presentation import resume_line
 from mtcon_ray.recorded import check_evaluation, load_recorded
+from mtcon_ray.results import JOB
 from mtcon_ray.resumable import check_resumable
 from mtcon_ray.spec import RunSpec
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Started
-
-JOB = "mtcon.job"
 
 # A sweep's directory holds no more than these before its spec is written.
 BEFORE_BEGIN = (FILE, "log")
@@ -38,7 +36,9 @@ def choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) -> 
             # The cluster lists no job of this name, or `submit` would have chosen another one. So
             # `mtcon-ray resume` would not find it.
             line = (
-                f"repeat `mtcon-ray submit` with --name {name}" if in_job() else resume_line(name)
+                f"repeat `mtcon-ray submit` with --name {name}"
+                if in_job()
+                else resume_line(name, submitted=False)
             )
             raise SweepError(
                 f"sweep {name!r} exists already under {folder.parent}; to go on with it: {line}; "
@@ -53,25 +53,9 @@ def choose_folder(root: Path, spec: RunSpec, name: str | None, resume: bool) -> 
     return folder
 
 
-def resume_line(name: str, *, submitted: bool | None = None) -> str:
-    """Returns the text that tells a user how to resume a stopped sweep.
-
-    `submitted` is True if a job of `mtcon-ray submit` started it; None: if this process is one.
-    """
-    if in_job() if submitted is None else submitted:
-        return f"`mtcon-ray resume {name}`"
-    return f"repeat the command with --name {name} --resume"
-
-
 def job_tag() -> dict[str, str]:
     """Returns the tag of a sweep that a job of `mtcon-ray submit` started; {} outside of jobs."""
     return {JOB: "true"} if in_job() else {}
-
-
-def was_submitted(folder: Path) -> bool:
-    """Returns True for the folder of a sweep that a job of `mtcon-ray submit` began."""
-    begun = EventLog.read(folder / "spool" / "parent.jsonl")
-    return bool(begun) and isinstance(begun[0], Started) and JOB in begun[0].tags
 
 
 def in_job() -> bool:

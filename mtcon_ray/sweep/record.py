@@ -7,7 +7,7 @@ from optuna.trial import FrozenTrial
 
 from mtcon_ray.evaluation.spec import selected_epoch
 from mtcon_ray.metrics import objective
-from mtcon_ray.paths import log_folder
+from mtcon_ray.paths import checkpoint_folder, log_folder, parent_log, trial_log
 from mtcon_ray.results import kept_files, load_sweep
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.sweep.description import describe_sweep, describe_trial
@@ -32,7 +32,7 @@ class SweepRecord:
     def __init__(self, folder: Path, spec: RunSpec) -> None:
         self.folder = folder
         self.spec = spec
-        self.parent = EventLog(folder / "spool" / "parent.jsonl")
+        self.parent = EventLog(parent_log(folder))
 
     def begin(self, tags: dict[str, str]) -> None:
         """Writes the sweep's start event, or on resume a reopen event."""
@@ -119,11 +119,11 @@ class SweepRecord:
 
     def spool_of(self, name: str) -> Path:
         """Returns the path of a trial's event log."""
-        return self.folder / "spool" / f"{name}.jsonl"
+        return trial_log(self.folder, name)
 
     def checkpoints(self, trial: FrozenTrial) -> Path:
         """Returns the directory of one trial's checkpoints."""
-        return self.folder / "checkpoints" / str(trial.user_attrs[TRIAL])
+        return checkpoint_folder(self.folder, str(trial.user_attrs[TRIAL]))
 
     def epochs(self, trial: FrozenTrial) -> int:
         """Returns the trial's own number of epochs."""

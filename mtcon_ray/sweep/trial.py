@@ -13,7 +13,7 @@ import torch
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import MtconError, SpecError, TrialError, storage_error
-from mtcon_ray.paths import cache_folder
+from mtcon_ray.paths import cache_folder, checkpoint_folder, trial_log
 from mtcon_ray.spec import RunSpec, parse_spec
 from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE
 from mtcon_ray.tracking.event_log import EventLog
@@ -64,12 +64,12 @@ class Assignment:
     @property
     def checkpoints(self) -> Path:
         """Directory of the trial's checkpoints."""
-        return self.sweep / "checkpoints" / self.name
+        return checkpoint_folder(self.sweep, self.name)
 
     @property
     def record(self) -> Path:
         """Path of the trial's event log."""
-        return self.sweep / "spool" / f"{self.name}.jsonl"
+        return trial_log(self.sweep, self.name)
 
 
 class StopFile:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtcon_ray.errors import SweepError
+from mtcon_ray.paths import event_folder, parent_log
 from mtcon_ray.tracking.cursors import Cursors
 from mtcon_ray.tracking.event_log import identity, num_events, tail
 from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
@@ -52,8 +53,8 @@ class Sender:
         self.last_error: str | None = None
         self.refused: list[str] = []  # events that the server will never accept
         self.cpu_seconds = 0.0  # of the thread; includes importing mlflow if this thread did it
-        self._spools = folder / "spool"
-        self._cursors = Cursors(self._spools / "cursors.json", uri, experiment)
+        self._folder = folder
+        self._cursors = Cursors(event_folder(folder) / "cursors.json", uri, experiment)
         self._runs: Runs | None = None
         self._in_doubt = False  # True after a failure: the last request may or may not have arrived
         self._failed: set[str] = set()
@@ -152,7 +153,7 @@ class Sender:
             import_quietly()
             from mtcon_ray.tracking.runs import Runs
 
-            parent = self._spools / "parent.jsonl"
+            parent = parent_log(self._folder)
             mark, first = identity(parent), tail(parent)[:1]
             if mark is None or not first:
                 return None
@@ -171,7 +172,7 @@ class Sender:
     def _grown(self) -> list[Path]:
         """Returns the event logs that are longer than the part that was sent."""
         offsets = self._cursors.offsets
-        paths = self._spools.glob("*.jsonl")
+        paths = event_folder(self._folder).glob("*.jsonl")
         return [p for p in paths if p.stat().st_size > offsets.get(p.stem, 0)]
 
     def _send_spool(self, runs: "Runs", path: Path) -> None:

@@ -17,11 +17,9 @@ import torch
 
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.errors import CheckpointError, StorageError
+from mtcon_ray.paths import LAST_FILE, MODEL_FILE, PREVIOUS_FILE
 
 FORMAT = 1
-MODEL, LAST, PREVIOUS = "model.pt", "last.pt", "last.previous.pt"
-# Earlier versions kept the network of the best validated epoch, whichever epoch was reported.
-OLD_MODEL = "best.pt"
 # Sections that determine the training. Those of search, tracking and scheduling may differ.
 SECTIONS = ("seed", "data", "views", "model", "method", "train")
 
@@ -87,29 +85,17 @@ def load_newest(folder: Path, *, with_model: bool = False) -> Resumed:
     `with_model` asks that the network kept so far, if any, can be read too.
     """
     damaged: list[str] = []
-    for path in (folder / LAST, folder / PREVIOUS):
+    for path in (folder / LAST_FILE, folder / PREVIOUS_FILE):
         if not path.exists():
             continue
         try:
             state = load(path)
             if with_model and state["best"] is not None:
-                load(folder / MODEL)
+                load(folder / MODEL_FILE)
             return Resumed(state, path, "; ".join(damaged) or None)
         except CheckpointError as error:
             damaged.append(str(error))
     return Resumed(None, None, "; ".join(dict.fromkeys(damaged)) or None)
-
-
-def kept_model(folder: Path) -> Path:
-    """Returns the path of the network that stands for a training in this folder.
-
-    Earlier versions wrote no model.pt. Their trainings' values are those of the last epoch, which
-    last.pt holds; best.pt holds another epoch's network and is the last resort.
-    """
-    for name in (MODEL, LAST, OLD_MODEL):
-        if (folder / name).exists():
-            return folder / name
-    return folder / MODEL
 
 
 def discard_resume_state(folder: Path, *, failed: bool = False) -> None:
@@ -119,9 +105,9 @@ def discard_resume_state(folder: Path, *, failed: bool = False) -> None:
     last.pt alone holds the last epoch's network. A failed training may have no model.pt because it
     was never validated. Raises StorageError.
     """
-    if not failed and not (folder / MODEL).exists():
+    if not failed and not (folder / MODEL_FILE).exists():
         return
-    for name in (LAST, PREVIOUS):
+    for name in (LAST_FILE, PREVIOUS_FILE):
         try:
             (folder / name).unlink(missing_ok=True)
         except OSError as error:

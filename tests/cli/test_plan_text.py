@@ -6,7 +6,7 @@ import pytest
 
 from mtcon_ray.cli.plan_text import data_lines, plan_lines
 from mtcon_ray.local import this_machine
-from mtcon_ray.plan import make_plan
+from mtcon_ray.planning import make_plan
 from mtcon_ray.spec import parse_spec
 
 

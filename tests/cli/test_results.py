@@ -18,6 +18,7 @@ from mtcon_ray.lock import driver_lock
 from mtcon_ray.sweep.study import open_study
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Ended, Reopened, Reported, Started
+from tests.recorded import plan_with
 
 REPOSITORY = Path(__file__).parents[2]
 SPEC = {
@@ -46,8 +47,9 @@ def sweep(tmp_path: Path) -> Path:
     folder = tmp_path / "sweeps" / "tiny-1"
     folder.mkdir(parents=True)
     (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
-    plan = {"num_trials": 3, "classes": {"shape": 6, "mark": 4}, "majority": {"shape": 0.21}}
-    (folder / "plan.json").write_text(json.dumps(plan))
+    classes, majority = {"shape": 6, "mark": 4}, {"shape": 0.21}
+    plan = plan_with(num_trials=3, classes=classes, majority=majority)
+    (folder / "plan.json").write_text(plan.model_dump_json())
     EventLog(folder / "spool" / "parent.jsonl").append(Started(params={}, tags={}))
     for i, temperature in enumerate((0.1, 0.5, 1.0)):
         spool = EventLog(folder / "spool" / f"trial-{i:04d}.jsonl")

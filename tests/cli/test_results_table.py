@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.cli.results_table import leaderboard_lines, score_lines, winner_lines
-from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.results import TrialResult
 from mtcon_ray.spec import load_spec, parse_spec
 from mtcon_ray.status import Status
 from tests.cli.screens import columns_of
+from tests.recorded import plan_with, results_of
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -23,11 +24,10 @@ def test_a_set_and_a_number_stand_with_their_own_scores() -> None:
         "test/accuracy/shape": 0.7,
         "heldout/r2/size": -0.25,
     }
-    plan = {
-        "classes": {"attributes": 8, "shape": 5, "size": 1},
-        "majority": {"attributes": 0.3, "shape": 0.7},
-    }
-    lines = score_lines(spec, plan, values)
+    plan = plan_with(
+        classes={"attributes": 8, "shape": 5, "size": 1}, majority={"attributes": 0.3, "shape": 0.7}
+    )
+    lines = score_lines(results_of(spec, plan=plan), values)
     words = [line.split() for line in lines[1:]]
     assert words == [
         ["test", "attributes", "(mAP)", "8", "labels", "0.300", "0.610", "±", "0.020"],
@@ -46,7 +46,7 @@ def test_the_nearest_neighbours_stand_beside_labels_of_classes_and_no_others() -
         "heldout/accuracy/colour": 0.5,
         "heldout/knn/colour": 0.55,
     }
-    head, *lines = score_lines(spec, {}, values)
+    head, *lines = score_lines(results_of(spec), values)
     assert head.split()[-2:] == ["accuracy", "7-NN"]
     assert [line.split()[-2:] for line in lines] == [
         ["0.610", "—"], ["0.700", "0.650"], ["0.500", "0.550"]
@@ -58,7 +58,7 @@ def test_probes_that_have_not_converged_are_warned_of(gradient: float, shown: st
     spec = parse_spec(
         {"name": "x", "data": {"kind": "synthetic", "tasks": ["shape"], "held_out": []}}
     )
-    lines = score_lines(spec, {}, {"test/accuracy/shape": 0.7, "probe/gradient": gradient})
+    lines = score_lines(results_of(spec), {"test/accuracy/shape": 0.7, "probe/gradient": gradient})
     warning = f"warning: the probes have not converged (gradient {shown} of its start); "
     assert lines[2:] == ([warning + "accuracies may be too low"] if shown else [])
 
@@ -70,7 +70,7 @@ def test_a_score_of_several_kinds_is_explained_below_the_table_and_by_the_winner
         epochs=3, seed=0, reports=((3, {"val/score": 0.5}),),
     )  # fmt: skip
     spec = parse_spec({"name": "mixed", "data": data})
-    results = SweepResults("mixed-1", Path("x"), spec, {}, (trial,))
+    results = results_of(spec, trial)
     lines = leaderboard_lines(results)
     assert "val/score" in lines[0].split()
     assert lines[-1] == "val/score: mean of accuracy, mAP"
@@ -97,7 +97,7 @@ def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
         for name, temperature, scores in rows
     )  # fmt: skip
     spec = load_spec(REPOSITORY / "experiments" / "temperature.yaml")
-    lines = leaderboard_lines(SweepResults("temperature-1", Path("x"), spec, {}, trials))
+    lines = leaderboard_lines(results_of(spec, *trials))
     assert "\n".join(lines[:3]) in readme
 
 
@@ -119,7 +119,7 @@ def test_a_narrow_leaderboard_shows_everything(columns: int) -> None:
         )
         for number, (status, reason) in enumerate(ends.items())
     )  # fmt: skip
-    results = SweepResults("first-1", Path("x"), spec, {}, trials)
+    results = results_of(spec, *trials)
     lines = leaderboard_lines(results, columns=columns)
     assert max(map(columns_of, lines)) <= columns
     text = "\n".join(lines)

@@ -11,7 +11,7 @@ from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.cli.infer_columns import infer_columns
 from mtcon_ray.cli.main import program
 from mtcon_ray.cli.spec_template import spec_text, write_new
-from mtcon_ray.plan import make_plan
+from mtcon_ray.planning import make_plan
 from mtcon_ray.spec import load_spec
 
 ANYWHERE = ClusterView("any cluster", (NodeKind("any node", 2, 0, None),))

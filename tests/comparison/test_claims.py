@@ -13,9 +13,10 @@ from mtcon_ray.comparison.spec import ClaimSpec
 from mtcon_ray.comparison.summary import markdown, write_tables
 from mtcon_ray.evaluation.intervals import mean_interval
 from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
-from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.results import TrialResult
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.status import Status
+from tests.recorded import results_of
 
 SPEC = parse_spec(
     {"name": "x", "data": {"kind": "synthetic", "tasks": ["shape"], "held_out": ["tilt"]}}
@@ -52,7 +53,7 @@ def row(tmp_path: Path) -> MakeRow:
                 path = folder / "checkpoints" / name / "predictions.npz"
                 path.parent.mkdir(parents=True)
                 save_predictions(path, Predictions("abc", labels))
-        return Row(title, SweepResults("x", folder, SPEC, {}, tuple(trials)))
+        return Row(title, results_of(SPEC, *trials, folder=folder))
 
     return make
 

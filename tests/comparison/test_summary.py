@@ -7,9 +7,10 @@ import pytest
 
 from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.comparison.summary import every_seed, markdown, write_tables
-from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.results import TrialResult
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.status import Status
+from tests.recorded import results_of
 
 
 def trial(seed: int, shape: float, tilt: float, status: Status = Status.FINISHED) -> TrialResult:
@@ -35,7 +36,7 @@ def trial(seed: int, shape: float, tilt: float, status: Status = Status.FINISHED
 def row(title: str, *trials: TrialResult, method: str = "mtcon") -> Row:
     data = {"kind": "synthetic", "tasks": ["shape"], "held_out": ["tilt"]}
     spec = parse_spec({"name": "x", "data": data, "method": method})
-    return Row(title, SweepResults("x", Path("x"), spec, {}, trials))
+    return Row(title, results_of(spec, *trials))
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_the_mean_over_tasks_of_other_kinds_is_no_accuracy(rows: list[Row]) -> N
     data = {"kind": "synthetic", "tasks": ["attributes"]}
     spec = parse_spec({"name": "x", "data": data})
     former = trial(0, 0.7, 0.3)
-    sets = Row("Sets", SweepResults("x", Path("x"), spec, {}, (former,)))
+    sets = Row("Sets", results_of(spec, former))
     assert markdown([sets]).startswith("| system | seeds | val/score | attributes (mAP) |")
     assert "| Sets | 1 | 0.600 |" in markdown([sets])
     assert markdown([*rows, sets]).startswith("| system | seeds | val/accuracy, val/score |")

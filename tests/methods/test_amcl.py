@@ -15,7 +15,7 @@ from mtcon_ray.losses import amcl
 from mtcon_ray.losses.amcl import FORMS, Form
 from mtcon_ray.methods.amcl import AMCL
 from mtcon_ray.models.encoders.small import Small
-from mtcon_ray.plan import make_plan
+from mtcon_ray.planning import make_plan
 from mtcon_ray.spec import parse_spec
 from tests.losses.cases import random_rows
 from tests.problems import problem

@@ -12,6 +12,7 @@ from mtcon_ray import metrics
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import RunSpec, parse_spec
 from mtcon_ray.status import Status
+from tests.recorded import plan_with, recorded
 
 TEMPERATURES = (0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0)
 POINTS = tuple({"method.temperature": t} for t in TEMPERATURES)
@@ -121,9 +122,9 @@ def make_sweep(
         )
     classes = {**{t: 4 + 3 * i for i, t in enumerate(tasks)}, **dict.fromkeys(held_out, 43)}
     majority = {**{t: 0.3 + 0.05 * i for i, t in enumerate(tasks)}, **dict.fromkeys(held_out, 0.12)}
-    plan: dict[str, Any] = {"classes": classes, "majority": majority}
-    plan |= {"num_items": {"train": 4000, "val": 1000, "test": 1500}}
-    return SweepResults("shoes-temperature-1", folder, spec, plan, tuple(trials))
+    num_items = {"train": 4000, "val": 1000, "test": 1500}
+    plan = plan_with(classes=classes, majority=majority, num_items=num_items)
+    return SweepResults("shoes-temperature-1", folder, recorded(spec), plan, tuple(trials))
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from mtcon_ray.spec import parse_spec
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Ended, Reopened, Started
+from tests.recorded import plan_with, recorded
 from tests.report.conftest import MakeSweep
 
 VOID = {"meta", "img", "br", "wbr", "link", "hr", "input"}
@@ -170,7 +171,7 @@ def test_every_kind_of_sweep_has_a_page(
 
 def test_missing_plan_costs_class_counts_only(sweep: MakeSweep) -> None:
     """A sweep that was interrupted before its plan was written still has a report."""
-    page = built(dataclasses.replace(sweep(), plan={}))
+    page = built(dataclasses.replace(sweep(), plan=None))
     assert "brand held out — — — 0.300 ± 0.010" in page.text
 
 
@@ -304,8 +305,8 @@ def test_sets_and_numbers_stand_with_their_own_scores(tmp_path: Path, objective:
         for i, t in enumerate((0.1, 0.5))
     )  # fmt: skip
     classes = {"shape": 5, "attributes": 8, "size": 1}
-    plan = {"classes": classes, "majority": {"shape": 0.42, "attributes": 0.31}}
-    page = built(SweepResults("mixed-1", tmp_path / "mixed-1", spec, plan, trials))
+    plan = plan_with(classes=classes, majority={"shape": 0.42, "attributes": 0.31})
+    page = built(SweepResults("mixed-1", tmp_path / "mixed-1", recorded(spec), plan, trials))
     scores = "(mean of accuracy, mAP)"
     assert f"won with a mean validation score of 0.654 ± 0.011 {scores}" in page.text
     assert "attributes (mAP)" in page.text
@@ -325,7 +326,7 @@ def test_tasks_of_one_other_kind_are_called_by_its_score(tmp_path: Path) -> None
         name="trial-0000", number=0, params={}, status=Status.FINISHED, reason=None,
         epochs=1, seed=0, reports=((1, values),),
     )  # fmt: skip
-    page = built(SweepResults("sets-1", tmp_path / "sets-1", spec, {}, (trial,)))
+    page = built(SweepResults("sets-1", tmp_path / "sets-1", recorded(spec), None, (trial,)))
     assert "trial-0000 reached a mean validation mAP of 0.600." in page.text
     assert "mAP while training" in page.text
     assert "Mean mAP" in page.text
@@ -337,7 +338,7 @@ def test_warnings_about_the_data_stand_above_the_results(sweep: MakeSweep) -> No
     results = sweep()
     assert "Warnings" not in built(results).text
     warnings = ["16 images stand in train and test: <b>accuracies</b> will flatter", "1 is missing"]
-    page = built(dataclasses.replace(results, plan={**results.plan, "warnings": warnings}))
+    page = built(dataclasses.replace(results, plan=plan_with(warnings=warnings)))
     assert f"Warnings {' '.join(warnings)} Trials 7" in page.text
 
 

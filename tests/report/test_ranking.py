@@ -8,8 +8,9 @@ import pytest
 
 from mtcon_ray import metrics
 from mtcon_ray.report import page
-from mtcon_ray.report.ranking import configurations, deviation, margin, probe_values, verdict
+from mtcon_ray.report.ranking import configurations, deviation, margin, verdict
 from mtcon_ray.results import SweepResults, TrialResult
+from tests.recorded import plan_with
 from tests.report.conftest import MakeSweep
 
 POINTS = ({"method.temperature": 0.1}, {"method.temperature": 0.2}, {"method.temperature": 0.5})
@@ -124,7 +125,7 @@ def test_probe_values_are_those_of_the_last_probe(sweep: MakeSweep) -> None:
     trial = sweep(points=POINTS[:1]).trials[0]
 
     def read(*reports: dict[str, Any]) -> dict[str, float]:
-        return probe_values(dataclasses.replace(trial, reports=tuple(enumerate(reports, 1))))
+        return dataclasses.replace(trial, reports=tuple(enumerate(reports, 1))).probe_values
 
     probe = {metrics.MEAN_ACCURACY: 0.5}
     assert read({metrics.MEAN_ACCURACY: 0.4}, probe, {"loss": 1.0}) == probe
@@ -134,7 +135,7 @@ def test_probe_values_are_those_of_the_last_probe(sweep: MakeSweep) -> None:
 
 def test_a_winner_whose_probes_have_not_converged_is_warned_of(sweep: MakeSweep) -> None:
     """The warning comes after those about the data; only the winner's probes cause it."""
-    results = dataclasses.replace(sweep(), plan={"warnings": ["one is missing"]})
+    results = dataclasses.replace(sweep(), plan=plan_with(warnings=["one is missing"]))
 
     def warned(trial: TrialResult | None) -> list[str]:
         assert trial is not None

@@ -1,8 +1,10 @@
 """Description of a sweep in MLflow."""
 
+import dataclasses
 from pathlib import Path
 
 from mtcon_ray.sweep.description import describe_sweep, describe_trial
+from tests.recorded import plan_with
 from tests.report.conftest import make_sweep
 
 
@@ -21,8 +23,8 @@ def test_an_ended_sweep_names_its_winner_its_commands_and_its_places(tmp_path: P
 
 
 def test_warnings_about_the_data_come_before_the_setup(tmp_path: Path) -> None:
-    results = make_sweep(tmp_path)
-    results.plan["warnings"] = ["1 image is missing"]
+    plan = plan_with(warnings=["1 image is missing"])
+    results = dataclasses.replace(make_sweep(tmp_path), plan=plan)
     for ended in (True, False):
         before, warning, after = describe_sweep(results, ended).partition(
             "\n\n**Warning**: 1 image is missing\n\n"

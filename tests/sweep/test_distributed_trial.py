@@ -69,7 +69,8 @@ def test_an_error_on_one_rank_fails_its_trial_and_the_next_one_runs(tmp_path: Pa
     assert results.trials[0].reason == reason
     assert f"failed ({reason})" in done.stdout
     assert [epoch for epoch, _ in results.trials[1].reports] == [1, 2, 3]
-    assert results.plan["concurrency"] == 1, "two workers fit two CPUs once"
+    assert results.plan is not None
+    assert results.plan.concurrency == 1, "two workers fit two CPUs once"
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

@@ -269,7 +269,8 @@ def test_trials_of_two_workers_fit_two_cpus_and_leave_nothing_behind(
         "scheduler": {"name": "asha", "grace": 0.5},
     }
     gang = sweep(spec_file(search=search, resources={"workers": 2}), root)
-    assert gang.plan["concurrency"] == 1
+    assert gang.plan is not None
+    assert gang.plan.concurrency == 1
     assert gang.winner is not None
     statuses = [t.status for t in gang.trials]
     assert set(statuses) <= {"FINISHED", "PRUNED"}

@@ -11,11 +11,12 @@ from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import EVALUATION
 from mtcon_ray.paths import PLAN_FILE, sweep_folder
-from mtcon_ray.plan import make_plan
+from mtcon_ray.planning import make_plan
+from mtcon_ray.presentation import resume_line
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.results import load_sweep
 from mtcon_ray.spec import RunSpec, parse_spec, with_scheduler, with_values
-from mtcon_ray.sweep.folder import choose_folder, claimed, resume_line
+from mtcon_ray.sweep.folder import choose_folder, claimed, in_job
 
 VIEW = ClusterView("here", (NodeKind("node", 2, 0, 1),))
 
@@ -57,9 +58,9 @@ def test_a_job_s_user_is_told_of_commands_that_they_have(
     tmp_path: Path, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`submit` has no option --resume, so its messages must not name it."""
-    assert resume_line("mine") == "repeat the command with --name mine --resume"
+    assert resume_line("mine", submitted=in_job()) == "repeat the command with --name mine --resume"
     monkeypatch.setenv(VERSIONS_VARIABLE, "{}")
-    assert resume_line("mine") == "`mtcon-ray resume mine`"
+    assert resume_line("mine", submitted=in_job()) == "`mtcon-ray resume mine`"
     begin(tmp_path, spec, "mine")
     with pytest.raises(SweepError, match=r"go on with it: repeat `mtcon-ray submit` with --name"):
         choose_folder(tmp_path, spec, "mine", False)

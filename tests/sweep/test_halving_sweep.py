@@ -68,7 +68,8 @@ def test_killed_and_resumed_it_trains_what_it_would_have_one_at_a_time(tmp_path:
     one = load_spec(path, ("search.max_concurrent=1",))
     uncut = run_sweep(one, root=tmp_path / "uncut", callbacks=Callbacks())
     assert sorted(t.last_epoch for t in uncut.trials) == [2, 2, 4, 8]
-    assert sum(t.last_epoch for t in uncut.trials) == uncut.plan["epochs_total"]
+    assert uncut.plan is not None
+    assert sum(t.last_epoch for t in uncut.trials) == uncut.plan.epochs_total
     assert uncut.winner is not None
     assert curves(load_sweep(folder)) == curves(uncut)
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from mtcon_ray.errors import CheckpointError, StorageError
+from mtcon_ray.paths import LAST_FILE, PREVIOUS_FILE, kept_model
 from mtcon_ray.training import checkpoint
 
 SPEC: dict[str, Any] = {
@@ -54,8 +55,8 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def resume_state(folder: Path, step: int) -> None:
     """Saves a resume state as a training does."""
-    previous = folder / checkpoint.PREVIOUS
-    checkpoint.save(folder / checkpoint.LAST, {"step": step}, previous=previous)
+    previous = folder / PREVIOUS_FILE
+    checkpoint.save(folder / LAST_FILE, {"step": step}, previous=previous)
 
 
 def test_the_checkpoint_before_stays_beside_the_last(tmp_path: Path) -> None:
@@ -107,11 +108,11 @@ def test_the_resume_state_goes_where_the_network_is_kept(tmp_path: Path) -> None
 
 def test_folders_of_earlier_versions_have_their_last_epochs_network(tmp_path: Path) -> None:
     (tmp_path / "best.pt").touch()
-    assert checkpoint.kept_model(tmp_path).name == "best.pt"
+    assert kept_model(tmp_path).name == "best.pt"
     (tmp_path / "last.pt").touch()
-    assert checkpoint.kept_model(tmp_path).name == "last.pt"
+    assert kept_model(tmp_path).name == "last.pt"
     (tmp_path / "model.pt").touch()
-    assert checkpoint.kept_model(tmp_path).name == "model.pt"
+    assert kept_model(tmp_path).name == "model.pt"
 
 
 def test_an_error_of_the_device_is_not_told_as_one_of_the_disk(

@@ -8,10 +8,11 @@ from typing import ClassVar, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT, Kind
+from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.data.decoding import Resize
 from mtcon_ray.data.image_check import CheckedImages
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS, Split
+from mtcon_ray.metrics import Kind
 from mtcon_ray.registry import Spec, Table, is_url
 
 __all__ = [

@@ -8,7 +8,6 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from mtcon_ray.data.batch import Kind
 from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec, LabelTable
 from mtcon_ray.data.splits import drawn_split
 from mtcon_ray.data.synthetic_images import (
@@ -21,6 +20,7 @@ from mtcon_ray.data.synthetic_images import (
     object_size,
 )
 from mtcon_ray.errors import nearest
+from mtcon_ray.metrics import Kind
 
 SPLIT_FRACTIONS = (0.7, 0.1, 0.2)
 # Names of the label set and of the number; all other labels are factors, with classes.

@@ -9,7 +9,6 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from mtcon_ray.data.batch import Kind
 from mtcon_ray.data.csv_file import (
     CsvFile,
     doubtful_names,
@@ -28,6 +27,7 @@ from mtcon_ray.data.remote import RemoteFiles
 from mtcon_ray.data.sources.base import SOURCES, BadImagesError, DataSource, DataSpec, LabelTable
 from mtcon_ray.data.splits import drawn_split, named_split, num_straddling
 from mtcon_ray.errors import DataError
+from mtcon_ray.metrics import Kind
 from mtcon_ray.registry import PathOrUrl, is_url
 
 # Part of the cache key: increase it if the same files would be decoded to other pixels.

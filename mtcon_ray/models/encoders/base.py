@@ -18,6 +18,11 @@ class EncoderSpec(Spec):
 
     name: str
 
+    @property
+    def is_checked_by_building(self) -> bool:
+        """True if the encoder can refuse this section; `validate` then builds it, without values."""
+        return True
+
     def check(self, view_size: int) -> None:
         """Raises ValueError if views with sides of `view_size` pixels cannot be encoded."""
 

@@ -57,6 +57,10 @@ class ResNetSpec(EncoderSpec):
             )
         return self
 
+    @property
+    def is_checked_by_building(self) -> bool:
+        return self.weights is not None
+
     def fetch_weights(self) -> None:
         if self.weights == "imagenet":
             _download(self.name)

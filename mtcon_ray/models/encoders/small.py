@@ -24,6 +24,10 @@ class Small(Encoder):
         width: int = Field(32, ge=4, le=512, description="channels of the first stage")
         blocks: int = Field(1, ge=1, le=16, description="residual blocks in each of four stages")
 
+        @property
+        def is_checked_by_building(self) -> bool:
+            return False
+
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
         widths = [spec.width * 2**stage for stage in range(NUM_STAGES)]

@@ -1,0 +1,38 @@
+"""Plans and specs as a sweep's folder records them, for tests without a sweep."""
+
+from pathlib import Path
+from typing import Any
+
+from mtcon_ray.plan import Plan
+from mtcon_ray.recorded import RecordedSpec
+from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.spec import RunSpec, dump_spec
+
+
+def plan_with(**fields: Any) -> Plan:
+    """Returns a plan of four trials, with these fields changed."""
+    plan = {
+        "name": "x", "root": "root", "num_trials": 4, "num_configurations": 4, "repeats": 1,
+        "epochs": 3, "steps_per_epoch": 2, "views_per_step": 16, "images_per_trial": 48,
+        "images_total": 192, "scheduler": "none", "rung_epochs": (), "num_items": {},
+        "standard_error": 0.01, "classes": {}, "parameters": 10, "store_bytes": 100,
+        "cluster": "this machine", "concurrency": 1, "cpus_per_trial": 1, "gpus_per_trial": 0,
+        "first_configurations": (), "warnings": (),
+    }  # fmt: skip
+    return Plan.model_validate(plan | fields)
+
+
+def recorded(spec: RunSpec) -> RecordedSpec:
+    """Returns a spec as it is read from the folder of a sweep."""
+    return RecordedSpec(dump_spec(spec), "spec.yaml", spec.labels.kinds)
+
+
+def results_of(
+    spec: RunSpec,
+    *trials: TrialResult,
+    name: str = "x",
+    folder: Path = Path("x"),
+    plan: Plan | None = None,
+) -> SweepResults:
+    """Returns the results of a sweep with these trials."""
+    return SweepResults(name, folder, recorded(spec), plan, trials)

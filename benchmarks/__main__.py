@@ -1,4 +1,7 @@
-"""`python -m benchmarks [STAGE ...]`: runs the stages (default: all but `startup`) and prints their tables."""
+"""`python -m benchmarks [STAGE ...]` runs stages and prints their tables.
+
+Without names it runs all but those that start whole processes.
+"""
 
 import argparse
 from importlib import import_module

@@ -1,4 +1,7 @@
-"""Generator of docs/spec.md, docs/commands.md and the packaged schema: `python docs/reference.py`."""
+"""Generator of docs/spec.md, docs/commands.md and the packaged schema.
+
+Run it by `python docs/reference.py`.
+"""
 
 import json
 from collections.abc import Iterator

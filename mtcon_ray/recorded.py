@@ -71,7 +71,7 @@ class RecordedSpec:
 
     @property
     def select(self) -> Select:
-        """Which epoch's network is selected."""
+        """The epoch whose network is selected."""
         return self._evaluate("select")  # type: ignore[no-any-return]
 
     @property

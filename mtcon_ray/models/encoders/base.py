@@ -20,7 +20,7 @@ class EncoderSpec(Spec):
 
     @property
     def is_checked_by_building(self) -> bool:
-        """True if the encoder can refuse this section; `validate` then builds it, without values."""
+        """True if building the encoder may refuse this section; `validate` then builds it."""
         return True
 
     def check(self, view_size: int) -> None:

@@ -22,7 +22,7 @@ test: lint  ## what CI runs: everything but the soak tests
 	$(PYTEST) -m "not soak"
 
 soak: .venv/ready docs  ## by hand: many rounds, load, every command of the pages, and their building
-	$(PYTEST) -m soak
+	$(PYTEST) --timeout 3600 -m soak
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .

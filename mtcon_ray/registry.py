@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Annotated, Any, Generic, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -41,7 +42,11 @@ def beside_the_spec(value: str, info: ValidationInfo) -> str:
     return str(Path(folder) / path) if folder is not None else str(path)
 
 
-LocalPath = Annotated[str, AfterValidator(beside_the_spec)]
+class PathMark:
+    """Annotation of the fields that hold paths; see `path_fields`."""
+
+
+LocalPath = Annotated[str, AfterValidator(beside_the_spec), PathMark()]
 """A path; where a spec is read from a file, a relative one starts at that file's folder."""
 
 
@@ -74,7 +79,7 @@ def _path_or_url(value: str, info: ValidationInfo) -> str:
     return value
 
 
-PathOrUrl = Annotated[str, AfterValidator(_path_or_url)]
+PathOrUrl = Annotated[str, AfterValidator(_path_or_url), PathMark()]
 """A `LocalPath`, or a URL of an object store."""
 
 T = TypeVar("T")
@@ -166,3 +171,45 @@ def import_folder(package: str, path: list[str]) -> None:
     """Imports all modules of a package's folder in sorted order, so that they register."""
     for module in sorted(iter_modules(path), key=lambda m: m.name):
         import_module(f"{package}.{module.name}")
+
+
+def path_fields(section: type[Spec]) -> frozenset[str]:
+    """Returns the dotted paths of all fields with paths, of every kind of each section."""
+    return frozenset(
+        path
+        for path, _, metadata in _fields(section)
+        if any(isinstance(each, PathMark) for each in metadata)
+    )
+
+
+def open_fields(section: type[Spec]) -> frozenset[str]:
+    """Returns the dotted paths of all mappings whose keys the user chooses."""
+    return frozenset(path for path, types, _ in _fields(section) if dict in types)
+
+
+def _fields(section: type[Spec], prefix: str = "") -> Iterator[tuple[str, list[Any], list[Any]]]:
+    """Yields path, types and annotations of each field; those of `X | None` include X's."""
+    for name, field in section.model_fields.items():
+        path = f"{prefix}{field.alias or name}"
+        types, metadata = _unfolded(field.annotation)
+        metadata += field.metadata
+        yield path, types, metadata
+        tables = [each.table for each in metadata if isinstance(each, Choice)]
+        sections = [table[kind].Spec for table in tables for kind in table]
+        if not tables:
+            sections = [t for t in types if isinstance(t, type) and issubclass(t, Spec)]
+        for each in sections:
+            yield from _fields(each, f"{path}.")
+
+
+def _unfolded(annotation: Any) -> tuple[list[Any], list[Any]]:
+    """Returns the types of a union without their parameters, and all their annotations."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        first, *metadata = get_args(annotation)
+        types, more = _unfolded(first)
+        return types, [*metadata, *more]
+    if origin in (Union, UnionType):
+        parts = [_unfolded(part) for part in get_args(annotation)]
+        return [t for types, _ in parts for t in types], [m for _, each in parts for m in each]
+    return [origin or annotation], []

@@ -18,7 +18,7 @@ from mtcon_ray.errors import SpecError, nearest
 from mtcon_ray.evaluation.spec import EvaluateSpec
 from mtcon_ray.methods import METHODS, MethodSpec, one_epoch_if_untrained
 from mtcon_ray.models.spec import ModelSpec
-from mtcon_ray.registry import Choice, Spec, is_url, is_word
+from mtcon_ray.registry import Choice, Spec, is_url, is_word, open_fields, path_fields
 from mtcon_ray.resources import ResourcesSpec, StorageSpec, TrackingSpec
 from mtcon_ray.safe_yaml import parse_yaml, read_yaml
 from mtcon_ray.search.schedulers import ASHA, NoScheduler, SchedulerSpec
@@ -27,16 +27,6 @@ from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.spec_errors import TABLES, explain, key_of, near_path
 from mtcon_ray.training.spec import TrainSpec
 
-# Mappings with keys chosen by the user. A key may contain dots, so the rest of a path is one key.
-OPEN_KEYS = ("search.space", "data.label_noise", "method.temperature_by_task")
-# Fields with paths. On the command line, relative ones start at the working directory.
-PATHS = (
-    "data.csv",
-    "data.images",
-    "data.attributes",
-    "model.encoder.weights",
-    "storage.root",
-)
 # Sections that are not part of a trial's configuration.
 NOT_SEARCHABLE = ("version", "name", "search", "resources", "tracking", "storage")
 # Dotted paths of sections with several kinds, and of the fields that select the kind.
@@ -168,6 +158,12 @@ class RunSpec(Spec):
         trial = with_values(self, {**values, "seed": self.seed + repeat, "search": {}})
         train = trial.train.model_copy(update={"warmup_epochs": trial.train.warmup})
         return trial.model_copy(update={"train": train})
+
+
+# A key of these mappings may contain dots, so the rest of a path is one key.
+OPEN_KEYS = open_fields(RunSpec)
+# On the command line, relative paths start at the working directory.
+PATHS = path_fields(RunSpec)
 
 
 def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = True) -> RunSpec:

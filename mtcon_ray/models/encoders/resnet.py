@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
-from mtcon_ray.registry import beside_the_spec, is_word
+from mtcon_ray.registry import PathMark, beside_the_spec, is_word
 
 if TYPE_CHECKING:
     from torchvision.models import ResNet, WeightsEnum
@@ -39,7 +39,7 @@ def _weights(value: str, info: ValidationInfo) -> str:
 class ResNetSpec(EncoderSpec):
     """Fields common to both ResNets."""
 
-    weights: Annotated[str, AfterValidator(_weights)] | None = Field(
+    weights: Annotated[str, AfterValidator(_weights), PathMark()] | None = Field(
         None,
         description="null: random; imagenet: torchvision's IMAGENET1K_V1, downloaded when training "
         "starts; else the path of a state-dict file, which is checked before",

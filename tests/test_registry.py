@@ -1,0 +1,58 @@
+"""Tests of what is derived from the types of a spec's fields."""
+
+from typing import Annotated, Literal
+
+from mtcon_ray.registry import Choice, LocalPath, PathOrUrl, Spec, Table, open_fields, path_fields
+
+KINDS: Table[object] = Table("kind")
+
+
+class FileSpec(Spec):
+    """The section of a registered kind with a path."""
+
+    kind: Literal["file"] = "file"
+    file: LocalPath
+    shares: dict[str, float]
+
+
+class PlainSpec(Spec):
+    """The section of a registered kind without paths."""
+
+    kind: Literal["plain"] = "plain"
+    text: str = ""
+
+
+@KINDS.register("file")
+class File:
+    """A registered kind."""
+
+    Spec = FileSpec
+
+
+@KINDS.register("plain")
+class Plain:
+    """Another registered kind."""
+
+    Spec = PlainSpec
+
+
+class Inner(Spec):
+    """A nested section."""
+
+    place: PathOrUrl | None = None
+
+
+class Outer(Spec):
+    """A whole spec."""
+
+    data: Annotated[Spec, Choice(KINDS, "kind")] | None = None
+    inner: Inner = Inner()
+    by_name: dict[str, int] | None = None
+
+
+def test_paths_are_found_by_type_in_every_registered_kind() -> None:
+    assert path_fields(Outer) == {"data.file", "inner.place"}
+
+
+def test_mappings_with_free_keys_are_found_by_type() -> None:
+    assert open_fields(Outer) == {"data.shares", "by_name"}

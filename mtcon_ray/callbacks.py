@@ -12,7 +12,7 @@ class Callbacks:
     """
 
     def on_note(self, text: str) -> None:
-        """Called with a line of news, such as "the tracking server is away; spooling"."""
+        """Called with a line of news, such as "the tracking server is away; events are kept"."""
 
     def on_phase(self, what: str) -> None:
         """Called before a long preparation, such as "connecting to Ray"; not called at its end."""

@@ -8,6 +8,9 @@ from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.errors import ResourceError
 from mtcon_ray.spec import RunSpec
 
+# The name of a Ray of this machine alone, as `--cluster` takes it.
+LOCAL = "local"
+
 
 def choose_device(spec: RunSpec) -> torch.device:
     """Returns the device of a training in this process: the first GPU or the CPU.
@@ -30,7 +33,12 @@ def choose_device(spec: RunSpec) -> torch.device:
     return torch.device("cuda", 0) if spec.resources.gpus else torch.device("cpu")
 
 
+def usable_cpus() -> int:
+    """Returns the number of CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def this_machine() -> ClusterView:
-    """Returns this machine as a cluster of one node."""
-    node = NodeKind("this machine", float(os.cpu_count() or 1), float(torch.cuda.device_count()), 1)
-    return ClusterView("this machine", (node,))
+    """Returns this machine as a cluster of one node, as a local Ray would offer it."""
+    node = NodeKind("this machine", float(usable_cpus()), float(torch.cuda.device_count()), 1)
+    return ClusterView(LOCAL, (node,))

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mtcon_ray import metrics
-from mtcon_ray.evaluation.spec import CONVERGED
 from mtcon_ray.metrics import Labels
-from mtcon_ray.plan import Plan
 
 # Only for annotations: `printable` is needed by `mtcon-ray --help`, which must not load torch.
 if TYPE_CHECKING:
     from mtcon_ray.evaluation.intervals import Interval
+    from mtcon_ray.plan import Plan
     from mtcon_ray.results import SweepResults, TrialResult
 
 NOTHING = "—"
@@ -196,6 +195,8 @@ def label_title(labels: Labels, label: str) -> str:
 
 def probe_warnings(values: Mapping[str, float]) -> list[str]:
     """Returns one warning if the probes of these metrics have not converged, else no warning."""
+    from mtcon_ray.evaluation.spec import CONVERGED  # imports pydantic, which takes 0.3 s
+
     gradient = values.get(metrics.PROBE_GRADIENT, 0.0)
     if gradient <= CONVERGED:
         return []
@@ -206,7 +207,9 @@ def probe_warnings(values: Mapping[str, float]) -> list[str]:
 
 
 class LabelScore(NamedTuple):
-    """A label's score on the test split, with the texts that stand beside it in tables."""
+    """A    from mtcon_ray.evaluation.spec import CONVERGED  # pydantic is slow to import
+
+    label's score on the test split, with the texts that stand beside it in tables."""
 
     label: str
     split: str
@@ -219,7 +222,7 @@ class LabelScore(NamedTuple):
 
 
 def label_scores(
-    labels: Labels, plan: Plan | None, values: Mapping[str, float]
+    labels: Labels, plan: "Plan | None", values: Mapping[str, float]
 ) -> list[LabelScore]:
     """Returns the measured labels among an epoch's metrics: the tasks, then what was held out.
 

@@ -1,5 +1,6 @@
 """Commands that write and check a spec: init, validate, plan, schema."""
 
+import os
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from mtcon_ray.cli.terminal import say
 from mtcon_ray.paths import choose_root, log_folder
 
 if TYPE_CHECKING:
+    from mtcon_ray.capacity import ClusterView
     from mtcon_ray.plan import Plan
     from mtcon_ray.spec import RunSpec
 
@@ -113,13 +115,12 @@ def plan(
         from mtcon_ray.throughput import measure_rates
 
         rates = measure_rates(run_spec, where)
-    from mtcon_ray.cluster.connection import view_of
     from mtcon_ray.sweep.study import preview
 
     resolved = make_plan(
         run_spec,
         where,
-        view_of(cluster, session.say_phase),
+        _view(cluster, session),
         first_configurations=preview(run_spec.search, run_spec.seed),
         rates=rates,
     )
@@ -128,6 +129,17 @@ def plan(
         return
     for line in plan_lines(run_spec, resolved):
         say(line)
+
+
+def _view(cluster: str | None, session: Session) -> "ClusterView":
+    """Returns the nodes that a sweep would find; Ray is imported only where a cluster is meant."""
+    from mtcon_ray.local import LOCAL, this_machine
+
+    if cluster == LOCAL or (cluster is None and not os.environ.get("RAY_ADDRESS")):
+        return this_machine()
+    from mtcon_ray.cluster.connection import view_of
+
+    return view_of(cluster, session.say_phase)
 
 
 @click.command()

@@ -21,10 +21,10 @@ from mtcon_ray.cluster.ray_private import (
     submitted_variables,
 )
 from mtcon_ray.errors import MtconError, ResourceError
+from mtcon_ray.local import LOCAL, this_machine, usable_cpus
 from mtcon_ray.tracking.mlflow_server import quiet_environment
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-LOCAL = "local"
 # Set where the head of a cluster that scales is started: the path of the cluster's file.
 FILE_VARIABLE = "MTCON_RAY_CLUSTER_FILE"
 # `ray up` writes this file on the head that it creates.
@@ -39,14 +39,6 @@ def cluster_address() -> str | None:
     return os.environ.get("RAY_ADDRESS") or None
 
 
-def local_view() -> ClusterView:
-    """Returns the view of this machine alone, as a local Ray would offer it."""
-    import torch
-
-    node = NodeKind("this machine", float(_usable_cpus()), float(torch.cuda.device_count()), 1)
-    return ClusterView(LOCAL, (node,))
-
-
 def view_of(
     cluster: str | None, on_phase: Callable[[str], None] = lambda what: None
 ) -> ClusterView:
@@ -59,7 +51,7 @@ def view_of(
     if cluster is None and cluster_address():
         return connected_view() if ray.is_initialized() else _view_by_connecting(on_phase)
     if cluster in (None, LOCAL):
-        return local_view()
+        return this_machine()
     path = Path(str(cluster))
     if path.exists():
         return view_of_file(path)
@@ -146,7 +138,7 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
     if address is None:
         options |= {
             "address": "local",
-            "num_cpus": _usable_cpus(),
+            "num_cpus": usable_cpus(),
             "include_dashboard": False,
         }
     # Ray's logs and token lie outside the root. The umask keeps them readable by the user alone.
@@ -188,10 +180,6 @@ def beside_the_job(environment: Mapping[str, str]) -> dict[str, str]:
     """
     given = submitted_variables()
     return {name: value for name, value in environment.items() if name not in given}
-
-
-def _usable_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _view_by_connecting(on_phase: Callable[[str], None]) -> ClusterView:

@@ -16,7 +16,8 @@ from ray.tune.integration.ray_train import TuneReportCallback
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from mtcon_ray.cluster.ray_private import error_raised_by
-from mtcon_ray.sweep.trial import Assignment, Outcome, ending, open_trial_data, reports
+from mtcon_ray.status import Status
+from mtcon_ray.sweep.trial import Assignment, ending, open_trial_data, reports
 from mtcon_ray.training.distributed import Ranks
 
 PLACEMENT_GROUP = "placement_group"
@@ -90,7 +91,7 @@ def _train_as_worker(config: dict[str, Any]) -> None:
     group = ray.util.get_current_placement_group()
     assert group is not None
     # Reported before anything slow: the cleanup needs it for a trial that is stopped early.
-    ray.train.report({PLACEMENT_GROUP: group.id.hex(), "outcome": Outcome.TRAINING})
+    ray.train.report({PLACEMENT_GROUP: group.id.hex(), "outcome": Status.RUNNING})
     context = ray.train.get_context()
     work = Assignment.read(config)
     ranks = Ranks(context.get_world_rank(), context.get_world_size())
@@ -135,7 +136,7 @@ def _ending_of(error: Exception) -> dict[str, Any]:
         if end is not None:
             return end
     reason = " ".join(str(error).split())[-500:]
-    return {"outcome": Outcome.FAILED, "reason": reason, "done": True}
+    return {"outcome": Status.FAILED, "reason": reason, "done": True}
 
 
 class PlacementGroupCleanup(tune.Callback):

@@ -33,6 +33,7 @@ from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
+from mtcon_ray.status import Status
 from mtcon_ray.sweep.distributed_trial import (
     PlacementGroupCleanup,
     distributed_trial,
@@ -64,7 +65,6 @@ from mtcon_ray.sweep.study import (
     preview,
 )
 from mtcon_ray.sweep.trainable import ReusedTrainable
-from mtcon_ray.sweep.trial import Outcome
 from mtcon_ray.tracking.mlflow_server import ServerCheck, tracking_uri, ui_command
 from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
 from mtcon_ray.tracking.sender import Sender
@@ -293,16 +293,16 @@ class _Sweep:
         self.callbacks.on_suggest(trial.user_attrs[TRIAL], trial.params)
 
     def _ended(
-        self, record: SweepRecord, trial: FrozenTrial, outcome: Outcome, reason: str | None
+        self, record: SweepRecord, trial: FrozenTrial, outcome: Status, reason: str | None
     ) -> None:
-        if outcome is not Outcome.WAITING:
+        if outcome is not Status.WAITING:
             record.trial_ended(trial, outcome, reason)
         name, value = trial.user_attrs[TRIAL], self._value(trial)
         self.callbacks.on_end(name, outcome.name, value, reason)
 
     def _tell_known(self, record: SweepRecord, trial: FrozenTrial, rungs: Rungs | None) -> None:
         waits = rungs is not None and rungs.waits(trial)
-        outcome = ENDS.get(trial.state, Outcome.WAITING if waits else Outcome.INTERRUPTED)
+        outcome = ENDS.get(trial.state, Status.WAITING if waits else Status.INTERRUPTED)
         self.callbacks.on_known(
             trial.user_attrs[TRIAL], trial.params, outcome.name, record.spool(trial).last_epoch,
             record.epochs(trial), self._value(trial), trial.user_attrs.get(REASON),

@@ -10,20 +10,13 @@ from mtcon_ray.metrics import objective
 from mtcon_ray.paths import checkpoint_folder, log_folder, parent_log, trial_log
 from mtcon_ray.results import kept_files, load_sweep
 from mtcon_ray.spec import RunSpec
+from mtcon_ray.status import Status
 from mtcon_ray.sweep.description import describe_sweep, describe_trial
 from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL
-from mtcon_ray.sweep.trial import Outcome
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Reported, Started
 from mtcon_ray.tracking.mlflow_ui import layout
 from mtcon_ray.training.checkpoint import discard_resume_state
-
-STATUS = {
-    Outcome.FINISHED: "FINISHED",
-    Outcome.PRUNED: "KILLED",
-    Outcome.FAILED: "FAILED",
-    Outcome.INTERRUPTED: "KILLED",
-}
 
 
 class SweepRecord:
@@ -86,23 +79,23 @@ class SweepRecord:
             )
         )
 
-    def trial_ended(self, trial: FrozenTrial, outcome: Outcome, reason: str | None) -> None:
+    def trial_ended(self, trial: FrozenTrial, outcome: Status, reason: str | None) -> None:
         """Writes a trial's end event; a finished trial's files become artifacts.
 
         Removes its resume state unless the trial was interrupted.
         """
         spool, folder = self.spool(trial), self.checkpoints(trial)
-        if outcome is Outcome.FINISHED:
+        if outcome is Status.FINISHED:
             for file in kept_files(folder):
                 spool.append(Artifact(path=str(file), to="checkpoints"))
-        if outcome is not Outcome.INTERRUPTED:
-            discard_resume_state(folder, failed=outcome is Outcome.FAILED)
+        if outcome is not Status.INTERRUPTED:
+            discard_resume_state(folder, failed=outcome is Status.FAILED)
         tags: dict[str, Any] = self._selected(spool)
-        if outcome in (Outcome.PRUNED, Outcome.INTERRUPTED):
-            tags[f"mtcon.{outcome}"] = "true"
+        if outcome in (Status.PRUNED, Status.INTERRUPTED):
+            tags[f"mtcon.{outcome.lower()}"] = "true"
         if reason:
             tags["mtcon.reason"] = reason[:4000]
-        spool.append(Ended(status=STATUS[outcome], tags=tags))
+        spool.append(Ended(status=outcome.mlflow, tags=tags))
 
     def _selected(self, spool: EventLog) -> dict[str, str]:
         """Returns tags with the selected epoch and its value; MLflow shows the last epoch."""

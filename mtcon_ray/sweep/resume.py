@@ -6,20 +6,20 @@ from optuna.trial import FrozenTrial, TrialState
 from mtcon_ray import metrics
 from mtcon_ray.evaluation.spec import selected_value
 from mtcon_ray.results import trial_status
+from mtcon_ray.status import Status
 from mtcon_ray.sweep.optuna_private import reloaded, writable
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.scheduler import History
 from mtcon_ray.sweep.searcher import report_missing, tell
 from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, named_trials, trial_name
-from mtcon_ray.sweep.trial import Outcome
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Ended, Reported, Started
 from mtcon_ray.training.checkpoint import discard_resume_state
 
 ENDS = {
-    TrialState.COMPLETE: Outcome.FINISHED,
-    TrialState.PRUNED: Outcome.PRUNED,
-    TrialState.FAIL: Outcome.FAILED,
+    TrialState.COMPLETE: Status.FINISHED,
+    TrialState.PRUNED: Status.PRUNED,
+    TrialState.FAIL: Status.FAILED,
 }
 
 
@@ -43,7 +43,7 @@ def settle(study: optuna.Study, record: SweepRecord) -> None:
         if TRIAL in trial.user_attrs or _restore_name(study, trial, record):
             _settle_open(study, reloaded(study, trial), record)
         else:
-            tell(study, trial, Outcome.FAILED, None, "its driver was killed as it was suggested")
+            tell(study, trial, Status.FAILED, None, "its driver was killed as it was suggested")
 
 
 def _restore_name(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -> bool:
@@ -67,12 +67,12 @@ def _settle_open(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -
     values = trial.intermediate_values | recorded
     final = selected_value(values, record.spec.evaluate.select)
     events = record.spool(trial).events()
-    status, reason = trial_status(events) if events else ("RUNNING", None)
-    if status in ("FINISHED", "PRUNED", "FAILED"):
-        tell(study, trial, Outcome[status], final, reason)
+    status, reason = trial_status(events) if events else (Status.RUNNING, None)
+    if status.is_final:
+        tell(study, trial, status, final, reason)
     elif record.epochs(trial) in recorded:
-        tell(study, trial, Outcome.FINISHED, final, None)
-        record.trial_ended(trial, Outcome.FINISHED, None)
+        tell(study, trial, Status.FINISHED, final, None)
+        record.trial_ended(trial, Status.FINISHED, None)
 
 
 def discard_leftovers(study: optuna.Study, record: SweepRecord) -> None:
@@ -96,7 +96,7 @@ def close_waiting(study: optuna.Study, record: SweepRecord) -> None:
     """Records an interruption for the open trials without an end event: those at a rung."""
     for trial in continued_trials(study):
         if _is_open(record, trial):
-            record.trial_ended(trial, Outcome.INTERRUPTED, None)
+            record.trial_ended(trial, Status.INTERRUPTED, None)
 
 
 def history(trial: FrozenTrial, epochs: int) -> History:

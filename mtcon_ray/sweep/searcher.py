@@ -10,16 +10,16 @@ from optuna.trial import FrozenTrial, TrialState
 from ray.tune.search import Searcher
 
 from mtcon_ray.evaluation.spec import Select, selected_value
+from mtcon_ray.status import Status
 from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.optuna_private import reloaded, writable
 from mtcon_ray.sweep.scheduler import OBJECTIVE
 from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, Suggester, named_trials
-from mtcon_ray.sweep.trial import Outcome
 
 # Callbacks of the driver. OnStart: trial, True if it has been suggested before. OnEnd: trial,
 # outcome, reason.
 OnStart = Callable[[FrozenTrial, bool], None]
-OnEnd = Callable[[FrozenTrial, "Outcome", str | None], None]
+OnEnd = Callable[[FrozenTrial, Status, str | None], None]
 
 
 class StudySearcher(Searcher):
@@ -89,8 +89,8 @@ class StudySearcher(Searcher):
             trials = named_trials(self._study)
             self._continued, over = self._rungs.settled(trials, self._until)
             for trial in over:
-                tell(self._study, trial, Outcome.PRUNED, self._value(trial), None)
-                self._on_end(trial, Outcome.PRUNED, None)
+                tell(self._study, trial, Status.PRUNED, self._value(trial), None)
+                self._on_end(trial, Status.PRUNED, None)
         return (self._continued.pop(0), True) if self._continued else (None, False)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
@@ -121,14 +121,14 @@ class StudySearcher(Searcher):
 
     def _outcome(
         self, trial: FrozenTrial, result: dict[str, Any] | None, error: bool
-    ) -> tuple[Outcome, str | None]:
-        outcome = Outcome((result or {}).get("outcome", Outcome.TRAINING))
-        if self._stopping() and (error or outcome in (Outcome.TRAINING, Outcome.WAITING)):
-            return Outcome.INTERRUPTED, None
+    ) -> tuple[Status, str | None]:
+        outcome = Status((result or {}).get("outcome", Status.RUNNING))
+        if self._stopping() and (error or outcome in (Status.RUNNING, Status.WAITING)):
+            return Status.INTERRUPTED, None
         if error:
-            return Outcome.FAILED, self._explain(trial.user_attrs[TRIAL])
-        if outcome is Outcome.TRAINING:  # Tune stopped it between two reports
-            return Outcome.PRUNED, None
+            return Status.FAILED, self._explain(trial.user_attrs[TRIAL])
+        if outcome is Status.RUNNING:  # Tune stopped it between two reports
+            return Status.PRUNED, None
         return outcome, (result or {}).get("reason")
 
     def _value(self, trial: FrozenTrial) -> float | None:
@@ -162,21 +162,21 @@ def report_missing(study: optuna.Study, trial: FrozenTrial, values: Mapping[int,
 def tell(
     study: optuna.Study,
     trial: FrozenTrial,
-    outcome: Outcome,
+    outcome: Status,
     value: float | None,
     reason: str | None,
 ) -> None:
     """Closes a trial in the study, unless it was interrupted or waits at a rung."""
-    if outcome in (Outcome.INTERRUPTED, Outcome.WAITING):
+    if outcome in (Status.INTERRUPTED, Status.WAITING):
         return
     if reason:
         writable(study, trial).set_user_attr(REASON, reason)
     finite = value is not None and math.isfinite(value)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        if outcome is Outcome.FINISHED and finite:
+        if outcome is Status.FINISHED and finite:
             study.tell(trial.number, value)
-        elif outcome is Outcome.PRUNED and finite:
+        elif outcome is Status.PRUNED and finite:
             study.tell(trial.number, state=TrialState.PRUNED)
         else:
             study.tell(trial.number, state=TrialState.FAIL)

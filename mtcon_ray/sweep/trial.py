@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import MtconError, SpecError, TrialError, storage_error
 from mtcon_ray.paths import cache_folder, checkpoint_folder, trial_log
 from mtcon_ray.spec import RunSpec, parse_spec
+from mtcon_ray.status import Status
 from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Reported
@@ -23,17 +23,6 @@ from mtcon_ray.training.distributed import ALONE, Ranks
 
 # A look at a shared file system for the stop file at every step would slow down training.
 STOP_POLL_SECONDS = 0.5
-
-
-class Outcome(StrEnum):
-    """State of a trial; all but TRAINING and WAITING (at a rung) are final."""
-
-    TRAINING = "training"
-    WAITING = "waiting"
-    FINISHED = "finished"
-    PRUNED = "pruned"
-    FAILED = "failed"
-    INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
@@ -156,11 +145,11 @@ def ending(error: Exception) -> dict[str, Any] | None:
     """
     if isinstance(error, TrialError | SpecError):
         reason = f"{type(error).__name__.removesuffix('Error')}: {error}"
-        return {"outcome": Outcome.FAILED, "reason": reason, "done": True}
+        return {"outcome": Status.FAILED, "reason": reason, "done": True}
     halt = error if isinstance(error, MtconError) else storage_error(error)
     if halt is None:
         return None
-    return {"outcome": Outcome.INTERRUPTED, "halt": str(halt), "done": True}
+    return {"outcome": Status.INTERRUPTED, "halt": str(halt), "done": True}
 
 
 def _train(
@@ -196,7 +185,7 @@ def _train(
             damage = None
         at_rung = work.until is not None and progress.epoch >= work.until
     if run.interrupted:
-        yield {"outcome": Outcome.WAITING if at_rung else Outcome.INTERRUPTED, "done": True}
+        yield {"outcome": Status.WAITING if at_rung else Status.INTERRUPTED, "done": True}
 
 
 def _from_last(run: Trainer) -> Iterator[Progress]:
@@ -216,6 +205,6 @@ def _result(progress: Progress, epochs: int, values: dict[str, float]) -> dict[s
         OBJECTIVE: metrics.objective(values),
         # As pairs, not a dict: Tune keeps statistics of each number in a result for every trial.
         "metrics": list(values.items()),
-        "outcome": Outcome.FINISHED if progress.done else Outcome.TRAINING,
+        "outcome": Status.FINISHED if progress.done else Status.RUNNING,
         "done": progress.done,
     }

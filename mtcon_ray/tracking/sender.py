@@ -218,7 +218,7 @@ class Sender:
         self._delay = min(max(FIRST_DELAY, 2 * self._delay), longest)
         message = first_line(error)
         if message != self.last_error:
-            log.warning("tracking at %s: %s; spooling", masked(self.uri), message)
+            log.warning("tracking at %s: %s; events are kept", masked(self.uri), message)
         self.last_error = message
         if isinstance(error, LostError):
             self._runs = None  # the experiment may be deleted too

@@ -144,8 +144,8 @@ def test_quiet_says_only_notes() -> None:
     clock = Clock()
     with Console(terminal, quiet=True, clock=clock) as console:
         watch(console, clock)
-        console.on_note("the tracking server is away; spooling")
-    assert text_of(stream) == "[ 0:40] the tracking server is away; spooling\n"
+        console.on_note("the tracking server is away; events are kept")
+    assert text_of(stream) == "[ 0:40] the tracking server is away; events are kept\n"
 
 
 def test_ascii_streams_get_ascii() -> None:
@@ -163,10 +163,10 @@ def test_live_table_stands_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     with Console(Terminal.of(stream), clock=clock) as console:
         console.on_decode(5, 10)
         watch(console, clock)
-        console.on_note("the tracking server is away; spooling")
+        console.on_note("the tracking server is away; events are kept")
     shown = screen(stream.getvalue(), 100)
     assert shown[0].startswith("shoes-1: 3 trials of 4 epochs")
-    assert shown[1] == "the tracking server is away; spooling"
+    assert shown[1] == "the tracking server is away; events are kept"
     assert shown[2].startswith("shoes-1 · 3/3 done · best 0.540 (temperature=0.1) · 0:40")
     assert shown[3].split() == ["trial", "configuration", "epoch", "val/accuracy", "state"]
     assert [line.split()[0] for line in shown[4:7]] == ["trial-0000", "trial-0001", "trial-0002"]

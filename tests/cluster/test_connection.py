@@ -15,11 +15,11 @@ from mtcon_ray.cluster.connection import (
     TRIES_VARIABLE,
     beside_the_job,
     connected_view,
-    local_view,
     sweep_environment,
     view_of,
 )
 from mtcon_ray.errors import MtconError, ResourceError
+from mtcon_ray.local import this_machine
 from mtcon_ray.spec import parse_spec
 
 AUTOSCALING = """
@@ -91,10 +91,10 @@ def test_a_cluster_that_scales_is_known_by_the_file_that_its_head_names(
 
 
 def test_this_machine_is_one_node() -> None:
-    (node,) = local_view().kinds
+    (node,) = this_machine().kinds
     assert node.count == 1
     assert node.cpus >= 1
-    assert view_of("local") == local_view()
+    assert view_of("local") == this_machine()
 
 
 def test_a_cluster_that_does_not_answer_is_told_before_and_after(

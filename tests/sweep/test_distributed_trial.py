@@ -14,8 +14,9 @@ from ray.train.v2.api.exceptions import WorkerGroupError
 from mtcon_ray.errors import StorageError
 from mtcon_ray.results import load_sweep
 from mtcon_ray.spec import parse_spec
+from mtcon_ray.status import Status
 from mtcon_ray.sweep.distributed_trial import _ending_of, _read_ending, _write_ending
-from mtcon_ray.sweep.trial import Assignment, Outcome, ending
+from mtcon_ray.sweep.trial import Assignment, ending
 from tests.sweep.small_sweeps import failing_steps
 from tests.waiting import PATIENCE_SECONDS
 
@@ -40,7 +41,7 @@ SPEC = {
 OLD_ENDING = (
     "((run.folder.parent / 'trial-0001').mkdir(exist_ok=True), "
     "(run.folder.parent / 'trial-0001' / 'ending.json').write_text("
-    '\'{"outcome": "failed", "reason": "of old", "done": true}\'))'
+    '\'{"outcome": "FAILED", "reason": "of old", "done": true}\'))'
 )
 
 
@@ -79,14 +80,14 @@ def test_a_disk_that_took_no_ending_still_ends_the_sweep(wrapped: bool, tmp_path
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "last.pt"))
     raised = UserExceptionWithTraceback(full, "") if wrapped else full
     end = _ending_of(WorkerGroupError("worker 1 failed", {0: KeyError("x"), 1: raised}))
-    assert end["outcome"] is Outcome.INTERRUPTED
+    assert end["outcome"] is Status.INTERRUPTED
     assert str(tmp_path / "last.pt") in end["halt"]
     assert "No space left on device" in end["halt"]
 
 
 def test_workers_that_were_lost_fail_their_trial() -> None:
     end = _ending_of(WorkerGroupError("worker 1\ndied", {1: RuntimeError("worker died")}))
-    assert (end["outcome"], end["done"]) == (Outcome.FAILED, True)
+    assert (end["outcome"], end["done"]) == (Status.FAILED, True)
     assert end["reason"].endswith("worker 1 died")
 
 
@@ -103,7 +104,7 @@ def test_an_ending_that_cannot_be_written_hides_no_error(
 ) -> None:
     work.checkpoints.parent.mkdir(parents=True)
     work.checkpoints.write_text("a file in the folder's place")
-    _write_ending(work, {"outcome": Outcome.FAILED})
+    _write_ending(work, {"outcome": Status.FAILED})
     assert "ending.json could not be written" in caplog.text
 
 

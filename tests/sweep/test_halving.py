@@ -10,10 +10,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from mtcon_ray.search.schedulers import Halving
 from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.status import Status
 from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.searcher import StudySearcher
 from mtcon_ray.sweep.study import TRIAL, Suggester, named_trials, open_study
-from mtcon_ray.sweep.trial import Outcome
 
 EPOCHS = 8
 VALUES = (0.3, 0.6, 0.5, 0.4)  # of the trials, the same at every rung
@@ -37,7 +37,7 @@ class Sweep:
             }
         )
         self.study = open_study(journal, "s")
-        self.ended: list[tuple[str, Outcome]] = []
+        self.ended: list[tuple[str, Status]] = []
         self.given = 0
         opened = [t for t in named_trials(self.study) if t.state is TrialState.RUNNING]
         ladder = rungs(trials)
@@ -63,7 +63,7 @@ class Sweep:
         value = VALUES[int(config["trial"][-1])] if value is None else value
         end = config["until"] or EPOCHS
         self.searcher.on_trial_result(tune_id, {"epoch": end, "objective": value})
-        outcome = Outcome.WAITING if config["until"] else Outcome.FINISHED
+        outcome = Status.WAITING if config["until"] else Status.FINISHED
         self.searcher.on_trial_complete(
             tune_id, {"epoch": end, "objective": value, "outcome": outcome}
         )
@@ -98,7 +98,7 @@ def test_who_goes_on_does_not_depend_on_who_comes_first(order: tuple[int, ...]) 
     assert sweep.epochs() == EXPECTED
     states = [t.state.name for t in named_trials(sweep.study)]
     assert states == ["PRUNED", "COMPLETE", "PRUNED", "PRUNED"]
-    assert sweep.ended[-1] == ("trial-0001", Outcome.FINISHED)
+    assert sweep.ended[-1] == ("trial-0001", Status.FINISHED)
 
 
 def test_a_trial_that_has_reported_its_rung_and_not_ended_is_waited_for() -> None:
@@ -129,7 +129,7 @@ def test_a_driver_killed_anywhere_is_followed_by_one_that_decides_the_same(
 def test_a_failed_trial_is_not_waited_for() -> None:
     sweep = Sweep()
     given = [sweep.ask() for _ in range(4)]
-    sweep.searcher.on_trial_complete(given[1][0], {"outcome": "failed"})
+    sweep.searcher.on_trial_complete(given[1][0], {"outcome": "FAILED"})
     for i in (0, 2, 3):
         sweep.train(*given[i])
     sweep.run()

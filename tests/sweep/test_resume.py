@@ -9,6 +9,7 @@ from optuna.trial import FrozenTrial, TrialState
 from mtcon_ray.metrics import MEAN_ACCURACY
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.spec import parse_spec
+from mtcon_ray.status import Status
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import (
     close_waiting,
@@ -18,7 +19,6 @@ from mtcon_ray.sweep.resume import (
     settle,
 )
 from mtcon_ray.sweep.study import Suggester, named_trials, open_study
-from mtcon_ray.sweep.trial import Outcome
 from mtcon_ray.tracking.events import Ended, Reported
 from mtcon_ray.training import checkpoint
 
@@ -116,12 +116,12 @@ def test_the_best_epoch_stands_for_a_trial_where_the_spec_says_so(tmp_path: Path
     assert (tags["mtcon.model_epoch"], tags["mtcon.value"]) == ("2", "0.7000")
 
 
-@pytest.mark.parametrize("outcome", [Outcome.FINISHED, Outcome.PRUNED, Outcome.FAILED])
-def test_the_resume_state_goes_with_the_end(killed: Killed, outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [Status.FINISHED, Status.PRUNED, Status.FAILED])
+def test_the_resume_state_goes_with_the_end(killed: Killed, outcome: Status) -> None:
     """The resume state of a trial that failed before its first probe is removed too."""
     folder = killed.record.checkpoints(killed.trial)
     folder.mkdir(parents=True)
-    kept = [] if outcome is Outcome.FAILED else ["model.pt"]
+    kept = [] if outcome is Status.FAILED else ["model.pt"]
     for name in ("last.pt", "last.previous.pt", *kept):
         checkpoint.save(folder / name, {})
     killed.record.trial_ended(killed.trial, outcome, None)
@@ -129,7 +129,7 @@ def test_the_resume_state_goes_with_the_end(killed: Killed, outcome: Outcome) ->
 
 
 def test_an_interrupted_trial_is_reopened(killed: Killed) -> None:
-    killed.record.trial_ended(killed.trial, Outcome.INTERRUPTED, None)
+    killed.record.trial_ended(killed.trial, Status.INTERRUPTED, None)
     killed.record.trial_started(killed.trial)
     kinds = [e.kind for e in killed.spool.events()]
     assert kinds == ["start", "end", "reopen"]
@@ -142,7 +142,7 @@ def test_a_torn_last_line_costs_nothing_that_the_records_have(tmp_path: Path, lo
     for epoch in range(1, EPOCHS + 1):
         killed.spool.append(Reported(epoch=epoch, metrics={MEAN_ACCURACY: epoch / 10}))
     killed.study.tell(killed.trial.number, 0.4)
-    killed.record.trial_ended(killed.trial, Outcome.FINISHED, None)
+    killed.record.trial_ended(killed.trial, Status.FINISHED, None)
     os.truncate(tmp_path / "study.journal", (tmp_path / "study.journal").stat().st_size - lost)
     for _ in range(2):
         killed.study = open_study(tmp_path / "study.journal", "s")
@@ -166,10 +166,10 @@ def test_a_trial_whose_name_is_torn_off_the_journal_keeps_it(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("outcome", "state"),
-    [(Outcome.PRUNED, TrialState.PRUNED), (Outcome.FAILED, TrialState.FAIL)],
+    [(Status.PRUNED, TrialState.PRUNED), (Status.FAILED, TrialState.FAIL)],
 )
 def test_an_end_that_is_recorded_and_torn_off_the_journal_is_told_again(
-    killed: Killed, outcome: Outcome, state: TrialState
+    killed: Killed, outcome: Status, state: TrialState
 ) -> None:
     """The trial's resume state is deleted, so if it continued, it would train from the start."""
     killed.spool.append(Reported(epoch=1, metrics={MEAN_ACCURACY: 0.1}))

@@ -9,9 +9,9 @@ from ray.tune.search import Searcher
 
 from mtcon_ray.evaluation.spec import Select
 from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.status import Status
 from mtcon_ray.sweep.searcher import StudySearcher
 from mtcon_ray.sweep.study import REASON, Suggester, named_trials, open_study
-from mtcon_ray.sweep.trial import Outcome
 
 
 class Sweep:
@@ -30,7 +30,7 @@ class Sweep:
         self.stopping = False
         self.halted: list[str] = []
         self.started: list[tuple[str, bool]] = []
-        self.ended: list[tuple[Outcome, str | None]] = []
+        self.ended: list[tuple[Status, str | None]] = []
         self.searcher = StudySearcher(
             Suggester(self.study, spec, 0),
             [],
@@ -51,7 +51,7 @@ class Sweep:
     def _start(self, trial: FrozenTrial, again: bool) -> None:
         self.started.append((trial.user_attrs["mtcon.trial"], again))
 
-    def _end(self, trial: FrozenTrial, outcome: Outcome, reason: str | None) -> None:
+    def _end(self, trial: FrozenTrial, outcome: Status, reason: str | None) -> None:
         self.ended.append((outcome, reason))
 
     def end(self, *, error: bool = False, **result: Any) -> FrozenTrial:
@@ -75,12 +75,12 @@ def test_no_more_trials_at_a_time_than_asked_for() -> None:
     assert sweep.searcher.suggest("a")
     assert sweep.searcher.suggest("b")
     assert sweep.searcher.suggest("c") is None
-    sweep.searcher.on_trial_complete("a", {"objective": 0.5, "epoch": 3, "outcome": "finished"})
+    sweep.searcher.on_trial_complete("a", {"objective": 0.5, "epoch": 3, "outcome": "FINISHED"})
     assert sweep.searcher.suggest("c")["trial"] == "trial-0002"
 
 
 def test_a_finished_trial_is_complete_with_its_last_value() -> None:
-    trial = Sweep().end(objective=0.5, epoch=3, outcome="finished")
+    trial = Sweep().end(objective=0.5, epoch=3, outcome="FINISHED")
     assert (trial.state, trial.value) == (TrialState.COMPLETE, 0.5)
 
 
@@ -90,53 +90,53 @@ def test_a_trial_that_tune_stops_is_pruned_and_keeps_its_values() -> None:
     # an epoch is recorded once, so the second value of epoch 2 is ignored
     for epoch, value in ((1, 0.3), (2, 0.4), (2, 0.9)):
         sweep.searcher.on_trial_result(
-            "a", {"objective": value, "epoch": epoch, "outcome": "training"}
+            "a", {"objective": value, "epoch": epoch, "outcome": "RUNNING"}
         )
-    sweep.searcher.on_trial_complete("a", {"objective": 0.4, "epoch": 2, "outcome": "training"})
+    sweep.searcher.on_trial_complete("a", {"objective": 0.4, "epoch": 2, "outcome": "RUNNING"})
     (trial,) = named_trials(sweep.study)
     assert trial.state is TrialState.PRUNED
     assert trial.intermediate_values == {1: 0.3, 2: 0.4}
-    assert sweep.ended == [(Outcome.PRUNED, None)]
+    assert sweep.ended == [(Status.PRUNED, None)]
 
 
 def test_a_failed_trial_keeps_its_reason() -> None:
-    trial = Sweep().end(outcome="failed", reason="Diverged: gradient norm nan")
+    trial = Sweep().end(outcome="FAILED", reason="Diverged: gradient norm nan")
     assert trial.state is TrialState.FAIL
     assert trial.user_attrs[REASON] == "Diverged: gradient norm nan"
 
 
 @pytest.mark.parametrize("value", [math.nan, None])
 def test_a_value_that_is_no_number_is_a_failure(value: float | None) -> None:
-    assert Sweep().end(objective=value, epoch=3, outcome="finished").state is TrialState.FAIL
+    assert Sweep().end(objective=value, epoch=3, outcome="FINISHED").state is TrialState.FAIL
 
 
 def test_a_lost_process_is_a_failure_and_is_explained() -> None:
     sweep = Sweep()
     assert sweep.end(error=True).state is TrialState.FAIL
-    assert sweep.ended == [(Outcome.FAILED, "trial-0000 was lost")]
+    assert sweep.ended == [(Status.FAILED, "trial-0000 was lost")]
 
 
 def test_an_interrupted_trial_stays_open() -> None:
     sweep = Sweep()
-    assert sweep.end(outcome="interrupted").state is TrialState.RUNNING
-    assert sweep.ended == [(Outcome.INTERRUPTED, None)]
+    assert sweep.end(outcome="INTERRUPTED").state is TrialState.RUNNING
+    assert sweep.ended == [(Status.INTERRUPTED, None)]
 
 
-@pytest.mark.parametrize("ending", [{"error": True}, {"outcome": "training", "epoch": 1}])
+@pytest.mark.parametrize("ending", [{"error": True}, {"outcome": "RUNNING", "epoch": 1}])
 def test_what_ends_while_the_sweep_is_stopping_is_interrupted(ending: dict[str, Any]) -> None:
     sweep = Sweep()
     sweep.searcher.suggest("a")
     sweep.stopping = True
     error = ending.pop("error", False)
     sweep.searcher.on_trial_complete("a", ending or None, error=error)
-    assert sweep.ended == [(Outcome.INTERRUPTED, None)]
+    assert sweep.ended == [(Status.INTERRUPTED, None)]
     assert sweep.searcher.suggest("b") == Searcher.FINISHED
 
 
 def test_the_end_of_the_space_is_the_end_of_the_search() -> None:
     sweep = Sweep()
     for _ in range(4):
-        sweep.end(objective=0.5, epoch=3, outcome="finished")
+        sweep.end(objective=0.5, epoch=3, outcome="FINISHED")
     assert sweep.searcher.suggest("z") == Searcher.FINISHED
 
 
@@ -150,16 +150,16 @@ def test_a_report_reads_its_own_trial_alone(monkeypatch: pytest.MonkeyPatch) -> 
     with monkeypatch.context() as patched:
         patched.setattr(sweep.study, "get_trials", refuse)
         for epoch in (1, 2):
-            result = {"objective": epoch / 10, "epoch": epoch, "outcome": "training"}
+            result = {"objective": epoch / 10, "epoch": epoch, "outcome": "RUNNING"}
             sweep.searcher.on_trial_result("a", result)
     assert named_trials(sweep.study)[0].intermediate_values == {1: 0.1, 2: 0.2}
 
 
 def test_an_error_that_every_trial_would_meet_ends_the_sweep_and_leaves_the_trial_open() -> None:
     sweep = Sweep()
-    trial = sweep.end(outcome="interrupted", halt="last.pt must be writable", done=True)
+    trial = sweep.end(outcome="INTERRUPTED", halt="last.pt must be writable", done=True)
     assert sweep.halted == ["last.pt must be writable"]
-    assert sweep.ended == [(Outcome.INTERRUPTED, None)]
+    assert sweep.ended == [(Status.INTERRUPTED, None)]
     assert trial.state is TrialState.RUNNING
     assert sweep.searcher.suggest("b") == Searcher.FINISHED
 
@@ -169,7 +169,7 @@ def test_epochs_that_only_the_record_has_reach_the_study_before_its_end() -> Non
     sweep = Sweep(recorded={1: 0.2, 2: 0.3, 3: 0.6})
     sweep.searcher.suggest("a")
     sweep.searcher.on_trial_result("a", {"objective": 0.3, "epoch": 2})
-    sweep.searcher.on_trial_complete("a", {"objective": 0.3, "epoch": 2, "outcome": "training"})
+    sweep.searcher.on_trial_complete("a", {"objective": 0.3, "epoch": 2, "outcome": "RUNNING"})
     (trial,) = named_trials(sweep.study)
     assert (trial.state, trial.value) == (TrialState.PRUNED, 0.6)
     assert trial.intermediate_values == {1: 0.2, 2: 0.3, 3: 0.6}
@@ -180,6 +180,6 @@ def test_a_trial_has_the_value_of_the_network_that_counts() -> None:
     sweep.searcher.suggest("a")
     for epoch, value in ((1, 0.3), (2, 0.7)):
         sweep.searcher.on_trial_result("a", {"objective": value, "epoch": epoch})
-    last = {"objective": 0.5, "epoch": 3, "outcome": "finished"}
+    last = {"objective": 0.5, "epoch": 3, "outcome": "FINISHED"}
     sweep.searcher.on_trial_complete("a", last)
     assert named_trials(sweep.study)[0].value == 0.7

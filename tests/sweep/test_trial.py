@@ -20,7 +20,8 @@ from mtcon_ray.errors import (
     StorageError,
 )
 from mtcon_ray.spec import parse_spec
-from mtcon_ray.sweep.trial import Assignment, Outcome, ending, reports
+from mtcon_ray.status import Status
+from mtcon_ray.sweep.trial import Assignment, ending, reports
 from mtcon_ray.training.distributed import Ranks
 
 
@@ -39,7 +40,7 @@ def test_a_trial_that_asked_for_a_gpu_does_not_train_on_a_cpu(tmp_path: Path) ->
     spec = parse_spec({"name": "t", "data": {"kind": "synthetic"}, "resources": {"gpus": 0.5}})
     work = Assignment(name="trial-0000", spec=spec, sweep=tmp_path, root=tmp_path, places={})
     (only,) = reports(work, no_data, device=torch.device("cpu"))
-    assert only["outcome"] is Outcome.FAILED
+    assert only["outcome"] is Status.FAILED
     assert only["done"]
     assert "resources.gpus must be what torch finds on the node, got 0.5" in only["reason"]
 
@@ -85,7 +86,7 @@ def test_what_every_trial_would_meet_halts_the_sweep(tmp_path: Path, error: Exce
         raise error
 
     (only,) = reports(assignment(tmp_path), fails, device=torch.device("cpu"))
-    assert (only["outcome"], only["done"]) == (Outcome.INTERRUPTED, True)
+    assert (only["outcome"], only["done"]) == (Status.INTERRUPTED, True)
     assert (error.args[1] if error is FULL else str(error)) in only["halt"]
 
 
@@ -101,7 +102,7 @@ def test_a_full_disk_is_told_with_its_path_and_free_space() -> None:
 def test_a_spec_that_the_node_refuses_fails_the_trial() -> None:
     end = ending(SpecError("train.precision bfloat16 must be supported by the GPU"))
     assert end is not None
-    assert end["outcome"] is Outcome.FAILED
+    assert end["outcome"] is Status.FAILED
     assert end["reason"].startswith("Spec: train.precision")
 
 

@@ -21,17 +21,19 @@ from benchmarks import (
     precision,
     probes,
     profiles,
+    startup,
     tracking,
     training,
     views,
 )
-from benchmarks.__main__ import STAGES
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.losses import nt_xent
 from mtcon_ray.spec import load_spec, with_values
 from mtcon_ray.training.device import pick_autocast
 from tests.pretended_gpu import GPU, pretended_gpu
-from tests.test_imports import BLOCKED_IMPORTS, run_python
+
+# Minutes in all; `make soak` runs them.
+pytestmark = pytest.mark.soak
 
 CPU = torch.device("cpu")
 
@@ -48,7 +50,6 @@ TINY_JOB = (
 
 @pytest.mark.ray
 @pytest.mark.mlflow
-@pytest.mark.soak
 def test_idle_trials_are_timed() -> None:
     ours, function = idle_trial.measure_sweep(3), idle_trial.measure_functions(3)
     for clock in (ours, function):
@@ -57,7 +58,6 @@ def test_idle_trials_are_timed() -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.soak
 def test_a_trainer_in_each_trial_is_timed() -> None:
     """The first two trials start the peer's processes, so a third one is timed."""
     clock = idle_trial.measure_trainers(3)
@@ -80,7 +80,6 @@ def test_idle_trials_are_told_by_their_rounds() -> None:
 
 @pytest.mark.ray
 @pytest.mark.mlflow
-@pytest.mark.soak
 def test_tracking_is_timed() -> None:
     costs = tracking.measure_sweep(load_spec(tracking.DEFAULT_JOB, TINY_JOB))
     assert costs.num_trials == 2
@@ -196,31 +195,9 @@ def test_a_loop_that_computes_something_else_is_not_timed(
 
 
 @pytest.mark.ray
-@pytest.mark.soak
 def test_trials_that_share_a_machine_are_counted() -> None:
     table = gpu_trials.measure((1, 2), 2, 100, "small", needs_gpu=False)
     assert "| 2 at a time |" in table
-
-
-def test_stages_are_the_files() -> None:
-    folder = Path(training.__file__).parent
-    commands = {"probe_agreement", "record_curves"}  # they need a folder as argument
-    apart = {"__init__", "__main__", "machine", "table", "timing", *commands}
-    assert set(STAGES) == {file.stem for file in folder.glob("*.py")} - apart
-
-
-def test_benchmarks_of_the_core_start_without_the_rest() -> None:
-    core = (
-        "views",
-        "losses",
-        "training",
-        "profiles",
-        "probes",
-        "gpu_views",
-        "gpu_training",
-        "large_loss",
-    )
-    run_python(BLOCKED_IMPORTS, "benchmarks.__main__", *(f"benchmarks.{name}" for name in core))
 
 
 def test_training_is_timed() -> None:
@@ -287,3 +264,12 @@ def test_the_first_probe_and_all_others_are_weighed_against_every_epoch() -> Non
     """A training of five epochs is probed after epochs 2, 4 and 5."""
     shares = cadence.shares_of([9.0, 2.0, 1.0], [0.5, 0.2, 0.25], num_epochs=5, every=2)
     assert shares == pytest.approx([(0.5 + 2 * 0.2) / 10, (0.5 + 2 * 0.25) / 5])
+
+
+@pytest.mark.ray
+@pytest.mark.mlflow
+def test_commands_are_timed_in_units_of_an_import() -> None:
+    table = startup.measure(1, ["list --root .", "schema"]).splitlines()
+    assert [line.split("|")[1].strip() for line in table[2:]] == [
+        "`mtcon-ray list --root .`", "`mtcon-ray schema`"
+    ]  # fmt: skip

@@ -1,0 +1,28 @@
+"""Tests of the list of stages."""
+
+from pathlib import Path
+
+from benchmarks import training
+from benchmarks.__main__ import ONLY_WHEN_NAMED, STAGES
+from tests.test_imports import BLOCKED_IMPORTS, run_python
+
+
+def test_stages_are_the_files() -> None:
+    folder = Path(training.__file__).parent
+    commands = {"probe_agreement", "record_curves"}  # they need a folder as argument
+    apart = {"__init__", "__main__", "machine", "table", "timing", *commands}
+    assert {*STAGES, *ONLY_WHEN_NAMED} == {file.stem for file in folder.glob("*.py")} - apart
+
+
+def test_benchmarks_of_the_core_start_without_the_rest() -> None:
+    core = (
+        "views",
+        "losses",
+        "training",
+        "profiles",
+        "probes",
+        "gpu_views",
+        "gpu_training",
+        "large_loss",
+    )
+    run_python(BLOCKED_IMPORTS, "benchmarks.__main__", *(f"benchmarks.{name}" for name in core))

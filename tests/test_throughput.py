@@ -45,7 +45,7 @@ def test_of_several_workers_one_is_measured(
             trained.append(spec)
             super().__init__(spec, *arguments, **options)
 
-    monkeypatch.setattr(throughput, "Run", Watched)
+    monkeypatch.setattr(throughput, "Trainer", Watched)
     if "gpus" in resources:
         monkeypatch.setattr(throughput, "choose_device", lambda spec: torch.device("cpu"))
     spec = parse_spec({**SPEC, "resources": resources})

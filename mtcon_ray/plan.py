@@ -29,14 +29,18 @@ class Plan(Spec):
     views_per_step: int
     images_per_trial: int = Field(description="images drawn, each in all its views")
     images_total: int = Field(description="before early stopping saves any")
-    scheduler: str = Field(description="early stopping, with the reason if the spec names none")
+    scheduler: str = Field(
+        "not recorded", description="early stopping, with the reason if the spec names none"
+    )
     rung_epochs: tuple[int, ...] = Field(description="epochs after which a trial may be stopped")
     epochs_total: int | None = Field(
         None, description="epochs of all trials together; null: they depend on the trials' values"
     )
     num_items: dict[str, int] = Field(description="number of items by split")
-    standard_error: float = Field(
-        description="upper bound for val/accuracy, from the short probe's number of val items"
+    standard_error: float | None = Field(
+        None,
+        description="upper bound for val/accuracy, from the short probe's number of val items; "
+        "null: not recorded",
     )
     classes: dict[str, int] = Field(
         description="number of classes by label column; of labels for a set, 1 for numbers"
@@ -92,7 +96,8 @@ class Plan(Spec):
 def read_plan(path: Path) -> Plan | None:
     """Returns the plan in a file, None without the file.
 
-    Fields of later versions are left out. Raises SweepError if the file holds no plan.
+    Fields of later versions are left out, and those that earlier ones lack have defaults. Raises
+    SweepError if the file holds no plan.
     """
     if not path.exists():
         return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from mtcon_ray.errors import SweepError
-from mtcon_ray.evaluation.spec import EVALUATION, EvaluateSpec, Select, ShortProbeSpec
+from mtcon_ray.evaluation.spec import EVALUATION, Select, ShortProbeSpec
 from mtcon_ray.metrics import Kind, Labels
 from mtcon_ray.paths import PLAN_FILE, SPEC_FILE
 from mtcon_ray.plan import Plan
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 class RecordedSpec:
     """A spec that was recorded with all defaults written out.
 
-    `whole` parses all of it and imports torch. The other properties read single fields. `kinds` are
-    the kinds of its labels, empty if the plan recorded none.
+    `whole` parses all of it and imports torch. The other properties read single fields, and resort
+    to `whole` for what an earlier version did not record. `kinds` are the kinds of its labels, None
+    or empty if the plan recorded none.
     """
 
     raw: Mapping[str, Any]
@@ -54,34 +55,39 @@ class RecordedSpec:
     @cached_property
     def labels(self) -> Labels:
         """The label columns and their kinds."""
-        data = self.raw.get("data", {})
-        if not self.kinds or not {"tasks", "held_out"} <= set(data):
+        if not self.kinds:
             return self.whole.labels
-        return Labels(tuple(data["tasks"]), tuple(data["held_out"]), self.kinds)
+        tasks, held_out = self._field("data", "tasks"), self._field("data", "held_out")
+        return Labels(tuple(tasks), tuple(held_out), self.kinds)
 
     @property
     def seed(self) -> int:
         """The seed of the first repeat."""
-        return int(self.raw.get("seed", 0))
+        seed = self.raw.get("seed")
+        return self.whole.seed if seed is None else int(seed)
 
     @property
     def epochs(self) -> int:
         """The number of epochs of a single training."""
-        return int(self.raw["train"]["epochs"])
+        return int(self._field("train", "epochs"))
 
     @property
     def select(self) -> Select:
         """The epoch whose network is selected."""
-        return self._evaluate("select")  # type: ignore[no-any-return]
+        select: Select = self._field("evaluate", "select")
+        return select
 
     @property
     def neighbours(self) -> int:
         """The number of nearest neighbours that classify an item."""
-        return self._evaluate("neighbours")  # type: ignore[no-any-return]
+        return int(self._field("evaluate", "neighbours"))
 
-    def _evaluate(self, field: str) -> Any:
-        # Earlier versions lack some fields.
-        return self.raw.get("evaluate", {}).get(field, EvaluateSpec.model_fields[field].default)
+    def _field(self, section: str, name: str) -> Any:
+        fields = self.raw.get(section)
+        if isinstance(fields, Mapping) and name in fields:
+            return fields[name]
+        # A spec of an earlier version, or one that was damaged: then this raises its error.
+        return getattr(getattr(self.whole, section), name)
 
 
 def write_beginnings(folder: Path, spec: "RunSpec", plan: Plan) -> None:

@@ -11,7 +11,9 @@ LABEL_COLUMNS = 16
 
 
 def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
-    """Returns the plan as a two-column table, warnings last."""
+    """Returns the plan as a two-column table, warnings last; `make_plan` must have counted all."""
+    assert plan.standard_error is not None
+    assert plan.parameters is not None
     rows = [
         *_training_lines(spec, plan),
         *data_lines(spec, plan),
@@ -60,8 +62,7 @@ def _training_lines(spec: RunSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     if spec.scheduler.name != "none":
         total += " before early stopping"
     yield "images seen", f"{plan.images_per_trial:,} a trial, {total}"
-    count = "" if plan.parameters is None else f", {plan.parameters:,} parameters with its heads"
-    yield "model", f"{spec.model.encoder.name}{count}"
+    yield "model", f"{spec.model.encoder.name}, {plan.parameters:,} parameters with its heads"
 
 
 def _objective(spec: RunSpec, plan: Plan) -> str:

@@ -10,7 +10,7 @@ import click
 from mtcon_ray.cli.options import Session, as_json, name, overrides, root, session
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import MtconError, SweepError
-from mtcon_ray.paths import choose_root, find_folder, sweep_folder, sweeps_folder
+from mtcon_ray.paths import choose_root, find_folder, journal_file, sweep_folder, sweeps_folder
 
 INDENT = "  "
 
@@ -58,7 +58,7 @@ def report(session: Session, name: str, root: str | None) -> None:
     folder = _sweep_folder(where, name)
     results = load_sweep(folder)
     uri = tracking_uri(results.spec.tracking.uri, os.environ.get("MLFLOW_TRACKING_URI"), where)
-    shares = importances(read_study(folder / "study.journal", folder.name))
+    shares = importances(read_study(journal_file(folder), folder.name))
     say(build_report(results, shares, ui_command=ui_command(uri)))
 
 

@@ -53,7 +53,8 @@ def build_report(
 
     Replaces an earlier report. `ui_command` is the command line that opens the tracking UI.
     """
-    folder = results.folder / "report"
+    target = paths.report_page(results.folder)
+    folder = target.parent
     folder.mkdir(parents=True, exist_ok=True)
     figures = list(draw(results, importances))
     for old in folder.glob("*.png"):
@@ -62,10 +63,10 @@ def build_report(
         (folder / figure.file).write_bytes(figure.png)
     html = render(results, figures, ui_command)
     # A failure reason may quote a file name that is not valid UTF-8.
-    unfinished = folder / "index.html.part"
+    unfinished = folder / f"{target.name}.part"
     unfinished.write_text(html, encoding="utf-8", errors="replace")
-    os.replace(unfinished, folder / "index.html")  # atomic: no browser sees a partial page
-    return folder / "index.html"
+    os.replace(unfinished, target)  # atomic: no browser sees a partial page
+    return target
 
 
 def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn]:

@@ -24,7 +24,7 @@ from mtcon_ray.cluster.fair_share import FairShare
 from mtcon_ray.data.dataset import fetch_places, open_dataset
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.evaluation.spec import selected_value
-from mtcon_ray.paths import SPEC_FILE, cache_folder, log_folder
+from mtcon_ray.paths import SPEC_FILE, cache_folder, journal_file, log_folder
 from mtcon_ray.plan import Plan
 from mtcon_ray.planning import fetch_weights, make_plan, prepare_root
 from mtcon_ray.presentation import resume_line
@@ -145,7 +145,7 @@ class _Sweep:
 
     def run(self, tags: dict[str, str]) -> SweepResults:
         """Trains the remaining trials, then builds the report and returns the results."""
-        study = open_study(self.folder / "study.journal", self.folder.name)
+        study = open_study(journal_file(self.folder), self.folder.name)
         record = SweepRecord(self.folder, self.spec)
         settle(study, record)
         record.begin(tags)

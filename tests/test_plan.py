@@ -255,6 +255,15 @@ def test_weights_are_compared_with_the_network(tmp_path: Path) -> None:
         plan_of(resnet(file))
 
 
+def test_without_a_count_only_networks_that_check_their_spec_are_built(tmp_path: Path) -> None:
+    """As `validate` plans: weights are still compared, and other networks are not built."""
+    where = Path("/root-of-test")
+    assert make_plan(spec_of(), where, ONE, count_parameters=False).parameters is None
+    assert make_plan(resnet(None), where, ONE, count_parameters=False).parameters is None
+    with pytest.raises(CheckpointError, match=r"none\.pt cannot be read"):
+        make_plan(resnet(tmp_path / "none.pt"), where, ONE, count_parameters=False)
+
+
 def test_searched_weights_are_compared_too(tmp_path: Path) -> None:
     """A searched file that does not exist is refused, since its trials could only fail."""
     file = tmp_path / "weights.pt"

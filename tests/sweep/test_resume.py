@@ -7,6 +7,7 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 
 from mtcon_ray.metrics import MEAN_ACCURACY
+from mtcon_ray.results import trial_status
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.status import Status
@@ -126,6 +127,16 @@ def test_the_resume_state_goes_with_the_end(killed: Killed, outcome: Status) -> 
         checkpoint.save(folder / name, {})
     killed.record.trial_ended(killed.trial, outcome, None)
     assert [path.name for path in folder.iterdir()] == kept
+
+
+@pytest.mark.parametrize(
+    "outcome", [Status.FINISHED, Status.PRUNED, Status.FAILED, Status.INTERRUPTED]
+)
+def test_the_event_log_has_the_status_that_a_trial_ended_with(
+    killed: Killed, outcome: Status
+) -> None:
+    killed.record.trial_ended(killed.trial, outcome, None)
+    assert trial_status(killed.spool.events()) == (outcome, None)
 
 
 def test_an_interrupted_trial_is_reopened(killed: Killed) -> None:

@@ -32,7 +32,7 @@ def sweeps_folder(root: Path) -> Path:
 
 def sweep_folder(root: Path, name: str) -> Path:
     """Returns the folder of one sweep. Raises SweepError if the name does not match NAME."""
-    return sweeps_folder(root) / _checked(name)
+    return sweeps_folder(root) / checked_name(name)
 
 
 def runs_folder(root: Path) -> Path:
@@ -42,7 +42,7 @@ def runs_folder(root: Path) -> Path:
 
 def run_folder(root: Path, name: str) -> Path:
     """Returns the folder of one single training. Raises SweepError as `sweep_folder` does."""
-    return runs_folder(root) / _checked(name)
+    return runs_folder(root) / checked_name(name)
 
 
 def cache_folder(root: Path) -> Path:
@@ -132,12 +132,22 @@ def find_folder(root: Path, name: str) -> Path:
     kind, slash, rest = name.partition("/")
     kinds = {"sweeps": sweeps_folder(root), "runs": runs_folder(root)}
     places = [kinds[kind]] if slash and kind in kinds else list(kinds.values())
-    plain = _checked(rest if slash and kind in kinds else name)
+    plain = checked_name(rest if slash and kind in kinds else name)
     for place in places:
         if (place / plain).is_dir():
             return place / plain
     known = [entry.name for place in places for entry in list_folders(place)]
     raise SweepError(f"no sweep or run {plain!r} under {root}{nearest(plain, known)}")
+
+
+def checked_name(name: str) -> str:
+    """Returns the name, which becomes part of a path. Raises SweepError unless it matches NAME."""
+    if not NAME.fullmatch(name):
+        raise SweepError(
+            "a name must be lower case letters, digits, '.', '_' and '-', beginning with a letter "
+            f"or digit, got {name!r}"
+        )
+    return name
 
 
 def list_folders(folder: Path) -> list[Path]:
@@ -154,13 +164,3 @@ def _numbers(folder: Path, stem: str) -> list[int]:
     entries = folder.iterdir() if folder.is_dir() else ()
     matches = (re.fullmatch(rf"{re.escape(stem)}-([1-9]\d*)", e.name) for e in entries)
     return [int(match[1]) for match in matches if match]
-
-
-def _checked(name: str) -> str:
-    """Returns the name, which becomes part of a path. Raises SweepError unless it matches NAME."""
-    if not NAME.fullmatch(name):
-        raise SweepError(
-            "a name must be lower case letters, digits, '.', '_' and '-', beginning with a letter "
-            f"or digit, got {name!r}"
-        )
-    return name

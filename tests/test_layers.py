@@ -29,7 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("export",),
     # End of the core; the layers below this line may use Ray, MLflow and Optuna.
     ("tracking",),
-    ("results",),
+    ("folder", "preparation", "results"),
     ("training_job", "presentation"),
     ("report",),
     ("cluster",),

@@ -5,6 +5,7 @@ never read back, so that no pickle is ever loaded.
 """
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import ExitStack, chdir
 from dataclasses import dataclass
@@ -21,16 +22,18 @@ from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.capacity import check_cluster
 from mtcon_ray.cluster.connection import check_shared, connected, sweep_environment, view_of
 from mtcon_ray.cluster.fair_share import FairShare
-from mtcon_ray.data.dataset import fetch_places, open_dataset
+from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.evaluation.spec import selected_value
-from mtcon_ray.paths import SPEC_FILE, cache_folder, journal_file, log_folder
+from mtcon_ray.folder import choose_folder, claimed
+from mtcon_ray.paths import SPEC_FILE, journal_file, log_folder, parent_log, sweeps_folder
 from mtcon_ray.plan import Plan
-from mtcon_ray.planning import fetch_weights, make_plan, prepare_root
+from mtcon_ray.planning import prepare_root
+from mtcon_ray.preparation import prepare
 from mtcon_ray.presentation import resume_line
 from mtcon_ray.recorded import load_recorded, write_beginnings
 from mtcon_ray.report.build import build_report
-from mtcon_ray.results import SweepResults, load_sweep
+from mtcon_ray.results import JOB, SweepResults, load_sweep
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
 from mtcon_ray.status import Status
@@ -40,7 +43,6 @@ from mtcon_ray.sweep.distributed_trial import (
     driver_resources,
 )
 from mtcon_ray.sweep.early_stopping import early_stopping
-from mtcon_ray.sweep.folder import choose_folder, claimed, in_job, job_tag
 from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.progress_callback import Watch
 from mtcon_ray.sweep.record import SweepRecord
@@ -65,14 +67,10 @@ from mtcon_ray.sweep.study import (
     preview,
 )
 from mtcon_ray.sweep.trainable import ReusedTrainable
-from mtcon_ray.tracking.mlflow_server import ServerCheck, tracking_uri, ui_command
+from mtcon_ray.tracking.lifecycle import Lifecycle
+from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
-from mtcon_ray.tracking.sender import Sender
 
-# Time at the end of a sweep to send the remaining events to the tracking server.
-DRAIN_SECONDS = 120.0
-# The same after a signal or a full disk: less time than a job or a pod is given to end.
-STOPPED_DRAIN_SECONDS = 10.0
 # Ray Train tries this often to place a trial's workers, a minute each: a node may have to boot.
 CONTROLLER_FAILURES = 30
 
@@ -88,40 +86,20 @@ def run_sweep(
 ) -> SweepResults:
     """Runs or resumes a sweep to its end, builds its report and returns its results.
 
-    The spec, the data, the cluster and the tracking server are checked before the sweep's
-    directory is made. Raises MtconError; Interrupted after SIGINT or SIGTERM, once all trials are
+    The spec, the data, the cluster and the tracking server are checked before anything of the
+    sweep is written. Raises MtconError; Interrupted after SIGINT or SIGTERM, once all trials are
     checkpointed.
     """
     prepare_root(root)
-    folder = choose_folder(root, spec, name, resume)
+    folder = choose_folder(sweeps_folder(root), spec, name, resume, way_on=_way_on)
     spec = with_scheduler(spec, load_recorded(folder / SPEC_FILE) if resume else None)
-    uri = tracking_uri(spec.tracking.uri, environ_uri, root)
     with ExitStack() as stack:
-        if resume:
-            stack.enter_context(claimed(folder))
+        stack.enter_context(claimed(folder))
+        uri = tracking_uri(spec.tracking.uri, environ_uri, root)
         view = view_of(None, callbacks.on_phase)
-        callbacks.on_phase("reading labels")
-        make_plan(spec, root, view)
-        asked = ServerCheck(uri) if not spec.tracking.offline else None
-        store = cache_folder(root)
-        places = fetch_places(spec.data, store, callbacks.on_download)
-        fetch_weights(spec)
-        dataset = open_dataset(
-            spec.data,
-            seed=spec.data.seed,
-            view_size=spec.views.size,
-            store=store,
-            progress=callbacks.on_decode,
-            places=places,
-        )
         first = preview(spec.search, spec.seed)
-        plan = make_plan(spec, root, view, first_configurations=first, decoded=dataset.table)
-        if asked:
-            callbacks.on_phase("asking the MLflow server")
-            asked.answer()
-        if not resume:
-            stack.enter_context(claimed(folder))
-        check_same_data(SweepRecord(folder, spec).parent.path, dataset.fingerprint)
+        plan, dataset, places = prepare(spec, root, view, uri, callbacks, first)
+        check_same_data(parent_log(folder), dataset.fingerprint)
         tags = {**provenance(Path.cwd()), **job_tag(), FINGERPRINT: dataset.fingerprint}
         # Ray may replace a job's working directory while the driver runs in it.
         stack.enter_context(chdir(folder))
@@ -143,30 +121,27 @@ class _Sweep:
     callbacks: Callbacks
     places: dict[str, str]
 
+    def __post_init__(self) -> None:
+        self.lifecycle = Lifecycle(self.folder, self.spec.tracking, self.uri, self.callbacks)
+
     def run(self, tags: dict[str, str]) -> SweepResults:
         """Trains the remaining trials, then builds the report and returns the results."""
         study = open_study(journal_file(self.folder), self.folder.name)
         record = SweepRecord(self.folder, self.spec)
         settle(study, record)
-        record.begin(tags)
-        sender = Sender(self.folder, self.uri, self.spec.tracking.experiment)
-        if not self.spec.tracking.offline:
-            sender.start()
         stop = Stop(self.folder)
 
         def halt(reason: str) -> None:
-            if not stop.asked and not self.spec.tracking.offline:
-                sender.mark_killed()
+            if not stop.asked:
+                self.lifecycle.mark_killed()
             stop.ask(reason)
 
-        self.callbacks.on_start(self.folder.name, self.folder, self.plan)
-        for warning in self.plan.warnings:
-            self.callbacks.on_note(f"warning: {warning}")
+        self.lifecycle.begin(self.plan, partial(record.start, tags))
         try:
             with on_signals(halt):
                 self._tune(study, record, stop, halt)
             if not stop.asked:
-                return self._finish(study, record, sender)
+                return self._finish(study, record)
         except Exception as error:
             disk = storage_error(error)
             if disk is None:
@@ -175,15 +150,15 @@ class _Sweep:
             # Ends the trials: they would train on and write into event logs that are closed below.
             ray.shutdown()
         self._close_unfinished(study, record)
-        self._send_rest(sender, STOPPED_DRAIN_SECONDS)
+        self.lifecycle.close(stopped=True)
         raise self._stopped(str(stop.reason))
 
-    def _finish(self, study: optuna.Study, record: SweepRecord, sender: Sender) -> SweepResults:
+    def _finish(self, study: optuna.Study, record: SweepRecord) -> SweepResults:
         discard_leftovers(study, record)
         results = load_sweep(self.folder)
         report = build_report(results, importances(study), ui_command=ui_command(self.uri))
         record.end("FINISHED" if results.winner else "FAILED", report, **_winner_tags(results))
-        self._send_rest(sender)
+        self.lifecycle.close(stopped=False)
         return results
 
     def _close_unfinished(self, study: optuna.Study, record: SweepRecord) -> None:
@@ -311,20 +286,6 @@ class _Sweep:
     def _value(self, trial: FrozenTrial) -> float | None:
         return selected_value(trial.intermediate_values, self.spec.evaluate.select)
 
-    def _send_rest(self, sender: Sender, seconds: float = DRAIN_SECONDS) -> None:
-        left = sender.close(seconds) if not self.spec.tracking.offline else 1
-        if sender.refused:
-            self.callbacks.on_note(
-                f"MLFLOW REFUSED {len(sender.refused)} records ({sender.refused[0]}); "
-                f"they stay in {self.folder / 'spool'}"
-            )
-        if left:
-            why = "tracking.offline is set" if self.spec.tracking.offline else sender.last_error
-            self.callbacks.on_note(
-                f"NOT ALL IS IN MLFLOW ({why}); nothing is lost: "
-                f"send it with `mtcon-ray track-sync {self.folder.name} --root {self.root}`"
-            )
-
     def _stopped(self, reason: str) -> MtconError:
         line = resume_line(self.folder.name, submitted=in_job())
         if reason.startswith("SIG"):
@@ -342,3 +303,22 @@ def _winner_tags(results: SweepResults) -> dict[str, str]:
 
 def _name(trial: Any) -> str:
     return str(trial.config["trial"])
+
+
+def job_tag() -> dict[str, str]:
+    """Returns the tag of a sweep that a job of `mtcon-ray submit` started; {} outside of jobs."""
+    return {JOB: "true"} if in_job() else {}
+
+
+def in_job() -> bool:
+    """Returns True in a job of `mtcon-ray submit`: its user typed another command than this one."""
+    return VERSIONS_VARIABLE in os.environ
+
+
+def _way_on(name: str) -> str:
+    """Returns how to go on with a sweep of this name."""
+    if in_job():
+        # The cluster lists no job of this name, or `submit` would have chosen another one. So
+        # `mtcon-ray resume` would not find it.
+        return f"repeat `mtcon-ray submit` with --name {name}"
+    return resume_line(name, submitted=False)

@@ -27,28 +27,21 @@ class SweepRecord:
         self.spec = spec
         self.parent = EventLog(parent_log(folder))
 
-    def begin(self, tags: dict[str, str]) -> None:
-        """Writes the sweep's start event, or on resume a reopen event."""
-        if self.parent.events():
-            self.parent.append(Reopened())
-            return
+    def start(self, tags: dict[str, str]) -> Started:
+        """Returns the sweep's start event."""
         data = self.spec.data
-        self.parent.append(
-            Started(
-                params={},
-                tags={"mtcon.sweep": self.folder.name, **tags},
-                note=describe_sweep(load_sweep(self.folder), ended=False),
-                view=layout(
-                    self.folder.name,
-                    tuple(self.spec.search.space),
-                    data.tasks,
-                    map(data.kind_of, data.tasks),
-                    self.spec.evaluate.select,
-                ),
-            )
+        return Started(
+            params={},
+            tags={"mtcon.sweep": self.folder.name, **tags},
+            note=describe_sweep(load_sweep(self.folder), ended=False),
+            view=layout(
+                self.folder.name,
+                tuple(self.spec.search.space),
+                data.tasks,
+                map(data.kind_of, data.tasks),
+                self.spec.evaluate.select,
+            ),
         )
-        for name in ("spec.yaml", "plan.json"):
-            self.parent.append(Artifact(path=str(self.folder / name), to=""))
 
     def end(self, status: str, report: Path | None, **tags: str) -> None:
         """Writes the sweep's end event, after its report's files as artifacts."""

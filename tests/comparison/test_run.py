@@ -9,7 +9,7 @@ import yaml
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.comparison.run import run_comparison
 from mtcon_ray.comparison.spec import load_comparison
-from mtcon_ray.sweep.folder import claimed
+from mtcon_ray.folder import claimed
 from mtcon_ray.tracking.event_log import EventLog
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]

@@ -15,6 +15,7 @@ import yaml
 from optuna.trial import TrialState
 
 from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.paths import cache_folder, sweep_folder
@@ -69,6 +70,20 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
     assert winner.data.params == {
         "method.temperature": str(results.winner.params["method.temperature"])
     }
+
+
+def test_a_job_s_user_is_told_of_commands_that_they_have(
+    root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`submit` has no option --resume, so its messages must not name it."""
+    sweep_folder(root, "mine").mkdir(parents=True)
+    (sweep_folder(root, "mine") / "spec.yaml").touch()
+    line = "to go on with it: repeat the command with --name mine --resume; for a new one"
+    with pytest.raises(SweepError, match=line):
+        sweep(spec_file(), root, name="mine")
+    monkeypatch.setenv(VERSIONS_VARIABLE, "{}")
+    with pytest.raises(SweepError, match="repeat `mtcon-ray submit` with --name mine; for a new"):
+        sweep(spec_file(), root, name="mine")
 
 
 def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(

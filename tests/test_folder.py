@@ -1,4 +1,4 @@
-"""Names of sweeps, and the changes that a resume accepts."""
+"""Folders of sweeps and trainings: names, locks, and the changes that a resume accepts."""
 
 import json
 from pathlib import Path
@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 
 from mtcon_ray.capacity import ClusterView, NodeKind
-from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import EVALUATION
-from mtcon_ray.paths import PLAN_FILE, sweep_folder
+from mtcon_ray.folder import choose_folder, claimed
+from mtcon_ray.paths import PLAN_FILE, sweep_folder, sweeps_folder
 from mtcon_ray.planning import make_plan
-from mtcon_ray.presentation import resume_line
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.results import load_sweep
 from mtcon_ray.spec import RunSpec, parse_spec, with_scheduler, with_values
-from mtcon_ray.sweep.folder import choose_folder, claimed, in_job
 
 VIEW = ClusterView("here", (NodeKind("node", 2, 0, 1),))
 
@@ -41,37 +39,29 @@ def begin(root: Path, spec: RunSpec, name: str) -> Path:
     return folder
 
 
+def choose(root: Path, spec: RunSpec, name: str | None, resume: bool) -> Path:
+    return choose_folder(sweeps_folder(root), spec, name, resume, way_on=lambda n: f"resume {n}")
+
+
 def test_without_a_name_the_next_number_is_taken(tmp_path: Path, spec: RunSpec) -> None:
-    assert choose_folder(tmp_path, spec, None, False).name == "shoes-1"
+    assert choose(tmp_path, spec, None, False).name == "shoes-1"
     begin(tmp_path, spec, "shoes-1")
-    assert choose_folder(tmp_path, spec, None, False).name == "shoes-2"
+    assert choose(tmp_path, spec, None, False).name == "shoes-2"
 
 
 def test_a_taken_name_is_refused_with_the_line_that_resumes(tmp_path: Path, spec: RunSpec) -> None:
     begin(tmp_path, spec, "mine")
-    ways = r"repeat the command with --name mine --resume; for a new one: give another --name"
+    ways = "go on with it: resume mine; for a new one: give another --name"
     with pytest.raises(SweepError, match=rf"exists already .* {ways}$"):
-        choose_folder(tmp_path, spec, "mine", False)
-
-
-def test_a_job_s_user_is_told_of_commands_that_they_have(
-    tmp_path: Path, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`submit` has no option --resume, so its messages must not name it."""
-    assert resume_line("mine", submitted=in_job()) == "repeat the command with --name mine --resume"
-    monkeypatch.setenv(VERSIONS_VARIABLE, "{}")
-    assert resume_line("mine", submitted=in_job()) == "`mtcon-ray resume mine`"
-    begin(tmp_path, spec, "mine")
-    with pytest.raises(SweepError, match=r"go on with it: repeat `mtcon-ray submit` with --name"):
-        choose_folder(tmp_path, spec, "mine", False)
+        choose(tmp_path, spec, "mine", False)
 
 
 def test_a_resume_finds_its_sweep(tmp_path: Path, spec: RunSpec) -> None:
     folder = begin(tmp_path, spec, "shoes-7")
-    assert choose_folder(tmp_path, spec, "shoes-7", True) == folder
-    assert choose_folder(tmp_path, spec, None, True) == folder
+    assert choose(tmp_path, spec, "shoes-7", True) == folder
+    assert choose(tmp_path, spec, None, True) == folder
     with pytest.raises(SweepError, match=r"no sweep 'shoes-8' .* did you mean 'shoes-7'\?"):
-        choose_folder(tmp_path, spec, "shoes-8", True)
+        choose(tmp_path, spec, "shoes-8", True)
 
 
 def test_a_resume_refuses_accuracies_that_were_measured_otherwise(
@@ -82,7 +72,7 @@ def test_a_resume_refuses_accuracies_that_were_measured_otherwise(
     assert plan.pop("evaluation") == EVALUATION
     (folder / PLAN_FILE).write_text(json.dumps(plan))
     with pytest.raises(SweepError, match=r"'mine' must have been begun with the probes of this"):
-        choose_folder(tmp_path, spec, "mine", True)
+        choose(tmp_path, spec, "mine", True)
     assert load_sweep(folder).name == "mine", "it is listed and reported all the same"
 
 
@@ -99,7 +89,7 @@ def test_a_resume_may_change_how_a_sweep_is_run(
     tmp_path: Path, spec: RunSpec, values: dict[str, Any]
 ) -> None:
     folder = begin(tmp_path, spec, "mine")
-    assert choose_folder(tmp_path, with_values(spec, values), "mine", True) == folder
+    assert choose(tmp_path, with_values(spec, values), "mine", True) == folder
 
 
 def test_a_sweep_keeps_its_scheduler_when_it_grows(tmp_path: Path, spec: RunSpec) -> None:
@@ -107,10 +97,10 @@ def test_a_sweep_keeps_its_scheduler_when_it_grows(tmp_path: Path, spec: RunSpec
     grown = with_values(spec, {"search.num_trials": 40})
     for name, scheduler in (("new", None), ("old", {"name": "asha"})):
         begin(tmp_path, with_scheduler(with_values(spec, {"search.scheduler": scheduler})), name)
-        choose_folder(tmp_path, grown, name, True)
+        choose(tmp_path, grown, name, True)
     named = with_values(grown, {"search.scheduler": {"name": "halving"}})
     with pytest.raises(SweepError, match=r"search\.scheduler\.name: 'asha' then, 'halving' now"):
-        choose_folder(tmp_path, named, "old", True)
+        choose(tmp_path, named, "old", True)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +117,7 @@ def test_a_resume_may_not_change_what_a_trial_is(
 ) -> None:
     begin(tmp_path, spec, "mine")
     with pytest.raises(SweepError, match="must keep its spec") as error:
-        choose_folder(tmp_path, with_values(spec, values), "mine", True)
+        choose(tmp_path, with_values(spec, values), "mine", True)
     assert shown in str(error.value)
 
 
@@ -138,13 +128,13 @@ def test_a_warm_up_may_be_omitted_on_resume_if_trials_keep_theirs(
     """Earlier versions wrote the default warm-up to all specs."""
     omitted = with_values(spec, {"search.space.train.epochs": epochs}) if epochs else spec
     begin(tmp_path, omitted, "new")
-    choose_folder(tmp_path, omitted, "new", True)
+    choose(tmp_path, omitted, "new", True)
     written = omitted.train.model_copy(update={"warmup_epochs": 1})
     begin(tmp_path, omitted.model_copy(update={"train": written}), "old")
-    choose_folder(tmp_path, omitted, "old", True)
+    choose(tmp_path, omitted, "old", True)
     other = with_values(omitted, {"train.warmup_epochs": 0})
     with pytest.raises(SweepError, match=r"warmup_epochs: None then, 0\.0 now"):
-        choose_folder(tmp_path, other, "new", True)
+        choose(tmp_path, other, "new", True)
 
 
 def test_two_drivers_of_one_sweep_are_one_too_many(tmp_path: Path) -> None:
@@ -177,7 +167,7 @@ def test_records_without_a_spec_are_neither_removed_nor_continued(
     folder.mkdir(parents=True)
     (folder / "study.journal").touch()
     with pytest.raises(SweepError, match="exists already"):
-        choose_folder(tmp_path, spec, "mine", False)
+        choose(tmp_path, spec, "mine", False)
     with pytest.raises(ZeroDivisionError), claimed(folder):
         raise ZeroDivisionError
     assert (folder / "study.journal").exists()
@@ -187,4 +177,4 @@ def test_a_folder_without_a_spec_is_no_sweep(tmp_path: Path, spec: RunSpec) -> N
     """A kill between the creation of the folder and of the spec leaves such a folder."""
     folder = sweep_folder(tmp_path, "mine")
     (folder / "log").mkdir(parents=True)
-    assert choose_folder(tmp_path, spec, "mine", False) == folder
+    assert choose(tmp_path, spec, "mine", False) == folder

@@ -1,0 +1,64 @@
+"""The folder of a sweep or a single training: its name, and the lock of its one driver."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mtcon_ray.errors import SweepError, nearest
+from mtcon_ray.lock import FILE, driver_lock
+from mtcon_ray.paths import SPEC_FILE, checked_name, last_name, list_folders, new_name
+from mtcon_ray.recorded import check_evaluation, load_recorded
+from mtcon_ray.resumable import check_resumable
+from mtcon_ray.spec import RunSpec
+
+# A folder holds no more than these before its spec is written.
+BEFORE_BEGIN = (FILE, "log")
+
+
+def choose_folder(
+    among: Path, spec: RunSpec, name: str | None, resume: bool, way_on: Callable[[str], str]
+) -> Path:
+    """Returns the folder in `among`, which does not exist yet unless it is resumed.
+
+    `way_on` returns how to go on with a folder by its name. Raises SweepError for a new name that
+    exists, and for a resumed one that does not exist or whose spec differs.
+    """
+    kind = among.name.removesuffix("s")
+    if name is None:
+        name = last_name(among, spec.name) if resume else new_name(among, spec.name)
+    folder = among / checked_name(name)
+    if not resume:
+        if _has_begun(folder):
+            raise SweepError(
+                f"{kind} {name!r} exists already under {among}; to go on with it: {way_on(name)}; "
+                "for a new one: give another --name"
+            )
+        return folder
+    if not (folder / SPEC_FILE).exists():
+        known = [entry.name for entry in list_folders(among)]
+        raise SweepError(f"no {kind} {name!r} under {among} to resume{nearest(name, known)}")
+    check_evaluation(folder)
+    check_resumable(load_recorded(folder / SPEC_FILE), spec)
+    return folder
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Makes the folder if it is new, and holds the lock of its one driver.
+
+    Afterwards removes a folder in which nothing has started, so that the same command can be
+    repeated.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with driver_lock(folder):
+        try:
+            yield
+        finally:
+            if not _has_begun(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _has_begun(folder: Path) -> bool:
+    """Returns True if a folder holds more than a failed or killed start leaves behind."""
+    return folder.exists() and any(e.name not in BEFORE_BEGIN for e in folder.iterdir())

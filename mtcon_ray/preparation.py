@@ -1,0 +1,62 @@
+"""Preparation of a sweep or a single training: everything that is checked or fetched before it.
+
+Bad input is found in the order of its cost: first the labels, the images' files, the resources and
+the network's weights, then the tracking server, beside which images are downloaded and decoded.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.capacity import ClusterView
+from mtcon_ray.data.dataset import Dataset, fetch_places, open_dataset
+from mtcon_ray.paths import cache_folder
+from mtcon_ray.plan import Plan
+from mtcon_ray.planning import fetch_weights, make_plan
+from mtcon_ray.spec import RunSpec
+from mtcon_ray.tracking.mlflow_server import ServerCheck
+
+
+class Prepared(NamedTuple):
+    """The plan, the decoded data, and the local paths of the data's URLs by spec field."""
+
+    plan: Plan
+    dataset: Dataset
+    places: dict[str, str]
+
+
+def prepare(
+    spec: RunSpec,
+    root: Path,
+    cluster: ClusterView,
+    uri: str,
+    callbacks: Callbacks,
+    first_configurations: tuple[dict[str, Any], ...] = (),
+) -> Prepared:
+    """Returns the plan and the data of a spec that can be trained on this cluster.
+
+    `uri` is the tracking server's, which must answer unless `tracking.offline` is set. Raises
+    MtconError for anything that would end the training at its start.
+    """
+    callbacks.on_phase("reading labels")
+    make_plan(spec, root, cluster)
+    asked = None if spec.tracking.offline else ServerCheck(uri)
+    fetch_weights(spec)
+    store = cache_folder(root)
+    places = fetch_places(spec.data, store, callbacks.on_download)
+    dataset = open_dataset(
+        spec.data,
+        seed=spec.data.seed,
+        view_size=spec.views.size,
+        store=store,
+        progress=callbacks.on_decode,
+        places=places,
+    )
+    # Once more: images that could not be decoded belong to no split.
+    plan = make_plan(
+        spec, root, cluster, first_configurations=first_configurations, decoded=dataset.table
+    )
+    if asked:
+        callbacks.on_phase("asking the MLflow server")
+        asked.answer()
+    return Prepared(plan, dataset, places)

@@ -1,0 +1,71 @@
+"""Begin and end of what is tracked, the same for a single training and for a sweep.
+
+A folder's record begins with a start event, or with a reopen event on resume. Then a sender follows
+it. After a signal or on a full disk the open MLflow runs are marked as killed first, because
+whoever stopped the process may not wait for anything else. At the end the events that are left are
+sent, and the user is told what is not in MLflow.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.paths import PLAN_FILE, SPEC_FILE, event_folder, parent_log
+from mtcon_ray.plan import Plan
+from mtcon_ray.resources import TrackingSpec
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Artifact, Reopened, Started
+from mtcon_ray.tracking.sender import Sender
+
+# Time at the end to send the remaining events to the tracking server.
+DRAIN_SECONDS = 120.0
+# The same after a signal or a full disk: less time than a job or a pod is given to end.
+STOPPED_DRAIN_SECONDS = 10.0
+
+
+class Lifecycle:
+    """The record `<folder>/spool/parent.jsonl` and its sender, None with `tracking.offline`."""
+
+    def __init__(
+        self, folder: Path, tracking: TrackingSpec, uri: str, callbacks: Callbacks
+    ) -> None:
+        self.folder = folder
+        self.log = EventLog(parent_log(folder))
+        self.sender = None if tracking.offline else Sender(folder, uri, tracking.experiment)
+        self._callbacks = callbacks
+
+    def begin(self, plan: Plan, started: Callable[[], Started]) -> None:
+        """Writes the start event with spec and plan, or a reopen event, and starts the sender."""
+        if self.log.events():
+            self.log.append(Reopened())
+        else:
+            self.log.append(started())
+            for file in (SPEC_FILE, PLAN_FILE):
+                self.log.append(Artifact(path=str(self.folder / file), to=""))
+        if self.sender:
+            self.sender.start()
+        self._callbacks.on_start(self.folder.name, self.folder, plan)
+        for warning in plan.warnings:
+            self._callbacks.on_note(f"warning: {warning}")
+
+    def mark_killed(self) -> None:
+        """Sets open MLflow runs to KILLED in under 2 s; for signal handlers."""
+        if self.sender:
+            self.sender.mark_killed()
+
+    def close(self, *, stopped: bool) -> None:
+        """Sends what is left, for a shorter time if the work was stopped, and ends the sender."""
+        left, why = 1, "tracking.offline is set"
+        if self.sender:
+            left = self.sender.close(STOPPED_DRAIN_SECONDS if stopped else DRAIN_SECONDS)
+            why = str(self.sender.last_error)
+            if refused := self.sender.refused:
+                self._callbacks.on_note(
+                    f"MLFLOW REFUSED {len(refused)} records ({refused[0]}); "
+                    f"they stay in {event_folder(self.folder)}"
+                )
+        if left:
+            self._callbacks.on_note(
+                f"NOT ALL IS IN MLFLOW ({why}); nothing is lost: send it with "
+                f"`mtcon-ray track-sync {self.folder.name} --root {self.folder.parent.parent}`"
+            )

@@ -14,7 +14,7 @@ import torch
 
 from mtcon_ray import metrics
 from mtcon_ray.capacity import ClusterView, check_cluster
-from mtcon_ray.data.dataset import check_dataset, fetch_places, store_bytes
+from mtcon_ray.data.dataset import CheckedData, check_dataset, store_bytes
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import DataError, ResourceError
 from mtcon_ray.evaluation.baseline import majority_shares
@@ -62,18 +62,23 @@ def make_plan(
     *,
     first_configurations: tuple[dict[str, Any], ...] = (),
     rates: Rates | None = None,
+    checked: CheckedData | None = None,
     decoded: LabelTable | None = None,
     count_parameters: bool = True,
 ) -> Plan:
     """Returns the plan of a spec; with measured rates it includes times.
 
-    `decoded` is the label table of the decoded data set. Without it labels are read and images
-    checked; a CSV in an object store is downloaded, images and encoder weights are not. Without
-    `count_parameters` networks are built only where that checks their spec, which saves seconds.
+    `decoded` is the label table of the decoded data set. Without it `checked` is used, the result
+    of `check_data`, which is called if there is neither. Without `count_parameters` networks are
+    built only where that checks their spec, which saves seconds.
 
     Raises CheckpointError, DataError, ResourceError or SpecError if the spec could never run.
     """
-    table, missing = _check_data(spec, root) if decoded is None else (decoded, {})
+    if decoded is not None:
+        table, missing = decoded, {}
+    else:
+        checked = checked or check_data(spec, root)
+        table, missing = checked.table, checked.downloads
     heaviest = _heaviest(spec)
     needed = store_bytes(len(table), spec.data, spec.views.size)
     batch, epochs = heaviest.train.batch_size, heaviest.train.epochs
@@ -148,12 +153,15 @@ def fetch_weights(spec: RunSpec) -> None:
         one.model.encoder.fetch_weights()
 
 
-def _check_data(spec: RunSpec, root: Path) -> tuple[LabelTable, dict[str, int]]:
-    store = cache_folder(root)
+def check_data(spec: RunSpec, root: Path) -> CheckedData:
+    """Reads labels and checks images; see `check_dataset`.
+
+    A CSV in an object store is downloaded, images are not. What is read can be passed on to
+    `make_plan`, `fetch_places` and `open_dataset`.
+    """
     if spec.data.urls():
         prepare_root(root)
-    places = fetch_places(spec.data, store, images=False)
-    return check_dataset(spec.data, spec.views.size, store, places)
+    return check_dataset(spec.data, spec.views.size, cache_folder(root))
 
 
 def _hours(

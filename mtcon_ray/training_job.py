@@ -28,7 +28,7 @@ from mtcon_ray.paths import (
     run_folder,
     runs_folder,
 )
-from mtcon_ray.planning import fetch_weights, make_plan, prepare_root
+from mtcon_ray.planning import check_data, fetch_weights, make_plan, prepare_root
 from mtcon_ray.recorded import check_evaluation, load_recorded, write_beginnings
 from mtcon_ray.results import TrialResult, kept_files, load_run
 from mtcon_ray.resumable import check_resumable
@@ -70,7 +70,8 @@ def train_run(
     if has_record and (result := load_run(folder)).status == Status.FINISHED:
         callbacks.on_note(f"{folder.name} has finished already")
         return result
-    make_plan(spec, root, this_machine())
+    checked = check_data(spec, root)
+    make_plan(spec, root, this_machine(), checked=checked)
     uri = tracking_uri(spec.tracking.uri, environ_uri, root)
     if not spec.tracking.offline:
         check_server(uri)
@@ -78,11 +79,11 @@ def train_run(
     store = cache_folder(root)
     dataset = open_dataset(
         spec.data,
-        seed=spec.data.seed,
         view_size=spec.views.size,
         store=store,
         progress=callbacks.on_decode,
-        places=fetch_places(spec.data, store, callbacks.on_download),
+        places=fetch_places(spec.data, store, callbacks.on_download, found=checked.found),
+        checked=checked,
     )
     plan = make_plan(spec, root, this_machine(), decoded=dataset.table)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -11,7 +11,6 @@ from PIL import Image
 from torchvision.models import resnet18
 
 from mtcon_ray.capacity import ClusterView, NodeKind, check_cluster
-from mtcon_ray.data.dataset import read_table
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
 from mtcon_ray.evaluation.baseline import majority_shares
@@ -21,6 +20,7 @@ from mtcon_ray.plan import Plan
 from mtcon_ray.planning import Rates, fetch_weights, make_plan, prepare_root
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.spec import RunSpec, load_spec, parse_spec
+from tests.data.labels import labels_of
 
 SEARCH: dict[str, Any] = {"space": {"method.temperature": {"uniform": [0.1, 1.0]}}}
 ONE = ClusterView("here", (NodeKind("node", 2, 0, 1),))
@@ -72,7 +72,7 @@ def test_majority_shares_are_those_of_the_test_split() -> None:
     data = {"kind": "synthetic", "num_items": 300, "tasks": ["shape", "attributes"]}
     spec = spec_of(data={**data, "held_out": ["size"]})
     plan = plan_of(spec)
-    table = read_table(spec.data, spec.data.seed)
+    table = labels_of(spec.data)
     test = table.rows("test")
     shapes = table.labels["shape"][test].tolist()
     share = max(map(shapes.count, shapes)) / len(shapes)

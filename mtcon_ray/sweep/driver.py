@@ -26,7 +26,7 @@ from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.evaluation.spec import selected_value
 from mtcon_ray.paths import SPEC_FILE, cache_folder, journal_file, log_folder
 from mtcon_ray.plan import Plan
-from mtcon_ray.planning import fetch_weights, make_plan, prepare_root
+from mtcon_ray.planning import check_data, fetch_weights, make_plan, prepare_root
 from mtcon_ray.presentation import resume_line
 from mtcon_ray.recorded import load_recorded, write_beginnings
 from mtcon_ray.report.build import build_report
@@ -101,18 +101,19 @@ def run_sweep(
             stack.enter_context(claimed(folder))
         view = view_of(None, callbacks.on_phase)
         callbacks.on_phase("reading labels")
-        make_plan(spec, root, view)
+        checked = check_data(spec, root)
+        make_plan(spec, root, view, checked=checked)
         asked = ServerCheck(uri) if not spec.tracking.offline else None
         store = cache_folder(root)
-        places = fetch_places(spec.data, store, callbacks.on_download)
+        places = fetch_places(spec.data, store, callbacks.on_download, found=checked.found)
         fetch_weights(spec)
         dataset = open_dataset(
             spec.data,
-            seed=spec.data.seed,
             view_size=spec.views.size,
             store=store,
             progress=callbacks.on_decode,
             places=places,
+            checked=checked,
         )
         first = preview(spec.search, spec.seed)
         plan = make_plan(spec, root, view, first_configurations=first, decoded=dataset.table)

@@ -42,7 +42,7 @@ def record(kind: str, seed: int, temperature: float, path: Path) -> None:
     """Train once; write the validation accuracy after each epoch as a JSON list."""
     spec = grid_spec(photos=KINDS[kind]).trial({FIELD: temperature}, repeat=seed)
     store = path.parent / "store"
-    dataset = open_dataset(spec.data, seed=spec.data.seed, view_size=spec.views.size, store=store)
+    dataset = open_dataset(spec.data, view_size=spec.views.size, store=store)
     folder = path.with_suffix(".run")
     run = Trainer(spec, dataset, folder, device=torch.device("cpu"), threads=1)
     values = [round(each.metrics[metrics.MEAN_ACCURACY], 6) for each in run]

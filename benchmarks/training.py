@@ -121,9 +121,7 @@ def spec_of(
 
 def opened(spec: RunSpec, folder: Path) -> Dataset:
     """Returns the spec's data set; its cache of decoded images is below `folder`."""
-    return open_dataset(
-        spec.data, seed=spec.data.seed, view_size=spec.views.size, store=folder / "store"
-    )
+    return open_dataset(spec.data, view_size=spec.views.size, store=folder / "store")
 
 
 def run_of(spec: RunSpec, dataset: Dataset, folder: Path, device: torch.device = CPU) -> Trainer:

@@ -50,7 +50,6 @@ def open_checkpoint(
     store = cache_folder(root)
     dataset = open_dataset(
         spec.data,
-        seed=spec.data.seed,
         view_size=spec.views.size,
         store=store,
         progress=callbacks.on_decode,

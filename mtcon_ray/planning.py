@@ -5,7 +5,7 @@ Independent of Ray: the resources of the cluster are passed as a `ClusterView`.
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 
 from mtcon_ray import metrics
 from mtcon_ray.capacity import ClusterView, check_cluster
-from mtcon_ray.data.dataset import check_dataset, fetch_places, store_bytes
+from mtcon_ray.data.dataset import CheckedData, check_dataset, store_bytes
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import DataError, ResourceError
 from mtcon_ray.evaluation.baseline import majority_shares
@@ -59,21 +59,21 @@ def make_plan(
     spec: RunSpec,
     root: Path,
     cluster: ClusterView,
+    table: LabelTable,
     *,
+    downloads: Mapping[str, int] | None = None,
     first_configurations: tuple[dict[str, Any], ...] = (),
     rates: Rates | None = None,
-    decoded: LabelTable | None = None,
     count_parameters: bool = True,
 ) -> Plan:
     """Returns the plan of a spec; with measured rates it includes times.
 
-    `decoded` is the label table of the decoded data set. Without it labels are read and images
-    checked; a CSV in an object store is downloaded, images and encoder weights are not. Without
-    `count_parameters` networks are built only where that checks their spec, which saves seconds.
+    `table` has the labels, of `check_data` or of the decoded data set; `downloads` the bytes that
+    remain to be downloaded, by URL. Without `count_parameters` networks are built only where that
+    checks their spec, which saves seconds.
 
     Raises CheckpointError, DataError, ResourceError or SpecError if the spec could never run.
     """
-    table, missing = _check_data(spec, root) if decoded is None else (decoded, {})
     heaviest = _heaviest(spec)
     needed = store_bytes(len(table), spec.data, spec.views.size)
     batch, epochs = heaviest.train.batch_size, heaviest.train.epochs
@@ -124,7 +124,7 @@ def make_plan(
             spec, {t: table.size_of(t) for t in spec.data.tasks}, all_networks=count_parameters
         ),
         store_bytes=needed,
-        downloads=missing,
+        downloads=dict(downloads or {}),
         cluster=cluster.where,
         concurrency=concurrency,
         cpus_per_trial=spec.resources.cpus * high,
@@ -148,12 +148,15 @@ def fetch_weights(spec: RunSpec) -> None:
         one.model.encoder.fetch_weights()
 
 
-def _check_data(spec: RunSpec, root: Path) -> tuple[LabelTable, dict[str, int]]:
-    store = cache_folder(root)
+def check_data(spec: RunSpec, root: Path) -> CheckedData:
+    """Reads labels and checks images; see `check_dataset`.
+
+    A CSV in an object store is downloaded, images are not. What is read can be passed on to
+    `make_plan`, `fetch_places` and `open_dataset`.
+    """
     if spec.data.urls():
         prepare_root(root)
-    places = fetch_places(spec.data, store, images=False)
-    return check_dataset(spec.data, spec.views.size, store, places)
+    return check_dataset(spec.data, spec.views.size, cache_folder(root))
 
 
 def _hours(

@@ -12,7 +12,7 @@ from mtcon_ray.capacity import ClusterView
 from mtcon_ray.data.dataset import Dataset, fetch_places, open_dataset
 from mtcon_ray.paths import cache_folder
 from mtcon_ray.plan import Plan
-from mtcon_ray.planning import fetch_weights, make_plan
+from mtcon_ray.planning import check_data, fetch_weights, make_plan
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.tracking.mlflow_server import ServerCheck
 
@@ -39,23 +39,22 @@ def prepare(
     MtconError for anything that would end the training at its start.
     """
     callbacks.on_phase("reading labels")
-    make_plan(spec, root, cluster)
+    checked = check_data(spec, root)
+    make_plan(spec, root, cluster, checked.table)
     asked = None if spec.tracking.offline else ServerCheck(uri)
     fetch_weights(spec)
     store = cache_folder(root)
-    places = fetch_places(spec.data, store, callbacks.on_download)
+    places = fetch_places(spec.data, store, callbacks.on_download, found=checked.found)
     dataset = open_dataset(
         spec.data,
-        seed=spec.data.seed,
         view_size=spec.views.size,
         store=store,
         progress=callbacks.on_decode,
         places=places,
+        checked=checked,
     )
     # Once more: images that could not be decoded belong to no split.
-    plan = make_plan(
-        spec, root, cluster, first_configurations=first_configurations, decoded=dataset.table
-    )
+    plan = make_plan(spec, root, cluster, dataset.table, first_configurations=first_configurations)
     if asked:
         callbacks.on_phase("asking the MLflow server")
         asked.answer()

@@ -35,9 +35,7 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
     prepare_root(root)
     epochs = spec.train.epochs
     base = with_values(spec, {"search": {}, "evaluate.every": epochs, **_one_worker(spec)})
-    dataset = open_dataset(
-        base.data, seed=base.data.seed, view_size=base.views.size, store=cache_folder(root)
-    )
+    dataset = open_dataset(base.data, view_size=base.views.size, store=cache_folder(root))
     times: list[float] = []
     device, threads = choose_device(base), base.resources.cpus
     enough = stopwatch(device, times)

@@ -11,10 +11,10 @@ from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import EVALUATION
 from mtcon_ray.folder import choose_folder, claimed
 from mtcon_ray.paths import PLAN_FILE, sweep_folder, sweeps_folder
-from mtcon_ray.planning import make_plan
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.results import load_sweep
 from mtcon_ray.spec import RunSpec, parse_spec, with_scheduler, with_values
+from tests.plans import plan_of
 
 VIEW = ClusterView("here", (NodeKind("node", 2, 0, 1),))
 
@@ -35,7 +35,7 @@ def spec() -> RunSpec:
 def begin(root: Path, spec: RunSpec, name: str) -> Path:
     folder = sweep_folder(root, name)
     with claimed(folder):
-        write_beginnings(folder, spec, make_plan(spec, root, VIEW))
+        write_beginnings(folder, spec, plan_of(spec, root, VIEW))
     return folder
 
 

@@ -11,16 +11,17 @@ from PIL import Image
 from torchvision.models import resnet18
 
 from mtcon_ray.capacity import ClusterView, NodeKind, check_cluster
-from mtcon_ray.data.dataset import read_table
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
 from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.paths import SPEC_FILE
 from mtcon_ray.plan import Plan
-from mtcon_ray.planning import Rates, fetch_weights, make_plan, prepare_root
+from mtcon_ray.planning import Rates, fetch_weights, prepare_root
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.spec import RunSpec, load_spec, parse_spec
+from tests.data.labels import labels_of
+from tests.plans import plan_of
 
 SEARCH: dict[str, Any] = {"space": {"method.temperature": {"uniform": [0.1, 1.0]}}}
 ONE = ClusterView("here", (NodeKind("node", 2, 0, 1),))
@@ -39,8 +40,8 @@ def spec_of(**sections: Any) -> RunSpec:
     )
 
 
-def plan_of(spec: RunSpec, view: ClusterView = ONE) -> Plan:
-    return make_plan(spec, Path("/root-of-test"), view)
+def plan_on(spec: RunSpec, view: ClusterView = ONE) -> Plan:
+    return plan_of(spec, Path("/root-of-test"), view)
 
 
 def test_counts_are_exact() -> None:
@@ -52,7 +53,7 @@ def test_counts_are_exact() -> None:
             "scheduler": {"name": "asha"},
         }
     )
-    plan = plan_of(spec)
+    plan = plan_on(spec)
     assert sum(plan.num_items.values()) == 300
     assert plan.num_trials == 6
     assert plan.steps_per_epoch == plan.num_items["train"] // 32
@@ -71,8 +72,8 @@ def test_majority_shares_are_those_of_the_test_split() -> None:
     """
     data = {"kind": "synthetic", "num_items": 300, "tasks": ["shape", "attributes"]}
     spec = spec_of(data={**data, "held_out": ["size"]})
-    plan = plan_of(spec)
-    table = read_table(spec.data, spec.data.seed)
+    plan = plan_on(spec)
+    table = labels_of(spec.data)
     test = table.rows("test")
     shapes = table.labels["shape"][test].tolist()
     share = max(map(shapes.count, shapes)) / len(shapes)
@@ -81,7 +82,7 @@ def test_majority_shares_are_those_of_the_test_split() -> None:
         "attributes": pytest.approx(table.multi_hot["attributes"][test].mean()),
     }
     assert plan.objective == "val/score"
-    assert plan_of(spec_of()).objective == "val/accuracy"
+    assert plan_on(spec_of()).objective == "val/accuracy"
     old = plan.model_dump(mode="json", exclude={"majority", "objective"})
     assert Plan.model_validate(old).majority == {}
 
@@ -104,12 +105,12 @@ def test_unknown_labels_count_in_no_majority() -> None:
 @pytest.mark.parametrize("method", ["csn", "scenet"])
 def test_triplets_make_the_epochs_of_triplet_methods(method: str) -> None:
     """An epoch is one pass over the triplets, with three images each and one view per image."""
-    plan = plan_of(spec_of(method={"name": method, "num_triplets": 1000}))
+    plan = plan_on(spec_of(method={"name": method, "num_triplets": 1000}))
     assert plan.steps_per_epoch == 31
     assert plan.views_per_step == 96
     assert plan.images_per_trial == plan.images_total == 31 * 32 * 4 * 3
-    assert plan_of(spec_of(method={"name": method})).steps_per_epoch == 10_000 // 32
-    rated = make_plan(
+    assert plan_on(spec_of(method={"name": method})).steps_per_epoch == 10_000 // 32
+    rated = plan_of(
         spec_of(method={"name": method, "num_triplets": 1000}),
         Path("/r"),
         ONE,
@@ -136,7 +137,7 @@ def test_a_batch_larger_than_the_number_of_triplets_is_refused(sections: dict[st
 def test_a_recorded_spec_is_read_back_equal(tmp_path: Path) -> None:
     """A string that YAML 1.2 would read as a number remains a string."""
     spec = spec_of(tracking={"experiment": "1e3"}, train={"lr": 1e-5, "epochs": 4})
-    write_beginnings(tmp_path, spec, plan_of(spec))
+    write_beginnings(tmp_path, spec, plan_on(spec))
     assert load_spec(tmp_path / SPEC_FILE) == spec
 
 
@@ -150,26 +151,26 @@ def test_a_recorded_spec_is_read_back_equal(tmp_path: Path) -> None:
 )
 def test_a_plan_says_which_scheduler_and_why(search: dict[str, Any], scheduler: str) -> None:
     space = {"train.lr": {"uniform": [0.1, 1]}}
-    plan = plan_of(spec_of(search={"space": space, **search}))
+    plan = plan_on(spec_of(search={"space": space, **search}))
     assert plan.scheduler == scheduler
     assert plan.rung_epochs == ((1, 2) if "asha" in scheduler else ())
 
 
 def test_probes_of_few_items_are_warned_of_where_configurations_are_compared() -> None:
     search = {"space": {"train.lr": {"uniform": [0.1, 1]}}}
-    noisy = plan_of(spec_of(search=search))
+    noisy = plan_on(spec_of(search=search))
     num_val = noisy.num_items["val"]
     assert noisy.standard_error == pytest.approx((0.25 / num_val) ** 0.5)
     (warning,) = noisy.warnings
     assert f"that needs 625 validation items, val has {num_val}" in warning
-    assert plan_of(spec_of()).warnings == ()
+    assert plan_on(spec_of()).warnings == ()
     large = {"kind": "synthetic", "num_items": 7000}
     limited = {"short_probe": {"max_items": 400}}
-    (warning,) = plan_of(spec_of(data=large, search=search, evaluate=limited)).warnings
+    (warning,) = plan_on(spec_of(data=large, search=search, evaluate=limited)).warnings
     assert warning.endswith(
         "got up to 0.025; that needs 625 validation items, evaluate.short_probe.max_items is 400"
     )
-    assert plan_of(spec_of(data=large, search=search)).warnings == ()
+    assert plan_on(spec_of(data=large, search=search)).warnings == ()
 
 
 def test_parameters_are_those_of_the_network() -> None:
@@ -177,14 +178,14 @@ def test_parameters_are_those_of_the_network() -> None:
     network = build_network(
         spec.model, projections(spec.data.tasks, dim=spec.model.head_dim, hidden=None), 0
     )
-    assert plan_of(spec).parameters == sum(p.numel() for p in network.parameters())
+    assert plan_on(spec).parameters == sum(p.numel() for p in network.parameters())
 
 
 def test_rates_give_hours_with_probes_and_test_evaluations() -> None:
     """Five trials, two at a time, take three times one trial's time. Epochs 3 and 4 are probed."""
     search = {**SEARCH, "num_trials": 5, "scheduler": {"name": "none"}}
     spec = spec_of(evaluate={"every": 3}, search=search)
-    plan = make_plan(spec, Path("/r"), ONE, rates=Rates(100.0, 7.0, 40.0))
+    plan = plan_of(spec, Path("/r"), ONE, rates=Rates(100.0, 7.0, 40.0))
     seconds = plan.images_per_trial / 100 + 2 * 7 + 40
     assert plan.seconds_per_trial == pytest.approx(seconds)
     assert plan.device_hours == pytest.approx(5 * seconds / 3600)
@@ -196,12 +197,12 @@ def test_early_stopping_that_is_known_shortens_the_hours() -> None:
     scheduler = {"name": "halving", "reduction": 3, "num_rungs": 2}
     sections = {"train": {"batch_size": 32, "epochs": 9}}
     spec = spec_of(search={**SEARCH, "num_trials": 9, "scheduler": scheduler}, **sections)
-    plan = make_plan(spec, Path("/r"), ONE, rates=Rates(100.0, 7.0, 40.0))
+    plan = plan_of(spec, Path("/r"), ONE, rates=Rates(100.0, 7.0, 40.0))
     training = plan.images_per_trial / 100 + 9 * 7
     assert plan.device_hours == pytest.approx((training * 21 / 9 + 9 * 40) / 3600)
     assert plan.wall_hours == pytest.approx(5 * (training * 21 / 81 + 40) / 3600)
     many = ClusterView("here", (NodeKind("node", 9, 0, 1),))
-    plan = make_plan(spec, Path("/r"), many, rates=Rates(100.0, 7.0, 40.0))
+    plan = plan_of(spec, Path("/r"), many, rates=Rates(100.0, 7.0, 40.0))
     assert plan.wall_hours == pytest.approx((training + 40) / 3600), "one trains to its end"
 
 
@@ -212,7 +213,7 @@ def test_what_was_not_measured_has_no_wall_clock(
     resources: dict[str, Any], kind: tuple[int, int, int]
 ) -> None:
     view = ClusterView("c", (NodeKind("node", *kind),))
-    plan = make_plan(spec_of(resources=resources), Path("/r"), view, rates=Rates(100.0, 7.0, 40.0))
+    plan = plan_of(spec_of(resources=resources), Path("/r"), view, rates=Rates(100.0, 7.0, 40.0))
     assert plan.device_hours is not None
     assert plan.wall_hours is None
 
@@ -228,7 +229,7 @@ def test_missing_images_are_warned_of_and_not_counted(tmp_path: Path) -> None:
         "kind": "table", "csv": str(tmp_path / "labels.csv"), "images": str(tmp_path),
         "tasks": ["kind"], "max_bad_images": 0.05,
     }  # fmt: skip
-    plan = make_plan(spec_of(data=data, train={"batch_size": 8}), tmp_path / "root", ONE)
+    plan = plan_of(spec_of(data=data, train={"batch_size": 8}), tmp_path / "root", ONE)
     assert plan.warnings == (
         "1 images cannot be read and are left out, first row 9, 7.png: no such file",
     )
@@ -243,25 +244,25 @@ def resnet(weights: Path | str | None) -> RunSpec:
 def test_weights_are_compared_with_the_network(tmp_path: Path) -> None:
     """A missing or wrong file of weights is found by the plan, before any trial."""
     with pytest.raises(CheckpointError, match=r"weights: .*none\.pt cannot be read: No such file"):
-        plan_of(resnet(tmp_path / "none.pt"))
+        plan_on(resnet(tmp_path / "none.pt"))
     file = tmp_path / "weights.pt"
     state = resnet18(weights=None).state_dict()
     torch.save(state, file)
-    assert plan_of(resnet(file)).parameters == plan_of(resnet(None)).parameters
+    assert plan_on(resnet(file)).parameters == plan_on(resnet(None)).parameters
     torch.save({**state, "conv1.weight": torch.zeros(64, 1, 7, 7)}, file)
     with pytest.raises(
         CheckpointError, match=r"weights\.pt: conv1\.weight of shape \[64, 1, 7, 7\]"
     ):
-        plan_of(resnet(file))
+        plan_on(resnet(file))
 
 
 def test_without_a_count_only_networks_that_check_their_spec_are_built(tmp_path: Path) -> None:
     """As `validate` plans: weights are still compared, and other networks are not built."""
     where = Path("/root-of-test")
-    assert make_plan(spec_of(), where, ONE, count_parameters=False).parameters is None
-    assert make_plan(resnet(None), where, ONE, count_parameters=False).parameters is None
+    assert plan_of(spec_of(), where, ONE, count_parameters=False).parameters is None
+    assert plan_of(resnet(None), where, ONE, count_parameters=False).parameters is None
     with pytest.raises(CheckpointError, match=r"none\.pt cannot be read"):
-        make_plan(resnet(tmp_path / "none.pt"), where, ONE, count_parameters=False)
+        plan_of(resnet(tmp_path / "none.pt"), where, ONE, count_parameters=False)
 
 
 def test_searched_weights_are_compared_too(tmp_path: Path) -> None:
@@ -272,7 +273,7 @@ def test_searched_weights_are_compared_too(tmp_path: Path) -> None:
     choice = {"choice": [str(file), str(tmp_path / "none.pt")]}
     search = {"space": {"model.encoder.weights": choice}}
     with pytest.raises(CheckpointError, match=r"none\.pt"):
-        plan_of(spec_of(model={"encoder": encoder}, search=search))
+        plan_on(spec_of(model={"encoder": encoder}, search=search))
 
 
 def test_searched_weights_are_fetched_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,13 +289,13 @@ def test_searched_weights_are_fetched_too(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_plan_downloads_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.delattr("torch.hub.urlopen")
-    assert plan_of(resnet("imagenet")).parameters == plan_of(resnet(None)).parameters
+    assert plan_on(resnet("imagenet")).parameters == plan_on(resnet(None)).parameters
     assert list(tmp_path.iterdir()) == []
 
 
 def test_searched_epochs_count_at_their_most() -> None:
     spec = spec_of(search={"space": {"train.epochs": {"int": [2, 9]}}, "num_trials": 2})
-    assert plan_of(spec).epochs == 9
+    assert plan_on(spec).epochs == 9
 
 
 def test_a_batch_larger_than_the_training_split_is_refused() -> None:
@@ -303,7 +304,7 @@ def test_a_batch_larger_than_the_training_split_is_refused() -> None:
         {"search": {"space": {"train.batch_size": {"choice": [32, 512]}}}},
     ):
         with pytest.raises(DataError, match=r"batch_size must be at most .* got 512"):
-            plan_of(spec_of(**sections))
+            plan_on(spec_of(**sections))
 
 
 @pytest.mark.parametrize(
@@ -335,7 +336,7 @@ def test_concurrency_follows_from_what_the_nodes_have(
 )
 def test_what_no_node_can_ever_give_is_refused(resources: dict[str, Any], message: str) -> None:
     with pytest.raises(ResourceError, match=message):
-        plan_of(spec_of(resources=resources))
+        plan_on(spec_of(resources=resources))
 
 
 def test_a_root_is_private(tmp_path: Path) -> None:

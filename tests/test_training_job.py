@@ -25,7 +25,6 @@ from mtcon_ray.errors import (
     SweepError,
 )
 from mtcon_ray.local import this_machine
-from mtcon_ray.planning import make_plan
 from mtcon_ray.results import load_run
 from mtcon_ray.signals import Interrupted
 from mtcon_ray.spec import RunSpec, parse_spec, with_values
@@ -33,6 +32,7 @@ from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Artifact
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training_job import train_run
+from tests.plans import plan_of
 
 EPOCHS = 3
 
@@ -261,7 +261,7 @@ def test_warnings_of_the_data_are_told_and_recorded(tmp_path: Path) -> None:
             notes.append(text)
 
     spec = parse_spec(raw)
-    before = make_plan(spec, tmp_path, this_machine()).warnings
+    before = plan_of(spec, tmp_path, this_machine()).warnings
     assert any("1 of a sample of 50 images cannot be decoded" in text for text in before)
     train_run(spec, root=tmp_path / "root", callbacks=Listens())
     plan = json.loads((tmp_path / "root" / "runs" / "t-1" / "plan.json").read_text())

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.csv_file import WORDS_FOR_NOTHING, CsvFile, read_csv
 from mtcon_ray.data.image_files import open_files
 from mtcon_ray.data.image_hints import IMAGE_ENDINGS
 from mtcon_ray.data.sources import SOURCES
-from mtcon_ray.data.sources.base import MISSING, LabelTable
+from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.data.splits import NUMBERED, SPLITS, Split, split_names
 from mtcon_ray.errors import DataError
 
@@ -176,7 +177,7 @@ def _read_labels(
     fields = {"csv": str(csv), "images": str(images), "image_column": image_column}
     columns = {"split_column": split_column, "group_column": group_column, "tasks": tasks}
     source = SOURCES["table"]
-    return source(source.Spec.model_validate(fields | columns), 0).read_labels()
+    return source(source.Spec.model_validate(fields | columns)).read_labels()
 
 
 def _can_be_learnt(table: LabelTable, column: str) -> bool:

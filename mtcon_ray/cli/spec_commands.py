@@ -73,10 +73,12 @@ def validate(session: Session, spec: Path, overrides: tuple[str, ...]) -> None:
 def _plan_anywhere(spec: "RunSpec") -> "Plan":
     """Returns the plan of a spec on a cluster of unlimited size. Raises UserError."""
     from mtcon_ray.capacity import ClusterView, NodeKind
-    from mtcon_ray.planning import make_plan
+    from mtcon_ray.planning import check_data, make_plan
 
     anywhere = ClusterView("any cluster", (NodeKind("any node", 1e9, 1e9, None),))
-    return make_plan(spec, choose_root(spec.storage.root), anywhere, count_parameters=False)
+    root = choose_root(spec.storage.root)
+    table = check_data(spec, root).table
+    return make_plan(spec, root, anywhere, table, count_parameters=False)
 
 
 @click.command()
@@ -104,7 +106,7 @@ def plan(
 ) -> None:
     """Print the trials, data and resources of a sweep; start nothing."""
     from mtcon_ray.cli.plan_text import plan_lines
-    from mtcon_ray.planning import make_plan
+    from mtcon_ray.planning import check_data, make_plan
     from mtcon_ray.spec import load_spec
 
     run_spec = load_spec(spec, overrides)
@@ -117,10 +119,13 @@ def plan(
         rates = measure_rates(run_spec, where)
     from mtcon_ray.sweep.study import preview
 
+    data = check_data(run_spec, where)
     resolved = make_plan(
         run_spec,
         where,
         _view(cluster, session),
+        data.table,
+        downloads=data.downloads,
         first_configurations=preview(run_spec.search, run_spec.seed),
         rates=rates,
     )

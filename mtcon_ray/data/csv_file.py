@@ -5,7 +5,7 @@ faster.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,14 +42,16 @@ class CsvFile:
     columns: dict[str, np.ndarray]
     rows: np.ndarray
 
-    def column(self, name: str, field: str) -> np.ndarray:
+    def column(self, name: str, field: str, hint: str = "") -> np.ndarray:
         """Returns the cells of a column, object [N] of str, "" where empty.
 
-        `field` is the spec field that names the column. Raises DataError if the column is absent.
+        `field` is the spec field that names the column. `hint` follows it in the message.
+
+        Raises DataError if the column is absent.
         """
         if name not in self.columns:
             raise DataError(
-                f"{self.path} must have the column {name!r} that data.{field} names"
+                f"{self.path} must have the column {name!r} that data.{field} names{hint}"
                 f"{nearest(name, self.columns)}"
             )
         return self.columns[name]
@@ -137,8 +139,7 @@ def _cells(path: Path) -> np.ndarray:
             path, sep=separator, nrows=num_rows, skiprows=skipped, header=None, dtype=str,
             keep_default_na=False, na_filter=False, skip_blank_lines=False, encoding="utf-8-sig",
         )  # fmt: skip
-        cells: np.ndarray = frame.to_numpy(dtype=object)
-        return cells
+        return np.asarray(frame.to_numpy(dtype=object))
 
     def width(separator: str, row: int = 1) -> int:
         try:
@@ -194,28 +195,27 @@ def _parsing(path: Path, error: str) -> str:
     return f"{path} must be separated by commas, semicolons or tabs, got {error.strip()}"
 
 
-def doubtful_names(column: str, cells: np.ndarray) -> list[str]:
+def doubtful_names(column: str, names: Sequence[str], counts: np.ndarray) -> list[str]:
     """Returns warnings of class names that look like a missing value or differ only in spelling.
 
-    `cells` is object [N] of str; spelling means letter case and surrounding spaces.
+    `counts` has the number of rows of each name. Spelling means letter case and surrounding spaces.
     """
-    names, counts = np.unique(cells[cells != ""], return_counts=True)
-    quoted = [f"{name!r} ({n} rows)" for name, n in zip(names, counts.tolist(), strict=True)]
-    alike: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        alike.setdefault(name.strip().casefold(), []).append(place)
+    alike: dict[str, list[str]] = {}
+    for name, count in zip(names, counts.tolist(), strict=True):
+        alike.setdefault(name.strip().casefold(), []).append(f"{name!r} ({count} rows)")
+    words = sorted(WORDS_FOR_NOTHING & alike.keys())
+    nothing = [quoted for word in words for quoted in alike.pop(word)]
     found = []
-    nothing = [p for word in sorted(WORDS_FOR_NOTHING & alike.keys()) for p in alike[word]]
     if nothing:
         found.append(
-            f"label column {column!r}: {', '.join(quoted[p] for p in nothing)} count as labels of "
-            "their own; empty the cells whose label is missing"
+            f"label column {column!r}: {', '.join(nothing)} count as labels of their own; empty "
+            "the cells whose label is missing"
         )
-    for word, places in alike.items():
-        if len(places) > 1 and word not in WORDS_FOR_NOTHING:
+    for quoted in alike.values():
+        if len(quoted) > 1:
             found.append(
-                f"label column {column!r}: {', '.join(quoted[p] for p in places)} count as "
-                "different labels; write them alike if they are one"
+                f"label column {column!r}: {', '.join(quoted)} count as different labels; write "
+                "them alike if they are one"
             )
     return found
 
@@ -234,11 +234,12 @@ def read_bits(table: CsvFile, columns: Sequence[str], field: str) -> np.ndarray:
 
     UNKNOWN_BIT where empty. Raises DataError if a column is absent or holds other values.
     """
-    known = np.array(list(BITS), dtype=object)
-    for column in columns:
-        cells = table.column(column, field)
-        table.refuse(~np.isin(cells, known), column, "hold 0, 1, -1 or nothing")
-    return np.stack([_mapped(table.columns[c], BITS.__getitem__) for c in columns], axis=1)
+    bits = np.empty((len(table.rows), len(columns)), dtype=np.uint8)
+    for place, column in enumerate(columns):
+        found = np.array([BITS.get(cell, -1) for cell in table.column(column, field)])
+        table.refuse(found < 0, column, "hold 0, 1, -1 or nothing")
+        bits[:, place] = found
+    return bits
 
 
 def read_lists(
@@ -267,12 +268,6 @@ def read_numbers(table: CsvFile, column: str, field: str) -> np.ndarray:
     import pandas as pd
 
     cells = table.column(column, field)
-    numbers: np.ndarray = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").to_numpy(
-        float
-    )
+    numbers = np.asarray(pd.to_numeric(cells, errors="coerce"), dtype=float)
     table.refuse((cells != "") & ~np.isfinite(numbers), column, "hold finite numbers or nothing")
     return numbers
-
-
-def _mapped(cells: np.ndarray, bit: Callable[[str], int]) -> np.ndarray:
-    return np.fromiter((bit(cell) for cell in cells), dtype=np.uint8, count=len(cells))

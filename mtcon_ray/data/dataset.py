@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.image_cache import check_room, num_bytes, open_image_cache
-from mtcon_ray.data.image_check import CheckedImages, left_out
+from mtcon_ray.data.image_check import CheckedImages
 from mtcon_ray.data.label_noise import add_label_noise
-from mtcon_ray.data.remote import fetch, look
+from mtcon_ray.data.remote import Found, fetch, look
 from mtcon_ray.data.sources import SOURCES, DataSource, DataSpec, LabelTable
-from mtcon_ray.data.sources.base import LEFT_OUT, MISSING, SPLITS
+from mtcon_ray.data.splits import LEFT_OUT, SPLITS
 from mtcon_ray.errors import DataError
 from mtcon_ray.metrics import slugs
 
@@ -43,74 +44,77 @@ class Dataset:
         return {task: self.table.size_of(task) for task in self.tasks}
 
 
+@dataclass(frozen=True)
+class CheckedData:
+    """The data of a spec before its images are decoded.
+
+    In table, images that are known to be unreadable belong to no split. downloads has the bytes
+    that remain to be downloaded, by URL. The other fields save `fetch_places` and `open_dataset`
+    the same work: found has the objects at each URL, by spec field; labels are those that source
+    reads, with all images in their splits.
+    """
+
+    table: LabelTable
+    downloads: dict[str, int]
+    found: dict[str, Found]
+    source: DataSource
+    labels: LabelTable
+
+
 def fetch_places(
     spec: DataSpec,
     store: Path,
     progress: Callable[[int, int], None] | None = None,
     *,
+    found: Mapping[str, Found] | None = None,
     images: bool = True,
 ) -> dict[str, str]:
     """Downloads the data's URLs if needed; returns their local paths by spec field.
 
-    Paths lie below `store`. With `images=False` the images are not downloaded, and their field is
-    in the result only if they already are. `progress(done, total)` is called with bytes.
+    Paths lie below `store`. `found` are the objects at the URLs; with None they are listed. With
+    `images=False` the images are not downloaded, and their field is in the result only if they
+    already are. `progress(done, total)` is called with bytes.
 
     Raises DataError if a URL cannot be read, ResourceError if the disk is too small or not
     writable.
     """
-    found = {field: look(url, f"data.{field}") for field, url in spec.urls().items()}
     wanted = {
         field: f
-        for field, f in found.items()
+        for field, f in (_find(spec) if found is None else found).items()
         if images or field != IMAGES or f.place(store).exists()
     }
     fetch(list(wanted.values()), store, progress)
     return {field: str(f.place(store)) for field, f in wanted.items()}
 
 
-def downloads(spec: DataSpec, store: Path) -> dict[str, int]:
-    """Returns the bytes that remain to be downloaded, by URL.
-
-    Raises DataError if a URL cannot be read.
-    """
-    found = [look(url, f"data.{field}") for field, url in spec.urls().items()]
-    return {f.url: 0 if f.place(store).exists() else f.num_bytes for f in found}
-
-
-def read_table(spec: DataSpec, seed: int, places: Mapping[str, str] | None = None) -> LabelTable:
-    """Returns checked labels and splits, with held_out_top_k and label noise applied.
-
-    No image is read. `places` is the result of `fetch_places`.
-
-    Raises DataError if the labels are not usable, SpecError if two columns would have the same
-    name in MLflow.
-    """
-    return _read_table(_source(spec, seed, places))
-
-
 def open_dataset(
     spec: DataSpec,
     *,
-    seed: int,
     view_size: int,
     store: Path,
     progress: Callable[[int, int], None] | None = None,
     places: Mapping[str, str] | None = None,
+    checked: CheckedData | None = None,
     node_store: Path | None = None,
 ) -> Dataset:
     """Returns labels and images; decodes the images into `store` if no process has done so.
 
     `progress(done, total)` is called with the number of decoded images. `places` is the result of
-    `fetch_places`; with None the URLs are resolved and downloaded first. With `node_store` images
-    are read from a copy there, which is created once per node.
+    `fetch_places`; with None the URLs are resolved and downloaded first. Labels that `checked` has
+    are not read again, unless a download has changed the paths of the files. With `node_store`
+    images are read from a copy there, which is created once per node.
 
     Raises DataError if labels or too many images are unusable, SpecError as `read_table` does,
     ResourceError if the disk is too small or not writable.
     """
-    source = _source(spec, seed, fetch_places(spec, store) if places is None else places)
-    table = _read_table(source)
-    size = store_size(spec, view_size)
-    stored = open_image_cache(source, len(table), size, store, progress, node_store)
+    source = _source(spec, fetch_places(spec, store) if places is None else places)
+    if checked is not None and checked.source.spec == source.spec:
+        source, table = checked.source, checked.labels
+    else:
+        table = read_table(source)
+    stored = open_image_cache(
+        source, len(table), store_size(spec, view_size), store, progress, node_store
+    )
     table = _without(table, stored.bad, spec)
     fingerprint = _fingerprint(table, stored.content_key, stored.images.shape[1])
     return Dataset(stored.images, table, spec.tasks, spec.held_out, fingerprint, store)
@@ -126,25 +130,35 @@ def store_bytes(num_items: int, spec: DataSpec, view_size: int) -> int:
     return num_bytes(num_items, store_size(spec, view_size))
 
 
-def check_dataset(
-    spec: DataSpec, view_size: int, store: Path, places: Mapping[str, str] | None = None
-) -> tuple[LabelTable, dict[str, int]]:
-    """Returns the labels, and the bytes that remain to be downloaded by URL.
+def check_dataset(spec: DataSpec, view_size: int, store: Path) -> CheckedData:
+    """Returns the labels of a spec, and the sizes of what remains to be downloaded.
 
-    Images that are known to be unreadable belong to no split. Images that are not decoded yet are
-    checked with `DataSource.check_images`. `places` is the result of `fetch_places`.
+    A CSV in an object store is downloaded, images are not. Images that are not decoded yet are
+    checked with `DataSource.check_images`.
 
-    Raises DataError and SpecError as `read_table` does, DataError if too many images are bad, and
-    ResourceError if the disk has no room for downloads and decoded images.
+    Raises DataError and SpecError as `read_table` does, DataError if a URL cannot be read or too
+    many images are bad, and ResourceError if the disk has no room for downloads and decoded images.
     """
-    source = _source(spec, spec.seed, places)
-    table, asked, size = _read_table(source), downloads(spec, store), store_size(spec, view_size)
-    stored = check_room(source, len(table), size, store, sum(asked.values()))
-    checked = _looked_at(source, size) if stored is None else CheckedImages(stored.bad)
-    table = _without(table, checked.bad, spec)
+    found = _find(spec)
+    source = _source(spec, fetch_places(spec, store, found=found, images=False))
+    labels, size = read_table(source), store_size(spec, view_size)
+    downloads = {f.url: 0 if f.place(store).exists() else f.num_bytes for f in found.values()}
+    stored = check_room(source, len(labels), size, store, sum(downloads.values()))
+    checked = _checked_images(source, size) if stored is None else CheckedImages(stored.bad)
+    table = _without(labels, checked.bad, spec)
     if checked.warning:
         table = replace(table, warnings=(*table.warnings, checked.warning))
-    return table, asked
+    return CheckedData(table, downloads, found, source, labels)
+
+
+def _find(spec: DataSpec) -> dict[str, Found]:
+    """Returns the objects at each URL of a spec, by field."""
+    return {field: look(url, f"data.{field}") for field, url in spec.urls().items()}
+
+
+def _source(spec: DataSpec, places: Mapping[str, str]) -> DataSource:
+    """Returns the source of a spec's data, with local paths in place of URLs."""
+    return SOURCES[spec.kind](spec.model_copy(update=dict(places)))
 
 
 def _without(table: LabelTable, bad: Mapping[int, str], spec: DataSpec) -> LabelTable:
@@ -156,32 +170,31 @@ def _without(table: LabelTable, bad: Mapping[int, str], spec: DataSpec) -> Label
         return table
     split = table.split.copy()
     split[list(bad)] = LEFT_OUT
-    table = replace(table, split=split, warnings=(*table.warnings, left_out(bad.values())))
+    warning = f"{len(bad)} images cannot be read and are left out, first {next(iter(bad.values()))}"
+    table = replace(table, split=split, warnings=(*table.warnings, warning))
     _check(table, spec)
     return table
 
 
 # Results of `check_images` by signature, size and tolerated share. A comparison plans many sweeps
 # over the same images, and each check of a .tar.gz decompresses all of it.
-_seen: dict[tuple[str, int, float], CheckedImages] = {}
+_seen: dict[tuple[str | None, int, float], CheckedImages] = {}
 
 
-def _looked_at(source: DataSource, size: int) -> CheckedImages:
+def _checked_images(source: DataSource, size: int) -> CheckedImages:
     """Returns `source.check_images(size)`, cached in this process while no image changes."""
-    signature = source.signature()
-    if signature is None:
-        return source.check_images(size)
-    key = (signature, size, source.max_bad_fraction)
-    if key not in _seen:
+    key = (source.signature(), size, source.max_bad_fraction)
+    if key not in _seen or key[0] is None:
         _seen[key] = source.check_images(size)
     return _seen[key]
 
 
-def _source(spec: DataSpec, seed: int, places: Mapping[str, str] | None) -> DataSource:
-    return SOURCES[spec.kind](spec.model_copy(update=dict(places or {})), seed)
+def read_table(source: DataSource) -> LabelTable:
+    """Returns checked labels and splits, with held_out_top_k and label noise applied.
 
-
-def _read_table(source: DataSource) -> LabelTable:
+    No image is read. Raises DataError if the labels are not usable, SpecError if two columns would
+    have the same name in MLflow.
+    """
     spec = source.spec
     slugs((*spec.tasks, *spec.held_out))
     table = source.read_labels()
@@ -195,7 +208,7 @@ def _read_table(source: DataSource) -> LabelTable:
         table, warnings=(*table.warnings, *_unseen_classes(table), *_test_classes(table))
     )
     # Last, because noise draws from the classes that remain and must not hide bad labels above.
-    return add_label_noise(table, spec.label_noise, spec.label_noise_splits, source.seed)
+    return add_label_noise(table, spec.label_noise, spec.label_noise_splits, spec.seed)
 
 
 def _keep_most_frequent(table: LabelTable, column: str, num_kept: int) -> LabelTable:
@@ -207,13 +220,18 @@ def _keep_most_frequent(table: LabelTable, column: str, num_kept: int) -> LabelT
     codes, classes = table.labels[column], table.classes[column]
     counts = np.bincount(codes[codes != MISSING], minlength=len(classes))
     kept = np.sort(np.argsort(-counts, kind="stable")[:num_kept])
-    new_code = np.full(len(classes) + 1, MISSING)  # MISSING is -1 and indexes the last entry
-    new_code[kept] = np.arange(len(kept))
     return replace(
         table,
-        labels=table.labels | {column: new_code[codes]},
+        labels=table.labels | {column: _recode(codes, kept, len(classes))},
         classes=table.classes | {column: tuple(classes[code] for code in kept)},
     )
+
+
+def _recode(codes: np.ndarray, order: np.ndarray, num_classes: int) -> np.ndarray:
+    """Returns codes where class order[i] of `num_classes` becomes i, and all others MISSING."""
+    new_code = np.full(num_classes + 1, MISSING)  # MISSING is -1 and indexes the last entry
+    new_code[order] = np.arange(len(order))
+    return np.asarray(new_code[codes])
 
 
 def _code_seen_classes_first(table: LabelTable) -> LabelTable:
@@ -225,24 +243,22 @@ def _code_seen_classes_first(table: LabelTable) -> LabelTable:
     labels, classes, unseen = dict(table.labels), dict(table.classes), {}
     rows = np.concatenate([table.rows("train"), table.rows("val")])
     for column, names in table.classes.items():
-        codes = labels[column]
-        is_seen = np.isin(np.arange(len(names)), codes[rows])
+        is_seen = np.isin(np.arange(len(names)), labels[column][rows])
         if is_seen.all():
             continue
         order = np.argsort(~is_seen, kind="stable")
-        new_code = np.full(len(names) + 1, MISSING)  # MISSING is -1 and indexes the last entry
-        new_code[order] = np.arange(len(names))
-        labels[column] = new_code[codes]
-        classes[column] = tuple(name for name, seen in zip(names, is_seen, strict=True) if seen)
-        unseen[column] = tuple(name for name, seen in zip(names, is_seen, strict=True) if not seen)
+        labels[column] = _recode(labels[column], order, len(names))
+        ordered, num_seen = [names[code] for code in order], is_seen.sum()
+        classes[column], unseen[column] = tuple(ordered[:num_seen]), tuple(ordered[num_seen:])
     return replace(table, labels=labels, classes=classes, unseen=unseen)
 
 
 def _check(table: LabelTable, spec: DataSpec) -> None:
     """Raises DataError if a split is empty, or a label has no values in one or does not vary."""
-    for split in SPLITS:
-        if len(table.rows(split)) == 0:
-            counts = ", ".join(f"{name} {len(table.rows(name))}" for name in SPLITS)
+    sizes = {split: len(table.rows(split)) for split in SPLITS}
+    for split, size in sizes.items():
+        if size == 0:
+            counts = ", ".join(f"{name} {number}" for name, number in sizes.items())
             raise DataError(f"each split must have images, got none in {split} ({counts})")
     for name in (*spec.tasks, *spec.held_out):
         what = f"{_WHAT[table.kind_of(name)]} {name!r}"
@@ -286,16 +302,14 @@ def _unseen_classes(table: LabelTable) -> list[str]:
     warnings = []
     for name, classes in (table.classes | table.multi_hot_names).items():
         if name in table.labels:
-            seen = set(table.labels[name][train].tolist())
+            kind, seen = "classes", table.labels[name][train]
         else:
-            seen = set(np.flatnonzero((table.multi_hot[name][train] == 1).any(axis=0)).tolist())
-        unseen = [label for code, label in enumerate(classes) if code not in seen]
+            kind, seen = "labels", np.flatnonzero((table.multi_hot[name][train] == 1).any(axis=0))
+        unseen = [classes[code] for code in np.setdiff1d(np.arange(len(classes)), seen)]
         if unseen:
-            shown = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
-            kind = "classes" if name in table.labels else "labels"
             warnings.append(
                 f"{_WHAT[table.kind_of(name)]} {name!r}: {len(unseen)} of {len(classes)} {kind} "
-                f"are not in the train split and cannot be predicted ({shown})"
+                f"are not in the train split and cannot be predicted ({_first(unseen)})"
             )
     return warnings
 
@@ -305,15 +319,18 @@ def _test_classes(table: LabelTable) -> list[str]:
     warnings = []
     for column, names in table.unseen.items():
         codes = table.labels[column][table.rows("test")] - table.size_of(column)
-        counts = np.bincount(codes[codes >= 0], minlength=len(names))
-        only = [name for name, count in zip(names, counts, strict=True) if count]
-        if only:
-            shown = ", ".join(only[:5]) + (", ..." if len(only) > 5 else "")
+        found, counts = np.unique(codes[codes >= 0], return_counts=True)
+        if len(found):
             warnings.append(
-                f"label column {column!r}: {len(only)} classes are only in the test split, whose "
-                f"{counts.sum()} items with them count as errors ({shown})"
+                f"label column {column!r}: {len(found)} classes are only in the test split, whose "
+                f"{counts.sum()} items with them count as errors "
+                f"({_first([names[code] for code in found])})"
             )
     return warnings
+
+
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def _fingerprint(table: LabelTable, content_key: str, size: int) -> str:

@@ -1,11 +1,12 @@
 """Decoding of one image file to a square array of pixels."""
 
 import warnings
+from contextlib import suppress
 from io import BytesIO
 from typing import Literal
 
 import numpy as np
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from mtcon_ray.data.image_files import UnreadableImageError
 
@@ -19,16 +20,6 @@ warnings.simplefilter("error", Image.DecompressionBombWarning)
 warnings.filterwarnings("ignore", "(Possibly c|C)orrupt EXIF data", UserWarning)
 # Ways to make an image square; `decode_image` describes them.
 Resize = Literal["squash", "crop", "pad"]
-# EXIF orientation value -> transposition that sets the image upright. The value 1 is upright.
-UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 def decode_image(data: bytes, size: int, resize: Resize = "squash") -> np.ndarray:
@@ -46,7 +37,8 @@ def decode_image(data: bytes, size: int, resize: Resize = "squash") -> np.ndarra
                 raise UnreadableImageError(f"mode {image.mode} must be 8 bits a channel")
             # JPEG only: decodes at a reduced scale that still is at least twice the target size.
             image.draft("RGB", (2 * size, 2 * size))
-            return np.asarray(_square(_on_white(_upright(image)), size, resize))
+            _set_upright(image)
+            return np.asarray(_square(_on_white(image), size, resize))
     except UnreadableImageError:
         raise
     except UnidentifiedImageError:
@@ -55,15 +47,12 @@ def decode_image(data: bytes, size: int, resize: Resize = "squash") -> np.ndarra
         raise UnreadableImageError(str(error) or type(error).__name__) from None
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    """Returns the image transposed by its EXIF orientation; ignores a damaged EXIF block."""
-    # Before EXIF is read: Pillow itself transposes TIFF images in `load` and clears the tag.
-    image.load()
-    try:
-        turn = UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # Pillow's reader of EXIF raises almost anything on damaged bytes
-        return image
-    return image if turn is None else image.transpose(turn)
+def _set_upright(image: Image.Image) -> None:
+    """Transposes the image in place by its EXIF orientation; ignores a damaged EXIF block."""
+    image.load()  # outside of `suppress`: damaged pixels are an error
+    # Pillow's reader and writer of EXIF raise almost anything on damaged bytes.
+    with suppress(Exception):
+        ImageOps.exif_transpose(image, in_place=True)
 
 
 def _square(whole: Image.Image, size: int, resize: Resize) -> Image.Image:

@@ -1,12 +1,13 @@
-"""Free disk space, atomic file writes, and locks between processes."""
+"""Free disk space, and files and folders that other processes find complete or not at all."""
 
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+from uuid import uuid4
 
 from mtcon_ray.errors import ResourceError, StorageError
 
@@ -28,14 +29,56 @@ def check_disk(needed: int, store: Path, way_out: str = WAY_OUT) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock on a file, waiting while another process holds it.
-
-    The kernel releases the lock of a process that is killed.
-    """
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+def writable_store(store: Path) -> Iterator[None]:
+    """Turns an OSError into a ResourceError that asks for a writable image store."""
+    try:
         yield
+    except OSError as error:
+        raise ResourceError(
+            f"the image store must be writable, got {error.strerror or error} under {store}; "
+            "set storage.root to another place"
+        ) from error
+
+
+def build_folder(
+    folder: Path, needed: int, fill: Callable[[Path], None], way_out: str = WAY_OUT
+) -> None:
+    """Creates `folder` with the files that `fill(directory)` writes, unless it exists.
+
+    `fill` is called with a temporary directory, <folder>.building, which is renamed at the end:
+    other processes find the complete folder or none. The first process builds it under a lock on
+    <folder>.lock, and the others wait. The kernel releases the lock of a process that is killed.
+
+    Raises ResourceError, with `way_out`, if fewer than `needed` bytes are free.
+    """
+    if folder.exists():
+        return
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():  # another process may have built it meanwhile
+            return
+        building = folder.with_suffix(".building")
+        shutil.rmtree(building, ignore_errors=True)  # left by a killed process
+        check_disk(needed, folder.parent, way_out)
+        building.mkdir(mode=0o700)
+        try:
+            fill(building)
+            building.rename(folder)
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file atomically, also if several processes do so at once.
+
+    Unlike `whole_file` it does not flush to the disk: use it for what can be computed again.
+    """
+    unfinished = path.with_name(f"{path.name}.{uuid4().hex}")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -11,19 +11,18 @@
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from mtcon_ray.data.disk import check_disk, locked
+from mtcon_ray.data.disk import build_folder, check_disk, writable_store, write_whole
 from mtcon_ray.data.image_check import MAX_SHOWN, too_many_bad
 from mtcon_ray.data.local_cache import local_copy
-from mtcon_ray.data.sources.base import BadImagesError, DataSource
-from mtcon_ray.errors import DataError, ResourceError
+from mtcon_ray.data.sources.base import DataSource
+from mtcon_ray.errors import DataError
 
 FORMAT = 2
 ROWS_PER_TASK = 64
@@ -60,26 +59,27 @@ def open_image_cache(
     """Returns a source's images, decoded to `size` pixels now if no process has done so.
 
     `progress(done, total)` is called with numbers of images. With `node_store` images are read
-    from a copy there, see data/local_copy.py.
+    from a copy there, see data/local_cache.py.
 
     Raises DataError if too many images cannot be decoded, ResourceError if the disk is too small
     or not writable; no partial result remains.
     """
-    try:
+    shape = (num_items, size, size, 3)
+    with writable_store(store):
         store.mkdir(parents=True, exist_ok=True, mode=0o700)
-        content = _content_key(source, store / "keys")
+        content = _content_key(source, _key_file(source, store))
         folder = _folder(store, size, content)
-        if not folder.exists():
-            with locked(folder.with_suffix(".lock")):
-                if not folder.exists():  # another process may have built it meanwhile
-                    _build(source, (num_items, size), content, folder, progress)
-    except OSError as error:
-        raise ResourceError(
-            f"the image store must be writable, got {error.strerror or error} under {store}; "
-            "set storage.root to another place"
-        ) from error
-    nearest = local_copy(folder, node_store) if node_store else folder
-    stored = _load(nearest, (num_items, size), content)
+
+        def fill(building: Path) -> None:
+            bad = _decode_all(source, shape, building / "images.npy", progress)
+            _check_bad(bad, num_items, source.max_bad_fraction, folder)
+            (building / "bad.json").write_text(json.dumps(bad, indent=1))
+            meta = {"format": FORMAT, "num_items": num_items, "size": size, "content": content}
+            (building / "meta.json").write_text(json.dumps(meta, indent=1))
+
+        build_folder(folder, num_bytes(num_items, size), fill)
+    near = local_copy(folder, node_store) if node_store else folder
+    stored = _load(near, shape, content)
     _check_bad(stored.bad, num_items, source.max_bad_fraction, folder)
     return stored
 
@@ -94,112 +94,73 @@ def check_room(
 
     Raises ResourceError if the disk is too small, DataError if too many images are bad.
     """
-    signature = source.signature()
-    known = store / "keys" / signature if signature is not None else None
-    content = known.read_text() if known is not None and known.exists() else None
-    folder = _folder(store, size, content) if content is not None else None
-    if content is None or folder is None or not folder.exists():
-        check_disk(num_bytes(num_items, size) + downloads, store)
-        return None
-    stored = _load(folder, (num_items, size), content)
-    _check_bad(stored.bad, num_items, source.max_bad_fraction, folder)
-    return stored
+    known = _key_file(source, store)
+    if known is not None and known.exists():
+        content = known.read_text()
+        folder = _folder(store, size, content)
+        if folder.exists():
+            stored = _load(folder, (num_items, size, size, 3), content)
+            _check_bad(stored.bad, num_items, source.max_bad_fraction, folder)
+            return stored
+    check_disk(num_bytes(num_items, size) + downloads, store)
+    return None
 
 
 def _folder(store: Path, size: int, content: str) -> Path:
     return store / hashlib.sha256(f"{FORMAT} {size} {content}".encode()).hexdigest()[:32]
 
 
-def _content_key(source: DataSource, keys: Path) -> str:
-    """Returns the source's content key, from <store>/keys if its signature is known."""
+def _key_file(source: DataSource, store: Path) -> Path | None:
+    """Returns the path at which the source's content key is cached, None without a signature."""
     signature = source.signature()
-    if signature is None:
-        return source.content_key()
-    known = keys / signature
-    if known.exists():
+    return None if signature is None else store / "keys" / signature
+
+
+def _content_key(source: DataSource, known: Path | None) -> str:
+    """Returns the source's content key, from the file `known` if that exists."""
+    if known is not None and known.exists():
         return known.read_text()
     content = source.content_key()
-    keys.mkdir(exist_ok=True)
-    _write(known, content)
+    if known is not None:
+        known.parent.mkdir(exist_ok=True)
+        write_whole(known, content.encode())
     return content
 
 
-def _build(
-    source: DataSource,
-    shape: tuple[int, int],
-    content: str,
-    folder: Path,
-    progress: ReportProgress | None,
-) -> None:
-    """Decodes into a temporary directory and renames it. The caller holds the lock."""
-    building = folder.with_suffix(".building")
-    shutil.rmtree(building, ignore_errors=True)  # left by a killed process
-    check_disk(num_bytes(*shape), folder.parent)
-    building.mkdir(mode=0o700)
-    try:
-        bad = _decode_all(source, shape, building / "images.npy", progress)
-        _check_bad(bad, shape[0], source.max_bad_fraction, folder)
-        _write(building / "bad.json", json.dumps(bad, indent=1))
-        meta = {"format": FORMAT, "num_items": shape[0], "size": shape[1], "content": content}
-        _write(building / "meta.json", json.dumps(meta, indent=1))
-        building.rename(folder)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
-
-
 def _decode_all(
-    source: DataSource, shape: tuple[int, int], path: Path, progress: ReportProgress | None
+    source: DataSource,
+    shape: tuple[int, int, int, int],
+    path: Path,
+    progress: ReportProgress | None,
 ) -> dict[int, str]:
     """Writes all images to one .npy file; returns the reasons of bad rows, ascending by row."""
-    num_items, size = shape
-    bad: dict[int, str] = {}
-    with open(path, "wb") as file:
-        # Only the header: np.save would need the whole array in memory.
-        header = {"descr": "|u1", "fortran_order": False, "shape": (num_items, size, size, 3)}
-        np.lib.format.write_array_header_1_0(file, header)
-        file.flush()
-        start = file.tell()
+    num_items, size, *_ = shape
+    # Writes the header only: np.save would need the whole array in memory.
+    start = np.lib.format.open_memmap(path, "w+", np.uint8, shape).offset  # type: ignore[no-untyped-call]
 
-        # Written with pwrite, not through a memory map: on a full disk pwrite raises OSError,
+    def decode(first: int) -> dict[int, str]:
+        rows = range(first, min(first + ROWS_PER_TASK, num_items))
+        images, reasons = source.decode_some(rows, size)
+        # Written to the file, not through the memory map: on a full disk `write` raises OSError,
         # while a map would kill the process with SIGBUS.
-        def decode(first: int) -> tuple[int, dict[int, str]]:
-            rows = range(first, min(first + ROWS_PER_TASK, num_items))
-            images, reasons = _decode(source, rows, size)
-            _write_at(file.fileno(), images, start + num_bytes(first, size))
-            return len(rows), reasons
+        with path.open("r+b") as file:
+            file.seek(start + num_bytes(first, size))
+            file.write(images.tobytes())
+        return reasons
 
-        done = 0
-        with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
-            try:
-                tasks = [pool.submit(decode, f) for f in range(0, num_items, ROWS_PER_TASK)]
-                for task in as_completed(tasks):
-                    count, reasons = task.result()
-                    bad |= reasons
-                    done += count
-                    if progress is not None:
-                        progress(done, num_items)
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+    bad: dict[int, str] = {}
+    with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
+        # An exception that leaves the loop closes the iterator of `map`, which cancels the rest.
+        for task, reasons in enumerate(pool.map(decode, range(0, num_items, ROWS_PER_TASK)), 1):
+            bad |= reasons
+            if progress is not None:
+                progress(min(task * ROWS_PER_TASK, num_items), num_items)
+    with path.open("rb") as file:
         os.fsync(file.fileno())
-    return dict(sorted(bad.items()))
+    return bad
 
 
-def _decode(source: DataSource, rows: range, size: int) -> tuple[np.ndarray, dict[int, str]]:
-    try:
-        return source.decode(rows, size), {}
-    except BadImagesError as error:
-        return error.images, error.reasons
-
-
-def _write_at(descriptor: int, images: np.ndarray, offset: int) -> None:
-    data = memoryview(images.tobytes())
-    while data:
-        written = os.pwrite(descriptor, data, offset)  # may write less than asked
-        data, offset = data[written:], offset + written
-
-
-def _load(folder: Path, shape: tuple[int, int], content: str) -> CachedImages:
+def _load(folder: Path, shape: tuple[int, int, int, int], content: str) -> CachedImages:
     try:
         images = np.load(folder / "images.npy", mmap_mode="r")
         bad = {int(row): why for row, why in json.loads((folder / "bad.json").read_text()).items()}
@@ -207,8 +168,7 @@ def _load(folder: Path, shape: tuple[int, int], content: str) -> CachedImages:
         raise DataError(
             f"the image store {folder} must be whole, got {error}; delete it, it is made anew"
         ) from None
-    num_items, size = shape
-    assert images.shape == (num_items, size, size, 3), (images.shape, shape)
+    assert images.shape == shape, (images.shape, shape)
     return CachedImages(images, bad, content)
 
 
@@ -219,16 +179,9 @@ def _check_bad(bad: dict[int, str], num_items: int, allowed: float, folder: Path
     """
     if len(bad) <= allowed * num_items:
         return
-    rest = ""
+    message = too_many_bad(f"{len(bad)} of {num_items}", bad.values(), allowed)
     if len(bad) > MAX_SHOWN:
         every = folder.with_suffix(".bad.txt")
-        _write(every, "\n".join(bad.values()) + "\n")
-        rest = f"\n  and {len(bad) - MAX_SHOWN} more; all of them: {every}"
-    raise DataError(too_many_bad(f"{len(bad)} of {num_items}", bad.values(), allowed) + rest)
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes a file atomically: readers find the whole text or no file."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
-    unfinished.write_text(text)
-    unfinished.replace(path)
+        write_whole(every, ("\n".join(bad.values()) + "\n").encode())
+        message += f"; all of them: {every}"
+    raise DataError(message)

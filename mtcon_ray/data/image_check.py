@@ -55,9 +55,8 @@ def check_images(
     most = allowed * len(names)
     if len(absent) > most:
         message = too_many_bad(f"{len(absent)} of {len(names)}", bad.values(), allowed)
-        rest = f"\n  and {len(absent) - MAX_SHOWN} more" if len(absent) > MAX_SHOWN else ""
         cause = likely_cause(files, [names[i] for i in absent], table, column)
-        raise DataError(message + rest + cause.replace("; ", "\n", 1))
+        raise DataError(message + cause.replace("; ", "\n", 1))
     there = np.setdiff1d(np.arange(len(names)), absent)
     sample = there[evenly(len(there), SAMPLE)]
     corrupt: dict[int, str] = {}
@@ -86,15 +85,11 @@ def check_images(
 def too_many_bad(got: str, reasons: Collection[str], allowed: float) -> str:
     """Returns the error message with the first MAX_SHOWN reasons; `got` states the number."""
     shown = "".join(f"\n  {reason}" for reason in islice(reasons, MAX_SHOWN))
+    rest = f"\n  and {len(reasons) - MAX_SHOWN} more" if len(reasons) > MAX_SHOWN else ""
     return (
         f"at most {allowed:.2%} of the images may be missing or corrupt (data.max_bad_images), "
-        f"got {got}:{shown}"
+        f"got {got}:{shown}{rest}"
     )
-
-
-def left_out(reasons: Collection[str]) -> str:
-    """Returns the warning that unreadable images are left out of every split."""
-    return f"{len(reasons)} images cannot be read and are left out, first {next(iter(reasons))}"
 
 
 def _chance(count: int, size: int, share: float) -> float:

@@ -11,13 +11,11 @@ import tempfile
 import time
 import weakref
 import zlib
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cached_property
-from io import BufferedReader
+from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import IO
@@ -34,19 +32,25 @@ class UnreadableImageError(Exception):
     """An image that is missing or corrupt; the message is the reason."""
 
 
-class ImageFiles(ABC):
-    """The files of one folder or archive, named by relative paths with forward slashes."""
+def leads_outside(name: str) -> bool:
+    """Returns True for a name that is absolute, has `..` as a part, or contains a null byte."""
+    path = PurePosixPath(name)
+    return path.is_absolute() or ".." in path.parts or "\0" in name
+
+
+class ImageFiles:
+    """The files of one folder or archive, named by relative paths with forward slashes.
+
+    The base class stands for files that are not downloaded yet: any name may exist, and no file
+    can be listed or read.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def find_outside(self, names: Sequence[str]) -> int | None:
         """Returns the index of the first name that leads outside the folder or archive, or None."""
-        for index, name in enumerate(names):
-            path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or "\0" in name:
-                return index
-        return None
+        return next((index for index, name in enumerate(names) if leads_outside(name)), None)
 
     def outward_link(self, name: str) -> str | None:
         """Returns the leading part of a name that is a symbolic link to outside, or None."""
@@ -60,83 +64,84 @@ class ImageFiles(ABC):
         """Returns the indices of names that are not regular files, ascending."""
         return [index for index, name in enumerate(names) if not self.exists(name)]
 
-    @abstractmethod
     def exists(self, name: str) -> bool:
         """Returns True if a regular file has this name, or if that cannot be known yet."""
+        return True
 
-    @abstractmethod
     def list_files(self, folder: str) -> set[str]:
         """Returns the names of the regular files directly in a folder."""
+        raise NotImplementedError
 
-    @abstractmethod
     def folders(self) -> Iterator[str]:
         """Yields the folders below the root, breadth first."""
+        raise NotImplementedError
 
-    @abstractmethod
     def signature(self, names: Sequence[str]) -> str | None:
         """Returns a hex digest of names, sizes and time stamps, without reading contents.
 
         None if a file changed less than SETTLED_SECONDS ago.
         """
+        return None
 
-    @abstractmethod
     def digest(self, names: Sequence[str]) -> str:
         """Returns a hex digest of names and contents; a missing file counts as absent."""
+        raise NotImplementedError
 
-    @abstractmethod
     def read(self, name: str) -> bytes:
         """Returns the content of one file. Safe to call from several threads.
 
         Raises UnreadableImageError if the file is missing or cannot be read.
         """
+        raise NotImplementedError
+
+
+def _cached_realpath() -> Callable[[str], str]:
+    """Returns a `realpath` that resolves each directory once, and each link.
+
+    Without the cache each call would be a round trip on a network file system.
+    """
+    resolved = cache(os.path.realpath)
+
+    def real(path: str) -> str:
+        place = path if os.path.islink(path) else os.path.dirname(path)
+        return resolved(place) + path.removeprefix(place)
+
+    return real
 
 
 class ImageFolder(ImageFiles):
     """A folder on disk; symbolic links must lead to places inside it."""
 
     def find_outside(self, names: Sequence[str]) -> int | None:
-        index = super().find_outside(names)
-        if index is not None:
-            return index
-        real_root = os.path.realpath(self.root)
-        # `realpath` is called once per directory, not per file: on a network file system each of
-        # its calls is a round trip.
-        inside: dict[str, bool] = {}
+        real_root, real = os.path.join(os.path.realpath(self.root), ""), _cached_realpath()
         for index, name in enumerate(names):
-            path = os.path.join(real_root, name)
-            place = path if os.path.islink(path) else os.path.dirname(path)
-            if place not in inside:
-                real = os.path.realpath(place)
-                inside[place] = os.path.commonpath([real, real_root]) == real_root
-            if not inside[place]:
+            if leads_outside(name):
+                return index
+            if not os.path.join(real(os.path.join(real_root, name)), "").startswith(real_root):
                 return index
         return None
 
     def outward_link(self, name: str) -> str | None:
-        if super().find_outside([name]) is not None:
+        if leads_outside(name):
             return None
         parts = [str(part) for part in (*reversed(PurePosixPath(name).parents), name)]
         links = (part for part in parts if os.path.islink(self.root / part))
         return next((part for part in links if self.find_outside([part]) is not None), None)
 
     def relative(self, names: Sequence[str]) -> list[str]:
-        real_root = os.path.realpath(self.root)
-        roots = [os.path.join(root, "") for root in (str(self.root.absolute()), real_root)]
-        real: dict[str, str] = {}
+        real_root, real = os.path.join(os.path.realpath(self.root), ""), _cached_realpath()
+        roots = (os.path.join(self.root.absolute(), ""), real_root)
 
         def below(name: str) -> str:
             if not os.path.isabs(name) or "\0" in name:
                 return name
             if ".." not in PurePosixPath(name).parts:
-                root = next((r for r in roots if name.startswith(r)), "")
-                if root:
-                    return name.removeprefix(root).lstrip("/")
+                for root in roots:
+                    if name.startswith(root):
+                        return name.removeprefix(root).lstrip("/")
             # A symbolic link, or "..", may lead into the root from elsewhere.
-            place = name if os.path.islink(name) else os.path.dirname(name)
-            if place not in real:
-                real[place] = os.path.realpath(place)
-            path = real[place] + name.removeprefix(place)
-            return path.removeprefix(roots[1]) if path.startswith(roots[1]) else name
+            path = real(name)
+            return path.removeprefix(real_root) if path.startswith(real_root) else name
 
         return [below(name) for name in names]
 
@@ -155,27 +160,26 @@ class ImageFolder(ImageFiles):
         return absent
 
     def exists(self, name: str) -> bool:
-        return super().find_outside([name]) is None and os.path.isfile(self.root / name)
+        return not leads_outside(name) and os.path.isfile(self.root / name)
 
     def list_files(self, folder: str) -> set[str]:
-        try:
-            with os.scandir(self.root / folder) as entries:
-                return {entry.name for entry in entries if entry.is_file()}
-        except OSError:  # absent, or a folder without read permission
-            return set()
+        return {entry.name for entry in self._entries(folder) if entry.is_file()}
 
     def folders(self) -> Iterator[str]:
         left = deque([""])
         while left:
             folder = left.popleft()
-            try:
-                with os.scandir(self.root / folder) as entries:
-                    below = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
-            except OSError:  # a folder without read permission
-                continue
-            found = [f"{folder}/{name}".lstrip("/") for name in below]
+            below = [e.name for e in self._entries(folder) if e.is_dir(follow_symlinks=False)]
+            found = [f"{folder}/{name}".lstrip("/") for name in sorted(below)]
             left.extend(found)
             yield from found
+
+    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(self.root / folder) as entries:
+                return list(entries)
+        except OSError:  # absent, or a folder without read permission
+            return []
 
     def signature(self, names: Sequence[str]) -> str | None:
         total = hashlib.sha256(os.path.realpath(self.root).encode())
@@ -200,31 +204,22 @@ class ImageFolder(ImageFiles):
 
     def _digest_one(self, name: str) -> str:
         try:
-            with self._open(name) as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
-        except (OSError, UnreadableImageError):
+            return hashlib.sha256(self.read(name)).hexdigest()
+        except UnreadableImageError:
             return "absent"
 
     def read(self, name: str) -> bytes:
         try:
-            with self._open(name) as file:
+            # O_NONBLOCK, because opening a named pipe would otherwise block until somebody writes
+            # to it; reading a device may never end.
+            with open(os.open(self.root / name, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise UnreadableImageError("no plain file")
                 return file.read()
         except FileNotFoundError:
             raise UnreadableImageError("no such file") from None
         except OSError as error:
             raise UnreadableImageError(error.strerror or str(error)) from None
-
-    @contextmanager
-    def _open(self, name: str) -> Iterator[BufferedReader]:
-        """Yields the open file. Raises UnreadableImageError unless it is a regular file.
-
-        O_NONBLOCK, because opening a named pipe would otherwise block until somebody writes to it;
-        reading a device may never end.
-        """
-        with open(os.open(self.root / name, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UnreadableImageError("no plain file")
-            yield file
 
 
 class ImageArchive(ImageFiles):
@@ -235,14 +230,14 @@ class ImageArchive(ImageFiles):
         self._opening = Lock()
 
     def exists(self, name: str) -> bool:
-        return str(PurePosixPath(name)) in self._members[1]
+        return str(PurePosixPath(name)) in self._index[1]
 
     def list_files(self, folder: str) -> set[str]:
-        parts = [name.rpartition("/") for name in self._members[1]]
+        parts = [name.rpartition("/") for name in self._index[1]]
         return {file for parent, _, file in parts if parent == folder}
 
     def folders(self) -> Iterator[str]:
-        left = {name.rpartition("/")[0] for name in self._members[1]}
+        left = {name.rpartition("/")[0] for name in self._index[1]}
         found: set[str] = set()
         while left := left - found - {""}:
             found |= left
@@ -266,20 +261,17 @@ class ImageArchive(ImageFiles):
         return total.hexdigest()
 
     def read(self, name: str) -> bytes:
-        descriptor, members = self._members
-        if str(PurePosixPath(name)) not in members:
+        with self._opening:
+            descriptor, members = self._index
+        place = members.get(str(PurePosixPath(name)))
+        if place is None:
             raise UnreadableImageError("no plain file of this name in the archive")
-        start, size = members[str(PurePosixPath(name))]
+        start, size = place
         # pread has no file position, so threads share the descriptor without a lock.
         data = os.pread(descriptor, size, start)
         if len(data) < size:
             raise UnreadableImageError("the archive ends within this file")
         return data
-
-    @property
-    def _members(self) -> tuple[int, dict[str, tuple[int, int]]]:
-        with self._opening:
-            return self._index
 
     @cached_property
     def _index(self) -> tuple[int, dict[str, tuple[int, int]]]:

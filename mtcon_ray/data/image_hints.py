@@ -1,7 +1,7 @@
 """Hints for error messages: the likely cause when a table's images are not found."""
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 
 import numpy as np
 
@@ -26,15 +26,15 @@ def likely_cause(files: ImageFiles, absent: Sequence[str], table: CsvFile, colum
     in order, on a sample of the names; the first that applies is reported.
     """
     names = [absent[index] for index in evenly(len(absent), NUM_TRIED)]
-    causes: tuple[Callable[[], str | None], ...] = (
-        lambda: _backslashes(names, column),
-        lambda: _other_column(files, table, column),
-        lambda: _other_root(files, names, column),
-        lambda: _first_parts(files, names, column),
-        lambda: _spelling(files, names, column),
-        lambda: _backslashes_in_files(files, names),
+    hints = chain(  # generators: a later cause is looked for only if no earlier one applies
+        _backslashes(names, column),
+        _other_column(files, table, column),
+        _other_root(files, names, column),
+        _first_parts(files, names, column),
+        _spelling(files, names, column),
+        _backslashes_in_files(files, names),
     )
-    return next((f"; {text}" for text in (cause() for cause in causes) if text), "")
+    return next((f"; {hint}" for hint in hints), "")
 
 
 def _are_there(files: ImageFiles, names: Sequence[str]) -> bool:
@@ -42,85 +42,73 @@ def _are_there(files: ImageFiles, names: Sequence[str]) -> bool:
     return sum(bool(name) and files.exists(name) for name in names) > len(names) / 2
 
 
-def _backslashes(names: list[str], column: str) -> str | None:
-    """Returns a hint if the column holds Windows paths."""
-    with_one = [name for name in names if "\\" in name]
-    if not with_one:
-        return None
-    if any(name[1:3] == ":\\" or name.startswith("\\\\") for name in with_one):
-        return (
+def _backslashes(names: list[str], column: str) -> Iterator[str]:
+    """Yields a hint if the column holds Windows paths."""
+    if any(name[1:3] == ":\\" or name.startswith("\\\\") for name in names):
+        yield (
             f"column {column!r} holds absolute Windows paths: write paths that start at "
             "data.images, with / between folders"
         )
-    return f"column {column!r} holds Windows paths: write / instead of each backslash"
+    if any("\\" in name for name in names):
+        yield f"column {column!r} holds Windows paths: write / instead of each backslash"
 
 
-def _other_column(files: ImageFiles, table: CsvFile, column: str) -> str | None:
-    """Returns a hint if another column of the table names existing images."""
+def _other_column(files: ImageFiles, table: CsvFile, column: str) -> Iterator[str]:
+    """Yields a hint for each other column of the table that names existing images."""
     tried = evenly(len(table.rows), NUM_TRIED)
     for other, cells in table.columns.items():
-        if other != column and _are_there(files, files.relative([str(c) for c in cells[tried]])):
-            return f"did you mean image_column: {other!r}?"
-    return None
+        if other != column and _are_there(files, files.relative(cells[tried])):
+            yield f"did you mean image_column: {other!r}?"
 
 
-def _other_root(files: ImageFiles, names: list[str], column: str) -> str | None:
-    """Returns a hint if the names exist below the parent or a subdirectory of the root."""
+def _other_root(files: ImageFiles, names: list[str], column: str) -> Iterator[str]:
+    """Yields a hint if the names exist below the parent or a subdirectory of the root."""
     if isinstance(files, ImageFolder):
         parent = ImageFolder(files.root.absolute().parent)
         if _are_there(parent, names):
-            return f"did you mean images: {parent.root}?"
+            yield f"did you mean images: {parent.root}?"
     for folder in islice(files.folders(), MAX_FOLDERS):
         if _are_there(files, [f"{folder}/{name}" for name in names]):
             if isinstance(files, ImageFolder):
-                return f"did you mean images: {files.root / folder}?"
-            return (
+                yield f"did you mean images: {files.root / folder}?"
+            yield (
                 f"in the archive these lie below {folder!r}: write {folder + '/'!r} before each "
                 f"path in column {column!r}"
             )
-    return None
 
 
-def _first_parts(files: ImageFiles, names: list[str], column: str) -> str | None:
-    """Returns a hint if the names exist once their leading directories are removed."""
+def _first_parts(files: ImageFiles, names: list[str], column: str) -> Iterator[str]:
+    """Yields a hint if the names exist once their leading directories are removed."""
     rests = [name.partition("/")[2] for name in names]
     while any(rests):
         if _are_there(files, rests):
             first = next(n.removesuffix(r) for n, r in zip(names, rests, strict=True) if r)
-            return f"without {first!r} these are there: take it out of column {column!r}"
+            yield f"without {first!r} these are there: take it out of column {column!r}"
         rests = [rest.partition("/")[2] for rest in rests]
-    return None
 
 
-def _spelling(files: ImageFiles, names: list[str], column: str) -> str | None:
-    """Returns a hint if a file differs in letter case only, or the name lacks its extension."""
+def _spelling(files: ImageFiles, names: list[str], column: str) -> Iterator[str]:
+    """Yields a hint if a file differs in letter case only, or the name lacks its extension."""
     folders = tuple(islice(files.folders(), MAX_FOLDERS))
     for name in names[:3]:
         folder, slash, file = name.rpartition("/")
+        wanted = {file.lower() + ending for ending in ("", *IMAGE_ENDINGS)}
         same = [folder, *(f for f in folders if f != folder and f.lower() == folder.lower())]
         for place in same:
-            for there in _alike(files.list_files(place), file):
-                return (
-                    f"{name!r} is there as {place + slash + there!r}: column {column!r} must agree "
-                    "in letter case and have the ending"
-                )
-    return None
+            for there in sorted(files.list_files(place)):
+                if there.lower() in wanted:
+                    yield (
+                        f"{name!r} is there as {place + slash + there!r}: column {column!r} must "
+                        "agree in letter case and have the ending"
+                    )
 
 
-def _backslashes_in_files(files: ImageFiles, names: list[str]) -> str | None:
-    """Returns a hint if the files' own names contain backslashes (packed by a Windows tool)."""
+def _backslashes_in_files(files: ImageFiles, names: list[str]) -> Iterator[str]:
+    """Yields a hint if the files' own names contain backslashes (packed by a Windows tool)."""
     held = {name.rpartition("\\")[2]: name for name in files.list_files("") if "\\" in name}
     for name in names:
-        there = held.get(name.rpartition("/")[2])
-        if there:
-            return (
+        if there := held.get(name.rpartition("/")[2]):
+            yield (
                 f"{name!r} is there as {there!r}, a name with backslashes: pack or unpack the "
                 "images again, with / between folders"
             )
-    return None
-
-
-def _alike(there: set[str], file: str) -> Iterator[str]:
-    """Yields the files that equal `file` but for letter case or a missing image extension."""
-    wanted = {file.lower(), *(file.lower() + ending for ending in IMAGE_ENDINGS)}
-    yield from sorted(other for other in there if other.lower() in wanted)

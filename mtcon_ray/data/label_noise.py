@@ -10,7 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from mtcon_ray.data.sources.base import MISSING, LabelTable, Split
+from mtcon_ray.data.batch import MISSING
+from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.data.splits import Split
 
 
 def add_label_noise(
@@ -30,15 +32,10 @@ def add_label_noise(
         for split in splits:
             rows = table.rows(split)
             labelled = rows[codes[rows] != MISSING]
-            rng = _stream("label noise", seed, share, task, split)
+            # A digest as the seed, because Python salts hash() of strings in each process.
+            stream = hashlib.sha256(repr(("label noise", seed, share, task, split)).encode())
+            rng = np.random.default_rng(int.from_bytes(stream.digest()[:16], "big"))
             redrawn = rng.permutation(labelled)[: round(share * len(labelled))]
             codes[redrawn] = rng.integers(num_classes, size=len(redrawn))
         labels[task] = codes
     return replace(table, labels=labels)
-
-
-def _stream(*parts: object) -> np.random.Generator:
-    """Returns a random generator seeded by `parts`."""
-    # A digest, because Python salts hash() of strings in each process.
-    digest = hashlib.sha256(repr(parts).encode()).digest()
-    return np.random.default_rng(int.from_bytes(digest[:16], "big"))

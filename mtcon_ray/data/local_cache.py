@@ -10,7 +10,7 @@ import shutil
 import stat
 from pathlib import Path
 
-from mtcon_ray.data.disk import check_disk, locked
+from mtcon_ray.data.disk import build_folder
 from mtcon_ray.errors import ResourceError
 
 log = logging.getLogger(__name__)
@@ -29,10 +29,9 @@ def local_copy(folder: Path, node_store: Path) -> Path:
         node_store = node_store.resolve()
         _check_owned(node_store)
         near = node_store / folder.name
-        if not near.exists():
-            with locked(near.with_suffix(".lock")):
-                if not near.exists():
-                    _copy(folder, near)
+        needed = sum(file.stat().st_size for file in folder.iterdir())
+        way_out = "name another disk there, or empty the folder"
+        build_folder(near, needed, lambda building: _copy(folder, building), way_out)
     except (OSError, ResourceError) as error:
         log.warning("images are read from %s, not from storage.node_store: %s", folder, error)
         return folder
@@ -46,17 +45,9 @@ def _check_owned(node_store: Path) -> None:
         raise ResourceError(f"{node_store} must be writable by its owner, this user, alone")
 
 
-def _copy(folder: Path, near: Path) -> None:
-    building = near.with_suffix(".building")
-    shutil.rmtree(building, ignore_errors=True)  # left by a killed process
-    needed = sum(file.stat().st_size for file in folder.iterdir())
-    check_disk(needed, near.parent, "name another disk there, or empty the folder")
-    try:
-        shutil.copytree(folder, building)
-        for file in building.iterdir():
-            # Flushed before the rename: after a power cut the name must not exist without the data.
-            with file.open("rb") as written:
-                os.fsync(written.fileno())
-        building.rename(near)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+def _copy(folder: Path, building: Path) -> None:
+    shutil.copytree(folder, building, dirs_exist_ok=True)
+    for file in building.iterdir():
+        # Flushed before the rename: after a power cut the name must not exist without the data.
+        with file.open("rb") as written:
+            os.fsync(written.fileno())

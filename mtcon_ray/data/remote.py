@@ -1,7 +1,7 @@
 """Data in an object store, downloaded once into the image store and then read as local files.
 
 <store>/remote/<key>/<name>   an object, or a folder of them
-<store>/remote/<key>.lock     held while <key>.fetching is filled and renamed to <key>
+<store>/remote/<key>.lock     held while <key>.building is filled and renamed to <key>
 
 <key> is a hash of the URL and of its objects' names, sizes, times and ETag, so that a replaced
 object is downloaded again. pyarrow finds credentials: in the environment variables and files of
@@ -10,19 +10,19 @@ AWS or Google, or in the machine's role.
 
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path, PurePosixPath
 from threading import Event
 from typing import TYPE_CHECKING
 
-from mtcon_ray.data.disk import check_disk, locked
-from mtcon_ray.data.image_files import ImageFiles
-from mtcon_ray.errors import DataError, ResourceError, UserError
+from mtcon_ray.data.disk import build_folder, writable_store
+from mtcon_ray.data.image_files import leads_outside
+from mtcon_ray.errors import DataError, UserError
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -32,15 +32,14 @@ CHUNK_BYTES = 1 << 20
 REPORT_SECONDS = 0.5
 RETRY = timedelta(seconds=30)  # the default of Google's client is 15 minutes
 
-Report = Callable[[int, int], None]
-
 
 @dataclass(frozen=True)
 class Found:
     """The objects that a URL names.
 
-    objects holds each object's path in the object store, its name relative to the URL, and its
-    size in bytes. what is the spec field, for messages; key is the module's <key>.
+    objects holds each object's path in the object store, its name relative to the URL ("" for the
+    URL itself), and its size in bytes. what is the spec field, for messages; key is the module's
+    <key>.
     """
 
     url: str
@@ -61,28 +60,6 @@ class Found:
     def place(self, store: Path) -> Path:
         """Returns the local path of the download, which need not exist yet."""
         return store / "remote" / self.key / self.name
-
-
-class RemoteFiles(ImageFiles):
-    """Image files that are not downloaded yet: only their names can be checked."""
-
-    def exists(self, name: str) -> bool:
-        return True
-
-    def list_files(self, folder: str) -> set[str]:
-        raise AssertionError("fetched before it is listed")
-
-    def folders(self) -> Iterator[str]:
-        raise AssertionError("fetched before it is listed")
-
-    def signature(self, names: Sequence[str]) -> str | None:
-        return None
-
-    def digest(self, names: Sequence[str]) -> str:
-        raise AssertionError("fetched before it is read")
-
-    def read(self, name: str) -> bytes:
-        raise AssertionError("fetched before it is read")
 
 
 def look(url: str, what: str) -> Found:
@@ -109,17 +86,20 @@ def look(url: str, what: str) -> Found:
     objects = []
     total = hashlib.sha256(f"{url}\0{tag}\0".encode())
     for info in sorted(infos, key=lambda info: info.path):
-        name = info.path.removeprefix(base).removeprefix("/") or PurePosixPath(base).name
-        if PurePosixPath(name).is_absolute() or ".." in name.split("/") or "\0" in name:
+        name = info.path.removeprefix(base).removeprefix("/")
+        if leads_outside(name):
             raise DataError(f"{what} must hold names that stay inside {url}, got {name!r}")
         objects.append((info.path, name, info.size))
-        total.update(f"{name}\0{info.size}\0{info.mtime_ns}\0".encode())
+        hashed = name or PurePosixPath(base).name
+        total.update(f"{hashed}\0{info.size}\0{info.mtime_ns}\0".encode())
     if not objects:
         raise DataError(f"{what} must be there, got {url}, where no object is")
     return Found(url, what, total.hexdigest()[:32], tuple(objects))
 
 
-def fetch(found: Sequence[Found], store: Path, report: Report | None = None) -> None:
+def fetch(
+    found: Sequence[Found], store: Path, report: Callable[[int, int], None] | None = None
+) -> None:
     """Downloads the objects that no process has downloaded yet.
 
     `report(done, total)` is called with bytes, about every REPORT_SECONDS. Raises DataError if an
@@ -128,86 +108,63 @@ def fetch(found: Sequence[Found], store: Path, report: Report | None = None) -> 
     """
     missing = [f for f in found if not f.place(store).exists()]
     before, total = 0, sum(f.num_bytes for f in missing)
-    try:
+
+    def tell(done: int) -> None:
+        if report is not None:
+            report(before + done, total)
+
+    with writable_store(store):
         for each in missing:
             folder = each.place(store).parent
             store.mkdir(parents=True, exist_ok=True, mode=0o700)
             folder.parent.mkdir(exist_ok=True, mode=0o700)
-            with locked(folder.with_suffix(".lock")):
-                if not folder.exists():
-                    for done in _download(each, folder):
-                        if report is not None:
-                            report(before + done, total)
+            build_folder(folder, each.num_bytes, partial(_download, each, tell))
             before += each.num_bytes
-    except OSError as error:
-        raise ResourceError(
-            f"the image store must be writable, got {error.strerror or error} under {store}; "
-            "set storage.root to another place"
-        ) from error
 
 
-def _download(found: Found, folder: Path) -> Iterator[int]:
-    """Downloads into a temporary directory and renames it to `folder`. The caller holds the lock.
+def _download(found: Found, tell: Callable[[int], None], folder: Path) -> None:
+    """Downloads all objects into a folder; `tell` is called with the bytes downloaded so far."""
+    with _readable(found.url, found.what):
+        files = _open(found.url)
+    written: dict[str, int] = {}
+    stopping = Event()
 
-    Yields the number of bytes downloaded so far.
-    """
-    building = folder.with_suffix(".fetching")
-    shutil.rmtree(building, ignore_errors=True)  # left by a killed process
-    check_disk(found.num_bytes, folder)
-    building.mkdir(mode=0o700)
-    copy = _Copy(found, building / found.name)
-    try:
-        with ThreadPoolExecutor(MAX_THREADS) as pool:
-            running = {pool.submit(copy, *each) for each in found.objects}
-            try:
-                while running:
-                    ended, running = wait(running, REPORT_SECONDS)
-                    for task in ended:
-                        task.result()
-                    yield sum(copy.written.values())
-            except BaseException:  # KeyboardInterrupt too: threads would otherwise download on
-                copy.stopping.set()
-                pool.shutdown(cancel_futures=True)
-                raise
-        building.rename(folder)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
-
-
-class _Copy:
-    """Thread-safe copier of objects to files; `written` has each object's bytes so far."""
-
-    def __init__(self, found: Found, target: Path) -> None:
-        self.found = found
-        self.target = target
-        self.written: dict[str, int] = {}
-        self.stopping = Event()
-        with _readable(found.url, found.what):
-            self._files = _open(found.url)
-
-    def __call__(self, path: str, name: str, size: int) -> None:
-        to = self.target / name if self.found.url.endswith("/") else self.target
+    def copy(path: str, name: str, size: int) -> None:
+        to = folder / found.name / name
         to.parent.mkdir(parents=True, exist_ok=True)
         count = 0
         with to.open("wb") as file:
-            for data in self._chunks(path):
+            for data in _chunks(files, path, found):
                 count += file.write(data)
-                self.written[path] = count
-                if self.stopping.is_set():
+                written[path] = count
+                if stopping.is_set():
                     return
             file.flush()
             os.fsync(file.fileno())
         if count != size:
             raise DataError(
-                f"{self.found.what} must not change while it is downloaded, got {count} bytes of "
-                f"{name!r} where {size} were; try again"
+                f"{found.what} must not change while it is downloaded, got {count} bytes of "
+                f"{path!r} where {size} were; try again"
             )
 
-    def _chunks(self, path: str) -> Iterator[bytes]:
-        readable = _readable(self.found.url, self.found.what)
-        with readable, self._files.open_input_stream(path) as stream:
-            while data := stream.read(CHUNK_BYTES):
-                yield data
+    with ThreadPoolExecutor(MAX_THREADS) as pool:
+        running = {pool.submit(copy, *each) for each in found.objects}
+        try:
+            while running:
+                ended, running = wait(running, REPORT_SECONDS)
+                for task in ended:
+                    task.result()
+                tell(sum(written.values()))
+        finally:  # after an error or a KeyboardInterrupt threads would otherwise download on
+            stopping.set()
+            pool.shutdown(cancel_futures=True)
+
+
+def _chunks(files: "FileSystem", path: str, found: Found) -> Iterator[bytes]:
+    """Yields an object's bytes; errors of the disk they are written to are not turned."""
+    with _readable(found.url, found.what), files.open_input_stream(path) as stream:
+        while data := stream.read(CHUNK_BYTES):
+            yield data
 
 
 def _open(url: str) -> "FileSystem":

@@ -7,7 +7,6 @@ from typing import Literal
 import numpy as np
 
 from mtcon_ray.data.csv_file import CsvFile
-from mtcon_ray.errors import DataError, nearest
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
@@ -43,12 +42,7 @@ def named_split(table: CsvFile, column: str) -> np.ndarray:
 
     Raises DataError if the column is absent, has an empty cell, or a value that names no split.
     """
-    if column not in table.columns:
-        raise DataError(
-            f"{table.path} must have the column {column!r} that data.split_column names "
-            f"(null draws a split){nearest(column, table.columns)}"
-        )
-    cells = table.columns[column]
+    cells = table.column(column, "split_column", hint=" (null draws a split)")
     table.refuse(
         np.array([not cell.strip() for cell in cells]),
         column,

@@ -6,7 +6,6 @@ generator. An image therefore shows the same scene at any size, except for pixel
 
 import math
 from colorsys import hsv_to_rgb
-from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw
@@ -39,23 +38,22 @@ Colour = tuple[int, int, int]
 Point = tuple[float, float]
 
 
-@dataclass(frozen=True)
-class Nuisances:
-    """Strength of the nuisances: number of blobs, probability of a bar, deviation of pixel noise.
+def draw(
+    factors: dict[str, str],
+    size: int,
+    seed: list[int],
+    clutter: int = 0,
+    occlusion: float = 0.0,
+    noise: float = 0.0,
+) -> np.ndarray:
+    """Returns one image, uint8 [size, size, 3], a pure function of the arguments.
 
-    noise is a share of full brightness.
+    `clutter` is the number of blobs, `occlusion` the probability of a bar, `noise` the standard
+    deviation of pixel noise, a share of full brightness.
     """
-
-    clutter: int
-    occlusion: float
-    noise: float
-
-
-def draw(factors: dict[str, str], size: int, nuisances: Nuisances, seed: list[int]) -> np.ndarray:
-    """Returns one image, uint8 [size, size, 3], a pure function of the arguments."""
     rng = np.random.default_rng(seed)
     side = size * SUPERSAMPLING
-    canvas, centre, length = _begin(rng, side, nuisances.clutter)
+    canvas, centre, length = _begin(rng, side, clutter)
     turn = math.radians(float(factors["tilt"]) + rng.uniform(-6, 6)) * rng.choice([-1, 1])
     body = _body(factors["shape"], centre, length, turn, side)
     hue = HUES[factors["colour"]] + rng.uniform(-0.06, 0.06)
@@ -64,14 +62,14 @@ def draw(factors: dict[str, str], size: int, nuisances: Nuisances, seed: list[in
     pattern = ImageChops.multiply(_texture(factors["texture"], centre, rng, side), body)
     canvas.paste(_colour(rng.random(), rng.uniform(0.3, 1), rng.uniform(0.1, 0.4)), mask=pattern)
     _mark(canvas, factors["mark"], centre, rng)
-    if rng.random() < nuisances.occlusion:
+    if rng.random() < occlusion:
         _occlude(canvas, centre, rng)
     pixels = np.asarray(canvas.reduce(SUPERSAMPLING), dtype=np.float32)
-    pixels = pixels + rng.standard_normal(pixels.shape, dtype=np.float32) * (255 * nuisances.noise)
+    pixels = pixels + rng.standard_normal(pixels.shape, dtype=np.float32) * (255 * noise)
     return pixels.clip(0, 255).astype(np.uint8)
 
 
-def object_size(clutter: int, seed: list[int]) -> float:
+def object_size(seed: list[int], clutter: int) -> float:
     """Returns half the object's length as a share of the image's side, in [0.36, 0.44)."""
     # The canvas is minimal: `_begin` only runs to bring the generator to the object's length.
     return _begin(np.random.default_rng(seed), SUPERSAMPLING, clutter)[2]

@@ -9,15 +9,17 @@ sampled: `draw_triplets` is this package's choice.
 """
 
 import hashlib
+from io import BytesIO
 from pathlib import Path
-from uuid import uuid4
 
 import numpy as np
 
+from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.data.disk import writable_store, write_whole
 from mtcon_ray.data.sampling import Examples
-from mtcon_ray.data.sources.base import MISSING, LabelTable
-from mtcon_ray.errors import DataError, ResourceError
+from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.errors import DataError
 
 FORMAT = 1
 
@@ -39,7 +41,11 @@ def triplets(dataset: Dataset, tasks: tuple[str, ...], *, number: int, seed: int
         name = hashlib.sha256(key.encode()).hexdigest()[:32]
         path = dataset.store / "triplets" / f"{name}.npy"
         if not path.exists():
-            _write(path, draw_triplets(dataset.table, tasks, number=number, seed=seed))
+            file = BytesIO()
+            np.save(file, draw_triplets(dataset.table, tasks, number=number, seed=seed))
+            with writable_store(path.parent):
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                write_whole(path, file.getvalue())
         drawn_E4 = _read(path, number)
     return Examples(drawn_E4[:, 1:], views=1, condition_E=drawn_E4[:, 0])
 
@@ -113,34 +119,14 @@ def _check(task: str, size_G: np.ndarray) -> None:
         )
 
 
-def _write(path: Path, drawn_E4: np.ndarray) -> None:
-    """Writes a file atomically: readers find the whole file or none."""
-    unfinished = path.with_name(f"{path.name}.{uuid4().hex}")
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            with open(unfinished, "wb") as file:
-                np.save(file, drawn_E4, allow_pickle=False)
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
-    except OSError as error:
-        raise ResourceError(
-            f"the image store must be writable, got {error.strerror or error} under "
-            f"{path.parent}; set storage.root to another place"
-        ) from error
-
-
 def _read(path: Path, number: int) -> np.ndarray:
     try:
         drawn_E4: np.ndarray = np.load(path, allow_pickle=False)
+        if drawn_E4.shape != (number, 4) or drawn_E4.dtype != np.int64:
+            raise ValueError(f"{drawn_E4.dtype} {list(drawn_E4.shape)}")
     except (OSError, ValueError, EOFError) as error:
         raise DataError(
-            f"stored triplets {path} must be whole, got {error}; delete the file, it is made anew"
+            f"stored triplets {path} must be whole, int64 [{number}, 4], got {error}; delete the "
+            "file, it is made anew"
         ) from None
-    if drawn_E4.shape != (number, 4) or drawn_E4.dtype != np.int64:
-        raise DataError(
-            f"stored triplets {path} must be int64 [{number}, 4], got {drawn_E4.dtype} "
-            f"{list(drawn_E4.shape)}; delete the file, it is made anew"
-        )
     return drawn_E4

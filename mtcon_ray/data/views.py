@@ -28,9 +28,9 @@ from mtcon_ray.data.resizing import crop, resize
 from mtcon_ray.registry import Spec
 
 CROP_TRIES = 10
-# Random numbers per view: the crop, the jitter's four strengths and its order, whether the view is
-# jittered, flipped, gray and blurred, and the blur's sigma.
-DRAWS = 4 * CROP_TRIES + 4 + 4 + 4 + 1
+# Random numbers per view: the crop, whether it is jittered, the jitter's four strengths, the blur's
+# sigma, whether it is flipped, the jitter's order, whether it is gray, whether it is blurred.
+DRAWS = (4 * CROP_TRIES, 1, 4, 1, 1, 4, 1, 1)
 
 
 class ViewsSpec(Spec):
@@ -103,31 +103,23 @@ def draw_parameters(
     `source_size` is the side of the stored images in pixels. The number of draws does not depend on
     the spec, so changing one field does not change the other parameters of any view.
     """
-
     # NumPy: for so few numbers its operations start in half the time of torch's.
-    draws = torch.rand(num_rows * DRAWS, generator=generator, dtype=torch.float64).numpy()
-    num_taken = 0
-
-    def uniform(*shape: int) -> np.ndarray:
-        nonlocal num_taken
-        start, num_taken = num_taken, num_taken + math.prod(shape)
-        return draws[start:num_taken].reshape(shape)
-
-    box_R4 = _boxes(uniform(4, num_rows, CROP_TRIES), source_size, spec)
+    draws = torch.rand(num_rows * sum(DRAWS), generator=generator, dtype=torch.float64).numpy()
+    box, jitter_R, strength, sigma_R, flip_R, order, grayscale_R, blur_R = np.split(
+        draws, num_rows * np.cumsum(DRAWS[:-1])
+    )
     reach_4 = np.array([spec.brightness, spec.contrast, spec.saturation, spec.hue])
-    is_jittered_R1 = uniform(num_rows, 1) < spec.jitter
-    deviation_R4 = reach_4 * (2 * uniform(num_rows, 4) - 1)
+    deviation_R4 = reach_4 * (2 * strength.reshape(num_rows, 4) - 1)
+    is_jittered_R1 = jitter_R[:, None] < spec.jitter
     low, high = spec.blur_sigma
-    sigma_R = low + (high - low) * uniform(num_rows)
     drawn = {
-        "box_R4": box_R4,
-        "flip_R": uniform(num_rows) < spec.flip,
-        "order_R4": uniform(num_rows, 4).argsort(axis=1),
+        "box_R4": _boxes(box.reshape(4, num_rows, CROP_TRIES), source_size, spec),
+        "flip_R": flip_R < spec.flip,
+        "order_R4": order.reshape(num_rows, 4).argsort(axis=1),
         "factor_R4": (NO_JITTER + is_jittered_R1 * deviation_R4).astype(np.float32),
-        "grayscale_R": uniform(num_rows) < spec.grayscale,
-        "blur_R": np.where(uniform(num_rows) < spec.blur, sigma_R, 0).astype(np.float32),
+        "grayscale_R": grayscale_R < spec.grayscale,
+        "blur_R": np.where(blur_R < spec.blur, low + (high - low) * sigma_R, 0).astype(np.float32),
     }
-    assert num_taken == len(draws), (num_taken, len(draws))
     return ViewParameters(**{name: torch.from_numpy(each) for name, each in drawn.items()})
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.sources.base import SPLITS, LabelTable, Split
+from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.data.splits import SPLITS, Split
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.features import KeptViews, extract_features

@@ -7,7 +7,8 @@ import torch
 
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.sources.base import SPLITS, LabelTable
+from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.evaluation.features import KeptViews
 from mtcon_ray.evaluation.predictions import Predictions, predict, save_predictions

@@ -98,10 +98,9 @@ def check_device(gpus: float, device: torch.device) -> None:
 
 def open_trial_data(work: Assignment) -> Dataset:
     """Opens the trial's data in the cache that the driver has filled; downloads nothing."""
-    data, near = work.spec.data, work.spec.storage.node_store
+    near = work.spec.storage.node_store
     return open_dataset(
-        data,
-        seed=data.seed,
+        work.spec.data,
         view_size=work.spec.views.size,
         store=cache_folder(work.root),
         places=work.places,

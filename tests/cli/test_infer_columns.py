@@ -160,7 +160,7 @@ def test_what_init_accepts_validate_does_too(folder: Path, tmp_path: Path) -> No
     csv.write_text("\n".join(["file;kind;part", *lines]))
     path = tmp_path / "spec.yaml"
     write_new(path, spec_text(infer_columns(csv, folder)))
-    table, _ = check_dataset(load_spec(path).data, 16, tmp_path / "store")
+    table = check_dataset(load_spec(path).data, 16, tmp_path / "store").table
     assert table.names[0] == "pictures/0.png"
     assert [len(table.rows(split)) for split in SPLITS] == [20, 20, 20]
     assert table.warnings == ()

@@ -6,14 +6,14 @@ import pytest
 
 from mtcon_ray.cli.plan_text import data_lines, plan_lines
 from mtcon_ray.local import this_machine
-from mtcon_ray.planning import make_plan
 from mtcon_ray.spec import parse_spec
+from tests.plans import plan_of
 
 
 def test_labels_stand_with_their_kind_and_extent(tmp_path: Path) -> None:
     data = {"kind": "synthetic", "num_items": 300, "tasks": ["attributes", "shape"]}
     spec = parse_spec({"name": "mixed", "data": {**data, "held_out": ["size"]}})
-    lines = dict(data_lines(spec, make_plan(spec, tmp_path, this_machine())))
+    lines = dict(data_lines(spec, plan_of(spec, tmp_path, this_machine())))
     assert lines["tasks"] == "attributes (8 labels), shape (5 classes)"
     assert lines["held out"] == "size (a number)"
 
@@ -29,7 +29,7 @@ def test_early_stopping_is_spoken_of_where_there_is_some(tmp_path: Path, schedul
     )
     (line,) = (
         text
-        for text in plan_lines(spec, make_plan(spec, tmp_path, this_machine()))
+        for text in plan_lines(spec, plan_of(spec, tmp_path, this_machine()))
         if text.startswith("  images seen ")
     )
     assert line.endswith(" in all" if scheduler == "none" else " in all before early stopping")
@@ -39,7 +39,7 @@ def test_the_objective_is_named_with_what_it_is_a_mean_of(tmp_path: Path) -> Non
     def told(*tasks: str) -> str:
         data = {"kind": "synthetic", "num_items": 300, "tasks": list(tasks)}
         spec = parse_spec({"name": "x", "data": data})
-        lines = plan_lines(spec, make_plan(spec, tmp_path, this_machine()))
+        lines = plan_lines(spec, plan_of(spec, tmp_path, this_machine()))
         (line,) = (line for line in lines if line.startswith("  objective "))
         return line.removeprefix("  objective ").strip()
 

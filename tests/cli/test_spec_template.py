@@ -11,8 +11,8 @@ from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.cli.infer_columns import infer_columns
 from mtcon_ray.cli.main import program
 from mtcon_ray.cli.spec_template import spec_text, write_new
-from mtcon_ray.planning import make_plan
 from mtcon_ray.spec import load_spec
+from tests.plans import plan_of
 
 ANYWHERE = ClusterView("any cluster", (NodeKind("any node", 2, 0, None),))
 
@@ -39,7 +39,7 @@ def test_it_can_be_trained_for_a_single_epoch(
 ) -> None:
     small = ["train.epochs=1", "train.batch_size=8"]
     spec = load_spec(path, [*small, *settings], with_search=with_search)
-    plan = make_plan(spec, path.parent, ANYWHERE)
+    plan = plan_of(spec, path.parent, ANYWHERE)
     assert (plan.epochs, plan.rung_epochs) == (1, ())
 
 

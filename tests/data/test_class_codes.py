@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtcon_ray.data.dataset import open_dataset, read_table
+from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.sources import SOURCES, LabelTable
 from mtcon_ray.evaluation.baseline import majority_shares
+from tests.data.labels import labels_of
 from tests.data.test_dataset import drawn
 
 
@@ -22,9 +23,9 @@ def test_classes_of_the_test_split_alone_change_no_other_code(files: Any, field:
     """
     files.frame["brand"] = files.frame["kind"]
     fields = {"tasks": ["brand"]} if field == "tasks" else {"held_out": ["brand"]}
-    before = read_table(files.spec(**fields), 0)
+    before = labels_of(files.spec(**fields))
     files.frame.loc[[4, 9], "brand"] = ["0", "z"]
-    table = read_table(files.spec(**fields), 0)
+    table = labels_of(files.spec(**fields))
     assert table.classes["brand"] == before.classes["brand"] == ("a", "b")
     assert table.size_of("brand") == 2
     assert table.unseen == {"brand": ("0", "z")}
@@ -42,13 +43,13 @@ def test_drawn_classes_of_the_test_split_alone_are_behind_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The same holds for synthetic data, since all sources pass through `read_table`."""
-    whole = read_table(drawn(), 0)
+    whole = labels_of(drawn())
     first = whole.labels["shape"] == 0
     split = np.where(first, 2, whole.split)
     kind = SOURCES["synthetic"]
     read = kind.read_labels
     monkeypatch.setattr(kind, "read_labels", lambda self: replace(read(self), split=split))
-    table = read_table(drawn(), 0)
+    table = labels_of(drawn())
     assert table.classes["shape"] == whole.classes["shape"][1:]
     assert table.unseen == {"shape": whole.classes["shape"][:1]}
     assert (table.labels["shape"][first] == table.size_of("shape")).all()
@@ -60,8 +61,8 @@ def test_data_without_such_classes_keep_their_codes_and_fingerprint(
 ) -> None:
     """Codes and fingerprint are those of earlier versions, so that sweeps can be resumed."""
     spec = files.spec()
-    dataset = open_dataset(spec, seed=0, view_size=16, store=tmp_path / "store")
-    source = SOURCES["table"](spec, 0)
+    dataset = open_dataset(spec, view_size=16, store=tmp_path / "store")
+    source = SOURCES["table"](spec)
     assert dataset.table.unseen == {}
     assert (dataset.table.labels["kind"] == source.read_labels().labels["kind"]).all()
     total = hashlib.sha256(f"{source.content_key()} {dataset.images.shape[1]}".encode())

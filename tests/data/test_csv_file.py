@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mtcon_ray.data.csv_file import read_csv
-from mtcon_ray.data.dataset import read_table
 from mtcon_ray.errors import DataError
+from tests.data.labels import labels_of
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -89,7 +89,7 @@ def test_words_for_nothing_and_names_alike_are_warned_of(files: Any) -> None:
     files.frame["other"] = ["NA"] * 20
     files.frame.loc[[0, 1, 2, 5], "kind"] = ["NaN", "NA", "NA", "None"]
     files.frame.loc[[6, 7, 8], "kind"] = [" a", "A", "A"]
-    table = read_table(files.spec(), 0)
+    table = labels_of(files.spec())
     assert table.classes["kind"] == (" a", "A", "NA", "NaN", "None", "a", "b")
     assert table.warnings[:2] == (
         "label column 'kind': 'NA' (2 rows), 'NaN' (1 rows), 'None' (1 rows) count as labels of "
@@ -101,7 +101,7 @@ def test_words_for_nothing_and_names_alike_are_warned_of(files: Any) -> None:
 
 def test_columns_of_lists_are_warned_of_too(files: Any) -> None:
     files.frame["tags"] = ["red|new", "red", "Red| red", "NaN", "NA|new"] + ["new"] * 14 + [""]
-    table = read_table(files.spec(multi_hot={"looks": "tags"}), 0)
+    table = labels_of(files.spec(multi_hot={"looks": "tags"}))
     assert table.multi_hot_names["looks"] == ("NA", "NaN", "Red", "new", "red")
     assert table.warnings[:2] == (
         "label column 'tags': 'NA' (1 rows), 'NaN' (1 rows) count as labels of their own; empty "
@@ -114,4 +114,4 @@ def test_columns_of_lists_are_warned_of_too(files: Any) -> None:
 def test_plain_labels_are_not_warned_of(files: Any) -> None:
     files.frame["kind"] = ["nano" if row % 2 else "b" for row in range(20)]
     files.frame.loc[0, "kind"] = ""
-    assert read_table(files.spec(), 0).warnings == ()
+    assert labels_of(files.spec()).warnings == ()

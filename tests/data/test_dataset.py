@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtcon_ray.data.dataset import open_dataset, read_table, store_bytes, store_size
+from mtcon_ray.data.dataset import open_dataset, store_bytes, store_size
 from mtcon_ray.data.label_noise import add_label_noise
 from mtcon_ray.data.sources import SOURCES, DataSpec, LabelTable
 from mtcon_ray.errors import DataError, SpecError
+from tests.data.labels import labels_of
 
 
 def drawn(**fields: Any) -> DataSpec:
@@ -17,10 +18,10 @@ def drawn(**fields: Any) -> DataSpec:
     return SOURCES["synthetic"].Spec.model_validate({"num_items": 2000} | fields)
 
 
-def changed(spec: DataSpec, task: str, seed: int = 0) -> np.ndarray:
+def changed(spec: DataSpec, task: str) -> np.ndarray:
     """Returns a mask of the labels that noise changed, bool [N]."""
-    clean = read_table(spec.model_copy(update={"label_noise": {}}), seed)
-    return np.asarray(read_table(spec, seed).labels[task] != clean.labels[task])
+    clean = labels_of(spec.model_copy(update={"label_noise": {}}))
+    return np.asarray(labels_of(spec).labels[task] != clean.labels[task])
 
 
 def test_noise_redraws_the_share_over_all_classes() -> None:
@@ -30,7 +31,7 @@ def test_noise_redraws_the_share_over_all_classes() -> None:
     arXiv:2307.02712, figure 3).
     """
     spec = drawn(label_noise={"texture": 0.8})
-    train = read_table(spec, 0).rows("train")
+    train = labels_of(spec).rows("train")
     hit = changed(spec, "texture")
     assert hit[train].mean() == pytest.approx(0.8 * 3 / 4, abs=0.03)
     assert hit.sum() == hit[train].sum()
@@ -40,7 +41,7 @@ def test_noise_redraws_the_share_over_all_classes() -> None:
 def test_noise_reaches_the_splits_it_is_told_to() -> None:
     """All three splits are corrupted, for a probe that is trained and tested on noisy labels."""
     spec = drawn(label_noise={"texture": 1.0}, label_noise_splits=("train", "val", "test"))
-    table, hit = read_table(spec, 0), changed(spec, "texture")
+    table, hit = labels_of(spec), changed(spec, "texture")
     for split in ("train", "val", "test"):
         assert hit[table.rows(split)].mean() == pytest.approx(0.75, abs=0.08)
 
@@ -49,7 +50,13 @@ def test_noise_is_drawn_once_per_share_seed_and_column() -> None:
     """Equal arguments give equal noise; another seed, share or task gives other noise."""
     spec = drawn(label_noise={"texture": 0.5, "shape": 0.5})
     assert (changed(spec, "texture") == changed(spec, "texture")).all()
-    assert (changed(spec, "texture", 1) != changed(spec, "texture")).any()
+    table = labels_of(spec.model_copy(update={"label_noise": {}}))
+    one, other = (
+        add_label_noise(table, spec.label_noise, ("train",), seed).labels["texture"]
+        for seed in (0, 1)
+    )
+    assert (one != other).any()
+    assert (one == labels_of(spec).labels["texture"]).all()
     alone = drawn(label_noise={"texture": 0.5})
     assert (changed(alone, "texture") == changed(spec, "texture")).all()
     more = changed(drawn(label_noise={"texture": 0.6}), "texture")
@@ -97,10 +104,10 @@ def test_the_source_is_not_written_to() -> None:
 def test_held_out_top_k_masks_rare_classes(files: Any) -> None:
     """Items of all splits count, ties go by name, and the kept classes get new codes."""
     files.frame["brand"] = ["d"] * 2 + ["c"] * 4 + ["b"] * 4 + ["a"] * 9 + [""]
-    table = read_table(files.spec(held_out=["brand"], held_out_top_k=2), 0)
+    table = labels_of(files.spec(held_out=["brand"], held_out_top_k=2))
     assert table.classes["brand"] == ("a", "b")
     assert table.labels["brand"].tolist() == [-1] * 6 + [1] * 4 + [0] * 9 + [-1]
-    whole = read_table(files.spec(held_out=["brand"], held_out_top_k=99), 0)
+    whole = labels_of(files.spec(held_out=["brand"], held_out_top_k=99))
     assert whole.classes["brand"] == ("a", "b", "c", "d")
     assert whole.labels["brand"][[0, -1]].tolist() == [3, -1]
 
@@ -111,13 +118,13 @@ def test_a_label_column_needs_two_classes_to_train_on(files: Any, field: str) ->
     files.frame["brand"] = ["x" if split == "train" else "y" for split in files.frame["split"]]
     fields = {"tasks": ["brand"]} if field == "tasks" else {"held_out": ["brand"]}
     with pytest.raises(DataError, match=r"'brand' must have at least two classes .* got only 'x'"):
-        read_table(files.spec(**fields), 0)
+        labels_of(files.spec(**fields))
     files.frame.loc[files.frame["split"] == "train", "brand"] = ""
     with pytest.raises(DataError, match=r"'brand' must have at least two .* got no label"):
-        read_table(files.spec(**fields), 0)
+        labels_of(files.spec(**fields))
     files.frame["brand"] = ""
     with pytest.raises(DataError, match="'brand' must have labels, got only empty cells"):
-        read_table(files.spec(**fields), 0)
+        labels_of(files.spec(**fields))
 
 
 @pytest.mark.parametrize("split", ["val", "test"])
@@ -125,14 +132,14 @@ def test_a_label_column_needs_labels_to_be_measured_on(files: Any, split: str) -
     """An accuracy over no items is undefined."""
     files.frame.loc[files.frame["split"] == split, "kind"] = ""
     with pytest.raises(DataError, match=f"'kind' must have labels in the {split} split"):
-        read_table(files.spec(), 0)
+        labels_of(files.spec())
 
 
 def test_an_empty_split_is_refused(files: Any) -> None:
     """The message has the number of items in each split."""
     files.frame.loc[files.frame["split"] == "val", "split"] = "train"
     with pytest.raises(DataError, match=r"got none in val \(train 16, val 0, test 4\)"):
-        read_table(files.spec(), 0)
+        labels_of(files.spec())
 
 
 def test_a_split_emptied_by_bad_images_is_refused(files: Any, tmp_path: Path) -> None:
@@ -140,13 +147,13 @@ def test_a_split_emptied_by_bad_images_is_refused(files: Any, tmp_path: Path) ->
     for row in (3, 8, 13, 18):
         (files.images / f"{row}.jpg").unlink()
     with pytest.raises(DataError, match="got none in val"):
-        open_dataset(files.spec(max_bad_images=0.5), seed=0, view_size=16, store=tmp_path / "store")
+        open_dataset(files.spec(max_bad_images=0.5), view_size=16, store=tmp_path / "store")
 
 
 def test_classes_that_training_never_sees_are_warned_of(files: Any) -> None:
     """A class that only val has remains a class, on whose items a probe is always wrong."""
     files.frame.loc[3, "kind"] = "c"
-    table = read_table(files.spec(), 0)
+    table = labels_of(files.spec())
     assert table.classes["kind"] == ("a", "b", "c")
     assert table.warnings == (
         "label column 'kind': 1 of 3 classes are not in the train split and cannot be "
@@ -158,7 +165,7 @@ def test_columns_that_share_a_tracked_name_are_refused(files: Any) -> None:
     """The columns Kind and kind would both be `kind` in metric names."""
     files.frame["Kind"] = files.frame["kind"]
     with pytest.raises(SpecError, match="'kind' and 'Kind'"):
-        read_table(files.spec(held_out=["Kind"]), 0)
+        labels_of(files.spec(held_out=["Kind"]))
 
 
 def test_store_size_and_bytes() -> None:
@@ -172,9 +179,7 @@ def test_the_fingerprint_follows_images_labels_splits_and_size(files: Any, tmp_p
     """The fingerprint changes with each of them, and is otherwise reproducible."""
 
     def fingerprint(view_size: int = 16, **fields: Any) -> str:
-        data = open_dataset(
-            files.spec(**fields), seed=0, view_size=view_size, store=tmp_path / "store"
-        )
+        data = open_dataset(files.spec(**fields), view_size=view_size, store=tmp_path / "store")
         return data.fingerprint
 
     seen = [fingerprint()]
@@ -208,12 +213,12 @@ def of_every_kind(files: Any, **fields: Any) -> DataSpec:
 def rewritten(files: Any, spec: DataSpec) -> LabelTable:
     """Writes the changed frame to the CSV; returns the labels."""
     files.frame.to_csv(files.csv, index=False)
-    return read_table(spec, 0)
+    return labels_of(spec)
 
 
 def test_tasks_may_be_classes_sets_and_numbers(files: Any) -> None:
     spec = of_every_kind(files)
-    table = read_table(spec, 0)
+    table = labels_of(spec)
     kinds = {name: table.kind_of(name) for name in spec.tasks}
     assert kinds == {"kind": "classes", "looks": "set", "price": "number"}
     assert kinds == {name: spec.kind_of(name) for name in spec.tasks}
@@ -302,7 +307,7 @@ def test_label_noise_and_top_k_are_for_classes(files: Any) -> None:
         of_every_kind(files, tasks=["kind"], held_out=["price"], held_out_top_k=2)
     files.frame["brand"] = ["a"] * 10 + ["b"] * 7 + ["c"] * 3
     spec = of_every_kind(files, tasks=["looks"], held_out=["brand", "price"], held_out_top_k=2)
-    table = read_table(spec, 0)
+    table = labels_of(spec)
     assert table.classes["brand"] == ("a", "b")
     assert table.known("price").all()
 
@@ -312,7 +317,7 @@ def test_the_fingerprint_follows_sets_and_numbers(files: Any, tmp_path: Path) ->
 
     def fingerprint() -> str:
         files.frame.to_csv(files.csv, index=False)
-        return open_dataset(spec, seed=0, view_size=16, store=tmp_path / "store").fingerprint
+        return open_dataset(spec, view_size=16, store=tmp_path / "store").fingerprint
 
     seen = [fingerprint()]
     files.frame.loc[0, "shiny"] = "1"

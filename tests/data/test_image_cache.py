@@ -23,7 +23,7 @@ class CountingSource(DataSource):
     """Source whose image i has grey level i; it records decoded rows and fails at `bad` ones."""
 
     def __init__(self, bad: tuple[int, ...] = (), allowed: float = 0.0, delay: float = 0) -> None:
-        super().__init__(SOURCES["synthetic"].Spec.model_validate({}), 0)
+        super().__init__(SOURCES["synthetic"].Spec.model_validate({}))
         self.bad, self.allowed, self.delay = bad, allowed, delay
         self.decoded: list[int] = []
         self.hashed = 0
@@ -167,7 +167,7 @@ from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.sources import SOURCES
 calls = []
 spec = SOURCES["synthetic"].Spec.model_validate({{"num_items": 300}})
-data = open_dataset(spec, seed=0, view_size=32, store=Path({str(tmp_path)!r}),
+data = open_dataset(spec, view_size=32, store=Path({str(tmp_path)!r}),
                     progress=lambda done, total: calls.append(done))
 print(len(calls), data.images.sum())
 """

@@ -9,15 +9,16 @@ import pytest
 from PIL import Image
 
 from mtcon_ray.data import image_files
-from mtcon_ray.data.dataset import check_dataset, open_dataset, read_table
+from mtcon_ray.data.dataset import check_dataset, open_dataset
 from mtcon_ray.data.image_check import SAMPLE
 from mtcon_ray.data.sources import DataSpec
 from mtcon_ray.errors import DataError
+from tests.data.labels import labels_of
 
 
 def warnings_of(spec: DataSpec, tmp_path: Path) -> tuple[str, ...]:
     """Returns the warnings of the check of a spec's data."""
-    return check_dataset(spec, 16, tmp_path / "store")[0].warnings
+    return check_dataset(spec, 16, tmp_path / "store").table.warnings
 
 
 def refusal(spec: DataSpec, tmp_path: Path) -> str:
@@ -105,7 +106,7 @@ def test_images_decoded_already_are_known_exactly(
     monkeypatch.setattr(image_files, "SETTLED_SECONDS", -1)
     (files.images / "5.jpg").write_bytes(b"")
     spec = files.spec(max_bad_images=0.05)
-    open_dataset(spec, seed=0, view_size=16, store=tmp_path / "store")
+    open_dataset(spec, view_size=16, store=tmp_path / "store")
     monkeypatch.setattr(type(image_files.open_files(files.images)), "find_absent", None)
     assert warnings_of(spec, tmp_path) == (
         "1 images cannot be read and are left out, first row 7, 5.jpg: empty file",
@@ -224,7 +225,7 @@ def test_a_link_that_leads_outside_is_called_one(
     (files.images / "away.jpg").symlink_to(tmp_path / "x.jpg")
     files.frame.loc[4, "image"] = name
     with pytest.raises(DataError) as caught:
-        read_table(files.spec(), 0)
+        labels_of(files.spec())
     assert str(caught.value).endswith(
         f"got '{name}' in row 6; '{link}' is a link that leads outside: put what it leads to inside"
     )
@@ -257,7 +258,7 @@ def test_a_column_of_labels_is_no_column_of_images(files: Any) -> None:
     """The error comes before the random split, which would be made by the labels as groups."""
     spec = files.spec(image_column="kind", tasks=["tone"], split_column=None)
     with pytest.raises(DataError) as caught:
-        read_table(spec, 0)
+        labels_of(spec)
     assert str(caught.value) == (
         f"column 'kind' of {files.csv} must name images below {files.images}, got 2 different "
         "values in 20 rows, none of which is a file there, first 'b'; did you mean image_column: "
@@ -267,7 +268,7 @@ def test_a_column_of_labels_is_no_column_of_images(files: Any) -> None:
 
 def test_an_image_may_have_several_rows(files: Any) -> None:
     files.frame["image"] = ["0.jpg"] * 12 + ["1.jpg"] * 4 + ["2.jpg"] * 4
-    assert len(read_table(files.spec(), 0)) == 20
+    assert len(labels_of(files.spec())) == 20
 
 
 @pytest.mark.parametrize("linked", [False, True])
@@ -280,7 +281,7 @@ def test_absolute_paths_below_the_folder_are_made_relative(
         named = tmp_path / "link"
         named.symlink_to(files.images)
     files.frame["image"] = [f"{files.images}/{name}" for name in files.frame["image"]]
-    table, _ = check_dataset(files.spec(images=str(named)), 16, tmp_path / "store")
+    table = check_dataset(files.spec(images=str(named)), 16, tmp_path / "store").table
     assert table.names[:2] == ("0.jpg", "1.jpg")
     assert table.warnings == ()
 
@@ -298,7 +299,7 @@ def test_absolute_paths_that_truly_lie_below_are_accepted(
     (elsewhere / "link").symlink_to(files.images)
     (elsewhere / "0.jpg").symlink_to(files.images / "0.jpg")
     files.frame.loc[0, "image"] = name.format(files.images, files.images.name, elsewhere)
-    table, _ = check_dataset(files.spec(), 16, tmp_path / "store")
+    table = check_dataset(files.spec(), 16, tmp_path / "store").table
     assert table.names[:2] == ("0.jpg", "1.jpg")
 
 
@@ -308,4 +309,4 @@ def test_absolute_paths_that_lead_out_are_refused(files: Any, tmp_path: Path, na
     (files.images / "away.jpg").symlink_to(tmp_path / "secret.jpg")
     files.frame.loc[4, "image"] = name.format(files.images)
     with pytest.raises(DataError, match=r"must name files inside .*, got '/.* in row 6"):
-        read_table(files.spec(), 0)
+        labels_of(files.spec())

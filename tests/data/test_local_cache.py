@@ -30,8 +30,8 @@ def test_images_are_read_from_the_copy(tmp_path: Path) -> None:
     """The memory map is that of the copy; images and fingerprint are those of the root."""
     spec = SOURCES["synthetic"].Spec.model_validate({"num_items": 60})
     root, near = tmp_path / "store", tmp_path / "node"
-    plain = open_dataset(spec, seed=0, view_size=16, store=root)
-    copied = open_dataset(spec, seed=0, view_size=16, store=root, node_store=near)
+    plain = open_dataset(spec, view_size=16, store=root)
+    copied = open_dataset(spec, view_size=16, store=root, node_store=near)
     assert isinstance(copied.images, np.memmap)
     assert near in Path(str(copied.images.filename)).parents
     assert (copied.images == plain.images).all()

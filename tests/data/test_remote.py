@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from mtcon_ray.data.dataset import downloads, fetch_places, open_dataset, read_table
+from mtcon_ray.data.dataset import check_dataset, fetch_places, open_dataset
 from mtcon_ray.data.remote import fetch, look
 from mtcon_ray.data.sources import SOURCES, DataSpec
 from mtcon_ray.errors import DataError, ResourceError
+from tests.data.labels import labels_of
 from tests.data.object_store import ObjectStore, object_store
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")
@@ -39,7 +40,7 @@ def spec(s3: ObjectStore, files: Any, tmp_path: Path) -> DataSpec:
 
 
 def opened(spec: DataSpec, store: Path, **more: Any) -> np.ndarray:
-    return open_dataset(spec, seed=0, view_size=8, store=store, **more).images
+    return open_dataset(spec, view_size=8, store=store, **more).images
 
 
 @pytest.mark.parametrize(
@@ -87,12 +88,24 @@ def test_labels_are_read_before_images_are_downloaded(
     spec: DataSpec, s3: ObjectStore, tmp_path: Path
 ) -> None:
     store = tmp_path / "root" / "store"
-    places = fetch_places(spec, store, images=False)
-    assert places.keys() == {"csv"}
-    assert len(read_table(spec, 0, places)) == 20
+    checked = check_dataset(spec, 8, store)
+    assert len(checked.table) == 20
     assert s3.reads("shoes/my%20pictures.tar") == 0
     size = (tmp_path / "pictures.tar").stat().st_size
-    assert downloads(spec, store) == {spec.urls()["csv"]: 0, spec.urls()["images"]: size}
+    assert checked.downloads == {spec.urls()["csv"]: 0, spec.urls()["images"]: size}
+
+
+def test_a_listing_that_is_passed_on_is_not_asked_for_again(
+    spec: DataSpec, s3: ObjectStore, tmp_path: Path
+) -> None:
+    store = tmp_path / "root" / "store"
+    checked = check_dataset(spec, 8, store)
+    places = fetch_places(spec, store, found=checked.found)
+    asked = len(s3.log.lines)
+    assert fetch_places(spec, store, found=checked.found) == places
+    data = open_dataset(spec, view_size=8, store=store, places=places, checked=checked)
+    assert len(s3.log.lines) == asked
+    assert (data.images == opened(spec, store)).all()
 
 
 def test_names_that_lead_outside_are_refused_before_the_download(
@@ -102,7 +115,7 @@ def test_names_that_lead_outside_are_refused_before_the_download(
     files.spec()
     s3.put("shoes/labels.csv", files.csv)
     with pytest.raises(DataError, match=r"must name files inside s3://.*in row 5"):
-        read_table(spec, 0, fetch_places(spec, tmp_path / "store", images=False))
+        check_dataset(spec, 8, tmp_path / "store")
 
 
 def test_images_are_those_of_the_local_archive_and_come_once(
@@ -139,14 +152,13 @@ def test_an_object_that_was_replaced_is_downloaded_anew(
     """The replacement is noticed by its ETag, within the same second and at the same size."""
     store = tmp_path / "store"
     first = fetch_places(spec, store)
+    kinds = labels_of(spec.model_copy(update=first)).labels["kind"]
     files.frame["kind"] = files.frame["kind"].map({"a": "b", "b": "a"})
     files.spec()
     s3.put("shoes/labels.csv", files.csv)
     second = fetch_places(spec, store)
     assert first["images"] == second["images"]
-    assert (
-        read_table(spec, 0, first).labels["kind"] != read_table(spec, 0, second).labels["kind"]
-    ).all()
+    assert (labels_of(spec.model_copy(update=second)).labels["kind"] != kinds).all()
 
 
 def test_several_at_once_download_once(spec: DataSpec, s3: ObjectStore, tmp_path: Path) -> None:

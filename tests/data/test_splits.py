@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtcon_ray.data.dataset import read_table
 from mtcon_ray.data.splits import split_names
 from mtcon_ray.errors import DataError
+from tests.data.labels import labels_of
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_an_empty_cell_of_the_split_column_is_refused(files: Any, names: str) ->
     files.frame["split"] = [words[name] for name in files.frame["split"]]
     files.frame.loc[[4, 9], "split"] = ["", " "]
     with pytest.raises(DataError) as caught:
-        read_table(files.spec(), 0)
+        labels_of(files.spec())
     assert str(caught.value) == (
         f"column 'split' of {files.csv} must name a split in each row (take rows of no "
         "split out of the file), got '' in row 6 and 1 more such rows"

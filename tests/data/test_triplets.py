@@ -118,7 +118,7 @@ def test_everything_that_matters_makes_another_file(tmp_path: Path) -> None:
 
 def test_an_opened_data_set_knows_its_store(tmp_path: Path) -> None:
     spec = SOURCES["synthetic"].Spec.model_validate({"kind": "synthetic", "num_items": 40})
-    opened = open_dataset(spec, seed=0, view_size=16, store=tmp_path)
+    opened = open_dataset(spec, view_size=16, store=tmp_path)
     triplets(opened, spec.tasks, number=10, seed=0)
     assert len(list((tmp_path / "triplets").iterdir())) == 1
 
@@ -146,10 +146,10 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
             triplets(dataset(tmp_path), TASKS, number=30, seed=0)
     for wrong in (np.zeros((29, 4), dtype=np.int64), np.zeros((30, 4))):
         np.save(file, wrong)
-        with pytest.raises(DataError, match=r"must be int64 \[30, 4\], got .* delete the file"):
+        with pytest.raises(DataError, match=r"int64 \[30, 4\], got (int|float)64 .* delete the"):
             triplets(dataset(tmp_path), TASKS, number=30, seed=0)
     np.save(file, np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match="must be whole, got Object arrays"):
+    with pytest.raises(DataError, match=r"must be whole, .*, got Object arrays"):
         triplets(dataset(tmp_path), TASKS, number=30, seed=0)
 
 

@@ -15,9 +15,9 @@ from mtcon_ray.losses import amcl
 from mtcon_ray.losses.amcl import FORMS, Form
 from mtcon_ray.methods.amcl import AMCL
 from mtcon_ray.models.encoders.small import Small
-from mtcon_ray.planning import make_plan
 from mtcon_ray.spec import parse_spec
 from tests.losses.cases import random_rows
+from tests.plans import plan_of
 from tests.problems import problem
 
 B, D = 6, 4
@@ -181,7 +181,7 @@ def warnings_of(method: dict[str, Any], search: dict[str, Any], root: Path) -> l
     spec = parse_spec(
         {"name": "x", "data": data, "model": model, "method": method, "search": search}
     )
-    plan = make_plan(spec, root, ClusterView("here", (NodeKind("node", 2, 0, 1),)))
+    plan = plan_of(spec, root, ClusterView("here", (NodeKind("node", 2, 0, 1),)))
     return [warning for warning in plan.warnings if "method.top_k" in warning]
 
 

@@ -109,7 +109,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_data(spec: RunSpec, store: Path) -> Dataset:
-    return open_dataset(spec.data, seed=0, view_size=16, store=store)
+    return open_dataset(spec.data, view_size=16, store=store)
 
 
 def make_run(spec: RunSpec, store: Path, folder: Path, **options: Any) -> Trainer:

@@ -11,10 +11,10 @@ from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.evaluate import load_network
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
-from mtcon_ray.planning import make_plan
 from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.trainer import Trainer
 from mtcon_ray.training.distributed import Ranks, parallelise
+from tests.plans import plan_of
 
 CPU = torch.device("cpu")
 ENCODERS: tuple[dict[str, Any], ...] = (
@@ -44,7 +44,7 @@ def make_spec(encoder: dict[str, Any], **sections: Any) -> RunSpec:
 
 
 def make_run(spec: RunSpec, folder: Path) -> Trainer:
-    dataset = open_dataset(spec.data, seed=0, view_size=16, store=folder / "store")
+    dataset = open_dataset(spec.data, view_size=16, store=folder / "store")
     return Trainer(spec, dataset, folder / "run", device=CPU, threads=1)
 
 
@@ -90,7 +90,7 @@ def test_fixed_features_tell_colours_apart(tmp_path: Path) -> None:
 
 def test_the_plan_has_no_steps(tmp_path: Path) -> None:
     view = ClusterView("here", (NodeKind("node", 2, 0, 1),))
-    plan = make_plan(make_spec(ENCODERS[0]), tmp_path, view)
+    plan = plan_of(make_spec(ENCODERS[0]), tmp_path, view)
     assert (plan.epochs, plan.steps_per_epoch, plan.images_total, plan.parameters) == (1, 0, 0, 0)
 
 

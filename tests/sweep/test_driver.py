@@ -122,7 +122,7 @@ def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
     assert set(seen["statuses"].values()) == {"FINISHED"}
 
     spec, store = load_spec(path), cache_folder(root)
-    dataset = open_dataset(spec.data, seed=0, view_size=spec.views.size, store=store)
+    dataset = open_dataset(spec.data, view_size=spec.views.size, store=store)
     for trial in results.trials:
         uncut = Trainer(
             spec.trial(trial.params), dataset, tmp_path / trial.name, device=CPU, threads=1

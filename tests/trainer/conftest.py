@@ -37,7 +37,7 @@ def spec() -> RunSpec:
 def dataset(spec: RunSpec, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """Returns a data set of 100 synthetic images."""
     store = tmp_path_factory.mktemp("store")
-    return open_dataset(spec.data, seed=spec.seed, view_size=spec.views.size, store=store)
+    return open_dataset(spec.data, view_size=spec.views.size, store=store)
 
 
 @pytest.fixture(scope="module")

@@ -195,7 +195,7 @@ RAW: dict[str, Any] = {
 def test_a_cut_training_in_chunks_ends_bit_equal(tmp_path: Path) -> None:
     """In each step the views of each chunk are made twice and must be equal."""
     spec = parse_spec(RAW)
-    dataset = open_dataset(spec.data, seed=0, view_size=16, store=tmp_path / "store")
+    dataset = open_dataset(spec.data, view_size=16, store=tmp_path / "store")
 
     def start(folder: str, should_stop: Callable[[], bool] = lambda: False) -> Trainer:
         device = torch.device("cpu")

@@ -103,7 +103,7 @@ def test_a_training_that_shares_a_gpu_keeps_images_in_its_part_of_it(
             "resources": {"gpus": gpus},
         }
     )
-    dataset = open_dataset(spec.data, seed=0, view_size=8, store=tmp_path / "store")
+    dataset = open_dataset(spec.data, view_size=8, store=tmp_path / "store")
     Trainer(spec, dataset, tmp_path, device=CPU)
     assert asked == [share]
 

@@ -99,7 +99,7 @@ def tiny_run(
         "evaluate": {"every": 2, "bootstrap": 10},
     }
     spec = parse_spec(raw)
-    dataset = open_dataset(spec.data, seed=0, view_size=16, store=folder / "store")
+    dataset = open_dataset(spec.data, view_size=16, store=folder / "store")
     device = torch.device("cpu")
     return Trainer(
         spec, dataset, folder / "run", device=device, ranks=ranks, should_stop=should_stop

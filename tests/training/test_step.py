@@ -44,7 +44,7 @@ VIEWS = ViewsSpec(size=16)
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """Returns 40 synthetic images."""
     spec = SOURCES["synthetic"].Spec.model_validate({"kind": "synthetic", "num_items": 40})
-    return open_dataset(spec, seed=0, view_size=16, store=tmp_path_factory.mktemp("store"))
+    return open_dataset(spec, view_size=16, store=tmp_path_factory.mktemp("store"))
 
 
 def batches(dataset: Dataset, ranks: Ranks = ALONE, batch_size: int = 8) -> Batches:
@@ -146,7 +146,7 @@ def test_sets_and_numbers_are_those_of_the_items_and_numbers_standardised(
     spec = SOURCES["synthetic"].Spec.model_validate(
         {"num_items": 60, "tasks": ["attributes", "size"], "held_out": []}
     )
-    data = open_dataset(spec, seed=0, view_size=16, store=tmp_path)
+    data = open_dataset(spec, view_size=16, store=tmp_path)
     make = batches(data)
     _, batch = make(1)
     rows = rows_of(make, 1)

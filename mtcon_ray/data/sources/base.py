@@ -11,22 +11,9 @@ from pydantic import Field, model_validator
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.data.decoding import Resize
 from mtcon_ray.data.image_check import CheckedImages
-from mtcon_ray.data.splits import LEFT_OUT, SPLITS, Split
+from mtcon_ray.data.splits import SPLITS, Split
 from mtcon_ray.metrics import Kind
 from mtcon_ray.registry import Spec, Table, is_url
-
-__all__ = [
-    "LEFT_OUT",
-    "MISSING",
-    "SOURCES",
-    "SPLITS",
-    "UNKNOWN_BIT",
-    "BadImagesError",
-    "DataSource",
-    "DataSpec",
-    "LabelTable",
-    "Split",
-]
 
 
 class DataSpec(Spec):
@@ -169,15 +156,13 @@ class LabelTable:
 class DataSource(ABC):
     """Base class of the kinds of data. Subclasses nest a `Spec` and are registered in SOURCES.
 
-    The constructor reads nothing. `seed` is the seed of label noise; everything else that is
-    random follows spec.seed.
+    The constructor reads nothing. Everything random follows spec.seed.
     """
 
     Spec: ClassVar[type[DataSpec]]
 
-    def __init__(self, spec: DataSpec, seed: int) -> None:
+    def __init__(self, spec: DataSpec) -> None:
         self.spec = spec
-        self.seed = seed
 
     @abstractmethod
     def read_labels(self) -> LabelTable:
@@ -203,6 +188,13 @@ class DataSource(ABC):
 
         Called from several threads. Raises BadImagesError with every row that cannot be decoded.
         """
+
+    def decode_some(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
+        """Returns the images of these rows and {row: reason} of those that cannot be decoded."""
+        try:
+            return self.decode(rows, size), {}
+        except BadImagesError as error:
+            return error.images, error.reasons
 
     def check_images(self, size: int) -> CheckedImages:
         """Returns the images that a check of about a second finds missing or corrupt.

@@ -15,7 +15,6 @@ from mtcon_ray.data.synthetic_images import (
     FACTORS,
     LARGE,
     VERSION,
-    Nuisances,
     draw,
     object_size,
 )
@@ -64,8 +63,7 @@ class SyntheticSource(DataSource):
                 if column not in known:
                     raise ValueError(
                         f"labels of synthetic data must be factors, {SET} or {NUMBER}, got "
-                        f"{column!r}"
-                        f"{nearest(column, known)}"
+                        f"{column!r}{nearest(column, known)}"
                     )
             return self
 
@@ -104,7 +102,7 @@ class SyntheticSource(DataSource):
         """Size of every item's object, float64 [N], from each image's own random generator."""
         spec = self.spec
         rows = range(spec.num_items)
-        return np.array([object_size(spec.clutter, [spec.seed, 0, row]) for row in rows])
+        return np.array([object_size([spec.seed, 0, row], spec.clutter) for row in rows])
 
     @cached_property
     def _codes(self) -> dict[str, np.ndarray]:
@@ -126,10 +124,10 @@ class SyntheticSource(DataSource):
 
     def decode(self, rows: Sequence[int], size: int) -> np.ndarray:
         spec = self.spec
-        nuisances = Nuisances(spec.clutter, spec.occlusion, spec.noise)
+        nuisances = spec.clutter, spec.occlusion, spec.noise
         images = np.empty((len(rows), size, size, 3), dtype=np.uint8)
         for place, row in enumerate(rows):
             factors = {column: FACTORS[column][self._codes[column][row]] for column in FACTORS}
             # Seeds beginning with (seed, 0) are those of images, others those of factors.
-            images[place] = draw(factors, size, nuisances, [spec.seed, 0, row])
+            images[place] = draw(factors, size, [spec.seed, 0, row], *nuisances)
         return images

@@ -23,7 +23,6 @@ from mtcon_ray.data.decoding import Resize, decode_image
 from mtcon_ray.data.image_check import CheckedImages, check_images
 from mtcon_ray.data.image_files import ARCHIVES, ImageFiles, UnreadableImageError, open_files
 from mtcon_ray.data.image_hints import likely_cause
-from mtcon_ray.data.remote import RemoteFiles
 from mtcon_ray.data.sources.base import SOURCES, BadImagesError, DataSource, DataSpec, LabelTable
 from mtcon_ray.data.splits import drawn_split, named_split, num_straddling
 from mtcon_ray.errors import DataError
@@ -146,9 +145,8 @@ class TableSource(DataSource):
         # Probably a column of labels: few distinct values, none of which is a file. Checked here
         # already, because the random split is made by these names.
         distinct = sorted(set(names))
-        if 2 * len(distinct) <= len(names) and len(self._files.find_absent(distinct)) == len(
-            distinct
-        ):
+        num_few = len(names) // 2
+        if len(distinct) <= num_few and len(self._files.find_absent(distinct)) == len(distinct):
             raise DataError(
                 f"column {column!r} of {table.path} must name images below {self.spec.images}, got "
                 f"{len(distinct)} different values in {len(names)} rows, none of which is a file "
@@ -168,7 +166,7 @@ class TableSource(DataSource):
     @cached_property
     def _files(self) -> ImageFiles:
         if is_url(self.spec.images):
-            return RemoteFiles(Path(self.spec.images))
+            return ImageFiles(Path(self.spec.images))  # not downloaded yet
         return open_files(Path(self.spec.images))
 
     def read_labels(self) -> LabelTable:
@@ -178,15 +176,15 @@ class TableSource(DataSource):
             for column in getattr(spec, field):
                 if spec.kind_of(column) == "classes":
                     cells = table.column(column, field)
-                    labels[column], classes[column] = encode_classes(cells)
-                    warnings += doubtful_names(column, cells)
+                    codes, names = encode_classes(cells)
+                    labels[column], classes[column] = codes, names
+                    warnings += doubtful_names(column, names, np.bincount(codes[cells != ""]))
         multi_hot, multi_hot_names = {}, {}
         for name, columns in spec.multi_hot.items():
             if isinstance(columns, str):
                 separator = spec.multi_hot_separator
                 bits, bit_names = read_lists(table, columns, separator, f"multi_hot.{name}")
-                counts = (bits == 1).sum(axis=0)
-                warnings += doubtful_names(columns, np.repeat(np.array(bit_names, object), counts))
+                warnings += doubtful_names(columns, bit_names, (bits == 1).sum(axis=0))
             else:
                 bits, bit_names = (read_bits(table, columns, f"multi_hot.{name}"), columns)
             multi_hot[name], multi_hot_names[name] = bits, bit_names
@@ -212,7 +210,7 @@ class TableSource(DataSource):
             groups = np.where(named == "", "image:" + groups, "group:" + named)
         return drawn_split(groups, self.spec.split_fractions, self.spec.seed)
 
-    def _leaks(self, split: np.ndarray) -> tuple[str, ...]:
+    def _leaks(self, split: np.ndarray) -> list[str]:
         """Returns warnings of images listed twice, and of images or groups in several splits."""
         names = np.array(self._names, dtype=object)
         found = []
@@ -224,12 +222,11 @@ class TableSource(DataSource):
             groups = self._csv.column(self.spec.group_column, "group_column")
             columns[f"groups of {self.spec.group_column!r}"] = groups
         for what, values in columns.items():
-            count = num_straddling(values, split)
-            if count:
+            if count := num_straddling(values, split):
                 found.append(
                     f"{count} {what} stand in more than one split: accuracies will flatter"
                 )
-        return tuple(found)
+        return found
 
     def content_key(self) -> str:
         return self._keyed(self._files.digest(self._names))
@@ -247,16 +244,14 @@ class TableSource(DataSource):
     def check_images(self, size: int) -> CheckedImages:
         if is_url(self.spec.images):
             return CheckedImages()  # not downloaded yet
-
-        def reasons(row: int) -> dict[int, str]:
-            try:
-                self.decode([row], size)
-            except BadImagesError as error:
-                return error.reasons
-            return {}
-
-        column, allowed = self.spec.image_column, self.spec.max_bad_images
-        return check_images(self._files, self._csv, column, self._names, allowed, reasons)
+        return check_images(
+            self._files,
+            self._csv,
+            self.spec.image_column,
+            self._names,
+            self.spec.max_bad_images,
+            lambda row: self.decode_some([row], size)[1],
+        )
 
     def decode(self, rows: Sequence[int], size: int) -> np.ndarray:
         images = np.zeros((len(rows), size, size, 3), dtype=np.uint8)

@@ -12,17 +12,19 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from mtcon_ray.data.dataset import open_dataset, read_table
+from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import ImageFolder, UnreadableImageError
 from mtcon_ray.data.sources import SOURCES, DataSpec
-from mtcon_ray.data.sources.base import LEFT_OUT, BadImagesError, DataSource
+from mtcon_ray.data.sources.base import BadImagesError, DataSource
+from mtcon_ray.data.splits import LEFT_OUT
 from mtcon_ray.errors import DataError
+from tests.data.labels import labels_of
 
 
 def source(spec: DataSpec) -> DataSource:
     """Returns the table source of a spec."""
-    return SOURCES["table"](spec, 0)
+    return SOURCES["table"](spec)
 
 
 def pack(folder: Path, archive: Path) -> None:
@@ -37,7 +39,7 @@ def test_empty_cells_are_missing_and_never_a_class(files: Any) -> None:
     files.frame.loc[[0, 7], "kind"] = ""
     files.frame.loc[3, "kind"] = "NA"
     files.frame.loc[8, "kind"] = "nan"
-    table = read_table(files.spec(), 0)
+    table = labels_of(files.spec())
     assert table.classes["kind"] == ("NA", "a", "b", "nan")
     assert table.labels["kind"].tolist()[:9] == [-1, 1, 2, 0, 2, 1, 2, -1, 3]
     assert table.labels["kind"].dtype == np.int64
@@ -47,7 +49,7 @@ def test_split_column_is_read_with_its_aliases(files: Any) -> None:
     """val, valid and validation are the same split, in any letter case."""
     files.frame.loc[3, "split"] = "valid"
     files.frame.loc[8, "split"] = "Validation"
-    table = read_table(files.spec(), 0)
+    table = labels_of(files.spec())
     assert table.rows("val").tolist() == [3, 8, 13, 18]
     assert table.rows("test").tolist() == [4, 9, 14, 19]
 
@@ -56,7 +58,7 @@ def test_drawn_split_keeps_groups_whole_and_shares_near(files: Any) -> None:
     """Groups of two items stay together; an item without a group is a group by itself."""
     files.frame["shoe"] = ["" if row < 4 else f"shoe {row // 2}" for row in range(20)]
     spec = files.spec(split_column=None, group_column="shoe", split_fractions=(0.6, 0.2, 0.2))
-    table = read_table(spec, 0)
+    table = labels_of(spec)
     assert np.bincount(table.split).tolist() == [12, 4, 4]
     groups: dict[str, set[int]] = {}
     for group, split in zip(files.frame["shoe"], table.split, strict=True):
@@ -65,11 +67,11 @@ def test_drawn_split_keeps_groups_whole_and_shares_near(files: Any) -> None:
     assert table.warnings == ()
 
 
-def test_drawn_split_follows_its_own_seed_only(files: Any) -> None:
-    """The split does not depend on the run's seed, so that all repeats share the test images."""
-    first = read_table(files.spec(split_column=None), 0).split
-    assert (read_table(files.spec(split_column=None), 1).split == first).all()
-    assert (read_table(files.spec(split_column=None, seed=1), 0).split != first).any()
+def test_drawn_split_follows_the_seed_of_the_data(files: Any) -> None:
+    """The data have a seed of their own, so that all repeats share the test images."""
+    first = labels_of(files.spec(split_column=None)).split
+    assert (labels_of(files.spec(split_column=None)).split == first).all()
+    assert (labels_of(files.spec(split_column=None, seed=1)).split != first).any()
 
 
 def test_multi_hot_and_continuous_columns_are_kept(files: Any) -> None:
@@ -78,10 +80,8 @@ def test_multi_hot_and_continuous_columns_are_kept(files: Any) -> None:
     files.frame["soft"] = ["0"] * 19 + ["1"]
     files.frame["tags"] = ["red|new", "", "new"] + ["red"] * 17
     files.frame["price"] = ["1.5", ""] + ["-2"] * 18
-    table = read_table(
-        files.spec(multi_hot={"looks": ["shiny", "soft"], "tags": "tags"}, continuous=["price"]),
-        0,
-    )
+    sets = {"looks": ["shiny", "soft"], "tags": "tags"}
+    table = labels_of(files.spec(multi_hot=sets, continuous=["price"]))
     assert table.multi_hot["looks"][:3].tolist() == [[1, 0], [0, 0], [255, 0]]
     assert table.multi_hot["looks"][19].tolist() == [0, 1]
     assert table.multi_hot["tags"][:4].tolist() == [[1, 1], [255, 255], [1, 0], [0, 1]]
@@ -110,7 +110,7 @@ def test_a_field_that_does_not_fit_the_csv_is_named(
 ) -> None:
     """The message has the field, the value and the nearest name."""
     with pytest.raises(DataError, match=message):
-        read_table(files.spec(**fields), 0)
+        labels_of(files.spec(**fields))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_broken_csv_is_refused(files: Any, content: bytes, message: str) -> No
     spec = files.spec()
     files.csv.write_bytes(content)
     with pytest.raises(DataError, match=message):
-        read_table(spec, 0)
+        labels_of(spec)
 
 
 def test_fractions_must_sum_to_one(files: Any) -> None:
@@ -151,7 +151,7 @@ def test_paths_outside_the_images_are_refused(files: Any, name: str, packed: boo
         images = files.images.with_suffix(".tar")
         pack(files.images, images)
     with pytest.raises(DataError, match=f"inside .*, got '{name}' in row 6"):
-        read_table(files.spec(images=str(images)), 0)
+        labels_of(files.spec(images=str(images)))
 
 
 def test_symbolic_links_may_not_leave_the_folder(files: Any, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_cut_archive_is_refused(files: Any, tmp_path: Path, suffix: str, rule:
     pack(files.images, path)
     path.write_bytes(path.read_bytes()[: 700 if suffix == ".tar" else 500])
     with pytest.raises(DataError, match=rule):
-        open_dataset(files.spec(images=str(path)), seed=0, view_size=16, store=tmp_path / "store")
+        open_dataset(files.spec(images=str(path)), view_size=16, store=tmp_path / "store")
 
 
 def test_bad_images_are_named_with_their_row(files: Any) -> None:
@@ -224,7 +224,7 @@ def test_few_bad_images_are_left_out_with_a_warning(files: Any, tmp_path: Path) 
     """More than max_bad_images are an error, also if the images are decoded already."""
     (files.images / "5.jpg").write_bytes(b"")
     spec = files.spec(max_bad_images=0.05)
-    data = open_dataset(spec, seed=0, view_size=16, store=tmp_path / "store")
+    data = open_dataset(spec, view_size=16, store=tmp_path / "store")
     assert data.table.split[5] == LEFT_OUT
     assert (data.table.split != LEFT_OUT).sum() == 19
     assert data.table.warnings == (
@@ -232,7 +232,7 @@ def test_few_bad_images_are_left_out_with_a_warning(files: Any, tmp_path: Path) 
     )
     strict = spec.model_copy(update={"max_bad_images": 0.04})
     with pytest.raises(DataError, match=r"at most 4.00% .* got 1 of 20:\n  row 7, 5.jpg: empty"):
-        open_dataset(strict, seed=0, view_size=16, store=tmp_path / "store")
+        open_dataset(strict, view_size=16, store=tmp_path / "store")
 
 
 def test_the_key_follows_the_content_of_images(files: Any, tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_images_and_groups_in_two_splits_are_warned_of(files: Any) -> None:
     files.frame.loc[3, "image"] = "0.jpg"
     files.frame.loc[2, "image"] = "1.jpg"
     files.frame["shoe"] = ["x" if row in (0, 4) else "" for row in range(20)]
-    warnings = read_table(files.spec(group_column="shoe"), 0).warnings
+    warnings = labels_of(files.spec(group_column="shoe")).warnings
     assert warnings[0].startswith("2 rows of ")
     assert warnings[1].startswith("1 images stand in more than one split")
     assert warnings[2].startswith("1 groups of 'shoe' stand in more than one split")
@@ -340,7 +340,7 @@ def test_all_shoes_are_read_with_their_labels(photos: Path, tmp_path: Path) -> N
             "group_column": "group_id",
         }
     )
-    data = open_dataset(spec, seed=0, view_size=32, store=tmp_path)
+    data = open_dataset(spec, view_size=32, store=tmp_path)
     assert data.images.shape == (9188, 40, 40, 3)
     sizes = {name: len(classes) for name, classes in data.table.classes.items()}
     assert sizes == {"category": 8, "gender": 4, "colour": 15, "brand": 43}

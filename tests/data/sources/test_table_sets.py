@@ -24,7 +24,7 @@ def test_attributes_in_the_celeba_format_are_joined_by_file_name(files: Any) -> 
     spec = files.spec(
         attributes=str(path), multi_hot={"looks": ["Shiny", "Soft"]}, tasks=["looks", "Soft"]
     )
-    table = SOURCES["table"](spec, 0).read_labels()
+    table = SOURCES["table"](spec).read_labels()
     assert table.multi_hot["looks"][:4].tolist() == [[0, 1], [255, 255], [1, 0], [255, 255]]
     assert table.classes["Soft"] == ("-1", "1")
     assert table.labels["Soft"][:4].tolist() == [1, -1, 0, -1]
@@ -45,10 +45,10 @@ def test_a_broken_file_of_attributes_is_named(files: Any, text: str, message: st
     path.write_text(text)
     spec = files.spec(attributes=str(path), multi_hot={"looks": ["Shiny", "Soft"]})
     with pytest.raises(DataError, match=message):
-        SOURCES["table"](spec, 0).read_labels()
+        SOURCES["table"](spec).read_labels()
     path.unlink()
     with pytest.raises(DataError, match=r"data\.attributes must be a readable text file"):
-        SOURCES["table"](spec, 0).read_labels()
+        SOURCES["table"](spec).read_labels()
 
 
 def test_a_name_is_a_set_or_a_number(files: Any) -> None:

@@ -1,0 +1,9 @@
+"""Checked labels of a spec for tests, read without opening its images."""
+
+from mtcon_ray.data.dataset import read_table
+from mtcon_ray.data.sources import SOURCES, DataSpec, LabelTable
+
+
+def labels_of(spec: DataSpec) -> LabelTable:
+    """Returns the labels that `open_dataset` would read; spec names local files."""
+    return read_table(SOURCES[spec.kind](spec))

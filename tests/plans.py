@@ -1,0 +1,15 @@
+"""Plans of specs for tests."""
+
+from pathlib import Path
+from typing import Any
+
+from mtcon_ray.capacity import ClusterView
+from mtcon_ray.plan import Plan
+from mtcon_ray.planning import check_data, make_plan
+from mtcon_ray.spec import RunSpec
+
+
+def plan_of(spec: RunSpec, root: Path, cluster: ClusterView, **options: Any) -> Plan:
+    """Returns the plan of a spec whose labels are read and whose images are checked."""
+    data = check_data(spec, root)
+    return make_plan(spec, root, cluster, data.table, downloads=data.downloads, **options)

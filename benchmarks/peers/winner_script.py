@@ -215,7 +215,8 @@ def main() -> None:
     results = tuner.fit()
     best = results.get_best_result()
     print(f"winner: {best.config}, {best.metrics}")
-    trials = [{**(each.config or {}), **(each.metrics or {})} for each in results]
+    found = [results[i] for i in range(len(results))]
+    trials = [{**(each.config or {}), **(each.metrics or {})} for each in found]
     (path.parent / "results.json").write_text(json.dumps(trials, default=str))
 
 

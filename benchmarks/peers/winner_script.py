@@ -138,7 +138,7 @@ def train(config: dict[str, Any], job: dict[str, Any]) -> None:
             optimizer.step()
             schedule.step()
             losses.append(loss.item())
-        values = {"loss": float(np.mean(losses)), "lr": schedule.get_last_lr()[0]}
+        values = {"loss": float(np.mean(losses)), "lr": optimizer.param_groups[0]["lr"]}
         mlflow.log_metrics(values, step=epoch + 1)
     trained = time.time()
     accuracies = probe(network.encoder, job)

@@ -28,7 +28,7 @@ STAGES = (
     "search",
 )
 # Not part of a bare `python -m benchmarks`: they start whole processes and take minutes.
-ONLY_WHEN_NAMED = ("startup",)
+ONLY_WHEN_NAMED = ("startup", "winner")
 
 
 def main() -> None:

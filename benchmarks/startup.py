@@ -1,17 +1,29 @@
 """Time until a command answers, in units of `python -c "import torch"` on the same machine.
 
-Each command is a process of its own. The root holds one finished sweep of one tiny trial.
+Each command is a process of its own. The root holds one finished sweep of one tiny trial. `jobs` is
+asked for a cluster that is not there.
+
+`sweep` is measured until its first training step is done, in units of a bare Tune function: a
+script that imports torch in one trial and takes one step. The sweep's epochs have one step each, so
+its first step is done when the event log has the first epoch; that event's time is what counts. It
+lies after the first checkpoint, and so a little late. The bare function reports its own time. The
+sweep tracks by MLflow and reads its images from the cache, as every sweep of a root but the first.
 """
 
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.table import markdown
-from benchmarks.timing import interleaved, ratio
+from benchmarks.timing import Times, interleaved, ratio
+from mtcon_ray.paths import event_folder, sweep_folder
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported
 
 UNIT = (sys.executable, "-c", "import torch")
 PROGRAM = (sys.executable, "-m", "mtcon_ray")
@@ -22,6 +34,8 @@ views: {{size: 16}}
 train: {{epochs: 1, batch_size: 32}}
 """
 TINY = ("--set=model.encoder={name: small, width: 4}", "--set=resources.cpus=1")
+JOBS = "jobs --address http://127.0.0.1:9"  # no server listens on port 9
+FIRST_STEP = "sweep tiny.yaml --root ."
 # A command, and the largest ratio that its users should see.
 LIMITS = {
     "list --root .": 0.3,
@@ -31,7 +45,31 @@ LIMITS = {
     "sweep --help": 0.5,
     "validate tiny.yaml": 1.3,
     "plan tiny.yaml --root .": 1.3,
+    JOBS: 1.3,
+    FIRST_STEP: 1.5,
 }
+# The first epoch has one step and no probe. There is a second one, because the last is probed.
+ONE_STEP = (*TINY, "--set=train.epochs=2", "--set=train.batch_size=128", "--set=evaluate.every=2")
+BARE = """
+import time
+from pathlib import Path
+
+from ray import tune
+
+
+def train(config):
+    import torch
+
+    layer = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    layer(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+    tune.report({"stepped": time.time()})
+
+
+config = tune.RunConfig(storage_path=str(Path.cwd() / "bare"))
+print(tune.Tuner(train, run_config=config).fit()[0].metrics["stepped"])
+"""
 
 
 def measure(rounds: int = 5, commands: Sequence[str] = tuple(LIMITS)) -> str:
@@ -42,17 +80,58 @@ def measure(rounds: int = 5, commands: Sequence[str] = tuple(LIMITS)) -> str:
         run = partial(_run, root)
         run((*PROGRAM, "sweep", "tiny.yaml", "--name", NAME, "--root", ".", *TINY))
         ways: dict[str, Callable[[], object]] = {"import torch": partial(run, UNIT)}
-        ways |= {each: partial(run, (*PROGRAM, *each.split())) for each in commands}
+        for each in commands:
+            if each != FIRST_STEP:
+                ways[each] = partial(run, (*PROGRAM, *each.split()), code=int(each == JOBS))
         times = interleaved(ways, rounds)
+        steps = first_steps(root, rounds) if FIRST_STEP in commands else None
     rows = [
         [f"`mtcon-ray {each}`", f"{ratio(times[each], times['import torch'])}", f"{LIMITS[each]:g}"]
-        for each in commands
+        for each in ways
+        if each in commands
     ]
+    if steps:
+        ours, bare = steps
+        title = f"`mtcon-ray sweep`, first step (1 is a Tune function's, {bare.median:.1f} s)"
+        rows.append([title, f"{ratio(ours, bare)}", f"{LIMITS[FIRST_STEP]:g}"])
     unit = f"{times['import torch'].median:.1f} s"
     header = [f"time until the command ends (1 is `import torch`, {unit})", "ratio", "limit"]
     return markdown(header, rows)
 
 
-def _run(root: Path, command: Sequence[str]) -> None:
-    """Runs a command in the root's folder; raises CalledProcessError if it fails."""
-    subprocess.run(command, cwd=root, check=True, capture_output=True)
+def first_steps(root: Path, rounds: int) -> tuple[Times, Times]:
+    """Returns the seconds until the first step, in turns: of a sweep, and of the bare function.
+
+    A first round is for warm-up and not counted.
+    """
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for turn in range(rounds + 1):
+        for of_way, way in zip(seconds, (_step_of_sweep, _step_of_bare), strict=True):
+            began = time.time()
+            of_way.append(way(root, f"first-step-{turn}") - began)
+    ours, bare = (Times(tuple(of_way[1:])) for of_way in seconds)
+    return ours, bare
+
+
+def _step_of_sweep(root: Path, name: str) -> float:
+    """Runs a sweep and returns the Unix time of its first completed step, in seconds."""
+    _run(root, (*PROGRAM, *FIRST_STEP.split(), "--name", name, *ONE_STEP))
+    (log,) = event_folder(sweep_folder(root, name)).glob("trial-*.jsonl")
+    first = next(event for event in EventLog.read(log) if isinstance(event, Reported))
+    return first.time_ms / 1000
+
+
+def _step_of_bare(root: Path, name: str) -> float:
+    """Runs the bare function and returns the Unix time of its step, in seconds."""
+    return float(_run(root, (sys.executable, "-c", BARE)).splitlines()[-1])
+
+
+def _run(root: Path, command: Sequence[str], code: int = 0) -> str:
+    """Runs a command in the root's folder and returns its output.
+
+    Raises AssertionError if it exits with another code.
+    """
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == code, f"{command} failed:\n{done.stdout}\n{done.stderr}"
+    return done.stdout

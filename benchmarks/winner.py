@@ -1,0 +1,240 @@
+"""Time from a command to the winner of a sweep: `mtcon-ray sweep`, and a script of the guides.
+
+Both run the same job on the photographs: four temperatures, four epochs, two trials at a time with
+a thread each, the same encoder, heads, views, losses (MTCon with equal weights, which is the sum of
+SupContrast's loss over the tasks) and optimizer, in float32, tracked by MLflow in SQLite. The peer
+is `benchmarks/peers/winner_script.py`. Each is a process of its own that begins with an empty
+folder, so ours also decodes the images. They run in turns.
+
+Both probe the encoder once, after the last epoch. Ours measures more there: beside the probes of
+val that rank the trials, test scores with a choice of five penalties, neighbours and bootstraps.
+
+The first training step begins, in ours, at the first epoch's report minus its seconds of training.
+A trial's seconds are those for which it takes its place: from the first step of all to the last
+trial's end, times the trials at a time, divided by the number of trials. The start of the peer's
+process for each further trial is included, the start of the command is not. Of these seconds,
+training includes its tracking and checkpoints, and our last checkpoint counts as part of the probe.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from benchmarks.search import FIELD, PHOTOS
+from benchmarks.table import markdown
+from benchmarks.timing import Times, ratio
+from mtcon_ray import metrics
+from mtcon_ray.paths import sweep_folder, trial_log
+from mtcon_ray.results import load_sweep
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported
+from mtcon_ray.tracking.mlflow_server import quiet_environment
+
+REPOSITORY = Path(__file__).parents[1]
+NAME = "winner"
+OURS, PEER = "mtcon-ray", "script"
+# Lower bound on the peer's seconds per trial divided by ours.
+AIM = 2.5
+# The probes differ in items, penalty and seed, so the winners' values agree only roughly.
+TOLERANCE = 0.1
+
+
+@dataclass(frozen=True)
+class Job:
+    """A sweep over temperatures; `images` is a folder, and every row of `csv` has all labels."""
+
+    csv: str
+    images: str
+    tasks: tuple[str, ...] = ("category", "gender", "colour")
+    temperatures: tuple[float, ...] = (0.05, 0.1, 0.2, 0.5)
+    epochs: int = 4
+    size: int = 40
+    width: int = 8
+    head_dim: int = 32
+    batch_size: int = 64
+    lr: float = 0.2
+    at_once: int = 2
+
+
+class Trial(NamedTuple):
+    """One trial: its temperature, its accuracy on val, and three times in Unix seconds.
+
+    `began` is the begin of its first step, `trained` the end of its last epoch.
+    """
+
+    temperature: float
+    accuracy: float
+    began: float
+    trained: float
+    ended: float
+
+
+class Command(NamedTuple):
+    """One run of a command: Unix seconds of its begin and end, and its trials."""
+
+    began: float
+    ended: float
+    trials: tuple[Trial, ...]
+
+    @property
+    def winner(self) -> Trial:
+        """The trial with the highest accuracy."""
+        return max(self.trials, key=lambda trial: trial.accuracy)
+
+    def seconds(self, at_once: int) -> dict[str, float]:
+        """Returns the table's seconds by row."""
+        first, last = min(t.began for t in self.trials), max(t.ended for t in self.trials)
+        return {
+            "the whole command": self.ended - self.began,
+            "until the first training step": first - self.began,
+            "a trial": at_once * (last - first) / len(self.trials),
+            "of it training": fmean(t.trained - t.began for t in self.trials),
+            "of it the probe": fmean(t.ended - t.trained for t in self.trials),
+        }
+
+
+def measure(rounds: int = 3, width: int = 8) -> str:
+    """Returns the table; a round takes some five minutes on two cores."""
+    if not PHOTOS.exists():
+        return f"needs the photographs in {PHOTOS}: not run"
+    with TemporaryDirectory() as folder:
+        return compare(photographs_job(Path(folder), width), rounds)
+
+
+def photographs_job(folder: Path, width: int) -> Job:
+    """Unpacks the photographs to `folder` and returns the job.
+
+    Rows with an unknown label are left out: SupContrast's loss has no missing labels.
+    """
+    shutil.unpack_archive(PHOTOS / "images.tar.gz", folder, filter="data")
+    job = Job(str(folder / "labels.csv"), str(folder), width=width)
+    table = pd.read_csv(PHOTOS / "labels.csv").dropna(subset=list(job.tasks))
+    table.to_csv(job.csv, index=False)
+    return job
+
+
+def compare(job: Job, rounds: int) -> str:
+    """Runs both commands in turns and returns the table.
+
+    Raises AssertionError if a command fails, or if the winners' accuracies differ by more than
+    TOLERANCE.
+    """
+    runs: dict[str, list[Command]] = {OURS: [], PEER: []}
+    ways: dict[str, Callable[[Job, Path], Command]] = {OURS: run_sweep, PEER: run_script}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            with TemporaryDirectory() as folder:
+                runs[name].append(way(job, Path(folder)))
+        ours, peer = (runs[name][-1].winner for name in ways)
+        assert abs(ours.accuracy - peer.accuracy) <= TOLERANCE, (ours, peer)
+    return table(runs, job)
+
+
+def table(runs: dict[str, list[Command]], job: Job) -> str:
+    """Returns the table of medians over rounds, and below it the winners of the last round."""
+    ours, peer = ([run.seconds(job.at_once) for run in runs[name]] for name in (OURS, PEER))
+    rows = []
+    for row in ours[0]:
+        one, other = (Times(tuple(each[row] for each in some)) for some in (ours, peer))
+        rows.append((row, f"{one.median:.1f}", f"{other.median:.1f}", str(ratio(other, one))))
+    title = f"{len(job.temperatures)} temperatures, {job.epochs} epochs, {job.size} px"
+    header = (f"{title}, width {job.width}", f"{OURS}, s", f"{PEER}, s", "ours is faster by")
+    winners = (
+        f"{name}: {run[-1].winner.temperature:g} with {run[-1].winner.accuracy:.3f} on val"
+        for name, run in runs.items()
+    )
+    return f"{markdown(header, rows)}\n\nWinners: {'; '.join(winners)} (aim: {AIM:g} for a trial)"
+
+
+def run_sweep(job: Job, folder: Path) -> Command:
+    """Runs our command in an empty folder, and reads the times from the event logs."""
+    # JSON is YAML.
+    (folder / "job.yaml").write_text(json.dumps(spec_of(job)), encoding="utf-8")
+    command = ("mtcon_ray", "sweep", str(folder / "job.yaml"))
+    began, ended = _run((*command, "--root", str(folder), "--name", NAME))
+    sweep = sweep_folder(folder, NAME)
+    steps = (pd.read_csv(job.csv)["split"] == "train").sum() // job.batch_size
+    trials = []
+    for result in load_sweep(sweep).trials:
+        assert result.value is not None, result
+        log = EventLog.read(trial_log(sweep, result.name))
+        reports = [event for event in log if isinstance(event, Reported)]
+        training = [
+            steps * job.batch_size / each.metrics[metrics.IMAGES_PER_SECOND] for each in reports
+        ]
+        *before, last = [each.time_ms / 1000 for each in reports]
+        first, trained = before[0] - training[0], before[-1] + training[-1]
+        trials.append(Trial(result.params[FIELD], result.value, first, trained, last))
+    return Command(began, ended, tuple(trials))
+
+
+def spec_of(job: Job) -> dict[str, Any]:
+    """Returns the job as a spec of ours."""
+    views = {"crop_scale": [0.4, 1.0], "brightness": 0.2, "contrast": 0.2, "hue": 0.02,
+             "saturation": 0.2, "grayscale": 0.0}  # fmt: skip
+    return {
+        "name": NAME,
+        "data": {
+            "kind": "table",
+            "csv": job.csv,
+            "images": job.images,
+            "tasks": list(job.tasks),
+            "split_column": "split",
+        },
+        "views": {"size": job.size, **views},
+        "model": {"encoder": {"name": "small", "width": job.width}, "head_dim": job.head_dim},
+        "method": {"name": "mtcon", "weighting": "equal"},
+        "train": {
+            "epochs": job.epochs,
+            "warmup_epochs": 1,
+            "batch_size": job.batch_size,
+            "lr": job.lr,
+            "precision": "float32",
+        },
+        # Only after the last epoch, as in the script.
+        "evaluate": {"every": job.epochs},
+        "search": {
+            "sampler": "grid",
+            "space": {FIELD: {"grid": list(job.temperatures)}},
+            "max_concurrent": job.at_once,
+            "scheduler": {"name": "none"},
+        },
+        "resources": {"cpus": 1},
+    }
+
+
+def run_script(job: Job, folder: Path) -> Command:
+    """Runs the peer in an empty folder, and reads the times that its trials report."""
+    (folder / "job.json").write_text(json.dumps(asdict(job)), encoding="utf-8")
+    began, ended = _run(("benchmarks.peers.winner_script", str(folder / "job.json")))
+    results = json.loads((folder / "results.json").read_text())
+    names = ("temperature", "val_accuracy", "began", "trained", "ended")
+    trials = [Trial(*(result[name] for name in names)) for result in results]
+    assert len(trials) == len(job.temperatures)
+    return Command(began, ended, tuple(trials))
+
+
+def _run(command: Sequence[str]) -> tuple[float, float]:
+    """Runs a module as a command; returns its begin and end in Unix seconds."""
+    environment = {**os.environ, **quiet_environment()}
+    for elsewhere in ("MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
+        environment.pop(elsewhere, None)
+    began = time.time()
+    done = subprocess.run(
+        (sys.executable, "-m", *command),
+        cwd=REPOSITORY, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    # A failed trial's traceback is in the output, which CalledProcessError does not show.
+    assert done.returncode == 0, f"{command[0]} failed:\n{done.stdout}\n{done.stderr}"
+    return began, time.time()

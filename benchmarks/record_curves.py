@@ -9,6 +9,7 @@ writes search_curves.json. One training takes one to two minutes of one core.
 import argparse
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -39,13 +40,16 @@ def main() -> None:
 
 
 def record(kind: str, seed: int, temperature: float, path: Path) -> None:
-    """Train once; write the validation accuracy after each epoch as a JSON list."""
+    """Train once; write the validation accuracy after each epoch as a JSON list.
+
+    A training that was cut begins anew: its checkpoint does not have the values of its epochs.
+    """
     spec = grid_spec(photos=KINDS[kind]).trial({FIELD: temperature}, repeat=seed)
     store = path.parent / "store"
     dataset = open_dataset(spec.data, view_size=spec.views.size, store=store)
-    folder = path.with_suffix(".run")
-    run = Trainer(spec, dataset, folder, device=torch.device("cpu"), threads=1)
-    values = [round(each.metrics[metrics.MEAN_ACCURACY], 6) for each in run]
+    with TemporaryDirectory() as folder:
+        run = Trainer(spec, dataset, Path(folder), device=torch.device("cpu"), threads=1)
+        values = [round(each.metrics[metrics.MEAN_ACCURACY], 6) for each in run]
     path.write_text(json.dumps(values))
     print(f"{path.stem}: {values[-1]:.4f}", flush=True)
 
@@ -69,7 +73,8 @@ def joined(folder: Path) -> str:
         ]
         for kind in KINDS
     }
-    return json.dumps(found, indent=1) + "\n"
+    # One line for each training.
+    return json.dumps(found).replace("], ", "],\n ") + "\n"
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
              w_ip [ z_i.z_p/t - log sum over a != i exp(z_i.z_a/t) ]
 
 Anchors i run over all N = B * V rows. The positives P(i) and their weights w come from a relation
-(w = 1 in the paper), t is the temperature. `reference` is this expression as it is written. Small
-batches are computed by `dense`, large ones in linear memory by `log_sum`.
+(w = 1 in the paper), t is the temperature. Small batches are computed by `small_batch`, large ones
+in linear memory by `tiled_logsumexp`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,27 +15,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mtcon_ray.losses.checks import Check, unchecked
-from mtcon_ray.losses.float32 import full_precision
-from mtcon_ray.losses.positives import Degrees, Relation, are_few, stacked
-from mtcon_ray.losses.small_batch import SmallBatchSum
+from mtcon_ray.losses import small_batch
+from mtcon_ray.losses.checks import check_finite, check_floating
+from mtcon_ray.losses.float32 import at_least_float32, full_precision
+from mtcon_ray.losses.positives import Degrees, Relation, stacked
 from mtcon_ray.losses.tiled_logsumexp import log_sums, rows_gradient
-
-
-def reference(
-    z_HND: Tensor, is_positive_HNN: Tensor, weight_HNN: Tensor, temperature_H: Tensor
-) -> Tensor:
-    """Computes the loss per anchor [H, N], 0 without a positive; slow, and the tests' oracle.
-
-    An anchor is never its own positive, whatever the diagonal holds.
-    """
-    itself_NN = torch.eye(z_HND.shape[1], dtype=torch.bool, device=z_HND.device)
-    logits_HNN = z_HND @ z_HND.mT / temperature_H[:, None, None]
-    logsumexp_HN1 = logits_HNN.masked_fill(itself_NN, -torch.inf).logsumexp(dim=2, keepdim=True)
-    is_positive_HNN = is_positive_HNN & ~itself_NN
-    loss_HNN = weight_HNN * (logsumexp_HN1 - logits_HNN)
-    sum_HN = loss_HNN.where(is_positive_HNN, 0.0).sum(dim=2)
-    return sum_HN / is_positive_HNN.sum(dim=2).clamp(min=1)
 
 
 class Range(NamedTuple):
@@ -71,7 +55,7 @@ class Range(NamedTuple):
 class Contrast(NamedTuple):
     """The loss in each of H spaces, and what it is made of."""
 
-    loss: Tensor  # nats: [H], their sum, or each anchor's [H, B, V], 0 without a positive
+    loss: Tensor  # nats: [H], or each anchor's [H, B, V], 0 without a positive
     relation: Relation
     z_by_space: Sequence[Tensor]  # [B, V, D] each
     inverse_temperature: float | Tensor  # one for all spaces or [H]
@@ -99,22 +83,23 @@ def contrast(
     temperature: float | Tensor,
     reduction: str = "mean",
     average_over: str = "valid",
-    total: bool = False,
-    check: Check = unchecked,
+    must_be_finite: bool = False,
 ) -> Contrast:
     """Computes the loss in each of H spaces, z_BVD each; half precision is computed in float32.
 
-    Reduction and average are those of `contrastive`; with `total` the spaces' losses are added up,
-    unless reduction is "none". The temperature may be a tensor, a scalar or [H], and then has a
-    gradient. `check` is called to reject rows that are not finite, unless their dot products show
-    already that all are.
+    reduction is "mean", "sum" or "none". An anchor without a positive has loss 0; the mean leaves
+    it out with average_over="valid" and counts it with "all". If no anchor has a positive the loss
+    is 0 and differentiable. The temperature may be a tensor, a scalar or [H], and then has a
+    gradient. All z_BVD have the same shape and dtype.
 
-    Raises ValueError for a temperature that is not positive, another shape than [B, V, D], and a
-    single row, which has no other row to be compared with.
+    Raises ValueError for unknown values of reduction and average_over, a temperature that is not
+    positive, another shape than [B, V, D], another dtype than a floating-point one, and a single
+    row, which has no other row to be compared with. With `must_be_finite` also for rows that are
+    not finite.
     """
-    _check(z_by_space[0], temperature)
+    _check(z_by_space[0], temperature, reduction, average_over)
     with full_precision(z_by_space[0].device):
-        rows = [z if z.dtype == torch.float64 else z.float() for z in z_by_space]
+        rows = [at_least_float32(z) for z in z_by_space]
         z_BVD = rows[0]
         H, (B, V, _) = len(rows), z_BVD.shape
         inverse: float | Tensor
@@ -122,21 +107,22 @@ def contrast(
             inverse = (1 / temperature.to(z_BVD.dtype)).expand(H)
         else:
             inverse = 1 / temperature
-        if reduction != "none" and are_few(H, B * V):
+        if reduction != "none" and H * (B * V) ** 2 <= small_batch.MOST_PAIRS:
             pull_HNN, push_HN, num_valid_H = relation.pairs(z_BVD)
             scale = _scale(num_valid_H, B * V, reduction, average_over)
-            loss = SmallBatchSum.apply(inverse, pull_HNN, push_HN, scale, check, *rows)
+            loss = small_batch.SmallBatchSum.apply(
+                inverse, pull_HNN, push_HN, scale, must_be_finite, *rows
+            )
         else:
             z_HBVD = torch.stack(rows)
-            check(z_HBVD)
+            if must_be_finite:
+                check_finite(z_HBVD)
             inverse_H = inverse if isinstance(inverse, Tensor) else z_HBVD.new_full((H,), inverse)
             degrees = relation.degrees(z_HBVD)
             loss = _AnchorLoss.apply(z_HBVD, inverse_H, relation, degrees)
             if reduction != "none":
                 scale = _scale(degrees.num_valid_H(V), B * V, reduction, average_over)
                 loss = loss.sum(dim=(1, 2)) * scale
-        if total and reduction != "none":
-            loss = loss.sum()
         return Contrast(loss, relation, rows, inverse)
 
 
@@ -153,25 +139,27 @@ def contrast_by_head(
     z_by_head: Mapping[str, Tensor],
     relation_by_head: Mapping[str, Relation],
     temperature_by_head: Mapping[str, float | Tensor],
+    reduction: str = "mean",
+    average_over: str = "valid",
+    must_be_finite: bool = False,
 ) -> Iterator[tuple[tuple[str, ...], Contrast]]:
     """Yields groups of heads, z_BVD each, with their losses; one computation serves each group.
 
-    Raises ValueError as `contrast` does.
+    The further arguments are those of `contrast`. Raises ValueError as `contrast` does.
     """
     for heads, relation in stacked(relation_by_head, z_by_head):
         rows = [z_by_head[head] for head in heads]
-        temperature = joined_temperatures([temperature_by_head[head] for head in heads], rows[0])
-        yield heads, contrast(rows, relation, temperature)
+        temperature = _joined([temperature_by_head[head] for head in heads], rows[0])
+        yield heads, contrast(rows, relation, temperature, reduction, average_over, must_be_finite)
 
 
-def joined_temperatures(temperatures: list[float | Tensor], z_BVD: Tensor) -> float | Tensor:
+def _joined(temperatures: list[float | Tensor], z_BVD: Tensor) -> float | Tensor:
     """Returns one temperature if all are the same number, else a tensor [H]."""
     for t in temperatures:
         _check_temperature(t)
     if not any(isinstance(t, Tensor) for t in temperatures) and len(set(temperatures)) == 1:
         return temperatures[0]
-    dtype = torch.promote_types(z_BVD.dtype, torch.float32)
-    like = z_BVD.new_empty((), dtype=dtype)
+    like = at_least_float32(z_BVD.new_empty(()))
     # Filled on the device: a copy from the host would be a device synchronisation.
     return torch.stack([t if isinstance(t, Tensor) else like.new_full((), t) for t in temperatures])
 
@@ -223,34 +211,24 @@ class _AnchorLoss(torch.autograd.Function):
 def contrastive(
     z_BVD: Tensor,
     relation: Relation,
-    *,
     temperature: float | Tensor,
     reduction: str = "mean",
     average_over: str = "valid",
-    check: Check = unchecked,
+    must_be_finite: bool = False,
 ) -> Tensor:
-    """Computes the loss in nats: a scalar, or each anchor's [B, V] with reduction="none".
+    """Computes the loss in one space, in nats: a scalar, or each anchor's [B, V] if not reduced.
 
-    z_BVD holds unit rows. An anchor without a positive has loss 0; the mean leaves it out with
-    average_over="valid" and counts it with "all". If no anchor has a positive the loss is 0 and
-    differentiable. The temperature may be a scalar tensor and then has a gradient.
-
-    Raises ValueError as `contrast` does, and for unknown values of reduction and average_over.
+    z_BVD holds unit rows. The arguments and errors are those of `contrast`.
     """
-    check_reduction(reduction, average_over)
-    loss = contrast([z_BVD], relation, temperature, reduction, average_over, check=check).loss
-    return loss[0]
+    return contrast([z_BVD], relation, temperature, reduction, average_over, must_be_finite).loss[0]
 
 
-def check_reduction(reduction: str, average_over: str) -> None:
-    """Raises ValueError for an unknown value of either."""
+def _check(z_BVD: Tensor, temperature: float | Tensor, reduction: str, average_over: str) -> None:
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
     if average_over not in ("valid", "all"):
         raise ValueError(f"average_over must be 'valid' or 'all', got {average_over!r}")
-
-
-def _check(z_BVD: Tensor, temperature: float | Tensor) -> None:
+    check_floating(z_BVD)
     if z_BVD.ndim != 3:
         raise ValueError(f"z must have shape [B, V, D], got {list(z_BVD.shape)}")
     if z_BVD.shape[0] * z_BVD.shape[1] < 2:

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtcon_ray.losses.float32 import at_least_float32
 from mtcon_ray.losses.positives import Relation
 
 
@@ -33,8 +34,7 @@ class Compared(NamedTuple):
         Sums of rows give the sums of products, so memory is linear in the batch.
         """
         z_BVD, other_BVD = (
-            F.normalize(x if x.dtype == torch.float64 else x.float(), dim=2)
-            for x in (self.z_BVD, self.other_BVD)
+            F.normalize(at_least_float32(x), dim=2) for x in (self.z_BVD, self.other_BVD)
         )
         B, V, _ = z_BVD.shape
         degrees = self.relation.degrees(z_BVD[None])

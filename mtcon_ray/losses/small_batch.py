@@ -2,8 +2,7 @@
 
 Small batches are dominated by kernel-launch overhead. This path therefore materialises the
 [H, N, N] logits, serves all H spaces with the same operations, and computes the gradient in the
-forward pass; backward only scales it by the incoming gradient. It computes what
-`contrastive.reference` computes, averaged or summed over the anchors.
+forward pass; backward only scales it by the incoming gradient.
 """
 
 from typing import Any
@@ -12,16 +11,19 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mtcon_ray.losses.checks import Check
+from mtcon_ray.losses.checks import check_finite
 from mtcon_ray.losses.tiled_logsumexp import exponents_fit
+
+# Up to this many elements the [H, N, N] tensors are materialised.
+MOST_PAIRS = 2**20
 
 
 class SmallBatchSum(torch.autograd.Function):
     """scale * sum over anchors of (push logsumexp - pull . logits), [H], of rows z_BVD of H spaces.
 
     `inverse_temperature` is a number or a tensor [H] that may need a gradient, and `scale` a number
-    or a tensor [H]; pull and push are those of `relations.Pairs`. `check` is called with the rows
-    if some may not be finite.
+    or a tensor [H]; pull and push are those of `positives.Pairs`. With `must_be_finite`, rows that
+    are not finite raise ValueError.
     """
 
     @staticmethod
@@ -31,7 +33,7 @@ class SmallBatchSum(torch.autograd.Function):
         pull_HNN: Tensor,
         push_HN: Tensor,
         scale: float | Tensor,
-        check: Check,
+        must_be_finite: bool,
         *z_by_space: Tensor,
     ) -> Tensor:
         z_HBVD = torch.stack(z_by_space)
@@ -39,8 +41,8 @@ class SmallBatchSum(torch.autograd.Function):
         logits_HNN = _products(z_HND, z_HND.mT, inverse_temperature)
         diagonal_HN = logits_HNN.diagonal(dim1=1, dim2=2)
         fit = exponents_fit(diagonal_HN)
-        if not fit:  # also if a row is not finite
-            check(z_HBVD)
+        if must_be_finite and not fit:  # exponents that fit are finite, and so are their rows
+            check_finite(z_HBVD)
         # Before the logits are overwritten.
         pulled_HN = (logits_HNN * pull_HNN).sum(dim=2)
         logsumexp_HN, gradient_HNN = _logsumexp(logits_HNN, diagonal_HN, pull_HNN, push_HN, fit)

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from mtcon_ray.data.batch import Problem
-from mtcon_ray.losses.amcl import adapt_views
+from mtcon_ray.losses.amcl import adapt
 from mtcon_ray.losses.contrastive import contrastive
 from mtcon_ray.losses.learned_temperature import Adaptive, TemperatureNet
 from mtcon_ray.losses.positives import OwnView
@@ -122,7 +122,7 @@ class AutoencodingMethod(Method):
         adaptive = Adaptive(self.temperature_net, spec.beta, spec.tau_min, spec.tau_max, spec.top_k)
         losses = {}
         for head, z_BVD in z_by_instance.items():
-            adapted = adapt_views(z_BVD, adaptive, positive_is_candidate=True)
+            adapted = adapt(z_BVD, adaptive, form="infonce")
             losses[head], self._temperatures[head] = adapted
         return losses
 

@@ -42,11 +42,9 @@ class Decoder(nn.Module):
         self.blocks = transformer_blocks(width, depth, DECODER_HEADS)
         self.norm = nn.LayerNorm(width)
         self.predict = nn.Linear(width, 3 * encoder.patch**2)
-        self.level = (
-            nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
-            if levels
-            else None
-        )
+        self.level = None
+        if levels:
+            self.level = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
 
     def forward(self, seen: Seen, grid: tuple[int, int], level_N: Tensor | None = None) -> Tensor:
         """Returns the values of all patches of the grid, [N, P, 3 * patch^2], as `patches` does.
@@ -79,6 +77,8 @@ class MaskedNetwork(Network):
     level. `features` encodes all patches, without noise.
     """
 
+    encoder: ViT
+
     def __init__(
         self,
         encoder: ViT,
@@ -93,12 +93,6 @@ class MaskedNetwork(Network):
         self.mask_ratio = mask_ratio
         self.noise_level = noise_level
 
-    @property
-    def vit(self) -> ViT:
-        """The encoder; masking needs the tokens of a ViT."""
-        assert isinstance(self.encoder, ViT)
-        return self.encoder
-
     def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
         """Returns each projection head's rows, then errors [N, 1], all in float32 at least."""
         h_ND, errors = self.autoencode(x_NCHW)
@@ -110,13 +104,13 @@ class MaskedNetwork(Network):
         The names are `reconstruction` and, if there is noise, `noise`.
         """
         noisy_NCHW, noise_NCHW, level_N = self._add_noise(x_NCHW)
-        seen = see_some(self.vit, noisy_NCHW, self.mask_ratio)
-        value_NPK = self.decoder(seen, self.vit.grid(x_NCHW), level_N)
-        pixels_NPK = standardise(patches(x_NCHW, self.vit.patch))
+        seen = see_some(self.encoder, noisy_NCHW, self.mask_ratio)
+        value_NPK = self.decoder(seen, self.encoder.grid(x_NCHW), level_N)
+        pixels_NPK = standardise(patches(x_NCHW, self.encoder.patch))
         error_N = patch_error(value_NPK, pixels_NPK, seen.hidden_NP)
         errors = {RECONSTRUCTION: error_N[:, None]}
         if noise_NCHW is not None:
-            noise_NPK = patches(noise_NCHW, self.vit.patch)
+            noise_NPK = patches(noise_NCHW, self.encoder.patch)
             errors[NOISE] = patch_error(value_NPK, noise_NPK, ~seen.hidden_NP)[:, None]
         return seen.encoded_NKD.mean(dim=1), errors
 

@@ -67,7 +67,7 @@ class ResNetSpec(EncoderSpec):
 
 
 class _ResNet(Encoder):
-    def __init__(self, spec: ResNetSpec, *, stages: int = 4) -> None:
+    def __init__(self, spec: ResNetSpec) -> None:
         from torchvision.models import get_model
 
         super().__init__(spec)
@@ -75,7 +75,7 @@ class _ResNet(Encoder):
         self.width = self.net.fc.in_features
         # Identity, because torchvision's forward pass calls all layers by name.
         self.net.fc = nn.Identity()
-        if stages == 3:
+        if isinstance(spec, ResNet18.Spec) and spec.stages == 3:
             self.net.layer4 = nn.Identity()
             self.width //= 2
         if spec.stem == "small":
@@ -102,9 +102,6 @@ class ResNet18(_ResNet):
         stages: Literal[3, 4] = Field(
             4, description="3: end after the third stage with 256 features, as CSN does"
         )
-
-    def __init__(self, spec: Spec) -> None:
-        super().__init__(spec, stages=spec.stages)
 
 
 @ENCODERS.register("resnet50")

@@ -112,14 +112,8 @@ def positions(rows: int, columns: int, like: Tensor) -> Tensor:
     """
     D = like.shape[-1]
     row_Y, column_X = (waves(torch.arange(n, device=like.device), D // 2) for n in (rows, columns))
-    code_YXD = torch.cat(
-        [
-            row_Y[:, None].expand(rows, columns, D // 2),
-            column_X[None].expand(rows, columns, D // 2),
-        ],
-        dim=2,
-    )
-    return code_YXD.flatten(0, 1).to(like.dtype)
+    code_PD = torch.cat([row_Y.repeat_interleave(columns, 0), column_X.repeat(rows, 1)], dim=1)
+    return code_PD.to(like.dtype)
 
 
 def waves(value_K: Tensor, width: int) -> Tensor:

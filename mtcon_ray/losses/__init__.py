@@ -18,7 +18,8 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import MISSING
 from mtcon_ray.losses.amcl import amcl
-from mtcon_ray.losses.contrastive import contrast_by_head, contrastive
+from mtcon_ray.losses.checks import check_rows
+from mtcon_ray.losses.contrastive import contrast, contrast_by_head
 from mtcon_ray.losses.learned_temperature import TemperatureNet
 from mtcon_ray.losses.positives import EqualLabel, OwnView
 from mtcon_ray.losses.soft_positives import LabelSets, is_known
@@ -39,7 +40,8 @@ def nt_xent(
     >>> round(nt_xent(z, temperature=0.5).item(), 4)  # log(e^2 + 2) - 2
     0.2395
     """
-    return contrastive(z, OwnView(), temperature, reduction, average_over, must_be_finite=True)
+    check_rows(z)
+    return contrast([z], OwnView(), temperature, reduction, average_over).loss[0]
 
 
 def supcon(
@@ -63,7 +65,8 @@ def supcon(
     1.5729
     """
     relation = _equal_label(labels, z, missing)
-    return contrastive(z, relation, temperature, reduction, average_over, must_be_finite=True)
+    check_rows(z)
+    return contrast([z], relation, temperature, reduction, average_over).loss[0]
 
 
 def mtcon(
@@ -105,8 +108,10 @@ def mtcon(
     }
     by_task: dict[str, Tensor] = {}
     totals: list[Tensor] = []
+    for z in z_by_task.values():
+        check_rows(z)
     for tasks, found in contrast_by_head(
-        z_by_task, relations, temperature_by_task, reduction, average_over, must_be_finite=True
+        z_by_task, relations, temperature_by_task, reduction, average_over
     ):
         loss = found.loss
         if log_variance is not None:
@@ -121,7 +126,7 @@ def mtcon(
             totals.append(loss.sum())
     if reduction == "none":
         return {task: by_task[task] for task in z_by_task}
-    return totals[0] if len(totals) == 1 else torch.stack(totals).sum()
+    return sum(totals[1:], totals[0])
 
 
 def multisupcon(
@@ -162,7 +167,8 @@ def multisupcon(
         raise ValueError(f"label_sets must hold 0, 1, counts or what is unknown, got {bad[0]}")
     counts = bool((known > 1).any())
     relation = LabelSets(label_sets, threshold=threshold, counts=counts, missing=missing)
-    return contrastive(z, relation, temperature, reduction, average_over, must_be_finite=True)
+    check_rows(z)
+    return contrast([z], relation, temperature, reduction, average_over).loss[0]
 
 
 def _equal_label(labels: Tensor, z: Tensor, missing: str) -> EqualLabel:

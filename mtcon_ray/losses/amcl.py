@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.losses.checks import check_finite, check_floating
+from mtcon_ray.losses.checks import check_rows
 from mtcon_ray.losses.float32 import in_full_precision
 from mtcon_ray.losses.learned_temperature import (
     TAU_MAX,
@@ -82,14 +82,14 @@ def amcl(
         raise ValueError(f"form must be one of {list(FORMS)}, got {form!r}")
     if not z_by_head:
         raise ValueError("z_by_head must hold at least one head, got none")
-    if form == "moco" and (queue_by_head is None or not set(z_by_head) <= set(queue_by_head)):
+    queues = queue_by_head or {}
+    if form == "moco" and not z_by_head.keys() <= queues.keys():
         raise ValueError("queue_by_head must hold a queue [K, D] for each head in the form 'moco'")
     adaptive = Adaptive(temperature_net, beta, tau_min, tau_max, top_k, regulariser)
     losses = []
     for head, z in z_by_head.items():
-        check_floating(z, f"z_by_head[{head!r}]")
-        check_finite(z, f"z_by_head[{head!r}]")
-        queue = None if queue_by_head is None else queue_by_head.get(head)
+        check_rows(z, f"z_by_head[{head!r}]")
+        queue = queues.get(head)
         losses.append(adapt(z, adaptive, form=form, queue=queue, off_diagonal=off_diagonal).loss)
     return torch.stack(losses).sum()
 

@@ -16,9 +16,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mtcon_ray.losses import small_batch
-from mtcon_ray.losses.checks import check_finite, check_floating
 from mtcon_ray.losses.float32 import at_least_float32, full_precision
-from mtcon_ray.losses.positives import Degrees, Relation, stacked
+from mtcon_ray.losses.positives import Degrees, EqualLabel, OwnView, Relation
 from mtcon_ray.losses.tiled_logsumexp import log_sums, rows_gradient
 
 
@@ -83,7 +82,6 @@ def contrast(
     temperature: float | Tensor,
     reduction: str = "mean",
     average_over: str = "valid",
-    must_be_finite: bool = False,
 ) -> Contrast:
     """Computes the loss in each of H spaces, z_BVD each; half precision is computed in float32.
 
@@ -93,9 +91,8 @@ def contrast(
     gradient. All z_BVD have the same shape and dtype.
 
     Raises ValueError for unknown values of reduction and average_over, a temperature that is not
-    positive, another shape than [B, V, D], another dtype than a floating-point one, and a single
-    row, which has no other row to be compared with. With `must_be_finite` also for rows that are
-    not finite.
+    positive, another shape than [B, V, D], and a single row, which has no other row to be compared
+    with.
     """
     _check(z_by_space[0], temperature, reduction, average_over)
     with full_precision(z_by_space[0].device):
@@ -110,13 +107,9 @@ def contrast(
         if reduction != "none" and H * (B * V) ** 2 <= small_batch.MOST_PAIRS:
             pull_HNN, push_HN, num_valid_H = relation.pairs(z_BVD)
             scale = _scale(num_valid_H, B * V, reduction, average_over)
-            loss = small_batch.SmallBatchSum.apply(
-                inverse, pull_HNN, push_HN, scale, must_be_finite, *rows
-            )
+            loss = small_batch.SmallBatchSum.apply(inverse, pull_HNN, push_HN, scale, *rows)
         else:
             z_HBVD = torch.stack(rows)
-            if must_be_finite:
-                check_finite(z_HBVD)
             inverse_H = inverse if isinstance(inverse, Tensor) else z_HBVD.new_full((H,), inverse)
             degrees = relation.degrees(z_HBVD)
             loss = _AnchorLoss.apply(z_HBVD, inverse_H, relation, degrees)
@@ -141,27 +134,32 @@ def contrast_by_head(
     temperature_by_head: Mapping[str, float | Tensor],
     reduction: str = "mean",
     average_over: str = "valid",
-    must_be_finite: bool = False,
-) -> Iterator[tuple[tuple[str, ...], Contrast]]:
+) -> Iterator[tuple[list[str], Contrast]]:
     """Yields groups of heads, z_BVD each, with their losses; one computation serves each group.
 
-    The further arguments are those of `contrast`. Raises ValueError as `contrast` does.
+    A group has relations of one kind, rows of one shape and dtype, and either one number as
+    temperature or a tensor each. The further arguments and the errors are those of `contrast`.
     """
-    for heads, relation in stacked(relation_by_head, z_by_head):
+    heads_by_kind: dict[object, list[str]] = {}
+    for head, relation in relation_by_head.items():
+        kind: object = head  # soft positives are computed head by head
+        if isinstance(relation, OwnView | EqualLabel):
+            z_BVD, t = z_by_head[head], temperature_by_head[head]
+            fixed = None if isinstance(t, Tensor) else t
+            kind = type(relation), relation.missing, z_BVD.shape, z_BVD.dtype, fixed
+        heads_by_kind.setdefault(kind, []).append(head)
+    for heads in heads_by_kind.values():
         rows = [z_by_head[head] for head in heads]
-        temperature = _joined([temperature_by_head[head] for head in heads], rows[0])
-        yield heads, contrast(rows, relation, temperature, reduction, average_over, must_be_finite)
-
-
-def _joined(temperatures: list[float | Tensor], z_BVD: Tensor) -> float | Tensor:
-    """Returns one temperature if all are the same number, else a tensor [H]."""
-    for t in temperatures:
-        _check_temperature(t)
-    if not any(isinstance(t, Tensor) for t in temperatures) and len(set(temperatures)) == 1:
-        return temperatures[0]
-    like = at_least_float32(z_BVD.new_empty(()))
-    # Filled on the device: a copy from the host would be a device synchronisation.
-    return torch.stack([t if isinstance(t, Tensor) else like.new_full((), t) for t in temperatures])
+        relations = [relation_by_head[head] for head in heads]
+        temperatures = [temperature_by_head[head] for head in heads]
+        relation, temperature = relations[0], temperatures[0]
+        labels = [each.labels_HB for each in relations if isinstance(each, EqualLabel)]
+        if labels:
+            relation = EqualLabel(torch.cat(labels), missing=relation.missing)
+        learned = [t for t in temperatures if isinstance(t, Tensor)]
+        if learned:
+            temperature = torch.stack(learned)
+        yield heads, contrast(rows, relation, temperature, reduction, average_over)
 
 
 class _AnchorLoss(torch.autograd.Function):
@@ -208,35 +206,15 @@ class _AnchorLoss(torch.autograd.Function):
         return on_z_HND.view_as(z_HBVD), on_inverse_H, None, None
 
 
-def contrastive(
-    z_BVD: Tensor,
-    relation: Relation,
-    temperature: float | Tensor,
-    reduction: str = "mean",
-    average_over: str = "valid",
-    must_be_finite: bool = False,
-) -> Tensor:
-    """Computes the loss in one space, in nats: a scalar, or each anchor's [B, V] if not reduced.
-
-    z_BVD holds unit rows. The arguments and errors are those of `contrast`.
-    """
-    return contrast([z_BVD], relation, temperature, reduction, average_over, must_be_finite).loss[0]
-
-
 def _check(z_BVD: Tensor, temperature: float | Tensor, reduction: str, average_over: str) -> None:
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
     if average_over not in ("valid", "all"):
         raise ValueError(f"average_over must be 'valid' or 'all', got {average_over!r}")
-    check_floating(z_BVD)
     if z_BVD.ndim != 3:
         raise ValueError(f"z must have shape [B, V, D], got {list(z_BVD.shape)}")
     if z_BVD.shape[0] * z_BVD.shape[1] < 2:
         raise ValueError(f"z must hold at least two rows, got shape {list(z_BVD.shape)}")
-    _check_temperature(temperature)
-
-
-def _check_temperature(temperature: float | Tensor) -> None:
     # A tensor's value is the caller's responsibility: reading it may be a device synchronisation.
     if not isinstance(temperature, Tensor) and not 0 < temperature < float("inf"):
         raise ValueError(f"temperature must be positive, got {temperature}")

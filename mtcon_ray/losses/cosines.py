@@ -10,13 +10,6 @@ from mtcon_ray.losses.float32 import at_least_float32
 from mtcon_ray.losses.positives import Relation
 
 
-class Cosines(NamedTuple):
-    """Mean cosines of both kinds of pairs, scalars; not finite if the batch has no such pair."""
-
-    positive: Tensor
-    random: Tensor
-
-
 class Compared(NamedTuple):
     """Rows [B, V, D] of one head, and the rows that a loss compares them with, both detached.
 
@@ -28,9 +21,10 @@ class Compared(NamedTuple):
     relation: Relation
 
     @torch.no_grad()
-    def cosines(self) -> Cosines:
+    def cosines(self) -> tuple[Tensor, Tensor]:
         """Returns the weighted mean cosine of positives and the mean cosine of different items.
 
+        Both are scalars, and not finite if the batch has no such pair.
         Sums of rows give the sums of products, so memory is linear in the batch.
         """
         z_BVD, other_BVD = (
@@ -46,4 +40,4 @@ class Compared(NamedTuple):
         of_all = item_BD.sum(dim=0) @ other_BD.sum(dim=0)
         of_same_item = (item_BD * other_BD).sum()
         num_random = V * V * B * (B - 1)
-        return Cosines(sum_B.sum() / (weight_B.sum() * V), (of_all - of_same_item) / num_random)
+        return sum_B.sum() / (weight_B.sum() * V), (of_all - of_same_item) / num_random

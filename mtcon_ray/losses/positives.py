@@ -8,7 +8,6 @@ batch the matrix of the B items is faster, and `pairs` returns it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -206,25 +205,3 @@ def pairs_of_items(weight_HBB: Tensor, degrees: Degrees, num_views: int) -> Pair
     push_HB = share_HB * degrees.weight_HB
     push_HN = push_HB[:, :, None].expand(H, B, V).reshape(H, N)
     return Pairs(pull_HNN, push_HN, degrees.num_valid_H(V))
-
-
-def stacked(
-    relation_by_head: Mapping[str, Relation], z_by_head: Mapping[str, Tensor]
-) -> Iterator[tuple[tuple[str, ...], Relation]]:
-    """Yields groups of heads with relations of one kind and rows of one shape and dtype.
-
-    Each group has one relation over its H spaces, so one computation gives all its losses.
-    """
-    heads_by_kind: dict[object, list[str]] = {}
-    for head, relation in relation_by_head.items():
-        kind: object = head  # soft positives are computed head by head
-        if isinstance(relation, OwnView | EqualLabel):
-            rows = z_by_head[head]
-            kind = type(relation), relation.missing, rows.shape, rows.dtype
-        heads_by_kind.setdefault(kind, []).append(head)
-    for heads in heads_by_kind.values():
-        first, *others = (relation_by_head[head] for head in heads)
-        if isinstance(first, EqualLabel) and others:
-            alike = (r.labels_HB for r in others if isinstance(r, EqualLabel))
-            first = EqualLabel(torch.cat([first.labels_HB, *alike]), missing=first.missing)
-        yield tuple(heads), first

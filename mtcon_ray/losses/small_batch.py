@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mtcon_ray.losses.checks import check_finite
 from mtcon_ray.losses.tiled_logsumexp import exponents_fit
 
 # Up to this many elements the [H, N, N] tensors are materialised.
@@ -22,8 +21,7 @@ class SmallBatchSum(torch.autograd.Function):
     """scale * sum over anchors of (push logsumexp - pull . logits), [H], of rows z_BVD of H spaces.
 
     `inverse_temperature` is a number or a tensor [H] that may need a gradient, and `scale` a number
-    or a tensor [H]; pull and push are those of `positives.Pairs`. With `must_be_finite`, rows that
-    are not finite raise ValueError.
+    or a tensor [H]; pull and push are those of `positives.Pairs`.
     """
 
     @staticmethod
@@ -33,7 +31,6 @@ class SmallBatchSum(torch.autograd.Function):
         pull_HNN: Tensor,
         push_HN: Tensor,
         scale: float | Tensor,
-        must_be_finite: bool,
         *z_by_space: Tensor,
     ) -> Tensor:
         z_HBVD = torch.stack(z_by_space)
@@ -41,8 +38,6 @@ class SmallBatchSum(torch.autograd.Function):
         logits_HNN = _products(z_HND, z_HND.mT, inverse_temperature)
         diagonal_HN = logits_HNN.diagonal(dim1=1, dim2=2)
         fit = exponents_fit(diagonal_HN)
-        if must_be_finite and not fit:  # exponents that fit are finite, and so are their rows
-            check_finite(z_HBVD)
         # Before the logits are overwritten.
         pulled_HN = (logits_HNN * pull_HNN).sum(dim=2)
         logsumexp_HN, gradient_HNN = _logsumexp(logits_HNN, diagonal_HN, pull_HNN, push_HN, fit)
@@ -64,7 +59,7 @@ class SmallBatchSum(torch.autograd.Function):
         # Not in place: a retained graph needs the same gradient again.
         on_z_HBVD = ctx.on_z_HBVD * gradient_H.view(-1, 1, 1, 1)
         on_inverse_H = None if ctx.on_inverse_H is None else ctx.on_inverse_H * gradient_H
-        return on_inverse_H, None, None, None, None, *on_z_HBVD.unbind()
+        return on_inverse_H, None, None, None, *on_z_HBVD.unbind()
 
 
 def _products(x_HNK: Tensor, y_HKM: Tensor, factor: float | Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Problem
 from mtcon_ray.losses.amcl import adapt
-from mtcon_ray.losses.contrastive import contrastive
+from mtcon_ray.losses.contrastive import contrast
 from mtcon_ray.losses.learned_temperature import Adaptive, TemperatureNet
 from mtcon_ray.losses.positives import OwnView
 from mtcon_ray.methods.base import ContrastiveSpec, Method
@@ -115,7 +115,7 @@ class AutoencodingMethod(Method):
         if self.temperature_net is None:
             t = self.spec.temperature
             return {
-                head: contrastive(z_BVD, OwnView(), temperature=t)
+                head: contrast([z_BVD], OwnView(), t).loss[0]
                 for head, z_BVD in z_by_instance.items()
             }
         spec = self.spec

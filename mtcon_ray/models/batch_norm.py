@@ -64,21 +64,16 @@ class GlobalBatchNorm(_BatchNorm):
             return super().forward(input)
         count, mean_C, var_C = _moments_over_ranks(input.detach())
         if self.track_running_stats:
-            self._update_running(count, mean_C, var_C)
+            assert self.momentum is not None
+            self.get_buffer("num_batches_tracked").add_(1)
+            unbiased_C = var_C * count / (count - 1)
+            for name, now_C in (("running_mean", mean_C), ("running_var", unbiased_C)):
+                running_C = self.get_buffer(name)
+                running_C.lerp_(now_C.to(running_C.dtype), self.momentum)
         output: Tensor = _Normalised.apply(
             input, self.weight, self.bias, count, mean_C, var_C, self.eps
         )
         return output
-
-    def _update_running(self, count: Tensor, mean_C: Tensor, var_C: Tensor) -> None:
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        assert self.momentum is not None
-        self.num_batches_tracked.add_(1)
-        dtype = self.running_mean.dtype
-        self.running_mean.lerp_(mean_C.to(dtype), self.momentum)
-        self.running_var.lerp_((var_C * count / (count - 1)).to(dtype), self.momentum)
 
     def _check_input_dim(self, input: Tensor) -> None:
         """Accepts rows and images; torch's modules refuse one of them."""
@@ -89,7 +84,7 @@ def _moments_over_ranks(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     # torch's fused kernel computes both moments in one pass; its normalised output is discarded.
     # It is given running moments (unused_C) because without them it returns the moments of
     # bfloat16 input in bfloat16. eps keeps 1 / deviation finite where the deviation is 0.
-    unused_C = x.new_zeros(x.shape[1], dtype=_dtype_of_moments(x))
+    unused_C = x.new_zeros(x.shape[1], dtype=torch.promote_types(x.dtype, torch.float32))
     _, mean_C, inverse_C = torch.native_batch_norm(
         x, None, None, unused_C, unused_C.clone(), training=True, momentum=0.0, eps=_TINY
     )
@@ -101,10 +96,6 @@ def _moments_over_ranks(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     count, sum_C, square_C = total.split([1, len(mean_C), len(mean_C)])
     mean_C = sum_C / count
     return count, mean_C, (square_C / count - mean_C.square()).clamp(min=0)
-
-
-def _dtype_of_moments(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)
 
 
 class _Normalised(torch.autograd.Function):
@@ -126,7 +117,7 @@ class _Normalised(torch.autograd.Function):
         var_C: Tensor,
         eps: float,
     ) -> Tensor:
-        dtype = _dtype_of_moments(x)
+        dtype = torch.promote_types(x.dtype, torch.float32)
         inverse_C = (var_C + eps).rsqrt().to(dtype)
         ctx.save_for_backward(x, weight_C, count.to(dtype), mean_C.to(dtype), inverse_C)
         return F.batch_norm(x, mean_C.to(dtype), var_C.to(dtype), weight_C, bias_C, eps=eps)

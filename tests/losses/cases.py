@@ -8,6 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtcon_ray.losses.contrastive import contrast
+from mtcon_ray.losses.positives import Relation
+
 VALUES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 
 # Case D: rows of the first view, of the second view, and of the queue.
@@ -46,6 +49,13 @@ def random_rows(*shape: int, seed: int) -> Tensor:
     """Returns random unit rows, float64."""
     generator = torch.Generator().manual_seed(seed)
     return F.normalize(torch.randn(*shape, generator=generator, dtype=torch.float64), dim=-1)
+
+
+def contrastive(
+    z_BVD: Tensor, relation: Relation, *, temperature: float | Tensor, **options: Any
+) -> Tensor:
+    """Returns the contrastive loss in one space."""
+    return contrast([z_BVD], relation, temperature, **options).loss[0]
 
 
 def reference(

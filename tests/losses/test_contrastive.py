@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mtcon_ray.losses import small_batch
-from mtcon_ray.losses.contrastive import contrastive
 from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
-from tests.losses.cases import reference
+from tests.losses.cases import contrastive, reference
 
 VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 TEMPERATURES = ("0.1", "0.5", "1.0")

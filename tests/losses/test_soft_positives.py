@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mtcon_ray.losses import multisupcon, nt_xent, soft_positives, supcon
-from mtcon_ray.losses.contrastive import contrastive
 from mtcon_ray.losses.positives import EqualLabel, Relation
 from mtcon_ray.losses.soft_positives import LEAST_WEIGHT, LabelSets, Near
+from tests.losses.cases import contrastive
 
 VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 SETS = torch.tensor(

@@ -8,10 +8,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtcon_ray.losses import mtcon, small_batch, tiled_logsumexp
-from mtcon_ray.losses.contrastive import contrastive
 from mtcon_ray.losses.positives import EqualLabel
 from mtcon_ray.losses.tiled_logsumexp import log_sums, rows_gradient
-from tests.losses.cases import random_rows
+from tests.losses.cases import contrastive, random_rows
 
 NO_ROOM = {torch.float32: 0.0, torch.float64: 0.0}
 

@@ -96,11 +96,10 @@ def mtcon(
     """
     if not z_by_task:
         raise ValueError("z_by_task must hold at least one task, got none")
-    temperature_by_task = (
-        temperature if isinstance(temperature, Mapping) else dict.fromkeys(z_by_task, temperature)
-    )
+    if not isinstance(temperature, Mapping):
+        temperature = dict.fromkeys(z_by_task, temperature)
     _check_tasks("labels_by_task", labels_by_task, z_by_task)
-    _check_tasks("temperature", temperature_by_task, z_by_task)
+    _check_tasks("temperature", temperature, z_by_task)
     _check_tasks("log_variance", z_by_task if log_variance is None else log_variance, z_by_task)
     # Labels of all tasks are checked before the first loss is computed, so errors come at once.
     relations = {
@@ -110,9 +109,8 @@ def mtcon(
     totals: list[Tensor] = []
     for z in z_by_task.values():
         check_rows(z)
-    for tasks, found in contrast_by_head(
-        z_by_task, relations, temperature_by_task, reduction, average_over
-    ):
+    groups = contrast_by_head(z_by_task, relations, temperature, reduction, average_over)
+    for tasks, found in groups:
         loss = found.loss
         if log_variance is not None:
             s_T = torch.stack([log_variance[task] for task in tasks])

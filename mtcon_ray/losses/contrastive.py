@@ -99,11 +99,9 @@ def contrast(
         rows = [at_least_float32(z) for z in z_by_space]
         z_BVD = rows[0]
         H, (B, V, _) = len(rows), z_BVD.shape
-        inverse: float | Tensor
         if isinstance(temperature, Tensor):
-            inverse = (1 / temperature.to(z_BVD.dtype)).expand(H)
-        else:
-            inverse = 1 / temperature
+            temperature = temperature.to(z_BVD.dtype).expand(H)
+        inverse = 1 / temperature
         if reduction != "none" and H * (B * V) ** 2 <= small_batch.MOST_PAIRS:
             pull_HNN, push_HN, num_valid_H = relation.pairs(z_BVD)
             scale = _scale(num_valid_H, B * V, reduction, average_over)

@@ -80,13 +80,14 @@ class Relation(ABC):
         z_BVD are the rows of one space, of which only shape and dtype count.
         """
 
-    @abstractmethod
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
-        """Returns [H], the number of classes; 2 if the positives form no classes.
+        """Returns [H], the number of classes; 2 if the positives form no classes, the default.
 
-        K classes are at most K / (K - 1) apart in cosine if all are equally far from each other;
-        two rows are at most 2 apart.
+        Positives form classes if any two positives of an anchor are positives of each other. K
+        classes are at most K / (K - 1) apart in cosine if all are equally far from each other; two
+        rows are at most 2 apart.
         """
+        return z_HBVD.new_full((len(z_HBVD),), 2)
 
     def entropies(self, z_HBVD: Tensor) -> Tensor:
         """Returns the entropy [H, B], nats, of the positives' normalised weights; 0 without any.

@@ -87,10 +87,6 @@ class ByDegree(Relation):
         weight_BB = torch.where(known_B[:, None] & known_B, weight_BB, itself_BB)
         return pairs_of_items(weight_BB[None], degrees, z_BVD.shape[1])
 
-    def num_groups(self, z_HBVD: Tensor) -> Tensor:
-        # Two positives of one anchor need not be positives of each other, so there are no classes.
-        return z_HBVD.new_full((len(z_HBVD),), 2)
-
     def entropies(self, z_HBVD: Tensor) -> Tensor:
         """Returns log W - (sum of w log w) / W of each item's positives, [H, B]; W sums the w."""
         found, (weight_HB, count_HB) = self._groups(z_HBVD), self.degrees(z_HBVD)
@@ -146,12 +142,8 @@ class LabelSets(ByDegree):
         is_positive_GG = inter_GG.double() >= self.threshold * union_GG.double() - TOLERANCE
         is_positive_GG &= known_GL @ known_GL.T > 0
         weight_GG = similarity_GG if self.similarity_weights else torch.ones_like(similarity_GG)
-        return Groups(
-            group_B,
-            weight_GG * is_positive_GG,
-            is_positive_GG,
-            is_known_GL.any(dim=1)[group_B],
-        )
+        is_known_B = is_known_GL.any(dim=1)[group_B]
+        return Groups(group_B, weight_GG * is_positive_GG, is_positive_GG, is_known_B)
 
 
 class Near(ByDegree):

@@ -5,6 +5,7 @@ network returns errors as the rows [N, 1] of further heads.
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -68,13 +69,18 @@ class Decoder(nn.Module):
 
 
 class MaskedNetwork(Network):
-    """Projection heads on the seen patches, and the errors of a decoder, as in CAN.
+    """Projection heads and the errors of a decoder, as in CAN and LGP.
 
-    Mishra et al. 2022, arXiv:2210.16870. In each step a random share of each row's patches is
-    hidden, drawn by torch's global generator. With a `noise_level`, Gaussian noise is added to the
+    In each step a random share of each row's patches is hidden, drawn by torch's global generator.
+
+    `noise_level` (CAN: Mishra et al. 2022, arXiv:2210.16870): Gaussian noise is added to the
     pixels; its level is uniform in [0, noise_level] and drawn for each row. The decoder then
     predicts the clean pixels of hidden patches, and the noise of seen patches in units of its
     level. `features` encodes all patches, without noise.
+
+    `masked_share` (LGP: Jiang et al. 2023, arXiv:2302.14138): the share of training with hidden
+    patches; below 1 the projections have no gradient in that phase. Afterwards whole images are
+    projected, and the errors are 0.
     """
 
     encoder: ViT
@@ -87,16 +93,40 @@ class MaskedNetwork(Network):
         *,
         mask_ratio: float,
         noise_level: float | None = None,
+        masked_share: float = 1.0,
     ) -> None:
         super().__init__(encoder, heads)
         self.decoder = decoder
         self.mask_ratio = mask_ratio
         self.noise_level = noise_level
+        self.masked_share = masked_share
+        self.skips_parameters = masked_share < 1
+        self.progress = 0.0
+
+    @property
+    def progress(self) -> float:
+        """Share of training that is done, as in `Network`.
+
+        `forward` reads only the phase that follows from it: torch.compile would compile the
+        forward pass anew for every new value of a float.
+        """
+        return self._progress
+
+    @progress.setter
+    def progress(self, share: float) -> None:
+        self._progress = share
+        self._is_masked = share < self.masked_share
 
     def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
         """Returns each projection head's rows, then errors [N, 1], all in float32 at least."""
+        if not self._is_masked:
+            rows = self.apply_heads(self.encoder(x_NCHW))
+            return rows | {RECONSTRUCTION: next(iter(rows.values())).new_zeros(len(x_NCHW), 1)}
         h_ND, errors = self.autoencode(x_NCHW)
-        return self.apply_heads(h_ND) | errors
+        # Every step returns all heads; without gradients the projections of a first phase cost
+        # little.
+        with torch.no_grad() if self.skips_parameters else nullcontext():
+            return self.apply_heads(h_ND) | errors
 
     def autoencode(self, x_NCHW: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns features averaged over the seen patches, [N, D], and errors [N, 1] by name.
@@ -122,52 +152,6 @@ class MaskedNetwork(Network):
         noise_NCHW = torch.randn_like(x_NCHW)
         noisy_NCHW = x_NCHW + level_N.to(x_NCHW.dtype)[:, None, None, None] * noise_NCHW
         return noisy_NCHW, noise_NCHW, level_N
-
-
-class GraftedNetwork(MaskedNetwork):
-    """Masked auto-encoding up to `masked_share` of training; afterwards projects whole images.
-
-    In the first phase the projections have no gradient; in the second the errors are 0.
-    """
-
-    skips_parameters = True
-
-    def __init__(
-        self,
-        encoder: ViT,
-        heads: Mapping[str, nn.Module],
-        decoder: Decoder,
-        *,
-        mask_ratio: float,
-        masked_share: float,
-    ) -> None:
-        super().__init__(encoder, heads, decoder, mask_ratio=mask_ratio)
-        self.masked_share = masked_share
-        self.progress = 0.0
-
-    @property
-    def progress(self) -> float:
-        """Share of training that is done, as in `Network`.
-
-        `forward` reads only the phase that follows from it: torch.compile would compile the
-        forward pass anew for every new value of a float.
-        """
-        return self._progress
-
-    @progress.setter
-    def progress(self, share: float) -> None:
-        self._progress = share
-        self._is_masked = share < self.masked_share
-
-    def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
-        """Returns each projection head's rows, then reconstruction errors [N, 1]."""
-        if self._is_masked:
-            h_ND, errors = self.autoencode(x_NCHW)
-            # Every step returns all heads; without gradients the projections cost little here.
-            with torch.no_grad():
-                return self.apply_heads(h_ND) | errors
-        rows = self.apply_heads(self.encoder(x_NCHW))
-        return rows | {RECONSTRUCTION: next(iter(rows.values())).new_zeros(len(x_NCHW), 1)}
 
 
 def see_some(vit: ViT, x_NCHW: Tensor, mask_ratio: float) -> Seen:

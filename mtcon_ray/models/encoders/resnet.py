@@ -83,7 +83,7 @@ class _ResNet(Encoder):
             nn.init.kaiming_normal_(self.net.conv1.weight, mode="fan_out", nonlinearity="relu")
             self.net.maxpool = nn.Identity()
         if spec.weights is not None:
-            _load(self.net, spec)
+            _load(self.net, spec.name, spec.weights)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Returns features after the average pooling, [N, width]."""
@@ -114,23 +114,22 @@ class ResNet50(_ResNet):
         name: Literal["resnet50"] = "resnet50"
 
 
-def _load(net: "ResNet", spec: ResNetSpec) -> None:
-    """Loads the spec's weights; on the meta device it only checks that a file fits the layers.
+def _load(net: "ResNet", name: str, weights: str) -> None:
+    """Loads a spec's weights; on the meta device it only checks that a file fits the layers.
 
     Raises CheckpointError for a file that cannot be read or does not fit, SpecError if the
     download fails.
     """
-    assert spec.weights is not None
     is_meta = net.conv1.weight.is_meta
-    if spec.weights == "imagenet":
+    if weights == "imagenet":
         if is_meta:
             return
-        state = _download(spec.name)
+        state = _download(name)
     else:
-        state = _read(Path(spec.weights))
+        state = _read(Path(weights))
     left_out = ("fc.", "layer4.") if isinstance(net.layer4, nn.Identity) else ("fc.",)
     state = {key: value for key, value in state.items() if not key.startswith(left_out)}
-    _check_fit(net.state_dict(), state, spec.weights)
+    _check_fit(net.state_dict(), state, weights)
     if not is_meta:
         net.load_state_dict(state)
 

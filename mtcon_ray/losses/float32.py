@@ -18,8 +18,9 @@ def full_precision(device: torch.device) -> AbstractContextManager[None]:
     """Returns a context in which autocast is off."""
     # A no-op if autocast is off: entering torch.autocast takes as long as an operation on a small
     # batch.
-    is_on = torch.is_autocast_enabled(device.type)
-    return torch.autocast(device.type, enabled=False) if is_on else nullcontext()
+    if not torch.is_autocast_enabled(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
 
 
 def in_full_precision(loss: AnyLoss) -> AnyLoss:

@@ -20,10 +20,8 @@ from mtcon_ray.data.batch import MISSING
 class Degrees(NamedTuple):
     """Each anchor's positives without their embeddings, float [H, B]; equal for an item's views."""
 
-    weight_HB: Tensor
-    """Sum of the positives' weights."""
-    count_HB: Tensor
-    """Number of positives."""
+    weight_HB: Tensor  # sum of the positives' weights
+    count_HB: Tensor  # number of positives
 
     def share_HB(self) -> Tensor:
         """Returns 1 / count, and 0 for anchors without a positive."""
@@ -42,12 +40,11 @@ class Pairs(NamedTuple):
         sum over i of push_i logsumexp_i - sum over i and j of pull_ij z_i.z_j / temperature.
     """
 
+    # Weight / number of positives, averaged over (i, j) and (j, i); 0 on the diagonal.
     pull_HNN: Tensor
-    """Weight / number of positives, averaged over (i, j) and (j, i); 0 on the diagonal."""
+    # Sum of the positives' weights / their number; 0 for an anchor without a positive.
     push_HN: Tensor
-    """Sum of the positives' weights / their number; 0 for an anchor without a positive."""
-    num_valid_H: Tensor
-    """Number of anchors with a positive."""
+    num_valid_H: Tensor  # number of anchors with a positive
 
 
 class Relation(ABC):

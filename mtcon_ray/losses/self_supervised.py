@@ -1,8 +1,8 @@
 """Self-supervised losses with a fixed temperature.
 
-Positives are the views of one item. Rows of `query`, `key` and `queue` are unit vectors. Unless a
-docstring says otherwise, targets (keys, queues, projections) get no gradient (stop-gradient).
-AMCL's equations (Wang et al. 2023, arXiv:2310.05615) are numbered as on its poster at ECCV 2024.
+Positives are the views of one item. Rows of `query`, `key` and `queue` are unit vectors. Targets
+(keys, queues, projections) get no gradient (stop-gradient). Shapes are not checked here: methods
+check views and batches before training.
 """
 
 from itertools import combinations

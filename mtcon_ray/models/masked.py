@@ -5,7 +5,6 @@ network returns errors as the rows [N, 1] of further heads.
 """
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -125,7 +124,7 @@ class MaskedNetwork(Network):
         h_ND, errors = self.autoencode(x_NCHW)
         # Every step returns all heads; without gradients the projections of a first phase cost
         # little.
-        with torch.no_grad() if self.skips_parameters else nullcontext():
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.skips_parameters):
             return self.apply_heads(h_ND) | errors
 
     def autoencode(self, x_NCHW: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

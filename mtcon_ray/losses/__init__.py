@@ -156,9 +156,8 @@ def multisupcon(
     >>> round(multisupcon(z, sets, temperature=0.5, threshold=1.0).item(), 4)
     0.2395
     """
-    if label_sets.ndim != 2 or label_sets.shape[0] != z.shape[0]:
-        shape = list(label_sets.shape)
-        raise ValueError(f"label_sets must have shape [{z.shape[0]}, L], got {shape}")
+    if label_sets.ndim != 2 or len(label_sets) != len(z):
+        raise ValueError(f"label_sets must have shape [{len(z)}, L], got {list(label_sets.shape)}")
     known = label_sets[is_known(label_sets)]
     bad = known[~(known >= 0) | known.isinf()]
     if len(bad):

@@ -107,11 +107,9 @@ def adapt(
     is_two_sided = form in ("moco", "simsiam")
     if z_BVD.ndim != 3:
         raise ValueError(f"z must have shape [B, V, D], got {list(z_BVD.shape)}")
-    least_items, shape = 1 if is_two_sided else 2, list(z_BVD.shape)
-    if shape[0] < least_items or shape[1] < 2:
-        raise ValueError(
-            f"z must hold at least {least_items} item(s) in two views, got shape {shape}"
-        )
+    least, shape = 1 if is_two_sided else 2, list(z_BVD.shape)
+    if shape[0] < least or shape[1] < 2:
+        raise ValueError(f"z must hold at least {least} item(s) in two views, got shape {shape}")
     if form == "barlow":
         return adapt_barlow(z_BVD, adaptive, off_diagonal=off_diagonal)
     if not is_two_sided:
@@ -122,10 +120,9 @@ def adapt(
     if form == "simsiam":
         return adapt_simsiam(first_BVD, second_BVD, adaptive)
     assert queue is not None
-    if queue.ndim != 2 or queue.shape[1] != first_BVD.shape[2] or len(queue) == 0:
-        raise ValueError(
-            f"queue must have shape [K, {first_BVD.shape[2]}], got {list(queue.shape)}"
-        )
+    D = shape[2] // 2
+    if queue.ndim != 2 or queue.shape[1] != D or len(queue) == 0:
+        raise ValueError(f"queue must have shape [K, {D}], got {list(queue.shape)}")
     return adapt_moco(first_BVD, second_BVD, queue, adaptive)
 
 

@@ -61,9 +61,7 @@ class Decoder(nn.Module):
             assert level_N is not None
             code_ND = waves(level_N * LEVEL_SCALE, D).to(token_NPD.dtype)
             token_NPD = token_NPD + self.level(code_ND)[:, None]
-        for block in self.blocks:
-            token_NPD = block(token_NPD)
-        value_NPK: Tensor = self.predict(self.norm(token_NPD))
+        value_NPK: Tensor = self.predict(self.norm(self.blocks(token_NPD)))
         return value_NPK
 
 

@@ -63,9 +63,7 @@ class ViT(Encoder):
 
     def encode(self, token_NPD: Tensor) -> Tensor:
         """Returns features [N, P, width] of tokens, which may be any subset in any order."""
-        for block in self.blocks:
-            token_NPD = block(token_NPD)
-        encoded_NPD: Tensor = self.norm(token_NPD)
+        encoded_NPD: Tensor = self.norm(self.blocks(token_NPD))
         return encoded_NPD
 
     def grid(self, x_NCHW: Tensor) -> tuple[int, int]:
@@ -73,9 +71,9 @@ class ViT(Encoder):
         return x_NCHW.shape[2] // self.patch, x_NCHW.shape[3] // self.patch
 
 
-def transformer_blocks(width: int, depth: int, heads: int) -> nn.ModuleList:
+def transformer_blocks(width: int, depth: int, heads: int) -> nn.Sequential:
     """Returns pre-norm blocks on [N, P, width]: GELU, hidden width 4 * width, no dropout."""
-    return nn.ModuleList(
+    blocks = [
         nn.TransformerEncoderLayer(
             width,
             heads,
@@ -86,7 +84,8 @@ def transformer_blocks(width: int, depth: int, heads: int) -> nn.ModuleList:
             norm_first=True,
         )
         for _ in range(depth)
-    )
+    ]
+    return nn.Sequential(*blocks)
 
 
 def patches(x_NCHW: Tensor, patch: int) -> Tensor:

@@ -11,15 +11,15 @@ Every function raises ValueError, which names the argument and its value, for wr
 embeddings that are not finite, labels below -1 and temperatures that are not positive.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import MISSING
 from mtcon_ray.losses.amcl import amcl
-from mtcon_ray.losses.checks import check_finite, check_floating, check_missing
-from mtcon_ray.losses.contrastive import check_reduction, contrast, contrastive, joined_temperatures
+from mtcon_ray.losses.checks import check_rows
+from mtcon_ray.losses.contrastive import contrast, contrast_by_head
 from mtcon_ray.losses.learned_temperature import TemperatureNet
 from mtcon_ray.losses.positives import EqualLabel, OwnView
 from mtcon_ray.losses.soft_positives import LabelSets, is_known
@@ -40,15 +40,8 @@ def nt_xent(
     >>> round(nt_xent(z, temperature=0.5).item(), 4)  # log(e^2 + 2) - 2
     0.2395
     """
-    check_floating(z)
-    return contrastive(
-        z,
-        OwnView(),
-        temperature=temperature,
-        reduction=reduction,
-        average_over=average_over,
-        check=check_finite,
-    )
+    check_rows(z)
+    return contrast([z], OwnView(), temperature, reduction, average_over).loss[0]
 
 
 def supcon(
@@ -71,16 +64,9 @@ def supcon(
     >>> round(supcon(z, torch.tensor([0, 0]), temperature=0.5).item(), 4)
     1.5729
     """
-    check_floating(z)
-    check_missing(missing)
-    return contrastive(
-        z,
-        _equal_label([labels], z, missing),
-        temperature=temperature,
-        reduction=reduction,
-        average_over=average_over,
-        check=check_finite,
-    )
+    relation = _equal_label(labels, z, missing)
+    check_rows(z)
+    return contrast([z], relation, temperature, reduction, average_over).loss[0]
 
 
 def mtcon(
@@ -108,42 +94,37 @@ def mtcon(
     >>> round(mtcon({"shape": z, "colour": z}, labels, temperature=0.5).item(), 4)
     1.8124
     """
-    _check_tasks(z_by_task, labels_by_task, temperature, log_variance)
-    check_missing(missing)
-    check_reduction(reduction, average_over)
-    for z in z_by_task.values():
-        check_floating(z)
+    if not z_by_task:
+        raise ValueError("z_by_task must hold at least one task, got none")
+    if not isinstance(temperature, Mapping):
+        temperature = dict.fromkeys(z_by_task, temperature)
+    _check_tasks("labels_by_task", labels_by_task, z_by_task)
+    _check_tasks("temperature", temperature, z_by_task)
+    _check_tasks("log_variance", z_by_task if log_variance is None else log_variance, z_by_task)
+    # Labels of all tasks are checked before the first loss is computed, so errors come at once.
+    relations = {
+        task: _equal_label(labels_by_task[task], z, missing) for task, z in z_by_task.items()
+    }
     by_task: dict[str, Tensor] = {}
     totals: list[Tensor] = []
-    # Labels of all tasks are checked before the first loss is computed, so errors come at once.
-    groups = [
-        (tasks, _equal_label([labels_by_task[t] for t in tasks], z_by_task[tasks[0]], missing))
-        for tasks in _alike(z_by_task)
-    ]
-    for tasks, relation in groups:
-        rows = [z_by_task[task] for task in tasks]
-        shared: float | Tensor
-        if isinstance(temperature, Mapping):
-            shared = joined_temperatures([temperature[task] for task in tasks], rows[0])
-        else:
-            shared = temperature
-        total = log_variance is None
-        loss = contrast(
-            rows, relation, shared, reduction, average_over, total=total, check=check_finite
-        ).loss
+    for z in z_by_task.values():
+        check_rows(z)
+    groups = contrast_by_head(z_by_task, relations, temperature, reduction, average_over)
+    for tasks, found in groups:
+        loss = found.loss
         if log_variance is not None:
             s_T = torch.stack([log_variance[task] for task in tasks])
             if reduction == "none":
                 loss = torch.exp(-s_T)[:, None, None] * loss
             else:
-                loss = (torch.exp(-s_T) * loss + s_T).sum()
+                loss = torch.exp(-s_T) * loss + s_T
         if reduction == "none":
             by_task |= dict(zip(tasks, loss.unbind(), strict=True))
         else:
-            totals.append(loss)
+            totals.append(loss.sum())
     if reduction == "none":
         return {task: by_task[task] for task in z_by_task}
-    return totals[0] if len(totals) == 1 else torch.stack(totals).sum()
+    return sum(totals[1:], totals[0])
 
 
 def multisupcon(
@@ -175,68 +156,43 @@ def multisupcon(
     >>> round(multisupcon(z, sets, temperature=0.5, threshold=1.0).item(), 4)
     0.2395
     """
-    check_floating(z)
-    check_missing(missing)
-    if label_sets.ndim != 2 or label_sets.shape[0] != z.shape[0]:
-        shape = list(label_sets.shape)
-        raise ValueError(f"label_sets must have shape [{z.shape[0]}, L], got {shape}")
-    if not 0 <= threshold <= 1:
-        raise ValueError(f"threshold must lie in [0, 1], got {threshold}")
+    if label_sets.ndim != 2 or len(label_sets) != len(z):
+        raise ValueError(f"label_sets must have shape [{len(z)}, L], got {list(label_sets.shape)}")
     known = label_sets[is_known(label_sets)]
     bad = known[~(known >= 0) | known.isinf()]
     if len(bad):
         raise ValueError(f"label_sets must hold 0, 1, counts or what is unknown, got {bad[0]}")
-    return contrastive(
-        z,
-        LabelSets(label_sets, threshold=threshold, counts=bool((known > 1).any()), missing=missing),
-        temperature=temperature,
-        reduction=reduction,
-        average_over=average_over,
-        check=check_finite,
-    )
+    counts = bool((known > 1).any())
+    relation = LabelSets(label_sets, threshold=threshold, counts=counts, missing=missing)
+    check_rows(z)
+    return contrast([z], relation, temperature, reduction, average_over).loss[0]
 
 
-def _equal_label(columns: Sequence[Tensor], z: Tensor, missing: str) -> EqualLabel:
-    """Returns the positives of tasks whose embeddings all have the shape of z.
+def _equal_label(labels: Tensor, z: Tensor, missing: str) -> EqualLabel:
+    """Returns the positives of one task.
 
     Raises ValueError for labels of a wrong shape, dtype, device or value.
     """
-    for labels in columns:
-        if labels.shape != z.shape[:1]:
-            raise ValueError(f"labels must have shape {[len(z)]}, got {list(labels.shape)}")
-        if labels.dtype not in _INTEGERS:
-            known = ", ".join(map(str, _INTEGERS))
-            raise ValueError(
-                f"labels must be of an integer dtype ({known}), got {labels.dtype}; "
-                "use labels.long()"
-            )
-        if labels.device != z.device:
-            raise ValueError(f"labels must be on z's device {z.device}, got {labels.device}")
-    # int64, because in uint8 -1 (unknown) would be 255, which may be a label.
-    labels_TB = torch.stack(list(columns)).long()
-    if len(z) > 0 and int(labels_TB.min()) < MISSING:  # an empty batch has no minimum
-        labels = next(each for each in columns if int(each.min()) < MISSING)
+    if labels.shape != z.shape[:1]:
+        raise ValueError(f"labels must have shape {[len(z)]}, got {list(labels.shape)}")
+    if labels.dtype not in _INTEGERS:
+        known = ", ".join(map(str, _INTEGERS))
+        raise ValueError(
+            f"labels must be of an integer dtype ({known}), got {labels.dtype}; use labels.long()"
+        )
+    if labels.device != z.device:
+        raise ValueError(f"labels must be on z's device {z.device}, got {labels.device}")
+    labels = labels.long()  # in uint8 -1 (unknown) would be 255, which may be a label
+    if (labels < MISSING).any():
         raise ValueError(
             f"labels must be at least -1 (-1 is unknown), got {int(labels.min())} at item "
             f"{int(labels.argmin())}"
         )
-    return EqualLabel(labels_TB, missing=missing)
+    return EqualLabel(labels, missing=missing)
 
 
-def _alike(z_by_task: Mapping[str, Tensor]) -> Iterable[list[str]]:
-    """Returns groups of tasks with embeddings of equal shape and dtype, computed together."""
-    groups: dict[tuple[torch.Size, torch.dtype], list[str]] = {}
-    for task, z in z_by_task.items():
-        groups.setdefault((z.shape, z.dtype), []).append(task)
-    return groups.values()
-
-
-def _check_tasks(z_by_task: Mapping[str, Tensor], *others: object) -> None:
-    if not z_by_task:
-        raise ValueError("z_by_task must hold at least one task, got none")
-    names = ("labels_by_task", "temperature", "log_variance")
-    for name, given in zip(names, others, strict=True):
-        if isinstance(given, Mapping) and given.keys() != z_by_task.keys():
-            raise ValueError(
-                f"{name} must have the tasks of z_by_task {sorted(z_by_task)}, got {sorted(given)}"
-            )
+def _check_tasks(name: str, given: Mapping[str, object], z_by_task: Mapping[str, Tensor]) -> None:
+    if given.keys() != z_by_task.keys():
+        raise ValueError(
+            f"{name} must have the tasks of z_by_task {sorted(z_by_task)}, got {sorted(given)}"
+        )

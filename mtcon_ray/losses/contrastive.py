@@ -4,8 +4,8 @@
              w_ip [ z_i.z_p/t - log sum over a != i exp(z_i.z_a/t) ]
 
 Anchors i run over all N = B * V rows. The positives P(i) and their weights w come from a relation
-(w = 1 in the paper), t is the temperature. `reference` is this expression as it is written. Small
-batches are computed by `dense`, large ones in linear memory by `log_sum`.
+(w = 1 in the paper), t is the temperature. Small batches are computed by `small_batch`, large ones
+in linear memory by `tiled_logsumexp`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,27 +15,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mtcon_ray.losses.checks import Check, unchecked
-from mtcon_ray.losses.float32 import full_precision
-from mtcon_ray.losses.positives import Degrees, Relation, are_few, stacked
-from mtcon_ray.losses.small_batch import SmallBatchSum
+from mtcon_ray.losses import small_batch
+from mtcon_ray.losses.float32 import at_least_float32, full_precision
+from mtcon_ray.losses.positives import Degrees, EqualLabel, OwnView, Relation
 from mtcon_ray.losses.tiled_logsumexp import log_sums, rows_gradient
-
-
-def reference(
-    z_HND: Tensor, is_positive_HNN: Tensor, weight_HNN: Tensor, temperature_H: Tensor
-) -> Tensor:
-    """Computes the loss per anchor [H, N], 0 without a positive; slow, and the tests' oracle.
-
-    An anchor is never its own positive, whatever the diagonal holds.
-    """
-    itself_NN = torch.eye(z_HND.shape[1], dtype=torch.bool, device=z_HND.device)
-    logits_HNN = z_HND @ z_HND.mT / temperature_H[:, None, None]
-    logsumexp_HN1 = logits_HNN.masked_fill(itself_NN, -torch.inf).logsumexp(dim=2, keepdim=True)
-    is_positive_HNN = is_positive_HNN & ~itself_NN
-    loss_HNN = weight_HNN * (logsumexp_HN1 - logits_HNN)
-    sum_HN = loss_HNN.where(is_positive_HNN, 0.0).sum(dim=2)
-    return sum_HN / is_positive_HNN.sum(dim=2).clamp(min=1)
 
 
 class Range(NamedTuple):
@@ -71,7 +54,7 @@ class Range(NamedTuple):
 class Contrast(NamedTuple):
     """The loss in each of H spaces, and what it is made of."""
 
-    loss: Tensor  # nats: [H], their sum, or each anchor's [H, B, V], 0 without a positive
+    loss: Tensor  # nats: [H], or each anchor's [H, B, V], 0 without a positive
     relation: Relation
     z_by_space: Sequence[Tensor]  # [B, V, D] each
     inverse_temperature: float | Tensor  # one for all spaces or [H]
@@ -99,44 +82,38 @@ def contrast(
     temperature: float | Tensor,
     reduction: str = "mean",
     average_over: str = "valid",
-    total: bool = False,
-    check: Check = unchecked,
 ) -> Contrast:
     """Computes the loss in each of H spaces, z_BVD each; half precision is computed in float32.
 
-    Reduction and average are those of `contrastive`; with `total` the spaces' losses are added up,
-    unless reduction is "none". The temperature may be a tensor, a scalar or [H], and then has a
-    gradient. `check` is called to reject rows that are not finite, unless their dot products show
-    already that all are.
+    reduction is "mean", "sum" or "none". An anchor without a positive has loss 0; the mean leaves
+    it out with average_over="valid" and counts it with "all". If no anchor has a positive the loss
+    is 0 and differentiable. The temperature may be a tensor, a scalar or [H], and then has a
+    gradient. All z_BVD have the same shape and dtype.
 
-    Raises ValueError for a temperature that is not positive, another shape than [B, V, D], and a
-    single row, which has no other row to be compared with.
+    Raises ValueError for unknown values of reduction and average_over, a temperature that is not
+    positive, another shape than [B, V, D], and a single row, which has no other row to be compared
+    with.
     """
-    _check(z_by_space[0], temperature)
+    _check(z_by_space[0], temperature, reduction, average_over)
     with full_precision(z_by_space[0].device):
-        rows = [z if z.dtype == torch.float64 else z.float() for z in z_by_space]
+        rows = [at_least_float32(z) for z in z_by_space]
         z_BVD = rows[0]
         H, (B, V, _) = len(rows), z_BVD.shape
-        inverse: float | Tensor
         if isinstance(temperature, Tensor):
-            inverse = (1 / temperature.to(z_BVD.dtype)).expand(H)
-        else:
-            inverse = 1 / temperature
-        if reduction != "none" and are_few(H, B * V):
+            temperature = temperature.to(z_BVD.dtype).expand(H)
+        inverse = 1 / temperature
+        if reduction != "none" and H * (B * V) ** 2 <= small_batch.MOST_PAIRS:
             pull_HNN, push_HN, num_valid_H = relation.pairs(z_BVD)
             scale = _scale(num_valid_H, B * V, reduction, average_over)
-            loss = SmallBatchSum.apply(inverse, pull_HNN, push_HN, scale, check, *rows)
+            loss = small_batch.SmallBatchSum.apply(inverse, pull_HNN, push_HN, scale, *rows)
         else:
             z_HBVD = torch.stack(rows)
-            check(z_HBVD)
             inverse_H = inverse if isinstance(inverse, Tensor) else z_HBVD.new_full((H,), inverse)
             degrees = relation.degrees(z_HBVD)
             loss = _AnchorLoss.apply(z_HBVD, inverse_H, relation, degrees)
             if reduction != "none":
                 scale = _scale(degrees.num_valid_H(V), B * V, reduction, average_over)
                 loss = loss.sum(dim=(1, 2)) * scale
-        if total and reduction != "none":
-            loss = loss.sum()
         return Contrast(loss, relation, rows, inverse)
 
 
@@ -153,27 +130,34 @@ def contrast_by_head(
     z_by_head: Mapping[str, Tensor],
     relation_by_head: Mapping[str, Relation],
     temperature_by_head: Mapping[str, float | Tensor],
-) -> Iterator[tuple[tuple[str, ...], Contrast]]:
+    reduction: str = "mean",
+    average_over: str = "valid",
+) -> Iterator[tuple[list[str], Contrast]]:
     """Yields groups of heads, z_BVD each, with their losses; one computation serves each group.
 
-    Raises ValueError as `contrast` does.
+    A group has relations of one kind, rows of one shape and dtype, and either one number as
+    temperature or a tensor each. The further arguments and the errors are those of `contrast`.
     """
-    for heads, relation in stacked(relation_by_head, z_by_head):
+    heads_by_kind: dict[object, list[str]] = {}
+    for head, relation in relation_by_head.items():
+        kind: object = head  # soft positives are computed head by head
+        if isinstance(relation, OwnView | EqualLabel):
+            z_BVD, t = z_by_head[head], temperature_by_head[head]
+            fixed = None if isinstance(t, Tensor) else t
+            kind = type(relation), relation.missing, z_BVD.shape, z_BVD.dtype, fixed
+        heads_by_kind.setdefault(kind, []).append(head)
+    for heads in heads_by_kind.values():
         rows = [z_by_head[head] for head in heads]
-        temperature = joined_temperatures([temperature_by_head[head] for head in heads], rows[0])
-        yield heads, contrast(rows, relation, temperature)
-
-
-def joined_temperatures(temperatures: list[float | Tensor], z_BVD: Tensor) -> float | Tensor:
-    """Returns one temperature if all are the same number, else a tensor [H]."""
-    for t in temperatures:
-        _check_temperature(t)
-    if not any(isinstance(t, Tensor) for t in temperatures) and len(set(temperatures)) == 1:
-        return temperatures[0]
-    dtype = torch.promote_types(z_BVD.dtype, torch.float32)
-    like = z_BVD.new_empty((), dtype=dtype)
-    # Filled on the device: a copy from the host would be a device synchronisation.
-    return torch.stack([t if isinstance(t, Tensor) else like.new_full((), t) for t in temperatures])
+        relations = [relation_by_head[head] for head in heads]
+        temperatures = [temperature_by_head[head] for head in heads]
+        relation, temperature = relations[0], temperatures[0]
+        labels = [each.labels_HB for each in relations if isinstance(each, EqualLabel)]
+        if labels:
+            relation = EqualLabel(torch.cat(labels), missing=relation.missing)
+        learned = [t for t in temperatures if isinstance(t, Tensor)]
+        if learned:
+            temperature = torch.stack(learned)
+        yield heads, contrast(rows, relation, temperature, reduction, average_over)
 
 
 class _AnchorLoss(torch.autograd.Function):
@@ -220,45 +204,15 @@ class _AnchorLoss(torch.autograd.Function):
         return on_z_HND.view_as(z_HBVD), on_inverse_H, None, None
 
 
-def contrastive(
-    z_BVD: Tensor,
-    relation: Relation,
-    *,
-    temperature: float | Tensor,
-    reduction: str = "mean",
-    average_over: str = "valid",
-    check: Check = unchecked,
-) -> Tensor:
-    """Computes the loss in nats: a scalar, or each anchor's [B, V] with reduction="none".
-
-    z_BVD holds unit rows. An anchor without a positive has loss 0; the mean leaves it out with
-    average_over="valid" and counts it with "all". If no anchor has a positive the loss is 0 and
-    differentiable. The temperature may be a scalar tensor and then has a gradient.
-
-    Raises ValueError as `contrast` does, and for unknown values of reduction and average_over.
-    """
-    check_reduction(reduction, average_over)
-    loss = contrast([z_BVD], relation, temperature, reduction, average_over, check=check).loss
-    return loss[0]
-
-
-def check_reduction(reduction: str, average_over: str) -> None:
-    """Raises ValueError for an unknown value of either."""
+def _check(z_BVD: Tensor, temperature: float | Tensor, reduction: str, average_over: str) -> None:
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
     if average_over not in ("valid", "all"):
         raise ValueError(f"average_over must be 'valid' or 'all', got {average_over!r}")
-
-
-def _check(z_BVD: Tensor, temperature: float | Tensor) -> None:
     if z_BVD.ndim != 3:
         raise ValueError(f"z must have shape [B, V, D], got {list(z_BVD.shape)}")
     if z_BVD.shape[0] * z_BVD.shape[1] < 2:
         raise ValueError(f"z must hold at least two rows, got shape {list(z_BVD.shape)}")
-    _check_temperature(temperature)
-
-
-def _check_temperature(temperature: float | Tensor) -> None:
     # A tensor's value is the caller's responsibility: reading it may be a device synchronisation.
     if not isinstance(temperature, Tensor) and not 0 < temperature < float("inf"):
         raise ValueError(f"temperature must be positive, got {temperature}")

@@ -6,14 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtcon_ray.losses.float32 import at_least_float32
 from mtcon_ray.losses.positives import Relation
-
-
-class Cosines(NamedTuple):
-    """Mean cosines of both kinds of pairs, scalars; not finite if the batch has no such pair."""
-
-    positive: Tensor
-    random: Tensor
 
 
 class Compared(NamedTuple):
@@ -27,14 +21,14 @@ class Compared(NamedTuple):
     relation: Relation
 
     @torch.no_grad()
-    def cosines(self) -> Cosines:
+    def cosines(self) -> tuple[Tensor, Tensor]:
         """Returns the weighted mean cosine of positives and the mean cosine of different items.
 
+        Both are scalars, and not finite if the batch has no such pair.
         Sums of rows give the sums of products, so memory is linear in the batch.
         """
         z_BVD, other_BVD = (
-            F.normalize(x if x.dtype == torch.float64 else x.float(), dim=2)
-            for x in (self.z_BVD, self.other_BVD)
+            F.normalize(at_least_float32(x), dim=2) for x in (self.z_BVD, self.other_BVD)
         )
         B, V, _ = z_BVD.shape
         degrees = self.relation.degrees(z_BVD[None])
@@ -46,4 +40,4 @@ class Compared(NamedTuple):
         of_all = item_BD.sum(dim=0) @ other_BD.sum(dim=0)
         of_same_item = (item_BD * other_BD).sum()
         num_random = V * V * B * (B - 1)
-        return Cosines(sum_B.sum() / (weight_B.sum() * V), (of_all - of_same_item) / num_random)
+        return sum_B.sum() / (weight_B.sum() * V), (of_all - of_same_item) / num_random

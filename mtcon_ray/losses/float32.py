@@ -24,7 +24,7 @@ def full_precision(device: torch.device) -> AbstractContextManager[None]:
 
 
 def in_full_precision(loss: AnyLoss) -> AnyLoss:
-    """Decorates a loss: autocast is off, and tensor arguments are float32 unless float64.
+    """Decorates a loss: autocast is off, and half-precision arguments become float32.
 
     The first positional argument must be a tensor; its device is the one of autocast.
     """
@@ -32,11 +32,12 @@ def in_full_precision(loss: AnyLoss) -> AnyLoss:
     @wraps(loss)
     def wrapped(z: Tensor, *args: Any, **options: Any) -> Any:
         with full_precision(z.device):
-            named = {name: _full(x) for name, x in options.items()}
-            return loss(_full(z), *map(_full, args), **named)
+            named = {name: at_least_float32(x) for name, x in options.items()}
+            return loss(*map(at_least_float32, (z, *args)), **named)
 
     return cast(AnyLoss, wrapped)
 
 
-def _full(x: Any) -> Any:
-    return x.float() if isinstance(x, Tensor) and x.dtype != torch.float64 else x
+def at_least_float32(x: Any) -> Any:
+    """Returns a tensor of half precision in float32, and anything else as it is."""
+    return x.float() if isinstance(x, Tensor) and x.dtype in (torch.float16, torch.bfloat16) else x

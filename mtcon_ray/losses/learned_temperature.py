@@ -10,7 +10,7 @@ Gaussian of variance tau around the positive, up to a constant.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -25,13 +25,6 @@ class TemperatureNet(nn.Sequential):
 
     def __init__(self, width: int, *, hidden: int = 128) -> None:
         super().__init__(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width))
-
-
-class Pairs(NamedTuple):
-    """Pairs of N anchors with P other rows each: cosines, and scores phi . phi."""
-
-    similarity_NP: Tensor
-    score_NP: Tensor
 
 
 @dataclass(frozen=True)
@@ -78,21 +71,6 @@ class Adaptive:
         """Returns tau of scores phi . phi, of any shape: near tau_min for high, tau_max for low."""
         # sigmoid(-score) is 1 / (1 + exp(score)) without overflow of the exponential.
         return self.tau_min + (self.tau_max - self.tau_min) * torch.sigmoid(-score)
-
-    def omega_of_candidates(self, tau_NK: Tensor, width: int) -> Tensor:
-        """Returns the regulariser of the k candidates of each anchor, [N], without beta."""
-        if self.regulariser == "printed":
-            return omega(tau_NK, width).mean(dim=1)
-        return (tau_NK.log() + 1 / tau_NK).sum(dim=1)
-
-    def hardest(self, candidates: Pairs, available: int) -> tuple[Tensor, Tensor]:
-        """Returns cosines and temperatures [N, k] of the candidates with the largest cosines.
-
-        `available` is the number of candidates that are not masked by -inf; k is at most that.
-        """
-        top_k = min(num_hardest(self.top_k, self.regulariser), available)
-        similarity_NK, index_NK = candidates.similarity_NP.topk(top_k, dim=1)
-        return similarity_NK, self.temperature(candidates.score_NP.gather(1, index_NK))
 
 
 def num_hardest(top_k: int | None, regulariser: Regulariser) -> int:

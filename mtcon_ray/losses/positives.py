@@ -7,31 +7,21 @@ and the sum of their weights. Because it is symmetric, the gradient needs the sa
 batch the matrix of the B items is faster, and `pairs` returns it.
 """
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import MISSING
 
-# Up to this many elements the [H, N, N] tensors of a small batch are materialised.
-MOST_PAIRS = 2**20
-
-
-def are_few(num_spaces: int, num_rows: int) -> bool:
-    """Returns whether [H, N, N] tensors may be materialised."""
-    return num_spaces * num_rows**2 <= MOST_PAIRS
-
 
 class Degrees(NamedTuple):
     """Each anchor's positives without their embeddings, float [H, B]; equal for an item's views."""
 
-    weight_HB: Tensor
-    """Sum of the positives' weights."""
-    count_HB: Tensor
-    """Number of positives."""
+    weight_HB: Tensor  # sum of the positives' weights
+    count_HB: Tensor  # number of positives
 
     def share_HB(self) -> Tensor:
         """Returns 1 / count, and 0 for anchors without a positive."""
@@ -50,49 +40,61 @@ class Pairs(NamedTuple):
         sum over i of push_i logsumexp_i - sum over i and j of pull_ij z_i.z_j / temperature.
     """
 
+    # Weight / number of positives, averaged over (i, j) and (j, i); 0 on the diagonal.
     pull_HNN: Tensor
-    """Weight / number of positives, averaged over (i, j) and (j, i); 0 on the diagonal."""
+    # Sum of the positives' weights / their number; 0 for an anchor without a positive.
     push_HN: Tensor
-    """Sum of the positives' weights / their number; 0 for an anchor without a positive."""
-    num_valid_H: Tensor
-    """Number of anchors with a positive."""
+    num_valid_H: Tensor  # number of anchors with a positive
 
 
-class Relation(Protocol):
-    """The positives among the B items of a batch, each with V views."""
+class Relation(ABC):
+    """The positives among the B items of a batch, each with V views.
 
+    `missing` says what the positives of an item without label are: none with "skip", its own other
+    views with "self_only". Raises ValueError for another value.
+    """
+
+    def __init__(self, missing: str = "skip") -> None:
+        if missing not in ("skip", "self_only"):
+            raise ValueError(f"missing must be 'skip' or 'self_only', got {missing!r}")
+        self.missing = missing
+
+    @abstractmethod
     def degrees(self, z_HBVD: Tensor) -> Degrees:
         """Returns number and weight of every anchor's positives; z gives shape and dtype."""
-        ...
 
+    @abstractmethod
     def sums(self, x_HBVD: Tensor) -> Tensor:
         """Returns for every row the weighted sum of its positives' rows, in the shape of x.
 
         The result is undefined for rows without a positive.
         """
-        ...
 
+    @abstractmethod
     def pairs(self, z_BVD: Tensor) -> Pairs:
         """Returns the coefficients of a small batch; H is 1 if all spaces have the same.
 
         z_BVD are the rows of one space, of which only shape and dtype count.
         """
-        ...
 
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
-        """Returns [H], the number of classes; 2 if the positives form no classes.
+        """Returns [H], the number of classes; 2 if the positives form no classes, the default.
 
-        K classes are at most K / (K - 1) apart in cosine if all are equally far from each other;
-        two rows are at most 2 apart.
+        Positives form classes if any two positives of an anchor are positives of each other. K
+        classes are at most K / (K - 1) apart in cosine if all are equally far from each other; two
+        rows are at most 2 apart.
         """
-        ...
+        return z_HBVD.new_full((len(z_HBVD),), 2)
 
     def entropies(self, z_HBVD: Tensor) -> Tensor:
-        """Returns the entropy [H, B], nats, of the positives' normalised weights; 0 without any."""
-        ...
+        """Returns the entropy [H, B], nats, of the positives' normalised weights; 0 without any.
+
+        By default for positives of equal weight.
+        """
+        return self.degrees(z_HBVD).count_HB.clamp(min=1).log()
 
 
-class OwnView:
+class OwnView(Relation):
     """Positives are the other views of the anchor's image: SimCLR (arXiv:2002.05709)."""
 
     def degrees(self, z_HBVD: Tensor) -> Degrees:
@@ -111,11 +113,8 @@ class OwnView:
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
         return z_HBVD.new_full((len(z_HBVD),), z_HBVD.shape[1])
 
-    def entropies(self, z_HBVD: Tensor) -> Tensor:
-        return self.degrees(z_HBVD).count_HB.clamp(min=1).log()
 
-
-class EqualLabel:
+class EqualLabel(Relation):
     """Positives are all other rows with the anchor's label: SupCon (arXiv:2004.11362).
 
     labels_HB is int64, MISSING where unknown; [B] serves one space. A row without a label is no
@@ -124,9 +123,8 @@ class EqualLabel:
     """
 
     def __init__(self, labels_HB: Tensor, *, missing: str = "skip") -> None:
-        assert missing in ("skip", "self_only"), missing
+        super().__init__(missing)
         self.labels_HB = labels_HB if labels_HB.ndim == 2 else labels_HB.unsqueeze(0)
-        self.missing = missing
 
     @cached_property
     def _is_known_HB(self) -> Tensor:
@@ -141,10 +139,17 @@ class EqualLabel:
 
     @cached_property
     def _group_HB(self) -> Tensor:
-        """The class as an index into H * B slots, so that one index_add_ serves all spaces."""
+        """The class as an index into H * B slots, so that one index_add_ serves all spaces.
+
+        It is the rank of the class among the classes of its space, plus B times the space.
+        """
         H, B = self.labels_HB.shape
-        space_H1 = torch.arange(H, device=self.labels_HB.device)[:, None]
-        return _ranks(self._class_HB) + B * space_H1
+        # Not torch.unique: its output's size depends on values, which is a device synchronisation.
+        sorted_HB, order_HB = self._class_HB.sort(dim=1)
+        rank_HB = torch.zeros_like(sorted_HB)
+        torch.cumsum(sorted_HB[:, 1:] != sorted_HB[:, :-1], dim=1, out=rank_HB[:, 1:])
+        rank_HB = torch.empty_like(rank_HB).scatter_(1, order_HB, rank_HB)
+        return rank_HB + B * torch.arange(H, device=rank_HB.device)[:, None]
 
     def degrees(self, z_HBVD: Tensor) -> Degrees:
         V = z_HBVD.shape[2]
@@ -177,9 +182,6 @@ class EqualLabel:
         size_F = self._sizes(z_HBVD)
         return (size_F.view(self.labels_HB.shape) > 0).sum(dim=1).to(z_HBVD.dtype)
 
-    def entropies(self, z_HBVD: Tensor) -> Tensor:
-        return self.degrees(z_HBVD).count_HB.clamp(min=1).log()
-
     def _sizes(self, z_HBVD: Tensor) -> Tensor:
         """Returns the number of known items in each of the H * B slots."""
         known_F = self._is_known_HB.to(z_HBVD.dtype).flatten()
@@ -201,42 +203,3 @@ def pairs_of_items(weight_HBB: Tensor, degrees: Degrees, num_views: int) -> Pair
     push_HB = share_HB * degrees.weight_HB
     push_HN = push_HB[:, :, None].expand(H, B, V).reshape(H, N)
     return Pairs(pull_HNN, push_HN, degrees.num_valid_H(V))
-
-
-def stacked(
-    relation_by_head: Mapping[str, Relation], z_by_head: Mapping[str, Tensor]
-) -> list[tuple[tuple[str, ...], Relation]]:
-    """Groups heads of equal kind and width, each group with one relation over its H spaces.
-
-    One computation then gives the losses of a whole group.
-    """
-    groups: dict[object, list[str]] = {}
-    for head, relation in relation_by_head.items():
-        match relation:
-            case EqualLabel():
-                key: object = (EqualLabel, relation.missing, z_by_head[head].shape[-1])
-            case OwnView():
-                key = (OwnView, z_by_head[head].shape[-1])
-            case _:
-                key = head
-        groups.setdefault(key, []).append(head)
-    return [
-        (tuple(heads), _stack([relation_by_head[h] for h in heads])) for heads in groups.values()
-    ]
-
-
-def _stack(relations: list[Relation]) -> Relation:
-    first = relations[0]
-    if not isinstance(first, EqualLabel):
-        return first
-    equal = [relation.labels_HB for relation in relations if isinstance(relation, EqualLabel)]
-    return EqualLabel(torch.cat(equal), missing=first.missing)
-
-
-def _ranks(values_HB: Tensor) -> Tensor:
-    """Returns each value's rank among its row's distinct values, int64 [H, B]."""
-    # Not torch.unique: its output's size depends on values, which is a device synchronisation.
-    sorted_HB, order_HB = values_HB.sort(dim=1)
-    rank_HB = torch.zeros_like(sorted_HB)
-    torch.cumsum(sorted_HB[:, 1:] != sorted_HB[:, :-1], dim=1, out=rank_HB[:, 1:])
-    return torch.empty_like(rank_HB).scatter_(1, order_HB, rank_HB)

@@ -2,8 +2,7 @@
 
 Small batches are dominated by kernel-launch overhead. This path therefore materialises the
 [H, N, N] logits, serves all H spaces with the same operations, and computes the gradient in the
-forward pass; backward only scales it by the incoming gradient. It computes what
-`contrastive.reference` computes, averaged or summed over the anchors.
+forward pass; backward only scales it by the incoming gradient.
 """
 
 from typing import Any
@@ -12,16 +11,17 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mtcon_ray.losses.checks import Check
 from mtcon_ray.losses.tiled_logsumexp import exponents_fit
+
+# Up to this many elements the [H, N, N] tensors are materialised.
+MOST_PAIRS = 2**20
 
 
 class SmallBatchSum(torch.autograd.Function):
     """scale * sum over anchors of (push logsumexp - pull . logits), [H], of rows z_BVD of H spaces.
 
     `inverse_temperature` is a number or a tensor [H] that may need a gradient, and `scale` a number
-    or a tensor [H]; pull and push are those of `relations.Pairs`. `check` is called with the rows
-    if some may not be finite.
+    or a tensor [H]; pull and push are those of `positives.Pairs`.
     """
 
     @staticmethod
@@ -31,7 +31,6 @@ class SmallBatchSum(torch.autograd.Function):
         pull_HNN: Tensor,
         push_HN: Tensor,
         scale: float | Tensor,
-        check: Check,
         *z_by_space: Tensor,
     ) -> Tensor:
         z_HBVD = torch.stack(z_by_space)
@@ -39,8 +38,6 @@ class SmallBatchSum(torch.autograd.Function):
         logits_HNN = _products(z_HND, z_HND.mT, inverse_temperature)
         diagonal_HN = logits_HNN.diagonal(dim1=1, dim2=2)
         fit = exponents_fit(diagonal_HN)
-        if not fit:  # also if a row is not finite
-            check(z_HBVD)
         # Before the logits are overwritten.
         pulled_HN = (logits_HNN * pull_HNN).sum(dim=2)
         logsumexp_HN, gradient_HNN = _logsumexp(logits_HNN, diagonal_HN, pull_HNN, push_HN, fit)
@@ -62,7 +59,7 @@ class SmallBatchSum(torch.autograd.Function):
         # Not in place: a retained graph needs the same gradient again.
         on_z_HBVD = ctx.on_z_HBVD * gradient_H.view(-1, 1, 1, 1)
         on_inverse_H = None if ctx.on_inverse_H is None else ctx.on_inverse_H * gradient_H
-        return on_inverse_H, None, None, None, None, *on_z_HBVD.unbind()
+        return on_inverse_H, None, None, None, *on_z_HBVD.unbind()
 
 
 def _products(x_HNK: Tensor, y_HKM: Tensor, factor: float | Tensor) -> Tensor:

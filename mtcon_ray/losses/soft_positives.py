@@ -4,15 +4,14 @@ A pair's weight depends on its two labels alone. G distinct labels therefore hav
 and the weighted sums of positives follow from each label's sum of rows: no [N, N] mask is built.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from abc import abstractmethod
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
-from mtcon_ray.losses.positives import Degrees, Pairs, pairs_of_items
+from mtcon_ray.losses.positives import Degrees, Pairs, Relation, pairs_of_items
 from mtcon_ray.losses.tiled_logsumexp import is_sync_free
 
 # A pair exactly at the threshold is a positive, in spite of rounding.
@@ -39,61 +38,18 @@ class Groups(NamedTuple):
     is_positive_GG: Tensor
     is_known_B: Tensor
 
-    def degrees(self, z_HBVD: Tensor, missing: str) -> Degrees:
-        """Returns number and weight of every anchor's positives, the same in all H spaces."""
-        H, _, V, _ = z_HBVD.shape
-        size_G = self.sizes(z_HBVD)
-        alone = V - 1 if missing == "self_only" else 0
-
-        def of_items(amount_G: Tensor) -> Tensor:
-            # Minus 1, because the group's rows include the anchor, with weight 1.
-            amount_B = torch.where(self.is_known_B, amount_G[self.group_B] - 1, alone)
-            return amount_B.expand(H, -1)
-
-        count_GG = self.is_positive_GG.to(z_HBVD.dtype)
-        return Degrees(of_items(self.weight_GG @ size_G), of_items(count_GG @ size_G))
-
-    def entropies(self, z_HBVD: Tensor, missing: str) -> Tensor:
-        """Returns log W - (sum of w log w) / W of each item's positives, [H, B]; W sums the w."""
-        weight_HB, count_HB = self.degrees(z_HBVD, missing)
-        # The anchor itself, with weight 1, contributes 1 log 1 = 0.
-        log_GG = torch.special.xlogy(self.weight_GG, self.weight_GG)
-        log_B = (log_GG @ self.sizes(z_HBVD))[self.group_B].where(self.is_known_B, 0.0)
-        sum_HB = weight_HB.where(count_HB > 0, 1.0).clamp(min=LEAST_SUM)
-        entropy_HB: Tensor = sum_HB.log() - log_B.where(count_HB > 0, 0.0) / sum_HB
-        return entropy_HB
-
-    def sizes(self, z_HBVD: Tensor) -> Tensor:
-        """Returns the number of rows of known items in each group, [G]."""
+    def totals(self, value_GG: Tensor, z_HBVD: Tensor) -> Tensor:
+        """Returns each item's sum of the values over the rows of all known items, [B]."""
         known_B = self.is_known_B.to(z_HBVD.dtype)
-        empty_G = known_B.new_zeros(len(self.weight_GG))
-        return empty_G.index_add_(0, self.group_B, known_B) * z_HBVD.shape[2]
-
-    def weights(self) -> Tensor:
-        """Returns the weights between items, [1, B, B]; an unknown item has 1 with itself alone."""
-        known_B = self.is_known_B
-        weight_BB = self.weight_GG[self.group_B[:, None], self.group_B]
-        itself_BB = torch.eye(len(known_B), dtype=weight_BB.dtype, device=weight_BB.device)
-        return torch.where(known_B[:, None] & known_B, weight_BB, itself_BB)[None]
-
-    def sums(self, x_HBVD: Tensor) -> Tensor:
-        """Returns every row's weighted sum of positives; for unknown items of their other views."""
-        H, _, _, D = x_HBVD.shape
-        item_sum_HBD = x_HBVD.sum(dim=2)
-        known_sum_HBD = item_sum_HBD * self.is_known_B.to(x_HBVD.dtype)[:, None]
-        empty_HGD = x_HBVD.new_zeros(H, len(self.weight_GG), D)
-        group_sum_HGD = empty_HGD.index_add_(1, self.group_B, known_sum_HBD)
-        positive_sum_HBD = (self.weight_GG @ group_sum_HGD)[:, self.group_B]
-        sum_HBD = torch.where(self.is_known_B[:, None], positive_sum_HBD, item_sum_HBD)
-        return sum_HBD[:, :, None] - x_HBVD
+        size_G = known_B.new_zeros(len(value_GG)).index_add_(0, self.group_B, known_B)
+        return (value_GG.to(z_HBVD.dtype) @ size_G)[self.group_B] * z_HBVD.shape[2]
 
 
-class ByDegree(ABC):
+class ByDegree(Relation):
     """A relation with soft positives. Its groups are computed once, at the first call."""
 
     def __init__(self, missing: str) -> None:
-        assert missing in ("skip", "self_only"), missing
-        self.missing = missing
+        super().__init__(missing)
         self._found: Groups | None = None
 
     @abstractmethod
@@ -101,21 +57,44 @@ class ByDegree(ABC):
         """Returns the items' groups, with weights of this dtype."""
 
     def degrees(self, z_HBVD: Tensor) -> Degrees:
-        return self._groups(z_HBVD).degrees(z_HBVD, self.missing)
+        found, (H, _, V, _) = self._groups(z_HBVD), z_HBVD.shape
+        alone = V - 1 if self.missing == "self_only" else 0
+        weight_HB, count_HB = (
+            # Minus 1, because the group's rows include the anchor, with weight 1.
+            torch.where(found.is_known_B, found.totals(x_GG, z_HBVD) - 1, alone).expand(H, -1)
+            for x_GG in (found.weight_GG, found.is_positive_GG)
+        )
+        return Degrees(weight_HB, count_HB)
 
     def sums(self, x_HBVD: Tensor) -> Tensor:
-        return self._groups(x_HBVD).sums(x_HBVD)
+        """Returns every row's weighted sum of positives; for unknown items of their other views."""
+        found, (H, _, _, D) = self._groups(x_HBVD), x_HBVD.shape
+        item_sum_HBD = x_HBVD.sum(dim=2)
+        is_known_B1 = found.is_known_B[:, None]
+        empty_HGD = x_HBVD.new_zeros(H, len(found.weight_GG), D)
+        group_sum_HGD = empty_HGD.index_add_(1, found.group_B, item_sum_HBD * is_known_B1)
+        positive_sum_HBD = (found.weight_GG @ group_sum_HGD)[:, found.group_B]
+        return torch.where(is_known_B1, positive_sum_HBD, item_sum_HBD)[:, :, None] - x_HBVD
 
     def pairs(self, z_BVD: Tensor) -> Pairs:
-        weight_1BB = self._groups(z_BVD).weights()
-        return pairs_of_items(weight_1BB, self.degrees(z_BVD[None]), z_BVD.shape[1])
-
-    def num_groups(self, z_HBVD: Tensor) -> Tensor:
-        # Two positives of one anchor need not be positives of each other, so there are no classes.
-        return z_HBVD.new_full((len(z_HBVD),), 2)
+        found, degrees = self._groups(z_BVD), self.degrees(z_BVD[None])
+        known_B, weight_BB = (
+            found.is_known_B,
+            found.weight_GG[found.group_B[:, None], found.group_B],
+        )
+        # An unknown item has weight 1 with itself alone.
+        itself_BB = torch.eye(len(known_B), dtype=weight_BB.dtype, device=weight_BB.device)
+        weight_BB = torch.where(known_B[:, None] & known_B, weight_BB, itself_BB)
+        return pairs_of_items(weight_BB[None], degrees, z_BVD.shape[1])
 
     def entropies(self, z_HBVD: Tensor) -> Tensor:
-        return self._groups(z_HBVD).entropies(z_HBVD, self.missing)
+        """Returns log W - (sum of w log w) / W of each item's positives, [H, B]; W sums the w."""
+        found, (weight_HB, count_HB) = self._groups(z_HBVD), self.degrees(z_HBVD)
+        # The anchor itself, with weight 1, contributes 1 log 1 = 0.
+        log_GG = torch.special.xlogy(found.weight_GG, found.weight_GG)
+        log_HB = found.totals(log_GG, z_HBVD).where(found.is_known_B & (count_HB > 0), 0.0)
+        sum_HB = weight_HB.where(count_HB > 0, 1.0).clamp(min=LEAST_SUM)
+        return sum_HB.log() - log_HB / sum_HB
 
     def _groups(self, x_HBVD: Tensor) -> Groups:
         if self._found is None:
@@ -145,7 +124,8 @@ class LabelSets(ByDegree):
         missing: str = "skip",
     ) -> None:
         super().__init__(missing)
-        assert 0 <= threshold <= 1, threshold
+        if not 0 <= threshold <= 1:
+            raise ValueError(f"threshold must lie in [0, 1], got {threshold}")
         self.sets_BL = sets_BL
         self.threshold = threshold
         self.counts = counts
@@ -162,12 +142,8 @@ class LabelSets(ByDegree):
         is_positive_GG = inter_GG.double() >= self.threshold * union_GG.double() - TOLERANCE
         is_positive_GG &= known_GL @ known_GL.T > 0
         weight_GG = similarity_GG if self.similarity_weights else torch.ones_like(similarity_GG)
-        return Groups(
-            group_B,
-            weight_GG * is_positive_GG,
-            is_positive_GG,
-            is_known_GL.any(dim=1)[group_B],
-        )
+        is_known_B = is_known_GL.any(dim=1)[group_B]
+        return Groups(group_B, weight_GG * is_positive_GG, is_positive_GG, is_known_B)
 
 
 class Near(ByDegree):
@@ -180,7 +156,6 @@ class Near(ByDegree):
 
     def __init__(self, numbers_B: Tensor, *, bandwidth: float, missing: str = "skip") -> None:
         super().__init__(missing)
-        assert bandwidth > 0, bandwidth
         self.numbers_B = numbers_B
         self.bandwidth = bandwidth
 
@@ -194,22 +169,15 @@ class Near(ByDegree):
 
 
 def grouped(label_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns groups' labels [G] or [G, L] and each item's group: distinct labels, or all items."""
-    if is_alone(label_B):
+    """Returns groups' labels [G] or [G, L] and each item's group: distinct labels, or all items.
+
+    MOST_ALONE says which.
+    """
+    num_elements = label_B.numel() if is_sync_free(label_B) else len(label_B)
+    if len(label_B) * num_elements <= MOST_ALONE:
         return label_B, torch.arange(len(label_B), device=label_B.device)
     label_G, group_B = torch.unique(label_B, dim=0, return_inverse=True)
     return label_G, group_B
-
-
-def is_alone(label_B: Tensor) -> bool:
-    """Returns whether each item is a group of its own, see MOST_ALONE."""
-    num_elements = label_B.numel() if is_sync_free(label_B) else len(label_B)
-    return len(label_B) * num_elements <= MOST_ALONE
-
-
-def by_labels(x_GL: Tensor) -> Iterator[Tensor]:
-    """Yields columns of groups, as many as have MOST_ALONE elements in all pairs, at least one."""
-    yield from x_GL.split(max(1, MOST_ALONE // len(x_GL) ** 2), dim=1)
 
 
 def is_known(sets_BL: Tensor) -> Tensor:
@@ -228,7 +196,11 @@ def _overlap_of_counts(y_GL: Tensor, known_GL: Tensor) -> tuple[Tensor, Tensor]:
     """Returns sums of minima and sums of maxima over the labels known in both."""
     minima_GG = y_GL.new_zeros(len(y_GL), len(y_GL))
     maxima_GG = minima_GG.clone()
-    for y_GK, known_GK in zip(by_labels(y_GL), by_labels(known_GL), strict=True):
+    # As many labels at a time as have MOST_ALONE elements in all pairs of groups.
+    num_labels = max(1, MOST_ALONE // len(y_GL) ** 2)
+    for y_GK, known_GK in zip(
+        y_GL.split(num_labels, 1), known_GL.split(num_labels, 1), strict=True
+    ):
         both_GGK = known_GK[:, None] * known_GK
         minima_GG += (torch.minimum(y_GK[:, None], y_GK) * both_GGK).sum(dim=2)
         maxima_GG += (torch.maximum(y_GK[:, None], y_GK) * both_GGK).sum(dim=2)

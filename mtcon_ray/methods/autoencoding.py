@@ -12,8 +12,8 @@ from pydantic import Field
 from torch import Tensor
 
 from mtcon_ray.data.batch import Problem
-from mtcon_ray.losses.amcl import adapt_views
-from mtcon_ray.losses.contrastive import contrastive
+from mtcon_ray.losses.amcl import adapt
+from mtcon_ray.losses.contrastive import contrast
 from mtcon_ray.losses.learned_temperature import Adaptive, TemperatureNet
 from mtcon_ray.losses.positives import OwnView
 from mtcon_ray.methods.base import ContrastiveSpec, Method
@@ -115,14 +115,14 @@ class AutoencodingMethod(Method):
         if self.temperature_net is None:
             t = self.spec.temperature
             return {
-                head: contrastive(z_BVD, OwnView(), temperature=t)
+                head: contrast([z_BVD], OwnView(), t).loss[0]
                 for head, z_BVD in z_by_instance.items()
             }
         spec = self.spec
         adaptive = Adaptive(self.temperature_net, spec.beta, spec.tau_min, spec.tau_max, spec.top_k)
         losses = {}
         for head, z_BVD in z_by_instance.items():
-            adapted = adapt_views(z_BVD, adaptive, positive_is_candidate=True)
+            adapted = adapt(z_BVD, adaptive, form="infonce")
             losses[head], self._temperatures[head] = adapted
         return losses
 

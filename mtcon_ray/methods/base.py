@@ -157,9 +157,9 @@ class Method(nn.Module, ABC):
         values = {}
         for head, compared in self._compared.items():
             suffix = metrics.slug(head) if len(self._compared) > 1 else None
-            cosines = compared.cosines()
-            values[metrics.cosine_positive(suffix)] = cosines.positive
-            values[metrics.cosine_random(suffix)] = cosines.random
+            positive, random = compared.cosines()
+            values[metrics.cosine_positive(suffix)] = positive
+            values[metrics.cosine_random(suffix)] = random
         return values
 
 

@@ -13,7 +13,7 @@ from mtcon_ray.methods.autoencoding import AutoencodingMethod, AutoencodingSpec
 from mtcon_ray.methods.base import METHODS
 from mtcon_ray.models.encoders.vit import ViT
 from mtcon_ray.models.heads import ProjectionHead
-from mtcon_ray.models.masked import RECONSTRUCTION, GraftedNetwork
+from mtcon_ray.models.masked import RECONSTRUCTION, MaskedNetwork
 
 Share = Annotated[float, Field(ge=0, le=1)]
 _BLOCK = re.compile(r"encoder\.blocks\.(\d+)\.")
@@ -62,9 +62,9 @@ class LGP(AutoencodingMethod):
     def name_heads(self) -> tuple[str, ...]:
         return (*self.instance_heads, RECONSTRUCTION)
 
-    def mask(self, encoder: ViT, heads: Mapping[str, ProjectionHead]) -> GraftedNetwork:
+    def mask(self, encoder: ViT, heads: Mapping[str, ProjectionHead]) -> MaskedNetwork:
         self._depth = len(encoder.blocks)
-        return GraftedNetwork(
+        return MaskedNetwork(
             encoder,
             heads,
             self.make_decoder(encoder),

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from mtcon_ray import metrics
 from mtcon_ray.data.batch import Batch, Problem
@@ -20,7 +20,6 @@ from mtcon_ray.data.triplets import triplets
 from mtcon_ray.losses.triplet import embedding_size, triplet_hinge
 from mtcon_ray.methods.base import Method, MethodSpec
 from mtcon_ray.models.encoders import Encoder
-from mtcon_ray.models.heads import LinearHead
 from mtcon_ray.models.network import Network
 
 HEAD = "embedding"
@@ -86,7 +85,7 @@ class TripletMethod(Method):
         return (HEAD,)
 
     def make_network(self, encoder: Encoder) -> Network:
-        head = LinearHead(encoder.width, outputs=self.problem.head_dim)
+        head = nn.Linear(encoder.width, self.problem.head_dim)
         return Network(encoder, {HEAD: head}, probed=HEAD if self.spec.probed == HEAD else None)
 
     def examples(self, dataset: Dataset, seed: int) -> Examples:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.errors import nearest
@@ -12,7 +12,6 @@ from mtcon_ray.losses.classification import cross_entropy
 from mtcon_ray.losses.weighting import EqualWeights, LearnedVariance, Weighting
 from mtcon_ray.methods.base import METHODS, Method, MethodSpec
 from mtcon_ray.models.encoders import Encoder
-from mtcon_ray.models.heads import LinearHead
 from mtcon_ray.models.network import Network
 
 # exp(-s) CE + s/2: Kendall et al. 2018, arXiv:1705.07115, eq. 10.
@@ -57,7 +56,7 @@ class XEnt(Method):
     def make_network(self, encoder: Encoder) -> Network:
         sizes = self.problem.sizes
         return Network(
-            encoder, {task: LinearHead(encoder.width, outputs=sizes[task]) for task in self.heads}
+            encoder, {task: nn.Linear(encoder.width, sizes[task]) for task in self.heads}
         )
 
     def make_weighting(self) -> Weighting:

@@ -19,16 +19,20 @@ from torch.nn.modules.batchnorm import _BatchNorm
 _TINY = torch.finfo(torch.float32).tiny
 
 
-def make_global(module: nn.Module, group: dist.ProcessGroup | None = None) -> nn.Module:
-    """Returns the module with its batch norms' training moments taken over all ranks of the group.
+def make_global(module: nn.Module) -> nn.Module:
+    """Returns the module with its batch norms' training moments taken over all ranks.
 
     Replaces BatchNorm1d of rows and BatchNorm2d: on CUDA by torch's SyncBatchNorm, on a CPU by
     GlobalBatchNorm. Parameters, buffers and their names stay, so checkpoints fit either.
     """
     if any(tensor.is_cuda for tensor in chain(module.parameters(), module.buffers())):
-        on_cuda: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(module, group)
+        on_cuda: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
         return on_cuda
-    return _replace(module, group)
+    for child in module.modules():
+        if type(child) in (nn.BatchNorm1d, nn.BatchNorm2d):
+            # Not a new module: parameters, buffers and settings stay as they are.
+            child.__class__ = GlobalBatchNorm
+    return module
 
 
 @contextmanager
@@ -51,77 +55,36 @@ class GlobalBatchNorm(_BatchNorm):
     ranks' losses. On one rank, and in eval mode, it is torch's batch norm.
     """
 
-    group: dist.ProcessGroup | None = None
-
     def forward(self, input: Tensor) -> Tensor:
         """Returns the normalised input, in its dtype.
 
         In training it is a collective call: every rank must make it, in the same order.
         """
-        if not self.training or not _is_shared(self.group):
+        if not self.training or not dist.is_initialized() or dist.get_world_size() == 1:
             return super().forward(input)
-        count, mean_C, var_C = _moments_over_ranks(input.detach(), self.group)
+        count, mean_C, var_C = _moments_over_ranks(input.detach())
         if self.track_running_stats:
-            self._update_running(count, mean_C, var_C)
+            assert self.momentum is not None
+            self.get_buffer("num_batches_tracked").add_(1)
+            unbiased_C = var_C * count / (count - 1)
+            for name, now_C in (("running_mean", mean_C), ("running_var", unbiased_C)):
+                running_C = self.get_buffer(name)
+                running_C.lerp_(now_C.to(running_C.dtype), self.momentum)
         output: Tensor = _Normalised.apply(
-            input, self.weight, self.bias, count, mean_C, var_C, self.eps, self.group
+            input, self.weight, self.bias, count, mean_C, var_C, self.eps
         )
         return output
 
-    def _update_running(self, count: Tensor, mean_C: Tensor, var_C: Tensor) -> None:
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        assert self.momentum is not None
-        self.num_batches_tracked.add_(1)
-        dtype = self.running_mean.dtype
-        self.running_mean.lerp_(mean_C.to(dtype), self.momentum)
-        self.running_var.lerp_((var_C * count / (count - 1)).to(dtype), self.momentum)
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Accepts rows and images; torch's modules refuse one of them."""
 
 
-class GlobalBatchNorm1d(GlobalBatchNorm, nn.BatchNorm1d):
-    """GlobalBatchNorm of rows [N, C]."""
-
-
-class GlobalBatchNorm2d(GlobalBatchNorm, nn.BatchNorm2d):
-    """GlobalBatchNorm of images [N, C, H, W]."""
-
-
-_GLOBAL: dict[type[_BatchNorm], type[GlobalBatchNorm]] = {
-    nn.BatchNorm1d: GlobalBatchNorm1d,
-    nn.BatchNorm2d: GlobalBatchNorm2d,
-}
-
-
-def _replace(module: nn.Module, group: dist.ProcessGroup | None) -> nn.Module:
-    if isinstance(module, _BatchNorm) and type(module) in _GLOBAL:
-        return _convert(module, group)
-    for name, child in module.named_children():
-        module.add_module(name, _replace(child, group))
-    return module
-
-
-def _convert(norm: _BatchNorm, group: dist.ProcessGroup | None) -> GlobalBatchNorm:
-    new = _GLOBAL[type(norm)](norm.num_features, norm.eps, norm.momentum, norm.affine)
-    new.weight, new.bias = norm.weight, norm.bias
-    new.running_mean, new.running_var = norm.running_mean, norm.running_var
-    new.num_batches_tracked = norm.num_batches_tracked
-    new.group = group
-    return new.train(norm.training)
-
-
-def _is_shared(group: dist.ProcessGroup | None) -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1
-
-
-def _moments_over_ranks(
-    x: Tensor, group: dist.ProcessGroup | None
-) -> tuple[Tensor, Tensor, Tensor]:
+def _moments_over_ranks(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Returns count, mean and biased variance per channel in float64, with one all-reduce."""
     # torch's fused kernel computes both moments in one pass; its normalised output is discarded.
     # It is given running moments (unused_C) because without them it returns the moments of
     # bfloat16 input in bfloat16. eps keeps 1 / deviation finite where the deviation is 0.
-    unused_C = x.new_zeros(x.shape[1], dtype=_dtype_of_moments(x))
+    unused_C = x.new_zeros(x.shape[1], dtype=torch.promote_types(x.dtype, torch.float32))
     _, mean_C, inverse_C = torch.native_batch_norm(
         x, None, None, unused_C, unused_C.clone(), training=True, momentum=0.0, eps=_TINY
     )
@@ -129,14 +92,10 @@ def _moments_over_ranks(
     # Raw sums of squares would cancel in float32; sums of local moments in float64 do not.
     count = mean_C.new_full((1,), x.numel() // x.shape[1])
     total = torch.cat([count, count * mean_C, count * (var_C + mean_C.square())])
-    dist.all_reduce(total, group=group)
+    dist.all_reduce(total)
     count, sum_C, square_C = total.split([1, len(mean_C), len(mean_C)])
     mean_C = sum_C / count
     return count, mean_C, (square_C / count - mean_C.square()).clamp(min=0)
-
-
-def _dtype_of_moments(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)
 
 
 class _Normalised(torch.autograd.Function):
@@ -157,11 +116,9 @@ class _Normalised(torch.autograd.Function):
         mean_C: Tensor,
         var_C: Tensor,
         eps: float,
-        group: dist.ProcessGroup | None,
     ) -> Tensor:
-        dtype = _dtype_of_moments(x)
+        dtype = torch.promote_types(x.dtype, torch.float32)
         inverse_C = (var_C + eps).rsqrt().to(dtype)
-        ctx.group = group
         ctx.save_for_backward(x, weight_C, count.to(dtype), mean_C.to(dtype), inverse_C)
         return F.batch_norm(x, mean_C.to(dtype), var_C.to(dtype), weight_C, bias_C, eps=eps)
 
@@ -179,7 +136,7 @@ class _Normalised(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             # grad_x = g * scale + x * by_x + rest: the formula above, expanded in x, in two passes.
             sums = torch.cat([sum_gh_C, sum_g_C])
-            dist.all_reduce(sums, group=ctx.group)
+            dist.all_reduce(sums)
             all_gh_C, all_g_C = (sums / count).chunk(2)
             scale_C = inverse_C if weight_C is None else inverse_C * weight_C
             by_x_C = -scale_C * inverse_C * all_gh_C
@@ -189,4 +146,4 @@ class _Normalised(torch.autograd.Function):
             grad_x = torch.addcmul(rest, x, by_x).addcmul_(g, scale).to(x.dtype)
         grad_weight = sum_gh_C if ctx.needs_input_grad[1] else None
         grad_bias = sum_g_C if ctx.needs_input_grad[2] else None
-        return grad_x, grad_weight, grad_bias, None, None, None, None, None
+        return grad_x, grad_weight, grad_bias, None, None, None, None

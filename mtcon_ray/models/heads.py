@@ -22,10 +22,3 @@ class ProjectionHead(nn.Sequential):
     def forward(self, h_ND: Tensor) -> Tensor:
         """Returns unit rows, [N, dim]."""
         return F.normalize(super().forward(h_ND), dim=1, eps=SHORTEST)
-
-
-class LinearHead(nn.Linear):
-    """A linear layer, [N, width] to [N, outputs], not normalised: logits, or CSN's embedding."""
-
-    def __init__(self, width: int, *, outputs: int) -> None:
-        super().__init__(width, outputs)

@@ -42,11 +42,9 @@ class Decoder(nn.Module):
         self.blocks = transformer_blocks(width, depth, DECODER_HEADS)
         self.norm = nn.LayerNorm(width)
         self.predict = nn.Linear(width, 3 * encoder.patch**2)
-        self.level = (
-            nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
-            if levels
-            else None
-        )
+        self.level = None
+        if levels:
+            self.level = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
 
     def forward(self, seen: Seen, grid: tuple[int, int], level_N: Tensor | None = None) -> Tensor:
         """Returns the values of all patches of the grid, [N, P, 3 * patch^2], as `patches` does.
@@ -63,21 +61,26 @@ class Decoder(nn.Module):
             assert level_N is not None
             code_ND = waves(level_N * LEVEL_SCALE, D).to(token_NPD.dtype)
             token_NPD = token_NPD + self.level(code_ND)[:, None]
-        for block in self.blocks:
-            token_NPD = block(token_NPD)
-        value_NPK: Tensor = self.predict(self.norm(token_NPD))
+        value_NPK: Tensor = self.predict(self.norm(self.blocks(token_NPD)))
         return value_NPK
 
 
 class MaskedNetwork(Network):
-    """Projection heads on the seen patches, and the errors of a decoder, as in CAN.
+    """Projection heads and the errors of a decoder, as in CAN and LGP.
 
-    Mishra et al. 2022, arXiv:2210.16870. In each step a random share of each row's patches is
-    hidden, drawn by torch's global generator. With a `noise_level`, Gaussian noise is added to the
+    In each step a random share of each row's patches is hidden, drawn by torch's global generator.
+
+    `noise_level` (CAN: Mishra et al. 2022, arXiv:2210.16870): Gaussian noise is added to the
     pixels; its level is uniform in [0, noise_level] and drawn for each row. The decoder then
     predicts the clean pixels of hidden patches, and the noise of seen patches in units of its
     level. `features` encodes all patches, without noise.
+
+    `masked_share` (LGP: Jiang et al. 2023, arXiv:2302.14138): the share of training with hidden
+    patches; below 1 the projections have no gradient in that phase. Afterwards whole images are
+    projected, and the errors are 0.
     """
+
+    encoder: ViT
 
     def __init__(
         self,
@@ -87,68 +90,14 @@ class MaskedNetwork(Network):
         *,
         mask_ratio: float,
         noise_level: float | None = None,
+        masked_share: float = 1.0,
     ) -> None:
         super().__init__(encoder, heads)
         self.decoder = decoder
         self.mask_ratio = mask_ratio
         self.noise_level = noise_level
-
-    @property
-    def vit(self) -> ViT:
-        """The encoder; masking needs the tokens of a ViT."""
-        assert isinstance(self.encoder, ViT)
-        return self.encoder
-
-    def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
-        """Returns each projection head's rows, then errors [N, 1], all in float32 at least."""
-        h_ND, errors = self.autoencode(x_NCHW)
-        return self.apply_heads(h_ND) | errors
-
-    def autoencode(self, x_NCHW: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns features averaged over the seen patches, [N, D], and errors [N, 1] by name.
-
-        The names are `reconstruction` and, if there is noise, `noise`.
-        """
-        noisy_NCHW, noise_NCHW, level_N = self._add_noise(x_NCHW)
-        seen = see_some(self.vit, noisy_NCHW, self.mask_ratio)
-        value_NPK = self.decoder(seen, self.vit.grid(x_NCHW), level_N)
-        pixels_NPK = standardise(patches(x_NCHW, self.vit.patch))
-        error_N = patch_error(value_NPK, pixels_NPK, seen.hidden_NP)
-        errors = {RECONSTRUCTION: error_N[:, None]}
-        if noise_NCHW is not None:
-            noise_NPK = patches(noise_NCHW, self.vit.patch)
-            errors[NOISE] = patch_error(value_NPK, noise_NPK, ~seen.hidden_NP)[:, None]
-        return seen.encoded_NKD.mean(dim=1), errors
-
-    def _add_noise(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Returns noisy images, their noise of variance 1 before scaling, and its level [N]."""
-        if self.noise_level is None:
-            return x_NCHW, None, None
-        level_N = torch.rand(len(x_NCHW), device=x_NCHW.device) * self.noise_level
-        noise_NCHW = torch.randn_like(x_NCHW)
-        noisy_NCHW = x_NCHW + level_N.to(x_NCHW.dtype)[:, None, None, None] * noise_NCHW
-        return noisy_NCHW, noise_NCHW, level_N
-
-
-class GraftedNetwork(MaskedNetwork):
-    """Masked auto-encoding up to `masked_share` of training; afterwards projects whole images.
-
-    In the first phase the projections have no gradient; in the second the errors are 0.
-    """
-
-    skips_parameters = True
-
-    def __init__(
-        self,
-        encoder: ViT,
-        heads: Mapping[str, nn.Module],
-        decoder: Decoder,
-        *,
-        mask_ratio: float,
-        masked_share: float,
-    ) -> None:
-        super().__init__(encoder, heads, decoder, mask_ratio=mask_ratio)
         self.masked_share = masked_share
+        self.skips_parameters = masked_share < 1
         self.progress = 0.0
 
     @property
@@ -166,14 +115,40 @@ class GraftedNetwork(MaskedNetwork):
         self._is_masked = share < self.masked_share
 
     def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
-        """Returns each projection head's rows, then reconstruction errors [N, 1]."""
-        if self._is_masked:
-            h_ND, errors = self.autoencode(x_NCHW)
-            # Every step returns all heads; without gradients the projections cost little here.
-            with torch.no_grad():
-                return self.apply_heads(h_ND) | errors
-        rows = self.apply_heads(self.encoder(x_NCHW))
-        return rows | {RECONSTRUCTION: next(iter(rows.values())).new_zeros(len(x_NCHW), 1)}
+        """Returns each projection head's rows, then errors [N, 1], all in float32 at least."""
+        if not self._is_masked:
+            rows = self.apply_heads(self.encoder(x_NCHW))
+            return rows | {RECONSTRUCTION: next(iter(rows.values())).new_zeros(len(x_NCHW), 1)}
+        h_ND, errors = self.autoencode(x_NCHW)
+        # Every step returns all heads; without gradients the projections of a first phase cost
+        # little.
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.skips_parameters):
+            return self.apply_heads(h_ND) | errors
+
+    def autoencode(self, x_NCHW: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns features averaged over the seen patches, [N, D], and errors [N, 1] by name.
+
+        The names are `reconstruction` and, if there is noise, `noise`.
+        """
+        noisy_NCHW, noise_NCHW, level_N = self._add_noise(x_NCHW)
+        seen = see_some(self.encoder, noisy_NCHW, self.mask_ratio)
+        value_NPK = self.decoder(seen, self.encoder.grid(x_NCHW), level_N)
+        pixels_NPK = standardise(patches(x_NCHW, self.encoder.patch))
+        error_N = patch_error(value_NPK, pixels_NPK, seen.hidden_NP)
+        errors = {RECONSTRUCTION: error_N[:, None]}
+        if noise_NCHW is not None:
+            noise_NPK = patches(noise_NCHW, self.encoder.patch)
+            errors[NOISE] = patch_error(value_NPK, noise_NPK, ~seen.hidden_NP)[:, None]
+        return seen.encoded_NKD.mean(dim=1), errors
+
+    def _add_noise(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Returns noisy images, their noise of variance 1 before scaling, and its level [N]."""
+        if self.noise_level is None:
+            return x_NCHW, None, None
+        level_N = torch.rand(len(x_NCHW), device=x_NCHW.device) * self.noise_level
+        noise_NCHW = torch.randn_like(x_NCHW)
+        noisy_NCHW = x_NCHW + level_N.to(x_NCHW.dtype)[:, None, None, None] * noise_NCHW
+        return noisy_NCHW, noise_NCHW, level_N
 
 
 def see_some(vit: ViT, x_NCHW: Tensor, mask_ratio: float) -> Seen:

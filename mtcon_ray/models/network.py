@@ -63,9 +63,8 @@ def projections(
     """Returns a function that builds a network with one projection head per name."""
 
     def make(encoder: Encoder) -> Network:
-        return Network(
-            encoder, {name: ProjectionHead(encoder.width, dim=dim, hidden=hidden) for name in names}
-        )
+        heads = {name: ProjectionHead(encoder.width, dim=dim, hidden=hidden) for name in names}
+        return Network(encoder, heads)
 
     return make
 

@@ -8,6 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtcon_ray.losses.contrastive import contrast
+from mtcon_ray.losses.positives import Relation
+
 VALUES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 
 # Case D: rows of the first view, of the second view, and of the queue.
@@ -46,3 +49,27 @@ def random_rows(*shape: int, seed: int) -> Tensor:
     """Returns random unit rows, float64."""
     generator = torch.Generator().manual_seed(seed)
     return F.normalize(torch.randn(*shape, generator=generator, dtype=torch.float64), dim=-1)
+
+
+def contrastive(
+    z_BVD: Tensor, relation: Relation, *, temperature: float | Tensor, **options: Any
+) -> Tensor:
+    """Returns the contrastive loss in one space."""
+    return contrast([z_BVD], relation, temperature, **options).loss[0]
+
+
+def reference(
+    z_HND: Tensor, is_positive_HNN: Tensor, weight_HNN: Tensor, temperature_H: Tensor
+) -> Tensor:
+    """Returns the loss per anchor [H, N], 0 without a positive: the equation as it is written.
+
+    Khosla et al. 2020, arXiv:2004.11362, eq. 2, with weighted positives. An anchor is never its
+    own positive, whatever the diagonal holds.
+    """
+    itself_NN = torch.eye(z_HND.shape[1], dtype=torch.bool, device=z_HND.device)
+    logits_HNN = z_HND @ z_HND.mT / temperature_H[:, None, None]
+    logsumexp_HN1 = logits_HNN.masked_fill(itself_NN, -torch.inf).logsumexp(dim=2, keepdim=True)
+    is_positive_HNN = is_positive_HNN & ~itself_NN
+    loss_HNN = weight_HNN * (logsumexp_HN1 - logits_HNN)
+    sum_HN = loss_HNN.where(is_positive_HNN, 0.0).sum(dim=2)
+    return sum_HN / is_positive_HNN.sum(dim=2).clamp(min=1)

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from mtcon_ray.losses import TemperatureNet
 from mtcon_ray.losses.amcl import (
     adapt_barlow,
-    adapt_info_nce,
     adapt_moco,
     adapt_simsiam,
     adapt_views,
@@ -97,10 +96,6 @@ def test_contrastive_forms_are_their_equations(
     }
     for form, terms in expected.items():
         assert ours[form].loss.item() == pytest.approx(math.fsum(terms) / len(terms), rel=1e-9)
-    query, key = z.flatten(0, 1), keys.flatten(0, 1)
-    terms = [loops.anchor(q, [own], list(key)) for q, own in zip(query, key, strict=True)]
-    loss = adapt_info_nce(query, key, adaptive).loss
-    assert loss.item() == pytest.approx(math.fsum(terms) / len(terms), rel=1e-9)
 
 
 @repeatedly

@@ -1,12 +1,12 @@
 """Calibrated weights: the floor and ceiling of a loss, and the weights learned from its excess."""
 
 import math
-from importlib import import_module
 
 import pytest
 import torch
 from torch import Tensor
 
+from mtcon_ray.losses import small_batch
 from mtcon_ray.losses.calibrated_weighting import CalibratedVariance
 from mtcon_ray.losses.contrastive import Range, contrast
 from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
@@ -147,9 +147,7 @@ def test_a_streamed_loss_has_the_range_of_one_in_memory(
 ) -> None:
     z_BVD = random_rows(12, 2, 4, seed=0)
     loss, bounds = measured(z_BVD, relation, 0.2)
-    # mtcon_ray.losses has an attribute of this name, the function, which hides the module.
-    module = import_module("mtcon_ray.losses.contrastive")
-    monkeypatch.setattr(module, "are_few", lambda num_spaces, num_rows: False)
+    monkeypatch.setattr(small_batch, "MOST_PAIRS", 0)
     streamed_loss, streamed = measured(z_BVD, relation, 0.2)
     torch.testing.assert_close(streamed_loss, loss)
     torch.testing.assert_close(streamed, bounds)

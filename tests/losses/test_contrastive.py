@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mtcon_ray.losses import positives
-from mtcon_ray.losses.contrastive import contrastive, reference
+from mtcon_ray.losses import small_batch
 from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
+from tests.losses.cases import contrastive, reference
 
 VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 TEMPERATURES = ("0.1", "0.5", "1.0")
@@ -248,7 +248,7 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
 def test_autocast_reaches_neither_loss_nor_gradient(
     most_pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(positives, "MOST_PAIRS", most_pairs)
+    monkeypatch.setattr(small_batch, "MOST_PAIRS", most_pairs)
     z_BVD = random_rows(8, 2, 16, seed=0).float().requires_grad_()
 
     def found(autocast: bool) -> tuple[Tensor, ...]:

@@ -4,8 +4,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation, stacked
+from mtcon_ray.losses.contrastive import contrast_by_head
+from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
 from mtcon_ray.losses.soft_positives import Near
 
 exhaustively = settings(deadline=None, derandomize=True, max_examples=60)
@@ -83,9 +85,12 @@ def test_rows_without_label_are_nobody_s_partner() -> None:
     assert not EqualLabel(torch.tensor([0, -1, 0])).sums(x_HBVD)[:, [0, 2]].any()
 
 
-def test_spaces_of_a_kind_and_width_are_stacked() -> None:
-    """Stacked heads keep their labels. Another kind, width or `missing` makes another group."""
-    z_by_head = {name: torch.randn(4, 2, 5 if name == "wide" else 3) for name in "abcdefg"}
+def test_spaces_of_a_kind_width_and_temperature_are_computed_together() -> None:
+    """Stacked heads keep their labels. Another kind, width or `missing` makes another group.
+
+    So does another temperature, unless both are tensors.
+    """
+    z_by_head = {name: torch.randn(4, 2, 3) for name in "abcdefghi"}
     z_by_head |= {"wide": torch.randn(4, 2, 5)}
     labels = {"a": [0, 0, 1, -1], "b": [5, 4, 4, 5], "wide": [0, 0, 0, 0]}
     relations: dict[str, Relation] = {h: EqualLabel(torch.tensor(y)) for h, y in labels.items()}
@@ -93,16 +98,21 @@ def test_spaces_of_a_kind_and_width_are_stacked() -> None:
     relations |= {"d": OwnView(), "e": OwnView()}
     near = Near(torch.tensor([0.0, 1.0, 2.0, 3.0]), bandwidth=1.0)
     relations |= {"f": near, "g": near}
-    groups = dict(stacked(relations, z_by_head))
-    assert list(groups) == [("a", "b"), ("wide",), ("c",), ("d", "e"), ("f",), ("g",)]
+    relations |= {"h": relations["a"], "i": relations["b"]}
+    temperatures: dict[str, float | Tensor] = dict.fromkeys(z_by_head, 0.1)
+    temperatures |= {"d": torch.tensor(0.1), "e": torch.tensor(0.2), "h": 0.2, "i": 0.3}
+    found = contrast_by_head(z_by_head, relations, temperatures)
+    groups = {tuple(heads): each.relation for heads, each in found}
+    alone = [("wide",), ("c",), ("d", "e"), ("f",), ("g",), ("h",), ("i",)]
+    assert list(groups) == [("a", "b"), *alone]
     both = groups["a", "b"]
     x_HBVD = torch.stack([z_by_head["a"], z_by_head["b"]])
     for h, head in enumerate("ab"):
-        alone = relations[head]
-        assert torch.equal(both.sums(x_HBVD)[h], alone.sums(x_HBVD[h : h + 1])[0])
+        one = relations[head]
+        assert torch.equal(both.sums(x_HBVD)[h], one.sums(x_HBVD[h : h + 1])[0])
         pull_HNN = both.pairs(x_HBVD[h]).pull_HNN
-        assert torch.equal(pull_HNN[h], alone.pairs(x_HBVD[h]).pull_HNN[0])
+        assert torch.equal(pull_HNN[h], one.pairs(x_HBVD[h]).pull_HNN[0])
         for together, single in zip(
-            both.degrees(x_HBVD), alone.degrees(x_HBVD[h : h + 1]), strict=True
+            both.degrees(x_HBVD), one.degrees(x_HBVD[h : h + 1]), strict=True
         ):
             assert torch.equal(together[h], single[0])

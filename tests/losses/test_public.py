@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.losses import mtcon, multisupcon, nt_xent, positives, supcon
+from mtcon_ray.losses import mtcon, multisupcon, nt_xent, small_batch, supcon
 
 VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 
@@ -104,7 +104,7 @@ def test_tasks_of_any_shape_and_type_with_labels_missing_are_the_sum_of_each(
     weighted: bool, reduction: str, most_pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tasks a and b share one computation; unknown labels leave anchors without positives."""
-    monkeypatch.setattr(positives, "MOST_PAIRS", most_pairs)
+    monkeypatch.setattr(small_batch, "MOST_PAIRS", most_pairs)
     generator = torch.Generator().manual_seed(0)
     shapes = {
         "a": (6, 2, 4),
@@ -156,7 +156,7 @@ def test_labels_may_be_of_any_type_of_whole_numbers(
     dtype: torch.dtype, most_pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The largest value of a dtype is a label, also 255 in uint8, which is -1 there."""
-    monkeypatch.setattr(positives, "MOST_PAIRS", most_pairs)
+    monkeypatch.setattr(small_batch, "MOST_PAIRS", most_pairs)
     z = F.normalize(torch.randn(4, 2, 3, generator=torch.Generator().manual_seed(0)), dim=2)
     most = torch.iinfo(dtype).max
     labels = torch.tensor([most, most, 3, 3], dtype=dtype)
@@ -250,7 +250,7 @@ OF_ROWS: dict[str, Callable[[Tensor], object]] = {
 def test_one_entry_that_is_not_finite_is_found(
     name: str, bad_entry: float, most_pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(positives, "MOST_PAIRS", most_pairs)
+    monkeypatch.setattr(small_batch, "MOST_PAIRS", most_pairs)
     z = torch.ones(4, 2, 3)
     OF_ROWS[name](z)
     z[2, 1, 1] = bad_entry

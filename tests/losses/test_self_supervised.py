@@ -1,4 +1,4 @@
-"""Self-supervised losses: reference values, equations as loops, gradients, invalid input."""
+"""Self-supervised losses: reference values, equations as loops, gradients."""
 
 import math
 from collections.abc import Callable
@@ -14,8 +14,6 @@ from mtcon_ray.losses import nt_xent
 from mtcon_ray.losses.self_supervised import (
     barlow_twins,
     cross_correlations,
-    decoupled_nt_xent,
-    info_nce,
     moco,
     simsiam,
 )
@@ -52,22 +50,15 @@ def test_nt_xent_has_the_values_of_case_d(tau: str) -> None:
     assert loss.item() == pytest.approx(VALUES["D_ntxent"][tau], rel=1e-6)
 
 
-@pytest.mark.parametrize("tau", VALUES["D_dcl_eq1.1"])
-def test_decoupled_nt_xent_has_the_values_of_case_d(tau: str) -> None:
-    loss = decoupled_nt_xent(two_views(), temperature=float(tau))
-    assert loss.item() == pytest.approx(VALUES["D_dcl_eq1.1"][tau], rel=1e-6)
-
-
 def test_simsiam_has_the_value_of_case_d() -> None:
     assert simsiam(*simsiam_views()).item() == pytest.approx(VALUES["D_simsiam"], rel=1e-6)
 
 
 def test_barlow_twins_has_the_values_of_case_d() -> None:
     z, known = torch.stack([raw("H"), raw("G")], dim=1), VALUES["D_barlow"]
-    for kind in ("biased", "unbiased"):
-        loss = barlow_twins(z, eps=0, unbiased=kind == "unbiased")
-        assert loss.item() == pytest.approx(known[kind], rel=1e-6)
-    (c_DD,) = cross_correlations(z, eps=0, unbiased=False)
+    # Columns so long that the eps of the variance, which the reference values lack, is nothing.
+    assert barlow_twins(1e6 * z).item() == pytest.approx(known["biased"], rel=1e-6)
+    (c_DD,) = cross_correlations(1e6 * z)
     expected = torch.tensor(known["C_biased"], dtype=torch.float64)
     torch.testing.assert_close(c_DD, expected, rtol=1e-6, atol=1e-12)
     assert barlow_twins(z).item() == pytest.approx(0.688596, abs=5e-7)
@@ -75,9 +66,7 @@ def test_barlow_twins_has_the_values_of_case_d() -> None:
 
 @repeatedly
 @given(N=st.integers(1, 5), K=st.integers(1, 6), D=widths, seed=seeds, tau=temperatures)
-def test_moco_and_info_nce_are_their_equations(
-    N: int, K: int, D: int, seed: int, tau: float
-) -> None:
+def test_moco_is_its_equation(N: int, K: int, D: int, seed: int, tau: float) -> None:
     query, key = random_rows(2, N, D, seed=seed)
     queue = random_rows(K, D, seed=seed + 1)
     terms = []
@@ -86,24 +75,6 @@ def test_moco_and_info_nce_are_their_equations(
         terms.append(log_sum(logits) - logits[0])
     expected = pytest.approx(mean(terms), rel=1e-9, abs=1e-9)
     assert moco(query, key, queue, temperature=tau).item() == expected
-    terms = [
-        log_sum([dot(q, k) / tau for k in key]) - dot(q, key[i]) / tau for i, q in enumerate(query)
-    ]
-    expected = pytest.approx(mean(terms), rel=1e-9, abs=1e-9)
-    assert info_nce(query, key, temperature=tau).item() == expected
-
-
-@repeatedly
-@given(B=items, V=views, D=widths, seed=seeds, tau=temperatures)
-def test_decoupled_nt_xent_is_its_equation(B: int, V: int, D: int, seed: int, tau: float) -> None:
-    z = random_rows(B, V, D, seed=seed)
-    terms = []
-    for b in range(B):
-        for v in range(V):
-            negatives = [dot(z[b, v], z[c, w]) / tau for c in range(B) for w in range(V) if c != b]
-            terms += [log_sum(negatives) - dot(z[b, v], z[b, w]) / tau for w in range(V) if w != v]
-    expected = pytest.approx(mean(terms), rel=1e-9, abs=1e-9)
-    assert decoupled_nt_xent(z, temperature=tau).item() == expected
 
 
 @repeatedly
@@ -136,7 +107,7 @@ def test_a_constant_column_correlates_with_nothing() -> None:
     z = random_rows(4, 2, 3, seed=0)
     z[:, :, 1] = 7
     z.requires_grad_()
-    (c_DD,) = cross_correlations(z, eps=1e-5, unbiased=False)
+    (c_DD,) = cross_correlations(z)
     assert c_DD[1].tolist() == c_DD[:, 1].tolist() == [0, 0, 0]
     barlow_twins(z).backward()
     assert z.grad is not None
@@ -146,8 +117,6 @@ def test_a_constant_column_correlates_with_nothing() -> None:
 @pytest.mark.parametrize(
     "loss",
     [
-        lambda z: decoupled_nt_xent(z, temperature=0.3),
-        lambda z: info_nce(z[:, 0], z[:, 1], temperature=0.3),
         lambda z: moco(z[:, 0], unit("G"), unit("H"), temperature=0.3),
         lambda z: simsiam(z, two_views()),
         barlow_twins,
@@ -173,40 +142,15 @@ def test_a_row_and_its_like_are_lost_to_chance_at_any_temperature() -> None:
     for tau in (1e-3, 1.0):
         loss = moco(same, same, same, temperature=tau)
         assert loss.item() == pytest.approx(math.log(7))
-        assert info_nce(same, same, temperature=tau).item() == pytest.approx(math.log(6))
-        loss = decoupled_nt_xent(same.view(3, 2, 3), temperature=tau)
-        assert loss.item() == pytest.approx(math.log(4))
 
 
 def test_half_precision_is_computed_in_float32() -> None:
     z = random_rows(8, 2, 16, seed=0).bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        for loss in (decoupled_nt_xent(z, temperature=0.1), simsiam(z, z), barlow_twins(z)):
+        for loss in (simsiam(z, z), barlow_twins(z)):
             assert loss.dtype == torch.float32
-        low = info_nce(z[:, 0], z[:, 1], temperature=0.1)
-    exact = info_nce(z[:, 0].double(), z[:, 1].double(), temperature=0.1)
+        low = moco(z[:, 0], z[:, 1], z[:, 1], temperature=0.1)
+    query, key = z.double().unbind(dim=1)
+    exact = moco(query, key, key, temperature=0.1)
+    assert low.dtype == torch.float32
     assert low.item() == pytest.approx(exact.item(), rel=1e-5)
-
-
-def test_bad_arguments_raise() -> None:
-    z, rows = two_views(), unit("H")
-    for temperature in (0, -1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match="temperature must be positive, got"):
-            moco(rows, rows, rows, temperature=temperature)
-        with pytest.raises(ValueError, match="temperature must be positive, got"):
-            info_nce(rows, rows, temperature=temperature)
-        with pytest.raises(ValueError, match="temperature must be positive, got"):
-            decoupled_nt_xent(z, temperature=temperature)
-    with pytest.raises(ValueError, match=r"queue must have shape \[K, 3\], got \[5, 2\]"):
-        moco(rows, rows, torch.ones(5, 2), temperature=0.1)
-    with pytest.raises(ValueError, match=r"query and key must have the same .* \[4, 3\] and \[3"):
-        info_nce(rows, rows[1:], temperature=0.1)
-    with pytest.raises(ValueError, match=r"prediction and projection must have the same shape"):
-        simsiam(z, z[:, :, :2])
-    with pytest.raises(ValueError, match=r"z must have shape \[B, V, D\], got \[4, 3\]"):
-        barlow_twins(rows)
-    for one in (z[:1], z[:, :1]):
-        with pytest.raises(ValueError, match=r"z must hold at least 2 item\(s\) in two views"):
-            barlow_twins(one)
-        with pytest.raises(ValueError, match=r"z must hold at least 2 item\(s\) in two views"):
-            decoupled_nt_xent(one, temperature=0.1)

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtcon_ray.losses import positives, tiled_logsumexp
-from mtcon_ray.losses.contrastive import contrast, reference
+from mtcon_ray.losses import small_batch, tiled_logsumexp
+from mtcon_ray.losses.contrastive import contrast
 from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
 from mtcon_ray.losses.soft_positives import LEAST_WEIGHT, LabelSets, Near
-from tests.losses.cases import random_rows
+from tests.losses.cases import random_rows, reference
 
 LABELS = torch.tensor([[0, 0, 7, -1, 7, -1], [3, 2, 2, 2, -1, 1]])
 SETS = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0], [-1, -1, -1], [1, 1, -1], [0, 0, 0]])
@@ -94,8 +94,8 @@ def test_few_pairs_and_many_agree_with_the_reference(
         return loss_H, *torch.autograd.grad((u_H * loss_H).sum(), (z_HBVD, tau_H))
 
     expected = with_gradients(referred(name, z_HBVD, tau_H, reduction, average_over))
-    for most_pairs in (positives.MOST_PAIRS, 0):
-        monkeypatch.setattr(positives, "MOST_PAIRS", most_pairs)
+    for most_pairs in (small_batch.MOST_PAIRS, 0):
+        monkeypatch.setattr(small_batch, "MOST_PAIRS", most_pairs)
         relation = RELATIONS[name]()
         found = contrast(z_HBVD.unbind(), relation, tau_H, reduction, average_over).loss
         for one, other in zip(with_gradients(found), expected, strict=True):

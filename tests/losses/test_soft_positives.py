@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mtcon_ray.losses import multisupcon, nt_xent, soft_positives, supcon
-from mtcon_ray.losses.contrastive import contrastive
 from mtcon_ray.losses.positives import EqualLabel, Relation
 from mtcon_ray.losses.soft_positives import LEAST_WEIGHT, LabelSets, Near
+from tests.losses.cases import contrastive
 
 VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 SETS = torch.tensor(
@@ -202,7 +202,7 @@ def test_items_alone_and_grouped_are_the_same_relation(
     for most, looks, as_before in ((0, True, False), (36, False, True), (35, False, False)):
         monkeypatch.setattr(soft_positives, "MOST_ALONE", most)
         monkeypatch.setattr(soft_positives, "is_sync_free", lambda x, looks=looks: looks)
-        assert soft_positives.is_alone(sets) == as_before
+        assert (soft_positives.grouped(sets)[0] is sets) == as_before
         for one, other in zip(alone, found(), strict=True):
             torch.testing.assert_close(one, other)
 

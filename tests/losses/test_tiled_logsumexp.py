@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mtcon_ray.losses import mtcon, positives, tiled_logsumexp
-from mtcon_ray.losses.contrastive import contrastive
+from mtcon_ray.losses import mtcon, small_batch, tiled_logsumexp
 from mtcon_ray.losses.positives import EqualLabel
 from mtcon_ray.losses.tiled_logsumexp import log_sums, rows_gradient
-from tests.losses.cases import random_rows
+from tests.losses.cases import contrastive, random_rows
 
 NO_ROOM = {torch.float32: 0.0, torch.float64: 0.0}
 
@@ -90,7 +89,7 @@ def test_a_learned_temperature_gets_its_gradient_in_every_way(
         (0, tiled_logsumexp.ROOM),
         (0, NO_ROOM),
     ):
-        monkeypatch.setattr(positives, "MOST_PAIRS", most_pairs)
+        monkeypatch.setattr(small_batch, "MOST_PAIRS", most_pairs)
         monkeypatch.setattr(tiled_logsumexp, "ROOM", room)
         assert torch.autograd.gradcheck(
             lambda z, t: contrastive(z, relation, temperature=t), (z_BVD, tau)

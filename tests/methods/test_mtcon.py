@@ -14,11 +14,11 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.errors import SpecError
 from mtcon_ray.losses import multisupcon, nt_xent, supcon
 from mtcon_ray.losses.calibrated_weighting import CalibratedVariance
-from mtcon_ray.losses.contrastive import contrastive
 from mtcon_ray.losses.soft_positives import Near
 from mtcon_ray.losses.weighting import EqualWeights, LearnedTemperature, LearnedVariance
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.spec import parse_spec
+from tests.losses.cases import contrastive
 from tests.problems import problem
 
 VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())

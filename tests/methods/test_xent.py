@@ -12,7 +12,6 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND, LearnedVariance
 from mtcon_ray.methods.xent import XEnt
 from mtcon_ray.models.encoders.small import Small
-from mtcon_ray.models.heads import LinearHead
 from tests.losses.test_classification import case_g
 from tests.problems import problem
 
@@ -61,7 +60,7 @@ def test_one_task_has_one_classifier() -> None:
 def test_classifiers_have_an_output_per_class_and_no_norm() -> None:
     network = method_of().make_network(Small(Small.Spec(width=4)))
     assert network.probed is None
-    assert all(type(head) is LinearHead for head in network.heads)
+    assert all(type(head) is torch.nn.Linear for head in network.heads)
     rows = network.apply_heads(torch.ones(2, 32))
     assert {t: tuple(z.shape) for t, z in rows.items()} == {"shape": (2, 3), "colour": (2, 2)}
 

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 
-from mtcon_ray.models.batch_norm import GlobalBatchNorm1d, GlobalBatchNorm2d, make_global
+from mtcon_ray.models.batch_norm import GlobalBatchNorm, make_global
 
 SPLITS = ([3, 5], [4, 4])
 OFFSET = 100.0
@@ -144,23 +144,19 @@ def test_parameters_names_and_mode_stay() -> None:
     after = make_global(before)
     assert list(after.state_dict()) == keys
     assert all(a is b for a, b in zip(after.parameters(), parameters, strict=True))
-    norms = [m for m in after.modules() if isinstance(m, nn.BatchNorm2d)]
-    assert [type(m) for m in norms] == [GlobalBatchNorm2d] * 2
-    assert [(m.training, m.eps, m.momentum) for m in norms] == [
-        (True, 1e-3, 0.1),
-        (False, 1e-5, 0.3),
-    ]
-    rows = [m for m in after.modules() if isinstance(m, nn.BatchNorm1d)]
-    assert [(type(m), m.affine) for m in rows] == [
-        (GlobalBatchNorm1d, True),
-        (GlobalBatchNorm1d, False),
+    norms = [m for m in after.modules() if isinstance(m, GlobalBatchNorm)]
+    assert [(m.training, m.eps, m.momentum, m.affine) for m in norms] == [
+        (True, 1e-3, 0.1, True),
+        (False, 1e-5, 0.3, True),
+        (False, 1e-5, 0.1, True),
+        (False, 1e-5, 0.1, False),
     ]
     after.load_state_dict(network().state_dict())
 
 
 def test_a_lone_norm_is_replaced_too() -> None:
-    assert type(make_global(nn.BatchNorm2d(2))) is GlobalBatchNorm2d
-    assert type(make_global(nn.BatchNorm1d(2, affine=False))) is GlobalBatchNorm1d
+    assert type(make_global(nn.BatchNorm2d(2))) is GlobalBatchNorm
+    assert type(make_global(nn.BatchNorm1d(2, affine=False))) is GlobalBatchNorm
 
 
 def test_on_a_gpu_it_is_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from mtcon_ray.models.encoders.vit import ViT, patches
 from mtcon_ray.models.heads import ProjectionHead
 from mtcon_ray.models.masked import (
     Decoder,
-    GraftedNetwork,
     MaskedNetwork,
     Seen,
     patch_error,
@@ -36,10 +35,10 @@ def can(noise_level: float = 0.5, mask_ratio: float = 0.5) -> MaskedNetwork:
     return MaskedNetwork(*parts(), mask_ratio=mask_ratio, noise_level=noise_level)
 
 
-def lgp(progress: float) -> GraftedNetwork:
+def lgp(progress: float) -> MaskedNetwork:
     encoder, heads, _ = parts()
     decoder = Decoder(encoder, width=16, depth=1)
-    network = GraftedNetwork(encoder, heads, decoder, mask_ratio=0.75, masked_share=0.5)
+    network = MaskedNetwork(encoder, heads, decoder, mask_ratio=0.75, masked_share=0.5)
     network.progress = progress
     return network
 

@@ -67,7 +67,7 @@ class ResNetSpec(EncoderSpec):
 
 
 class _ResNet(Encoder):
-    def __init__(self, spec: ResNetSpec, *, stages: int = 4) -> None:
+    def __init__(self, spec: ResNetSpec) -> None:
         from torchvision.models import get_model
 
         super().__init__(spec)
@@ -75,7 +75,7 @@ class _ResNet(Encoder):
         self.width = self.net.fc.in_features
         # Identity, because torchvision's forward pass calls all layers by name.
         self.net.fc = nn.Identity()
-        if stages == 3:
+        if isinstance(spec, ResNet18.Spec) and spec.stages == 3:
             self.net.layer4 = nn.Identity()
             self.width //= 2
         if spec.stem == "small":
@@ -83,7 +83,7 @@ class _ResNet(Encoder):
             nn.init.kaiming_normal_(self.net.conv1.weight, mode="fan_out", nonlinearity="relu")
             self.net.maxpool = nn.Identity()
         if spec.weights is not None:
-            _load(self.net, spec)
+            _load(self.net, spec.name, spec.weights)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Returns features after the average pooling, [N, width]."""
@@ -103,9 +103,6 @@ class ResNet18(_ResNet):
             4, description="3: end after the third stage with 256 features, as CSN does"
         )
 
-    def __init__(self, spec: Spec) -> None:
-        super().__init__(spec, stages=spec.stages)
-
 
 @ENCODERS.register("resnet50")
 class ResNet50(_ResNet):
@@ -117,23 +114,22 @@ class ResNet50(_ResNet):
         name: Literal["resnet50"] = "resnet50"
 
 
-def _load(net: "ResNet", spec: ResNetSpec) -> None:
-    """Loads the spec's weights; on the meta device it only checks that a file fits the layers.
+def _load(net: "ResNet", name: str, weights: str) -> None:
+    """Loads a spec's weights; on the meta device it only checks that a file fits the layers.
 
     Raises CheckpointError for a file that cannot be read or does not fit, SpecError if the
     download fails.
     """
-    assert spec.weights is not None
     is_meta = net.conv1.weight.is_meta
-    if spec.weights == "imagenet":
+    if weights == "imagenet":
         if is_meta:
             return
-        state = _download(spec.name)
+        state = _download(name)
     else:
-        state = _read(Path(spec.weights))
+        state = _read(Path(weights))
     left_out = ("fc.", "layer4.") if isinstance(net.layer4, nn.Identity) else ("fc.",)
     state = {key: value for key, value in state.items() if not key.startswith(left_out)}
-    _check_fit(net.state_dict(), state, spec.weights)
+    _check_fit(net.state_dict(), state, weights)
     if not is_meta:
         net.load_state_dict(state)
 

@@ -63,9 +63,7 @@ class ViT(Encoder):
 
     def encode(self, token_NPD: Tensor) -> Tensor:
         """Returns features [N, P, width] of tokens, which may be any subset in any order."""
-        for block in self.blocks:
-            token_NPD = block(token_NPD)
-        encoded_NPD: Tensor = self.norm(token_NPD)
+        encoded_NPD: Tensor = self.norm(self.blocks(token_NPD))
         return encoded_NPD
 
     def grid(self, x_NCHW: Tensor) -> tuple[int, int]:
@@ -73,9 +71,9 @@ class ViT(Encoder):
         return x_NCHW.shape[2] // self.patch, x_NCHW.shape[3] // self.patch
 
 
-def transformer_blocks(width: int, depth: int, heads: int) -> nn.ModuleList:
+def transformer_blocks(width: int, depth: int, heads: int) -> nn.Sequential:
     """Returns pre-norm blocks on [N, P, width]: GELU, hidden width 4 * width, no dropout."""
-    return nn.ModuleList(
+    blocks = [
         nn.TransformerEncoderLayer(
             width,
             heads,
@@ -86,7 +84,8 @@ def transformer_blocks(width: int, depth: int, heads: int) -> nn.ModuleList:
             norm_first=True,
         )
         for _ in range(depth)
-    )
+    ]
+    return nn.Sequential(*blocks)
 
 
 def patches(x_NCHW: Tensor, patch: int) -> Tensor:
@@ -112,14 +111,8 @@ def positions(rows: int, columns: int, like: Tensor) -> Tensor:
     """
     D = like.shape[-1]
     row_Y, column_X = (waves(torch.arange(n, device=like.device), D // 2) for n in (rows, columns))
-    code_YXD = torch.cat(
-        [
-            row_Y[:, None].expand(rows, columns, D // 2),
-            column_X[None].expand(rows, columns, D // 2),
-        ],
-        dim=2,
-    )
-    return code_YXD.flatten(0, 1).to(like.dtype)
+    code_PD = torch.cat([row_Y.repeat_interleave(columns, 0), column_X.repeat(rows, 1)], dim=1)
+    return code_PD.to(like.dtype)
 
 
 def waves(value_K: Tensor, width: int) -> Tensor:

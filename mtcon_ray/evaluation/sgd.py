@@ -49,25 +49,21 @@ def train_probes(
     Raises DivergedError if a logit on `val` is not finite; with several rates, only if this
     happens with all of them.
     """
-    return {
-        label: _best(label, train, num_classes.get(label), recipe, sets, seed, val)
-        for label in train.labels
-    }
+    probes = {}
+    for label in train.labels:
+        known, size = train.known(label), num_classes.get(label)
+        courses = [_epochs(known, label, size, recipe, sets, seed, rate) for rate in recipe.rates]
+        probes[label] = _best(courses, SetProbe if size is None else Probe, label, val)
+    return probes
 
 
 def _best(
+    courses: list[Iterator[tuple[Tensor, ...]]],
+    probe_type: type[Probe | SetProbe],
     label: str,
-    train: LabelledFeatures,
-    num_classes: int | None,
-    recipe: SGDProbeSpec,
-    sets: LabelSetsSpec,
-    seed: int,
     val: LabelledFeatures,
 ) -> Probe | SetProbe:
-    """Returns the best probe of one label on `val`; `num_classes` is None for a label set."""
-    probe_type = SetProbe if num_classes is None else Probe
-    known = train.known(label)
-    courses = [_epochs(known, label, num_classes, recipe, sets, seed, r) for r in recipe.rates]
+    """Returns the best probe on `val` of all epochs of all learning rates; see `_epochs`."""
     best, highest, failed = None, -math.inf, None
     for epoch, candidates in enumerate(zip(*courses, strict=True), start=1):
         for weight in chain.from_iterable(candidates):
@@ -75,7 +71,7 @@ def _best(
             try:
                 value = probe.score(val)
             except DivergedError as error:
-                if len(recipe.rates) == 1:
+                if len(courses) == 1:
                     raise
                 failed = error
                 continue
@@ -98,7 +94,7 @@ def _epochs(
 ) -> Iterator[tuple[Tensor, ...]]:
     """Yields the weights [D + 1, C] after each epoch and, with sets.ema, their moving average.
 
-    The next epoch overwrites both.
+    The next epoch overwrites both. `num_classes` is None for a label set.
     """
     x_ND = torch.cat([known.features, torch.ones_like(known.features[:, :1])], dim=1)
     y = known.labels[label]

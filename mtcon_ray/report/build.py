@@ -148,7 +148,7 @@ def _seconds(folder: Path, parent: list[Event]) -> float | None:
     Returns None with fewer than two events.
     """
     logs = map(EventLog.read, paths.event_folder(folder).glob("*.jsonl"))
-    times = sorted(event.time_ms for event in chain.from_iterable(logs))
+    times: list[int] = sorted(event.time_ms for event in chain.from_iterable(logs))
     if len(times) < 2:
         return None
     resumed = {event.time_ms for event in parent if isinstance(event, Reopened)}

@@ -116,7 +116,7 @@ def _draw_points(axes: Axes, xs: np.ndarray, score_T2: np.ndarray, standings: np
         if standing == FAILED:
             # No value: drawn at the bottom, to show where trials fail.
             foot = axes.get_xaxis_transform()
-            axes.plot(xs[chosen], [0.03] * chosen.sum(), linestyle="", transform=foot, **look)
+            axes.plot(xs[chosen], np.full(chosen.sum(), 0.03), linestyle="", transform=foot, **look)
             continue
         chosen &= np.isfinite(score_T2[:, 0])
         if chosen.any():

@@ -98,7 +98,7 @@ def epoch_metrics(epoch: int) -> dict[str, float]:
     names = [metrics.LOSS, metrics.LEARNING_RATE, metrics.IMAGES_PER_SECOND, metrics.MEAN_ACCURACY]
     for task in TASKS:
         names += [metrics.loss(task), metrics.sigma(task), metrics.weight(task)]
-        names += [metrics.accuracy("val", task), metrics.accuracy_std("val", task)]
+        names += [metrics.score("classes", "val", task), metrics.score_std("classes", "val", task)]
     return {name: epoch + i / 100 for i, name in enumerate(names)}
 
 

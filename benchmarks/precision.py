@@ -86,9 +86,13 @@ def table(found: dict[str, list[dict[str, float]]], dataset: Dataset) -> str:
     rows = []
     labels = [("test", t) for t in dataset.tasks] + [("heldout", t) for t in dataset.held_out]
     for split, label in labels:
-        by_precision = [[r[metrics.accuracy(split, label)] for r in found[p]] for p in PRECISIONS]
+        by_precision = [
+            [r[metrics.score("classes", split, label)] for r in found[p]] for p in PRECISIONS
+        ]
         single, half = map(fmean, by_precision)
-        deviations = [r[metrics.accuracy_std(split, label)] for p in PRECISIONS for r in found[p]]
+        deviations = [
+            r[metrics.score_std("classes", split, label)] for p in PRECISIONS for r in found[p]
+        ]
         held_out = ", held out" if split == "heldout" else ""
         error = math.sqrt(sum(variance(each) / len(each) for each in by_precision))
         cells = [f"{fmean(each):.3f} ({stdev(each):.3f})" for each in by_precision]

@@ -25,6 +25,7 @@ BEST = "val/best"
 PROBE_GRADIENT = "probe/gradient"
 # Score by kind of label: accuracy, mean average precision of a label set, R^2 of a number.
 SCORES = {"classes": "accuracy", "set": "map", "number": "r2"}
+# Display name of the score by kind of label.
 TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}
 # Share of a step's triplets whose negative is farther from the anchor than the positive.
 TRIPLET_ACCURACY = "triplet_accuracy"
@@ -87,23 +88,16 @@ def weight(task: str) -> str:
     return f"weight/{task}"
 
 
-def accuracy(split: str, label: str) -> str:
-    """Returns the name of a probe's top-1 accuracy; split is `val`, `test` or `heldout`."""
-    return f"{split}/accuracy/{label}"
-
-
-def accuracy_std(split: str, label: str) -> str:
-    """Returns the name of that accuracy's bootstrap standard deviation."""
-    return f"{split}/accuracy_std/{label}"
-
-
 def neighbours(split: str, label: str) -> str:
     """Returns the name of the k-nearest-neighbour accuracy."""
     return f"{split}/knn/{label}"
 
 
 def score(kind: str, split: str, label: str) -> str:
-    """Returns the name of a label's score: accuracy, map for a label set, r2 for a number."""
+    """Returns the name of a label's score: accuracy, map for a label set, r2 for a number.
+
+    split is `val`, `test` or `heldout`.
+    """
     return f"{split}/{SCORES[kind]}/{label}"
 
 
@@ -120,11 +114,6 @@ def average_precision(split: str, label: str) -> str:
 def f1(split: str, mean: str, label: str) -> str:
     """Returns the name of a label set's F1; mean is `micro`, `macro` or `sample`."""
     return f"{split}/f1_{mean}/{label}"
-
-
-def title(kind: str) -> str:
-    """Returns the display name of the score of a kind of label."""
-    return TITLES[kind]
 
 
 class Reading(NamedTuple):

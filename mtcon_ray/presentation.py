@@ -114,13 +114,12 @@ def short_paths(paths: Iterable[str]) -> dict[str, str]:
     >>> list(short_paths(["method.temperature", "train.lr", "model.lr"]).values())
     ['temperature', 'train.lr', 'model.lr']
     """
-    keys = {path: path.split(".") for path in paths}
+    keys = [path.split(".") for path in paths]
     short = {}
-    for path, parts in keys.items():
-        for n in range(1, len(parts) + 1):
-            short[path] = ".".join(parts[-n:])
-            if sum(other[-n:] == parts[-n:] for other in keys.values()) == 1:
-                break
+    for parts in keys:
+        ends = (parts[-n:] for n in range(1, len(parts)))
+        unique = (end for end in ends if sum(key[-len(end) :] == end for key in keys) == 1)
+        short[".".join(parts)] = ".".join(next(unique, parts))
     return short
 
 
@@ -189,7 +188,7 @@ def network_text(trial: "TrialResult") -> str:
 
 def label_title(labels: Labels, label: str) -> str:
     """Returns a label's name, with the name of its score unless that is accuracy."""
-    title = metrics.title(labels.kinds[label])
+    title = metrics.TITLES[labels.kinds[label]]
     return label if title == "accuracy" else f"{label} ({title})"
 
 
@@ -207,9 +206,7 @@ def probe_warnings(values: Mapping[str, float]) -> list[str]:
 
 
 class LabelScore(NamedTuple):
-    """A    from mtcon_ray.evaluation.spec import CONVERGED  # pydantic is slow to import
-
-    label's score on the test split, with the texts that stand beside it in tables."""
+    """A label's score on the test split, with the texts that stand beside it in tables."""
 
     label: str
     split: str
@@ -230,11 +227,10 @@ def label_scores(
     `baseline` the best score without looking at the images. Scores are accuracies of classes, mean
     average precisions of label sets, R^2 of numbers.
     """
-    columns = [("task", "test", label) for label in labels.tasks]
-    columns += [("held out", "heldout", label) for label in labels.held_out]
     num_classes, majority = (plan.classes, plan.majority) if plan else ({}, {})
     rows = []
-    for role, split, label in columns:
+    for label in (*labels.tasks, *labels.held_out):
+        role, split = ("task", "test") if label in labels.tasks else ("held out", "heldout")
         score = metrics.reading(values, split, metrics.slug(label))
         if score.value is None:
             continue
@@ -258,18 +254,13 @@ def label_scores(
 
 def commands(results: "SweepResults", spec_path: Path) -> list[tuple[str, str]]:
     """Returns titles and shell commands that repeat the whole sweep, and the winner alone."""
-    path = shlex.quote(str(spec_path))
+    path, winner = shlex.quote(str(spec_path)), results.winner
     found = [("The whole sweep", f"mtcon-ray sweep {path}")]
-    if results.winner is not None:
-        settings = _overrides(results, results.winner)
-        found.append(("The winner alone", f"mtcon-ray train {path}{settings}"))
+    if winner is not None:
+        values = dict(winner.params)
+        if winner.seed != results.recorded.seed:
+            values["seed"] = winner.seed
+        settings = [f"{field}={json.dumps(value)}" for field, value in values.items()]
+        sets = "".join(f" \\\n  --set {shlex.quote(setting)}" for setting in settings)
+        found.append(("The winner alone", f"mtcon-ray train {path}{sets}"))
     return found
-
-
-def _overrides(results: "SweepResults", trial: "TrialResult") -> str:
-    values = {
-        **trial.params,
-        **({} if trial.seed == results.recorded.seed else {"seed": trial.seed}),
-    }
-    settings = [f"{path}={json.dumps(value)}" for path, value in values.items()]
-    return "".join(f" \\\n  --set {shlex.quote(setting)}" for setting in settings)

@@ -1,6 +1,6 @@
 """Error messages for pydantic's validation errors: path, rule, value, and way out."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -12,7 +12,7 @@ from mtcon_ray.errors import nearest
 from mtcon_ray.evaluation.spec import SOLVERS
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.encoders import ENCODERS
-from mtcon_ray.registry import Table
+from mtcon_ray.registry import Spec, Table, field_paths
 from mtcon_ray.search.schedulers import SCHEDULERS
 from mtcon_ray.search.space import FORMS, Dimension
 
@@ -42,17 +42,16 @@ OTHER_WORDS = {
     "bf16": "bfloat16",
     "fp32": "float32",
 }
-# The rule after "must", by pydantic's error type.
+# The rule after "must", by pydantic's error type or by the type's first word, as in int_parsing.
 RULES = {
-    "int_type": "be an integer",
-    "int_parsing": "be an integer",
-    "int_from_float": "be an integer",
-    "float_type": "be a number",
-    "float_parsing": "be a number",
+    "int": "be an integer",
+    "float": "be a number",
+    "bool": "be true or false",
+    "string": "be a text",
+    "tuple": "be a list",
+    "list": "be a list",
+    "dict": "be a mapping",
     "finite_number": "be a finite number",
-    "bool_type": "be true or false",
-    "bool_parsing": "be true or false",
-    "string_type": "be a text",
     "literal_error": "be {expected}",
     "greater_than": "be greater than {gt:g}",
     "greater_than_equal": "be at least {ge:g}",
@@ -64,9 +63,6 @@ RULES = {
     "string_too_short": "have at least {min_length} characters",
     "string_too_long": "have at most {max_length} characters",
     "string_pattern_mismatch": "match {pattern}",
-    "tuple_type": "be a list",
-    "list_type": "be a list",
-    "dict_type": "be a mapping",
     "model_type": "be a mapping of fields",
     "model_attributes_type": "be a mapping of fields or the name of a kind",
     "invalid_key": "have a text as its key",
@@ -74,7 +70,7 @@ RULES = {
 MAX_SHOWN = 200
 
 
-def explain(error: ValidationError, model: type[BaseModel]) -> str:
+def explain(error: ValidationError, model: type[Spec]) -> str:
     """Returns a message with one line per problem in a validation of `model`."""
     broken: dict[str, list[tuple[str, str]]] = {}
     lines: dict[str, str] = {}
@@ -88,7 +84,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         path = ".".join(map(str, location))
         rule = _rule(problem, model)
         if rule is None:
-            lines[f"{path} {len(lines)}"] = _line(problem, path, model)
+            lines[f"{path} {len(lines)}"] = _line(problem, location, model)
             continue
         # pydantic reports one problem per member of a union; their rules are joined by "or".
         lines.setdefault(path, path)
@@ -126,31 +122,29 @@ def _did_you_mean(names: list[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, shown))}?" if shown else ""
 
 
-def _line(problem: Any, path: str, model: type[BaseModel]) -> str:
-    """Returns the line of a problem for which `_rule` returns None."""
+def _line(problem: Any, location: Location, model: type[Spec]) -> str:
+    """Returns the line of a problem at a place of the spec for which `_rule` returns None."""
     match problem["type"]:
         case "extra_forbidden":
             message = f"unknown key{_near_key(problem['loc'], model)}"
         case "union_tag_invalid":
-            # pydantic gives the known tags as one text: "'a', 'b'".
-            context = problem["ctx"]
-            known = [t.strip("' ") for t in str(context["expected_tags"]).split(",")]
-            key = str(context["discriminator"]).strip("'")
-            path = f"{path}.{key}"
-            message = f"unknown {key} {context['tag']!r}{nearest(str(context['tag']), known)}"
+            key, tag = key_of(location), problem["ctx"]["tag"]
+            message = f"unknown {key} {tag!r}{nearest(tag, TABLES[location])}"
+            location = (*location, key)
         case "union_tag_not_found":
-            path = f"{path}.{str(problem['ctx']['discriminator']).strip(chr(39))}"
             message = "is required"
+            location = (*location, key_of(location))
         case "missing":
             message = "is required"
         case "value_error":
             message = problem["msg"].removeprefix("Value error, ")
         case _:
             message = f"{problem['msg']}, got {_shown(problem['input'])}"
+    path = ".".join(map(str, location))
     return f"{path}: {message}" if path else message
 
 
-def _rule(problem: Any, model: type[BaseModel]) -> str | None:
+def _rule(problem: Any, model: type[Spec]) -> str | None:
     """Returns the text that follows "must", or None if the problem is not of that form."""
     location = problem["loc"]
     match problem["type"]:
@@ -165,10 +159,11 @@ def _rule(problem: Any, model: type[BaseModel]) -> str | None:
         case "too_short" | "string_too_short" if problem["ctx"]["min_length"] == 1:
             return "not be empty"
         case kind:
-            return RULES[kind].format(**problem.get("ctx", {})) if kind in RULES else None
+            rule = RULES.get(kind) or RULES.get(kind.partition("_")[0])
+            return rule.format(**problem.get("ctx", {})) if rule else None
 
 
-def _way_out(problem: Any, model: type[BaseModel]) -> str:
+def _way_out(problem: Any, model: type[Spec]) -> str:
     """Returns the end of a message with a suggestion, or ""."""
     value = problem["input"]
     match problem["type"]:
@@ -189,7 +184,7 @@ def _way_out(problem: Any, model: type[BaseModel]) -> str:
             return ""
 
 
-def _near_key(location: Location, model: type[BaseModel]) -> str:
+def _near_key(location: Location, model: type[Spec]) -> str:
     """Returns the end of a message about an unknown key.
 
     It suggests a similar field of the same section, of another kind or of another section; if
@@ -211,8 +206,9 @@ def _near_key(location: Location, model: type[BaseModel]) -> str:
     if owners:
         return f"; it belongs to {key_of(section_place)} {' or '.join(map(repr, owners))}"
     place = ".".join(map(str, _without_kind(location)))
-    alike = (p for p in _paths(model) if p.rpartition(".")[2] == (ours or key))
-    elsewhere = [p for p in alike if p != place]
+    # Sections and fields below the first level.
+    below = [path for path in field_paths(model) if "." in path and path != place]
+    elsewhere = [path for path in below if path.rpartition(".")[2] == (ours or key)]
     return _did_you_mean(elsewhere) or nearest(key, beside)
 
 
@@ -270,20 +266,3 @@ def _names(section: Any) -> list[str]:
     if not (isinstance(section, type) and issubclass(section, BaseModel)):
         return []
     return [field.alias or name for name, field in section.model_fields.items()]
-
-
-def _paths(model: Any, place: Location = ()) -> Iterator[str]:
-    """Yields the dotted paths of all sections and fields below a model's first level, once."""
-    found: dict[str, None] = {}
-    for section in [table.Spec for table in _kinds(place)] or [model]:
-        for name in _names(section):
-            below = (*place, name)
-            if place:
-                found[".".join(map(str, below))] = None
-            found |= dict.fromkeys(_paths(_annotation_at(section, (name,)), below))
-    yield from found
-
-
-def _kinds(place: Location) -> list[Any]:
-    table = TABLES.get(place)
-    return [table[name] for name in table] if table else []

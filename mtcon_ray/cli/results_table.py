@@ -35,7 +35,7 @@ def leaderboard_lines(
     labels = results.recorded.labels
     objective, title = _objective(labels)
     shown = results.ranked()[:limit]
-    tests = {metrics.slug(task): metrics.title(labels.kinds[task]) for task in labels.tasks}
+    tests = {metrics.slug(task): metrics.TITLES[labels.kinds[task]] for task in labels.tasks}
     header = ["#", "trial", "configuration", "seed", "epochs", "network", objective]
     header += [f"test {t}" + (f" ({w})" if w != "accuracy" else "") for t, w in tests.items()]
     header.append("state")

@@ -4,13 +4,12 @@ import csv
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.comparison.spec import ClaimSpec
 from mtcon_ray.evaluation.intervals import Interval, difference, verdict
 from mtcon_ray.presentation import interval_text
-
-UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Judged:
     @property
     def verdict(self) -> str:
         """Returns "holds", "does not hold" or "undecided"."""
-        return verdict(self.difference, self.claim.margin) if self.difference else UNDECIDED
+        return verdict(self.difference, self.claim.margin) if self.difference else "undecided"
 
 
 def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
@@ -54,33 +53,35 @@ def markdown(found: list[Judged]) -> str:
 
 def as_csv(found: list[Judged]) -> str:
     """Returns the claims as CSV; column `covers` names the sources of variation in the interval."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     head = ["better", "than", "label", "margin", "difference", "low", "high", "covers", "verdict"]
-    writer.writerow([*head, "why"])
+    lines = []
     for each in found:
         claim, numbers, covers = each.claim, ["", "", ""], ""
         if each.difference is not None:
             numbers = [repr(number) for number in each.difference[:3]]
             covers = "seeds and items" if each.difference.over_seeds else "items"
         names = [claim.better, claim.than, claim.label, repr(claim.margin)]
-        writer.writerow([*names, *numbers, covers, each.verdict, each.why])
+        lines.append([*names, *numbers, covers, each.verdict, each.why])
+    return csv_text([*head, "why"], lines)
+
+
+def csv_text(head: list[str], lines: Iterable[list[Any]]) -> str:
+    """Returns a table as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *lines])
     return text.getvalue()
 
 
 def _judge(claim: ClaimSpec, better: Row, than: Row) -> Judged:
-    heading = next((text for (_, label), text in columns([better, than]).items()
-                    if label == claim.label), claim.label)  # fmt: skip
+    headings = {label: text for (_, label), text in reversed(columns([better, than]).items())}
+    heading = headings.get(claim.label, claim.label)
+    scores = []
     for row in (better, than):
-        if not row.finished:
+        if row.results is None or not row.finished:
             return Judged(claim, heading, None, f"{row.title} has no finished training")
-    scores = [row.scores(_split(row, claim.label), claim.label) for row in (better, than)]
+        split = "test" if claim.label in row.results.spec.data.tasks else "heldout"
+        scores.append(row.scores(split, claim.label))
     if scores[0] is None or scores[1] is None:
         return Judged(claim, heading, None, "no stored predictions")
     found = difference(scores[0], scores[1])
     return Judged(claim, heading, found, "" if found else "measured on different items")
-
-
-def _split(row: Row, label: str) -> str:
-    assert row.results is not None
-    return "test" if label in row.results.spec.data.tasks else "heldout"

@@ -1,14 +1,12 @@
 """Tables of a comparison: Markdown, CSV with every seed, a figure, and the claims."""
 
-import csv
-import io
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from mtcon_ray import metrics
-from mtcon_ray.comparison.claims import Judged, as_csv, judged
+from mtcon_ray.comparison.claims import Judged, as_csv, csv_text, judged
 from mtcon_ray.comparison.claims import markdown as claims_markdown
 from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.comparison.spec import ClaimSpec
@@ -23,7 +21,7 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
     Scores are fractions: the mean over seeds with its interval. The best of each column is bold.
     """
     shown = columns(rows)
-    best = {place: _best(rows, place) for place in shown}
+    best = {place: max(_values(rows, place), default=None) for place in shown}
     lines = [f"| system | seeds | {_objectives(rows)} | " + " | ".join(shown.values()) + " |"]
     lines.append("| --- |" + " ---: |" * (len(shown) + 2))
     for row in rows:
@@ -34,7 +32,10 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
         else:
             cells.append(accuracy_text(fmean(t.value for t in row.finished if t.value is not None)))
             for place in shown:
-                value, text = row.reading(*place).value, _cell(row, place)
+                (value, std), interval = row.reading(*place), row.interval(*place)
+                text = accuracy_text(value, std)
+                if value is not None and interval is not None:
+                    text = interval_text(interval._replace(value=value))
                 is_best = value is not None and value == best[place]
                 cells.append(f"**{text}**" if is_best else text)
         lines.append("| " + " | ".join(cells) + " |")
@@ -46,14 +47,13 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
 
 def every_seed(rows: list[Row]) -> str:
     """Returns CSV with columns system, seed, metric and value, of each training's last epoch."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["system", "seed", "metric", "value"])
-    for row in rows:
-        for trial in row.finished:
-            for name, value in sorted(trial.last_metrics.items()):
-                writer.writerow([row.title, trial.seed, name, repr(value)])
-    return text.getvalue()
+    lines = [
+        [row.title, trial.seed, name, repr(value)]
+        for row in rows
+        for trial in row.finished
+        for name, value in sorted(trial.last_metrics.items())
+    ]
+    return csv_text(["system", "seed", "metric", "value"], lines)
 
 
 def picture(rows: list[Row]) -> bytes:
@@ -72,8 +72,11 @@ def picture(rows: list[Row]) -> bytes:
                 value, std = row.reading(split, label)
                 if value is None:
                     continue
-                interval = row.interval(split, label)
-                bar = std if interval is None else _sides(value, interval)
+                bar: Any = std
+                if (interval := row.interval(split, label)) is not None:
+                    # Lengths to the left and right; the value may lie outside of the interval.
+                    sides = value - interval.low, interval.high - value
+                    bar = [[max(0.0, side)] for side in sides]
                 axes.errorbar(value, place, xerr=bar, fmt="o", color=plotting.BLUE, capsize=3)
                 values = [reading.value for reading in row.readings(split, label)]
                 seeds = [v for v in values if v is not None]
@@ -82,7 +85,9 @@ def picture(rows: list[Row]) -> bytes:
             axes.set_yticks(range(len(rows)), [plotting.shortened(row.title) for row in rows])
             axes.tick_params(labelleft=i % across == 0)
             axes.set_ylim(len(rows) - 0.5, -0.5)
-        bars = " or ".join(text for text in _bars(rows) if text)
+        found = _intervals(rows)
+        names = ["95 % interval"] * any(found) + ["± bootstrap deviation"] * (None in found)
+        bars = " or ".join(names)
         figure.supxlabel(f"fraction, mean over seeds, {bars}; dots are seeds", fontsize="medium")
         return plotting.png(figure)
 
@@ -99,33 +104,11 @@ def write_tables(folder: Path, rows: list[Row], claims: Iterable[ClaimSpec] = ()
         (folder / "table.png").write_bytes(picture(rows))
 
 
-def _cell(row: Row, place: tuple[str, str]) -> str:
-    value, std = row.reading(*place)
-    interval = row.interval(*place)
-    if value is None or interval is None:
-        return accuracy_text(value, std)
-    return interval_text(interval._replace(value=value))
-
-
-def _sides(value: float, interval: Interval) -> list[list[float]]:
-    """Returns the lengths of an error bar to the left and right, in matplotlib's form."""
-    return [[max(0.0, value - interval.low)], [max(0.0, interval.high - value)]]
-
-
 def _intervals(rows: list[Row]) -> list[Interval | None]:
     """Returns the intervals of all cells with a value."""
     places = columns(rows)
     with_value = [(r, p) for r in rows for p in places if r.reading(*p).value is not None]
     return [row.interval(*place) for row, place in with_value]
-
-
-def _bars(rows: list[Row]) -> tuple[str, str]:
-    """Returns names of the error bars that occur: with stored predictions, and without ("")."""
-    found = _intervals(rows)
-    return (
-        "95 % interval" if any(found) else "",
-        "± bootstrap deviation" if None in found else "",
-    )
 
 
 def _notes(rows: list[Row], claims: list[Judged]) -> str:
@@ -150,17 +133,13 @@ def _beside_baselines(rows: list[Row]) -> str:
     "" without both. A training budget whose systems do not beat fixed image features shows little
     about them, however their means are ordered.
     """
-    finished = [row for row in rows if row.finished]
-    trained = [row for row in finished if row.is_trained]
-    untrained = [row for row in finished if not row.is_trained]
     counts = []
     for place, heading in columns(rows).items():
-        values = [row.reading(*place).value for row in untrained]
-        baseline = max((v for v in values if v is not None), default=None)
-        others = [v for row in trained if (v := row.reading(*place).value) is not None]
-        if baseline is not None and others:
-            above = sum(value > baseline for value in others)
-            counts.append(f"{heading}: {above} of {len(others)}")
+        trained = _values([row for row in rows if row.is_trained], place)
+        untrained = _values([row for row in rows if not row.is_trained], place)
+        if trained and untrained:
+            above = sum(value > max(untrained) for value in trained)
+            counts.append(f"{heading}: {above} of {len(trained)}")
     if not counts:
         return ""
     return f"Trained systems above the best one without training: {'; '.join(counts)}.\n"
@@ -173,6 +152,6 @@ def _objectives(rows: list[Row]) -> str:
     return ", ".join(sorted(set(names))) or metrics.MEAN_ACCURACY
 
 
-def _best(rows: list[Row], place: tuple[str, str]) -> float:
-    values = [row.reading(*place).value for row in rows]
-    return max((v for v in values if v is not None), default=math.nan)
+def _values(rows: list[Row], place: tuple[str, str]) -> list[float]:
+    """Returns the mean scores of the systems that have one."""
+    return [v for row in rows if (v := row.reading(*place).value) is not None]

@@ -21,16 +21,24 @@ def mean_average_precision(scores_NL: Tensor, bits_NL: Tensor) -> float:
     items' order. Source: the code of MultiSupCon (Zaigrajew and Zieba,
     github.com/WolodjaZ/MultiSupContrast).
     """
-    is_known_NL = bits_NL != UNKNOWN_BIT
-    order_NL = scores_NL.masked_fill(~is_known_NL, -torch.inf).argsort(
-        dim=0, descending=True, stable=True
-    )
-    # Unknown items are ranked last and are not positive, so they change no precision below.
-    has_NL = (bits_NL == 1).gather(0, order_NL).double()
-    rank_NL = is_known_NL.gather(0, order_NL).double().cumsum(dim=0)
+    _, has_NL, rank_NL = ranked(scores_NL, bits_NL)
     precision_NL = has_NL.cumsum(dim=0) / rank_NL.clamp(min=1)
     precision_L = (precision_NL * has_NL).sum(dim=0) / (has_NL.sum(dim=0) + EPSILON)
     return precision_L.mean().item()
+
+
+def ranked(scores_NL: Tensor, bits_NL: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns each label's scores in descending order, its positives and ranks in that order.
+
+    All are [N, L]; positives are 0 or 1 and ranks count known items from 1, both in float64.
+    Unknown items come last, with score -inf and no positive, so they change no precision. Equal
+    scores stay in the items' order.
+    """
+    is_known_NL = bits_NL != UNKNOWN_BIT
+    masked_NL = scores_NL.masked_fill(~is_known_NL, -torch.inf)
+    sorted_NL, order_NL = masked_NL.sort(dim=0, descending=True, stable=True)
+    has_NL = (bits_NL == 1).gather(0, order_NL).double()
+    return sorted_NL, has_NL, is_known_NL.gather(0, order_NL).double().cumsum(dim=0)
 
 
 def tie_aware_average_precision(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import UNKNOWN_BIT
+from mtcon_ray.evaluation.average_precision import ranked
 
 
 def best_thresholds(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
@@ -16,11 +17,9 @@ def best_thresholds(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
     A threshold is half way between two successive scores, or the lowest score if all items are
     to be predicted positive. A label without positives gets 0, a probability of one half.
     """
-    is_known_NL = bits_NL != UNKNOWN_BIT
-    sorted_NL, order_NL = scores_NL.masked_fill(~is_known_NL, -torch.inf).sort(0, True)
-    has_NL = (bits_NL == 1).gather(0, order_NL).double()
-    predicted_NL = is_known_NL.gather(0, order_NL).double().cumsum(dim=0)
-    f1_NL = 2 * has_NL.cumsum(dim=0) / (predicted_NL + has_NL.sum(dim=0))
+    # The number of predicted positives is the rank of the last one.
+    sorted_NL, has_NL, rank_NL = ranked(scores_NL, bits_NL)
+    f1_NL = 2 * has_NL.cumsum(dim=0) / (rank_NL + has_NL.sum(dim=0))
     next_NL = torch.cat([sorted_NL[1:], torch.full_like(sorted_NL[:1], -torch.inf)])
     f1_NL = f1_NL.masked_fill(sorted_NL == next_NL, -1)  # no threshold separates equal scores
     cut_1L = f1_NL.argmax(dim=0, keepdim=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 import torch
@@ -24,15 +23,15 @@ class KeptViews:
         self.num_bytes = 0
         self._made: dict[bytes, Tensor] = {}
 
-    def views(self, rows: np.ndarray, make: Callable[[], Tensor]) -> Tensor:
-        """Returns the views of these rows; calls `make` if they are not cached.
+    def views(self, rows: np.ndarray, make: Callable[[np.ndarray], Tensor]) -> Tensor:
+        """Returns the views of these rows; calls `make` with them if they are not cached.
 
         The caller may change the result: the cache keeps its own copy.
         """
         key = rows.tobytes()
         if key in self._made:
             return self._made[key].clone()
-        made = make()
+        made = make(rows)
         if made.device.type == "cpu" and self.num_bytes + made.nbytes <= self.most_bytes:
             self._made[key] = made.clone()
             self.num_bytes += made.nbytes
@@ -69,8 +68,7 @@ def extract_features(
     ):
         for start in range(0, len(rows), batch_size):
             index = rows[start : start + batch_size]
-            views_BCHW = kept.views(index, partial(make, index))
-            batches.append(network.features(views_BCHW).float())
+            batches.append(network.features(kept.views(index, make)).float())
     # One copy to the CPU at the end: a copy per batch would synchronise with the device, which
     # would then be idle while the next batch is read.
     return torch.cat(batches).cpu()

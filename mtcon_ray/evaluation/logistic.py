@@ -16,8 +16,7 @@ All labels share the standardisation and the principal axes of the features.
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +24,6 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.errors import DivergedError
-from mtcon_ray.evaluation.average_precision import mean_average_precision
 from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
 from mtcon_ray.evaluation.spec import CONVERGED
 
@@ -36,8 +34,6 @@ MOST_STEPS, HISTORY = 1000, 30
 # A feature is constant if its deviation is below this share of its largest absolute value: float32
 # rounding alone causes such a deviation.
 ROUNDING = 1e-6
-
-LinearProbe = Probe | SetProbe
 
 
 class Design:
@@ -73,27 +69,10 @@ class Design:
         return torch.cat([slope_DC, offset_C[None]])
 
 
-class Objective(Protocol):
-    """The cross-entropy of one label, as a function of its logits [N, C]."""
-
-    label: str
-    num_columns: int
-
-    def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the value (a scalar) and the gradient with respect to the logits [N, C]."""
-
-    def curvature(self, logits: Tensor) -> Tensor:
-        """Returns the mean over items of the second derivative in each column of logits, [C]."""
-
-    def probe(self, weight: Tensor, made: str) -> LinearProbe:
-        """Returns the label's probe; weight is [D + 1, C], `made` describes it for messages."""
-
-    def score(self, probe: LinearProbe, data: LabelledFeatures) -> float:
-        """Returns the score by which penalties are compared, on items with a known label."""
-
-
 class Classes:
     """Softmax cross-entropy over the classes of a label; y_N is int64 [N], MISSING if unknown."""
+
+    probe_type = Probe
 
     def __init__(self, label: str, y_N: Tensor, num_columns: int) -> None:
         self.label, self.num_columns = label, num_columns
@@ -102,25 +81,16 @@ class Classes:
         self._share_N1 = (known_N.double() / known_N.sum())[:, None]
 
     def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the mean cross-entropy of the known items, and its gradient [N, C]."""
+        """Returns the mean cross-entropy of the known items, and its gradient by logits [N, C]."""
         log_p_NC = logits.log_softmax(dim=1)
         value = -(log_p_NC.gather(1, self._y_N1) * self._share_N1).sum()
         error_NC = log_p_NC.exp_().mul_(self._share_N1)
         return value, error_NC.scatter_add_(1, self._y_N1, -self._share_N1)
 
     def curvature(self, logits: Tensor) -> Tensor:
-        """Returns the mean of p (1 - p) over the known items, [C]."""
+        """Returns the mean second derivative by each column of logits, p (1 - p): [C]."""
         p_NC = logits.softmax(dim=1)
         return (p_NC * (1 - p_NC) * self._share_N1).sum(dim=0)
-
-    def probe(self, weight: Tensor, made: str) -> Probe:
-        """Returns a softmax layer."""
-        return Probe(self.label, weight, made)
-
-    def score(self, probe: LinearProbe, data: LabelledFeatures) -> float:
-        """Returns the accuracy."""
-        assert isinstance(probe, Probe)
-        return probe.correct(data.known(self.label)).double().mean().item()
 
 
 class Bits:
@@ -128,6 +98,8 @@ class Bits:
 
     bits_NL is uint8 [N, L], UNKNOWN_BIT where unknown.
     """
+
+    probe_type = SetProbe
 
     def __init__(self, label: str, bits_NL: Tensor) -> None:
         self.label, self.num_columns = label, bits_NL.shape[1]
@@ -146,25 +118,18 @@ class Bits:
         p_NL = logits.sigmoid()
         return (p_NL * (1 - p_NL) * self._share_NL).sum(dim=0)
 
-    def probe(self, weight: Tensor, made: str) -> SetProbe:
-        """Returns a layer of sigmoids."""
-        return SetProbe(self.label, weight, made)
 
-    def score(self, probe: LinearProbe, data: LabelledFeatures) -> float:
-        """Returns the mean average precision."""
-        assert isinstance(probe, SetProbe)
-        return mean_average_precision(probe.scores(data.features), data.labels[self.label])
+Objective = Classes | Bits
 
 
-@dataclass(frozen=True)
-class LinearFit:
+class LinearFit(NamedTuple):
     """Probes by label.
 
     gradient is the largest relative gradient norm of a probe: that at the solution over that at
     zero weights.
     """
 
-    probes: dict[str, LinearProbe]
+    probes: dict[str, Probe | SetProbe]
     gradient: float
 
 
@@ -184,12 +149,13 @@ def fit(
     Raises DivergedError if a feature of `train`, or a logit on `val`, is not finite.
     """
     design = Design(train.features)
-    probes: dict[str, LinearProbe] = {}
+    probes: dict[str, Probe | SetProbe] = {}
     worst = 0.0
     for label, y in train.labels.items():
-        is_set = label not in num_classes
-        objective = Bits(label, y) if is_set else Classes(label, y, num_classes[label])
-        regression = Regression(design, objective)
+        if label in num_classes:
+            regression = Regression(design, Classes(label, y, num_classes[label]))
+        else:
+            regression = Regression(design, Bits(label, y))
         if val is None:
             (penalty,) = penalties
             weight = regression.solve(penalty, regression.zero, ROUGH)
@@ -211,7 +177,7 @@ def _best(
     weight = regression.zero
     for penalty in sorted(penalties, reverse=True):
         weight = regression.solve(penalty, weight, ROUGH)
-        score = regression.objective.score(regression.probe(weight, penalty), val)
+        score = regression.probe(weight, penalty).score(val)
         if score > best:
             best, chosen, found = score, penalty, weight
     return chosen, regression.solve(chosen, found, CONVERGED)
@@ -275,9 +241,10 @@ class Regression:
             optimizer.step(closure)
         return weight
 
-    def probe(self, weight: Tensor, penalty: float) -> LinearProbe:
+    def probe(self, weight: Tensor, penalty: float) -> Probe | SetProbe:
         """Returns the label's probe with these weights, as a function of the original features."""
-        return self.objective.probe(self._design.on_features(weight), f"with penalty {penalty:g}")
+        make, label = self.objective.probe_type, self.objective.label
+        return make(label, self._design.on_features(weight), f"with penalty {penalty:g}")
 
     def gradient_left(self, weight: Tensor, penalty: float) -> float:
         """Returns the norm of the gradient at `weight`, relative to that at zero weights."""

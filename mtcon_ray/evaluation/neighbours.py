@@ -31,9 +31,7 @@ def neighbours_correct(
         strict=True,
     ):
         cosine_nk, index_nk = (some_nD @ near_ND.T).topk(min(k, len(near_ND)), dim=1)
-        votes_nC = torch.zeros(
-            len(some_nD), num_classes, dtype=cosine_nk.dtype, device=cosine_nk.device
-        )
+        votes_nC = cosine_nk.new_zeros(len(some_nD), num_classes)
         votes_nC.scatter_add_(1, classes_N[index_nk], (cosine_nk / TEMPERATURE).exp())
         parts.append(votes_nC.argmax(dim=1) == truth_n)
     return torch.cat(parts)

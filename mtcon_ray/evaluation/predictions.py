@@ -16,12 +16,12 @@ from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
-from torch import Tensor
 
 from mtcon_ray import metrics
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
+from mtcon_ray.evaluation.regression import NumberProbe
 from mtcon_ray.evaluation.scoring import LabelProbe
 from mtcon_ray.metrics import Kind
 
@@ -72,10 +72,17 @@ def predict(
     for label, probe in probes.items():
         is_known = table.known(label)[rows]
         known = LabelledFeatures(measured.features[is_known], {})
-        truth = _values(table, label)[rows[is_known]]
-        predicted = _predicted(probe, known, table)
+        truth = (table.labels | table.multi_hot | table.continuous)[label][rows[is_known]]
+        match probe:
+            case Probe():
+                predicted = probe.predicted(known)
+            case SetProbe():
+                predicted = probe.scores(known.features).float()
+            case NumberProbe():
+                mean, deviation = table.moments(label)
+                predicted = mean + deviation * probe.predictions(known.features)
         place = split_of[label], metrics.slug(label)
-        found[place] = LabelPredictions(rows[is_known], truth, predicted)
+        found[place] = LabelPredictions(rows[is_known], truth, predicted.cpu().numpy())
     return found
 
 
@@ -109,28 +116,3 @@ def load_predictions(path: Path) -> Predictions | None:
             return Predictions(str(arrays["fingerprint"]), found)
     except UNREADABLE:
         return None
-
-
-def _values(table: LabelTable, label: str) -> np.ndarray:
-    match table.kind_of(label):
-        case "classes":
-            return table.labels[label]
-        case "set":
-            return table.multi_hot[label]
-        case "number":
-            return table.continuous[label]
-
-
-def _predicted(probe: LabelProbe, known: LabelledFeatures, table: LabelTable) -> np.ndarray:
-    match probe:
-        case Probe():
-            return _array(probe.predicted(known))
-        case SetProbe():
-            return _array(probe.scores(known.features).float())
-        case _:
-            mean, deviation = table.moments(probe.label)
-            return mean + deviation * _array(probe.predictions(known.features))
-
-
-def _array(values: Tensor) -> np.ndarray:
-    return np.asarray(values.cpu().numpy())

@@ -1,6 +1,6 @@
 """Selection of the items that probes use, and extraction of their features and labels."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,21 +44,14 @@ class Reader:
             autocast_dtype=self.autocast_dtype,
             kept=self.kept,
         )
-        values = {
-            label: torch.from_numpy(_values(self.dataset.table, label)[rows]).to(self.device)
-            for label in labels
-        }
+        table, values = self.dataset.table, {}
+        for label in labels:
+            if table.kind_of(label) == "number":
+                column = table.standardised(label)
+            else:
+                column = (table.labels | table.multi_hot)[label]
+            values[label] = torch.from_numpy(column[rows]).to(self.device)
         return LabelledFeatures(features_ND.to(self.device), values)
-
-
-def _values(table: LabelTable, label: str) -> np.ndarray:
-    match table.kind_of(label):
-        case "classes":
-            return table.labels[label]
-        case "set":
-            return table.multi_hot[label]
-        case "number":
-            return table.standardised(label)
 
 
 def short_probe_rows(
@@ -74,7 +67,7 @@ def short_probe_rows(
         generator = np.random.default_rng((seed, SPLITS.index(split)))
         # Ascending again, so that the memory map is read in order.
         rows[split] = np.sort(generator.permutation(known)[: spec.short_probe.max_items])
-        _check_known(table, tasks, rows[split], split, "; raise evaluate.short_probe.max_items or ")
+    _check_known(table, tasks, rows, "raise evaluate.short_probe.max_items or ")
     return rows
 
 
@@ -83,10 +76,8 @@ def full_probe_rows(table: LabelTable, labels: tuple[str, ...]) -> dict[Split, n
 
     Raises DataError if a label is known for none of a split's rows.
     """
-    rows: dict[Split, np.ndarray] = {}
-    for split in SPLITS:
-        rows[split] = _rows_with_any(table, split, labels)
-        _check_known(table, labels, rows[split], split, "; ")
+    rows = {split: _rows_with_any(table, split, labels) for split in SPLITS}
+    _check_known(table, labels, rows)
     return rows
 
 
@@ -100,14 +91,14 @@ def _rows_with_any(table: LabelTable, split: Split, labels: tuple[str, ...]) -> 
 def _check_known(
     table: LabelTable,
     labels: tuple[str, ...],
-    rows: np.ndarray,
-    split: Split,
-    way_out: str,
+    rows_of: Mapping[Split, np.ndarray],
+    way_out: str = "",
 ) -> None:
-    for label in labels:
-        if not table.known(label)[rows].any():
-            raise DataError(
-                f"label {label!r} must be known for at least one of the items that its probe reads "
-                f"of split {split!r}, got none of {len(rows)}{way_out}label more items, split them "
-                "otherwise, or leave the column out"
-            )
+    for split, rows in rows_of.items():
+        for label in labels:
+            if not table.known(label)[rows].any():
+                raise DataError(
+                    f"label {label!r} must be known for at least one of the items that its probe "
+                    f"reads of split {split!r}, got none of {len(rows)}; {way_out}label more "
+                    "items, split them otherwise, or leave the column out"
+                )

@@ -50,9 +50,9 @@ def validate(
     split_of = dict.fromkeys(dataset.tasks, "val")
     # Nothing is selected on val, because val is what is scored.
     values = Measurement(train, None, val, split_of, recipe, spec, seed).scores(dataset.table)
-    kinds = {task: dataset.table.kind_of(task) for task in dataset.tasks}
-    each = [values[metrics.score(kind, "val", metrics.slug(t))] for t, kind in kinds.items()]
-    objective = metrics.objective_name(kinds.values())
+    kind_of = dataset.table.kind_of
+    each = [values[metrics.score(kind_of(t), "val", metrics.slug(t))] for t in dataset.tasks]
+    objective = metrics.objective_name(map(kind_of, dataset.tasks))
     # R^2 has no lower bound: one bad number would outweigh all other tasks in the mean.
     return {objective: fmean(max(0.0, value) for value in each), **values}
 

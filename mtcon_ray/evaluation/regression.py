@@ -5,6 +5,7 @@ every scale.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch import Tensor
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation.bootstrap import resampled_counts
 from mtcon_ray.evaluation.probe import LabelledFeatures
+from mtcon_ray.metrics import Kind
 
 ROUNDING, TINY = 1e-12, 1e-300
 
@@ -20,6 +22,7 @@ ROUNDING, TINY = 1e-12, 1e-300
 class NumberProbe:
     """Linear function of the features: float64 weight [D] and offset [1]."""
 
+    kind: ClassVar[Kind] = "number"
     label: str
     weight: Tensor
     offset: Tensor
@@ -52,8 +55,8 @@ def train_number_probe(
 
     Raises DivergedError if a feature or a prediction is not finite.
     """
-    known_N = ~train.labels[label].isnan()
-    x_ND, y_N = train.features[known_N].double(), train.labels[label][known_N]
+    known = train.known(label)
+    x_ND, y_N = known.features.double(), known.labels[label]
     if not torch.isfinite(x_ND).all():
         raise DivergedError("features must be finite, got inf or nan; look at the encoder")
     mean_D, mean = x_ND.mean(dim=0), y_N.mean()

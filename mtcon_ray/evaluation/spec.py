@@ -17,6 +17,7 @@ CONVERGED = 1e-4
 Select = Literal["last", "best"]
 Rate = Annotated[float, Field(gt=0)]
 Penalty = Annotated[float, Field(gt=0, le=1e6)]
+Penalties = Annotated[tuple[Penalty, ...], Field(min_length=1, max_length=20)]
 
 
 class ShortProbeSpec(Spec):
@@ -42,10 +43,8 @@ class ConvergedProbeSpec(Spec):
     """
 
     solver: Literal["lbfgs"]
-    penalties: tuple[Penalty, ...] = Field(
+    penalties: Penalties = Field(
         (1e-1, 1e-2, 1e-3, 1e-4, 1e-5),
-        min_length=1,
-        max_length=20,
         description="L2 penalties: half of one times the squared norm of the weights is added; the "
         "best on val is taken for each label",
     )
@@ -118,10 +117,8 @@ class LabelSetsSpec(Spec):
 class NumbersSpec(Spec):
     """The ridge regression that probes a number."""
 
-    penalties: tuple[Penalty, ...] = Field(
+    penalties: Penalties = Field(
         (1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
-        min_length=1,
-        max_length=20,
         description="ridge penalties, as shares of the features' mean variance; the best on val is "
         "taken, during training the middle one",
     )

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.spec import PATHS, RunSpec, dump_spec
 
 FORMAT = 1
@@ -52,7 +52,6 @@ def card(
     file: str,
     trained: Mapping[str, Any],
     versions: Mapping[str, str],
-    program: str,
 ) -> dict[str, Any]:
     """Returns the content of model.json. Paths in the spec are reduced to file names.
 
@@ -79,10 +78,12 @@ def card(
             "mean": list(views.mean),
             "std": list(views.std),
         },
-        "labels": {name: _label(name, dataset, scores) for name in _names(dataset)},
+        "labels": {
+            name: _label(name, dataset, scores) for name in (*dataset.tasks, *dataset.held_out)
+        },
         "data": {"fingerprint": dataset.fingerprint, "trained_on": trained["fingerprint"]},
         "spec": _public(spec),
-        "versions": {"mtcon-ray": program, **versions},
+        "versions": versions,
     }
 
 
@@ -91,37 +92,26 @@ def inside(facts: Mapping[str, Any]) -> dict[str, str]:
     return {part: json.dumps(facts[part]) for part in ("labels", "preprocessing")}
 
 
-def _names(dataset: Dataset) -> tuple[str, ...]:
-    return (*dataset.tasks, *dataset.held_out)
-
-
 def _label(name: str, dataset: Dataset, scores: Mapping[str, float]) -> dict[str, Any]:
     table = dataset.table
-    kind = table.kind_of(name)
+    kind, classes = table.kind_of(name), table.classes | table.multi_hot_names
     split = "test" if name in dataset.tasks else "heldout"
     found = metrics.reading(scores, split, metrics.slug(name))
     return {
         "kind": kind,
         "trained": name in dataset.tasks,
         "output": MEANING[kind],
-        "classes": _classes(table, name),
+        "classes": None if kind == "number" else list(classes[name]),
         "score": {"name": metrics.SCORES[kind], "test": found.value, "deviation": found.std},
     }
-
-
-def _classes(table: LabelTable, name: str) -> list[str] | None:
-    classes = (table.classes | table.multi_hot_names).get(name)
-    return None if classes is None else list(classes)
 
 
 def _public(spec: RunSpec) -> dict[str, Any]:
     sections = {key: value for key, value in dump_spec(spec).items() if key not in PRIVATE}
     for path in PATHS:
         *keys, last = path.split(".")
-        section: Any = sections
-        for key in keys:
-            section = section.get(key, {}) if isinstance(section, dict) else {}
-        if isinstance(section, dict) and section.get(last):
+        section = reduce(lambda found, key: found.get(key) or {}, keys, sections)
+        if section.get(last):
             section[last] = Path(section[last]).name
     return sections
 

@@ -149,9 +149,8 @@ class ExportedModel(nn.Module):
         self.resize = StoredResize(stored_size, resize)
         self.view = EvaluationView(stored_size, views)
         self.encoder = network.encoder
-        self.projection = None
-        if network.probed is not None:
-            self.projection = network.heads[network.names.index(network.probed)]
+        probed = network.probed
+        self.projection = None if probed is None else network.heads[network.names.index(probed)]
         self.names = tuple(heads)
         self.heads = nn.ModuleList(heads.values())
 

@@ -25,6 +25,7 @@ from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.evaluate import Opened, open_checkpoint
 from mtcon_ray.evaluation import protocol
+from mtcon_ray.evaluation.probe import Probe
 from mtcon_ray.evaluation.regression import NumberProbe
 from mtcon_ray.evaluation.scoring import LabelProbe
 from mtcon_ray.export.card import card, card_text, inside
@@ -77,8 +78,11 @@ def export_checkpoint(
         title=title or path.stem,
         file=f"model.{format}",
         trained={key: saved[key] for key in ("fingerprint", "epoch", "value") if key in saved},
-        versions={"python": platform.python_version(), "torch": torch.__version__},
-        program=__version__,
+        versions={
+            "mtcon-ray": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
     )
     _write(build_model(opened, probes), facts, to, format)
     return facts
@@ -86,13 +90,11 @@ def export_checkpoint(
 
 def build_model(opened: Opened, probes: dict[str, LabelProbe]) -> ExportedModel:
     """Returns the module, in eval mode on the CPU, without gradients."""
-    dataset = opened.dataset
+    dataset, spec = opened.dataset, opened.spec
     labels = (*dataset.tasks, *dataset.held_out)
     heads = {label: _head(probes[label], dataset.table) for label in labels}
-    stored_size = dataset.images.shape[1]
-    model = ExportedModel(
-        opened.network.cpu(), heads, opened.spec.views, stored_size, opened.spec.data.made_square
-    )
+    stored_size, resize = dataset.images.shape[1], spec.data.made_square
+    model = ExportedModel(opened.network.cpu(), heads, spec.views, stored_size, resize)
     return model.eval().requires_grad_(False)
 
 
@@ -102,11 +104,8 @@ def _head(probe: LabelProbe, table: LabelTable) -> Head:
         mean, deviation = table.moments(probe.label)
         weight_D1 = (probe.weight * deviation)[:, None]
         return Head(weight_D1.cpu(), (probe.offset * deviation + mean).cpu(), "none")
-    activation: Literal["softmax", "sigmoid"] = (
-        "softmax" if table.kind_of(probe.label) == "classes" else "sigmoid"
-    )
     weight = probe.weight.float().cpu()
-    return Head(weight[:-1], weight[-1], activation)
+    return Head(weight[:-1], weight[-1], "softmax" if isinstance(probe, Probe) else "sigmoid")
 
 
 def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format) -> None:

@@ -1,16 +1,16 @@
 """Builder of a sweep's report: one self-contained HTML page and its figures as PNG files."""
 
-import os
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
 from mtcon_ray import paths
+from mtcon_ray.data.disk import whole_file
 from mtcon_ray.metrics import slug
 from mtcon_ray.presentation import (
     ONE_SEED,
@@ -28,7 +28,7 @@ from mtcon_ray.report.parameters import parameter_figure
 from mtcon_ray.results import SweepResults
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Event, Reopened, Started
+from mtcon_ray.tracking.events import Event, Reopened
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,16 @@ def build_report(
     for figure in figures:
         (folder / figure.file).write_bytes(figure.png)
     html = render(results, figures, ui_command)
-    # A failure reason may quote a file name that is not valid UTF-8.
-    unfinished = folder / f"{target.name}.part"
-    unfinished.write_text(html, encoding="utf-8", errors="replace")
-    os.replace(unfinished, target)  # atomic: no browser sees a partial page
+    with whole_file(target) as file:
+        # A failure reason may quote a file name that is not valid UTF-8.
+        file.write(html.encode(errors="replace"))
     return target
 
 
 def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn]:
     """Yields the figures that have data, in the order of the page."""
-    word = score_word(results.recorded.labels)
+    labels, winner = results.recorded.labels, results.winner
+    word = score_word(labels)
     if any(t.probe_values and t.status != Status.FAILED for t in results.trials):
         for i, path in enumerate(results.spec.search.space):
             yield Drawn(
@@ -85,12 +85,11 @@ def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn
         yield Drawn(
             "epochs.png",
             capitalised(f"{word} while training"),
-            f"Mean validation {word}{score_note(results.recorded.labels)} of every trial by epoch, "
-            "the winner on top.",
+            f"Mean validation {word}{score_note(labels)} of every trial by epoch, the winner on "
+            "top.",
             epochs_figure(results),
         )
-    shown = courses(winner, results.spec.data.tasks) if (winner := results.winner) else {}
-    if winner is not None and shown:
+    if winner is not None and (shown := courses(winner, labels.tasks)):
         yield Drawn(
             "winner.png",
             f"The winner's course, {winner.name} ({network_text(winner)})",
@@ -115,7 +114,7 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
     template = environment.from_string(files(__package__).joinpath("page.html").read_text("utf-8"))
     parent = EventLog.read(paths.parent_log(results.folder))
     sentence, worth = page.headline(results)
-    data = results.spec.data
+    labels = results.recorded.labels
     accuracies, several = page.accuracies(results), results.spec.search.repeats > 1
     return template.render(
         results=results,
@@ -131,16 +130,14 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         one_seed=f"{ONE_SEED} {ONE_SEED_NOTE}",
         network=network_text(results.winner) if results.winner else "",
         warnings=page.warnings(results),
-        score=score_word(results.recorded.labels),
-        score_note=score_note(results.recorded.labels),
-        measured=score_word(results.recorded.labels, [*data.tasks, *data.held_out]),
-        task_titles=[label_title(results.recorded.labels, task) for task in data.tasks],
+        score=score_word(labels),
+        score_note=score_note(labels),
+        measured=score_word(labels, [*labels.tasks, *labels.held_out]),
+        task_titles=[label_title(labels, task) for task in labels.tasks],
         repeats=page.repeats(results) if several else [],
         failures=page.failures(results),
         commands=commands(results, results.folder / paths.SPEC_FILE),
-        provenance=page.provenance(
-            parent[0].tags if parent and isinstance(parent[0], Started) else {}
-        ),
+        provenance=page.provenance(parent),
         ui_command=ui_command,
     )
 
@@ -150,12 +147,8 @@ def _seconds(folder: Path, parent: list[Event]) -> float | None:
 
     Returns None with fewer than two events.
     """
-    events = [
-        event
-        for path in paths.event_folder(folder).glob("*.jsonl")
-        for event in EventLog.read(path)
-    ]
-    times: list[int] = sorted(event.time_ms for event in events)
+    logs = map(EventLog.read, paths.event_folder(folder).glob("*.jsonl"))
+    times: list[int] = sorted(event.time_ms for event in chain.from_iterable(logs))
     if len(times) < 2:
         return None
     resumed = {event.time_ms for event in parent if isinstance(event, Reopened)}

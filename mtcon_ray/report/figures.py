@@ -1,7 +1,7 @@
 """Figures of a report: scores of all trials, learning curves of the winner, importances."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,30 +11,27 @@ from mtcon_ray import metrics
 from mtcon_ray.presentation import score_word
 from mtcon_ray.report import plotting
 from mtcon_ray.results import SweepResults, TrialResult
-from mtcon_ray.status import Status
 
 Points = list[tuple[int, float]]
 Courses = dict[str, tuple[dict[str, Points], str]]
 
 CURVES: dict[str, dict[str, Any]] = {
-    "full budget": {"color": plotting.SKY, "linewidth": 1.3},
-    "stopped early or unfinished": {"color": plotting.GREY, "linewidth": 1.0},
-    "failed": {"color": plotting.INK, "linewidth": 1.0, "linestyle": ":"},
-    "winner": {"color": plotting.VERMILLION, "linewidth": 2.4},
+    plotting.FULL: {"color": plotting.SKY, "linewidth": 1.3},
+    plotting.LESS: {"color": plotting.GREY, "linewidth": 1.0},
+    plotting.FAILED: {"color": plotting.INK, "linewidth": 1.0, "linestyle": ":"},
+    plotting.WINNER: {"color": plotting.VERMILLION, "linewidth": 2.4},
 }
-CROWD = 30  # with more lines in a panel, all but the winner's are drawn faintly
-ENDS = {"full budget": "o", "stopped early or unfinished": "o", "failed": "x", "winner": "D"}
 
 
 def epochs_figure(results: SweepResults) -> bytes:
     """Draws the mean validation score of every trial by epoch, the winner on top; returns a PNG."""
     winner, present = results.winner, set()
-    faint = 0.5 if len(results.trials) > CROWD else 1.0
+    faint = 0.5 if len(results.trials) > plotting.CROWD else 1.0
     with plotting.styled():
         figure, (axes,) = plotting.panels(1, height=3.9)
         for trial in sorted(results.trials, key=lambda t: t is winner):
-            points = objective_series(trial)
-            kind = _kind(trial, winner)
+            points = _points(trial, metrics.objective)
+            kind = plotting.standing(trial, winner)
             if points:
                 present.add(kind)
                 axes.plot(
@@ -92,17 +89,9 @@ def importance_figure(importances: dict[str, float]) -> bytes:
         return plotting.png(figure)
 
 
-def series(trial: TrialResult, name: str) -> Points:
-    """Returns (epoch, value) pairs of one metric, finite values only."""
-    return _finite((epoch, values.get(name)) for epoch, values in trial.reports)
-
-
-def objective_series(trial: TrialResult) -> Points:
-    """Returns (epoch, value) pairs of the objective, finite values only."""
-    return _finite((epoch, metrics.objective(values)) for epoch, values in trial.reports)
-
-
-def _finite(found: Iterable[tuple[int, float | None]]) -> Points:
+def _points(trial: TrialResult, read: Callable[[dict[str, float]], float | None]) -> Points:
+    """Returns (epoch, value) pairs of what `read` finds in an epoch's metrics, if finite."""
+    found = [(epoch, read(values)) for epoch, values in trial.reports]
     return [(epoch, v) for epoch, v in found if v is not None and math.isfinite(v)]
 
 
@@ -114,15 +103,18 @@ def courses(trial: TrialResult, tasks: tuple[str, ...]) -> Courses:
     line for all tasks.
     """
 
+    def series(name: str) -> Points:
+        return _points(trial, lambda values: values.get(name))
+
     def of_tasks(name: Callable[[str], str]) -> dict[str, Points]:
-        return {task: series(trial, name(metrics.slug(task))) for task in tasks}
+        return {task: series(name(metrics.slug(task))) for task in tasks}
 
     def of_kind(kind: str) -> dict[str, Points]:
         return of_tasks(partial(metrics.score, kind, "val"))
 
     losses = of_tasks(metrics.loss)
     if not any(losses.values()):
-        losses = {"all tasks": series(trial, metrics.LOSS)}
+        losses = {"all tasks": series(metrics.LOSS)}
     found = {
         "validation accuracy": (of_kind("classes"), "accuracy (fraction)"),
         "validation mAP": (of_kind("set"), "mAP (fraction)"),
@@ -138,16 +130,8 @@ def courses(trial: TrialResult, tasks: tuple[str, ...]) -> Courses:
     }
 
 
-def _kind(trial: TrialResult, winner: TrialResult | None) -> str:
-    if trial is winner:
-        return "winner"
-    if trial.status == Status.FAILED:
-        return "failed"
-    return "full budget" if trial.full_budget else "stopped early or unfinished"
-
-
 def _end(kind: str, num_points: int) -> dict[str, Any]:
     """Returns matplotlib arguments for a marker at the last point only."""
-    hollow = kind == "stopped early or unfinished"
-    face = "white" if hollow else CURVES[kind]["color"]
-    return {"marker": ENDS[kind], "markevery": [num_points - 1], "markerfacecolor": face}
+    look = plotting.STANDINGS[kind]
+    face = look.get("markerfacecolor", CURVES[kind]["color"])
+    return {"marker": look["marker"], "markevery": [num_points - 1], "markerfacecolor": face}

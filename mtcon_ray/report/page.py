@@ -1,11 +1,11 @@
 """Content of the report page as plain text for the template."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from statistics import fmean, stdev
 from typing import Any
 
 from mtcon_ray import metrics
-from mtcon_ray.evaluation.intervals import Scores, difference, mean_interval
+from mtcon_ray.evaluation.intervals import difference, mean_interval
 from mtcon_ray.presentation import (
     accuracy_text,
     duration_text,
@@ -25,8 +25,9 @@ from mtcon_ray.report.ranking import (
     resampled,
     verdict,
 )
-from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.results import SweepResults
 from mtcon_ray.status import Status
+from mtcon_ray.tracking.events import Event, Started
 
 MAX_REASON = 160
 
@@ -102,14 +103,15 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
 
 def leaderboard(results: SweepResults) -> list[dict[str, Any]]:
     """Returns a table row for each trial, best first."""
-    tasks, winner = results.spec.data.tasks, results.winner
+    tasks = results.spec.data.tasks
+    slugs = [metrics.slug(task) for task in tasks]
     return [
         {
             "trial": trial,
-            "winner": trial is winner,
+            "winner": trial is results.winner,
             "params": [value_text(trial.params.get(p)) for p in results.spec.search.space],
-            "value": accuracy_text(_value(trial), deviation(trial, tasks)),
-            "tasks": [accuracy_text(*_reading(trial.probe_values, "val", t)) for t in tasks],
+            "value": accuracy_text(trial.value, deviation(trial, tasks)),
+            "tasks": [accuracy_text(*metrics.reading(trial.probe_values, "val", s)) for s in slugs],
             "status": trial.status.words,
             "reason": _shortened(trial.reason),
         }
@@ -117,7 +119,7 @@ def leaderboard(results: SweepResults) -> list[dict[str, Any]]:
     ]
 
 
-def accuracies(results: SweepResults) -> list[dict[str, str]]:
+def accuracies(results: SweepResults) -> list[dict[str, Any]]:
     """Returns a row for each label of the winner: classes, floors, score, mean over seeds, lead.
 
     The mean has a 95 % interval over seeds and items if predictions are stored, else the standard
@@ -135,19 +137,18 @@ def accuracies(results: SweepResults) -> list[dict[str, str]]:
     rows = []
     for row in label_scores(results.recorded.labels, results.plan, winner.last_metrics):
         place = row.split, metrics.slug(row.label)
-        found = [_reading(t.last_metrics, row.split, row.label)[0] for t in best.trials]
+        if place in first:
+            seeds = interval_text(mean_interval(first[place]))
+        else:
+            seeds = _mean_text(metrics.reading(t.last_metrics, *place).value for t in best.trials)
+        has_lead = place in first and place in second
+        lead = difference(first[place], second[place]) if has_lead else None
         rows.append(
             {
-                "label": row.title,
-                "role": row.role,
-                "classes": row.classes,
-                "chance": row.chance,
-                "baseline": row.baseline,
+                **row._asdict(),
                 "accuracy": accuracy_text(*row.score),
-                "seeds": interval_text(mean_interval(first[place]))
-                if place in first
-                else _mean_text([value for value in found if value is not None]),
-                "lead": _lead(first.get(place), second.get(place)),
+                "seeds": seeds,
+                "lead": interval_text(lead, signed=True) if lead else "",
             }
         )
     return rows
@@ -161,19 +162,17 @@ def warnings(results: SweepResults) -> list[str]:
 
 def repeats(results: SweepResults) -> list[dict[str, Any]]:
     """Returns a row for each configuration: mean and standard deviation over its seeds."""
-
-    def over_seeds(values: Iterable[float | None]) -> str:
-        return _mean_text([v for v in values if v is not None])
-
-    tasks = results.spec.data.tasks
+    slugs = [metrics.slug(task) for task in results.spec.data.tasks]
     return [
         {
             "params": [value_text(v) for v in configuration.params.values()],
             "seeds": str(len(configuration.trials)),
-            "value": over_seeds(_value(t) for t in configuration.trials),
+            "value": accuracy_text(configuration.value, configuration.spread),
             "tasks": [
-                over_seeds(_reading(t.probe_values, "val", task)[0] for t in configuration.trials)
-                for task in tasks
+                _mean_text(
+                    metrics.reading(t.probe_values, "val", s).value for t in configuration.trials
+                )
+                for s in slugs
             ],
         }
         for configuration in configurations(results)
@@ -190,26 +189,17 @@ def failures(results: SweepResults) -> list[tuple[str, str]]:
     return [(", ".join(names), reason) for reason, names in by_reason.items()]
 
 
-def provenance(tags: Mapping[str, str]) -> list[tuple[str, str]]:
+def provenance(events: list[Event]) -> list[tuple[str, str]]:
     """Returns name and value of each provenance tag of the sweep's first start, sorted by name."""
+    tags = events[0].tags if events and isinstance(events[0], Started) else {}
     return [(name.removeprefix("mtcon."), value) for name, value in sorted(tags.items())]
 
 
-def _value(trial: TrialResult) -> float | None:
-    return metrics.objective(trial.probe_values)
-
-
-def _reading(values: Mapping[str, float], split: str, label: str) -> metrics.Reading:
-    return metrics.reading(values, split, metrics.slug(label))
-
-
-def _lead(winner: Scores | None, runner_up: Scores | None) -> str:
-    found = difference(winner, runner_up) if winner and runner_up else None
-    return interval_text(found, signed=True) if found else ""
-
-
-def _mean_text(values: Sequence[float]) -> str:
-    return accuracy_text(fmean(values), stdev(values) if len(values) > 1 else None)
+def _mean_text(values: Iterable[float | None]) -> str:
+    """Returns the mean and standard deviation of the values that are not None."""
+    found = [value for value in values if value is not None]
+    mean = fmean(found) if found else None
+    return accuracy_text(mean, stdev(found) if len(found) > 1 else None)
 
 
 def _counted(results: SweepResults) -> str:

@@ -1,75 +1,63 @@
 """The main figure of a sweep: validation score against a searched parameter."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from statistics import fmean, median
+from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from mtcon_ray import metrics
 from mtcon_ray.presentation import score_word, value_text
 from mtcon_ray.report import plotting
+from mtcon_ray.report.plotting import FAILED, LESS, STANDINGS
 from mtcon_ray.report.ranking import deviation
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.search.space import Dimension
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.status import Status
 
-Reading = Callable[[TrialResult], tuple[float, float]]  # score and deviation, NaN if missing
-
-FULL, LESS, FAILED, WINNER = "full budget", "stopped early or unfinished", "failed", "winner"
-LOOKS: dict[str, dict[str, Any]] = {
-    FULL: {"color": plotting.BLUE, "marker": "o"},
-    LESS: {"color": plotting.GREY, "marker": "o", "markerfacecolor": "white"},
-    FAILED: {"color": plotting.INK, "marker": "x"},
-    WINNER: {"color": plotting.VERMILLION, "marker": "D", "markersize": 7},
-}
 BAR: dict[str, Any] = {"elinewidth": 1.1, "capsize": 2.5}
 CROWDED_BAR: dict[str, Any] = {"elinewidth": 0.8, "capsize": 0, "alpha": 0.4}
-CROWD = 30  # with more points in a panel, error bars are drawn faintly and without caps
 # Labels of more early-stopped trials would cover the points.
 MAX_EPOCH_NOTES = 12
-
-
-@dataclass(frozen=True)
-class Point:
-    """One trial and its x coordinate; `standing` is a key of LOOKS."""
-
-    x: float
-    trial: TrialResult
-    standing: str
 
 
 def parameter_figure(results: SweepResults, path: str) -> bytes:
     """Validation score, mean and per task, against one searched parameter."""
     trials = [t for t in results.trials if t.probe_values or t.status == Status.FAILED]
-    dimension = results.spec.search.space[path]
+    space = results.spec.search.space
     values = [t.params[path] for t in trials]
-    scale = axis_scale(dimension, values)
-    names = _categories(dimension, values) if scale == "categorical" else []
-    xs = _abreast([names.index(value_text(v)) for v in values]) if names else [*map(float, values)]
-    standings = _standings(results, trials)
-    points = [Point(*point) for point in zip(xs, trials, standings, strict=True)]
+    scale = axis_scale(space[path], values)
+    names: list[str] = []
+    if scale == "categorical":
+        names = list(dict.fromkeys(map(value_text, [*(space[path].values or ()), *values])))
+        xs = _abreast([names.index(value_text(v)) for v in values])
+    else:
+        xs = np.array(values, dtype=float)
+    standings = [plotting.standing(trial, results.winner) for trial in trials]
     shown = readings(results.spec, trials)
     with plotting.styled():
         figure, grid = plotting.panels(len(shown), height=2.75)
-        for axes, (title, reading) in zip(grid, shown.items(), strict=True):
+        for axes, (title, score_T2) in zip(grid, shown.items(), strict=True):
             axes.set_title(plotting.shortened(title, 22), loc="left")
             axes.set_ylabel(_unit(results.spec, title))
             axes.margins(x=0.07)
             axes.set_xlabel(
                 plotting.shortened(path, 40) + (", log scale" if scale == "log" else "")
             )
-            _draw_points(axes, points, reading)
-            if not names and len(results.spec.search.space) == 1:
-                _join_means(axes, points, reading)
+            _draw_points(axes, xs, score_T2, np.array(standings))
+            if not names and len(space) == 1:
+                _join_means(axes, xs, score_T2[:, 0], [t.full_budget for t in trials])
             _set_axis(axes, scale, names, xs)
-        _note_epochs(grid[0], points, next(iter(shown.values())))
-        present = [standing for standing in LOOKS if standing in standings]
-        handles = [Line2D([], [], linestyle="", label=s, **LOOKS[s]) for s in present]
+        _note_epochs(grid[0], xs, next(iter(shown.values())), trials, standings)
+        handles = [
+            Line2D([], [], linestyle="", label=standing, **look)
+            for standing, look in STANDINGS.items()
+            if standing in standings
+        ]
         figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
         return plotting.png(figure)
 
@@ -97,115 +85,94 @@ def axis_scale(dimension: Dimension, values: Sequence[Any]) -> str:
 def _unit(spec: RunSpec, title: str) -> str:
     """Returns the label of a panel's y axis."""
     of_task = title in spec.data.tasks
-    word = metrics.title(spec.data.kind_of(title)) if of_task else score_word(spec.labels)
+    word = metrics.TITLES[spec.data.kind_of(title)] if of_task else score_word(spec.labels)
     return f"{word} (fraction)"
 
 
-def readings(spec: RunSpec, trials: Sequence[TrialResult]) -> dict[str, Reading]:
-    """Returns a reading by panel title: the mean over tasks, then each task that has a score.
+def readings(spec: RunSpec, trials: Sequence[TrialResult]) -> dict[str, np.ndarray]:
+    """Returns score and deviation of T trials by panel title: float64 [T, 2], NaN if missing.
 
-    With a single task only that task's panel is returned, since the mean would equal it.
+    The panels are the mean over tasks, then each task that has a score. With a single task only
+    that task's panel is returned, since the mean would equal it.
     """
     tasks = spec.data.tasks
-
-    def mean(trial: TrialResult) -> tuple[float, float]:
-        spread = deviation(trial, tasks)
-        value = metrics.objective(trial.probe_values)
-        return math.nan if value is None else value, math.nan if spread is None else spread
-
-    def of(task: str) -> Reading:
-        def reading(trial: TrialResult) -> tuple[float, float]:
-            value, std = metrics.reading(trial.probe_values, "val", metrics.slug(task))
-            return math.nan if value is None else value, math.nan if std is None else std
-
-        return reading
-
-    read = {task: of(task) for task in tasks}
-    each = {k: of_k for k, of_k in read.items() if any(math.isfinite(of_k(t)[0]) for t in trials)}
-    return each if each and len(tasks) == 1 else {"mean over tasks": mean, **each}
+    read: dict[str, list[tuple[float | None, float | None]]] = {
+        "mean over tasks": [(t.value, deviation(t, tasks)) for t in trials]
+    }
+    for task in tasks:
+        label = metrics.slug(task)
+        of_task = [metrics.reading(t.probe_values, "val", label) for t in trials]
+        if any(value is not None and math.isfinite(value) for value, _ in of_task):
+            read[task] = [*of_task]
+    if len(tasks) == 1 and len(read) > 1:
+        del read["mean over tasks"]
+    return {title: np.array(found, dtype=float) for title, found in read.items()}
 
 
-def _draw_points(axes: Axes, points: Sequence[Point], reading: Reading) -> None:
-    for standing, look in LOOKS.items():
-        chosen = [p for p in points if p.standing == standing]
+def _draw_points(axes: Axes, xs: np.ndarray, score_T2: np.ndarray, standings: np.ndarray) -> None:
+    bar = CROWDED_BAR if len(xs) > plotting.CROWD else BAR
+    for standing, look in STANDINGS.items():
+        chosen = standings == standing
         if standing == FAILED:
-            foot = [0.03] * len(chosen)  # no value: drawn at the bottom, to show where trials fail
-            on_foot = axes.get_xaxis_transform()
-            axes.plot([p.x for p in chosen], foot, linestyle="", transform=on_foot, **look)
+            # No value: drawn at the bottom, to show where trials fail.
+            foot = axes.get_xaxis_transform()
+            axes.plot(xs[chosen], np.full(chosen.sum(), 0.03), linestyle="", transform=foot, **look)
             continue
-        read = [(p.x, *reading(p.trial)) for p in chosen]
-        finite = [(x, y, 0.0 if math.isnan(std) else std) for x, y, std in read if math.isfinite(y)]
-        if finite:
-            x, y, bars = zip(*finite, strict=True)
-            bar = CROWDED_BAR if len(points) > CROWD else BAR
-            axes.errorbar(x, y, bars, fmt="none", ecolor=look["color"], **bar)
+        chosen &= np.isfinite(score_T2[:, 0])
+        if chosen.any():
+            x, (y, std) = xs[chosen], score_T2[chosen].T
+            axes.errorbar(x, y, np.nan_to_num(std), fmt="none", ecolor=look["color"], **bar)
             axes.plot(x, y, linestyle="", zorder=3, **look)
 
 
-def _join_means(axes: Axes, points: Sequence[Point], reading: Reading) -> None:
+def _join_means(axes: Axes, xs: np.ndarray, ys: np.ndarray, full_budget: list[bool]) -> None:
     """Draws a line through the mean of the full-budget trials at each value."""
-    by_x: dict[float, list[float]] = {}
-    for point in points:
-        if point.trial.full_budget and math.isfinite(y := reading(point.trial)[0]):
-            by_x.setdefault(point.x, []).append(y)
-    line = [(x, fmean(ys)) for x, ys in sorted(by_x.items())]
-    if len(line) > 1:
-        axes.plot(*zip(*line, strict=True), color=plotting.SKY, linewidth=1.2, zorder=1)
+    chosen = np.array(full_budget) & np.isfinite(ys)
+    at, index = np.unique(xs[chosen], return_inverse=True)
+    if len(at) > 1:
+        means = np.bincount(index, ys[chosen]) / np.bincount(index)
+        axes.plot(at, means, color=plotting.SKY, linewidth=1.2, zorder=1)
 
 
-def _note_epochs(axes: Axes, points: Sequence[Point], reading: Reading) -> None:
+def _note_epochs(
+    axes: Axes,
+    xs: np.ndarray,
+    score_T2: np.ndarray,
+    trials: Sequence[TrialResult],
+    standings: list[str],
+) -> None:
     """Writes the number of epochs above each hollow point, since it may explain a low score."""
-    less = [p for p in points if p.standing == LESS]
-    if len(less) > MAX_EPOCH_NOTES:
+    if standings.count(LESS) > MAX_EPOCH_NOTES:
         return
-    for point in less:
-        value, std = reading(point.trial)
-        axes.annotate(
-            f"epoch {point.trial.last_epoch}",
-            (point.x, value if math.isnan(std) else value + std),
-            xytext=(0, 5),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8,
-            color="#6A6A6A",
-        )
+    for x, (value, std), trial, standing in zip(xs, score_T2, trials, standings, strict=True):
+        if standing == LESS:
+            axes.annotate(
+                f"epoch {trial.last_epoch}",
+                (x, value if math.isnan(std) else value + std),
+                xytext=(0, 5),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8,
+                color="#6A6A6A",
+            )
 
 
-def _set_axis(axes: Axes, scale: str, names: Sequence[str], xs: Sequence[float]) -> None:
+def _set_axis(axes: Axes, scale: str, names: Sequence[str], xs: np.ndarray) -> None:
     if scale == "log":
-        plotting.log_axis(axes, xs)
+        plotting.log_axis(axes, xs.tolist())
     elif names:
         shown = [plotting.shortened(name, 18) for name in names]
         long = sum(map(len, shown)) > 36
         axes.set_xticks(range(len(names)), shown, rotation=30 if long else 0)
         axes.set_xlim(-0.5, len(names) - 0.5)
-    elif all(x.is_integer() for x in xs):
+    elif (xs == xs.round()).all():
         plotting.count_axis(axes)
 
 
-def _abreast(places: Sequence[int]) -> list[float]:
+def _abreast(places: list[int]) -> np.ndarray:
     """Returns x coordinates on a categorical axis; points of one category stand side by side."""
-    seen: dict[int, int] = {}
-    xs = []
-    for place in places:
-        seen[place] = seen.get(place, 0) + 1
-        xs.append(place + 0.5 * (seen[place] / (places.count(place) + 1) - 0.5))
-    return xs
-
-
-def _categories(dimension: Dimension, values: Sequence[Any]) -> list[str]:
-    return list(dict.fromkeys(map(value_text, [*(dimension.values or ()), *values])))
-
-
-def _standings(results: SweepResults, trials: Sequence[TrialResult]) -> list[str]:
-    """Returns the key of LOOKS for each trial."""
-    winner = results.winner
-
-    def of(trial: TrialResult) -> str:
-        if trial is winner:
-            return WINNER
-        if trial.status == Status.FAILED:
-            return FAILED
-        return FULL if trial.full_budget else LESS
-
-    return [of(trial) for trial in trials]
+    xs = [
+        place + 0.5 * (places[: i + 1].count(place) / (places.count(place) + 1) - 0.5)
+        for i, place in enumerate(places)
+    ]
+    return np.array(xs)

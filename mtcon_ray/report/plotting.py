@@ -21,6 +21,9 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
+from mtcon_ray.results import TrialResult
+from mtcon_ray.status import Status
+
 # The palette of Okabe and Ito 2008 without its yellow, which is hard to see on white.
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 PURPLE, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
@@ -32,6 +35,15 @@ SERIES: list[dict[str, Any]] = [
     for line, marker in (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))
     for color in (BLUE, ORANGE, GREEN, PURPLE, SKY, INK)
 ]
+# The standing of a trial, and how its point is drawn.
+FULL, LESS, FAILED, WINNER = "full budget", "stopped early or unfinished", "failed", "winner"
+STANDINGS: dict[str, dict[str, Any]] = {
+    FULL: {"color": BLUE, "marker": "o"},
+    LESS: {"color": GREY, "marker": "o", "markerfacecolor": "white"},
+    FAILED: {"color": INK, "marker": "x"},
+    WINNER: {"color": VERMILLION, "marker": "D", "markersize": 7},
+}
+CROWD = 30  # with more trials in a panel, all but the winner's are drawn faintly
 WIDTH = 9.2
 DPI = 144
 MAX_NAME = 28
@@ -100,6 +112,15 @@ def shortened(text: str, limit: int = MAX_NAME) -> str:
     text = " ".join(text.split())
     tail = (limit - 1) // 2
     return text if len(text) <= limit else f"{text[: limit - 1 - tail]}…{text[-tail:]}"
+
+
+def standing(trial: TrialResult, winner: TrialResult | None) -> str:
+    """Returns the trial's key of STANDINGS."""
+    if trial is winner:
+        return WINNER
+    if trial.status == Status.FAILED:
+        return FAILED
+    return FULL if trial.full_budget else LESS
 
 
 def count_axis(axes: Axes) -> None:

@@ -72,10 +72,8 @@ def deviation(trial: TrialResult, tasks: tuple[str, ...]) -> float | None:
     Treats the errors of the tasks as independent. They are measured on the same items and may be
     correlated, so the true deviation can be up to sqrt(num tasks) times as large.
     """
-    values = trial.probe_values
-    found = [metrics.reading(values, "val", metrics.slug(t)).std for t in tasks]
-    each = [math.nan if std is None else std for std in found]
-    whole = math.hypot(*each) / len(each)
+    read = [metrics.reading(trial.probe_values, "val", metrics.slug(t)) for t in tasks]
+    whole = math.hypot(*(math.nan if std is None else std for _, std in read)) / len(tasks)
     return whole if math.isfinite(whole) else None
 
 
@@ -99,8 +97,7 @@ def margin(results: SweepResults) -> Margin | None:
     if len(best) < 2:
         return None
     gap = best[0].value - best[1].value
-    each = [_mean_deviation(c, results.spec.data.tasks) for c in best]
-    unit = math.hypot(*each)
+    unit = math.hypot(*(_mean_deviation(c, results.spec.data.tasks) for c in best))
     usable = math.isfinite(unit) and unit > 0
     competing = {t.configuration for t in results.trials if t.value is not None}
     return Margin(best[0], best[1], gap, gap / unit if usable else None, len(competing))

@@ -10,10 +10,10 @@ from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.f_score import best_thresholds, f1_scores
 from mtcon_ray.evaluation.logistic import fit
-from mtcon_ray.evaluation.multilabel import train_set_probe
 from mtcon_ray.evaluation.probe import SetProbe
 from mtcon_ray.evaluation.probe_data import Reader
 from mtcon_ray.evaluation.protocol import check_labels
+from mtcon_ray.evaluation.sgd import train_probes
 from mtcon_ray.evaluation.spec import CONVERGED
 from mtcon_ray.models.network import Network
 from tests.evaluation.conftest import (
@@ -99,7 +99,7 @@ def test_thresholds_of_f1_are_chosen_on_val(network: Network, dataset: Dataset) 
     by_sgd = SPEC.model_copy(update={"probe": SGD})
     for spec, probe in (
         (SPEC, fit(train, {}, PENALTIES, val=val).probes["Looks"]),
-        (by_sgd, train_set_probe("Looks", train, SGD, SPEC.label_sets, seed=7, val=val)),
+        (by_sgd, train_probes(train, {}, SGD, SPEC.label_sets, seed=7, val=val)["Looks"]),
     ):
         assert isinstance(probe, SetProbe)
         thresholds = best_thresholds(probe.scores(val.features), val.labels["Looks"])

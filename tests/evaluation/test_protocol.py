@@ -13,9 +13,10 @@ from mtcon_ray.evaluation.bootstrap import bootstrap_std
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.neighbours import neighbours_correct
-from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, train_probes
+from mtcon_ray.evaluation.probe import LabelledFeatures, Probe
 from mtcon_ray.evaluation.protocol import check_labels, validate
-from mtcon_ray.evaluation.spec import CONVERGED, EvaluateSpec, ShortProbeSpec
+from mtcon_ray.evaluation.sgd import train_probes
+from mtcon_ray.evaluation.spec import CONVERGED, EvaluateSpec, LabelSetsSpec, ShortProbeSpec
 from mtcon_ray.models.network import Network
 from tests.evaluation.conftest import (
     CPU,
@@ -140,10 +141,12 @@ def test_classes_behind_the_others_in_test_are_errors(network: Network, dataset:
 def test_by_sgd_the_best_epoch_on_val_is_reported(network: Network, dataset: Dataset) -> None:
     values = run_report(network, dataset, SPEC.model_copy(update={"probe": SGD}))
     train, val, test = (features_of(network, dataset, s) for s in ("train", "val", "test"))
-    probes = train_probes(train, NUM_CLASSES, SGD, seed=7, val=val)
+    probes = train_probes(train, NUM_CLASSES, SGD, LabelSetsSpec(), seed=7, val=val)
     assert {probe.made for probe in probes.values()} != {f"after {SGD.epochs} epochs"}
     for label, (split, slug) in NAMES.items():
-        correct = probes[label].correct(test.known(label))
+        probe = probes[label]
+        assert isinstance(probe, Probe)
+        correct = probe.correct(test.known(label))
         assert values[f"{split}/accuracy/{slug}"] == correct.double().mean().item()
         assert f"{split}/knn/{slug}" in values
     assert "probe/gradient" not in values

@@ -6,10 +6,10 @@ import torch
 
 from mtcon_ray.data.sources import LabelTable
 from mtcon_ray.evaluation.logistic import fit
-from mtcon_ray.evaluation.multilabel import train_set_probe
-from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe, train_probes
+from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
 from mtcon_ray.evaluation.regression import NumberProbe, train_number_probe
 from mtcon_ray.evaluation.scoring import Measurement
+from mtcon_ray.evaluation.sgd import train_probes
 from mtcon_ray.evaluation.spec import (
     CONVERGED,
     ConvergedProbeSpec,
@@ -86,10 +86,9 @@ def test_probes_by_sgd_of_all_kinds_are_those_of_each_kind_alone() -> None:
     spec = EvaluateSpec(probe=SGD, label_sets=sets)
     probes, gradient = measurement(SGD, spec).fit(TABLE)
     assert gradient is None
-    classes = train_probes(TRAIN.of(NUM_CLASSES), NUM_CLASSES, SGD, seed=5, val=VAL.of(NUM_CLASSES))
-    looks = train_set_probe("looks", TRAIN, SGD, sets, seed=5, val=VAL)
-    expected: dict[str, Probe | SetProbe] = {**classes, "looks": looks}
-    for label, alone in expected.items():
+    classes = train_probes(TRAIN.of(NUM_CLASSES), NUM_CLASSES, SGD, sets, seed=5, val=VAL)
+    looks = train_probes(TRAIN.of(["looks"]), {}, SGD, sets, seed=5, val=VAL)
+    for label, alone in {**classes, **looks}.items():
         probe = probes[label]
         assert isinstance(probe, Probe | SetProbe)
         assert torch.equal(probe.weight, alone.weight)

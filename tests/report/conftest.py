@@ -37,22 +37,22 @@ def reports(
         for i, (task, top) in enumerate(peak.items()):
             slug = metrics.slug(task)
             accuracy = min(0.99, 0.3 + (top - 0.3) * done + rng.gauss(0, 0.006))
-            values[metrics.accuracy("val", slug)] = accuracy
+            values[metrics.score("classes", "val", slug)] = accuracy
             if with_std:
-                values[metrics.accuracy_std("val", slug)] = math.sqrt(accuracy / 1500)
+                values[metrics.score_std("classes", "val", slug)] = math.sqrt(accuracy / 1500)
             values[metrics.loss(slug)] = 5.1 - (1.2 + 0.3 * i) * done + rng.gauss(0, 0.02)
             if with_sigma:
                 sigma = 1 + (0.6 + 0.25 * i) * done
                 values |= {metrics.sigma(slug): sigma, metrics.weight(slug): sigma**-2}
         values[metrics.LOSS] = sum(values[metrics.loss(metrics.slug(t))] for t in peak)
-        tasks = [values[metrics.accuracy("val", metrics.slug(t))] for t in peak]
+        tasks = [values[metrics.score("classes", "val", metrics.slug(t))] for t in peak]
         values[metrics.MEAN_ACCURACY] = sum(tasks) / len(tasks)
         if epoch == epochs:
             for split, labels in (("test", list(peak)), ("heldout", list(held_out))):
                 for label in labels:
                     slug = metrics.slug(label)
-                    values[metrics.accuracy(split, slug)] = peak.get(label, 0.31) - 0.01
-                    values[metrics.accuracy_std(split, slug)] = 0.0104
+                    values[metrics.score("classes", split, slug)] = peak.get(label, 0.31) - 0.01
+                    values[metrics.score_std("classes", split, slug)] = 0.0104
         found.append((epoch, values))
     return tuple(found)
 

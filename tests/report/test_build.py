@@ -276,7 +276,7 @@ def test_accuracies_are_read_from_the_last_epoch_alone(sweep: MakeSweep) -> None
     """A test accuracy of an earlier epoch, if there were one, must not be reported."""
     results = sweep(points=({"method.temperature": 0.1},))
     trial = results.trials[0]
-    name = metrics.accuracy("test", "category")
+    name = metrics.score("classes", "test", "category")
     first = (1, {**trial.reports[0][1], name: 0.123})
     early = dataclasses.replace(trial, reports=(first, *trial.reports[1:]))
     assert "0.123" not in built(dataclasses.replace(results, trials=(early,))).text

@@ -21,7 +21,7 @@ def with_values(results: SweepResults, values: list[float | None], std: float) -
 
     def trial(old: TrialResult, value: float | None) -> TrialResult:
         accuracy = {} if value is None else {metrics.MEAN_ACCURACY: value}
-        last = (old.last_epoch, {**accuracy, metrics.accuracy_std("val", "kind"): std})
+        last = (old.last_epoch, {**accuracy, metrics.score_std("classes", "val", "kind"): std})
         return dataclasses.replace(old, reports=(last,))
 
     trials = tuple(trial(t, v) for t, v in zip(results.trials, values, strict=True))
@@ -42,8 +42,8 @@ def test_deviation_of_the_mean_over_two_tasks_by_hand(sweep: MakeSweep) -> None:
     trial = sweep(points=POINTS[:1], tasks=["a", "b"]).trials[0]
     values = {
         metrics.MEAN_ACCURACY: 0.5,
-        metrics.accuracy_std("val", "a"): 0.03,
-        metrics.accuracy_std("val", "b"): 0.04,
+        metrics.score_std("classes", "val", "a"): 0.03,
+        metrics.score_std("classes", "val", "b"): 0.04,
     }
     trial = dataclasses.replace(trial, reports=((20, values),))
     assert deviation(trial, ("a", "b")) == pytest.approx(0.025)

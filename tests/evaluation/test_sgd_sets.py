@@ -9,10 +9,9 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from mtcon_ray.errors import DivergedError
-from mtcon_ray.evaluation import multilabel
 from mtcon_ray.evaluation.average_precision import mean_average_precision
-from mtcon_ray.evaluation.multilabel import asymmetric_loss, train_set_probe
-from mtcon_ray.evaluation.probe import LabelledFeatures
+from mtcon_ray.evaluation.probe import LabelledFeatures, SetProbe
+from mtcon_ray.evaluation.sgd import asymmetric_loss, train_probes
 from mtcon_ray.evaluation.spec import LabelSetsSpec, SGDProbeSpec
 
 RECIPE = SGDProbeSpec(solver="sgd", epochs=4, batch_size=16, lr=0.1, momentum=0.9)
@@ -27,13 +26,26 @@ def data(n: int = 200, seed: int = 0, L: int = 3) -> LabelledFeatures:
     return LabelledFeatures(x, {"looks": (noisy > 0.5).to(torch.uint8)})
 
 
+def trained(
+    train: LabelledFeatures,
+    recipe: SGDProbeSpec = RECIPE,
+    sets: LabelSetsSpec = BCE,
+    *,
+    val: LabelledFeatures,
+    seed: int = 0,
+) -> SetProbe:
+    probe = train_probes(train, {}, recipe, sets, seed=seed, val=val)["looks"]
+    assert isinstance(probe, SetProbe)
+    return probe
+
+
 def with_bits(features: LabelledFeatures, bits: Tensor) -> LabelledFeatures:
     return LabelledFeatures(features.features, {"looks": bits})
 
 
 def value(train: LabelledFeatures, val: LabelledFeatures, **changes: object) -> float:
     sets = LabelSetsSpec.model_validate(changes)
-    probe = train_set_probe("looks", train, RECIPE, sets, seed=0, val=val)
+    probe = trained(train, RECIPE, sets, val=val)
     return mean_average_precision(probe.scores(val.features), val.labels["looks"])
 
 
@@ -41,14 +53,14 @@ def value(train: LabelledFeatures, val: LabelledFeatures, **changes: object) -> 
 def last_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes each epoch score higher on val than the one before, so that the last is chosen."""
     rising = count()
-    monkeypatch.setattr(multilabel, "mean_average_precision", lambda *_: next(rising))
+    monkeypatch.setattr(SetProbe, "score", lambda *_: next(rising))
 
 
 @pytest.mark.usefixtures("last_is_best")
 def test_finds_the_logistic_regression() -> None:
     train = data()
     recipe = RECIPE.model_copy(update={"epochs": 400, "batch_size": 200, "lr": 0.3})
-    probe = train_set_probe("looks", train, recipe, BCE, seed=0, val=train)
+    probe = trained(train, recipe, val=train)
     for j in range(3):
         exact = LogisticRegression(C=1e9, tol=1e-9).fit(
             train.features.numpy(), train.labels["looks"][:, j].numpy()
@@ -92,7 +104,7 @@ def test_steps_are_those_of_autograd_and_torch_sgd(loss: str, momentum: float) -
     steps = steps_with_torch(train, recipe, 5, loss)
     assert len(steps) == 6
     sets = LabelSetsSpec.model_validate({"loss": loss})
-    probe = train_set_probe("looks", train, recipe, sets, seed=5, val=train)
+    probe = trained(train, recipe, sets, seed=5, val=train)
     torch.testing.assert_close(probe.weight, steps[-1], rtol=1e-4, atol=1e-6)
 
 
@@ -113,7 +125,7 @@ def test_an_unknown_bit_teaches_nothing_and_an_unknown_row_is_left_out() -> None
     train, alone = data(100), data(100).labels["looks"].clone()
 
     def weight(taught: LabelledFeatures) -> Tensor:
-        return train_set_probe("looks", taught, RECIPE, BCE, seed=0, val=train).weight
+        return trained(taught, val=train).weight
 
     alone[:, 1:] = 255
     masked = weight(with_bits(train, alone))
@@ -127,7 +139,7 @@ def test_an_unknown_bit_teaches_nothing_and_an_unknown_row_is_left_out() -> None
 
 def test_the_best_epoch_on_val_is_kept() -> None:
     train, val = data(24, seed=4), data(60, seed=3)
-    chosen = train_set_probe("looks", train, RECIPE, BCE, seed=0, val=val)
+    chosen = trained(train, val=val)
     ends = steps_with_torch(train, RECIPE, 0)[1::2]  # an epoch has two minibatches
     assert len(ends) == 4
     values = [
@@ -145,15 +157,15 @@ def test_of_several_rates_the_best_on_val_is_kept() -> None:
     best = {}
     for rate in (1e-4, 0.1):
         one = RECIPE.model_copy(update={"lr": rate})
-        probe = train_set_probe("looks", train, one, BCE, seed=0, val=val)
+        probe = trained(train, one, val=val)
         best[mean_average_precision(probe.scores(val.features), val.labels["looks"])] = probe
     several = RECIPE.model_copy(update={"lr": rates})
-    chosen = train_set_probe("looks", train, several, BCE, seed=0, val=val)
+    chosen = trained(train, several, val=val)
     assert len(best) == 2
     assert torch.equal(chosen.weight, best[max(best)].weight)
     broken = LabelledFeatures(val.features * torch.inf, val.labels)
     with pytest.raises(DivergedError):
-        train_set_probe("looks", train, several, BCE, seed=0, val=broken)
+        trained(train, several, val=broken)
 
 
 def test_the_better_of_weights_and_their_average_counts() -> None:
@@ -163,7 +175,7 @@ def test_the_better_of_weights_and_their_average_counts() -> None:
 
     def best(ema: float | None) -> float:
         sets = LabelSetsSpec(ema=ema)
-        probe = train_set_probe("looks", train, recipe, sets, seed=0, val=val)
+        probe = trained(train, recipe, sets, val=val)
         return mean_average_precision(probe.scores(val.features), val.labels["looks"])
 
     assert best(0.98) > best(None) + 0.005
@@ -183,4 +195,4 @@ def test_features_that_are_not_finite_are_named() -> None:
     with pytest.raises(
         DivergedError, match="logits of the probe of 'looks' after 1 epochs must be finite"
     ):
-        train_set_probe("looks", train, RECIPE, BCE, seed=0, val=broken)
+        trained(train, val=broken)

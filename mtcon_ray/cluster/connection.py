@@ -49,15 +49,20 @@ def view_of(
     before connecting to a cluster. Raises ResourceError for a file that describes no cluster,
     MtconError if no cluster answers.
     """
-    if cluster is None and cluster_address():
-        return connected_view() if ray.is_initialized() else _view_by_connecting(on_phase)
-    if cluster in (None, LOCAL):
+    if cluster == LOCAL or not (cluster or cluster_address()):
         return this_machine()
-    path = Path(str(cluster))
-    if path.exists():
-        return view_of_file(path)
-    os.environ["RAY_ADDRESS"] = str(cluster)
-    return _view_by_connecting(on_phase)
+    if cluster and Path(cluster).exists():
+        return view_of_file(Path(cluster))
+    if cluster:
+        os.environ["RAY_ADDRESS"] = cluster
+    if ray.is_initialized():
+        return connected_view()
+    on_phase(f"connecting to Ray at {cluster_address()}")
+    _init(log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        return connected_view()
+    finally:
+        ray.shutdown()
 
 
 def connected_view() -> ClusterView:
@@ -169,15 +174,6 @@ def beside_the_job(environment: Mapping[str, str]) -> dict[str, str]:
     """
     given = submitted_variables()
     return {name: value for name, value in environment.items() if name not in given}
-
-
-def _view_by_connecting(on_phase: Callable[[str], None]) -> ClusterView:
-    on_phase(f"connecting to Ray at {cluster_address()}")
-    _init(log_to_driver=False, logging_level=logging.ERROR)
-    try:
-        return connected_view()
-    finally:
-        ray.shutdown()
 
 
 def _init(**options: Any) -> None:

@@ -34,9 +34,8 @@ def driver_resources() -> dict[str, float]:
 
     It takes no CPU, and runs on the head or a node for drivers, never on a spot node.
     """
-    if ray.cluster_resources().get("sweep_driver"):
-        return {"sweep_driver": 0.001}
-    return {"node:__internal_head__": 0.001}
+    driver_nodes = ray.cluster_resources().get("sweep_driver")
+    return {"sweep_driver" if driver_nodes else "node:__internal_head__": 0.001}
 
 
 def distributed_trial(config: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ All methods except `mark_killed` must be called by one thread at a time.
 """
 
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -80,35 +79,24 @@ class Runs:
                 raise RefusedError(str(error)) from error
             raise
 
-    def answers(self) -> bool:
-        """Returns True if the tracking server answers: then the artifact store caused a failure."""
-        try:
-            self._client.get_experiment(self.experiment_id)
-        except Exception:
-            return False
-        return True
-
     def mark_killed(self, limit: float) -> int:
-        """Sets open runs to KILLED within `limit` seconds and returns the number of runs set.
+        """Sets open runs to KILLED; returns the number of runs set within `limit` seconds.
 
         May be called from any thread.
         """
         marked: list[str] = []
 
-        def mark(name: str, run_id: str) -> None:
+        def mark() -> None:
             with suppress(Exception):  # no answer: a resume corrects the status
-                self._client.set_terminated(run_id, "KILLED")
-                self.open.pop(name, None)
-                marked.append(name)
+                for name, run_id in list(self.open.items()):
+                    self._client.set_terminated(run_id, "KILLED")
+                    self.open.pop(name, None)
+                    marked.append(name)
 
-        # Daemons, so that a server that does not answer does not delay the end of the process.
-        runs = list(self.open.items())
-        threads = [threading.Thread(target=mark, args=run, daemon=True) for run in runs]
-        deadline = time.monotonic() + limit
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        # A daemon, so that a server that does not answer does not delay the end of the process.
+        thread = threading.Thread(target=mark, daemon=True)
+        thread.start()
+        thread.join(limit)
         return len(marked)
 
     def _experiment(self, name: str, artifacts: str | None) -> str:

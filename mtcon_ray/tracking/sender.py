@@ -56,6 +56,7 @@ class Sender:
         self._load()
         # None after a failure too: the last request may or may not have arrived.
         self._runs: Runs | None = None
+        self._in_doubt = False  # True after the first failure
         self._failed: set[str] = set()
         self._delay = 0.0
         self._next_late = 0.0  # time of the next attempt at deferred artifacts, monotonic seconds
@@ -109,7 +110,7 @@ class Sender:
         try:
             self._send_all()
         except Exception as error:  # an error of the server must not stop the training
-            self._runs = None
+            self._runs, self._in_doubt = None, True
             self._delay = min(max(FIRST_DELAY, 2 * self._delay), self._longest_delay)
             message = first_line(error)
             if message != self.last_error:
@@ -123,6 +124,10 @@ class Sender:
             self.cpu_seconds = time.thread_time() - begin
             self._wake.wait(self._delay or POLL_SECONDS)
             self._wake.clear()
+        if self._in_doubt:
+            # A request without an answer may have created a run late. A new connection deletes it.
+            self._runs = None
+            self.attempt()
 
     def _send_all(self) -> None:
         runs = self._runs = self._runs or self._connected()
@@ -184,10 +189,9 @@ class Sender:
             self.refused.append(f"{name}, event {events[0].seq}: {first_line(error)}")
             log.warning("not tracked: %s", self.refused[-1])
         except Exception as error:
-            if not isinstance(events[0], Artifact) or not runs.answers():
+            if not isinstance(events[0], Artifact):
                 raise
-            # The tracking server answers, so only the artifact store is down. Metrics and statuses
-            # must not wait for it.
+            # Perhaps only the artifact store is down. Metrics and statuses must not wait for it.
             self.last_error = first_line(error)
             self._late.append({"run": name, "event": events[0].to_json()})
 
@@ -253,14 +257,11 @@ def _groups(events: list[tuple[Event, int]]) -> Iterator[tuple[list[Event], int]
     size = group_end = 0
     for event, end in events:
         added = len(event.metrics) if isinstance(event, Reported) else 0
-        if group and not (_follows(event, group[-1]) and size + added <= METRICS_AT_ONCE):
+        fits = isinstance(event, Reported | Ended) and size + added <= METRICS_AT_ONCE
+        if group and not (fits and isinstance(group[-1], Started | Reported)):
             yield group, group_end
             group, size = [], 0
         group.append(event)
         size, group_end = size + added, end
     if group:
         yield group, group_end
-
-
-def _follows(event: Event, last: Event) -> bool:
-    return isinstance(event, Reported | Ended) and isinstance(last, Started | Reported)

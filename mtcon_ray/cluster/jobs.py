@@ -15,9 +15,11 @@ from http.client import HTTPException
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
+
+from pydantic import AliasPath, BaseModel, BeforeValidator, Field, Json
 
 from mtcon_ray.errors import MtconError, SweepError, UserError
 from mtcon_ray.paths import new_name, sweep_folder, sweeps_folder
@@ -32,51 +34,36 @@ AGENT_SECONDS = 60
 # The last lines of a long traceback name the error.
 REASON_LINES = 8
 INTERRUPTED = 130
+Words = Annotated[list[str], BeforeValidator(shlex.split)]
 
 
-class Job(NamedTuple):
-    """One submitted job; `sweep` is empty and `attempt` 0 if `ray job submit` submitted it."""
+class Job(BaseModel):
+    """One submitted job; `sweep` is empty and `attempt` 0 if `ray job submit` submitted it.
 
-    id: str
-    sweep: str
-    attempt: int
-    status: str
-    start_ms: int | None
-    end_ms: int | None
-    command: tuple[str, ...]
-    variables: tuple[tuple[str, str], ...]
+    It is read from the Jobs API, whose field `metadata` has what `Jobs.submit` stored there.
+    """
+
+    id: str = Field(validation_alias="submission_id")
+    sweep: str = Field("", validation_alias=AliasPath("metadata", "sweep"))
+    attempt: int = Field(0, validation_alias=AliasPath("metadata", "attempt"))
+    command: Words = Field([], validation_alias=AliasPath("metadata", "command"))
+    variables: dict[str, str] = Field({}, validation_alias=AliasPath("runtime_env", "env_vars"))
     # None: the job uses the nodes' own environment.
-    requirements: tuple[str, ...] | None
+    requirements: Json[list[str]] | None = Field(
+        None, validation_alias=AliasPath("metadata", "requirements")
+    )
+    status: str
+    start_ms: int | None = Field(validation_alias="start_time")
+    end_ms: int | None = Field(validation_alias="end_time")
     # Ray's reason for the status, and its kind of error.
-    message: str
+    message: str | None
     error_type: str | None
-    exit_code: int | None
+    exit_code: int | None = Field(validation_alias="driver_exit_code")
 
     @property
     def running(self) -> bool:
         """True if the job has not ended."""
         return self.status in ("PENDING", "RUNNING")
-
-    @classmethod
-    def of(cls, details: dict[str, Any]) -> "Job":
-        """Returns the job that an answer of the Jobs API describes."""
-        metadata = details["metadata"] or {}
-        variables = (details["runtime_env"] or {}).get("env_vars", {})
-        asked = metadata.get("requirements")
-        return cls(
-            id=details["submission_id"],
-            sweep=metadata.get("sweep", ""),
-            attempt=int(metadata.get("attempt", 0)),
-            status=details["status"],
-            start_ms=details["start_time"],
-            end_ms=details["end_time"],
-            command=tuple(shlex.split(metadata.get("command", ""))),
-            variables=tuple(variables.items()),
-            requirements=tuple(json.loads(asked)) if asked else None,
-            message=details["message"] or "",
-            error_type=details["error_type"],
-            exit_code=details["driver_exit_code"],
-        )
 
 
 class Jobs:
@@ -149,7 +136,8 @@ class Jobs:
 
     def known(self) -> list[Job]:
         """Returns the jobs that were submitted to the cluster, oldest first."""
-        jobs = [Job.of(details) for details in self._ask("jobs/") if details["submission_id"]]
+        found = [details for details in self._ask("jobs/") if details["submission_id"]]
+        jobs = map(Job.model_validate, found)
         return sorted(jobs, key=lambda job: (job.start_ms or 0, job.attempt))
 
     def find(self, name: str) -> Job:
@@ -199,7 +187,7 @@ class Jobs:
         job = self._job(job_id)
         while job.running:
             seconds = max(0.0, time.time() - job.start_ms / 1000) if job.start_ms else 0.0
-            reason = job.message if job.status == "PENDING" else ""
+            reason = (job.message or "") if job.status == "PENDING" else ""
             if not seen:
                 wait(f"job {job_id} is {job.status.lower()}", seconds, reason)
             if job.status == "RUNNING":
@@ -235,7 +223,7 @@ class Jobs:
         return job.status
 
     def _job(self, job_id: str) -> Job:
-        return Job.of(self._ask(f"jobs/{job_id}"))
+        return Job.model_validate(self._ask(f"jobs/{job_id}"))
 
     def _submit_when_ready(self, **request: Any) -> str:
         """Returns the job's id; retries while a head that has just started takes no jobs."""

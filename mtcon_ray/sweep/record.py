@@ -89,7 +89,7 @@ class SweepRecord:
                 spool.append(Artifact(path=str(file), to="checkpoints"))
         if outcome is not Status.INTERRUPTED:
             discard_resume_state(folder, failed=outcome is Status.FAILED)
-        tags = {}
+        tags: dict[str, str] = {}
         values = objective_values(spool)
         epoch = selected_epoch(values, self.spec.evaluate.select)
         if epoch is not None:  # MLflow itself shows the last epoch

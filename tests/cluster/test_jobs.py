@@ -181,7 +181,7 @@ def test_a_root_that_the_job_would_lose_is_refused(
 def test_a_job_without_an_exit_code_says_why(error_type: str, told: str) -> None:
     """Only the end of a long trace is shown."""
     message = "\n".join(f"line {number}" for number in range(30))
-    said = lost(Job.of({**DETAILS, "message": message, "error_type": error_type}))
+    said = lost(Job.model_validate({**DETAILS, "message": message, "error_type": error_type}))
     assert told in said
     assert "line 29" in said
     assert "line 21" not in said

@@ -20,7 +20,8 @@ def view_of_file(path: Path) -> ClusterView:
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
         if raw.get("kind") == "RayCluster":
-            raw = _of_ray_cluster(raw["spec"])
+            kinds, head = kuberay_node_types(raw["spec"])
+            raw = {"available_node_types": kinds, "head_node_type": head}
         if raw.get("provider", {}).get("type") == "local":
             return ClusterView(str(path), (_fixed_kind(raw),))
         return _scaling_view(str(path), raw)
@@ -42,12 +43,6 @@ def _scaling_view(where: str, raw: dict[str, Any]) -> ClusterView:
         kinds.append(NodeKind(name, cpus, gpus, count))
         heads += bool(head and cpus)
     return ClusterView(where, tuple(kinds), None if most is None else most + heads)
-
-
-def _of_ray_cluster(spec: dict[str, Any]) -> dict[str, Any]:
-    """Returns a RayCluster's spec in the form of a cluster YAML."""
-    kinds, head = kuberay_node_types(spec)
-    return {"available_node_types": kinds, "head_node_type": head}
 
 
 def _fixed_kind(raw: dict[str, Any]) -> NodeKind:

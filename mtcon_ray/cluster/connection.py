@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -48,15 +49,20 @@ def view_of(
     before connecting to a cluster. Raises ResourceError for a file that describes no cluster,
     MtconError if no cluster answers.
     """
-    if cluster is None and cluster_address():
-        return connected_view() if ray.is_initialized() else _view_by_connecting(on_phase)
-    if cluster in (None, LOCAL):
+    if cluster == LOCAL or not (cluster or cluster_address()):
         return this_machine()
-    path = Path(str(cluster))
-    if path.exists():
-        return view_of_file(path)
-    os.environ["RAY_ADDRESS"] = str(cluster)
-    return _view_by_connecting(on_phase)
+    if cluster and Path(cluster).exists():
+        return view_of_file(Path(cluster))
+    if cluster:
+        os.environ["RAY_ADDRESS"] = cluster
+    if ray.is_initialized():
+        return connected_view()
+    on_phase(f"connecting to Ray at {cluster_address()}")
+    _init(log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        return connected_view()
+    finally:
+        ray.shutdown()
 
 
 def connected_view() -> ClusterView:
@@ -75,12 +81,8 @@ def connected_view() -> ClusterView:
             return replace(view_of_file(config), where=where)
         anything = NodeKind("a node that the cluster may add", ANY_SIZE, ANY_SIZE, None)
         return ClusterView(where, (anything,))
-    sizes: dict[tuple[float, float], int] = {}
-    for node in ray.nodes():
-        if node["Alive"]:
-            resources = node["Resources"]
-            size = (resources.get("CPU", 0.0), resources.get("GPU", 0.0))
-            sizes[size] = sizes.get(size, 0) + 1
+    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    sizes = Counter((each.get("CPU", 0.0), each.get("GPU", 0.0)) for each in alive)
     kinds = [NodeKind(f"{c:g}-CPU node", c, g, n) for (c, g), n in sorted(sizes.items())]
     return ClusterView(where, tuple(kinds))
 
@@ -94,13 +96,10 @@ def check_shared(folder: Path) -> None:
     marker.touch()
     try:
         look = ray.remote(num_cpus=0)(_sees)
-        asked = {
-            n["NodeManagerAddress"]: look.options(
-                scheduling_strategy=NodeAffinitySchedulingStrategy(n["NodeID"], soft=False)
-            ).remote(str(marker))
-            for n in nodes
-        }
-        blind = [address for address, seen in asked.items() if not ray.get(seen)]
+        on_each = (NodeAffinitySchedulingStrategy(n["NodeID"], soft=False) for n in nodes)
+        asked = [look.options(scheduling_strategy=one).remote(str(marker)) for one in on_each]
+        sees = zip(nodes, ray.get(asked), strict=True)
+        blind = [node["NodeManagerAddress"] for node, seen in sees if not seen]
     finally:
         marker.unlink()
     if blind:
@@ -122,8 +121,7 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
     """
     keep_aws_secrets_from_trials()
     environment = beside_the_job(environment)
-    for name, value in environment.items():
-        os.environ[name] = value  # for Ray and Tune, here and in processes they start
+    os.environ.update(environment)  # for Ray and Tune, here and in processes they start
     handler = _log_to(log)
     # Else each log line that a full disk refuses would print a traceback on the terminal.
     raises, logging.raiseExceptions = logging.raiseExceptions, False
@@ -132,15 +130,11 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
         "log_to_driver": False,
         # With configure_logging=False Ray would drop our handler and write on the terminal.
         "logging_format": LOG_FORMAT,
-        "runtime_env": {"env_vars": dict(environment)},
+        "runtime_env": {"env_vars": environment},
         "job_config": marked_job(),
     }
     if address is None:
-        options |= {
-            "address": "local",
-            "num_cpus": usable_cpus(),
-            "include_dashboard": False,
-        }
+        options |= {"address": "local", "num_cpus": usable_cpus(), "include_dashboard": False}
     # Ray's logs and token lie outside the root. The umask keeps them readable by the user alone.
     umask = os.umask(0o077) if address is None else None
     try:
@@ -180,15 +174,6 @@ def beside_the_job(environment: Mapping[str, str]) -> dict[str, str]:
     """
     given = submitted_variables()
     return {name: value for name, value in environment.items() if name not in given}
-
-
-def _view_by_connecting(on_phase: Callable[[str], None]) -> ClusterView:
-    on_phase(f"connecting to Ray at {cluster_address()}")
-    _init(log_to_driver=False, logging_level=logging.ERROR)
-    try:
-        return connected_view()
-    finally:
-        ray.shutdown()
 
 
 def _init(**options: Any) -> None:

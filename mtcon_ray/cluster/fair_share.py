@@ -16,11 +16,6 @@ def marked_job() -> JobConfig:
     return JobConfig(metadata={MARK: "1"})
 
 
-def running_sweeps() -> int:
-    """Returns the number of sweep drivers connected to this cluster, this one included."""
-    return sum(MARK in metadata for metadata in connected_drivers())
-
-
 class FairShare:
     """The number of trials that a sweep may run at present; a callable.
 
@@ -39,7 +34,9 @@ class FairShare:
     def __call__(self) -> int:
         if self._fitting is not None and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LOOK_SECONDS
-            self._share = share_of(self._fitting, running_sweeps(), self._most)
+            # The drivers of all sweeps on this cluster, this one included.
+            sweeps = sum(MARK in metadata for metadata in connected_drivers())
+            self._share = share_of(self._fitting, sweeps, self._most)
         return self._share
 
 

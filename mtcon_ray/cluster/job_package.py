@@ -50,26 +50,25 @@ class Upload(NamedTuple):
 
 def measure_upload(folder: Path) -> Upload:
     """Returns the directory's files without those that .gitignore, .rayignore or Ray exclude."""
-    sizes: dict[str, int] = {}
-    empty: list[str] = []
+    sizes: dict[str, int] = {}  # files, and empty directories with a final slash
 
     def see(path: Path) -> None:
         name = str(path.relative_to(folder))
         if path.is_file():
             sizes[name] = path.stat().st_size
         elif path.is_dir() and not any(path.iterdir()):
-            empty.append(f"{name}/")
+            sizes[f"{name}/"] = 0
 
     visit_working_directory(folder, see)
+    files = Counter({name: size for name, size in sizes.items() if not name.endswith("/")})
     folders: Counter[str] = Counter()
-    for path, size in sizes.items():
+    for path, size in files.items():
         first, slash, _ = path.partition("/")
         folders[first + slash] += size if slash else 0
-    everything = Counter(sizes) + folders
-    content = sum(sizes.values())
-    headers = sum(ZIP_ENTRY_BYTES + 2 * len(os.fsencode(name)) for name in [*sizes, *empty])
-    largest = tuple(everything.most_common(NUM_LARGEST))
-    return Upload(content, content + headers + ZIP_END_BYTES, len(sizes), largest)
+    headers = sum(ZIP_ENTRY_BYTES + 2 * len(os.fsencode(name)) for name in sizes)
+    package = files.total() + headers + ZIP_END_BYTES
+    largest = tuple((files + folders).most_common(NUM_LARGEST))
+    return Upload(files.total(), package, len(files), largest)
 
 
 def check_upload(folder: Path, limit: int = MAX_PACKAGE_BYTES) -> Upload:
@@ -109,9 +108,8 @@ def versions() -> dict[str, str]:
 
     Build tags such as "+cu128" are left out, so that a machine without a GPU may submit.
     """
-    python = python_version().rpartition(".")[0]
     return {
-        "python": python,
+        "python": python_version().rpartition(".")[0],
         "mtcon-ray": __version__,
         **{name: version(name).partition("+")[0] for name in PACKAGES},
     }

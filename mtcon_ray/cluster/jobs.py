@@ -1,6 +1,7 @@
 """Sweeps as jobs of a Ray cluster: naming, submission, logs and stopping.
 
-All requests go to Ray's Jobs API; this package has no server of its own.
+All requests go to Ray's Jobs API; this package has no server of its own. Only a submission needs
+Ray's client, which packs the files. The rest is plain HTTP, because Ray takes seconds to import.
 """
 
 import asyncio
@@ -8,23 +9,18 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from http.client import HTTPException
+from importlib.metadata import version
+from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
-import aiohttp
-import ray
-import requests
-from ray.exceptions import AuthenticationError
-from ray.job_submission import JobDetails, JobErrorType, JobStatus, JobSubmissionClient
+from pydantic import AliasPath, BaseModel, BeforeValidator, Field, Json
 
-from mtcon_ray.cluster.job_package import job_environment
-from mtcon_ray.cluster.ray_private import (
-    enable_token_if_present,
-    quiet_job_client,
-    server_version,
-)
 from mtcon_ray.errors import MtconError, SweepError, UserError
 from mtcon_ray.paths import new_name, sweep_folder, sweeps_folder
 
@@ -38,29 +34,36 @@ AGENT_SECONDS = 60
 # The last lines of a long traceback name the error.
 REASON_LINES = 8
 INTERRUPTED = 130
-RUNNING = (JobStatus.PENDING, JobStatus.RUNNING)
-
-quiet_job_client()
+Words = Annotated[list[str], BeforeValidator(shlex.split)]
 
 
-class Job(NamedTuple):
-    """One submitted job; `sweep` is empty and `attempt` 0 if `ray job submit` submitted it."""
+class Job(BaseModel):
+    """One submitted job; `sweep` is empty and `attempt` 0 if `ray job submit` submitted it.
 
-    id: str
-    sweep: str
-    attempt: int
-    status: str
-    start_ms: int | None
-    end_ms: int | None
-    command: tuple[str, ...] = ()
-    variables: tuple[tuple[str, str], ...] = ()
+    It is read from the Jobs API, whose field `metadata` has what `Jobs.submit` stored there.
+    """
+
+    id: str = Field(validation_alias="submission_id")
+    sweep: str = Field("", validation_alias=AliasPath("metadata", "sweep"))
+    attempt: int = Field(0, validation_alias=AliasPath("metadata", "attempt"))
+    command: Words = Field([], validation_alias=AliasPath("metadata", "command"))
+    variables: dict[str, str] = Field({}, validation_alias=AliasPath("runtime_env", "env_vars"))
     # None: the job uses the nodes' own environment.
-    requirements: tuple[str, ...] | None = None
+    requirements: Json[list[str]] | None = Field(
+        None, validation_alias=AliasPath("metadata", "requirements")
+    )
+    status: str
+    start_ms: int | None = Field(validation_alias="start_time")
+    end_ms: int | None = Field(validation_alias="end_time")
+    # Ray's reason for the status, and its kind of error.
+    message: str | None
+    error_type: str | None
+    exit_code: int | None = Field(validation_alias="driver_exit_code")
 
     @property
     def running(self) -> bool:
         """True if the job has not ended."""
-        return self.status in RUNNING
+        return self.status in ("PENDING", "RUNNING")
 
 
 class Jobs:
@@ -72,15 +75,11 @@ class Jobs:
 
     def __init__(self, address: str) -> None:
         self.address = checked_address(address)
-        # The client prefers this variable to its argument.
-        os.environ[ADDRESS_VARIABLE] = self.address
-        enable_token_if_present()
-        with self._answered():
-            self._client = JobSubmissionClient(self.address)
-        there = server_version(self._client)
-        if there != ray.__version__:
+        self._headers = token_header()
+        here, there = version("ray"), self._ask("version")["ray_version"]
+        if there != here:
             raise UserError(
-                f"the cluster at {self.address} must run Ray {ray.__version__} as this environment "
+                f"the cluster at {self.address} must run Ray {here} as this environment "
                 f"does, got {there}; install one constraints.txt on both"
             )
 
@@ -104,9 +103,11 @@ class Jobs:
         environment's versions and those packages.
         Raises SweepError while the sweep is running.
         """
+        from mtcon_ray.cluster.job_package import job_environment
+
         known = self.known()
         goes_on = ["--continue"] if name else []
-        name = sweep_folder(root, name or self._new_name(stem, root, known)).name
+        name = sweep_folder(root, name or _new_name(stem, root, known)).name
         before = [job for job in known if job.sweep == name]
         running = next((job.id for job in before if job.running), None)
         if running:
@@ -120,28 +121,23 @@ class Jobs:
         if requirements is not None:
             metadata["requirements"] = json.dumps(requirements)
             environment = job_environment(list(requirements))
-        with self._answered():
-            job_id = self._submit_when_ready(
-                entrypoint=shlex.join([*command, "--name", name, *goes_on]),
-                submission_id=f"{name}-{attempt}",
-                metadata=metadata,
-                runtime_env={
-                    **environment,
-                    "working_dir": str(working_dir),
-                    "env_vars": {
-                        "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS),
-                        **(variables or {}),
-                    },
-                },
-                entrypoint_resources={"node:__internal_head__": 0.001},
-            )
-        return Job(job_id, name, attempt, JobStatus.PENDING, None, None)
+        job_id = self._submit_when_ready(
+            entrypoint=shlex.join([*command, "--name", name, *goes_on]),
+            submission_id=f"{name}-{attempt}",
+            metadata=metadata,
+            runtime_env={
+                **environment,
+                "working_dir": str(working_dir),
+                "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS), **(variables or {})},
+            },
+            entrypoint_resources={"node:__internal_head__": 0.001},
+        )
+        return self._job(job_id)
 
     def known(self) -> list[Job]:
         """Returns the jobs that were submitted to the cluster, oldest first."""
-        with self._answered():
-            found = self._client.list_jobs()
-        jobs = [_job(details) for details in found if details.submission_id is not None]
+        found = [details for details in self._ask("jobs/") if details["submission_id"]]
+        jobs = map(Job.model_validate, found)
         return sorted(jobs, key=lambda job: (job.start_ms or 0, job.attempt))
 
     def find(self, name: str) -> Job:
@@ -155,8 +151,7 @@ class Jobs:
 
     def logs(self, job_id: str) -> str:
         """Returns the text that the job has printed so far."""
-        with self._answered():
-            return self._client.get_job_logs(job_id)
+        return str(self._ask(f"jobs/{job_id}/logs")["logs"])
 
     def follow(
         self,
@@ -171,105 +166,113 @@ class Jobs:
         connection breaks. Raises MtconError with Ray's reason if the job's command was never
         started or its process was lost.
         """
+        import aiohttp
+
         seen = 0
-        self._wait_for_start(job_id, wait)
 
         async def tail() -> None:
             nonlocal seen
-            place = 0
-            async for text in self._client.tail_job_logs(job_id):
-                write(text[max(0, seen - place) :])
-                place += len(text)
-                seen = max(seen, place)
+            place = 0  # each connection gets the log from its beginning
+            url = f"{self.address}/api/jobs/{job_id}/logs/tail"
+            async with (
+                aiohttp.ClientSession(headers=self._headers) as session,
+                session.ws_connect(url) as connection,
+            ):
+                async for message in connection:
+                    if message.type is aiohttp.WSMsgType.TEXT:
+                        write(message.data[max(0, seen - place) :])
+                        place += len(message.data)
+                        seen = max(seen, place)
 
-        while True:
-            try:
-                asyncio.run(tail())
-            except (RuntimeError, aiohttp.ClientError):
-                time.sleep(1)  # the next request raises if the cluster is gone
-            with self._answered():
-                details = self._client.get_job_info(job_id)
-            if details.status.is_terminal():
-                write(self.logs(job_id)[seen:])
-                break
-        if details.status == JobStatus.SUCCEEDED:
-            return 0
-        if details.status == JobStatus.FAILED and details.driver_exit_code is None:
-            raise MtconError(lost(job_id, details))
-        return INTERRUPTED if details.status == JobStatus.STOPPED else details.driver_exit_code or 1
+        job = self._job(job_id)
+        while job.running:
+            seconds = max(0.0, time.time() - job.start_ms / 1000) if job.start_ms else 0.0
+            reason = (job.message or "") if job.status == "PENDING" else ""
+            if not seen:
+                wait(f"job {job_id} is {job.status.lower()}", seconds, reason)
+            if job.status == "RUNNING":
+                with suppress(
+                    aiohttp.ClientError
+                ):  # the next request raises if the cluster is gone
+                    asyncio.run(tail())
+            job = self._job(job_id)
+            if job.running:
+                time.sleep(1)
+        write(self.logs(job_id)[seen:])
+        if job.status == "FAILED" and job.exit_code is None:
+            raise MtconError(lost(job))
+        return {"SUCCEEDED": 0, "STOPPED": INTERRUPTED}.get(job.status, job.exit_code or 1)
 
     def stop(self, job_id: str) -> bool:
         """Sends the job SIGTERM; it has STOP_SECONDS to save its checkpoints.
 
         Returns False if the job has ended already.
         """
-        with self._answered():
-            return self._client.stop_job(job_id)
+        return bool(self._ask(f"jobs/{job_id}/stop", "POST")["stopped"])
 
     def wait_until_ended(self, job_id: str, limit: float = STOPPED_SECONDS) -> str:
         """Waits for the job's end; returns its status. Raises SweepError after `limit` seconds."""
         deadline = time.monotonic() + limit
-        while True:
-            with self._answered():
-                status = self._client.get_job_status(job_id)
-            if status.is_terminal():
-                return str(status)
+        while (job := self._job(job_id)).running:
             if time.monotonic() > deadline:
                 raise SweepError(
                     f"job {job_id} must end within {limit:.0f} s, got one that is still "
-                    f"{status.lower()}; see `mtcon-ray logs {job_id}`, and stop it again"
+                    f"{job.status.lower()}; see `mtcon-ray logs {job_id}`, and stop it again"
                 )
             time.sleep(0.5)
+        return job.status
 
-    def _wait_for_start(self, job_id: str, wait: Callable[[str, float, str], None]) -> None:
-        while True:
-            with self._answered():
-                details = self._client.get_job_info(job_id)
-            if details.status not in RUNNING:
-                return
-            seconds = time.time() - details.start_time / 1000 if details.start_time else 0.0
-            pending = details.status == JobStatus.PENDING
-            reason = details.message or "" if pending else ""
-            wait(f"job {job_id} is {details.status.lower()}", max(0.0, seconds), reason)
-            if not pending:
-                return
-            time.sleep(1)
+    def _job(self, job_id: str) -> Job:
+        return Job.model_validate(self._ask(f"jobs/{job_id}"))
 
     def _submit_when_ready(self, **request: Any) -> str:
         """Returns the job's id; retries while a head that has just started takes no jobs."""
+        from ray.job_submission import JobSubmissionClient
+
+        from mtcon_ray.cluster.ray_private import quiet_job_client
+
+        quiet_job_client()
+        # The client prefers this variable to its argument.
+        os.environ[ADDRESS_VARIABLE] = self.address
         deadline = time.monotonic() + AGENT_SECONDS
         while True:
             try:
-                return self._client.submit_job(**request)
-            except RuntimeError as error:
+                client = JobSubmissionClient(self.address, headers=dict(self._headers))
+                return client.submit_job(**request)
+            except (RuntimeError, OSError) as error:
                 if "No available agent" not in str(error) or time.monotonic() > deadline:
-                    raise
+                    raise self._refused(error) from error
                 time.sleep(1)
 
-    def _new_name(self, stem: str, root: Path, known: list[Job]) -> str:
-        taken = {job.sweep for job in known}
-        number = int(new_name(sweeps_folder(root), stem).rpartition("-")[2])
-        while f"{stem}-{number}" in taken:
-            number += 1
-        return f"{stem}-{number}"
-
-    @contextmanager
-    def _answered(self) -> Iterator[None]:
+    def _ask(self, path: str, method: str = "GET") -> Any:
+        """Returns the answer of the Jobs API to a request, from JSON."""
+        request = Request(f"{self.address}/api/{path}", method=method)
+        # A redirection to another server must not carry the token there.
+        for name, value in self._headers.items():
+            request.add_unredirected_header(name, value)
         try:
-            yield
-        except AuthenticationError as error:
+            with urlopen(request) as answer:
+                return json.load(answer)
+        except HTTPError as error:
+            with error:
+                said = f"{error.code} {error.read().decode(errors='replace')}"
+            if error.code not in (401, 403):
+                raise self._refused(said) from None
             raise UserError(
-                f"the Ray cluster at {self.address} must be given its token, got "
-                f"{str(error).partition(chr(10))[0]}; set RAY_AUTH_MODE=token and put the head's "
-                "token into ~/.ray/auth_token or RAY_AUTH_TOKEN; cluster/README.md says how"
+                f"the Ray cluster at {self.address} must be given its token, got {said}; set "
+                "RAY_AUTH_MODE=token and put the head's token into ~/.ray/auth_token or "
+                "RAY_AUTH_TOKEN; cluster/README.md says how"
             ) from None
-        except (ConnectionError, requests.ConnectionError, requests.Timeout):
+        except OSError:
             raise MtconError(
                 f"no Ray cluster answers at {self.address}; start one as cluster/README.md says, "
                 "or name its dashboard with --address"
             ) from None
-        except (RuntimeError, requests.RequestException) as error:
-            raise MtconError(f"the Ray cluster at {self.address} refused: {error}") from error
+        except (HTTPException, ValueError) as error:
+            raise self._refused(error) from error
+
+    def _refused(self, reason: object) -> MtconError:
+        return MtconError(f"the Ray cluster at {self.address} refused: {reason}")
 
 
 def cluster_dashboard(address: str | None) -> str:
@@ -291,29 +294,32 @@ def checked_address(address: str) -> str:
     return url
 
 
-def lost(job_id: str, details: JobDetails) -> str:
+def token_header() -> dict[str, str]:
+    """Returns the HTTP header with the cluster's token; {} without a token.
+
+    Reads the token where Ray reads it. Ray's client sends it only with RAY_AUTH_MODE=token; here
+    it is sent unless that variable has another value.
+    """
+    if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
+        return {}
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    token = os.environ.get("RAY_AUTH_TOKEN") or (path.read_text() if path.is_file() else "")
+    return {"Authorization": f"Bearer {token.strip()}"} if token.strip() else {}
+
+
+def lost(job: Job) -> str:
     """Returns the error message for a job whose command has no exit code."""
-    reason = "\n  ".join((details.message or "no reason").strip().splitlines()[-REASON_LINES:])
-    if details.error_type == JobErrorType.RUNTIME_ENV_SETUP_FAILURE:
-        return f"job {job_id} was never started, for its environment could not be made:\n  {reason}"
+    reason = "\n  ".join((job.message or "no reason").strip().splitlines()[-REASON_LINES:])
+    if job.error_type == "RUNTIME_ENV_SETUP_FAILURE":
+        return f"job {job.id} was never started, for its environment could not be made:\n  {reason}"
     return (
-        f"job {job_id} ended without a word; what it did is kept, `mtcon-ray resume {job_id}` goes "
+        f"job {job.id} ended without a word; what it did is kept, `mtcon-ray resume {job.id}` goes "
         f"on. Ray says:\n  {reason}"
     )
 
 
-def _job(details: JobDetails) -> Job:
-    metadata = details.metadata or {}
-    variables = (details.runtime_env or {}).get("env_vars", {})
-    asked = metadata.get("requirements")
-    return Job(
-        id=str(details.submission_id),
-        sweep=metadata.get("sweep", ""),
-        attempt=int(metadata.get("attempt", 0)),
-        status=details.status,
-        start_ms=details.start_time,
-        end_ms=details.end_time,
-        command=tuple(shlex.split(metadata.get("command", ""))),
-        variables=tuple(variables.items()),
-        requirements=tuple(json.loads(asked)) if asked else None,
-    )
+def _new_name(stem: str, root: Path, known: list[Job]) -> str:
+    """Returns the first `<stem>-<n>` after those under the root that no job of the cluster has."""
+    first = int(new_name(sweeps_folder(root), stem).rpartition("-")[2])
+    taken = {job.sweep for job in known}
+    return next(name for n in count(first) if (name := f"{stem}-{n}") not in taken)

@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ray._private.authentication.authentication_token_setup import (
-    maybe_enable_token_auth_if_token_available,
-)
 from ray._private.log import generate_logging_config
 from ray._private.ray_constants import (
     DASHBOARD_CLIENT_MAX_SIZE,
@@ -26,7 +23,6 @@ from ray._private.runtime_env.packaging import (
     _get_excludes,
 )
 from ray.experimental.internal_kv import _internal_kv_get, internal_kv_get_gcs_client
-from ray.job_submission import JobSubmissionClient
 
 # A job's working directory is the body of a request to the dashboard, which then stores it in the
 # GCS. Ray 2.60 refuses a body above the first size, and a package from the second size on. Neither
@@ -117,19 +113,6 @@ def keep_aws_secrets_from_trials() -> None:
 
     names = class_cache.ENV_VARS_TO_PROPAGATE
     names.difference_update([name for name in names if name.startswith("AWS_")])
-
-
-def enable_token_if_present() -> None:
-    """Sends an authentication token that exists, unless RAY_AUTH_MODE says otherwise.
-
-    `ray.init` does so by itself, the Jobs API's client does not.
-    """
-    maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-
-
-def server_version(client: JobSubmissionClient) -> str:
-    """Returns the version of Ray on the cluster, which the client has asked for."""
-    return str(client._server_ray_version)
 
 
 def visit_working_directory(directory: Path, visit: Callable[[Path], None]) -> None:

@@ -139,8 +139,5 @@ def with_lists(space: Space, params: Mapping[str, Any]) -> Point:
 
 def grid_points(space: Space) -> list[Point]:
     """Returns every combination of listed values; the last dimension varies fastest."""
-    values = []
-    for dimension in space.values():
-        assert dimension.values is not None, "checked by SearchSpec"
-        values.append(dimension.values)
+    values = [dimension.values or () for dimension in space.values()]
     return [dict(zip(space, combination, strict=True)) for combination in product(*values)]

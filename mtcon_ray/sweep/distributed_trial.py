@@ -34,9 +34,8 @@ def driver_resources() -> dict[str, float]:
 
     It takes no CPU, and runs on the head or a node for drivers, never on a spot node.
     """
-    if ray.cluster_resources().get("sweep_driver"):
-        return {"sweep_driver": 0.001}
-    return {"node:__internal_head__": 0.001}
+    driver_nodes = ray.cluster_resources().get("sweep_driver")
+    return {"sweep_driver" if driver_nodes else "node:__internal_head__": 0.001}
 
 
 def distributed_trial(config: dict[str, Any]) -> None:
@@ -52,16 +51,13 @@ def distributed_trial(config: dict[str, Any]) -> None:
     work = Assignment.read(config)
     resources = work.spec.resources
     low, high = resources.worker_range
-    per_worker = {"CPU": float(resources.cpus)}
-    if resources.gpus:
-        per_worker["GPU"] = resources.gpus
     trainer = TorchTrainer(
         _train_as_worker,
         train_loop_config=config,
         scaling_config=ray.train.ScalingConfig(
             num_workers=low if low == high else (low, high),  # type: ignore[arg-type]
             use_gpu=resources.gpus > 0,
-            resources_per_worker=per_worker,
+            resources_per_worker={"CPU": float(resources.cpus), "GPU": resources.gpus},
         ),
         run_config=ray.train.RunConfig(
             name=f"{work.sweep.name}-{work.name}-{time.time_ns()}",
@@ -122,21 +118,17 @@ def _write_ending(work: Assignment, end: dict[str, Any]) -> None:
 
 
 def _read_ending(work: Assignment) -> dict[str, Any] | None:
-    try:
-        end: dict[str, Any] = json.loads((work.checkpoints / ENDING).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
+    path = work.checkpoints / ENDING
+    end: dict[str, Any] | None = json.loads(path.read_text("utf-8")) if path.exists() else None
     return end
 
 
 def _ending_of(error: Exception) -> dict[str, Any]:
     """Returns the last result of a trial whose workers failed more than `max_failures` times."""
-    for failure in getattr(error, "worker_failures", {}).values():
-        end = ending(error_raised_by(failure))
-        if end is not None:
-            return end
+    failures = getattr(error, "worker_failures", {}).values()
+    ends = filter(None, (ending(error_raised_by(failure)) for failure in failures))
     reason = " ".join(str(error).split())[-500:]
-    return {"outcome": Status.FAILED, "reason": reason, "done": True}
+    return next(ends, {"outcome": Status.FAILED, "reason": reason, "done": True})
 
 
 class PlacementGroupCleanup(tune.Callback):
@@ -161,30 +153,21 @@ class PlacementGroupCleanup(tune.Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
         """Schedules the cleanup for a trial that has ended, early or not."""
-        self._schedule(trial)
+        group = self._groups.pop(trial.trial_id, None)
+        if group:
+            self._due.append((time.monotonic() + REAP_SECONDS, group))
 
-    def on_trial_error(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
-    ) -> None:
-        """Schedules the cleanup for a trial that has failed."""
-        self._schedule(trial)
+    on_trial_error = on_trial_complete
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Removes the groups that are due, once per iteration of Tune's loop."""
-        now = time.monotonic()
-        for _, group in [d for d in self._due if d[0] <= now]:
-            _remove(group)
-        self._due = [d for d in self._due if d[0] > now]
+        while self._due and self._due[0][0] <= time.monotonic():
+            _remove(self._due.pop(0)[1])
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Removes the remaining groups at the end of the sweep."""
         for _, group in self._due:
             _remove(group)
-
-    def _schedule(self, trial: Trial) -> None:
-        group = self._groups.pop(trial.trial_id, None)
-        if group:
-            self._due.append((time.monotonic() + REAP_SECONDS, group))
 
 
 def _remove(group: str) -> None:

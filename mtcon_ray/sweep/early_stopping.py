@@ -1,17 +1,16 @@
 """Early stopping in a running sweep: the acting half of each registered scheduler.
 
 The other half, `mtcon_ray.search.schedulers`, is plain data and part of the core, which imports
-neither Ray nor Optuna. Both halves are registered under the scheduler's name.
+neither Ray nor Optuna.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from optuna.trial import FrozenTrial
 
 from mtcon_ray.errors import SpecError
-from mtcon_ray.registry import Table
-from mtcon_ray.search.schedulers import SchedulerSpec
+from mtcon_ray.search.schedulers import ASHA, Halving, SchedulerSpec
 from mtcon_ray.sweep.halving import Rungs
 
 if TYPE_CHECKING:
@@ -19,15 +18,15 @@ if TYPE_CHECKING:
 
     from mtcon_ray.sweep.scheduler import History
 
+# The names of the schedulers on which `EarlyStopping` can act.
+ACTING = ("asha", "halving", "none")
+
 
 class EarlyStopping:
-    """The acting half of a scheduler; this base class trains every trial to its end.
+    """The acting half of a scheduler, given its section of the spec."""
 
-    A scheduler overrides `tune_scheduler`, `rungs` or both. `spec` is the scheduler's section.
-    """
-
-    def __init__(self, spec: Any) -> None:
-        self.spec = spec
+    def __init__(self, spec: SchedulerSpec) -> None:
+        self._spec = spec
 
     def tune_scheduler(
         self, past: "Iterable[History]", continued: "Mapping[str, History]"
@@ -35,52 +34,34 @@ class EarlyStopping:
         """Returns Tune's scheduler, given the values that earlier drivers of the sweep saw.
 
         `past` holds the histories of ended trials, `continued` those of resumed trials, by name.
+        ASHA stops a trial when it reports at a rung. Otherwise Tune stops no trial.
         """
         # Imported here because `plan` needs this module, and ray.tune takes a second to import.
         from ray.tune.schedulers import FIFOScheduler
 
+        from mtcon_ray.sweep.scheduler import ResumableASHA
+
+        if isinstance(self._spec, ASHA.Spec):
+            return ResumableASHA(self._spec, past, continued)
         return FIFOScheduler()
 
     def rungs(
         self, num_trials: int, epochs: Callable[[FrozenTrial], int], every: int
     ) -> Rungs | None:
-        """Returns the rungs at which trials wait for each other; None if no trial waits."""
+        """Returns the rungs at which trials wait for each other; None if no trial waits.
+
+        Trials of halving end by themselves at a rung; the searcher restarts those that go on.
+        """
+        if isinstance(self._spec, Halving.Spec):
+            return Rungs(self._spec, num_trials, epochs, every)
         return None
 
 
-EARLY_STOPPING: Table[EarlyStopping] = Table("early stopping")
-
-
-@EARLY_STOPPING.register("none")
-class NoEarlyStopping(EarlyStopping):
-    """Trains every trial to its end."""
-
-
-@EARLY_STOPPING.register("asha")
-class StopByASHA(EarlyStopping):
-    """Tune's ASHA stops a trial when it reports at a rung."""
-
-    def tune_scheduler(
-        self, past: "Iterable[History]", continued: "Mapping[str, History]"
-    ) -> "TrialScheduler":
-        from mtcon_ray.sweep.scheduler import ResumableASHA
-
-        return ResumableASHA(self.spec, past, continued)
-
-
-@EARLY_STOPPING.register("halving")
-class StopByHalving(EarlyStopping):
-    """Trials end by themselves at a rung; the searcher restarts those that go on."""
-
-    def rungs(self, num_trials: int, epochs: Callable[[FrozenTrial], int], every: int) -> Rungs:
-        return Rungs(self.spec, num_trials, epochs, every)
-
-
 def early_stopping(spec: SchedulerSpec) -> EarlyStopping:
-    """Returns the acting half of a scheduler. Raises SpecError if none is registered."""
-    if spec.name not in EARLY_STOPPING:
+    """Returns the acting half of a scheduler. Raises SpecError if it has none."""
+    if spec.name not in ACTING:
         raise SpecError(
-            f"search.scheduler must be one that sweeps can act on ({', '.join(EARLY_STOPPING)}), "
-            f"got {spec.name!r}; register its acting half in mtcon_ray/sweep/early_stopping.py"
+            f"search.scheduler must be one that sweeps can act on ({', '.join(ACTING)}), got "
+            f"{spec.name!r}; give it an acting half in mtcon_ray/sweep/early_stopping.py"
         )
-    return EARLY_STOPPING[spec.name](spec)
+    return EarlyStopping(spec)

@@ -65,7 +65,10 @@ class Rungs:
     ) -> int:
         return sum(
             _last(t) > self._of(t)[rung]
-            or (_last(t) == self._of(t)[rung] and (t.number in live or _is_complete(t)))
+            or (
+                _last(t) == self._of(t)[rung]
+                and (t.number in live or t.state is TrialState.COMPLETE)
+            )
             for t in trials
         )
 
@@ -77,10 +80,6 @@ def _arrives(trial: FrozenTrial, live: Mapping[int, int | None]) -> bool:
     """Returns True if the trial has reported its rung's epoch and has yet to end there."""
     until = live.get(trial.number)
     return until is not None and _last(trial) >= until
-
-
-def _is_complete(trial: FrozenTrial) -> bool:
-    return trial.state is TrialState.COMPLETE
 
 
 def _last(trial: FrozenTrial) -> int:

@@ -7,6 +7,7 @@ is a symbolic link that outlives a killed process.
 import json
 import os
 from collections.abc import Generator
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -73,12 +74,8 @@ def _append(file: BinaryIO, data: bytes) -> None:
 
 def _end_of_whole_lines(file: BinaryIO) -> int:
     """Returns the offset after the last line break, 0 without one."""
-    end = file.seek(0, os.SEEK_END)
-    while end:
-        start = max(0, end - 4096)
-        file.seek(start)
-        line_end = file.read(end - start).rfind(b"\n")
-        if line_end >= 0:
-            return start + line_end + 1
-        end = start
-    return 0
+    if not file.seek(0, os.SEEK_END):
+        return 0  # an empty file cannot be mapped
+    # Mapped, because a search from the end then reads the last page of a long journal only.
+    with mmap(file.fileno(), 0, access=ACCESS_READ) as lines:
+        return lines.rfind(b"\n") + 1

@@ -1,7 +1,6 @@
 """Writer of the driver's events: those of the sweep, and each trial's start and end."""
 
 from pathlib import Path
-from typing import Any
 
 from optuna.trial import FrozenTrial
 
@@ -83,29 +82,20 @@ class SweepRecord:
                 spool.append(Artifact(path=str(file), to="checkpoints"))
         if outcome is not Status.INTERRUPTED:
             discard_resume_state(folder, failed=outcome is Status.FAILED)
-        tags: dict[str, Any] = self._selected(spool)
+        tags: dict[str, str] = {}
+        values = objective_values(spool)
+        epoch = selected_epoch(values, self.spec.evaluate.select)
+        if epoch is not None:  # MLflow itself shows the last epoch
+            tags = {"mtcon.model_epoch": str(epoch), "mtcon.value": f"{values[epoch]:.4f}"}
         if outcome in (Status.PRUNED, Status.INTERRUPTED):
             tags[f"mtcon.{outcome.lower()}"] = "true"
         if reason:
             tags["mtcon.reason"] = reason[:4000]
         spool.append(Ended(status=outcome.mlflow, tags=tags))
 
-    def _selected(self, spool: EventLog) -> dict[str, str]:
-        """Returns tags with the selected epoch and its value; MLflow shows the last epoch."""
-        probed = {e.epoch: objective(e.metrics) for e in spool.events() if isinstance(e, Reported)}
-        values = {epoch: value for epoch, value in probed.items() if value is not None}
-        epoch = selected_epoch(values, self.spec.evaluate.select)
-        if epoch is None:
-            return {}
-        return {"mtcon.model_epoch": str(epoch), "mtcon.value": f"{values[epoch]:.4f}"}
-
     def spool(self, trial: FrozenTrial) -> EventLog:
         """Returns the event log of one trial."""
-        return EventLog(self.spool_of(trial.user_attrs[TRIAL]))
-
-    def spool_of(self, name: str) -> Path:
-        """Returns the path of a trial's event log."""
-        return trial_log(self.folder, name)
+        return EventLog(trial_log(self.folder, trial.user_attrs[TRIAL]))
 
     def checkpoints(self, trial: FrozenTrial) -> Path:
         """Returns the directory of one trial's checkpoints."""
@@ -114,3 +104,9 @@ class SweepRecord:
     def epochs(self, trial: FrozenTrial) -> int:
         """Returns the trial's own number of epochs."""
         return int(trial.params.get("train.epochs", self.spec.train.epochs))
+
+
+def objective_values(log: EventLog) -> dict[int, float]:
+    """Returns the values of the objective in a trial's event log, by epoch."""
+    probed = {e.epoch: objective(e.metrics) for e in log.events() if isinstance(e, Reported)}
+    return {epoch: value for epoch, value in probed.items() if value is not None}

@@ -3,17 +3,17 @@
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from mtcon_ray import metrics
 from mtcon_ray.evaluation.spec import selected_value
+from mtcon_ray.paths import trial_log
 from mtcon_ray.results import trial_status
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.optuna_private import reloaded, writable
-from mtcon_ray.sweep.record import SweepRecord
+from mtcon_ray.sweep.record import SweepRecord, objective_values
 from mtcon_ray.sweep.scheduler import History
 from mtcon_ray.sweep.searcher import report_missing, tell
 from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, named_trials, trial_name
 from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Ended, Reported, Started
+from mtcon_ray.tracking.events import Ended, Started
 from mtcon_ray.training.checkpoint import discard_resume_state
 
 ENDS = {
@@ -33,10 +33,8 @@ def settle(study: optuna.Study, record: SweepRecord) -> None:
     for trial in named_trials(study):
         if trial.state not in ENDS:
             continue
-        if not record.spool(
-            trial
-        ).events():  # a log that was lost: an end event needs a start event
-            record.trial_started(trial)
+        if not record.spool(trial).events():
+            record.trial_started(trial)  # the log was lost: an end event needs a start event
         if _is_open(record, trial):
             record.trial_ended(trial, ENDS[trial.state], trial.user_attrs.get(REASON))
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -49,16 +47,12 @@ def settle(study: optuna.Study, record: SweepRecord) -> None:
 def _restore_name(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -> bool:
     """Restores a trial's name from its event log; returns False if it has none."""
     name = trial_name(len(named_trials(study)))
-    begun = EventLog.read(record.spool_of(name))
-    if (
-        not begun
-        or not isinstance(begun[0], Started)
-        or begun[0].params != trial.params
-        or REPEAT not in trial.user_attrs
-    ):
-        return False
-    writable(study, trial).set_user_attr(TRIAL, name)
-    return True
+    begun = EventLog.read(trial_log(record.folder, name))
+    match begun[:1]:
+        case [Started(params=trial.params)] if REPEAT in trial.user_attrs:
+            writable(study, trial).set_user_attr(TRIAL, name)
+            return True
+    return False
 
 
 def _settle_open(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -> None:
@@ -88,8 +82,7 @@ def discard_leftovers(study: optuna.Study, record: SweepRecord) -> None:
 
 def continued_trials(study: optuna.Study) -> list[FrozenTrial]:
     """Returns the named trials that were interrupted, in order of suggestion."""
-    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    return [t for t in running if TRIAL in t.user_attrs]
+    return [t for t in named_trials(study) if t.state is TrialState.RUNNING]
 
 
 def close_waiting(study: optuna.Study, record: SweepRecord) -> None:
@@ -112,6 +105,4 @@ def _is_open(record: SweepRecord, trial: FrozenTrial) -> bool:
 
 def recorded_values(record: SweepRecord, trial: FrozenTrial) -> dict[int, float]:
     """Returns the values of the objective that the trial's process wrote down, by epoch."""
-    reports = [event for event in record.spool(trial).events() if isinstance(event, Reported)]
-    probed = {event.epoch: metrics.objective(event.metrics) for event in reports}
-    return {epoch: value for epoch, value in probed.items() if value is not None}
+    return objective_values(record.spool(trial))

@@ -95,11 +95,9 @@ class StudySearcher(Searcher):
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Records a validation accuracy at its epoch, unless that epoch has one already."""
-        trial = self._frozen(trial_id)
         value, epoch = result.get(OBJECTIVE), result.get("epoch")
-        if value is None or epoch is None or epoch in trial.intermediate_values:
-            return
-        writable(self._study, trial).report(value, step=epoch)
+        if value is not None and epoch is not None:
+            report_missing(self._study, self._frozen(trial_id), {epoch: value})
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -109,10 +107,10 @@ class StudySearcher(Searcher):
             if result.get("halt"):
                 self._halt(result["halt"])
             self.on_trial_result(trial_id, result)
-        trial = self._frozen(trial_id)
         # Workers of a distributed trial train on while Tune decides to stop it, and the report of a
         # killed worker may not arrive. The event log has those epochs.
-        report_missing(self._study, trial, self._recorded(trial))
+        recorded = self._recorded(self._live[trial_id])
+        report_missing(self._study, self._frozen(trial_id), recorded)
         trial = self._frozen(trial_id)
         outcome, reason = self._outcome(trial, result, error)
         tell(self._study, trial, outcome, self._value(trial), reason)
@@ -148,9 +146,6 @@ class StudySearcher(Searcher):
     def save(self, checkpoint_path: str) -> None:
         """Saves nothing: the study's journal is the state."""
 
-    def restore(self, checkpoint_path: str) -> None:
-        """Restores nothing: the study's journal is the state."""
-
 
 def report_missing(study: optuna.Study, trial: FrozenTrial, values: Mapping[int, float]) -> None:
     """Reports to an open trial of the study those values by epoch that it does not have yet."""
@@ -171,12 +166,9 @@ def tell(
         return
     if reason:
         writable(study, trial).set_user_attr(REASON, reason)
+    states = {Status.FINISHED: TrialState.COMPLETE, Status.PRUNED: TrialState.PRUNED}
     finite = value is not None and math.isfinite(value)
+    state = states.get(outcome, TrialState.FAIL) if finite else TrialState.FAIL
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        if outcome is Status.FINISHED and finite:
-            study.tell(trial.number, value)
-        elif outcome is Status.PRUNED and finite:
-            study.tell(trial.number, state=TrialState.PRUNED)
-        else:
-            study.tell(trial.number, state=TrialState.FAIL)
+        study.tell(trial.number, value if state is TrialState.COMPLETE else None, state=state)

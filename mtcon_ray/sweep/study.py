@@ -5,6 +5,7 @@ resumed sweep draws the same random numbers as one that was never stopped.
 """
 
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -56,14 +57,11 @@ def read_study(journal: Path, name: str) -> optuna.Study:
 
     Writes nothing. Raises SweepError for a damaged journal.
     """
-    if not journal.exists():
-        return open_study(None, name)
-    storage = JournalStorage(ReadOnlyJournal(journal))
-    # The driver may not have written the study's first line yet.
-    names = [study.study_name for study in storage.get_all_studies()]
-    if name not in names:
-        return open_study(None, name)
-    return optuna.load_study(study_name=name, storage=storage)
+    if journal.exists():
+        storage = JournalStorage(ReadOnlyJournal(journal))
+        with suppress(KeyError):  # the driver may not have written the study's first line yet
+            return optuna.load_study(study_name=name, storage=storage)
+    return open_study(None, name)
 
 
 def distribution(dimension: Dimension) -> BaseDistribution:

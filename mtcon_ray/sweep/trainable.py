@@ -18,12 +18,12 @@ class ReusedTrainable(Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Starts the first trial."""
         self._data: dict[str, Dataset] = {}
-        self._begin(config)
+        self._reports = self._train(Assignment.read(config))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Starts another trial in this process."""
         self._reports.close()
-        self._begin(new_config)
+        self._reports = self._train(Assignment.read(new_config))
         return True
 
     def step(self) -> dict[str, Any]:
@@ -35,9 +35,6 @@ class ReusedTrainable(Trainable):
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Loads nothing: a restarted trial finds its own checkpoint."""
-
-    def _begin(self, config: dict[str, Any]) -> None:
-        self._reports = self._train(Assignment.read(config))
 
     def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
         device = trial_device(work.spec.resources.gpus)

@@ -5,6 +5,7 @@ import json
 import os
 import time
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -72,25 +73,19 @@ class EventLog:
     def _write(self, event: Event) -> None:
         line = json.dumps(event.to_json(), allow_nan=False).encode() + b"\n"
         try:
-            self._append(line)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            private = partial(os.open, mode=0o600)
+            with open(self.path, "ab", buffering=0, opener=private) as file:
+                # Bytes after the last complete line are left from a kill in the middle of a write.
+                file.truncate(self._size)
+                # One write for the whole line; a short count means that the disk is full.
+                if file.write(line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+                # A resume trusts this log over the study's journal, so it must survive a power cut.
+                os.fsync(file.fileno())
         except OSError as error:
             raise StorageError.of(self.path, error) from error
         self._catch_up()
-
-    def _append(self, line: bytes) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            # Bytes after the last complete line are left from a kill in the middle of a write.
-            if os.fstat(descriptor).st_size > self._size:
-                os.ftruncate(descriptor, self._size)
-            # One write for the whole line; a short count means that the disk is full.
-            if os.write(descriptor, line) < len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-            # A resume trusts this log over the study's journal, so it must survive a power cut.
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:

@@ -10,8 +10,6 @@ import os
 import re
 import shlex
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,10 +33,6 @@ SPOOL = (
 
 class RefusedError(Exception):
     """Error for an event that the server will never accept, although it answers."""
-
-
-class LostError(Exception):
-    """Error for an existing run that disappeared: all its events have to be sent again."""
 
 
 def tracking_uri(spec_uri: str | None, environ_uri: str | None, root: Path) -> str:
@@ -115,11 +109,22 @@ def open_client(uri: str) -> "MlflowClient":
     import_quietly()
     from mlflow import MlflowClient
 
-    if is_server(uri):
+    if not uri.startswith("sqlite"):
         return MlflowClient(uri)
-    with _one_at_a_time(uri):
-        if uri.startswith("sqlite"):
-            _create(_database(uri))
+    database = Path(urlsplit(uri).path[1:])
+    database.parent.mkdir(parents=True, exist_ok=True)
+    # Two sweeps that start together must not both make or migrate the schema.
+    with database.with_name(f"{database.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not database.exists():
+            # Under another name, because MLflow cannot continue with the partial schema that a kill
+            # would leave.
+            building = database.with_name(f"{database.name}.building")
+            for left in database.parent.glob(f"{building.name}*"):
+                left.unlink()  # left by a process that was killed, with its journal
+            building.touch(mode=0o600)  # SQLite gives its journals the same mode
+            MlflowClient(f"sqlite:///{building}")
+            building.rename(database)
         return MlflowClient(uri)
 
 
@@ -128,49 +133,37 @@ def check_server(uri: str, timeout: float = 10, *, way_out: str = SPOOL) -> None
 
     Raises TrackingError otherwise.
     """
-    errors: list[Exception] = []
-
-    def ask() -> None:
-        try:
-            open_client(uri).search_experiments(max_results=1)
-        except Exception as error:
-            errors.append(error)
-
-    if uri.startswith("sqlite"):
-        ask()
-        answered = True
-    else:
-        import_quietly()  # here, so that the seconds of the import do not count as the server's
-        thread = threading.Thread(target=ask, daemon=True, name="mtcon-tracking-check")
-        thread.start()
-        thread.join(timeout)
-        answered = not thread.is_alive()
-    if answered and not errors:
-        return
-    reason = _reason(errors[0]) if errors else f"no answer in {timeout:g} s"
-    raise TrackingError(
-        f"the tracking server at {masked(uri)} must answer, got: {reason}; start it, {way_out}"
-    )
+    ServerCheck(uri).answer(timeout, way_out)
 
 
 class ServerCheck:
-    """A `check_server` that runs in a thread during the preparations of a sweep."""
+    """A request to the tracking server, in a thread so that a sweep is prepared meanwhile."""
 
     def __init__(self, uri: str) -> None:
-        self._error: TrackingError | None = None
-        self._thread = threading.Thread(target=self._run, args=(uri,), daemon=True)
+        self._uri = uri
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._ask, daemon=True, name="mtcon-tracking-check")
         self._thread.start()
 
-    def answer(self) -> None:
-        """Waits for the check to end. Raises TrackingError if the server did not answer."""
-        self._thread.join()
-        if self._error:
-            raise self._error
+    def answer(self, timeout: float = 10, way_out: str = SPOOL) -> None:
+        """Waits for the answer as `check_server` does."""
+        import_quietly()  # here, so that the seconds of the import do not count as the server's
+        self._thread.join(None if self._uri.startswith("sqlite") else timeout)
+        if self._thread.is_alive():
+            reason = f"no answer in {timeout:g} s"
+        elif self._error is not None:
+            reason = _reason(self._error)
+        else:
+            return
+        raise TrackingError(
+            f"the tracking server at {masked(self._uri)} must answer, got: {reason}; start it, "
+            f"{way_out}"
+        )
 
-    def _run(self, uri: str) -> None:
+    def _ask(self) -> None:
         try:
-            check_server(uri)
-        except TrackingError as error:
+            open_client(self._uri).search_experiments(max_results=1)
+        except Exception as error:
             self._error = error
 
 
@@ -199,36 +192,3 @@ def first_line(error: Exception) -> str:
         cause = cause.__cause__ or cause.__context__
     text = masked(str(cause or error)).strip() or type(error).__name__
     return text.splitlines()[0][:300]
-
-
-def _database(uri: str) -> Path:
-    return Path(urlsplit(uri).path[1:])
-
-
-def _create(database: Path) -> None:
-    """Creates a database under another name and renames it when its schema is complete.
-
-    MLflow cannot continue with a partial schema, which a kill would leave.
-    """
-    from mlflow import MlflowClient
-
-    if not database.exists():
-        building = database.with_name(f"{database.name}.building")
-        for left in database.parent.glob(f"{building.name}*"):
-            left.unlink()  # left by a process that was killed, with its journal
-        building.touch(mode=0o600)  # SQLite gives its journals the same mode
-        MlflowClient(f"sqlite:///{building}")
-        building.rename(database)
-
-
-@contextmanager
-def _one_at_a_time(uri: str) -> Iterator[None]:
-    """Holds a file lock while SQLite is opened: two sweeps must not both migrate one file."""
-    if not uri.startswith("sqlite"):
-        yield
-        return
-    database = _database(uri)
-    database.parent.mkdir(parents=True, exist_ok=True)
-    with database.with_name(f"{database.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

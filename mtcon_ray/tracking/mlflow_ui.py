@@ -47,7 +47,11 @@ def layout(
     slugs = [metrics.slug(task) for task in tasks]
     charts = [
         _lines("objective", f"Validation {title}", [name]),
-        _parallel(params, value, title),
+        {
+            **_chart("PARALLEL", "parallel", f"Settings and {title}"),
+            "selectedParams": list(params),
+            "selectedMetrics": [value],
+        },
         _lines("loss", "Loss by task", [metrics.loss(slug) for slug in slugs]),
         _lines("sigma", "Uncertainty (sigma) by task", [metrics.sigma(slug) for slug in slugs]),
     ]
@@ -106,11 +110,6 @@ def _lines(name: str, title: str, keys: Sequence[str]) -> dict[str, Any]:
         "yAxisKey": "metric",
         "range": {},
     }
-
-
-def _parallel(params: Sequence[str], objective: str, title: str) -> dict[str, Any]:
-    chosen = {"selectedParams": list(params), "selectedMetrics": [objective]}
-    return {**_chart("PARALLEL", "parallel", f"Settings and {title}"), **chosen}
 
 
 def _chart(kind: str, name: str, title: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -50,10 +51,9 @@ def _origin() -> dict[str, str]:
     program = Path(sys.argv[0])
     script = program.parent.name if program.name == "__main__.py" else program.name
     tags = {"mtcon.command": command_line(sys.argv), "mtcon.script": script}
-    try:
-        return tags | {"mtcon.user": getpass.getuser()}
-    except (KeyError, OSError):  # a container's user id may have no entry in /etc/passwd
-        return tags
+    with suppress(KeyError, OSError):  # a container's user id may have no entry in /etc/passwd
+        tags["mtcon.user"] = getpass.getuser()
+    return tags
 
 
 def _git(folder: Path) -> dict[str, str]:
@@ -82,10 +82,8 @@ def _git(folder: Path) -> dict[str, str]:
 def _versions() -> dict[str, str]:
     tags = {"mtcon.version.python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             tags[f"mtcon.version.{package}"] = version(package)
-        except PackageNotFoundError:
-            continue
     return tags
 
 

@@ -3,9 +3,8 @@
 All methods except `mark_killed` must be called by one thread at a time.
 """
 
-import queue
 import threading
-import time
+from contextlib import suppress
 from pathlib import Path
 
 from mlflow import MlflowClient
@@ -16,7 +15,7 @@ from mtcon_ray.errors import TrackingError
 from mtcon_ray.tracking import mlflow_ui
 from mtcon_ray.tracking.dataset_input import dataset_input
 from mtcon_ray.tracking.events import Artifact, Ended, Event, Reopened, Reported, Started
-from mtcon_ray.tracking.mlflow_server import LostError, RefusedError, artifact_location, open_client
+from mtcon_ray.tracking.mlflow_server import RefusedError, artifact_location, open_client
 
 PARENT = "parent"
 IDENTITY = "mtcon.id"
@@ -31,7 +30,9 @@ class Runs:
     """The parent run and its child runs by name ("parent", "trial-0003").
 
     `identity` distinguishes this folder from another one of the same name. `begun` is the first
-    event of the parent's event log. The constructor connects to the server.
+    event of the parent's event log. The constructor connects to the server, looks up the runs of
+    this folder and deletes duplicates of a run, except the first. A duplicate exists if a request
+    created a run but its answer was lost.
     """
 
     def __init__(
@@ -40,46 +41,32 @@ class Runs:
         self.ids: dict[str, str] = {}
         self.open: dict[str, str] = {}
         self._ended: set[str] = set()  # found as ended; a later event may reopen these
-        self._found: set[str] = set()  # existed before; may have epochs that are sent again
-        self._logged: dict[tuple[str, str], set[int]] = {}
-        self._doubtful = False
         self._client: MlflowClient = open_client(uri)
         self._folder = folder
         self._identity = identity
         self._columns = mlflow_ui.column_tags(begun.tags)
         self._dataset = dataset_input(folder, begun)
         self.experiment_id = self._experiment(experiment, artifact_location(uri, folder.parents[1]))
-        self.find()
-
-    def find(self) -> None:
-        """Looks up the runs of this folder and deletes duplicates of a run, except the first.
-
-        A duplicate exists if a request created a run but its answer was lost.
-        """
-        self.ids, self.open = {}, {}
-        self._ended, self._found, self._logged = set(), set(), {}
         for run in self._search():
-            name = run.data.tags.get("mtcon.trial", PARENT)
-            if name in self.ids:
-                if run.info.lifecycle_stage == "active":
-                    self._client.delete_run(run.info.run_id)
-                continue
-            self.ids[name] = run.info.run_id
-            self._found.add(name)
-            if run.info.status == "RUNNING":
-                self.open[name] = run.info.run_id
-            else:
-                self._ended.add(name)
+            name, run_id = run.data.tags.get("mtcon.trial", PARENT), run.info.run_id
+            if name not in self.ids:
+                self.ids[name] = run_id
+                if run.info.status == "RUNNING":
+                    self.open[name] = run_id
+                else:
+                    self._ended.add(name)
+            elif run.info.lifecycle_stage == "active":
+                self._client.delete_run(run_id)
 
     def send(self, name: str, events: list[Event]) -> None:
         """Writes one event, or one group of events (see `sender`), to a run; creates a new run.
 
-        Raises RefusedError if the server rejects the content, LostError if the run is gone, and
-        the client's own errors if the server does not answer.
+        Raises RefusedError if the server rejects the content, and the client's own errors if the
+        server does not answer or no longer has the run.
         """
+        if name not in self.ids:
+            self._create(name, events[0])
         try:
-            if name not in self.ids:
-                self._create(name, events[0])
             match events[0]:
                 case Artifact() as artifact:
                     self._artifact(name, artifact)
@@ -88,46 +75,28 @@ class Runs:
                 case _:
                     self._log(name, events)
         except MlflowException as error:
-            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                raise LostError(str(error)) from error
             if error.error_code == "INVALID_PARAMETER_VALUE":
                 raise RefusedError(str(error)) from error
             raise
 
-    def answers(self) -> bool:
-        """Returns True if the tracking server answers: then the artifact store caused a failure."""
-        try:
-            self._client.get_experiment(self.experiment_id)
-        except Exception:
-            return False
-        return True
-
     def mark_killed(self, limit: float) -> int:
-        """Sets open runs to KILLED within `limit` seconds and returns the number of runs set.
+        """Sets open runs to KILLED; returns the number of runs set within `limit` seconds.
 
         May be called from any thread.
         """
-        todo: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        for item in list(self.open.items()):
-            todo.put(item)
         marked: list[str] = []
 
-        def work() -> None:
-            try:
-                while True:
-                    name, run_id = todo.get_nowait()
+        def mark() -> None:
+            with suppress(Exception):  # no answer: a resume corrects the status
+                for name, run_id in list(self.open.items()):
                     self._client.set_terminated(run_id, "KILLED")
                     self.open.pop(name, None)
                     marked.append(name)
-            except Exception:  # the queue is empty, or no answer: a resume corrects the status
-                return
 
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(min(8, todo.qsize()))]
-        deadline = time.monotonic() + limit
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        # A daemon, so that a server that does not answer does not delay the end of the process.
+        thread = threading.Thread(target=mark, daemon=True)
+        thread.start()
+        thread.join(limit)
         return len(marked)
 
     def _experiment(self, name: str, artifacts: str | None) -> str:
@@ -135,10 +104,10 @@ class Runs:
         if experiment is None:
             try:
                 return str(self._client.create_experiment(name, artifacts, TRAINS_MODELS))
-            except MlflowException as error:
+            except MlflowException:
                 # Another sweep may have created it between the two requests.
                 experiment = self._client.get_experiment_by_name(name)
-                if error.error_code != "RESOURCE_ALREADY_EXISTS" or experiment is None:
+                if experiment is None:
                     raise
         if experiment.lifecycle_stage != "active":
             raise TrackingError(
@@ -174,15 +143,9 @@ class Runs:
         if self._folder.parent.name == "sweeps":
             tags["mtcon.sweep"] = self._folder.name
         title = self._folder.name if name == PARENT else name
-        try:
-            run = self._client.create_run(
-                self.experiment_id, start_time=event.time_ms, tags=tags, run_name=title
-            )
-        except MlflowException as error:
-            self._doubtful = True  # the run may exist although its answer was lost
-            if error.error_code == "INVALID_PARAMETER_VALUE":
-                raise TrackingError(f"run {title!r} was refused: {error}") from error
-            raise
+        run = self._client.create_run(
+            self.experiment_id, start_time=event.time_ms, tags=tags, run_name=title
+        )
         self.ids[name] = self.open[name] = run.info.run_id
 
     def _log(self, name: str, events: list[Event]) -> None:
@@ -191,15 +154,25 @@ class Runs:
         They are written together because each call of the client is a round trip.
         """
         run_id, first, last = self.ids[name], events[0], events[-1]
-        metrics = self._new_metrics(name, events)
+        # MLflow's store drops a metric that it has already, with its step, time and value.
+        metrics = [
+            Metric(key, value, event.time_ms, event.epoch)
+            for event in events
+            if isinstance(event, Reported)
+            for key, value in event.metrics.items()
+        ]
         # A run that a signal handler set to KILLED gets further epochs after a resume.
         if metrics and name in self._ended:
             self._reopen(name)
         params = first.params if isinstance(first, Started) else {}
         tags = dict(last.tags) if isinstance(last, Ended) else {}
         notes = [e.note for e in (last, first) if isinstance(e, Started | Ended) and e.note]
-        if notes:
-            tags[mlflow_ui.NOTE] = self._linked(notes[0], name)
+        if notes and name == PARENT:
+            tags[mlflow_ui.NOTE] = mlflow_ui.parent_note(
+                notes[0], self.experiment_id, self._identity
+            )
+        elif notes:
+            tags[mlflow_ui.NOTE] = mlflow_ui.trial_note(notes[0], self.experiment_id, run_id)
         # MLflow's client (3.17.2) splits this into batches of at most 1,000 entries, of which at
         # most 100 are parameters and 100 tags. Those are the limits of every server.
         self._client.log_batch(
@@ -215,35 +188,8 @@ class Runs:
         if isinstance(first, Started) and self._dataset:
             self._client.log_inputs(run_id, [self._dataset])
         if isinstance(last, Ended):
-            self._end(name, last)
-
-    def _linked(self, note: str, name: str) -> str:
-        """Returns a run's description with a link, to the view (parent) or to its artifacts."""
-        if name == PARENT:
-            return mlflow_ui.parent_note(note, self.experiment_id, self._identity)
-        return mlflow_ui.trial_note(note, self.experiment_id, self.ids[name])
-
-    def _new_metrics(self, name: str, events: list[Event]) -> list[Metric]:
-        return [
-            Metric(key, value, event.time_ms, event.epoch)
-            for event in events
-            if isinstance(event, Reported) and not self._is_logged(name, event)
-            for key, value in sorted(event.metrics.items())
-        ]
-
-    def _is_logged(self, name: str, event: Reported) -> bool:
-        """Returns True if an existing run already has the metrics of this event's epoch.
-
-        Looks only at the alphabetically last metric: metrics are sent in the order of their names,
-        so if the last one is there, all are.
-        """
-        if name not in self._found or not event.metrics:
-            return False
-        key = max(event.metrics)
-        if (name, key) not in self._logged:
-            history = self._client.get_metric_history(self.ids[name], key)
-            self._logged[name, key] = {metric.step for metric in history}
-        return event.epoch in self._logged[name, key]
+            self._client.set_terminated(run_id, last.status, last.time_ms)
+            self.open.pop(name, None)
 
     def _artifact(self, name: str, event: Artifact) -> None:
         path = Path(event.path)
@@ -257,13 +203,6 @@ class Runs:
         if to and not to.isidentifier():
             raise RefusedError(f"{to!r} is no place for the artifact {path}")
         self._client.log_artifact(self.ids[name], str(path), to or None)
-
-    def _end(self, name: str, event: Ended) -> None:
-        self._client.set_terminated(self.ids[name], event.status, event.time_ms)
-        self.open.pop(name, None)
-        if name == PARENT and self._doubtful:
-            self.find()
-            self._doubtful = False
 
     def _reopen(self, name: str) -> None:
         run_id = self.ids[name]

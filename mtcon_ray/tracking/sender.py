@@ -5,26 +5,21 @@ each log on disk and retries after every failure. It sends an event before it mo
 and sending an event twice has no effect.
 """
 
+import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.errors import SweepError
 from mtcon_ray.paths import event_folder, parent_log
-from mtcon_ray.tracking.cursors import Cursors
 from mtcon_ray.tracking.event_log import identity, num_events, tail
 from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
-from mtcon_ray.tracking.mlflow_server import (
-    LostError,
-    RefusedError,
-    first_line,
-    import_quietly,
-    is_server,
-    masked,
-)
+from mtcon_ray.tracking.mlflow_server import RefusedError, first_line, import_quietly, masked
 
 if TYPE_CHECKING:
     from mtcon_ray.tracking.runs import Runs
@@ -53,10 +48,15 @@ class Sender:
         self.last_error: str | None = None
         self.refused: list[str] = []  # events that the server will never accept
         self.cpu_seconds = 0.0  # of the thread; includes importing mlflow if this thread did it
-        self._folder = folder
-        self._cursors = Cursors(event_folder(folder) / "cursors.json", uri, experiment)
+        self._cursors = event_folder(folder) / "cursors.json"
+        # A digest of the server and experiment, since the URI may hold a password.
+        self._place = sha256(f"{uri}\n{experiment}".encode()).hexdigest()[:32]
+        self._offsets: dict[str, int] = {}  # bytes that were sent, by event log name
+        self._late: list[dict[str, Any]] = []  # artifacts: {"run": name, "event": event}
+        self._load()
+        # None after a failure too: the last request may or may not have arrived.
         self._runs: Runs | None = None
-        self._in_doubt = False  # True after a failure: the last request may or may not have arrived
+        self._in_doubt = False  # True after the first failure
         self._failed: set[str] = set()
         self._delay = 0.0
         self._next_late = 0.0  # time of the next attempt at deferred artifacts, monotonic seconds
@@ -92,98 +92,90 @@ class Sender:
 
     def mark_killed(self) -> int:
         """Sets open runs to KILLED in under 2 s and returns their number; for signal handlers."""
-        return 0 if self._runs is None else self._runs.mark_killed(KILL_SECONDS)
+        runs = self._runs
+        return 0 if runs is None else runs.mark_killed(KILL_SECONDS)
 
     def pending(self) -> int:
         """Returns the number of events that are not sent yet, deferred artifacts included."""
-        offsets = self._cursors.offsets
-        unsent = sum(num_events(p, offsets.get(p.stem, 0)) for p in self._grown())
-        return unsent + len(self._cursors.late)
+        unsent = sum(num_events(path, self._sent(path)) for path in self._grown())
+        return unsent + len(self._late)
 
     def run_ids(self) -> dict[str, str]:
         """Returns MLflow's run ids by name ("parent", "trial-0003") for the runs that exist."""
-        return {} if self._runs is None else dict(self._runs.ids)
-
-    def parent_url(self) -> str | None:
-        """Returns the URL of the parent run in MLflow's UI; None before the run exists."""
-        if self._runs is None or "parent" not in self._runs.ids:
-            return None
-        base = masked(self.uri) if is_server(self.uri) else "http://127.0.0.1:5000"
-        run_id = self._runs.ids["parent"]
-        return f"{base}/#/experiments/{self._runs.experiment_id}/runs/{run_id}"
+        runs = self._runs
+        return {} if runs is None else dict(runs.ids)
 
     def attempt(self) -> None:
         """Sends all new events in the calling thread; stores an error in `last_error`."""
         try:
             self._send_all()
         except Exception as error:  # an error of the server must not stop the training
-            self._note_failure(error)
+            self._runs, self._in_doubt = None, True
+            self._delay = min(max(FIRST_DELAY, 2 * self._delay), self._longest_delay)
+            message = first_line(error)
+            if message != self.last_error:
+                log.warning("tracking at %s: %s; events are kept", masked(self.uri), message)
+            self.last_error = message
 
     def _work(self) -> None:
         begin = time.thread_time()
         while not self._stopping.is_set():
             self.attempt()
-            if not self._in_doubt:
-                self._delay = 0.0
             self.cpu_seconds = time.thread_time() - begin
             self._wake.wait(self._delay or POLL_SECONDS)
             self._wake.clear()
+        if self._in_doubt:
+            # A request without an answer may have created a run late. A new connection deletes it.
+            self._runs = None
+            self.attempt()
 
     def _send_all(self) -> None:
-        runs = self._connected()
+        runs = self._runs = self._runs or self._connected()
         if runs is None:
             return
         for path in sorted(self._grown(), key=lambda p: (p.stem in self._failed, p.stem)):
             # A child run's tag mlflow.parentRunId needs the id of the parent.
             if path.stem == "parent" or "parent" in runs.ids:
-                self._send_spool(runs, path)
-        if self._cursors.late and time.monotonic() >= self._next_late:
+                self._send_log(runs, path)
+        if self._late and time.monotonic() >= self._next_late:
             self._send_late(runs)
-        if not self._cursors.late:
+        if not self._late:
             self.last_error = None
+        self._delay = 0.0
 
     def _connected(self) -> "Runs | None":
-        """Returns the folder's runs, identified by the parent's first event; None before that.
+        """Returns the folder's runs, identified by the parent's first event; None before that."""
+        import_quietly()
+        from mtcon_ray.tracking.runs import Runs
 
-        After a failure it looks up the runs again, since a request may have arrived.
-        """
-        if self._runs is not None and not self._in_doubt:
-            return self._runs
-        if self._runs is None:
-            import_quietly()
-            from mtcon_ray.tracking.runs import Runs
-
-            parent = parent_log(self._folder)
-            mark, first = identity(parent), tail(parent)[:1]
-            if mark is None or not first:
-                return None
-            begun, _ = first[0]
-            if not isinstance(begun, Started):
-                raise SweepError(f"{parent} must begin with a start, got {begun.kind}")
-            self._runs = Runs(self.uri, self.experiment, self.folder, mark, begun)
-        else:
-            self._runs.find()
-        # The server no longer has these runs, so their events are sent again from the start.
-        for name in set(self._cursors.offsets) - set(self._runs.ids):
-            del self._cursors.offsets[name]
-        self._in_doubt = False
-        return self._runs
+        parent = parent_log(self.folder)
+        mark, first = identity(parent), tail(parent)[:1]
+        if mark is None or not first:
+            return None
+        begun, _ = first[0]
+        if not isinstance(begun, Started):
+            raise SweepError(f"{parent} must begin with a start, got {begun.kind}")
+        runs = Runs(self.uri, self.experiment, self.folder, mark, begun)
+        # The server no longer has the other runs, so their events are sent again from the start.
+        self._offsets = {name: end for name, end in self._offsets.items() if name in runs.ids}
+        return runs
 
     def _grown(self) -> list[Path]:
         """Returns the event logs that are longer than the part that was sent."""
-        offsets = self._cursors.offsets
-        paths = event_folder(self._folder).glob("*.jsonl")
-        return [p for p in paths if p.stat().st_size > offsets.get(p.stem, 0)]
+        paths = event_folder(self.folder).glob("*.jsonl")
+        return [path for path in paths if path.stat().st_size > self._sent(path)]
 
-    def _send_spool(self, runs: "Runs", path: Path) -> None:
-        name = path.stem
+    def _sent(self, path: Path) -> int:
+        return self._offsets.get(path.stem, 0)
+
+    def _send_log(self, runs: "Runs", path: Path) -> None:
         # If this log raises, it is sent last in the next attempt, so that it does not block others.
-        self._failed.add(name)
-        for events, end in _groups(tail(path, self._cursors.offsets.get(name, 0))):
-            self._send(runs, name, events)
-            self._cursors.offsets[name] = end
-            self._cursors.save()
-        self._failed.discard(name)
+        self._failed.add(path.stem)
+        for events, end in _groups(tail(path, self._sent(path))):
+            self._send(runs, path.stem, events)
+            self._offsets[path.stem] = end
+            self._save()
+        self._failed.discard(path.stem)
 
     def _send(self, runs: "Runs", name: str, events: list[Event]) -> None:
         try:
@@ -197,31 +189,43 @@ class Sender:
             self.refused.append(f"{name}, event {events[0].seq}: {first_line(error)}")
             log.warning("not tracked: %s", self.refused[-1])
         except Exception as error:
-            if not isinstance(events[0], Artifact) or not runs.answers():
+            if not isinstance(events[0], Artifact):
                 raise
-            # The tracking server answers, so only the artifact store is down. Metrics and statuses
-            # must not wait for it.
+            # Perhaps only the artifact store is down. Metrics and statuses must not wait for it.
             self.last_error = first_line(error)
-            self._cursors.late.append({"run": name, "event": events[0].to_json()})
+            self._late.append({"run": name, "event": events[0].to_json()})
 
     def _send_late(self, runs: "Runs") -> None:
-        for item in list(self._cursors.late):
-            event = from_json(item["event"])
-            self._send(runs, item["run"], [event])  # appends the item again if it fails
-            self._cursors.late.remove(item)
-        self._cursors.save()
-        self._next_late = time.monotonic() + (DRAIN_DELAY if self._draining else LONGEST_DELAY)
+        for item in list(self._late):
+            # Appends the item again if it fails.
+            self._send(runs, item["run"], [from_json(item["event"])])
+            self._late.remove(item)
+        self._save()
+        self._next_late = time.monotonic() + self._longest_delay
 
-    def _note_failure(self, error: Exception) -> None:
-        self._in_doubt = True
-        longest = DRAIN_DELAY if self._draining else LONGEST_DELAY
-        self._delay = min(max(FIRST_DELAY, 2 * self._delay), longest)
-        message = first_line(error)
-        if message != self.last_error:
-            log.warning("tracking at %s: %s; events are kept", masked(self.uri), message)
-        self.last_error = message
-        if isinstance(error, LostError):
-            self._runs = None  # the experiment may be deleted too
+    @property
+    def _longest_delay(self) -> float:
+        return DRAIN_DELAY if self._draining else LONGEST_DELAY
+
+    def _load(self) -> None:
+        """Reads the position that a sender of this folder saved for this server and experiment.
+
+        A missing file, a damaged file and one of another server all mean that nothing was sent.
+        Sending events again is harmless; skipping events that were never sent would lose them.
+        """
+        try:
+            saved = json.loads(self._cursors.read_bytes())
+            if saved["place"] == self._place:
+                self._offsets, self._late = saved["offsets"], saved["late"]
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return
+
+    def _save(self) -> None:
+        """Replaces the file atomically. A lost write only means that events are sent twice."""
+        state = {"place": self._place, "offsets": self._offsets, "late": self._late}
+        new = self._cursors.with_suffix(".new")
+        new.write_text(json.dumps(state))
+        os.replace(new, self._cursors)
 
 
 def track_sync(folder: Path, uri: str, experiment: str) -> tuple[int, int]:
@@ -253,14 +257,11 @@ def _groups(events: list[tuple[Event, int]]) -> Iterator[tuple[list[Event], int]
     size = group_end = 0
     for event, end in events:
         added = len(event.metrics) if isinstance(event, Reported) else 0
-        if group and not (_follows(event, group[-1]) and size + added <= METRICS_AT_ONCE):
+        fits = isinstance(event, Reported | Ended) and size + added <= METRICS_AT_ONCE
+        if group and not (fits and isinstance(group[-1], Started | Reported)):
             yield group, group_end
             group, size = [], 0
         group.append(event)
         size, group_end = size + added, end
     if group:
         yield group, group_end
-
-
-def _follows(event: Event, last: Event) -> bool:
-    return isinstance(event, Reported | Ended) and isinstance(last, Started | Reported)

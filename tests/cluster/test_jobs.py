@@ -6,17 +6,19 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner
-from ray.job_submission import JobDetails, JobStatus, JobType
 
 from mtcon_ray.cli.main import program
-from mtcon_ray.cluster.jobs import Jobs, checked_address, lost
+from mtcon_ray.cluster.jobs import Job, Jobs, checked_address, lost
 from mtcon_ray.errors import MtconError, UserError
 from mtcon_ray.results import load_sweep
 from tests.cli.screens import HIDE_CURSOR, SHOW_CURSOR, Watched, screen
@@ -46,6 +48,21 @@ if __name__ == "__main__":
 """
 
 
+# A job that was not submitted by this package, as the Jobs API describes it.
+DETAILS = dict.fromkeys(
+    ("metadata", "runtime_env", "start_time", "end_time", "message", "error_type",
+     "driver_exit_code")
+) | {"submission_id": "small-1-1", "status": "FAILED"}  # fmt: skip
+WITHOUT_RAY = """
+import sys
+from tests.test_imports import BLOCKED_IMPORTS
+
+sys.argv[1:] = ["mtcon_ray.cli.main"]
+exec(BLOCKED_IMPORTS)
+from mtcon_ray.cli.main import main
+
+main(["jobs", "--json"])
+"""
 WAIT_IN_VAIN = """
 import sys
 from mtcon_ray.cluster.jobs import Jobs
@@ -82,6 +99,62 @@ def test_nobody_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         Jobs("127.0.0.1:9")
 
 
+class Dashboard(BaseHTTPRequestHandler):
+    """A cluster's dashboard with one job, for who sends its token."""
+
+    def do_GET(self) -> None:
+        allowed = self.headers["Authorization"] == "Bearer abc"
+        answers = {"/api/version": {"ray_version": version("ray")}, "/api/jobs/": [DETAILS]}
+        self.send_response(200 if allowed else 401)
+        self.end_headers()
+        self.wfile.write(json.dumps(answers[self.path] if allowed else "no token").encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Prints nothing."""
+
+
+@pytest.fixture
+def dashboard() -> Iterator[str]:
+    """Address of a dashboard without a cluster."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Dashboard) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_jobs_are_listed_without_ray(dashboard: str) -> None:
+    """Importing Ray takes seconds."""
+    environment = {**os.environ, "RAY_API_SERVER_ADDRESS": dashboard, "RAY_AUTH_TOKEN": "abc"}
+    environment.pop("RAY_AUTH_MODE", None)
+    told = subprocess.run(
+        [sys.executable, "-c", WITHOUT_RAY], env=environment, cwd=REPOSITORY, text=True,
+        capture_output=True, timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    assert [job["id"] for job in json.loads(told.stdout)] == ["small-1-1"]
+
+
+@pytest.mark.parametrize("place", ["RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "HOME"])
+def test_the_token_is_sent_from_where_ray_finds_it(
+    place: str, dashboard: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(UserError, match=r"must be given its token, got 401 .*RAY_AUTH_MODE=token"):
+        Jobs(dashboard)
+    path = tmp_path / ".ray" / "auth_token"
+    path.parent.mkdir()
+    path.write_text("abc\n")
+    given = {"RAY_AUTH_TOKEN": "abc", "RAY_AUTH_TOKEN_PATH": str(path), "HOME": str(tmp_path)}
+    monkeypatch.setenv("HOME", "/nowhere")
+    monkeypatch.setenv(place, given[place])
+    assert [job.id for job in Jobs(dashboard).known()] == ["small-1-1"]
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises(UserError, match="got 401"):
+        Jobs(dashboard)
+
+
 @pytest.mark.ray
 @pytest.mark.parametrize("way", ["option", "spec"])
 def test_a_root_that_the_job_would_lose_is_refused(
@@ -108,11 +181,7 @@ def test_a_root_that_the_job_would_lose_is_refused(
 def test_a_job_without_an_exit_code_says_why(error_type: str, told: str) -> None:
     """Only the end of a long trace is shown."""
     message = "\n".join(f"line {number}" for number in range(30))
-    details = JobDetails(
-        type=JobType.SUBMISSION, status=JobStatus.FAILED, entrypoint="python a.py",
-        message=message, error_type=error_type,
-    )  # fmt: skip
-    said = lost("small-1-1", details)
+    said = lost(Job.model_validate({**DETAILS, "message": message, "error_type": error_type}))
     assert told in said
     assert "line 29" in said
     assert "line 21" not in said
@@ -231,7 +300,7 @@ def test_a_sweep_is_submitted_shown_stopped_and_goes_on(
     assert (code, wrong_code) == (2, 2)
     assert "got job small-1-1 that is; follow it with" in again
     assert "'small-1' must have one driver at a time" in locked
-    assert "must be given its token, got Authentication failed" in wrong
+    assert "must be given its token, got 403 Forbidden: Invalid authentication token" in wrong
 
     both = [user.begin("logs", "small-1", "-f"), user.begin("stop", "small-1")]
     (code, printed), (_, stopping) = map(ended, both)

@@ -8,7 +8,7 @@ from ray.tune.schedulers import FIFOScheduler
 from mtcon_ray.errors import SpecError
 from mtcon_ray.search.schedulers import SCHEDULERS, SchedulerSpec
 from mtcon_ray.search.spec import SearchSpec
-from mtcon_ray.sweep.early_stopping import EARLY_STOPPING, early_stopping
+from mtcon_ray.sweep.early_stopping import ACTING, early_stopping
 from mtcon_ray.sweep.study import preview
 
 
@@ -19,7 +19,7 @@ class MedianSpec(SchedulerSpec):
 
 
 def test_every_registered_scheduler_has_an_acting_half_and_the_other_way_round() -> None:
-    assert list(EARLY_STOPPING) == list(SCHEDULERS)
+    assert list(ACTING) == list(SCHEDULERS)
 
 
 @pytest.mark.parametrize("name", list(SCHEDULERS))

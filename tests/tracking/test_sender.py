@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mtcon_ray.tracking.cursors import Cursors
 from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Reported, Started
 from mtcon_ray.tracking.sender import Sender, track_sync
 from tests.waiting import PATIENCE_SECONDS
@@ -36,7 +35,6 @@ def test_parent_and_child_are_nested_and_complete(sweep: "Sweep") -> None:
     with sweep.sending() as sender:
         assert sender.drain(PATIENCE_SECONDS)
         ids = sender.run_ids()
-        assert sender.parent_url() == f"http://127.0.0.1:5000/#/experiments/1/runs/{ids['parent']}"
     parent, child = sweep.run(), sweep.run("trial-0000")
     assert ids == {"parent": parent.info.run_id, "trial-0000": child.info.run_id}
     assert parent.info.status == "RUNNING"
@@ -152,7 +150,7 @@ def test_nothing_happens_without_a_connection(sweep: "Sweep") -> None:
     """The constructor and all queries are cheap and safe at any time, also in a signal handler."""
     sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
     assert sender.mark_killed() == 0
-    assert (sender.run_ids(), sender.parent_url(), sender.pending()) == ({}, None, 0)
+    assert (sender.run_ids(), sender.pending()) == ({}, 0)
     sweep.begin()
     assert sender.pending() == 1
     assert sender.close(0.1) == 1
@@ -193,13 +191,13 @@ def test_cursors_are_written_once_a_group_of_events_and_not_without_any(
     sweep: "Sweep", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved: list[int] = []
-    save = Cursors.save
+    save = Sender._save
 
-    def counted(self: Cursors) -> None:
-        saved.append(len(self.offsets))
+    def counted(self: Sender) -> None:
+        saved.append(len(self._offsets))
         save(self)
 
-    monkeypatch.setattr(Cursors, "save", counted)
+    monkeypatch.setattr(Sender, "_save", counted)
     sweep.begin()
     for i in range(10):
         sweep.begin(f"trial-{i:04d}").append(Reported(epoch=1, metrics={"loss": 1.0}))

@@ -96,7 +96,7 @@ def dump_yaml(value: Any) -> str:
 
 
 def _with_line(error: Exception, text: str) -> Exception:
-    """Returns the same error of the parser in Python, whose message shows the line, if it has it."""
+    """Returns the same error of the parser in Python, if it has it: that shows the line."""
     try:
         for _ in yaml.parse(text, Loader=yaml.SafeLoader):
             pass

@@ -5,20 +5,22 @@ from pathlib import Path
 
 import click
 
-from mtcon_ray.cli.options import Session, overrides, root, session, spec_file
-from mtcon_ray.cli.terminal import say
-from mtcon_ray.errors import SweepError
-from mtcon_ray.paths import (
-    DEFAULT_ROOT,
-    SPEC_FILE,
-    choose_root,
-    log_folder,
-    run_folder,
-    sweep_folder,
+from mtcon_ray.cli.console import Console
+from mtcon_ray.cli.options import (
+    MLFLOW_VARIABLE,
+    Session,
+    overrides,
+    root,
+    session,
+    spec_file,
+    tracking_of,
 )
+from mtcon_ray.cli.terminal import Terminal, say
+from mtcon_ray.errors import SweepError
+from mtcon_ray.paths import DEFAULT_ROOT, SPEC_FILE, choose_root, kept_model, log_folder
+from mtcon_ray.paths import report_page, run_folder, sweep_folder
 from mtcon_ray.presentation import printable
-
-MLFLOW_VARIABLE = "MLFLOW_TRACKING_URI"
+from mtcon_ray.tracking.mlflow_server import ui_command
 
 
 def _checked_name(
@@ -60,12 +62,8 @@ def train(
     root: str | None,
 ) -> None:
     """Train once, tracked by MLflow, without Ray; the spec's search is not used."""
-    from mtcon_ray.cli.console import Console
-    from mtcon_ray.cli.terminal import Terminal
-
     with Console(Terminal.of(), quiet=session.quiet) as console:
         from mtcon_ray.cli.results_table import score_lines
-        from mtcon_ray.paths import kept_model
         from mtcon_ray.results import load_single
         from mtcon_ray.spec import load_spec
         from mtcon_ray.training_job import train_run
@@ -82,9 +80,9 @@ def train(
             environ_uri=os.environ.get(MLFLOW_VARIABLE),
         )
     folder = run_folder(where, result.name)
-    for line in score_lines(load_single(folder), result.last_metrics):
-        say(line)
-    say(f"checkpoint: {kept_model(folder)} (network of epoch {result.model_epoch})")
+    lines = score_lines(load_single(folder), result.last_metrics)
+    lines.append(f"checkpoint: {kept_model(folder)} (network of epoch {result.model_epoch})")
+    say("\n".join(lines))
 
 
 @click.command()
@@ -105,10 +103,6 @@ def sweep(
     root: str | None,
 ) -> int:
     """Run or resume a sweep and show its leaderboard."""
-    from mtcon_ray.cli.console import Console
-    from mtcon_ray.cli.terminal import Terminal
-
-    uri = os.environ.get(MLFLOW_VARIABLE)
     terminal = Terminal.of()
     with Console(terminal, quiet=session.quiet) as console:
         from mtcon_ray.spec import load_spec
@@ -125,14 +119,18 @@ def sweep(
 
         from mtcon_ray.cli.results_table import leaderboard_lines, winner_lines
         from mtcon_ray.sweep.driver import run_sweep
-        from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 
         results = run_sweep(
-            run_spec, root=where, name=name, resume=resume, callbacks=console, environ_uri=uri
+            run_spec,
+            root=where,
+            name=name,
+            resume=resume,
+            callbacks=console,
+            environ_uri=os.environ.get(MLFLOW_VARIABLE),
         )
     lines = ["", *leaderboard_lines(results, columns=terminal.columns), "", *winner_lines(results)]
-    lines.append(f"report: {results.folder / 'report' / 'index.html'}")
-    lines.append(f"MLflow: {ui_command(tracking_uri(run_spec.tracking.uri, uri, where))}")
+    lines.append(f"report: {report_page(results.folder)}")
+    lines.append(f"MLflow: {ui_command(tracking_of(run_spec.tracking.uri, where))}")
     terminal.write(printable("\n".join([*lines, ""])))
     return 0 if results.winner else 1
 
@@ -151,8 +149,6 @@ def compare(
     root: str | None,
 ) -> int:
     """Train the systems of a comparison's FILE with one budget; started again, it resumes."""
-    from mtcon_ray.cli.console import Console
-    from mtcon_ray.cli.terminal import Terminal
     from mtcon_ray.comparison.run import run_comparison
     from mtcon_ray.comparison.spec import load_comparison
     from mtcon_ray.comparison.summary import markdown

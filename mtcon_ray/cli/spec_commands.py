@@ -41,14 +41,10 @@ def init(session: Session, csv: Path, images: Path, output: Path | None) -> None
     except BaseException:
         path.unlink()
         raise
-    if session.quiet:
-        return
-    say(f"wrote {path}")
-    for line in found.describe():
-        say(f"  {line}")
-    say("next:")
-    for command in ("validate", "plan", "sweep"):
-        say(f"  mtcon-ray {command} {path}")
+    if not session.quiet:
+        commands = [f"mtcon-ray {command} {path}" for command in ("validate", "plan", "sweep")]
+        say("\n  ".join([f"wrote {path}", *found.describe()]))
+        say("\n  ".join(["next:", *commands]))
 
 
 @click.command()
@@ -127,8 +123,7 @@ def plan(
     if as_json:
         say(resolved.model_dump_json(indent=1))
         return
-    for line in plan_lines(run_spec, resolved):
-        say(line)
+    say("\n".join(plan_lines(run_spec, resolved)))
 
 
 def _view(cluster: str | None, session: Session) -> "ClusterView":

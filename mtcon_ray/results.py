@@ -9,18 +9,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from mtcon_ray import paths
 from mtcon_ray.errors import MtconError, SweepError
 from mtcon_ray.evaluation.spec import Select, selected_epoch, selected_value
 from mtcon_ray.metrics import objective
-from mtcon_ray.paths import (
-    PLAN_FILE,
-    PREDICTIONS_FILE,
-    SPEC_FILE,
-    checkpoint_folder,
-    event_folder,
-    kept_model,
-    parent_log,
-)
 from mtcon_ray.plan import Plan, read_plan
 from mtcon_ray.recorded import RecordedSpec
 from mtcon_ray.safe_yaml import read_yaml
@@ -135,7 +127,7 @@ class SweepResults:
 
     def predictions_of(self, trial: TrialResult) -> Path:
         """Returns the path of the predictions behind a trial's test scores."""
-        return checkpoint_folder(self.folder, trial.name) / PREDICTIONS_FILE
+        return paths.checkpoint_folder(self.folder, trial.name) / paths.PREDICTIONS_FILE
 
     @property
     def winner(self) -> TrialResult | None:
@@ -168,8 +160,8 @@ def load_sweep(folder: Path) -> SweepResults:
 
     Raises SweepError if there is none.
     """
-    paths = event_folder(folder).glob("trial-*.jsonl")
-    return _load(folder, {path.stem: EventLog.read(path) for path in paths})
+    logs = paths.event_folder(folder).glob("trial-*.jsonl")
+    return _load(folder, {log.stem: EventLog.read(log) for log in logs})
 
 
 def load_run(folder: Path) -> TrialResult:
@@ -179,7 +171,7 @@ def load_run(folder: Path) -> TrialResult:
 
 def load_single(folder: Path) -> SweepResults:
     """Returns a single training as a sweep of one trial. Raises SweepError if there is none."""
-    events = EventLog.read(parent_log(folder))
+    events = EventLog.read(paths.parent_log(folder))
     if not events:
         raise SweepError(f"{folder} must hold a single training, got no event log in it")
     return _load(folder, {folder.name: events})
@@ -187,13 +179,13 @@ def load_single(folder: Path) -> SweepResults:
 
 def _load(folder: Path, logs: Mapping[str, list[Event]]) -> SweepResults:
     """Returns the results in the event logs of trials by name; an empty log is no trial."""
-    path = folder / SPEC_FILE
+    path = folder / paths.SPEC_FILE
     if not path.exists():
         raise SweepError(
             f"{folder} must be a sweep's folder, got one without spec.yaml; "
             "`mtcon-ray list` names the sweeps"
         )
-    plan = read_plan(folder / PLAN_FILE)
+    plan = read_plan(folder / paths.PLAN_FILE)
     spec = RecordedSpec(read_yaml(path), str(path), plan.kinds if plan else None)
     trials = [_trial(name, events, spec) for name, events in logs.items() if events]
     trials.sort(key=lambda trial: trial.number)
@@ -221,7 +213,7 @@ def _trial(name: str, events: list[Event], spec: RecordedSpec) -> TrialResult:
 
 def was_submitted(folder: Path) -> bool:
     """Returns True for the folder of a sweep that a job of `mtcon-ray submit` began."""
-    begun = EventLog.read(parent_log(folder))
+    begun = EventLog.read(paths.parent_log(folder))
     return bool(begun) and isinstance(begun[0], Started) and JOB in begun[0].tags
 
 
@@ -230,7 +222,7 @@ def kept_files(folder: Path) -> list[Path]:
 
     Trainings of earlier versions have no predictions.
     """
-    return [p for p in (kept_model(folder), folder / PREDICTIONS_FILE) if p.exists()]
+    return [p for p in (paths.kept_model(folder), folder / paths.PREDICTIONS_FILE) if p.exists()]
 
 
 def trial_status(events: list[Event]) -> tuple[Status, str | None]:

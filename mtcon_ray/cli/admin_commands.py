@@ -6,20 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mtcon_ray import paths
+from mtcon_ray.cli import options
 from mtcon_ray.cli.console import Console
-from mtcon_ray.cli.options import Session, name, overrides, root_folder, session, tracking_of
+from mtcon_ray.cli.options import Session
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SweepError, TrackingError
 from mtcon_ray.lock import driver_lock, is_driven
-from mtcon_ray.paths import (
-    SPEC_FILE,
-    cache_folder,
-    checkpoint_folder,
-    find_folder,
-    kept_model,
-    log_folder,
-    sweeps_folder,
-)
 from mtcon_ray.presentation import size_text
 from mtcon_ray.tracking.mlflow_server import check_server, masked
 
@@ -40,9 +33,9 @@ if TYPE_CHECKING:
     help="Format of torch.export, or ONNX (extra `onnx`).",
 )
 @click.option("--register", metavar="NAME", help="Register it as a version of this MLflow model.")
-@overrides
-@root_folder
-@session
+@options.overrides
+@options.root_folder
+@options.session
 def export(
     session: Session,
     model: str,
@@ -79,18 +72,18 @@ def export(
 
 
 @click.command()
-@name
-@root_folder
+@options.name
+@options.root_folder
 @click.option("--yes", is_flag=True, help="Remove it; without this option nothing is removed.")
 def clean(name: str, root: Path, yes: bool) -> None:
     """Show the disk usage of a sweep or training; remove it with --yes."""
-    folder = find_folder(root, name)
+    folder = paths.find_folder(root, name)
     if is_driven(folder):
         raise SweepError(f"{folder.name!r} is running; stop it before it is removed")
     for entry in sorted(folder.iterdir()):
         say(f"{size_text(_bytes(entry)):>10}  {entry}")
     say(f"{size_text(_bytes(folder)):>10}  {folder}, in all")
-    say(f"not touched: its runs in MLflow, and decoded images in {cache_folder(root)}")
+    say(f"not touched: its runs in MLflow, and decoded images in {paths.cache_folder(root)}")
     if not yes:
         say("nothing removed; --yes removes it")
         return
@@ -102,18 +95,18 @@ def clean(name: str, root: Path, yes: bool) -> None:
 
 
 @click.command("track-sync")
-@name
-@root_folder
-@session
+@options.name
+@options.root_folder
+@options.session
 def track_sync(session: Session, name: str, root: Path) -> None:
     """Send the events of a sweep or training that are not in MLflow yet."""
     from mtcon_ray.recorded import load_recorded
     from mtcon_ray.tracking import sender
 
-    folder = find_folder(root, name)
-    session.log_folder = log_folder(root)
-    tracking = load_recorded(folder / SPEC_FILE).tracking
-    uri = tracking_of(tracking.uri, root)
+    folder = paths.find_folder(root, name)
+    session.log_folder = paths.log_folder(root)
+    tracking = load_recorded(folder / paths.SPEC_FILE).tracking
+    uri = options.tracking_of(tracking.uri, root)
     with driver_lock(folder):
         check_server(uri)
         sent, left = sender.track_sync(folder, uri, tracking.experiment)
@@ -145,12 +138,12 @@ def _checkpoint(root: Path, model: str) -> tuple[Path, str, "SweepResults | None
 
     if Path(model).is_file():
         return Path(model), Path(model).resolve().parent.name, None
-    folder = find_folder(root, model)
-    if folder.parent != sweeps_folder(root):
-        return kept_model(folder), folder.name, None
+    folder = paths.find_folder(root, model)
+    if folder.parent != paths.sweeps_folder(root):
+        return paths.kept_model(folder), folder.name, None
     results = load_sweep(folder)
-    winner = checkpoint_folder(folder, results.required_winner().name)
-    return kept_model(winner), folder.name, results
+    winner = paths.checkpoint_folder(folder, results.required_winner().name)
+    return paths.kept_model(winner), folder.name, results
 
 
 def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> "TrackedRun":
@@ -161,7 +154,7 @@ def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None")
         raise SweepError(f"--register must go with a sweep's name, got {model!r}")
     tracking = sweep.spec.tracking
     return find_run(
-        register, uri=tracking_of(tracking.uri, root), experiment=tracking.experiment,
+        register, uri=options.tracking_of(tracking.uri, root), experiment=tracking.experiment,
         sweep=sweep.name, trial=sweep.required_winner().name,
     )  # fmt: skip
 

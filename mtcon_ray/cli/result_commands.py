@@ -6,20 +6,13 @@ from pathlib import Path
 
 import click
 
+from mtcon_ray import paths
+from mtcon_ray.cli import options
 from mtcon_ray.cli.console import Console
-from mtcon_ray.cli.options import (
-    Session,
-    as_json,
-    name,
-    overrides,
-    root_folder,
-    session,
-    tracking_of,
-)
+from mtcon_ray.cli.options import Session
 from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SweepError
-from mtcon_ray.paths import find_folder, journal_file, sweeps_folder
 from mtcon_ray.presentation import NOTHING, accuracy_text, configuration_text, resume_line
 from mtcon_ray.tracking.mlflow_server import ui_command
 
@@ -28,12 +21,16 @@ INDENT = "  "
 
 @click.command()
 @click.argument("checkpoint", type=click.Path(path_type=Path))
-@overrides
-@root_folder
-@as_json
-@session
+@options.overrides
+@options.root_folder
+@options.as_json
+@options.session
 def evaluate(
-    session: Session, checkpoint: Path, overrides: tuple[str, ...], root: Path, as_json: bool
+    session: Session,
+    checkpoint: Path,
+    overrides: tuple[str, ...],
+    root: Path,
+    as_json: bool,
 ) -> None:
     """Measure the test and held-out scores of a checkpoint's encoder."""
     from mtcon_ray.evaluate import evaluate_checkpoint
@@ -48,9 +45,9 @@ def evaluate(
 
 
 @click.command()
-@name
-@root_folder
-@session
+@options.name
+@options.root_folder
+@options.session
 def report(session: Session, name: str, root: Path) -> None:
     """Build a sweep's report again, also while it runs, and print its path."""
     from mtcon_ray.report.build import build_report
@@ -59,14 +56,14 @@ def report(session: Session, name: str, root: Path) -> None:
 
     folder = _sweep_folder(root, name)
     results = load_sweep(folder)
-    uri = tracking_of(results.spec.tracking.uri, root)
-    shares = importances(read_study(journal_file(folder), folder.name))
+    uri = options.tracking_of(results.spec.tracking.uri, root)
+    shares = importances(read_study(paths.journal_file(folder), folder.name))
     say(build_report(results, shares, ui_command=ui_command(uri)))
 
 
 @click.command("list")
-@root_folder
-@as_json
+@options.root_folder
+@options.as_json
 def list_names(root: Path, as_json: bool) -> None:
     """List sweeps and single trainings."""
     from mtcon_ray.cli.sweep_list import overviews
@@ -96,16 +93,16 @@ def list_names(root: Path, as_json: bool) -> None:
 
 
 @click.command()
-@name
-@root_folder
-@as_json
+@options.name
+@options.root_folder
+@options.as_json
 def status(name: str, root: Path, as_json: bool) -> None:
     """Show all trials of a sweep, or the state of a single training."""
     from mtcon_ray.cli.results_table import leaderboard_lines, trial_record
     from mtcon_ray.cli.sweep_list import folder_state
     from mtcon_ray.results import load_single, load_sweep, was_submitted
 
-    folder = find_folder(root, name)
+    folder = paths.find_folder(root, name)
     results = (load_sweep if _is_sweep(folder, root) else load_single)(folder)
     state, total = folder_state(folder), results.num_trials
     if as_json:
@@ -123,9 +120,9 @@ def status(name: str, root: Path, as_json: bool) -> None:
 
 
 @click.command()
-@name
-@root_folder
-@as_json
+@options.name
+@options.root_folder
+@options.as_json
 def best(name: str, root: Path, as_json: bool) -> None:
     """Show a sweep's winner, its scores and the path of its checkpoint."""
     from mtcon_ray.cli.results_table import trial_record, winner_lines
@@ -140,11 +137,11 @@ def best(name: str, root: Path, as_json: bool) -> None:
 
 
 def _sweep_folder(root: Path, name: str) -> Path:
-    folder = find_folder(root, name)
+    folder = paths.find_folder(root, name)
     if not _is_sweep(folder, root):
         raise SweepError(f"{name!r} must be a sweep, got a single training; see `mtcon-ray status`")
     return folder
 
 
 def _is_sweep(folder: Path, root: Path) -> bool:
-    return folder.parent == sweeps_folder(root)
+    return folder.parent == paths.sweeps_folder(root)

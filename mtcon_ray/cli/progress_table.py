@@ -81,7 +81,7 @@ def _trials(progress: SweepProgress, trials: Iterable[TrialProgress], columns: i
     table.add_column("configuration")
     table.add_column("epoch", no_wrap=True)
     table.add_column(progress.objective, no_wrap=True)
-    words = max(len(trial.status.words) for trial in progress.trials.values())
+    words = max(len(trial.status.words) for trial in progress.by_name)
     # Reasons of failures are shortened too, but show more than their status has columns.
     table.add_column("state", no_wrap=True, max_width=max(words, columns // 4))
     for trial in trials:

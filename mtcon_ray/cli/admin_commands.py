@@ -2,7 +2,7 @@
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -40,7 +40,7 @@ def export(
     session: Session,
     model: str,
     to: Path,
-    kind: str,
+    kind: Literal["pt2", "onnx"],
     register: str | None,
     overrides: tuple[str, ...],
     root: Path,
@@ -59,7 +59,7 @@ def export(
             path,
             to,
             root=root,
-            format="onnx" if kind == "onnx" else "pt2",
+            format=kind,
             title=title,
             overrides=overrides,
             callbacks=console,

@@ -29,23 +29,15 @@ class Terminal:
 
     stream: TextIO
     live: bool
-    colour: bool
     unicode: bool
 
     @classmethod
     def of(cls, stream: TextIO | None = None) -> "Terminal":
-        """Returns the capabilities of a stream, standard output by default.
-
-        Respects NO_COLOR and TERM.
-        """
+        """Returns the capabilities of a stream, standard output by default; respects TERM."""
         stream = stream or sys.stdout
         live = stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
-        try:
-            FANCY.encode(getattr(stream, "encoding", None) or "ascii")
-            unicode = True
-        except (UnicodeEncodeError, LookupError):
-            unicode = False
-        return cls(stream, live, live and not os.environ.get("NO_COLOR"), unicode)
+        encoding = getattr(stream, "encoding", None) or "ascii"
+        return cls(stream, live, FANCY.encode(encoding, "replace").decode(encoding) == FANCY)
 
     @property
     def encoding(self) -> str:
@@ -76,7 +68,10 @@ class Terminal:
         """Does nothing: `write` flushes."""
 
     def console(self) -> "Console":
-        """Returns a `rich` console that writes here and interprets no markup in data."""
+        """Returns a `rich` console that writes here and interprets no markup in data.
+
+        Respects NO_COLOR.
+        """
         from rich.console import Console
 
         return Console(
@@ -84,7 +79,7 @@ class Terminal:
             force_terminal=self.live,
             force_interactive=self.live,
             force_jupyter=False,
-            color_system="auto" if self.colour else None,
+            color_system="auto" if self.live and not os.environ.get("NO_COLOR") else None,
             width=None if self.live else UNLIMITED_COLUMNS,
             markup=False,
             highlight=False,

@@ -62,12 +62,11 @@ def _headline(progress: SweepProgress, elapsed: float) -> "Table":
     left = progress.left_text()
     times = f"{duration_text(elapsed)}{', ' * bool(left)}{left}"
     parts = [progress.name, f"· {progress.done_text()}", f"· {value}" if value else ""]
+    texts = [text for text in (*parts, configuration, f"· {times}") if text]
     line = Table.grid(padding=(0, 1, 0, 0))
-    cells = []
-    for text in (*parts, configuration, f"· {times}"):
-        if text:
-            line.add_column(no_wrap=text != configuration)
-            cells.append(cell(text, shortened=True))
+    for text in texts:
+        line.add_column(no_wrap=text != configuration)
+    cells = [cell(text, shortened=True) for text in texts]
     cells[0].stylize("bold")
     line.add_row(*cells)
     return line

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 FANCY = "█░·…±—"
-PLAIN = {"█": "#", "░": ".", "·": "|", "…": "~", "±": "+-", "—": "-"}
+PLAIN = str.maketrans({"█": "#", "░": ".", "·": "|", "…": "~", "±": "+-", "—": "-"})
 # Wider than any line: without a terminal nothing is shortened or wrapped.
 UNLIMITED_COLUMNS = 100_000
 REDRAWS_PER_SECOND = 2
@@ -29,20 +29,17 @@ class Terminal:
 
     stream: TextIO
     live: bool
-    unicode: bool
 
     @classmethod
     def of(cls, stream: TextIO | None = None) -> "Terminal":
-        """Returns the capabilities of a stream, standard output by default; respects TERM."""
+        """Returns a stream, standard output by default, as a terminal; respects TERM."""
         stream = stream or sys.stdout
-        live = stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
-        encoding = getattr(stream, "encoding", None) or "ascii"
-        return cls(stream, live, FANCY.encode(encoding, "replace").decode(encoding) == FANCY)
+        return cls(stream, stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb"))
 
     @property
     def encoding(self) -> str:
-        """The stream's encoding."""
-        return getattr(self.stream, "encoding", None) or "ascii"
+        """The stream's encoding; a stream without one takes all characters."""
+        return getattr(self.stream, "encoding", None) or "utf-8"
 
     @property
     def size(self) -> tuple[int, int]:
@@ -56,9 +53,8 @@ class Terminal:
 
     def write(self, text: str) -> int:
         """Writes and flushes text; ignores errors, so that a closed terminal ends no sweep."""
-        if not self.unicode:
-            text = "".join(PLAIN.get(character, character) for character in text)
-            text = text.encode(self.encoding, "replace").decode(self.encoding)
+        if FANCY.encode(self.encoding, "replace").decode(self.encoding) != FANCY:
+            text = text.translate(PLAIN).encode(self.encoding, "replace").decode(self.encoding)
         with suppress(OSError):
             self.stream.write(text)
             self.stream.flush()

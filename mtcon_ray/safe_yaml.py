@@ -17,7 +17,7 @@ MAX_SPEC_BYTES = 1_000_000
 _SafeLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Loader(_SafeLoader):
+class _Loader(_SafeLoader):  # type: ignore[misc]
     """PyYAML's safe loader with the floats of YAML 1.2, which refuses repeated keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:

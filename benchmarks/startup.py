@@ -1,7 +1,7 @@
 """Time until a command answers, in units of `python -c "import torch"` on the same machine.
 
-Each command is a process of its own. The root holds one finished sweep of one tiny trial. `jobs` is
-asked for a cluster that is not there.
+Each command is a process of its own, and all packages have bytecode, as once they have been used.
+The root holds one finished sweep of one tiny trial. `jobs` is asked for a cluster that is not there.
 
 `sweep` is measured until its first training step is done, in units of a bare Tune function: a
 script that imports torch in one trial and takes one step. The sweep's epochs have one step each, so
@@ -129,9 +129,14 @@ def _step_of_bare(root: Path, name: str) -> float:
 def _run(root: Path, command: Sequence[str], code: int = 0) -> str:
     """Runs a command in the root's folder and returns its output.
 
-    Raises AssertionError if it exits with another code.
+    The first run of a command writes the bytecode: also where the environment forbids it, or some
+    packages were installed without, which would double the time of all commands but `import torch`.
+    Raises AssertionError if the command exits with another code.
     """
-    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {
+        **os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPYCACHEPREFIX": str(root / "bytecode"),
+    }  # fmt: skip
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     assert done.returncode == code, f"{command} failed:\n{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -67,11 +67,6 @@ class RecordedSpec:
         return self.whole.seed if seed is None else int(seed)
 
     @property
-    def epochs(self) -> int:
-        """The number of epochs of a single training."""
-        return int(self._field("train", "epochs"))
-
-    @property
     def select(self) -> Select:
         """The epoch whose network is selected."""
         select: Select = self._field("evaluate", "select")
@@ -115,16 +110,15 @@ def parse_recorded(raw: Mapping[str, Any], *, where: str) -> "RunSpec":
     """
     from mtcon_ray.spec import parse_spec
 
-    if raw.get("train", {}).get("compile") == "kernels":
-        raw = {**raw, "train": {**raw["train"], "compile": "none"}}
-    evaluate = dict(raw.get("evaluate", {}))
-    probe = evaluate.get("probe", {})
-    if not probe or "solver" in probe:
-        return parse_spec(raw, where=where)
-    short = evaluate.get("short_probe", {})
-    evaluate["probe"] = {**probe, "solver": "sgd"}
-    evaluate["short_probe"] = {k: v for k, v in short.items() if k in ShortProbeSpec.model_fields}
-    return parse_spec({**raw, "evaluate": evaluate}, where=where)
+    train, evaluate = dict(raw.get("train", {})), dict(raw.get("evaluate", {}))
+    if train.get("compile") == "kernels":
+        train["compile"] = "none"
+    probe, short = evaluate.get("probe"), evaluate.get("short_probe", {})
+    if probe and "solver" not in probe:
+        evaluate["probe"] = {**probe, "solver": "sgd"}
+        known = ShortProbeSpec.model_fields.keys() & short.keys()
+        evaluate["short_probe"] = {name: short[name] for name in known}
+    return parse_spec({**raw, "train": train, "evaluate": evaluate}, where=where)
 
 
 def check_evaluation(folder: Path) -> None:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from types import UnionType
-from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -30,9 +29,9 @@ from mtcon_ray.errors import SpecError, nearest
 class Spec(BaseModel):
     """Base of all spec sections: immutable, and closed, so that an unknown key is an error."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    # Not `use_attribute_docstrings`: pydantic would search the source of each class when it is
+    # defined, which took a third of the time that `mtcon-ray validate` needs beside torch.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def beside_the_spec(value: str, info: ValidationInfo) -> str:
@@ -90,13 +89,13 @@ class Table(Generic[T]):
 
     `table.register("name")` is a class decorator. `table["name"]` returns the class; it raises
     SpecError with the nearest name if there is none. Iteration yields the sorted names. `what`
-    names the kind of class in messages.
+    names the kind of class in messages. `former` has today's names by those of earlier versions.
     """
 
     def __init__(self, what: str) -> None:
         self.what = what
         self._classes: dict[str, type[T]] = {}
-        self._former: dict[str, str] = {}
+        self.former: dict[str, str] = {}
 
     def register(self, name: str, *, former: str | None = None) -> Callable[[type[T]], type[T]]:
         """Returns a class decorator that registers a class under a name, which must be unused.
@@ -110,7 +109,7 @@ class Table(Generic[T]):
             )
             self._classes[name] = cls
             if former is not None:
-                self._former[former] = name
+                self.former[former] = name
             return cls
 
         return add
@@ -122,10 +121,6 @@ class Table(Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._classes))
-
-    def present_name(self, name: str) -> str:
-        """Returns the name of today for a former one, and any other name unchanged."""
-        return self._former.get(name, name)
 
 
 class Choice:
@@ -162,9 +157,8 @@ class Choice:
         if self.default is not None:
             value = {self.key: self.default, **value}
         name = value.get(self.key)
-        return (
-            {**value, self.key: self.table.present_name(name)} if isinstance(name, str) else value
-        )
+        present = self.table.former.get(name) if isinstance(name, str) else None
+        return {**value, self.key: present} if present else value
 
 
 def import_folder(package: str, path: list[str]) -> None:
@@ -180,41 +174,30 @@ def field_paths(section: type[Spec]) -> list[str]:
 
 def path_fields(section: type[Spec]) -> frozenset[str]:
     """Returns the dotted paths of all fields with paths, of every kind of each section."""
-    return frozenset(
-        path
-        for path, _, metadata in _fields(section)
-        if any(isinstance(each, PathMark) for each in metadata)
-    )
+    found = _fields(section)
+    return frozenset(path for path, parts in found if any(isinstance(p, PathMark) for p in parts))
 
 
 def open_fields(section: type[Spec]) -> frozenset[str]:
     """Returns the dotted paths of all mappings whose keys the user chooses."""
-    return frozenset(path for path, types, _ in _fields(section) if dict in types)
+    return frozenset(path for path, parts in _fields(section) if dict in parts)
 
 
-def _fields(section: type[Spec], prefix: str = "") -> Iterator[tuple[str, list[Any], list[Any]]]:
-    """Yields path, types and annotations of each field; those of `X | None` include X's."""
+def _fields(section: type[Spec], prefix: str = "") -> Iterator[tuple[str, list[Any]]]:
+    """Yields each field's path, and the types and annotations in its type."""
     for name, field in section.model_fields.items():
         path = f"{prefix}{field.alias or name}"
-        types, metadata = _unfolded(field.annotation)
-        metadata += field.metadata
-        yield path, types, metadata
-        tables = [each.table for each in metadata if isinstance(each, Choice)]
-        sections = [table[kind].Spec for table in tables for kind in table]
-        if not tables:
-            sections = [t for t in types if isinstance(t, type) and issubclass(t, Spec)]
-        for each in sections:
+        parts = [*_parts(field.annotation), *field.metadata]
+        yield path, parts
+        tables = [part.table for part in parts if isinstance(part, Choice)]
+        kinds = [table[kind].Spec for table in tables for kind in table]
+        specs = [part for part in parts if isinstance(part, type) and issubclass(part, Spec)]
+        for each in kinds or specs:
             yield from _fields(each, f"{path}.")
 
 
-def _unfolded(annotation: Any) -> tuple[list[Any], list[Any]]:
-    """Returns the types of a union without their parameters, and all their annotations."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        first, *metadata = get_args(annotation)
-        types, more = _unfolded(first)
-        return types, [*metadata, *more]
-    if origin in (Union, UnionType):
-        parts = [_unfolded(part) for part in get_args(annotation)]
-        return [t for types, _ in parts for t in types], [m for _, each in parts for m in each]
-    return [origin or annotation], []
+def _parts(annotation: Any) -> Iterator[Any]:
+    """Yields a type without its parameters, and the same of its parameters and annotations."""
+    yield get_origin(annotation) or annotation
+    for part in get_args(annotation):
+        yield from _parts(part)

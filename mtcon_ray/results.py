@@ -3,23 +3,16 @@
 import json
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from mtcon_ray.errors import SweepError
-from mtcon_ray.evaluation.spec import Select, selected_epoch
+from mtcon_ray import paths
+from mtcon_ray.errors import MtconError, SweepError
+from mtcon_ray.evaluation.spec import Select, selected_epoch, selected_value
 from mtcon_ray.metrics import objective
-from mtcon_ray.paths import (
-    PLAN_FILE,
-    PREDICTIONS_FILE,
-    SPEC_FILE,
-    checkpoint_folder,
-    event_folder,
-    kept_model,
-    parent_log,
-)
 from mtcon_ray.plan import Plan, read_plan
 from mtcon_ray.recorded import RecordedSpec
 from mtcon_ray.safe_yaml import read_yaml
@@ -67,9 +60,8 @@ class TrialResult:
     @property
     def value(self) -> float | None:
         """The objective of the selected network, a fraction; None without a finite one."""
-        values = self._values()
-        epoch = selected_epoch(values, self.select)
-        return values[epoch] if epoch is not None and math.isfinite(values[epoch]) else None
+        value = selected_value(self._values(), self.select)
+        return value if value is not None and math.isfinite(value) else None
 
     @property
     def model_epoch(self) -> int | None:
@@ -135,7 +127,7 @@ class SweepResults:
 
     def predictions_of(self, trial: TrialResult) -> Path:
         """Returns the path of the predictions behind a trial's test scores."""
-        return checkpoint_folder(self.folder, trial.name) / PREDICTIONS_FILE
+        return paths.checkpoint_folder(self.folder, trial.name) / paths.PREDICTIONS_FILE
 
     @property
     def winner(self) -> TrialResult | None:
@@ -149,14 +141,18 @@ class SweepResults:
         for trial in self.ranked():
             if trial.full_budget:
                 seeds[trial.configuration].append(trial)
-        if not seeds:
-            return None
 
         def key(trials: list[TrialResult]) -> tuple[bool, float]:
             complete = len(trials) >= self.recorded.search.repeats
             return complete, fmean(t.value for t in trials if t.value is not None)
 
-        return max(seeds.values(), key=key)[0]
+        return max(seeds.values(), key=key)[0] if seeds else None
+
+    def required_winner(self) -> TrialResult:
+        """Returns the winner. Raises MtconError without one."""
+        if self.winner is None:
+            raise MtconError(f"no trial of {self.name!r} has trained for its full budget yet")
+        return self.winner
 
 
 def load_sweep(folder: Path) -> SweepResults:
@@ -164,13 +160,8 @@ def load_sweep(folder: Path) -> SweepResults:
 
     Raises SweepError if there is none.
     """
-    plan, spec = _beginnings(folder)
-    paths = sorted(event_folder(folder).glob("trial-*.jsonl"))
-    events = {path.stem: EventLog.read(path) for path in paths}
-    trials = [_trial(name, read, spec) for name, read in events.items() if read]
-    return SweepResults(
-        folder.name, folder, spec, plan, tuple(sorted(trials, key=lambda t: t.number))
-    )
+    logs = paths.event_folder(folder).glob("trial-*.jsonl")
+    return _load(folder, {log.stem: EventLog.read(log) for log in logs})
 
 
 def load_run(folder: Path) -> TrialResult:
@@ -180,62 +171,49 @@ def load_run(folder: Path) -> TrialResult:
 
 def load_single(folder: Path) -> SweepResults:
     """Returns a single training as a sweep of one trial. Raises SweepError if there is none."""
-    events = EventLog.read(parent_log(folder))
+    events = EventLog.read(paths.parent_log(folder))
     if not events:
         raise SweepError(f"{folder} must hold a single training, got no event log in it")
-    plan, spec = _beginnings(folder)
-    start = _start(folder.name, events)
-    trial = TrialResult(
-        name=folder.name,
-        number=0,
-        params=dict(start.params),
-        epochs=spec.epochs,
-        seed=spec.seed,
-        **_recorded(events, spec),
-    )
-    return SweepResults(folder.name, folder, spec, plan, (trial,))
+    return _load(folder, {folder.name: events})
 
 
-def _beginnings(folder: Path) -> tuple[Plan | None, RecordedSpec]:
-    """Returns the plan and the spec of a sweep or training."""
-    path = folder / SPEC_FILE
+def _load(folder: Path, logs: Mapping[str, list[Event]]) -> SweepResults:
+    """Returns the results in the event logs of trials by name; an empty log is no trial."""
+    path = folder / paths.SPEC_FILE
     if not path.exists():
         raise SweepError(
             f"{folder} must be a sweep's folder, got one without spec.yaml; "
             "`mtcon-ray list` names the sweeps"
         )
-    plan = read_plan(folder / PLAN_FILE)
-    return plan, RecordedSpec(read_yaml(path), str(path), plan.kinds if plan else None)
+    plan = read_plan(folder / paths.PLAN_FILE)
+    spec = RecordedSpec(read_yaml(path), str(path), plan.kinds if plan else None)
+    trials = [_trial(name, events, spec) for name, events in logs.items() if events]
+    trials.sort(key=lambda trial: trial.number)
+    return SweepResults(folder.name, folder, spec, plan, tuple(trials))
 
 
 def _trial(name: str, events: list[Event], spec: RecordedSpec) -> TrialResult:
-    start = _start(name, events)
+    start = events[0]
+    if not isinstance(start, Started):
+        raise SweepError(f"the event log of {name} must begin with a start, got {start.kind}")
+    status, reason = trial_status(events)
+    number = name.removeprefix("trial-")
     return TrialResult(
         name=name,
-        number=int(name.removeprefix("trial-")),
+        number=int(number) if number.isdigit() else 0,  # a training has a name of its user's choice
         params=with_lists(spec.search.space, start.params),
+        status=status,
+        reason=reason,
         epochs=int(start.tags["mtcon.epochs"]),
         seed=int(start.tags["mtcon.seed"]),
-        **_recorded(events, spec),
+        reports=tuple((e.epoch, dict(e.metrics)) for e in events if isinstance(e, Reported)),
+        select=spec.select,
     )
-
-
-def _start(name: str, events: list[Event]) -> Started:
-    if not isinstance(events[0], Started):
-        raise SweepError(f"the event log of {name} must begin with a start, got {events[0].kind}")
-    return events[0]
-
-
-def _recorded(events: list[Event], spec: RecordedSpec) -> dict[str, Any]:
-    """Returns the fields of a TrialResult that are recorded alike for sweeps and trainings."""
-    status, reason = trial_status(events)
-    reports = tuple((e.epoch, dict(e.metrics)) for e in events if isinstance(e, Reported))
-    return {"status": status, "reason": reason, "reports": reports, "select": spec.select}
 
 
 def was_submitted(folder: Path) -> bool:
     """Returns True for the folder of a sweep that a job of `mtcon-ray submit` began."""
-    begun = EventLog.read(parent_log(folder))
+    begun = EventLog.read(paths.parent_log(folder))
     return bool(begun) and isinstance(begun[0], Started) and JOB in begun[0].tags
 
 
@@ -244,7 +222,7 @@ def kept_files(folder: Path) -> list[Path]:
 
     Trainings of earlier versions have no predictions.
     """
-    return [p for p in (kept_model(folder), folder / PREDICTIONS_FILE) if p.exists()]
+    return [p for p in (paths.kept_model(folder), folder / paths.PREDICTIONS_FILE) if p.exists()]
 
 
 def trial_status(events: list[Event]) -> tuple[Status, str | None]:

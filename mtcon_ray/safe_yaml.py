@@ -12,13 +12,26 @@ MAX_DEPTH = 50
 # PyYAML implements YAML 1.1, where a float needs a point and a signed exponent: it reads 1e-3 as a
 # string. This pattern is that of YAML 1.2.
 _FLOAT = re.compile(r"[-+]?(?:(?:\.\d+|\d+\.\d*)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)$", re.ASCII)
-
-
 MAX_SPEC_BYTES = 1_000_000
+# The parser in C takes an eighth of the time; PyYAML lacks it if it was built without libyaml.
+_SafeLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader with the floats of YAML 1.2."""
+class _Loader(_SafeLoader):  # type: ignore[misc]
+    """PyYAML's safe loader with the floats of YAML 1.2, which refuses repeated keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+        """Returns a mapping. Raises SpecError for a repeated key; PyYAML would keep the last."""
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            name, line = (key.tag, str(key.value)), key.start_mark.line + 1
+            if name in lines:
+                raise SpecError(
+                    f"must give a key once in a mapping, got {key.value!r} in lines "
+                    f"{lines[name]} and {line}; keep one of them"
+                )
+            lines[name] = line
+        return super().construct_mapping(node, deep)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -38,26 +51,23 @@ def parse_yaml(text: str, where: str) -> Any:
     """
     depth = 0
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        for event in yaml.parse(text, Loader=_Loader):
             if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
                 line = event.start_mark.line + 1 if event.start_mark else "?"
                 raise SpecError(
-                    f"{where} must not use YAML anchors (& or *), got one in line {line}; "
+                    f"must not use YAML anchors (& or *), got one in line {line}; "
                     "write the values out, or quote the text"
                 )
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
-                raise SpecError(f"{where} must have at most {MAX_DEPTH} levels, got more")
-        loader = _Loader(text)
-        root = loader.get_single_node()
-        if root is None:
-            return None
-        _check_keys(root, where)
-        return loader.construct_document(root)
+                raise SpecError(f"must have at most {MAX_DEPTH} levels, got more")
+        return yaml.load(text, Loader=_Loader)
+    except SpecError as error:
+        raise SpecError(f"{where} {error}") from None
     # PyYAML raises ValueError for a date with month 13 or an integer of 5000 digits.
     except (yaml.YAMLError, ValueError) as error:
-        raise SpecError(f"{where} is not valid YAML: {error}") from None
+        raise SpecError(f"{where} is not valid YAML: {_with_line(error, text)}") from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -85,20 +95,11 @@ def dump_yaml(value: Any) -> str:
     return text
 
 
-def _check_keys(node: yaml.Node, where: str) -> None:
-    """Raises SpecError for a repeated key in a mapping; PyYAML would silently keep the last."""
-    if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            _check_keys(item, where)
-    elif isinstance(node, yaml.MappingNode):
-        lines: dict[tuple[str, str], int] = {}
-        for key, item in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                name, line = (key.tag, key.value), key.start_mark.line + 1
-                if name in lines:
-                    raise SpecError(
-                        f"{where} must give a key once in a mapping, got {key.value!r} in lines "
-                        f"{lines[name]} and {line}; keep one of them"
-                    )
-                lines[name] = line
-            _check_keys(item, where)
+def _with_line(error: Exception, text: str) -> Exception:
+    """Returns the same error of the parser in Python, if it has it: that shows the line."""
+    try:
+        for _ in yaml.parse(text, Loader=yaml.SafeLoader):
+            pass
+    except yaml.YAMLError as same:
+        return same
+    return error

@@ -14,7 +14,7 @@ from mtcon_ray import metrics
 from mtcon_ray.data.batch import Problem
 from mtcon_ray.data.sources import SOURCES, DataSpec
 from mtcon_ray.data.views import ViewsSpec
-from mtcon_ray.errors import SpecError, nearest
+from mtcon_ray.errors import SpecError
 from mtcon_ray.evaluation.spec import EvaluateSpec
 from mtcon_ray.methods import METHODS, MethodSpec, one_epoch_if_untrained
 from mtcon_ray.models.spec import ModelSpec
@@ -29,18 +29,25 @@ from mtcon_ray.training.spec import TrainSpec
 
 # Sections that are not part of a trial's configuration.
 NOT_SEARCHABLE = ("version", "name", "search", "resources", "tracking", "storage")
-# Dotted paths of sections with several kinds, and of the fields that select the kind.
-KINDS = {
-    path
-    for place in TABLES
-    for path in (".".join(map(str, place)), ".".join(map(str, (*place, key_of(place)))))
+# Fields whose values cannot be compared within a sweep, and what to do instead. A section with
+# several kinds stands here too, with the field that selects the kind.
+NOT_COMPARABLE = {
+    **{
+        ".".join(map(str, path)): "each kind has fields of its own; `mtcon-ray compare` trains "
+        "several kinds under one budget"
+        for place in TABLES
+        for path in (place, (*place, key_of(place)))
+    },
+    **dict.fromkeys(
+        ("data.tasks", "data.held_out"),
+        "means over other labels cannot be compared; `mtcon-ray compare` trains each choice under "
+        "one budget",
+    ),
+    "evaluate.select": "it says by which epoch trials are compared; set evaluate.select for the "
+    "whole sweep",
 }
 # A sweep without `search.scheduler` uses ASHA if it has at least this many trials.
 MIN_ASHA_TRIALS = 10
-
-
-def _default_data() -> DataSpec:
-    return SOURCES["synthetic"].Spec(kind="synthetic")  # type: ignore[call-arg]
 
 
 class RunSpec(Spec):
@@ -51,7 +58,9 @@ class RunSpec(Spec):
         pattern=r"^[a-z0-9][a-z0-9._-]{0,80}$", description="lower case letters, digits, . _ -"
     )
     seed: int = Field(0, ge=0, lt=2**31, description="everything random follows from it")
-    data: Annotated[DataSpec, Choice(SOURCES, "kind")] = Field(default_factory=_default_data)
+    data: Annotated[DataSpec, Choice(SOURCES, "kind")] = Field(
+        default_factory=lambda: SOURCES["synthetic"].Spec(kind="synthetic")  # type: ignore[call-arg]
+    )
     views: ViewsSpec = ViewsSpec()
     model: ModelSpec = ModelSpec()
     method: Annotated[MethodSpec, Choice(METHODS, "name", "mtcon")] = METHODS["mtcon"].Spec(
@@ -187,10 +196,7 @@ def parse_spec(
 
     `where` begins the message of the SpecError that is raised if the data are invalid.
     """
-    try:
-        spec = RunSpec.model_validate(raw, context={"folder": folder} if folder else None)
-    except ValidationError as error:
-        raise SpecError(f"{where}: {explain(error, RunSpec)}") from None
+    spec = _validated(raw, f"{where}: ", {"folder": folder})
     check_space(spec, where)
     return spec
 
@@ -208,10 +214,7 @@ def with_values(spec: RunSpec, values: Mapping[str, Any]) -> RunSpec:
     raw = dump_spec(spec)
     for path, value in values.items():
         set_value(raw, path, value)
-    try:
-        return RunSpec.model_validate(raw)
-    except ValidationError as error:
-        raise SpecError(explain(error, RunSpec)) from None
+    return _validated(raw)
 
 
 def with_scheduler(spec: RunSpec, recorded: RunSpec | None = None) -> RunSpec:
@@ -227,17 +230,6 @@ def with_scheduler(spec: RunSpec, recorded: RunSpec | None = None) -> RunSpec:
     return spec.model_copy(update={"search": search})
 
 
-def value_at(spec: RunSpec, path: str) -> Any:
-    """Returns the value of the field at a dotted path.
-
-    Raises SpecError, with the nearest path, if there is no such field.
-    """
-    leaves = _leaves(dump_spec(spec))
-    if path not in leaves:
-        raise SpecError(f"unknown field {path!r}{nearest(path, leaves)}")
-    return leaves[path]
-
-
 def check_space(spec: RunSpec, where: str = "spec") -> None:
     """Checks the search space: all paths exist, may be searched, and accept their extreme values.
 
@@ -246,22 +238,9 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
     leaves = _leaves(dump_spec(spec))
     for path, dimension in spec.search.space.items():
         place = f"{where}: search.space.{path}"
-        if path in KINDS:
-            raise SpecError(
-                f"{place} must not be searched, for each kind has fields of its own; "
-                "`mtcon-ray compare` trains several kinds under one budget"
-            )
-        if path in ("data.tasks", "data.held_out"):
-            raise SpecError(
-                f"{place} must not be searched, for means over other labels cannot be compared; "
-                "`mtcon-ray compare` trains each choice under one budget"
-            )
-        if path == "evaluate.select":
-            raise SpecError(
-                f"{place} must not be searched, for it says by which epoch trials are compared; "
-                "set evaluate.select for the whole sweep"
-            )
-        known = path in leaves or any(path.startswith(f"{o}.") for o in OPEN_KEYS)
+        if path in NOT_COMPARABLE:
+            raise SpecError(f"{place} must not be searched, for {NOT_COMPARABLE[path]}")
+        known = path in leaves or any(path.startswith(f"{key}.") for key in OPEN_KEYS)
         if path.split(".")[0] in NOT_SEARCHABLE or not known:
             searchable = [p for p in leaves if p.split(".")[0] not in NOT_SEARCHABLE]
             raise SpecError(f"{place} must be a field of the spec{near_path(path, searchable)}")
@@ -312,6 +291,13 @@ def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
             )
         node = child
     node[keys[-1]] = value
+
+
+def _validated(raw: Any, where: str = "", context: Mapping[str, Any] | None = None) -> RunSpec:
+    try:
+        return RunSpec.model_validate(raw, context=context)
+    except ValidationError as error:
+        raise SpecError(where + explain(error, RunSpec)) from None
 
 
 def _leaves(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -15,7 +15,6 @@ from mtcon_ray.spec import (
     dump_spec,
     load_spec,
     parse_spec,
-    value_at,
     with_values,
 )
 
@@ -242,13 +241,6 @@ def test_a_trial_has_its_values_its_seed_and_no_search() -> None:
         trial = spec.trial({"views.crop_scale": scale, "views.mean": "[0.4, 0.4, 0.5]"})
         assert (trial.views.crop_scale, trial.views.mean) == ((0.5, 1), (0.4, 0.4, 0.5))
     assert trial.data.seed == spec.data.seed
-
-
-def test_a_field_is_found_by_its_path() -> None:
-    spec = parse_spec(MINIMAL)
-    assert value_at(spec, "model.encoder.name") == "resnet18"
-    with pytest.raises(SpecError, match=r"unknown field 'train\.batchsize'.*train\.batch_size"):
-        value_at(spec, "train.batchsize")
 
 
 def test_changed_values_are_validated_as_a_whole() -> None:

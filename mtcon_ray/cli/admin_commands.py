@@ -1,24 +1,20 @@
 """Commands on finished results and the installation: export, clean, track-sync, completion."""
 
-import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from mtcon_ray.cli.options import Session, name, overrides, root, session
-from mtcon_ray.cli.terminal import say
-from mtcon_ray.errors import MtconError, SweepError, TrackingError
-from mtcon_ray.paths import (
-    SPEC_FILE,
-    cache_folder,
-    checkpoint_folder,
-    choose_root,
-    find_folder,
-    log_folder,
-    sweeps_folder,
-)
+from mtcon_ray import paths
+from mtcon_ray.cli import options
+from mtcon_ray.cli.console import Console
+from mtcon_ray.cli.options import Session
+from mtcon_ray.cli.terminal import Terminal, say
+from mtcon_ray.errors import SweepError, TrackingError
+from mtcon_ray.lock import driver_lock, is_driven
+from mtcon_ray.presentation import size_text
+from mtcon_ray.tracking.mlflow_server import check_server, masked
 
 if TYPE_CHECKING:
     from mtcon_ray.results import SweepResults
@@ -37,36 +33,33 @@ if TYPE_CHECKING:
     help="Format of torch.export, or ONNX (extra `onnx`).",
 )
 @click.option("--register", metavar="NAME", help="Register it as a version of this MLflow model.")
-@overrides
-@root
-@session
+@options.overrides
+@options.root_folder
+@options.session
 def export(
     session: Session,
     model: str,
     to: Path,
-    kind: str,
+    kind: Literal["pt2", "onnx"],
     register: str | None,
     overrides: tuple[str, ...],
-    root: str | None,
+    root: Path,
 ) -> None:
     """Export an encoder, of a checkpoint or of a sweep's winner, to files usable without mtcon_ray.
 
     The files include resizing, normalisation and a linear probe of each label, which is fitted
     again on the data.
     """
-    from mtcon_ray.cli.console import Console
-    from mtcon_ray.cli.terminal import Terminal
     from mtcon_ray.export.write import export_checkpoint
 
-    where = choose_root(root)
-    path, title, sweep = _checkpoint(where, model)
-    run = _run_of(register, model, where, sweep) if register is not None else None
+    path, title, sweep = _checkpoint(root, model)
+    run = _run_of(register, model, root, sweep) if register is not None else None
     with Console(Terminal.of(), quiet=session.quiet) as console:
         export_checkpoint(
             path,
             to,
-            root=where,
-            format="onnx" if kind == "onnx" else "pt2",
+            root=root,
+            format=kind,
             title=title,
             overrides=overrides,
             callbacks=console,
@@ -79,22 +72,18 @@ def export(
 
 
 @click.command()
-@name
-@root
+@options.name
+@options.root_folder
 @click.option("--yes", is_flag=True, help="Remove it; without this option nothing is removed.")
-def clean(name: str, root: str | None, yes: bool) -> None:
+def clean(name: str, root: Path, yes: bool) -> None:
     """Show the disk usage of a sweep or training; remove it with --yes."""
-    from mtcon_ray.lock import is_driven
-    from mtcon_ray.presentation import size_text
-
-    where = choose_root(root)
-    folder = find_folder(where, name)
+    folder = paths.find_folder(root, name)
     if is_driven(folder):
         raise SweepError(f"{folder.name!r} is running; stop it before it is removed")
     for entry in sorted(folder.iterdir()):
         say(f"{size_text(_bytes(entry)):>10}  {entry}")
     say(f"{size_text(_bytes(folder)):>10}  {folder}, in all")
-    say(f"not touched: its runs in MLflow, and decoded images in {cache_folder(where)}")
+    say(f"not touched: its runs in MLflow, and decoded images in {paths.cache_folder(root)}")
     if not yes:
         say("nothing removed; --yes removes it")
         return
@@ -106,21 +95,18 @@ def clean(name: str, root: str | None, yes: bool) -> None:
 
 
 @click.command("track-sync")
-@name
-@root
-@session
-def track_sync(session: Session, name: str, root: str | None) -> None:
+@options.name
+@options.root_folder
+@options.session
+def track_sync(session: Session, name: str, root: Path) -> None:
     """Send the events of a sweep or training that are not in MLflow yet."""
-    from mtcon_ray.lock import driver_lock
     from mtcon_ray.recorded import load_recorded
     from mtcon_ray.tracking import sender
-    from mtcon_ray.tracking.mlflow_server import check_server, masked, tracking_uri
 
-    where = choose_root(root)
-    folder = find_folder(where, name)
-    session.log_folder = log_folder(where)
-    tracking = load_recorded(folder / SPEC_FILE).tracking
-    uri = tracking_uri(tracking.uri, os.environ.get("MLFLOW_TRACKING_URI"), where)
+    folder = paths.find_folder(root, name)
+    session.log_folder = paths.log_folder(root)
+    tracking = load_recorded(folder / paths.SPEC_FILE).tracking
+    uri = options.tracking_of(tracking.uri, root)
     with driver_lock(folder):
         check_server(uri)
         sent, left = sender.track_sync(folder, uri, tracking.experiment)
@@ -148,33 +134,28 @@ def completion(context: click.Context, shell: str) -> None:
 
 def _checkpoint(root: Path, model: str) -> tuple[Path, str, "SweepResults | None"]:
     """Returns a checkpoint's path, its title, and the sweep whose winner it is."""
-    from mtcon_ray.paths import kept_model
     from mtcon_ray.results import load_sweep
 
     if Path(model).is_file():
         return Path(model), Path(model).resolve().parent.name, None
-    folder = find_folder(root, model)
-    if folder.parent != sweeps_folder(root):
-        return kept_model(folder), folder.name, None
+    folder = paths.find_folder(root, model)
+    if folder.parent != paths.sweeps_folder(root):
+        return paths.kept_model(folder), folder.name, None
     results = load_sweep(folder)
-    if results.winner is None:
-        raise MtconError(f"no trial of {model!r} has trained for its full budget yet")
-    return kept_model(checkpoint_folder(folder, results.winner.name)), folder.name, results
+    winner = paths.checkpoint_folder(folder, results.required_winner().name)
+    return paths.kept_model(winner), folder.name, results
 
 
 def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> "TrackedRun":
     """Returns the winner's run in MLflow. Raises SweepError if the model is no sweep."""
-    from mtcon_ray.tracking.mlflow_server import tracking_uri
     from mtcon_ray.tracking.model_registry import find_run
 
     if sweep is None:
         raise SweepError(f"--register must go with a sweep's name, got {model!r}")
-    assert sweep.winner is not None
     tracking = sweep.spec.tracking
-    uri = tracking_uri(tracking.uri, os.environ.get("MLFLOW_TRACKING_URI"), root)
     return find_run(
-        register, uri=uri, experiment=tracking.experiment, sweep=sweep.name,
-        trial=sweep.winner.name,
+        register, uri=options.tracking_of(tracking.uri, root), experiment=tracking.experiment,
+        sweep=sweep.name, trial=sweep.required_winner().name,
     )  # fmt: skip
 
 

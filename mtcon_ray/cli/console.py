@@ -1,11 +1,10 @@
 """Display of a running sweep: a table redrawn in place on a terminal, plain lines in a log."""
 
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.callbacks import Callbacks
@@ -37,7 +36,7 @@ LINES_A_MINUTE = 10
 BAR_COLUMNS = 30
 
 
-class Console(Callbacks):
+class Console(Callbacks, AbstractContextManager["Console"]):
     """Shows the events of a sweep; a context manager.
 
     On exit the cursor is restored and the last table stays. `quiet` shows notes only.
@@ -59,9 +58,6 @@ class Console(Callbacks):
         self._live: Live | None = None
         self._last_line = -math.inf
         self._last_line_of: dict[str, float] = {}  # by trial
-        # Guards what `_frame` reads, which another thread calls while it holds the area's lock: to
-        # print with this lock held would be a deadlock.
-        self._lock = threading.RLock()
 
     def __enter__(self) -> "Console":
         if self._terminal.live and not self._quiet:
@@ -70,12 +66,7 @@ class Console(Callbacks):
         self._log("starting")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._progress:
             self._log(_ended_text(self._progress))
         if self._live:
@@ -94,21 +85,23 @@ class Console(Callbacks):
     def on_download(self, done: int, total: int) -> None:
         """Shows the bytes downloaded so far."""
         sizes = f"{size_text(done)} of {size_text(total)}"
-        self._preparing = f"downloading data {bar(done, total, BAR_COLUMNS)} {sizes}"
-        if done == total or self._is_time(DATA_SECONDS):
-            self._log(f"downloaded {sizes}")
+        self._show_data("downloading data", done, total, sizes, f"downloaded {sizes}")
 
     def on_decode(self, done: int, total: int) -> None:
         """Shows the images decoded so far."""
-        self._preparing = f"decoding images {bar(done, total, BAR_COLUMNS)} {done}/{total}"
+        count = f"{done}/{total}"
+        self._show_data("decoding images", done, total, count, f"decoded {count} images")
+
+    def _show_data(self, doing: str, done: int, total: int, amount: str, line: str) -> None:
+        self._preparing = f"{doing} {bar(done, total, BAR_COLUMNS)} {amount}"
         if done == total or self._is_time(DATA_SECONDS):
-            self._log(f"decoded {done}/{total} images")
+            self._log(line)
 
     def on_start(self, name: str, folder: Path, plan: Any) -> None:
         """Prints the sweep's size and folder."""
-        progress = SweepProgress(name, plan.num_trials, plan.epochs, plan.objective, plan.select)
-        with self._lock:
-            self._progress = progress
+        self._progress = SweepProgress(
+            name, plan.num_trials, plan.epochs, plan.objective, plan.select
+        )
         trials = f"{plan.num_trials} trial{'s' * (plan.num_trials > 1)}"
         text = f"{name}: {trials} of {plan.epochs} epochs"
         if plan.num_trials > 1 and plan.concurrency:
@@ -121,8 +114,7 @@ class Console(Callbacks):
         """Shows a trial that starts or resumes."""
         progress, now, text = self._sweep, self._elapsed, configuration_text(params)
         epochs = int(params.get("train.epochs", progress.epochs))
-        with self._lock:
-            progress.start(trial, text, epochs, now)
+        progress.start(trial, text, epochs, now)
         self._last_line_of[trial] = now
         own = f", {epochs} epochs" if epochs != progress.epochs else ""
         self._log(f"{trial} started{own}: {text}")
@@ -133,17 +125,16 @@ class Console(Callbacks):
     ) -> None:  # fmt: skip
         """Shows a trial of a resumed sweep as it stands."""
         state, text = Status(status), configuration_text(params)
-        row = TrialProgress(trial, self._elapsed, text, epoch, epochs, value, state, reason)
-        with self._lock:
-            self._sweep.add(row)
+        self._sweep.trials[trial] = TrialProgress(
+            trial, self._elapsed, text, epoch, epochs, value, state, reason
+        )
         stands = f"{state.words} at epoch {epoch}/{epochs}{self._outcome(value, reason)}"
         self._log(f"{trial} restored, {stands}: {text}")
 
     def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
         """Shows a completed epoch; in a log only some of them, never the last."""
         value, loss, now = objective(metrics), metrics.get(LOSS), self._elapsed
-        with self._lock:
-            self._sweep.report(trial, epoch, epochs, value, now)
+        self._sweep.report(trial, epoch, epochs, value, now)
         if epoch == epochs or not self._is_due(trial, probed=value is not None):
             return
         self._last_line_of[trial] = now
@@ -153,14 +144,11 @@ class Console(Callbacks):
 
     def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
         """Shows the end of a trial and how the sweep stands."""
-        state = Status(status)
-        with self._lock:
-            row = self._sweep.end(trial, state, value, reason, self._elapsed)
-            standing = self._sweep.standing_text()
-        cut = row.epoch and state != Status.FINISHED
+        row = self._sweep.end(trial, Status(status), value, reason, self._elapsed)
+        cut = row.epoch and row.status != Status.FINISHED
         after = f" after epoch {row.epoch}/{row.epochs}" if cut else ""
-        outcome = self._outcome(row.value, reason)
-        self._log(f"{trial} {state.words}{after}{outcome}; {standing}")
+        outcome, standing = self._outcome(row.value, reason), self._sweep.standing_text()
+        self._log(f"{trial} {row.status.words}{after}{outcome}; {standing}")
 
     @property
     def _sweep(self) -> SweepProgress:
@@ -194,22 +182,18 @@ class Console(Callbacks):
 
     def _is_due(self, trial: str, *, probed: bool) -> bool:
         silent = SILENT_SECONDS * max(1, len(self._sweep.running) / LINES_A_MINUTE)
-        if self._elapsed - self._last_line_of.setdefault(trial, self._elapsed) >= silent:
-            return True
-        return probed and self._is_time(LINE_SECONDS)
+        since = self._elapsed - self._last_line_of.setdefault(trial, self._elapsed)
+        return since >= silent or (probed and self._is_time(LINE_SECONDS))
 
     def _frame(self) -> "RenderableType":
-        with self._lock:
-            if self._progress is None:
-                return cell(self._preparing, shortened=True)
-            return progress_table(self._progress, self._elapsed, self._terminal.size)
+        if self._progress is None:
+            return cell(self._preparing, shortened=True)
+        return progress_table(self._progress, self._elapsed, self._terminal.size)
 
 
 def _ended_text(progress: SweepProgress) -> str:
-    best = progress.best if progress.num_trials > 1 else None
-    text = f"{progress.name} ended: {progress.done_text()}"
-    if best is None:
+    text, best = f"{progress.name} ended: {progress.done_text()}", progress.best
+    if best is None or progress.num_trials == 1:
         return text
-    configuration = f" ({best.configuration})" if best.configuration else ""
     value = f"{progress.objective} {accuracy_text(best.value)}"
-    return f"{text}; best {best.name}, {value}{configuration}"
+    return f"{text}; best {best.name}, {value} {best.in_brackets}".rstrip()

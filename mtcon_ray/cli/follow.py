@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-class Follower:
+class Follower(AbstractContextManager["Follower"]):
     """Passes a job's log on; a context manager.
 
     On a terminal it shows what it waits for until the log begins, unless `quiet`.
@@ -35,15 +35,7 @@ class Follower:
         if self._live:
             self._live.transient = True
 
-    def __enter__(self) -> "Follower":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._close()
 
     def wait(self, what: str, seconds: float, reason: str = "") -> None:

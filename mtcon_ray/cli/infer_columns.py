@@ -53,31 +53,28 @@ class InferredColumns:
 
     def describe(self) -> list[str]:
         """Returns one line per finding, for the user to check."""
-        tasks = ", ".join(f"{column} ({self.classes[column]})" for column in self.tasks)
-        lines = [
-            f"images     {self.image_column!r}, {self.num_rows:,} rows, in {self.images}",
-            f"tasks      {tasks}",
+        sized = {column: f"{column} ({count})" for column, count in self.classes.items()}
+        rows = [
+            ("images", f"{self.image_column!r}, {self.num_rows:,} rows, in {self.images}"),
+            ("tasks", ", ".join(sized[column] for column in self.tasks)),
+            *(("held out", sized[column]) for column in self.held_out),
+            ("split", self.split_column or "drawn: 70/10/20"),
         ]
-        lines += [f"held out   {column} ({self.classes[column]})" for column in self.held_out]
-        lines.append(f"split      {self.split_column or 'drawn: 70/10/20'}")
         if self.incomplete_split:
-            lines.append(f"           {self.incomplete_split}")
+            rows.append(("", self.incomplete_split))
         if self.num_absent:
-            lines.append(f"missing    {self.num_absent:,} images, whose rows are left out")
-        for what, columns in (
-            ("multi-hot", self.bits),
-            ("numbers", self.continuous),
-            ("not used", self.unused),
-        ):
+            rows.append(("missing", f"{self.num_absent:,} images, whose rows are left out"))
+        others = {"multi-hot": self.bits, "numbers": self.continuous, "not used": self.unused}
+        for what, columns in others.items():
             if columns:
-                lines.append(f"{what:<11}{', '.join(columns[:8])}{' ...' * (len(columns) > 8)}")
-        return lines
+                rows.append((what, f"{', '.join(columns[:8])}{' ...' * (len(columns) > 8)}"))
+        return [f"{what:<11}{text}" for what, text in rows]
 
 
 def infer_columns(csv: Path, images: Path) -> InferredColumns:
     """Returns the probable role of each column of a CSV.
 
-    Raises DataError if no column has images or none could be a task.
+    Raises DataError if no column has images, none could be a task, or labels cannot be read.
     """
     csv, images = csv.expanduser().absolute(), images.expanduser().absolute()
     if not images.exists():
@@ -99,7 +96,11 @@ def infer_columns(csv: Path, images: Path) -> InferredColumns:
     counts = {c: len(_values(cells)) for c, cells in left.items() if c not in (*bits, *named)}
     classes = {c: n for c, n in counts.items() if _is_label(n, left[c])}
     if classes:
-        labels = _read_labels(csv, images, image, split, group, tuple(classes))
+        # As a spec with these columns reads them.
+        fields = {"image_column": image, "split_column": split, "group_column": group}
+        fields |= {"csv": str(csv), "images": str(images), "tasks": tuple(classes)}
+        source = SOURCES["table"]
+        labels = source(source.Spec.model_validate(fields), 0).read_labels()
         classes = {c: n for c, n in classes.items() if _can_be_learnt(labels, c)}
     if not classes:
         raise DataError(
@@ -165,21 +166,6 @@ def _incomplete(column: str, named: set[Split]) -> str:
     return f"column {column!r} has no {lacking}: mark some of its rows {lacking} to use it"
 
 
-def _read_labels(
-    csv: Path,
-    images: Path,
-    image_column: str,
-    split_column: str | None,
-    group_column: str | None,
-    tasks: tuple[str, ...],
-) -> LabelTable:
-    """Returns labels and splits as a spec with these columns reads them. Raises DataError."""
-    fields = {"csv": str(csv), "images": str(images), "image_column": image_column}
-    columns = {"split_column": split_column, "group_column": group_column, "tasks": tasks}
-    source = SOURCES["table"]
-    return source(source.Spec.model_validate(fields | columns)).read_labels()
-
-
 def _can_be_learnt(table: LabelTable, column: str) -> bool:
     """Returns True if each split has labels, and the train split two classes."""
     found = [set(table.labels[column][table.rows(split)]) - {MISSING} for split in SPLITS]
@@ -206,7 +192,7 @@ def _has_decimals(cells: np.ndarray) -> bool:
 
 
 def _held_out(classes: dict[str, int]) -> tuple[str, ...]:
-    most = max(classes, key=lambda column: classes[column])
+    most = max(classes, key=classes.__getitem__)
     return (most,) if len(classes) > 1 and classes[most] > HELD_OUT_CLASSES else ()
 
 

@@ -6,16 +6,23 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from mtcon_ray.cli.options import Session, as_json, overrides, root, session
-from mtcon_ray.cli.run_commands import MLFLOW_VARIABLE, name_option
+from mtcon_ray import paths
+from mtcon_ray.cli import options
+from mtcon_ray.cli.follow import Follower
+from mtcon_ray.cli.options import MLFLOW_VARIABLE, Session
+from mtcon_ray.cli.run_commands import name_option
+from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SpecError, SweepError
-from mtcon_ray.paths import DEFAULT_ROOT, choose_root
-from mtcon_ray.presentation import printable
+from mtcon_ray.presentation import NOTHING, duration_text, printable
+from mtcon_ray.tracking.mlflow_server import ui_command
+
+if TYPE_CHECKING:
+    from mtcon_ray.cluster.jobs import Jobs
 
 INTERRUPTED = 130
 QUIET = "-q"
@@ -31,9 +38,9 @@ job_argument = click.argument("job")
 
 @click.command()
 @click.argument("target", metavar="SPEC|SCRIPT", type=click.Path(path_type=Path))
-@overrides
+@options.overrides
 @name_option
-@root
+@options.root
 @address_option
 @follow_option
 @click.option(
@@ -48,7 +55,7 @@ job_argument = click.argument("job")
     type=click.Path(path_type=Path),
     help="Your own packages to install too, one per line; implies --install.",
 )
-@session
+@options.session
 def submit(
     session: Session,
     target: Path,
@@ -68,25 +75,29 @@ def submit(
     Everything is written on the cluster: below --root, else storage.root, else ~/mtcon-ray there.
     A SCRIPT passes its arguments to mtcon_ray, as experiments/*.py do.
     """
+    from mtcon_ray.cluster.job_package import read_requirements
+
     inside = _inside(target)
     stem, spec_uri, storage = _beginnings(target, overrides)
-    options = [word for override in overrides for word in ("--set", override)]
-    command = [*_program(inside), *options, *(["--root", root] if root else [])]
-    environ = dict(os.environ)
+    if root and not root.startswith(("/", "~")):
+        raise SpecError(f"--root must be absolute, for the cluster writes there, got {root!r}")
+    is_script = inside.suffix == ".py"
+    program = ["python", "-u"] if is_script else ["python", "-m", "mtcon_ray", "sweep"]
+    command = [*program, str(inside), *_settings(overrides), *(["--root", root] if root else [])]
+    packages = read_requirements(requirements) if requirements else [] if install else None
     return _start(
-        session, address, stem, command, environ,
-        name=name, root=_absolute(root or storage),
-        uri=spec_uri or environ.get(MLFLOW_VARIABLE), follow=not no_follow,
-        requirements=_packages(install, requirements),
+        session, address, stem, command, dict(os.environ),
+        name=name, root=root or storage, spec_uri=spec_uri, follow=not no_follow,
+        requirements=packages,
     )  # fmt: skip
 
 
 @click.command()
 @job_argument
-@overrides
+@options.overrides
 @address_option
 @follow_option
-@session
+@options.session
 def resume(
     session: Session, job: str, overrides: tuple[str, ...], address: str | None, no_follow: bool
 ) -> int:
@@ -96,38 +107,30 @@ def resume(
     search.num_trials=N adds trials. The current folder is uploaded; it must contain the spec at
     the same path as for `submit`.
     """
-    from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
-
-    last = Jobs(cluster_dashboard(address)).find(job)
+    last = _jobs(address).find(job)
     if not last.command:
         raise SweepError(
             f"{job!r} must be a job of `mtcon-ray submit` to be resumed, got one that is none; "
             "repeat its command with --name NAME --resume"
         )
     inside = _inside(Path(last.command[2] if last.command[1] != "-m" else last.command[4]))
-    options = [word for override in overrides for word in ("--set", override)]
-    command = [*(word for word in last.command if word != QUIET), *options]
-    given = [word for before, word in pairwise(command) if before == "--set"]
-    _, spec_uri, storage = _beginnings(inside, tuple(given))
-    environ = dict(last.variables) | os.environ
+    command = [*(word for word in last.command if word != QUIET), *_settings(overrides)]
+    given = [(before, word) for before, word in pairwise(command)]
+    settings = tuple(word for before, word in given if before == "--set")
+    _, spec_uri, storage = _beginnings(inside, settings)
     return _start(
-        session, address, last.sweep, command, environ,
-        name=last.sweep, root=_named_root(last.command) or storage,
-        uri=spec_uri or environ.get(MLFLOW_VARIABLE), follow=not no_follow,
-        requirements=last.requirements,
+        session, address, last.sweep, command, dict(last.variables) | os.environ,
+        name=last.sweep, root=dict(given).get("--root", storage), spec_uri=spec_uri,
+        follow=not no_follow, requirements=last.requirements,
     )  # fmt: skip
 
 
 @click.command()
 @address_option
-@as_json
+@options.as_json
 def jobs(address: str | None, as_json: bool) -> None:
     """List the jobs of a cluster, oldest first."""
-    from mtcon_ray.cli.tables import table_lines
-    from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
-    from mtcon_ray.presentation import NOTHING, duration_text
-
-    found = Jobs(cluster_dashboard(address)).known()
+    found = _jobs(address).known()
     if as_json:
         keys = ("id", "sweep", "attempt", "status", "start_ms", "end_ms")
         say(json.dumps([{key: getattr(j, key) for key in keys} for j in found], indent=1))
@@ -146,12 +149,10 @@ def jobs(address: str | None, as_json: bool) -> None:
 @job_argument
 @address_option
 @click.option("-f", "--follow", is_flag=True, help="Print until the job ends.")
-@session
+@options.session
 def logs(session: Session, job: str, address: str | None, follow: bool) -> int:
     """Print the log of a JOB, or of a sweep's newest job."""
-    from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
-
-    known = Jobs(cluster_dashboard(address))
+    known = _jobs(address)
     found = known.find(job)
     if follow:
         return _follow(session, known, found.id)
@@ -164,9 +165,7 @@ def logs(session: Session, job: str, address: str | None, follow: bool) -> int:
 @address_option
 def stop(job: str, address: str | None) -> None:
     """Stop a JOB, or a sweep's newest job, as Ctrl-C does, and wait for its end; see `resume`."""
-    from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
-
-    known = Jobs(cluster_dashboard(address))
+    known = _jobs(address)
     found = known.find(job)
     if not found.running or not known.stop(found.id):
         say(f"{found.id} has ended already: {known.wait_until_ended(found.id).lower()}")
@@ -177,6 +176,16 @@ def stop(job: str, address: str | None) -> None:
     say(f"{found.id} {ended}{'' if ended == 'succeeded' else go_on}")
 
 
+def _jobs(address: str | None) -> "Jobs":
+    from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
+
+    return Jobs(cluster_dashboard(address))
+
+
+def _settings(overrides: Sequence[str]) -> list[str]:
+    return [word for override in overrides for word in ("--set", override)]
+
+
 def _inside(target: Path) -> Path:
     """Returns the target's path within the uploaded folder."""
     here = Path.cwd()
@@ -185,31 +194,6 @@ def _inside(target: Path) -> Path:
     if here not in target.resolve().parents:
         raise SpecError(f"{target} must lie in the folder that is uploaded, got {here}; cd there")
     return target.resolve().relative_to(here)
-
-
-def _absolute(root: str | None) -> str | None:
-    """Returns the job's root. Raises SpecError for a relative one, which differs on the cluster."""
-    if root and not root.startswith(("/", "~")):
-        raise SpecError(f"--root must be absolute, for the cluster writes there, got {root!r}")
-    return root
-
-
-def _named_root(command: Sequence[str]) -> str | None:
-    """Returns the --root of an earlier command, None if it has none."""
-    return command[command.index("--root") + 1] if "--root" in command else None
-
-
-def _packages(install: bool, requirements: Path | None) -> list[str] | None:
-    """Returns packages to install beside this environment's; None installs nothing at all."""
-    from mtcon_ray.cluster.job_package import read_requirements
-
-    return read_requirements(requirements) if requirements else [] if install else None
-
-
-def _program(inside: Path) -> list[str]:
-    if inside.suffix == ".py":
-        return ["python", "-u", str(inside)]
-    return ["python", "-m", "mtcon_ray", "sweep", str(inside)]
 
 
 def _beginnings(target: Path, overrides: tuple[str, ...]) -> tuple[str, str | None, str | None]:
@@ -237,43 +221,40 @@ def _start(
     *,
     name: str | None,
     root: str | None,
-    uri: str | None,
+    spec_uri: str | None,
     follow: bool,
     requirements: Sequence[str] | None,
 ) -> int:
     """Submits the command, prints where it can be watched, and follows it."""
     from mtcon_ray.cluster.job_package import check_upload, job_variables
-    from mtcon_ray.cluster.jobs import Jobs, cluster_dashboard
-    from mtcon_ray.tracking.mlflow_server import ui_command
 
     # The log is passed on as it is, so the job itself has to print less.
     command = [*command, *([QUIET] if session.quiet and follow else [])]
     here = Path.cwd()
     upload, variables = check_upload(here), job_variables(environ, command)
-    known = Jobs(cluster_dashboard(address))
+    known = _jobs(address)
     job = known.submit(
-        stem, command, working_dir=here, root=choose_root(root), name=name, variables=variables,
-        requirements=requirements,
+        stem, command, working_dir=here, root=paths.choose_root(root), name=name,
+        variables=variables, requirements=requirements,
     )  # fmt: skip
     if session.quiet:
         say(job.id)
     else:
+        uri = spec_uri or environ.get(MLFLOW_VARIABLE)
+        there = "the head's own; the sweep's last line says how to open it"
         say(f"job {job.id}: {upload.num_files:,} files, {upload.num_bytes / 1e6:.1f} MB")
         if requirements is not None:
             say("environment: packages in the versions of here; each node installs them first")
-        say(f"results: {root or DEFAULT_ROOT}, as the cluster's head sees it")
+        say(f"results: {root or paths.DEFAULT_ROOT}, as the cluster's head sees it")
         say(f"dashboard: {known.address}/#/jobs/{job.id}")
-        there = "the head's own; the sweep's last line says how to open it"
         say(f"MLflow: {ui_command(uri) if uri else there}")
     return _follow(session, known, job.id) if follow else 0
 
 
-def _follow(session: Session, known: Any, job_id: str) -> int:
-    from mtcon_ray.cli.follow import Follower
-
+def _follow(session: Session, known: "Jobs", job_id: str) -> int:
     try:
         with Follower(Terminal.of(), quiet=session.quiet) as follower:
-            code: int = known.follow(job_id, follower.write, follower.wait)
+            return known.follow(job_id, follower.write, follower.wait)
     except KeyboardInterrupt:
         say(
             f"\n{job_id} goes on; `mtcon-ray logs {job_id} -f` follows it again, "
@@ -281,4 +262,3 @@ def _follow(session: Session, known: Any, job_id: str) -> int:
             err=True,
         )
         return INTERRUPTED
-    return code

@@ -28,8 +28,6 @@ from mtcon_ray.errors import MtconError, storage_error
 from mtcon_ray.paths import choose_root, log_folder
 from mtcon_ray.tracking.mlflow_server import masked
 
-PROGRAM = "mtcon-ray"
-COMPLETE = "_MTCON_RAY_COMPLETE"
 INTERRUPTED = 130
 
 
@@ -40,20 +38,13 @@ class Program(click.Group):
         """Returns the commands in the order in which they are used."""
         return list(self.commands)
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        **extra: Any,
-    ) -> Any:
-        """Runs a command and exits with its code; `standalone_mode` is always True."""
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Runs a command and exits with its code; takes the arguments of `click.Group.main`."""
         session = Session()
-        names = (prog_name or PROGRAM, complete_var or COMPLETE)
+        options |= {"standalone_mode": False, "obj": session}
         run = super().main
         try:
-            code = run(args, *names, standalone_mode=False, obj=session, **extra)
+            code = run(*arguments, **options)
         except click.ClickException as error:
             error.show()
             code = error.exit_code
@@ -74,10 +65,10 @@ class Program(click.Group):
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the installed program or a script; SIGTERM ends it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    program(arguments, prog_name=PROGRAM)
+    program(arguments, prog_name=program.name)
 
 
-@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("mtcon-ray", cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @verbosity
 def program() -> None:
@@ -102,8 +93,7 @@ def _record(error: Exception, session: Session) -> int:
     """Writes the trace of an unexpected error to a file and prints its path."""
     folder = session.log_folder or log_folder(choose_root(None))
     name = f"error-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-    text = "".join(traceback.format_exception(error))
-    text = masked(text)
+    text = masked("".join(traceback.format_exception(error)))
     path = _write(folder, name, text) or _write(Path(tempfile.gettempdir()), name, text)
     if session.verbose:
         say(text, err=True)

@@ -1,5 +1,6 @@
 """Options that several commands share, and the verbosity of all."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,9 @@ from click.shell_completion import CompletionItem
 
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.paths import choose_root, list_folders, runs_folder, sweeps_folder
+from mtcon_ray.tracking.mlflow_server import tracking_uri
 
+MLFLOW_VARIABLE = "MLFLOW_TRACKING_URI"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -40,18 +43,24 @@ class Session:
 def verbosity(command: Command) -> Command:
     """Adds `-v` and `-q`, which are accepted before and after the name of a command."""
 
-    def louder(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-        if value:
-            context.ensure_object(Session).verbosity += 1
+    def change(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+        step = 1 if parameter.name == "verbose" else -1
+        context.ensure_object(Session).verbosity += step * given
 
-    def quieter(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-        if value:
-            context.ensure_object(Session).verbosity -= 1
-
-    options: dict[str, Any] = {"is_flag": True, "expose_value": False}
-    add_v = click.option("-v", "--verbose", callback=louder, help="Show traces.", **options)
-    add_q = click.option("-q", "--quiet", callback=quieter, help="Results only.", **options)
+    options: dict[str, Any] = {"is_flag": True, "expose_value": False, "callback": change}
+    add_v = click.option("-v", "--verbose", help="Show traces.", **options)
+    add_q = click.option("-q", "--quiet", help="Results only.", **options)
     return add_v(add_q(command))
+
+
+def tracking_of(spec_uri: str | None, root: Path) -> str:
+    """Returns the tracking URI of a spec's `tracking.uri`, the environment and the root."""
+    return tracking_uri(spec_uri, os.environ.get(MLFLOW_VARIABLE), root)
+
+
+def _root(**options: Any) -> Callable[[Command], Command]:
+    help_text = "Folder of all results.  [default: ~/mtcon-ray]"
+    return click.option("--root", metavar="FOLDER", help=help_text, **options)
 
 
 def _names(
@@ -69,7 +78,7 @@ overrides = click.option(
     "--set", "overrides", multiple=True, metavar="PATH=VALUE",
     help="Change a field of the spec, as method.temperature=0.2; may be repeated.",
 )  # fmt: skip
-root = click.option(
-    "--root", metavar="FOLDER", help="Folder of all results.  [default: ~/mtcon-ray]"
-)
+root = _root()
+# As an absolute path, for commands that read no `storage.root` from a spec.
+root_folder = _root(callback=lambda context, parameter, given: choose_root(given))
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")

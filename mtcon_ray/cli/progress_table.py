@@ -62,12 +62,11 @@ def _headline(progress: SweepProgress, elapsed: float) -> "Table":
     left = progress.left_text()
     times = f"{duration_text(elapsed)}{', ' * bool(left)}{left}"
     parts = [progress.name, f"· {progress.done_text()}", f"· {value}" if value else ""]
+    texts = [text for text in (*parts, configuration, f"· {times}") if text]
     line = Table.grid(padding=(0, 1, 0, 0))
-    cells = []
-    for text in (*parts, configuration, f"· {times}"):
-        if text:
-            line.add_column(no_wrap=text != configuration)
-            cells.append(cell(text, shortened=True))
+    for text in texts:
+        line.add_column(no_wrap=text != configuration)
+    cells = [cell(text, shortened=True) for text in texts]
     cells[0].stylize("bold")
     line.add_row(*cells)
     return line
@@ -81,7 +80,7 @@ def _trials(progress: SweepProgress, trials: Iterable[TrialProgress], columns: i
     table.add_column("configuration")
     table.add_column("epoch", no_wrap=True)
     table.add_column(progress.objective, no_wrap=True)
-    words = max(len(trial.status.words) for trial in progress.trials.values())
+    words = max(len(trial.status.words) for trial in progress.by_name)
     # Reasons of failures are shortened too, but show more than their status has columns.
     table.add_column("state", no_wrap=True, max_width=max(words, columns // 4))
     for trial in trials:

@@ -35,32 +35,30 @@ def leaderboard_lines(
     labels = results.recorded.labels
     objective, title = _objective(labels)
     shown = results.ranked()[:limit]
-    tests = {metrics.slug(task): metrics.TITLES[labels.kinds[task]] for task in labels.tasks}
-    header = ["#", "trial", "configuration", "seed", "epochs", "network", objective]
-    header += [f"test {t}" + (f" ({w})" if w != "accuracy" else "") for t, w in tests.items()]
-    header.append("state")
-    hidden = set() if results.recorded.search.repeats > 1 else {"seed"}
-    hidden |= set() if results.recorded.select == "best" else {"network"}
-    rows = [
-        [
-            str(place),
-            trial.name,
-            configuration_text(trial.params),
-            str(trial.seed),
-            f"{trial.last_epoch}/{trial.epochs}",
-            f"epoch {trial.model_epoch}" if trial.model_epoch else NOTHING,
-            accuracy_text(trial.value),
-            *(accuracy_text(metrics.reading(trial.last_metrics, "test", t).value) for t in tests),
-            state_text(trial.status, trial.reason),
-        ]
-        for place, trial in enumerate(shown, 1)
-    ]
-    kept = [place for place, name in enumerate(header) if name not in hidden]
-    table = [[line[place] for place in kept] for line in (header, *rows)]
+    table = {
+        "#": [str(place) for place in range(1, len(shown) + 1)],
+        "trial": [trial.name for trial in shown],
+        "configuration": [configuration_text(trial.params) for trial in shown],
+    }
+    if results.recorded.search.repeats > 1:
+        table["seed"] = [str(trial.seed) for trial in shown]
+    table["epochs"] = [f"{trial.last_epoch}/{trial.epochs}" for trial in shown]
+    if results.recorded.select == "best":
+        epochs = [trial.model_epoch for trial in shown]
+        table["network"] = [f"epoch {epoch}" if epoch else NOTHING for epoch in epochs]
+    table[objective] = [accuracy_text(trial.value) for trial in shown]
+    for task in labels.tasks:
+        slug = metrics.slug(task)
+        tests = [metrics.reading(trial.last_metrics, "test", slug).value for trial in shown]
+        score = metrics.TITLES[labels.kinds[task]]
+        of_score = "" if score == "accuracy" else f" ({score})"
+        table[f"test {slug}{of_score}"] = list(map(accuracy_text, tests))
+    table["state"] = [state_text(trial.status, trial.reason) for trial in shown]
+    lines = [list(table), *map(list, zip(*table.values(), strict=True))]
     more = len(results.trials) - len(shown)
     notes = [f"... and {more} more"] if more > 0 else []
     notes += [f"{objective}: {title}"] if title != "accuracy" else []
-    return [*_fitted(table, objective, columns), *notes]
+    return [*_fitted(lines, objective, columns), *notes]
 
 
 def _fitted(table: list[list[str]], objective: str, columns: int | None) -> list[str]:

@@ -5,20 +5,14 @@ from pathlib import Path
 
 import click
 
-from mtcon_ray.cli.options import Session, overrides, root, session, spec_file
-from mtcon_ray.cli.terminal import say
+from mtcon_ray import paths
+from mtcon_ray.cli import options
+from mtcon_ray.cli.console import Console
+from mtcon_ray.cli.options import Session
+from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SweepError
-from mtcon_ray.paths import (
-    DEFAULT_ROOT,
-    SPEC_FILE,
-    choose_root,
-    log_folder,
-    run_folder,
-    sweep_folder,
-)
 from mtcon_ray.presentation import printable
-
-MLFLOW_VARIABLE = "MLFLOW_TRACKING_URI"
+from mtcon_ray.tracking.mlflow_server import ui_command
 
 
 def _checked_name(
@@ -26,7 +20,7 @@ def _checked_name(
 ) -> str | None:
     """Returns the name. Raises SweepError for an invalid one before anything is printed."""
     if name is not None:
-        sweep_folder(DEFAULT_ROOT, name)
+        paths.sweep_folder(paths.DEFAULT_ROOT, name)
     return name
 
 
@@ -45,12 +39,12 @@ continue_option = click.option(
 
 
 @click.command()
-@spec_file
-@overrides
+@options.spec_file
+@options.overrides
 @name_option
 @resume_option
-@root
-@session
+@options.root
+@options.session
 def train(
     session: Session,
     spec: Path,
@@ -60,41 +54,37 @@ def train(
     root: str | None,
 ) -> None:
     """Train once, tracked by MLflow, without Ray; the spec's search is not used."""
-    from mtcon_ray.cli.console import Console
-    from mtcon_ray.cli.terminal import Terminal
-
     with Console(Terminal.of(), quiet=session.quiet) as console:
         from mtcon_ray.cli.results_table import score_lines
-        from mtcon_ray.paths import kept_model
         from mtcon_ray.results import load_single
         from mtcon_ray.spec import load_spec
         from mtcon_ray.training_job import train_run
 
         run_spec = load_spec(spec, overrides, with_search=False)
-        where = choose_root(root or run_spec.storage.root)
-        session.log_folder = log_folder(where)
+        where = paths.choose_root(root or run_spec.storage.root)
+        session.log_folder = paths.log_folder(where)
         result = train_run(
             run_spec,
             root=where,
             name=name,
             resume=resume,
             callbacks=console,
-            environ_uri=os.environ.get(MLFLOW_VARIABLE),
+            environ_uri=os.environ.get(options.MLFLOW_VARIABLE),
         )
-    folder = run_folder(where, result.name)
-    for line in score_lines(load_single(folder), result.last_metrics):
-        say(line)
-    say(f"checkpoint: {kept_model(folder)} (network of epoch {result.model_epoch})")
+    folder = paths.run_folder(where, result.name)
+    lines = score_lines(load_single(folder), result.last_metrics)
+    lines.append(f"checkpoint: {paths.kept_model(folder)} (network of epoch {result.model_epoch})")
+    say("\n".join(lines))
 
 
 @click.command()
-@spec_file
-@overrides
+@options.spec_file
+@options.overrides
 @name_option
 @resume_option
 @continue_option
-@root
-@session
+@options.root
+@options.session
 def sweep(
     session: Session,
     spec: Path,
@@ -105,17 +95,13 @@ def sweep(
     root: str | None,
 ) -> int:
     """Run or resume a sweep and show its leaderboard."""
-    from mtcon_ray.cli.console import Console
-    from mtcon_ray.cli.terminal import Terminal
-
-    uri = os.environ.get(MLFLOW_VARIABLE)
     terminal = Terminal.of()
     with Console(terminal, quiet=session.quiet) as console:
         from mtcon_ray.spec import load_spec
 
         run_spec = load_spec(spec, overrides)
-        where = choose_root(root or run_spec.storage.root)
-        session.log_folder = log_folder(where)
+        where = paths.choose_root(root or run_spec.storage.root)
+        session.log_folder = paths.log_folder(where)
         resume = _is_there(where, name) if goes_on else resume
 
         from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE, check_versions
@@ -125,24 +111,28 @@ def sweep(
 
         from mtcon_ray.cli.results_table import leaderboard_lines, winner_lines
         from mtcon_ray.sweep.driver import run_sweep
-        from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 
         results = run_sweep(
-            run_spec, root=where, name=name, resume=resume, callbacks=console, environ_uri=uri
+            run_spec,
+            root=where,
+            name=name,
+            resume=resume,
+            callbacks=console,
+            environ_uri=os.environ.get(options.MLFLOW_VARIABLE),
         )
     lines = ["", *leaderboard_lines(results, columns=terminal.columns), "", *winner_lines(results)]
-    lines.append(f"report: {results.folder / 'report' / 'index.html'}")
-    lines.append(f"MLflow: {ui_command(tracking_uri(run_spec.tracking.uri, uri, where))}")
+    lines.append(f"report: {paths.report_page(results.folder)}")
+    lines.append(f"MLflow: {ui_command(options.tracking_of(run_spec.tracking.uri, where))}")
     terminal.write(printable("\n".join([*lines, ""])))
     return 0 if results.winner else 1
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@overrides
+@options.overrides
 @click.option("--only", multiple=True, metavar="TITLE", help="Train one system; may be repeated.")
-@root
-@session
+@options.root
+@options.session
 def compare(
     session: Session,
     file: Path,
@@ -151,16 +141,14 @@ def compare(
     root: str | None,
 ) -> int:
     """Train the systems of a comparison's FILE with one budget; started again, it resumes."""
-    from mtcon_ray.cli.console import Console
-    from mtcon_ray.cli.terminal import Terminal
     from mtcon_ray.comparison.run import run_comparison
     from mtcon_ray.comparison.spec import load_comparison
     from mtcon_ray.comparison.summary import markdown
 
     comparison = load_comparison(file, overrides, only)
     first = next(iter(comparison.specs.values()))
-    where = choose_root(root or first.storage.root)
-    session.log_folder = log_folder(where)
+    where = paths.choose_root(root or first.storage.root)
+    session.log_folder = paths.log_folder(where)
 
     def watch(title: str) -> Console:
         if not session.quiet:
@@ -172,7 +160,7 @@ def compare(
         root=where,
         watch=watch,
         on_phase=session.say_phase,
-        environ_uri=os.environ.get(MLFLOW_VARIABLE),
+        environ_uri=os.environ.get(options.MLFLOW_VARIABLE),
     )
     say(f"\n{markdown(rows, comparison.claims)}\ntable and picture: {folder}")
     return 0 if all(row.finished for row in rows) else 1
@@ -181,4 +169,4 @@ def compare(
 def _is_there(root: Path, name: str | None) -> bool:
     if not name:
         raise SweepError("--continue must have a --name to start or to go on with, got none")
-    return (sweep_folder(root, name) / SPEC_FILE).exists()
+    return (paths.sweep_folder(root, name) / paths.SPEC_FILE).exists()

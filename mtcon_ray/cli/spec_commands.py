@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mtcon_ray.cli.options import Session, as_json, overrides, root, session, spec_file
+from mtcon_ray.cli import options
+from mtcon_ray.cli.options import Session
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.paths import choose_root, log_folder
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="The spec's file.  [default: NAME.yaml]"
 )
-@session
+@options.session
 def init(session: Session, csv: Path, images: Path, output: Path | None) -> None:
     """Write a commented spec for a CSV and its IMAGES (a folder or tar).
 
@@ -41,20 +42,16 @@ def init(session: Session, csv: Path, images: Path, output: Path | None) -> None
     except BaseException:
         path.unlink()
         raise
-    if session.quiet:
-        return
-    say(f"wrote {path}")
-    for line in found.describe():
-        say(f"  {line}")
-    say("next:")
-    for command in ("validate", "plan", "sweep"):
-        say(f"  mtcon-ray {command} {path}")
+    if not session.quiet:
+        commands = [f"mtcon-ray {command} {path}" for command in ("validate", "plan", "sweep")]
+        say("\n  ".join([f"wrote {path}", *found.describe()]))
+        say("\n  ".join(["next:", *commands]))
 
 
 @click.command()
-@spec_file
-@overrides
-@session
+@options.spec_file
+@options.overrides
+@options.session
 def validate(session: Session, spec: Path, overrides: tuple[str, ...]) -> None:
     """Check a spec, its labels and its images; start nothing."""
     from mtcon_ray.cli.plan_text import counted, data_lines
@@ -82,10 +79,10 @@ def _plan_anywhere(spec: "RunSpec") -> "Plan":
 
 
 @click.command()
-@spec_file
-@overrides
-@root
-@as_json
+@options.spec_file
+@options.overrides
+@options.root
+@options.as_json
 @click.option(
     "--cluster",
     metavar="WHERE",
@@ -94,7 +91,7 @@ def _plan_anywhere(spec: "RunSpec") -> "Plan":
 @click.option(
     "--calibrate", is_flag=True, help="Train 20 steps and evaluate once here to estimate hours."
 )
-@session
+@options.session
 def plan(
     session: Session,
     spec: Path,
@@ -132,8 +129,7 @@ def plan(
     if as_json:
         say(resolved.model_dump_json(indent=1))
         return
-    for line in plan_lines(run_spec, resolved):
-        say(line)
+    say("\n".join(plan_lines(run_spec, resolved)))
 
 
 def _view(cluster: str | None, session: Session) -> "ClusterView":

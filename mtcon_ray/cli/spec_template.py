@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 from mtcon_ray.cli.infer_columns import InferredColumns
@@ -78,19 +79,21 @@ storage:
 
 def spec_text(found: InferredColumns) -> str:
     """Returns a spec in YAML with comments on the user's decisions."""
-    tasks = [f"    - {_quoted(c)}  # {found.classes[c]} classes" for c in found.tasks]
+    tasks = [f"    - {_yaml(column)}  # {found.classes[column]} classes" for column in found.tasks]
+    # The largest power of two of which the train split fills two batches.
+    batch_size = 1 << max(2, found.num_train // 2).bit_length() - 1
     return TEMPLATE.format(
         name=found.name,
-        csv=_quoted(str(found.csv)),
-        images=_quoted(str(found.images)),
-        image_column=_quoted(found.image_column),
+        csv=_yaml(str(found.csv)),
+        images=_yaml(str(found.images)),
+        image_column=_yaml(found.image_column),
         tasks="\n".join(tasks),
-        held_out=_list(found.held_out),
-        split_column=_quoted(found.split_column),
+        held_out=_yaml(found.held_out),
+        split_column=_yaml(found.split_column),
         incomplete_split=f"  # {found.incomplete_split}.\n" if found.incomplete_split else "",
-        batch_size=_batch_size(found.num_train),
-        group_column=_quoted(found.group_column),
-        more_columns="".join(_more_columns(found)),
+        batch_size=min(MAX_BATCH_SIZE, batch_size),
+        group_column=_yaml(found.group_column),
+        more_columns="".join(f"  {line}\n" for line in _more_columns(found)),
     )
 
 
@@ -107,38 +110,22 @@ def write_new(path: Path, text: str) -> None:
         raise ResourceError(f"--output must be writable, got {path}: {error.strerror}") from None
 
 
-def _batch_size(num_train: int) -> int:
-    """Returns the largest power of two of which the train split fills two batches."""
-    half = max(2, num_train // 2)
-    return min(MAX_BATCH_SIZE, 1 << half.bit_length() - 1)
-
-
-def _more_columns(found: InferredColumns) -> list[str]:
-    lines = []
+def _more_columns(found: InferredColumns) -> Iterator[str]:
     share = found.num_absent / found.num_rows
     if DEFAULT_BAD < share <= MAX_ABSENT:
-        lines.append(
-            f"  # {found.num_absent:,} of {found.num_rows:,} images are not there; their rows are "
-            "left out.\n"
-            f"  max_bad_images: {math.ceil(share * 100) / 100 + DEFAULT_BAD:.2f}\n"
-        )
+        missing = f"{found.num_absent:,} of {found.num_rows:,} images are not there"
+        yield f"# {missing}; their rows are left out."
+        yield f"max_bad_images: {math.ceil(share * 100) / 100 + DEFAULT_BAD:.2f}"
     if found.bits:
-        lines.append(
-            "  # Columns of 0 and 1: put the name attributes into tasks to train on them.\n"
-        )
-        lines.append(f"  multi_hot: {{attributes: {_list(found.bits)}}}\n")
+        yield "# Columns of 0 and 1: put the name attributes into tasks to train on them."
+        yield f"multi_hot: {{attributes: {_yaml(found.bits)}}}"
     if found.continuous:
-        lines.append("  # Columns of numbers: put their names into tasks to train on them.\n")
-        lines.append(f"  continuous: {_list(found.continuous)}\n")
+        yield "# Columns of numbers: put their names into tasks to train on them."
+        yield f"continuous: {_yaml(found.continuous)}"
     if found.unused:
-        lines.append(f"  # Not used: {_list(found.unused)}\n")
-    return lines
+        yield f"# Not used: {_yaml(found.unused)}"
 
 
-def _quoted(text: str | None) -> str:
-    """Returns a YAML string; JSON strings are double-quoted YAML with every character escaped."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _list(columns: tuple[str, ...]) -> str:
-    return f"[{', '.join(map(_quoted, columns))}]"
+def _yaml(value: str | tuple[str, ...] | None) -> str:
+    """Returns YAML; in JSON, which is YAML, strings are quoted with every character escaped."""
+    return json.dumps(value, ensure_ascii=False)

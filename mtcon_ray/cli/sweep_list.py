@@ -7,7 +7,7 @@ from typing import Any
 from mtcon_ray.errors import MtconError
 from mtcon_ray.lock import is_driven
 from mtcon_ray.paths import list_folders, parent_log, runs_folder, sweeps_folder
-from mtcon_ray.results import load_run, load_sweep, trial_status
+from mtcon_ray.results import SweepResults, load_single, load_sweep, trial_status
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.event_log import EventLog
 
@@ -32,7 +32,8 @@ def overviews(root: Path) -> list[Overview]:
     for kind, place in (("sweep", sweeps_folder(root)), ("run", runs_folder(root))):
         for folder in list_folders(place):
             try:
-                found.append(_sweep(folder) if kind == "sweep" else _run(folder))
+                results = (load_sweep if kind == "sweep" else load_single)(folder)
+                found.append(_overview(folder, kind, results))
             except MtconError as error:
                 found.append(Overview(folder.name, kind, f"unreadable: {error}", 0, 0, None, {}))
     return found
@@ -47,27 +48,17 @@ def folder_state(folder: Path) -> str:
     return "stopped" if status == Status.RUNNING else status.words
 
 
-def _sweep(folder: Path) -> Overview:
-    results = load_sweep(folder)
-    ended = [t for t in results.trials if t.status.is_final]
-    best = results.winner or max(
-        (t for t in results.trials if t.value is not None), key=lambda t: t.value or 0, default=None
-    )
+def _overview(folder: Path, kind: str, results: SweepResults) -> Overview:
+    done = [t for t in results.trials if t.status.is_final]
+    valued = [t for t in results.trials if t.value is not None]
+    best = results.winner or max(valued, key=lambda t: t.value or 0, default=None)
     return Overview(
         name=folder.name,
-        kind="sweep",
+        kind=kind,
         state=folder_state(folder),
-        num_done=len(ended),
+        num_done=len(done),
         num_trials=results.num_trials,
         value=best.value if best else None,
         params=best.params if best else {},
         model_epoch=best.model_epoch if best else None,
-    )
-
-
-def _run(folder: Path) -> Overview:
-    result = load_run(folder)
-    done = int(result.status == Status.FINISHED)
-    return Overview(
-        folder.name, "run", folder_state(folder), done, 1, result.value, {}, result.model_epoch
     )

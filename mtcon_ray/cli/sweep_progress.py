@@ -1,6 +1,6 @@
 """The state of a running sweep: its trials, the best one and the time left."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mtcon_ray.metrics import MEAN_ACCURACY
@@ -31,6 +31,11 @@ class TrialProgress:
     last_report: tuple[float, int] | None = None
 
     @property
+    def in_brackets(self) -> str:
+        """The configuration in brackets, "" without one."""
+        return f"({self.configuration})" if self.configuration else ""
+
+    @property
     def pace(self) -> tuple[float, int]:
         """Seconds, and the epochs trained in them, without those of an earlier command."""
         if self.first_report is None or self.last_report is None:
@@ -41,27 +46,16 @@ class TrialProgress:
         return end - self.started, last - self.begun
 
 
+@dataclass
 class SweepProgress:
     """All trials by name; `now` is the time of each event."""
 
-    def __init__(
-        self,
-        name: str,
-        num_trials: int,
-        epochs: int,
-        objective: str = MEAN_ACCURACY,
-        select: "Select" = "last",
-    ) -> None:
-        self.name = name
-        self.num_trials = num_trials
-        self.epochs = epochs
-        self.objective = objective
-        self.select = select
-        self.trials: dict[str, TrialProgress] = {}
-
-    def add(self, trial: TrialProgress) -> None:
-        """Adds a trial of a resumed sweep."""
-        self.trials[trial.name] = trial
+    name: str
+    num_trials: int
+    epochs: int
+    objective: str = MEAN_ACCURACY
+    select: "Select" = "last"
+    trials: dict[str, TrialProgress] = field(default_factory=dict)
 
     def start(self, name: str, configuration: str, epochs: int, now: float) -> None:
         """Starts a trial, or resumes it with the epochs and the value it has."""
@@ -92,42 +86,43 @@ class SweepProgress:
         return trial
 
     @property
+    def by_name(self) -> list[TrialProgress]:
+        """All trials in order of their names."""
+        # A copy: the table is redrawn in another thread, which may be at any time.
+        return sorted(self.trials.values(), key=lambda trial: trial.name)
+
+    @property
     def running(self) -> list[TrialProgress]:
         """Trials in training, in order of their names."""
-        found = (t for t in self.trials.values() if t.status == Status.RUNNING)
-        return sorted(found, key=lambda t: t.name)
+        return [trial for trial in self.by_name if trial.status == Status.RUNNING]
 
     @property
     def ended(self) -> list[TrialProgress]:
         """Trials that do not run, by status, then best first; the best of all leads."""
         best = self.best
 
-        def key(trial: TrialProgress) -> tuple[int, bool, float, str]:
-            value = -round(trial.value or 0.0, DIGITS)
-            return trial.status.rank, trial is not best, value, trial.name
+        def key(trial: TrialProgress) -> tuple[int, bool, float]:
+            return trial.status.rank, trial is not best, -round(trial.value or 0.0, DIGITS)
 
-        return sorted((t for t in self.trials.values() if t.status != Status.RUNNING), key=key)
+        return sorted((t for t in self.by_name if t.status != Status.RUNNING), key=key)
 
     @property
     def num_done(self) -> int:
         """Number of trials that need no more training."""
-        return sum(trial.status.is_final for trial in self.trials.values())
+        return sum(trial.status.is_final for trial in self.by_name)
 
     @property
     def best(self) -> TrialProgress | None:
         """The best trial among the finished ones, else among all; None without a value."""
-        trials = [trial for trial in self.trials.values() if trial.value is not None]
-        return max(
-            trials, key=lambda t: (t.status == Status.FINISHED, t.value or 0.0), default=None
-        )
+        valued = [trial for trial in self.by_name if trial.value is not None]
+        return max(valued, key=lambda t: (t.status == Status.FINISHED, t.value), default=None)
 
     def seconds_left(self) -> float | None:
         """Returns the time left at the pace and concurrency so far, None where unknown."""
-        paces = [trial.pace for trial in self.trials.values()]
-        seconds, epochs = sum(s for s, _ in paces), sum(e for _, e in paces)
+        trials, running = self.by_name, self.running
+        seconds, epochs = map(sum, zip((0.0, 0), *(t.pace for t in trials), strict=True))
         if not epochs:
             return None
-        trials, running = self.trials.values(), self.running
         over = [t.epoch for t in trials if t.status in (Status.FINISHED, Status.PRUNED)]
         usual = sum(over) / len(over) if over else self.epochs
         unseen = max(0, self.num_trials - len(trials))
@@ -146,8 +141,7 @@ class SweepProgress:
         best = self.best
         if best is None:
             return "", ""
-        configuration = f"({best.configuration})" if best.configuration else ""
-        return f"best {accuracy_text(best.value)}", configuration
+        return f"best {accuracy_text(best.value)}", best.in_brackets
 
     def left_text(self) -> str:
         """Returns the time left, "" where unknown or nothing is left."""
@@ -156,8 +150,8 @@ class SweepProgress:
 
     def standing_text(self) -> str:
         """Returns how many trials are done, the best value and the time left, for a log."""
-        leader = " ".join(part for part in self.best_texts() if part)
-        return "; ".join(part for part in (self.done_text(), leader, self.left_text()) if part)
+        parts = self.done_text(), " ".join(self.best_texts()).strip(), self.left_text()
+        return "; ".join(filter(None, parts))
 
     def _trial(self, name: str, now: float) -> TrialProgress:
         # A resumed sweep may end a trial that this command has not started.

@@ -59,7 +59,7 @@ def table_lines(
     for row in lines[1:]:
         table.add_row(*map(cell, row))
     stream = io.StringIO()
-    console = Terminal(stream, live=False, colour=False, unicode=True).console()
+    console = Terminal(stream, live=False).console()
     fixed = [place for place in range(len(header)) if place not in wrapped]
     # In less room `rich` would cut every column.
     if columns is not None and width(lines, fixed) + len(wrapped) * LEAST_COLUMNS <= columns:

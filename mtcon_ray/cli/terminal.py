@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 FANCY = "█░·…±—"
-PLAIN = {"█": "#", "░": ".", "·": "|", "…": "~", "±": "+-", "—": "-"}
+PLAIN = str.maketrans({"█": "#", "░": ".", "·": "|", "…": "~", "±": "+-", "—": "-"})
 # Wider than any line: without a terminal nothing is shortened or wrapped.
 UNLIMITED_COLUMNS = 100_000
 REDRAWS_PER_SECOND = 2
@@ -29,28 +29,17 @@ class Terminal:
 
     stream: TextIO
     live: bool
-    colour: bool
-    unicode: bool
 
     @classmethod
     def of(cls, stream: TextIO | None = None) -> "Terminal":
-        """Returns the capabilities of a stream, standard output by default.
-
-        Respects NO_COLOR and TERM.
-        """
+        """Returns a stream, standard output by default, as a terminal; respects TERM."""
         stream = stream or sys.stdout
-        live = stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
-        try:
-            FANCY.encode(getattr(stream, "encoding", None) or "ascii")
-            unicode = True
-        except (UnicodeEncodeError, LookupError):
-            unicode = False
-        return cls(stream, live, live and not os.environ.get("NO_COLOR"), unicode)
+        return cls(stream, stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb"))
 
     @property
     def encoding(self) -> str:
-        """The stream's encoding."""
-        return getattr(self.stream, "encoding", None) or "ascii"
+        """The stream's encoding; a stream without one takes all characters."""
+        return getattr(self.stream, "encoding", None) or "utf-8"
 
     @property
     def size(self) -> tuple[int, int]:
@@ -64,9 +53,8 @@ class Terminal:
 
     def write(self, text: str) -> int:
         """Writes and flushes text; ignores errors, so that a closed terminal ends no sweep."""
-        if not self.unicode:
-            text = "".join(PLAIN.get(character, character) for character in text)
-            text = text.encode(self.encoding, "replace").decode(self.encoding)
+        if FANCY.encode(self.encoding, "replace").decode(self.encoding) != FANCY:
+            text = text.translate(PLAIN).encode(self.encoding, "replace").decode(self.encoding)
         with suppress(OSError):
             self.stream.write(text)
             self.stream.flush()
@@ -76,7 +64,10 @@ class Terminal:
         """Does nothing: `write` flushes."""
 
     def console(self) -> "Console":
-        """Returns a `rich` console that writes here and interprets no markup in data."""
+        """Returns a `rich` console that writes here and interprets no markup in data.
+
+        Respects NO_COLOR.
+        """
         from rich.console import Console
 
         return Console(
@@ -84,7 +75,7 @@ class Terminal:
             force_terminal=self.live,
             force_interactive=self.live,
             force_jupyter=False,
-            color_system="auto" if self.colour else None,
+            color_system="auto" if self.live and not os.environ.get("NO_COLOR") else None,
             width=None if self.live else UNLIMITED_COLUMNS,
             markup=False,
             highlight=False,

@@ -63,7 +63,7 @@ def test_early_stopping_shortens_what_is_left() -> None:
 
 def test_ends_of_an_earlier_command_are_no_pace() -> None:
     sweep = sweep_of(2, 8)
-    sweep.add(TrialProgress("a", 1, "lr=0.1", 8, 8, 0.1, Status.FINISHED))
+    sweep.trials["a"] = TrialProgress("a", 1, "lr=0.1", 8, 8, 0.1, Status.FINISHED)
     assert sweep.num_done == 1
     assert sweep.best is sweep.trials["a"]
     assert sweep.seconds_left() is None
@@ -72,8 +72,8 @@ def test_ends_of_an_earlier_command_are_no_pace() -> None:
 def test_a_trial_that_is_resumed_keeps_what_it_had() -> None:
     """Its earlier epochs are no pace: an epoch in 5 s; 1 and 8 are left."""
     sweep = sweep_of(2, 8)
-    sweep.add(TrialProgress("a", 0, "lr=0.1", 6, 8, 0.3, Status.INTERRUPTED))
-    sweep.add(TrialProgress("b", 0, "lr=0.2", 0, 8, None, Status.INTERRUPTED))
+    sweep.trials["a"] = TrialProgress("a", 0, "lr=0.1", 6, 8, 0.3, Status.INTERRUPTED)
+    sweep.trials["b"] = TrialProgress("b", 0, "lr=0.2", 0, 8, None, Status.INTERRUPTED)
     assert [trial.name for trial in sweep.ended] == ["a", "b"]
     assert sweep.num_done == 0
     sweep.start("a", "lr=0.1", 8, now=2)

@@ -52,7 +52,7 @@ def test_a_column_commands_no_terminal(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tty", [True, False])
 def test_values_and_reasons_command_no_terminal(tty: bool) -> None:
     stream = io.StringIO()
-    console = Console(Terminal(stream, live=tty, colour=False, unicode=True))
+    console = Console(Terminal(stream, live=tty))
     with console:
         console.on_start("a-1", Path("/a"), PLAN)
         console.on_suggest("trial-0000", {"method.task": EVIL})

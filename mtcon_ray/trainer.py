@@ -228,13 +228,13 @@ class Trainer:
             metrics.LEARNING_RATE: lr,
             metrics.IMAGES_PER_SECOND: num_images / self._tally.seconds,
         }
-        for head, loss in zip(last_update.loss_by_head, losses, strict=True):
+        for head, loss in zip(last_update.output.losses, losses, strict=True):
             values[metrics.loss(metrics.slug(head))] = loss
         for head, weight in last_update.weight_by_head.items():
             values[metrics.weight(metrics.slug(head))] = weight.item()
         for task, sigma in last_update.sigma_by_task.items():
             values[metrics.sigma(metrics.slug(task))] = sigma.item()
-        gauges = self.learner.method.gauges().items()
+        gauges = last_update.output.gauges().items()
         return values | {name: g.item() for name, g in gauges if math.isfinite(g)}
 
     def _evaluate(self, measure: Callable[..., dict[str, float]]) -> dict[str, float]:

@@ -5,7 +5,9 @@ from mtcon_ray.methods.base import (
     ContrastiveMethod,
     ContrastiveSpec,
     Method,
+    MethodOutput,
     MethodSpec,
+    compare,
     one_epoch_if_untrained,
 )
 from mtcon_ray.registry import import_folder
@@ -17,6 +19,8 @@ __all__ = [
     "ContrastiveMethod",
     "ContrastiveSpec",
     "Method",
+    "MethodOutput",
     "MethodSpec",
+    "compare",
     "one_epoch_if_untrained",
 ]

@@ -22,7 +22,7 @@ from mtcon_ray.losses.learned_temperature import (
     Regulariser,
     TemperatureNet,
 )
-from mtcon_ray.methods.base import METHODS, Method
+from mtcon_ray.methods.base import METHODS, Method, MethodOutput, compare
 from mtcon_ray.methods.self_supervised import (
     KeyQueues,
     PredictorSpec,
@@ -137,7 +137,6 @@ class AMCL(Method):
         if spec.form == "moco":
             self.momentum = spec.teacher_momentum
             self.queues = KeyQueues(len(self.heads), spec.queue_size, width, seed=problem.seed)
-        self._temperatures: dict[str, Tensor] = {}
 
     def name_heads(self) -> tuple[str, ...]:
         return number_heads(self.spec.num_heads)
@@ -153,38 +152,35 @@ class AMCL(Method):
                 return attach(encoder, self.heads, partial(BatchNormProjector, **dims))
         return super().make_network(encoder)
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Returns the scalar loss of each head; z_by_head[head] is z_BVD as in `losses.amcl`."""
-        losses = {}
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
+        """Returns the scalar loss of each head; z_by_head[head] is z_BVD as in `losses.amcl`.
+
+        The details are the shares of each head's temperatures within 1 % of either bound.
+        """
+        losses, compared, temperatures = {}, {}, {}
         for i, (head, z_BVD) in enumerate(z_by_head.items()):
             two_sided = self.spec.form in ("moco", "simsiam")
             query_BVD, key_BVD = z_BVD.chunk(2, dim=2) if two_sided else (z_BVD, z_BVD)
-            self.compare(head, query_BVD, key_BVD)
+            compared[head] = compare(query_BVD, key_BVD)
             queue = None if self.queues is None else self.queues.rows[i].to(z_BVD.dtype)
-            losses[head], self._temperatures[head] = adapt(
+            losses[head], temperatures[head] = adapt(
                 z_BVD,
                 self.adaptive,
                 form=self.spec.form,
                 queue=queue,
                 off_diagonal=self.spec.off_diagonal,
             )
-        if self.queues is not None:
-            self.queues.hold(z_by_head)
-        return losses
+        shares = partial(bound_shares, temperatures, self.spec.tau_min, self.spec.tau_max)
+        return MethodOutput(losses, compared, details=shares)
 
-    def after_step(self) -> None:
+    def after_step(self, output: MethodOutput) -> None:
         """Appends the step's keys to the queues.
 
         Not done in `forward`: a query would find its own key among the negatives.
         """
-        super().after_step()
+        super().after_step(output)
         if self.queues is not None:
-            self.queues.push()
-
-    def gauges(self) -> dict[str, Tensor]:
-        """Returns also, per head, the shares of temperatures within 1 % of either bound."""
-        shares = bound_shares(self._temperatures, self.spec.tau_min, self.spec.tau_max)
-        return super().gauges() | shares
+            self.queues.push(output.compared)
 
     def _phi(self, x: Tensor) -> Tensor:
         if self.spec.form == "barlow" and self.spec.unit_columns:

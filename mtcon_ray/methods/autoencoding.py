@@ -5,6 +5,7 @@ The contrastive loss is NT-Xent with one fixed temperature, or AMCL with one tem
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import Literal
 
 import torch
@@ -16,7 +17,7 @@ from mtcon_ray.losses.amcl import adapt_views
 from mtcon_ray.losses.contrastive import contrastive
 from mtcon_ray.losses.learned_temperature import Adaptive, TemperatureNet
 from mtcon_ray.losses.positives import OwnView
-from mtcon_ray.methods.base import ContrastiveSpec, Method
+from mtcon_ray.methods.base import ContrastiveSpec, Method, MethodOutput, compare
 from mtcon_ray.methods.self_supervised import bound_shares, number_heads, top_k_warning
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.encoders.vit import ViT
@@ -74,7 +75,6 @@ class AutoencodingMethod(Method):
 
     def __init__(self, spec: AutoencodingSpec, problem: Problem) -> None:
         super().__init__(spec, problem)
-        self._temperatures: dict[str, Tensor] = {}
         self.temperature_net = None
         if spec.contrast == "amcl":
             with torch.random.fork_rng(devices=[]):
@@ -104,29 +104,25 @@ class AutoencodingMethod(Method):
         spec = self.spec
         return Decoder(encoder, width=spec.decoder_width, depth=spec.decoder_depth, levels=levels)
 
-    def contrast(self, z_by_head: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def contrast(self, z_by_head: Mapping[str, Tensor]) -> MethodOutput:
         """Returns each projection head's contrastive loss, NT-Xent in nats or AMCL's InfoNCE form.
 
-        z_by_head[head] is z_BVD with unit rows. Heads of errors are ignored.
+        z_by_head[head] is z_BVD with unit rows. Heads of errors are ignored. With AMCL, the details
+        are the shares of temperatures within 1 % of either bound.
         """
+        spec = self.spec
         z_by_instance = {head: z_by_head[head] for head in self.instance_heads}
-        for head, z_BVD in z_by_instance.items():
-            self.compare(head, z_BVD)
+        compared = {head: compare(z_BVD) for head, z_BVD in z_by_instance.items()}
         if self.temperature_net is None:
-            t = self.spec.temperature
-            return {
-                head: contrastive(z_BVD, OwnView(), temperature=t)
+            losses = {
+                head: contrastive(z_BVD, OwnView(), temperature=spec.temperature)
                 for head, z_BVD in z_by_instance.items()
             }
-        spec = self.spec
+            return MethodOutput(losses, compared)
         adaptive = Adaptive(self.temperature_net, spec.beta, spec.tau_min, spec.tau_max, spec.top_k)
-        losses = {}
+        losses, temperatures = {}, {}
         for head, z_BVD in z_by_instance.items():
             adapted = adapt_views(z_BVD, adaptive, positive_is_candidate=True)
-            losses[head], self._temperatures[head] = adapted
-        return losses
-
-    def gauges(self) -> dict[str, Tensor]:
-        """Returns also, with AMCL, the shares of temperatures within 1 % of either bound."""
-        shares = bound_shares(self._temperatures, self.spec.tau_min, self.spec.tau_max)
-        return super().gauges() | shares
+            losses[head], temperatures[head] = adapted
+        shares = partial(bound_shares, temperatures, spec.tau_min, spec.tau_max)
+        return MethodOutput(losses, compared, details=shares)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.losses.self_supervised import barlow_twins
-from mtcon_ray.methods.base import METHODS, Method
+from mtcon_ray.methods.base import METHODS, Method, MethodOutput, compare
 from mtcon_ray.methods.self_supervised import (
     RedundancySpec,
     attach,
@@ -45,10 +45,10 @@ class BarlowTwins(Method):
             lambda width: BatchNormProjector(width, dim=spec.dim, hidden=spec.hidden),
         )
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns the scalar loss of each head; z_by_head[head] is z_BVD, projections."""
-        losses = {}
-        for head, z_BVD in z_by_head.items():
-            self.compare(head, z_BVD)
-            losses[head] = barlow_twins(z_BVD, off_diagonal=self.spec.off_diagonal)
-        return losses
+        losses = {
+            head: barlow_twins(z_BVD, off_diagonal=self.spec.off_diagonal)
+            for head, z_BVD in z_by_head.items()
+        }
+        return MethodOutput(losses, {head: compare(z_BVD) for head, z_BVD in z_by_head.items()})

@@ -9,7 +9,7 @@ from torch import Tensor
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.weighting import FixedWeights, Weighting
 from mtcon_ray.methods.autoencoding import AutoencodingMethod, AutoencodingSpec
-from mtcon_ray.methods.base import METHODS
+from mtcon_ray.methods.base import METHODS, MethodOutput
 from mtcon_ray.models.encoders.vit import ViT
 from mtcon_ray.models.heads import ProjectionHead
 from mtcon_ray.models.masked import NOISE, RECONSTRUCTION, MaskedNetwork
@@ -65,10 +65,11 @@ class CAN(AutoencodingMethod):
             noise_level=self.spec.noise_level,
         )
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns each projection head's contrastive loss and the two mean squared errors.
 
         z_by_head holds unit rows z_BVD of the projection heads, and errors [B, V, 1].
         """
         errors = {head: z_by_head[head].mean() for head in (RECONSTRUCTION, NOISE)}
-        return self.contrast(z_by_head) | errors
+        contrast = self.contrast(z_by_head)
+        return contrast._replace(losses=contrast.losses | errors)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.losses.self_supervised import moco
-from mtcon_ray.methods.base import METHODS, Method
+from mtcon_ray.methods.base import METHODS, Method, MethodOutput, compare
 from mtcon_ray.methods.self_supervised import KeyQueues, QueueSpec, number_heads
 
 
@@ -42,12 +42,12 @@ class MoCo(Method):
     def name_heads(self) -> tuple[str, ...]:
         return number_heads(self.spec.num_heads)
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns each head's loss in nats; z_by_head[head] is z_BVD, unit rows [query | key]."""
-        losses = {}
+        losses, compared = {}, {}
         for (head, z_BVD), rows_KD in zip(z_by_head.items(), self.queues.rows, strict=True):
             query_BVD, key_BVD = z_BVD.chunk(2, dim=2)
-            self.compare(head, query_BVD, key_BVD)
+            compared[head] = compare(query_BVD, key_BVD)
             queue_KD = rows_KD.to(query_BVD.dtype)
             query_ND = query_BVD.flatten(0, 1)
             # Rolling the views pairs each query with the key of another view of its item.
@@ -61,13 +61,12 @@ class MoCo(Method):
                 for shift in range(1, key_BVD.shape[1])
             ]
             losses[head] = torch.stack(terms).mean()
-        self.queues.hold(z_by_head)
-        return losses
+        return MethodOutput(losses, compared)
 
-    def after_step(self) -> None:
+    def after_step(self, output: MethodOutput) -> None:
         """Appends the step's keys to the queues.
 
         Not done in `forward`: a query would find its own key among the negatives.
         """
-        super().after_step()
-        self.queues.push()
+        super().after_step(output)
+        self.queues.push(output.compared)

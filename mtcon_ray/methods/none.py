@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.methods.base import METHODS, Method, MethodSpec
+from mtcon_ray.methods.base import METHODS, Method, MethodOutput, MethodSpec
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.network import Network
 
@@ -34,6 +34,6 @@ class NoTraining(Method):
     def make_network(self, encoder: Encoder) -> Network:
         return Network(encoder, {})
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns no losses."""
-        return {}
+        return MethodOutput({})

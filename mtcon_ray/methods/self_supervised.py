@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mtcon_ray import metrics
 from mtcon_ray.data.batch import Problem
+from mtcon_ray.losses.cosines import Compared
 from mtcon_ray.losses.learned_temperature import RELEASED_TOP_K, Regulariser, num_hardest
 from mtcon_ray.methods.base import MethodSpec
 from mtcon_ray.models.encoders import Encoder
@@ -161,20 +162,14 @@ class KeyQueues(nn.Module):
         self.register_buffer("rows", F.normalize(rows, dim=2))
         # A tensor, not an int: it is checkpointed, and indices are computed on the device.
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
-        self._held_HND: Tensor | None = None
-
-    def hold(self, z_by_head: Mapping[str, Tensor]) -> None:
-        """Stores the keys of all heads' rows [query | key], in order, for the next `push`."""
-        keys = [z_BVD.detach().chunk(2, dim=2)[1].flatten(0, 1) for z_BVD in z_by_head.values()]
-        self._held_HND = torch.stack(keys)
 
     @torch.no_grad()
-    def push(self) -> None:
-        """Overwrites the oldest keys of every queue with those that `hold` has stored."""
-        assert self._held_HND is not None
-        num_keys, size = self._held_HND.shape[1], self.rows.shape[1]
+    def push(self, compared: Mapping[str, Compared]) -> None:
+        """Overwrites the oldest keys of every queue with a step's keys, heads in their order."""
+        key_HND = torch.stack([head.other_BVD.flatten(0, 1) for head in compared.values()])
+        num_keys, size = key_HND.shape[1], self.rows.shape[1]
         assert num_keys <= size, (num_keys, size)
         # Indices wrap around; they are distinct, because a step's keys fit into the queue.
         index_N = (self.position + torch.arange(num_keys, device=self.rows.device)) % size
-        self.rows.index_copy_(1, index_N, self._held_HND.to(self.rows.dtype))
+        self.rows.index_copy_(1, index_N, key_HND.to(self.rows.dtype))
         self.position.copy_((self.position + num_keys) % size)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.losses.self_supervised import simsiam
-from mtcon_ray.methods.base import METHODS, Method
+from mtcon_ray.methods.base import METHODS, Method, MethodOutput, compare
 from mtcon_ray.methods.self_supervised import (
     PredictorSpec,
     attach,
@@ -41,11 +41,11 @@ class SimSiam(Method):
         dims = self.spec.model_dump(include={"dim", "hidden", "predictor_hidden"})
         return attach(encoder, self.heads, lambda width: SimSiamHead(width, **dims))
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns minus the mean cosine per head; z_by_head[head] is [prediction | projection]."""
-        losses = {}
+        losses, compared = {}, {}
         for head, z_BVD in z_by_head.items():
             prediction_BVD, projection_BVD = z_BVD.chunk(2, dim=2)
-            self.compare(head, prediction_BVD, projection_BVD)
+            compared[head] = compare(prediction_BVD, projection_BVD)
             losses[head] = simsiam(prediction_BVD, projection_BVD)
-        return losses
+        return MethodOutput(losses, compared)

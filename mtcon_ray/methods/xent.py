@@ -10,7 +10,7 @@ from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.errors import nearest
 from mtcon_ray.losses.classification import cross_entropy
 from mtcon_ray.losses.weighting import EqualWeights, LearnedVariance, Weighting
-from mtcon_ray.methods.base import METHODS, Method, MethodSpec
+from mtcon_ray.methods.base import METHODS, Method, MethodOutput, MethodSpec
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.heads import LinearHead
 from mtcon_ray.models.network import Network
@@ -65,9 +65,10 @@ class XEnt(Method):
             return EqualWeights()
         return LearnedVariance(self.heads, penalty=KENDALL_PENALTY)
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns each task's cross-entropy in nats; z_by_head[task] holds logits [B, V, C]."""
-        return {
+        losses = {
             task: cross_entropy(logits_BVC, batch.labels[task])
             for task, logits_BVC in z_by_head.items()
         }
+        return MethodOutput(losses)

@@ -9,7 +9,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.methods import Method
+from mtcon_ray.methods import Method, MethodOutput
 from mtcon_ray.models.batch_norm import running_moments_kept
 from mtcon_ray.models.network import Network
 from mtcon_ray.training.batches import Chunks
@@ -45,10 +45,10 @@ class Learner:
 
 @dataclass(frozen=True)
 class Update:
-    """Scalars of one update, detached, on the device; weight and sigma as in the objective."""
+    """Results of one update, detached, on the device; weight and sigma as in the objective."""
 
     objective: Tensor
-    loss_by_head: dict[str, Tensor]
+    output: MethodOutput
     weight_by_head: dict[str, Tensor]
     sigma_by_task: dict[str, Tensor]
 
@@ -63,7 +63,7 @@ class Tally:
 
     def add(self, done: Update) -> None:
         """Adds one update."""
-        losses = torch.stack([done.objective, *done.loss_by_head.values()]).double()
+        losses = torch.stack([done.objective, *done.output.losses.values()]).double()
         self.losses = losses if self.losses is None else self.losses + losses
         self.num_steps += 1
 
@@ -133,12 +133,12 @@ def compute_gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) ->
 def _backward(learner: Learner, rows: Rows, batch: Batch) -> Update:
     """Computes the objective from the rows, and gradients as far as the rows' graph reaches."""
     method, weighting = learner.method, learner.method.weighting
-    loss_by_head = method(gather(rows, learner.ranks, batch.num_items), batch)
+    output: MethodOutput = method(gather(rows, learner.ranks, batch.num_items), batch)
     sigma_by_task = weighting.sigma_by_task()
-    objective, weight_by_head = weighting(loss_by_head, method.ranges)
+    objective, weight_by_head = weighting(output.losses, output.ranges)
     objective.backward()
-    losses = {head: loss.detach() for head, loss in loss_by_head.items()}
-    return Update(objective.detach(), losses, weight_by_head, sigma_by_task)
+    detached = output._replace(losses={h: loss.detach() for h, loss in output.losses.items()})
+    return Update(objective.detach(), detached, weight_by_head, sigma_by_task)
 
 
 def chunk_seeds(num_chunks: int) -> list[int]:
@@ -191,14 +191,14 @@ def update(
     done = compute_gradients(learner, views, batch)
     trained = [p for g in learner.optimizer.param_groups for p in g["params"] if p.grad is not None]
     norm = get_total_norm([p.grad for p in trained])
-    learner.watch.see(norm, done.objective, done.loss_by_head, lr=lr, step=step)
+    learner.watch.see(norm, done.objective, done.output.losses, lr=lr, step=step)
     start_momentum(learner.optimizer)
     learner.watch.guard(learner.optimizer)
     if learner.max_grad_norm is not None:
         clip_grads_with_norm_(trained, learner.max_grad_norm, norm)
     set_lr(learner.optimizer, lr, learner.method.lr_scales())
     learner.optimizer.step()
-    learner.method.after_step()
+    learner.method.after_step(done.output)
     if learner.teacher is not None:
         _follow(learner.teacher, learner.network, learner.method.momentum)
     return done

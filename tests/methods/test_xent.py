@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND, LearnedVariance
+from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.methods.xent import XEnt
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.heads import LinearHead
@@ -55,7 +56,7 @@ def test_one_task_has_one_classifier() -> None:
     logits, batch = case()
     method = method_of(task="colour")
     assert method.heads == ("colour",)
-    assert set(method({"colour": logits["colour"]}, batch)) == {"colour"}
+    assert set(method({"colour": logits["colour"]}, batch).losses) == {"colour"}
 
 
 def test_classifiers_have_an_output_per_class_and_no_norm() -> None:
@@ -76,7 +77,7 @@ def test_a_fitted_training_set_does_not_let_weights_diverge() -> None:
         objective, weights = method.weighting(losses)
         objective.backward()
         optimizer.step()
-        method.after_step()
+        method.after_step(MethodOutput(losses))
     assert isinstance(method.weighting, LearnedVariance)
     assert method.weighting.log_variance.tolist() == [-LOG_VARIANCE_BOUND] * 2
     assert all(w.isfinite() for w in weights.values())

@@ -77,7 +77,7 @@ def one_update(ranks: Ranks, dtype: torch.dtype) -> dict[str, Any]:
 def local_losses(ranks: Ranks) -> list[float]:
     """Returns each task's loss with batch norm over this rank's rows only."""
     learner, x_NCHW, batch = make(ranks, torch.float64, "local")
-    losses = learner.method(embed(learner, x_NCHW, batch.num_items), batch)
+    losses = learner.method(embed(learner, x_NCHW, batch.num_items), batch).losses
     return [loss.item() for loss in losses.values()]
 
 

@@ -17,6 +17,7 @@ from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND
+from mtcon_ray.methods import MethodOutput
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.models.network import build_network
 from mtcon_ray.models.spec import ModelSpec
@@ -241,7 +242,9 @@ def test_sigma_and_weight_are_those_that_were_applied(dataset: Dataset) -> None:
     done = update(learner(), x_NCHW, batch, lr=0.1, step=0, num_steps=9)
     assert [v.item() for v in done.weight_by_head.values()] == [1.0, 1.0]
     assert [v.item() for v in done.sigma_by_task.values()] == [1.0, 1.0]
-    assert done.objective.item() == pytest.approx(sum(v.item() for v in done.loss_by_head.values()))
+    assert done.objective.item() == pytest.approx(
+        sum(v.item() for v in done.output.losses.values())
+    )
 
 
 def test_autocast_keeps_losses_in_float32(dataset: Dataset) -> None:
@@ -258,7 +261,8 @@ def test_a_tally_averages_over_steps() -> None:
     """The objective comes first, then every head."""
     tally = Tally()
     for value in (1.0, 2.0):
-        tally.add(Update(torch.tensor(value), {"a": torch.tensor(3 * value)}, {}, {}))
+        output = MethodOutput({"a": torch.tensor(3 * value)})
+        tally.add(Update(torch.tensor(value), output, {}, {}))
     assert tally.means() == [1.5, 4.5]
 
 

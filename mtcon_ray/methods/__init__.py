@@ -3,11 +3,9 @@
 from mtcon_ray.methods.base import (
     METHODS,
     ContrastiveMethod,
-    ContrastiveSpec,
     Method,
     MethodOutput,
     MethodSpec,
-    compare,
     one_epoch_if_untrained,
 )
 from mtcon_ray.registry import import_folder
@@ -17,10 +15,8 @@ import_folder(__name__, __path__)
 __all__ = [
     "METHODS",
     "ContrastiveMethod",
-    "ContrastiveSpec",
     "Method",
     "MethodOutput",
     "MethodSpec",
-    "compare",
     "one_epoch_if_untrained",
 ]

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.losses.amcl import Form, adapt
@@ -22,25 +22,21 @@ from mtcon_ray.losses.learned_temperature import (
     Regulariser,
     TemperatureNet,
 )
-from mtcon_ray.methods.base import METHODS, Method, MethodOutput, compare
+from mtcon_ray.methods.base import METHODS, MethodOutput, compare
 from mtcon_ray.methods.self_supervised import (
     KeyQueues,
     PredictorSpec,
     QueueSpec,
     RedundancySpec,
-    attach,
+    SelfSupervisedMethod,
     bound_shares,
-    check_several_items,
-    number_heads,
     top_k_warning,
 )
 from mtcon_ray.models.batch_norm_heads import BatchNormProjector, SimSiamHead
-from mtcon_ray.models.encoders import Encoder
-from mtcon_ray.models.network import Network
 
 
 @METHODS.register("amcl")
-class AMCL(Method):
+class AMCL(SelfSupervisedMethod):
     """Adaptive multi-head contrastive learning; all heads share one temperature network.
 
     The objective is the sum of the heads' losses, see `losses.amcl`.
@@ -99,9 +95,8 @@ class AMCL(Method):
             return self.form in ("simsiam", "barlow")
 
         def warnings(self) -> dict[str, str]:
-            if self.form in ("simsiam", "barlow"):  # these forms have no negatives
-                return {}
-            return top_k_warning(self.top_k, self.regulariser)
+            has_negatives = self.form not in ("simsiam", "barlow")
+            return top_k_warning(self.top_k, self.regulariser) if has_negatives else {}
 
         def check(self, problem: Problem) -> None:
             super().check(problem)
@@ -111,8 +106,6 @@ class AMCL(Method):
                 )
             if self.form == "moco":
                 self.check_queue(problem)
-            else:
-                check_several_items(problem)
 
     spec: Spec
 
@@ -138,19 +131,14 @@ class AMCL(Method):
             self.momentum = spec.teacher_momentum
             self.queues = KeyQueues(len(self.heads), spec.queue_size, width, seed=problem.seed)
 
-    def name_heads(self) -> tuple[str, ...]:
-        return number_heads(self.spec.num_heads)
-
-    def make_network(self, encoder: Encoder) -> Network:
-        spec = self.spec
-        dims = {"dim": spec.dim, "hidden": spec.hidden}
-        match spec.form:
+    def make_head(self, head: str, width: int) -> nn.Module:
+        dims = {"dim": self.spec.dim, "hidden": self.spec.hidden}
+        match self.spec.form:
             case "simsiam":
-                make = partial(SimSiamHead, **dims, predictor_hidden=spec.predictor_hidden)
-                return attach(encoder, self.heads, make)
+                return SimSiamHead(width, **dims, predictor_hidden=self.spec.predictor_hidden)
             case "barlow":
-                return attach(encoder, self.heads, partial(BatchNormProjector, **dims))
-        return super().make_network(encoder)
+                return BatchNormProjector(width, **dims)
+        return super().make_head(head, width)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns the scalar loss of each head; z_by_head[head] is z_BVD as in `losses.amcl`.

@@ -19,12 +19,14 @@ from mtcon_ray import metrics
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples, items
+from mtcon_ray.errors import nearest
 from mtcon_ray.losses.contrastive import Range, contrast_by_head
 from mtcon_ray.losses.cosines import Compared
 from mtcon_ray.losses.positives import OwnView, Relation
 from mtcon_ray.losses.weighting import NO_RANGES, EqualWeights, Weighting
 from mtcon_ray.models.encoders import Encoder
-from mtcon_ray.models.network import Network, projections
+from mtcon_ray.models.heads import ProjectionHead
+from mtcon_ray.models.network import Network
 from mtcon_ray.registry import Spec, Table
 
 
@@ -60,8 +62,8 @@ class MethodSpec(Spec):
         return num_items
 
     def rows_per_example(self, num_views: int) -> int:
-        """Returns the rows of an example in a step: by default one for each view of its item."""
-        return num_views
+        """Returns the rows of an example in a step: views of its item, or one view per image."""
+        return num_views if self.images_per_example == 1 else self.images_per_example
 
 
 class MethodOutput(NamedTuple):
@@ -141,9 +143,12 @@ class Method(nn.Module, ABC):
         return EqualWeights()
 
     def make_network(self, encoder: Encoder) -> Network:
-        """Returns the encoder with heads; by default a projection head per name."""
-        problem = self.problem
-        return projections(self.heads, dim=problem.head_dim, hidden=problem.head_hidden)(encoder)
+        """Returns the encoder with a head for each name."""
+        return Network(encoder, {head: self.make_head(head, encoder.width) for head in self.heads})
+
+    def make_head(self, head: str, width: int) -> nn.Module:
+        """Returns a head on features of this width; by default a projection head."""
+        return ProjectionHead(width, dim=self.problem.head_dim, hidden=self.problem.head_hidden)
 
     def examples(self, dataset: Dataset, seed: int) -> Examples:
         """Returns the examples of an epoch; by default each training item in `num_views` views."""
@@ -172,17 +177,31 @@ class Method(nn.Module, ABC):
         self.weighting.clamp()
 
 
-class ContrastiveSpec(MethodSpec):
+def check_task(task: str, columns: tuple[str, ...], what: str) -> None:
+    """Raises ValueError if a spec's field `task` is none of the columns of a kind."""
+    if task not in columns:
+        raise ValueError(
+            f"task must be {what} in data.tasks {list(columns)}, got "
+            f"{task!r}{nearest(task, columns)}"
+        )
+
+
+class SeveralViewsSpec(MethodSpec):
+    """Base of the sections of all methods that compare views of an item."""
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        if problem.num_views < 2:
+            raise ValueError(
+                f"views.num_views must be at least 2 for a method that compares views, "
+                f"got {problem.num_views}"
+            )
+
+
+class ContrastiveSpec(SeveralViewsSpec):
     """Fields common to the contrastive methods."""
 
     temperature: float = Field(0.1, gt=0, le=100, description="divides every similarity")
-
-    def check(self, problem: Problem) -> None:
-        if problem.num_views < 2:
-            raise ValueError(
-                f"views.num_views must be at least 2 for a contrastive method, "
-                f"got {problem.num_views}"
-            )
 
 
 class ContrastiveMethod(Method):

@@ -10,8 +10,7 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.weighting import FixedWeights, Weighting
 from mtcon_ray.methods.autoencoding import AutoencodingMethod, AutoencodingSpec
 from mtcon_ray.methods.base import METHODS, MethodOutput
-from mtcon_ray.models.encoders.vit import ViT
-from mtcon_ray.models.heads import ProjectionHead
+from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.masked import NOISE, RECONSTRUCTION, MaskedNetwork
 
 
@@ -56,14 +55,10 @@ class CAN(AutoencodingMethod):
         errors = {RECONSTRUCTION: spec.reconstruction_weight, NOISE: spec.noise_weight}
         return FixedWeights(contrast | errors)
 
-    def mask(self, encoder: ViT, heads: Mapping[str, ProjectionHead]) -> MaskedNetwork:
-        return MaskedNetwork(
-            encoder,
-            heads,
-            self.make_decoder(encoder, levels=True),
-            mask_ratio=self.spec.mask_ratio,
-            noise_level=self.spec.noise_level,
-        )
+    def make_network(self, encoder: Encoder) -> MaskedNetwork:
+        parts = self.make_parts(encoder, levels=True)
+        mask_ratio, noise_level = self.spec.mask_ratio, self.spec.noise_level
+        return MaskedNetwork(*parts, mask_ratio=mask_ratio, noise_level=noise_level)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns each projection head's contrastive loss and the two mean squared errors.

@@ -11,8 +11,7 @@ from torch import Tensor
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.methods.autoencoding import AutoencodingMethod, AutoencodingSpec
 from mtcon_ray.methods.base import METHODS, MethodOutput
-from mtcon_ray.models.encoders.vit import ViT
-from mtcon_ray.models.heads import ProjectionHead
+from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.masked import RECONSTRUCTION, GraftedNetwork
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -62,15 +61,11 @@ class LGP(AutoencodingMethod):
     def name_heads(self) -> tuple[str, ...]:
         return (*self.instance_heads, RECONSTRUCTION)
 
-    def mask(self, encoder: ViT, heads: Mapping[str, ProjectionHead]) -> GraftedNetwork:
-        self._depth = len(encoder.blocks)
-        return GraftedNetwork(
-            encoder,
-            heads,
-            self.make_decoder(encoder),
-            mask_ratio=self.spec.mask_ratio,
-            masked_share=self.spec.masked_share,
-        )
+    def make_network(self, encoder: Encoder) -> GraftedNetwork:
+        vit, heads, decoder = self.make_parts(encoder)
+        self._depth = len(vit.blocks)
+        mask_ratio, masked_share = self.spec.mask_ratio, self.spec.masked_share
+        return GraftedNetwork(vit, heads, decoder, mask_ratio=mask_ratio, masked_share=masked_share)
 
     def lr_group(self, parameter: str) -> int:
         """Returns the index in `lr_scales`: 1 for the first third of the blocks, 2 for the middle.

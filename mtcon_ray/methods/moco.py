@@ -9,12 +9,12 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.losses.self_supervised import moco
-from mtcon_ray.methods.base import METHODS, Method, MethodOutput, compare
-from mtcon_ray.methods.self_supervised import KeyQueues, QueueSpec, number_heads
+from mtcon_ray.methods.base import METHODS, MethodOutput, compare
+from mtcon_ray.methods.self_supervised import KeyQueues, QueueSpec, SelfSupervisedMethod
 
 
 @METHODS.register("moco")
-class MoCo(Method):
+class MoCo(SelfSupervisedMethod):
     """MoCo, He et al. 2020, arXiv:1911.05722, eq. 1, averaged over all pairs of different views.
 
     Each view is a query for the keys of its item's other views.
@@ -38,9 +38,6 @@ class MoCo(Method):
         self.queues = KeyQueues(
             len(self.heads), spec.queue_size, problem.head_dim, seed=problem.seed
         )
-
-    def name_heads(self) -> tuple[str, ...]:
-        return number_heads(self.spec.num_heads)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns each head's loss in nats; z_by_head[head] is z_BVD, unit rows [query | key]."""

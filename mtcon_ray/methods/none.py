@@ -7,8 +7,6 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.methods.base import METHODS, Method, MethodOutput, MethodSpec
-from mtcon_ray.models.encoders import Encoder
-from mtcon_ray.models.network import Network
 
 
 @METHODS.register("none")
@@ -30,9 +28,6 @@ class NoTraining(Method):
 
     def name_heads(self) -> tuple[str, ...]:
         return ()
-
-    def make_network(self, encoder: Encoder) -> Network:
-        return Network(encoder, {})
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns no losses."""

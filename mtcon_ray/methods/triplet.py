@@ -64,9 +64,6 @@ class TripletSpec(MethodSpec):
     def num_examples(self, num_items: int) -> int:
         return self.num_triplets
 
-    def rows_per_example(self, num_views: int) -> int:
-        return self.images_per_example
-
 
 class TripletMethod(Method):
     """A hinge on masked distances and two regularisers, as in the authors' code of CSN.

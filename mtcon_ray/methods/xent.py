@@ -7,13 +7,10 @@ from pydantic import Field
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch, Problem
-from mtcon_ray.errors import nearest
 from mtcon_ray.losses.classification import cross_entropy
 from mtcon_ray.losses.weighting import EqualWeights, LearnedVariance, Weighting
-from mtcon_ray.methods.base import METHODS, Method, MethodOutput, MethodSpec
-from mtcon_ray.models.encoders import Encoder
+from mtcon_ray.methods.base import METHODS, Method, MethodOutput, MethodSpec, check_task
 from mtcon_ray.models.heads import LinearHead
-from mtcon_ray.models.network import Network
 
 # exp(-s) CE + s/2: Kendall et al. 2018, arXiv:1705.07115, eq. 10.
 KENDALL_PENALTY = 0.5
@@ -39,11 +36,8 @@ class XEnt(Method):
         def check(self, problem: Problem) -> None:
             super().check(problem)
             columns = problem.of_kind("classes")
-            if self.task is not None and self.task not in columns:
-                raise ValueError(
-                    f"task must be a column of classes in data.tasks {list(columns)}, got "
-                    f"{self.task!r}{nearest(self.task, columns)}"
-                )
+            if self.task is not None:
+                check_task(self.task, columns, "a column of classes")
             if not columns:
                 raise ValueError(
                     f"data.tasks must have a column of classes, got {dict(problem.kinds)}"
@@ -54,11 +48,8 @@ class XEnt(Method):
     def name_heads(self) -> tuple[str, ...]:
         return self.problem.of_kind("classes") if self.spec.task is None else (self.spec.task,)
 
-    def make_network(self, encoder: Encoder) -> Network:
-        sizes = self.problem.sizes
-        return Network(
-            encoder, {task: LinearHead(encoder.width, outputs=sizes[task]) for task in self.heads}
-        )
+    def make_head(self, head: str, width: int) -> LinearHead:
+        return LinearHead(width, outputs=self.problem.sizes[head])
 
     def make_weighting(self) -> Weighting:
         if self.spec.weighting == "none":

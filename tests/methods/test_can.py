@@ -61,7 +61,6 @@ def test_amcl_s_term_takes_the_place_of_infonce() -> None:
     method = make(contrast="amcl", num_heads=2, beta=0.3, tau_min=0.05, tau_max=1.5).double()
     z_by_head = rows("instance-1", "instance-2")
     losses = method(z_by_head, BATCH).losses
-    assert method.temperature_net is not None
     expected = amcl(
         {head: z_by_head[head] for head in method.instance_heads},
         form="infonce",
@@ -103,7 +102,6 @@ def test_other_encoders_are_refused_with_the_spec() -> None:
 def test_shares_of_temperatures_at_their_bounds_are_gauged() -> None:
     """With parameters of 0 every score is 0, and temperatures are half-way between the bounds."""
     method = make(contrast="amcl", tau_min=0.5, tau_max=1.5)
-    assert method.temperature_net is not None
     for scale, at_min in ((0.0, 0.0), (1e4, 1.0)):
         for parameter in method.temperature_net.parameters():
             torch.nn.init.constant_(parameter, scale)

@@ -81,7 +81,6 @@ def test_amcl_s_term_takes_the_place_of_infonce() -> None:
     method, _ = make(contrast="amcl", beta=0.3)
     method.double().progress = 0.9
     z_by_head = rows()
-    assert method.temperature_net is not None
     net = method.temperature_net
     expected = amcl({"a": z_by_head["instance"]}, form="infonce", temperature_net=net, beta=0.3)
     torch.testing.assert_close(method(z_by_head, BATCH).losses["instance"], expected)

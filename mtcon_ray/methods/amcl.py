@@ -118,13 +118,9 @@ class AMCL(SelfSupervisedMethod):
             torch.manual_seed(problem.seed)
             self.temperature_net = TemperatureNet(width)
         default_beta = 1e-6 if spec.form == "barlow" else 1e-4
+        beta = default_beta if spec.beta is None else spec.beta
         self.adaptive = Adaptive(
-            self._phi,
-            default_beta if spec.beta is None else spec.beta,
-            spec.tau_min,
-            spec.tau_max,
-            spec.top_k,
-            spec.regulariser,
+            self._phi, beta, spec.tau_min, spec.tau_max, spec.top_k, spec.regulariser
         )
         self.queues: KeyQueues | None = None
         if spec.form == "moco":
@@ -145,20 +141,16 @@ class AMCL(SelfSupervisedMethod):
 
         The details are the shares of each head's temperatures within 1 % of either bound.
         """
+        spec = self.spec
         losses, compared, temperatures = {}, {}, {}
         for i, (head, z_BVD) in enumerate(z_by_head.items()):
-            two_sided = self.spec.form in ("moco", "simsiam")
-            query_BVD, key_BVD = z_BVD.chunk(2, dim=2) if two_sided else (z_BVD, z_BVD)
-            compared[head] = compare(query_BVD, key_BVD)
+            is_two_sided = spec.form in ("moco", "simsiam")
+            compared[head] = compare(*z_BVD.chunk(2, dim=2)) if is_two_sided else compare(z_BVD)
             queue = None if self.queues is None else self.queues.rows[i].to(z_BVD.dtype)
             losses[head], temperatures[head] = adapt(
-                z_BVD,
-                self.adaptive,
-                form=self.spec.form,
-                queue=queue,
-                off_diagonal=self.spec.off_diagonal,
+                z_BVD, self.adaptive, form=spec.form, queue=queue, off_diagonal=spec.off_diagonal
             )
-        shares = partial(bound_shares, temperatures, self.spec.tau_min, self.spec.tau_max)
+        shares = partial(bound_shares, temperatures, spec.tau_min, spec.tau_max)
         return MethodOutput(losses, compared, details=shares)
 
     def after_step(self, output: MethodOutput) -> None:

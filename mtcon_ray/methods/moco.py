@@ -35,28 +35,21 @@ class MoCo(SelfSupervisedMethod):
     def __init__(self, spec: Spec, problem: Problem) -> None:
         super().__init__(spec, problem)
         self.momentum = spec.teacher_momentum
-        self.queues = KeyQueues(
-            len(self.heads), spec.queue_size, problem.head_dim, seed=problem.seed
-        )
+        num_heads, width = spec.num_heads, problem.head_dim
+        self.queues = KeyQueues(num_heads, spec.queue_size, width, seed=problem.seed)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns each head's loss in nats; z_by_head[head] is z_BVD, unit rows [query | key]."""
         losses, compared = {}, {}
+        temperature = self.spec.temperature
         for (head, z_BVD), rows_KD in zip(z_by_head.items(), self.queues.rows, strict=True):
             query_BVD, key_BVD = z_BVD.chunk(2, dim=2)
             compared[head] = compare(query_BVD, key_BVD)
-            queue_KD = rows_KD.to(query_BVD.dtype)
-            query_ND = query_BVD.flatten(0, 1)
+            query_ND, queue_KD = query_BVD.flatten(0, 1), rows_KD.to(query_BVD.dtype)
             # Rolling the views pairs each query with the key of another view of its item.
-            terms = [
-                moco(
-                    query_ND,
-                    key_BVD.roll(-shift, dims=1).flatten(0, 1),
-                    queue_KD,
-                    temperature=self.spec.temperature,
-                )
-                for shift in range(1, key_BVD.shape[1])
-            ]
+            shifts = range(1, key_BVD.shape[1])
+            keys = [key_BVD.roll(-shift, dims=1).flatten(0, 1) for shift in shifts]
+            terms = [moco(query_ND, key_ND, queue_KD, temperature=temperature) for key_ND in keys]
             losses[head] = torch.stack(terms).mean()
         return MethodOutput(losses, compared)
 

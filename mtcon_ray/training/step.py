@@ -1,7 +1,6 @@
 """One optimizer step: this rank's views, all ranks' embeddings, losses, gradients, update."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +8,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.methods import Method, MethodOutput
+from mtcon_ray.methods.base import Method, MethodOutput
 from mtcon_ray.models.batch_norm import running_moments_kept
 from mtcon_ray.models.network import Network
 from mtcon_ray.training.batches import Chunks
@@ -74,49 +73,28 @@ class Tally:
         return means
 
 
-class Rows(NamedTuple):
-    """This rank's embeddings, all heads side by side, and the teacher's or None."""
+def encode(learner: Learner, x_NCHW: Tensor, *, teach: bool = True) -> dict[str, Tensor]:
+    """Returns this rank's rows z_ND of each head; with a teacher [query | key] along the last axis.
 
-    query_NW: Tensor
-    key_NW: Tensor | None
-    width_by_head: dict[str, int]
-
-
-def encode(learner: Learner, x_NCHW: Tensor, *, teach: bool = True) -> Rows:
-    """Returns this rank's rows of some views; with teach=False without the teacher's."""
+    With teach=False they are the queries alone.
+    """
     device, dtype = x_NCHW.device.type, learner.autocast_dtype
-    key_by_head: dict[str, Tensor] = {}
     with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
         z_by_head: dict[str, Tensor] = learner.forward(x_NCHW)
-        if teach and learner.teacher is not None:
-            with torch.no_grad():
-                key_by_head = learner.teacher(x_NCHW)
-    return Rows(
-        torch.cat(list(z_by_head.values()), dim=1),
-        torch.cat([key_by_head[h] for h in z_by_head], dim=1) if key_by_head else None,
-        {head: z_ND.shape[1] for head, z_ND in z_by_head.items()},
-    )
+        if not teach or learner.teacher is None:
+            return z_by_head
+        with torch.no_grad():
+            key_by_head = learner.teacher(x_NCHW)
+    return {head: torch.cat([z_ND, key_by_head[head]], dim=1) for head, z_ND in z_by_head.items()}
 
 
-def gather(rows: Rows, ranks: Ranks, num_examples: int) -> dict[str, Tensor]:
-    """Returns each head's rows z_BVD of the whole global batch, gathered from all ranks.
-
-    With a teacher, z_BVD is [query | key] along its last axis.
-    """
+def gather(z_by_head: dict[str, Tensor], ranks: Ranks, num_examples: int) -> dict[str, Tensor]:
+    """Returns each head's rows z_BVD of the whole global batch, gathered from all ranks."""
     # All heads in one exchange, because its latency costs more than its bytes.
-    together = [rows.query_NW] if rows.key_NW is None else [rows.query_NW, rows.key_NW]
-    z_all = gather_rows(torch.cat(together, dim=1), ranks).unflatten(0, (num_examples, -1))
-    widths = list(rows.width_by_head.values())
-    parts = z_all.split(widths * len(together), dim=2)
-    if rows.key_NW is not None:
-        pairs = zip(parts[: len(widths)], parts[len(widths) :], strict=True)
-        parts = tuple(torch.cat(pair, dim=2) for pair in pairs)
-    return dict(zip(rows.width_by_head, parts, strict=True))
-
-
-def embed(learner: Learner, x_NCHW: Tensor, num_examples: int) -> dict[str, Tensor]:
-    """Returns each head's rows z_BVD of the whole global batch, from this rank's views."""
-    return gather(encode(learner, x_NCHW), learner.ranks, num_examples)
+    together = gather_rows(torch.cat(list(z_by_head.values()), dim=1), ranks)
+    widths = [z_ND.shape[1] for z_ND in z_by_head.values()]
+    parts = together.unflatten(0, (num_examples, -1)).split(widths, dim=2)
+    return dict(zip(z_by_head, parts, strict=True))
 
 
 def compute_gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) -> Update:
@@ -130,10 +108,10 @@ def compute_gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) ->
     return done
 
 
-def _backward(learner: Learner, rows: Rows, batch: Batch) -> Update:
+def _backward(learner: Learner, z_by_head: dict[str, Tensor], batch: Batch) -> Update:
     """Computes the objective from the rows, and gradients as far as the rows' graph reaches."""
     method, weighting = learner.method, learner.method.weighting
-    output: MethodOutput = method(gather(rows, learner.ranks, batch.num_items), batch)
+    output: MethodOutput = method(gather(z_by_head, learner.ranks, batch.num_items), batch)
     sigma_by_task = weighting.sigma_by_task()
     objective, weight_by_head = weighting(output.losses, output.ranges)
     objective.backward()
@@ -163,19 +141,21 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
         for seed, make_views in zip(seeds, chunks, strict=True):
             torch.manual_seed(seed)
             found.append(encode(learner, make_views()))
-    queries, keys, (widths, *_) = zip(*found, strict=True)
-    query_NW = torch.cat(queries).requires_grad_()
-    key_NW = None if learner.teacher is None else torch.cat(keys)
-    done = _backward(learner, Rows(query_NW, key_NW, widths), batch)
-    assert query_NW.grad is not None
-    gradients = query_NW.grad.split([len(query) for query in queries])
+    whole = {head: torch.cat([z[head] for z in found]).requires_grad_() for head in found[0]}
+    done = _backward(learner, whole, batch)
+    gradients = {head: z_ND.grad for head, z_ND in whole.items() if z_ND.grad is not None}
+    end = 0
     # The first encoding has updated the running moments; the second must not do so again.
     with running_moments_kept(learner.network):
         for i, (seed, make_views) in enumerate(zip(seeds, chunks, strict=True)):
             torch.manual_seed(seed)
             with exchange_gradients(learner.forward, i == len(chunks) - 1):
                 again = encode(learner, make_views(), teach=False)
-                again.query_NW.backward(gradients[i])
+                # Joined, because a head may be without gradient in a phase of training.
+                query_NW = torch.cat(list(again.values()), dim=1)
+                start, end = end, end + len(query_NW)
+                parts = [gradients[h][start:end, : z_ND.shape[1]] for h, z_ND in again.items()]
+                query_NW.backward(torch.cat(parts, dim=1))
     return done
 
 

@@ -19,16 +19,16 @@ from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import SpecError
 from mtcon_ray.evaluate import load_network
 from mtcon_ray.losses.amcl import FORMS
-from mtcon_ray.methods import METHODS, ContrastiveMethod
+from mtcon_ray.methods.base import METHODS, ContrastiveMethod
 from mtcon_ray.spec import RunSpec, parse_spec
 from mtcon_ray.trainer import Trainer
+from mtcon_ray.training.distributed import ALONE
 from mtcon_ray.training.step import (
-    Rows,
     _backward,
     chunk_seeds,
     compute_gradients,
-    embed,
     encode,
+    gather,
     update,
 )
 
@@ -126,7 +126,7 @@ def rows_of(run: Trainer, step: int = 0) -> tuple[dict[str, Tensor], Batch]:
     """Returns every head's rows of a batch, as leaves that require gradients, and the batch."""
     x_NCHW, batch = run._batches(step)
     torch.manual_seed(0)
-    z_by_head = embed(run.learner, x_NCHW, batch.num_items)
+    z_by_head = gather(encode(run.learner, x_NCHW), ALONE, batch.num_items)
     return {head: z.detach().requires_grad_() for head, z in z_by_head.items()}, batch
 
 
@@ -265,9 +265,7 @@ def test_chunks_give_the_gradient_of_one_graph_through_all_of_them(run: Trainer)
     for seed, x_NCHW in zip(chunk_seeds(3), views, strict=True):
         torch.manual_seed(seed)
         parts.append(encode(learner, x_NCHW))
-    keys = [rows.key_NW for rows in parts if rows.key_NW is not None]
-    query_NW = torch.cat([rows.query_NW for rows in parts])
-    whole = Rows(query_NW, torch.cat(keys) if keys else None, parts[0].width_by_head)
+    whole = {head: torch.cat([z_by_head[head] for z_by_head in parts]) for head in parts[0]}
     _backward(learner, whole, batch)
     expected = {name: p.grad for name, p in _parameters(run) if p.grad is not None}
     assert found.keys() == expected.keys() != set()

@@ -16,7 +16,7 @@ from mtcon_ray.data.views import ViewsSpec, evaluation_views
 from mtcon_ray.errors import CheckpointError, DivergedError, OutOfMemoryError, SpecError
 from mtcon_ray.evaluate import load_network
 from mtcon_ray.evaluation import features
-from mtcon_ray.methods import MethodOutput
+from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.trainer import Progress, Trainer
 from mtcon_ray.training import checkpoint

@@ -17,7 +17,7 @@ from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND
-from mtcon_ray.methods import MethodOutput
+from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.models.network import build_network
 from mtcon_ray.models.spec import ModelSpec
@@ -32,7 +32,8 @@ from mtcon_ray.training.step import (
     Update,
     _follow,
     compute_gradients,
-    embed,
+    encode,
+    gather,
     update,
 )
 from tests.problems import problem
@@ -113,7 +114,8 @@ def test_reading_ahead_changes_no_view(
     """Covers whole batches and chunks made twice, beyond the end of an epoch."""
     make, ahead = batches(dataset), batches(dataset)
     rows = np.unique(ahead._examples.rows_EP)
-    ahead._feed = ImageFeed(dataset.images, rows, CPU, streams=True)
+    ahead._feed = ImageFeed(dataset.images, rows, CPU)
+    ahead._feed.streams = True
     readers: list[str] = []
     read = ahead._feed._read
 
@@ -172,7 +174,7 @@ def test_embeddings_are_grouped_by_item(dataset: Dataset) -> None:
     x_NCHW, batch = batches(dataset)(0)
     one = learner()
     expected = one.network.eval()(x_NCHW)
-    for head, z_BVD in embed(one, x_NCHW, batch.num_items).items():
+    for head, z_BVD in gather(encode(one, x_NCHW), ALONE, batch.num_items).items():
         assert z_BVD.shape == (8, 2, 8)
         assert torch.equal(z_BVD[3, 1], expected[head][7])
 
@@ -294,11 +296,11 @@ def test_a_teacher_follows_and_its_rows_stand_behind_the_network_s(dataset: Data
     one.method.momentum = 0.75
     teacher = deepcopy(one.network).requires_grad_(False)
     both = replace(one, teacher=teacher)
-    for z_BVD in embed(both, x_NCHW, batch.num_items).values():
+    for z_BVD in gather(encode(both, x_NCHW), ALONE, batch.num_items).values():
         assert z_BVD.shape == (8, 2, 16)
         assert torch.equal(z_BVD[..., :8], z_BVD[..., 8:])
     before = snapshot(teacher)
-    z_by_head = embed(both, x_NCHW, batch.num_items)
+    z_by_head = gather(encode(both, x_NCHW), ALONE, batch.num_items)
     (gradient,) = torch.autograd.grad(
         sum(z[..., 8:].sum() for z in z_by_head.values()) + 0 * z_by_head["shape"].sum(),
         [next(one.network.parameters())],

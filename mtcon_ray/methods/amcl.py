@@ -145,7 +145,8 @@ class AMCL(SelfSupervisedMethod):
         losses, compared, temperatures = {}, {}, {}
         for i, (head, z_BVD) in enumerate(z_by_head.items()):
             is_two_sided = spec.form in ("moco", "simsiam")
-            compared[head] = compare(*z_BVD.chunk(2, dim=2)) if is_two_sided else compare(z_BVD)
+            query_BVD, key_BVD = z_BVD.chunk(2, dim=2) if is_two_sided else (z_BVD, z_BVD)
+            compared[head] = compare(query_BVD, key_BVD)
             queue = None if self.queues is None else self.queues.rows[i].to(z_BVD.dtype)
             losses[head], temperatures[head] = adapt(
                 z_BVD, self.adaptive, form=spec.form, queue=queue, off_diagonal=spec.off_diagonal

@@ -119,7 +119,7 @@ KINDS = {"shape": "classes", "looks": "set", "price": "number"}
 def test_heads_of_different_kinds_have_their_own_relations() -> None:
     z_by_head, batch = mixed()
     spec = MTCon.Spec(temperature=0.2, threshold=0.4, bandwidth=0.7)
-    losses = MTCon(spec, problem(*KINDS, kinds=KINDS))(z_by_head, batch)
+    losses = MTCon(spec, problem(*KINDS, kinds=KINDS))(z_by_head, batch).losses
     near = Near(batch.numbers["price"], bandwidth=0.7)
     expected = {
         "shape": supcon(z_by_head["shape"], batch.labels["shape"], temperature=0.2),
@@ -138,8 +138,8 @@ def test_each_kind_may_keep_its_own_views_where_nothing_is_known() -> None:
     batch.label_sets["looks"][:] = 255
     batch.numbers["price"][:] = math.nan
     of_kinds = problem(*KINDS, kinds=KINDS)
-    skipped = MTCon(MTCon.Spec(), of_kinds)(z_by_head, batch)
-    kept = MTCon(MTCon.Spec(missing="self_only"), of_kinds)(z_by_head, batch)
+    skipped = MTCon(MTCon.Spec(), of_kinds)(z_by_head, batch).losses
+    kept = MTCon(MTCon.Spec(missing="self_only"), of_kinds)(z_by_head, batch).losses
     for head, z_BVD in z_by_head.items():
         assert skipped[head].item() == 0
         torch.testing.assert_close(kept[head], nt_xent(z_BVD, temperature=0.1))
@@ -148,7 +148,7 @@ def test_each_kind_may_keep_its_own_views_where_nothing_is_known() -> None:
 def test_a_task_may_have_its_own_temperature() -> None:
     z_by_head, batch = case_a()
     spec = MTCon.Spec(temperature=0.5, temperature_by_task={"colour": 1.0})
-    losses = MTCon(spec, problem(*TASKS))(z_by_head, batch)
+    losses = MTCon(spec, problem(*TASKS))(z_by_head, batch).losses
     assert losses["shape"].item() == pytest.approx(VALUES["A_tau0.5"]["supcon_t1_mean"], rel=1e-6)
     assert losses["colour"].item() == pytest.approx(VALUES["A_tau1.0"]["supcon_t2_mean"], rel=1e-6)
 

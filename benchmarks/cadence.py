@@ -37,9 +37,9 @@ class TimedRun(Trainer):
 
     probing = 0.0
 
-    def _evaluate(self, how: Callable[..., dict[str, float]]) -> dict[str, float]:
+    def evaluate(self, measure: Callable[..., dict[str, float]]) -> dict[str, float]:
         begin = perf_counter()
-        values = super()._evaluate(how)
+        values = super().evaluate(measure)
         self.probing += perf_counter() - begin
         return values
 

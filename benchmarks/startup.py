@@ -1,7 +1,8 @@
 """Time until a command answers, in units of `python -c "import torch"` on the same machine.
 
 Each command is a process of its own, and all packages have bytecode, as once they have been used.
-The root holds one finished sweep of one tiny trial. `jobs` is asked for a cluster that is not there.
+The root holds one finished sweep of one tiny trial. `jobs` is asked for a cluster that is not
+there.
 
 `sweep` is measured until its first training step is done, in units of a bare Tune function: a
 script that imports torch in one trial and takes one step. The sweep's epochs have one step each, so

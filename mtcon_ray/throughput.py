@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -33,8 +32,17 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
     Raises MtconError as training does, DataError if there are too few steps.
     """
     prepare_root(root)
-    epochs = spec.train.epochs
-    base = with_values(spec, {"search": {}, "evaluate.every": epochs, **_one_worker(spec)})
+    _, workers = spec.resources.worker_range
+    one_worker = {
+        "search": {},
+        "evaluate.every": spec.train.epochs,
+        "resources.workers": 1,
+        # A worker computes on the first of its GPUs only.
+        "resources.gpus": min(1, spec.resources.gpus),
+        # Contrastive losses need at least two items.
+        "train.batch_size": max(2, spec.train.batch_size // workers),
+    }
+    base = with_values(spec, one_worker)
     dataset = open_dataset(base.data, view_size=base.views.size, store=cache_folder(root))
     times: list[float] = []
     device, threads = choose_device(base), base.resources.cpus
@@ -48,10 +56,7 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
 
     def seconds(measure: Callable[..., dict[str, float]]) -> float:
         begun = time.perf_counter()
-        measure(
-            run.network, dataset, base.evaluate, base.views, device=device, seed=base.seed,
-            autocast_dtype=run.learner.autocast_dtype,
-        )  # fmt: skip
+        run.evaluate(measure)
         return time.perf_counter() - begun
 
     steps = [after - before for before, after in pairwise(times)]
@@ -66,18 +71,6 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
         probe_seconds=seconds(protocol.validate),
         test_seconds=test_seconds,
     )
-
-
-def _one_worker(spec: RunSpec) -> dict[str, Any]:
-    """Returns the spec's changes for one process with the load of one of its workers."""
-    _, workers = spec.resources.worker_range
-    return {
-        "resources.workers": 1,
-        # A worker computes on the first of its GPUs only.
-        "resources.gpus": min(1, spec.resources.gpus),
-        # Contrastive losses need at least two items.
-        "train.batch_size": max(2, spec.train.batch_size // workers),
-    }
 
 
 def stopwatch(device: torch.device, times: list[float]) -> Callable[[], bool]:

@@ -146,7 +146,7 @@ class Trainer:
         if self.spec.evaluate.select == "best":
             # The training is over, so the selected weights may overwrite the last ones.
             self.network.load_state_dict(checkpoint.load(self.folder / MODEL_FILE)["network"])
-        return self._evaluate(partial(protocol.report, predictions=self.folder / PREDICTIONS_FILE))
+        return self.evaluate(partial(protocol.report, predictions=self.folder / PREDICTIONS_FILE))
 
     def _make_learner(self, method: Method) -> Learner:
         spec = self.spec
@@ -171,11 +171,9 @@ class Trainer:
 
         Raises DivergedError if a gradient or loss was not finite.
         """
-        steps_per_epoch = self._batches.steps_per_epoch
-        end = (self.step // steps_per_epoch + 1) * steps_per_epoch
         started = perf_counter()
         done: Update | None = None
-        while self.step < end:
+        while done is None or self.step % self._batches.steps_per_epoch:
             # Workers must agree on stopping; they exchange it once per epoch, not in each step.
             asked = done is None or self.ranks.world == 1
             if asked and any_rank(self.should_stop(), self.ranks, self.device):
@@ -207,7 +205,7 @@ class Trainer:
         values = {} if last_update is None else self._training_metrics(last_update)
         evaluated = self.done or epoch % self.spec.evaluate.every == 0
         if evaluated and self.ranks.rank == 0:
-            values |= self._evaluate(partial(protocol.validate, kept=self._kept))
+            values |= self.evaluate(partial(protocol.validate, kept=self._kept))
             kinds = map(self.dataset.table.kind_of, self.dataset.tasks)
             self._keep(epoch, values[metrics.objective_name(kinds)])
             if self.spec.evaluate.select == "best" and self.best is not None:
@@ -228,16 +226,16 @@ class Trainer:
             metrics.LEARNING_RATE: lr,
             metrics.IMAGES_PER_SECOND: num_images / self._tally.seconds,
         }
-        for head, loss in zip(last_update.loss_by_head, losses, strict=True):
-            values[metrics.loss(metrics.slug(head))] = loss
-        for head, weight in last_update.weight_by_head.items():
-            values[metrics.weight(metrics.slug(head))] = weight.item()
-        for task, sigma in last_update.sigma_by_task.items():
-            values[metrics.sigma(metrics.slug(task))] = sigma.item()
-        gauges = self.learner.method.gauges().items()
-        return values | {name: g.item() for name, g in gauges if math.isfinite(g)}
+        slugs = map(metrics.slug, last_update.output.losses)
+        values |= zip(map(metrics.loss, slugs), losses, strict=True)
+        weights, sigmas = last_update.weight_by_head, last_update.sigma_by_task
+        values |= {metrics.weight(metrics.slug(h)): w.item() for h, w in weights.items()}
+        values |= {metrics.sigma(metrics.slug(t)): s.item() for t, s in sigmas.items()}
+        gauges = last_update.output.gauges()
+        return values | {name: g.item() for name, g in gauges.items() if math.isfinite(g)}
 
-    def _evaluate(self, measure: Callable[..., dict[str, float]]) -> dict[str, float]:
+    def evaluate(self, measure: Callable[..., dict[str, float]]) -> dict[str, float]:
+        """Returns what `measure`, a function of `evaluation.protocol`, finds of the network."""
         with explain_out_of_memory(
             f"evaluate.batch_size {self.spec.evaluate.batch_size}", "lower evaluate.batch_size"
         ):
@@ -331,8 +329,8 @@ class Trainer:
     def _restore(self, path: Path, state: dict[str, Any]) -> None:
         # Parsed as a spec, so that fields unknown to an earlier version get their defaults.
         whole = dump_spec(parse_recorded(json.loads(state["spec"]), where=str(path)))
-        saved = {**whole, "fingerprint": state["fingerprint"]}
-        current = {**dump_spec(self.spec), "fingerprint": self.dataset.fingerprint}
+        saved = {**whole, "data fingerprint": state["fingerprint"]}
+        current = {**dump_spec(self.spec), "data fingerprint": self.dataset.fingerprint}
         checkpoint.check_same_training(path, saved, current)
         self.network.load_state_dict(state["network"])
         self.learner.method.load_state_dict(state["method"])

@@ -100,7 +100,7 @@ def infer_columns(csv: Path, images: Path) -> InferredColumns:
         fields = {"image_column": image, "split_column": split, "group_column": group}
         fields |= {"csv": str(csv), "images": str(images), "tasks": tuple(classes)}
         source = SOURCES["table"]
-        labels = source(source.Spec.model_validate(fields), 0).read_labels()
+        labels = source(source.Spec.model_validate(fields)).read_labels()
         classes = {c: n for c, n in classes.items() if _can_be_learnt(labels, c)}
     if not classes:
         raise DataError(

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.losses.amcl import Form, adapt
@@ -22,25 +22,21 @@ from mtcon_ray.losses.learned_temperature import (
     Regulariser,
     TemperatureNet,
 )
-from mtcon_ray.methods.base import METHODS, Method
+from mtcon_ray.methods.base import METHODS, MethodOutput, compare
 from mtcon_ray.methods.self_supervised import (
     KeyQueues,
     PredictorSpec,
     QueueSpec,
     RedundancySpec,
-    attach,
+    SelfSupervisedMethod,
     bound_shares,
-    check_several_items,
-    number_heads,
     top_k_warning,
 )
 from mtcon_ray.models.batch_norm_heads import BatchNormProjector, SimSiamHead
-from mtcon_ray.models.encoders import Encoder
-from mtcon_ray.models.network import Network
 
 
 @METHODS.register("amcl")
-class AMCL(Method):
+class AMCL(SelfSupervisedMethod):
     """Adaptive multi-head contrastive learning; all heads share one temperature network.
 
     The objective is the sum of the heads' losses, see `losses.amcl`.
@@ -99,9 +95,8 @@ class AMCL(Method):
             return self.form in ("simsiam", "barlow")
 
         def warnings(self) -> dict[str, str]:
-            if self.form in ("simsiam", "barlow"):  # these forms have no negatives
-                return {}
-            return top_k_warning(self.top_k, self.regulariser)
+            has_negatives = self.form not in ("simsiam", "barlow")
+            return top_k_warning(self.top_k, self.regulariser) if has_negatives else {}
 
         def check(self, problem: Problem) -> None:
             super().check(problem)
@@ -111,8 +106,6 @@ class AMCL(Method):
                 )
             if self.form == "moco":
                 self.check_queue(problem)
-            else:
-                check_several_items(problem)
 
     spec: Spec
 
@@ -125,66 +118,50 @@ class AMCL(Method):
             torch.manual_seed(problem.seed)
             self.temperature_net = TemperatureNet(width)
         default_beta = 1e-6 if spec.form == "barlow" else 1e-4
+        beta = default_beta if spec.beta is None else spec.beta
         self.adaptive = Adaptive(
-            self._phi,
-            default_beta if spec.beta is None else spec.beta,
-            spec.tau_min,
-            spec.tau_max,
-            spec.top_k,
-            spec.regulariser,
+            self._phi, beta, spec.tau_min, spec.tau_max, spec.top_k, spec.regulariser
         )
         self.queues: KeyQueues | None = None
         if spec.form == "moco":
             self.momentum = spec.teacher_momentum
             self.queues = KeyQueues(len(self.heads), spec.queue_size, width, seed=problem.seed)
-        self._temperatures: dict[str, Tensor] = {}
 
-    def name_heads(self) -> tuple[str, ...]:
-        return number_heads(self.spec.num_heads)
-
-    def make_network(self, encoder: Encoder) -> Network:
-        spec = self.spec
-        dims = {"dim": spec.dim, "hidden": spec.hidden}
-        match spec.form:
+    def make_head(self, head: str, width: int) -> nn.Module:
+        dims = {"dim": self.spec.dim, "hidden": self.spec.hidden}
+        match self.spec.form:
             case "simsiam":
-                make = partial(SimSiamHead, **dims, predictor_hidden=spec.predictor_hidden)
-                return attach(encoder, self.heads, make)
+                return SimSiamHead(width, **dims, predictor_hidden=self.spec.predictor_hidden)
             case "barlow":
-                return attach(encoder, self.heads, partial(BatchNormProjector, **dims))
-        return super().make_network(encoder)
+                return BatchNormProjector(width, **dims)
+        return super().make_head(head, width)
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Returns the scalar loss of each head; z_by_head[head] is z_BVD as in `losses.amcl`."""
-        losses = {}
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
+        """Returns the scalar loss of each head; z_by_head[head] is z_BVD as in `losses.amcl`.
+
+        The details are the shares of each head's temperatures within 1 % of either bound.
+        """
+        spec = self.spec
+        losses, compared, temperatures = {}, {}, {}
         for i, (head, z_BVD) in enumerate(z_by_head.items()):
-            two_sided = self.spec.form in ("moco", "simsiam")
-            query_BVD, key_BVD = z_BVD.chunk(2, dim=2) if two_sided else (z_BVD, z_BVD)
-            self.compare(head, query_BVD, key_BVD)
+            is_two_sided = spec.form in ("moco", "simsiam")
+            query_BVD, key_BVD = z_BVD.chunk(2, dim=2) if is_two_sided else (z_BVD, z_BVD)
+            compared[head] = compare(query_BVD, key_BVD)
             queue = None if self.queues is None else self.queues.rows[i].to(z_BVD.dtype)
-            losses[head], self._temperatures[head] = adapt(
-                z_BVD,
-                self.adaptive,
-                form=self.spec.form,
-                queue=queue,
-                off_diagonal=self.spec.off_diagonal,
+            losses[head], temperatures[head] = adapt(
+                z_BVD, self.adaptive, form=spec.form, queue=queue, off_diagonal=spec.off_diagonal
             )
-        if self.queues is not None:
-            self.queues.hold(z_by_head)
-        return losses
+        shares = partial(bound_shares, temperatures, spec.tau_min, spec.tau_max)
+        return MethodOutput(losses, compared, details=shares)
 
-    def after_step(self) -> None:
+    def after_step(self, output: MethodOutput) -> None:
         """Appends the step's keys to the queues.
 
         Not done in `forward`: a query would find its own key among the negatives.
         """
-        super().after_step()
+        super().after_step(output)
         if self.queues is not None:
-            self.queues.push()
-
-    def gauges(self) -> dict[str, Tensor]:
-        """Returns also, per head, the shares of temperatures within 1 % of either bound."""
-        shares = bound_shares(self._temperatures, self.spec.tau_min, self.spec.tau_max)
-        return super().gauges() | shares
+            self.queues.push(output.compared)
 
     def _phi(self, x: Tensor) -> Tensor:
         if self.spec.form == "barlow" and self.spec.unit_columns:

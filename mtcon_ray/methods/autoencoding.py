@@ -3,25 +3,24 @@
 The contrastive loss is NT-Xent with one fixed temperature, or AMCL with one temperature per pair.
 """
 
-from abc import abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Problem
 from mtcon_ray.losses.amcl import adapt
 from mtcon_ray.losses.contrastive import contrast
 from mtcon_ray.losses.learned_temperature import Adaptive, TemperatureNet
 from mtcon_ray.losses.positives import OwnView
-from mtcon_ray.methods.base import ContrastiveSpec, Method
+from mtcon_ray.methods.base import ContrastiveSpec, Method, MethodOutput, compare
 from mtcon_ray.methods.self_supervised import bound_shares, number_heads, top_k_warning
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.encoders.vit import ViT
-from mtcon_ray.models.heads import ProjectionHead
-from mtcon_ray.models.masked import DECODER_HEADS, Decoder, MaskedNetwork
+from mtcon_ray.models.masked import DECODER_HEADS, Decoder
 
 
 class AutoencodingSpec(ContrastiveSpec):
@@ -74,59 +73,48 @@ class AutoencodingMethod(Method):
 
     def __init__(self, spec: AutoencodingSpec, problem: Problem) -> None:
         super().__init__(spec, problem)
-        self._temperatures: dict[str, Tensor] = {}
-        self.temperature_net = None
+        self.adaptive = None
         if spec.contrast == "amcl":
+            # Initial weights follow from the seed alone, and the caller's random state is kept.
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(problem.seed)
                 self.temperature_net = TemperatureNet(problem.head_dim)
+            self.adaptive = Adaptive(
+                self.temperature_net, spec.beta, spec.tau_min, spec.tau_max, spec.top_k
+            )
 
     @property
     def instance_heads(self) -> tuple[str, ...]:
         """Names of the projection heads."""
         return number_heads(self.spec.num_heads)
 
-    def make_network(self, encoder: Encoder) -> MaskedNetwork:
+    def make_parts(
+        self, encoder: Encoder, *, levels: bool = False
+    ) -> tuple[ViT, dict[str, nn.Module], Decoder]:
+        """Returns the encoder, its projection heads by name, and the spec's decoder.
+
+        With `levels` each image's noise level is an input of the decoder.
+        """
         assert isinstance(encoder, ViT)
-        dim, hidden = self.problem.head_dim, self.problem.head_hidden
-        heads = {
-            name: ProjectionHead(encoder.width, dim=dim, hidden=hidden)
-            for name in self.instance_heads
-        }
-        return self.mask(encoder, heads)
-
-    @abstractmethod
-    def mask(self, encoder: ViT, heads: Mapping[str, ProjectionHead]) -> MaskedNetwork:
-        """Returns the network that hides patches, with these projection heads."""
-
-    def make_decoder(self, encoder: ViT, *, levels: bool = False) -> Decoder:
-        """Returns the spec's decoder; with `levels` each image's noise level is an input of it."""
         spec = self.spec
-        return Decoder(encoder, width=spec.decoder_width, depth=spec.decoder_depth, levels=levels)
+        heads = {head: self.make_head(head, encoder.width) for head in self.instance_heads}
+        width, depth = spec.decoder_width, spec.decoder_depth
+        return encoder, heads, Decoder(encoder, width=width, depth=depth, levels=levels)
 
-    def contrast(self, z_by_head: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def contrast(self, z_by_head: Mapping[str, Tensor]) -> MethodOutput:
         """Returns each projection head's contrastive loss, NT-Xent in nats or AMCL's InfoNCE form.
 
-        z_by_head[head] is z_BVD with unit rows. Heads of errors are ignored.
+        z_by_head[head] is z_BVD with unit rows. Heads of errors are ignored. With AMCL, the details
+        are the shares of temperatures within 1 % of either bound.
         """
-        z_by_instance = {head: z_by_head[head] for head in self.instance_heads}
-        for head, z_BVD in z_by_instance.items():
-            self.compare(head, z_BVD)
-        if self.temperature_net is None:
-            t = self.spec.temperature
-            return {
-                head: contrast([z_BVD], OwnView(), t).loss[0]
-                for head, z_BVD in z_by_instance.items()
-            }
         spec = self.spec
-        adaptive = Adaptive(self.temperature_net, spec.beta, spec.tau_min, spec.tau_max, spec.top_k)
-        losses = {}
-        for head, z_BVD in z_by_instance.items():
-            adapted = adapt(z_BVD, adaptive, form="infonce")
-            losses[head], self._temperatures[head] = adapted
-        return losses
-
-    def gauges(self) -> dict[str, Tensor]:
-        """Returns also, with AMCL, the shares of temperatures within 1 % of either bound."""
-        shares = bound_shares(self._temperatures, self.spec.tau_min, self.spec.tau_max)
-        return super().gauges() | shares
+        losses, compared, temperatures = {}, {}, {}
+        for head in self.instance_heads:
+            z_BVD = z_by_head[head]
+            compared[head] = compare(z_BVD)
+            if self.adaptive is None:
+                losses[head] = contrast([z_BVD], OwnView(), spec.temperature).loss[0]
+            else:
+                losses[head], temperatures[head] = adapt(z_BVD, self.adaptive, form="infonce")
+        shares = partial(bound_shares, temperatures, spec.tau_min, spec.tau_max)
+        return MethodOutput(losses, compared, details=shares)

@@ -8,8 +8,9 @@ training loop.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -18,12 +19,14 @@ from mtcon_ray import metrics
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples, items
+from mtcon_ray.errors import nearest
 from mtcon_ray.losses.contrastive import Range, contrast_by_head
 from mtcon_ray.losses.cosines import Compared
 from mtcon_ray.losses.positives import OwnView, Relation
-from mtcon_ray.losses.weighting import EqualWeights, Weighting
+from mtcon_ray.losses.weighting import NO_RANGES, EqualWeights, Weighting
 from mtcon_ray.models.encoders import Encoder
-from mtcon_ray.models.network import Network, projections
+from mtcon_ray.models.heads import ProjectionHead
+from mtcon_ray.models.network import Network
 from mtcon_ray.registry import Spec, Table
 
 
@@ -59,8 +62,49 @@ class MethodSpec(Spec):
         return num_items
 
     def rows_per_example(self, num_views: int) -> int:
-        """Returns the rows of an example in a step: by default one for each view of its item."""
-        return num_views
+        """Returns the rows of an example in a step: views of its item, or one view per image."""
+        return num_views if self.images_per_example == 1 else self.images_per_example
+
+
+class MethodOutput(NamedTuple):
+    """Result of one forward pass of a method; only the losses have a gradient.
+
+    `losses`: scalar losses by name, usually that of the head.
+    `compared`: per head, the rows that its loss compares, from which the cosines are computed.
+    `ranges`: per head, (floor, ceiling) of the loss, if the weighting needs them.
+    `details`: returns further scalars to be tracked, by metric name; see `gauges`.
+    """
+
+    losses: dict[str, Tensor]
+    compared: Mapping[str, Compared] = MappingProxyType({})
+    ranges: Mapping[str, Range] = NO_RANGES
+    details: Callable[[], dict[str, Tensor]] = dict
+
+    def gauges(self) -> dict[str, Tensor]:
+        """Returns each head's cosines and the details, scalars to be tracked, by metric name.
+
+        Called once per epoch, so that steps do not pay for them. Values that are not finite are
+        not tracked.
+        """
+        values = {}
+        for head, compared in self.compared.items():
+            suffix = metrics.slug(head) if len(self.compared) > 1 else None
+            positive, random = compared.cosines()
+            values[metrics.cosine_positive(suffix)] = positive
+            values[metrics.cosine_random(suffix)] = random
+        return values | self.details()
+
+
+def compare(
+    z_BVD: Tensor, other_BVD: Tensor | None = None, relation: Relation | None = None
+) -> Compared:
+    """Returns a head's rows, detached, for `MethodOutput.compared`.
+
+    `other_BVD` holds the keys if z_BVD holds queries, by default z_BVD itself. `relation` defines
+    the positives, by default the other views of an item.
+    """
+    other_BVD = z_BVD if other_BVD is None else other_BVD
+    return Compared(z_BVD.detach(), other_BVD.detach(), relation or OwnView())
 
 
 class Method(nn.Module, ABC):
@@ -74,8 +118,6 @@ class Method(nn.Module, ABC):
     [query | key] along the last axis; keys come from the teacher and have no gradient.
     `progress`: share of training that is done, in [0, 1), set before each step.
     `phases`: values of `progress` at which the objective changes.
-    `ranges`: per head, (floor, ceiling) of the loss in the last forward pass; used by calibrated
-    weighting.
     """
 
     Spec: ClassVar[type[MethodSpec]]
@@ -90,8 +132,6 @@ class Method(nn.Module, ABC):
         self.problem = problem
         self.tasks = problem.tasks
         self.heads = self.name_heads()
-        self.ranges: dict[str, Range] = {}
-        self._compared: dict[str, Compared] = {}
         self.weighting = self.make_weighting()
 
     def name_heads(self) -> tuple[str, ...]:
@@ -103,9 +143,12 @@ class Method(nn.Module, ABC):
         return EqualWeights()
 
     def make_network(self, encoder: Encoder) -> Network:
-        """Returns the encoder with heads; by default a projection head per name."""
-        problem = self.problem
-        return projections(self.heads, dim=problem.head_dim, hidden=problem.head_hidden)(encoder)
+        """Returns the encoder with a head for each name."""
+        return Network(encoder, {head: self.make_head(head, encoder.width) for head in self.heads})
+
+    def make_head(self, head: str, width: int) -> nn.Module:
+        """Returns a head on features of this width; by default a projection head."""
+        return ProjectionHead(width, dim=self.problem.head_dim, hidden=self.problem.head_hidden)
 
     def examples(self, dataset: Dataset, seed: int) -> Examples:
         """Returns the examples of an epoch; by default each training item in `num_views` views."""
@@ -123,57 +166,42 @@ class Method(nn.Module, ABC):
         return (1.0,)
 
     @abstractmethod
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Returns scalar losses by name, usually that of the head.
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
+        """Returns the losses; z_by_head[head] is z_BVD, the rows of the whole global batch."""
 
-        z_by_head[head] is z_BVD, the rows of the whole global batch.
+    def after_step(self, output: MethodOutput) -> None:
+        """Runs after each optimizer step, with the output of its forward pass.
+
+        Clamps the weighting; subclasses update their queues.
         """
-
-    def after_step(self) -> None:
-        """Runs after each optimizer step: clamps the weighting; subclasses update their queues."""
         self.weighting.clamp()
 
-    def compare(
-        self,
-        head: str,
-        z_BVD: Tensor,
-        other_BVD: Tensor | None = None,
-        relation: Relation | None = None,
-    ) -> None:
-        """Stores a head's rows, detached, for the cosines in `gauges`; called in `forward`.
 
-        `other_BVD` holds the keys if z_BVD holds queries, by default z_BVD itself. `relation`
-        defines the positives, by default the other views of an item.
-        """
-        other_BVD = z_BVD if other_BVD is None else other_BVD
-        self._compared[head] = Compared(z_BVD.detach(), other_BVD.detach(), relation or OwnView())
-
-    def gauges(self) -> dict[str, Tensor]:
-        """Returns further scalars of the last forward pass to be tracked, by metric name, detached.
-
-        Called once per epoch, so that steps do not pay for them. Values that are not finite are
-        not tracked.
-        """
-        values = {}
-        for head, compared in self._compared.items():
-            suffix = metrics.slug(head) if len(self._compared) > 1 else None
-            positive, random = compared.cosines()
-            values[metrics.cosine_positive(suffix)] = positive
-            values[metrics.cosine_random(suffix)] = random
-        return values
+def check_task(task: str, columns: tuple[str, ...], what: str) -> None:
+    """Raises ValueError if a spec's field `task` is none of the columns of a kind."""
+    if task not in columns:
+        raise ValueError(
+            f"task must be {what} in data.tasks {list(columns)}, got "
+            f"{task!r}{nearest(task, columns)}"
+        )
 
 
-class ContrastiveSpec(MethodSpec):
+class SeveralViewsSpec(MethodSpec):
+    """Base of the sections of all methods that compare views of an item."""
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        if problem.num_views < 2:
+            raise ValueError(
+                f"views.num_views must be at least 2 for a method that compares views, "
+                f"got {problem.num_views}"
+            )
+
+
+class ContrastiveSpec(SeveralViewsSpec):
     """Fields common to the contrastive methods."""
 
     temperature: float = Field(0.1, gt=0, le=100, description="divides every similarity")
-
-    def check(self, problem: Problem) -> None:
-        if problem.num_views < 2:
-            raise ValueError(
-                f"views.num_views must be at least 2 for a contrastive method, "
-                f"got {problem.num_views}"
-            )
 
 
 class ContrastiveMethod(Method):
@@ -192,28 +220,24 @@ class ContrastiveMethod(Method):
         """Returns the temperature of this head: a number, or a scalar tensor with gradient."""
         return self.spec.temperature
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Returns each head's loss in nats per anchor; z_by_head[head] is z_BVD with unit rows.
-
-        Sets `ranges` if the weighting needs them.
-        """
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
+        """Returns each head's loss in nats per anchor; z_by_head[head] is z_BVD with unit rows."""
+        relations = {head: self.relation(head, batch) for head in z_by_head}
+        temperatures = {head: self.temperature(head) for head in z_by_head}
+        losses: dict[str, Tensor] = {}
+        ranges: dict[str, Range] = {}
         # Heads with the same kind of positives and the same width share one computation: small
         # batches are dominated by the launch overhead of their operations.
-        losses: dict[str, Tensor] = {}
-        relations = {head: self.relation(head, batch) for head in z_by_head}
-        for head, z_BVD in z_by_head.items():
-            self.compare(head, z_BVD, relation=relations[head])
-        for heads, found in contrast_by_head(
-            z_by_head,
-            relations,
-            {head: self.temperature(head) for head in z_by_head},
-        ):
-            losses |= dict(zip(heads, found.loss.unbind(), strict=True))
+        for heads, found in contrast_by_head(z_by_head, relations, temperatures):
+            losses |= zip(heads, found.loss.unbind(), strict=True)
             if self.weighting.needs_ranges:
                 floor_H, ceiling_H = found.range()
-                ranges = map(Range, floor_H.unbind(), ceiling_H.unbind())
-                self.ranges |= dict(zip(heads, ranges, strict=True))
-        return {head: losses[head] for head in z_by_head}
+                ranges |= zip(heads, map(Range, floor_H.unbind(), ceiling_H.unbind()), strict=True)
+        return MethodOutput(
+            {head: losses[head] for head in z_by_head},
+            {head: compare(z, relation=relations[head]) for head, z in z_by_head.items()},
+            ranges,
+        )
 
 
 # Filled by the decorators in the modules of this folder, which `methods/__init__.py` imports.

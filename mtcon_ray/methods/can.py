@@ -9,9 +9,8 @@ from torch import Tensor
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.weighting import FixedWeights, Weighting
 from mtcon_ray.methods.autoencoding import AutoencodingMethod, AutoencodingSpec
-from mtcon_ray.methods.base import METHODS
-from mtcon_ray.models.encoders.vit import ViT
-from mtcon_ray.models.heads import ProjectionHead
+from mtcon_ray.methods.base import METHODS, MethodOutput
+from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.masked import NOISE, RECONSTRUCTION, MaskedNetwork
 
 
@@ -56,19 +55,16 @@ class CAN(AutoencodingMethod):
         errors = {RECONSTRUCTION: spec.reconstruction_weight, NOISE: spec.noise_weight}
         return FixedWeights(contrast | errors)
 
-    def mask(self, encoder: ViT, heads: Mapping[str, ProjectionHead]) -> MaskedNetwork:
-        return MaskedNetwork(
-            encoder,
-            heads,
-            self.make_decoder(encoder, levels=True),
-            mask_ratio=self.spec.mask_ratio,
-            noise_level=self.spec.noise_level,
-        )
+    def make_network(self, encoder: Encoder) -> MaskedNetwork:
+        parts = self.make_parts(encoder, levels=True)
+        mask_ratio, noise_level = self.spec.mask_ratio, self.spec.noise_level
+        return MaskedNetwork(*parts, mask_ratio=mask_ratio, noise_level=noise_level)
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns each projection head's contrastive loss and the two mean squared errors.
 
         z_by_head holds unit rows z_BVD of the projection heads, and errors [B, V, 1].
         """
         errors = {head: z_by_head[head].mean() for head in (RECONSTRUCTION, NOISE)}
-        return self.contrast(z_by_head) | errors
+        contrast = self.contrast(z_by_head)
+        return contrast._replace(losses=contrast.losses | errors)

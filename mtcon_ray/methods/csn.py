@@ -45,11 +45,13 @@ class CSN(TripletMethod):
         super().__init__(spec, problem)
         shape = len(self.conditions), problem.head_dim
         if spec.masks == "learned":
-            self.beta = nn.Parameter(random_masks(*shape, problem.seed))
-        elif spec.masks == "learned_disjoint":
-            self.beta = nn.Parameter(disjoint_masks(*shape, outside=OUTSIDE[spec.masks]))
-        else:  # a buffer is checkpointed but not learned
-            self.register_buffer("beta", disjoint_masks(*shape, outside=OUTSIDE[spec.masks]))
+            beta = random_masks(*shape, problem.seed)
+        else:
+            beta = disjoint_masks(*shape, outside=OUTSIDE[spec.masks])
+        if spec.masks == "fixed_disjoint":  # a buffer is checkpointed but not learned
+            self.register_buffer("beta", beta)
+        else:
+            self.beta = nn.Parameter(beta)
 
     def masks_of(self, batch: Batch) -> Tensor:
         """Returns ReLU(beta) of each triplet's condition, [B, D]."""

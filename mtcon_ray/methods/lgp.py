@@ -10,9 +10,8 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.methods.autoencoding import AutoencodingMethod, AutoencodingSpec
-from mtcon_ray.methods.base import METHODS
-from mtcon_ray.models.encoders.vit import ViT
-from mtcon_ray.models.heads import ProjectionHead
+from mtcon_ray.methods.base import METHODS, MethodOutput
+from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.masked import RECONSTRUCTION, MaskedNetwork
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -62,15 +61,11 @@ class LGP(AutoencodingMethod):
     def name_heads(self) -> tuple[str, ...]:
         return (*self.instance_heads, RECONSTRUCTION)
 
-    def mask(self, encoder: ViT, heads: Mapping[str, ProjectionHead]) -> MaskedNetwork:
-        self._depth = len(encoder.blocks)
-        return MaskedNetwork(
-            encoder,
-            heads,
-            self.make_decoder(encoder),
-            mask_ratio=self.spec.mask_ratio,
-            masked_share=self.spec.masked_share,
-        )
+    def make_network(self, encoder: Encoder) -> MaskedNetwork:
+        vit, heads, decoder = self.make_parts(encoder)
+        self._depth = len(vit.blocks)
+        mask_ratio, masked_share = self.spec.mask_ratio, self.spec.masked_share
+        return MaskedNetwork(vit, heads, decoder, mask_ratio=mask_ratio, masked_share=masked_share)
 
     def lr_group(self, parameter: str) -> int:
         """Returns the index in `lr_scales`: 1 for the first third of the blocks, 2 for the middle.
@@ -92,7 +87,7 @@ class LGP(AutoencodingMethod):
         first, middle, last = self.spec.lr_by_depth
         return (last, first, middle)  # in the order of `lr_group`
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns the losses of the phase, a mean squared error or contrastive; the others are 0.
 
         z_by_head holds unit rows z_BVD of the projection heads, and errors [B, V, 1].
@@ -100,7 +95,7 @@ class LGP(AutoencodingMethod):
         error = z_by_head[RECONSTRUCTION].mean()
         if self.is_masked:
             # Zeros, because every step must give the same losses to the weighting and the tracker.
-            return dict.fromkeys(self.instance_heads, torch.zeros_like(error)) | {
-                RECONSTRUCTION: error
-            }
-        return self.contrast(z_by_head) | {RECONSTRUCTION: error}
+            output = MethodOutput(dict.fromkeys(self.instance_heads, torch.zeros_like(error)))
+        else:
+            output = self.contrast(z_by_head)
+        return output._replace(losses=output.losses | {RECONSTRUCTION: error})

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.losses.self_supervised import moco
-from mtcon_ray.methods.base import METHODS, Method
-from mtcon_ray.methods.self_supervised import KeyQueues, QueueSpec, number_heads
+from mtcon_ray.methods.base import METHODS, MethodOutput, compare
+from mtcon_ray.methods.self_supervised import KeyQueues, QueueSpec, SelfSupervisedMethod
 
 
 @METHODS.register("moco")
-class MoCo(Method):
+class MoCo(SelfSupervisedMethod):
     """MoCo, He et al. 2020, arXiv:1911.05722, eq. 1, averaged over all pairs of different views.
 
     Each view is a query for the keys of its item's other views.
@@ -35,39 +35,28 @@ class MoCo(Method):
     def __init__(self, spec: Spec, problem: Problem) -> None:
         super().__init__(spec, problem)
         self.momentum = spec.teacher_momentum
-        self.queues = KeyQueues(
-            len(self.heads), spec.queue_size, problem.head_dim, seed=problem.seed
-        )
+        num_heads, width = spec.num_heads, problem.head_dim
+        self.queues = KeyQueues(num_heads, spec.queue_size, width, seed=problem.seed)
 
-    def name_heads(self) -> tuple[str, ...]:
-        return number_heads(self.spec.num_heads)
-
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns each head's loss in nats; z_by_head[head] is z_BVD, unit rows [query | key]."""
-        losses = {}
+        losses, compared = {}, {}
+        temperature = self.spec.temperature
         for (head, z_BVD), rows_KD in zip(z_by_head.items(), self.queues.rows, strict=True):
             query_BVD, key_BVD = z_BVD.chunk(2, dim=2)
-            self.compare(head, query_BVD, key_BVD)
-            queue_KD = rows_KD.to(query_BVD.dtype)
-            query_ND = query_BVD.flatten(0, 1)
+            compared[head] = compare(query_BVD, key_BVD)
+            query_ND, queue_KD = query_BVD.flatten(0, 1), rows_KD.to(query_BVD.dtype)
             # Rolling the views pairs each query with the key of another view of its item.
-            terms = [
-                moco(
-                    query_ND,
-                    key_BVD.roll(-shift, dims=1).flatten(0, 1),
-                    queue_KD,
-                    temperature=self.spec.temperature,
-                )
-                for shift in range(1, key_BVD.shape[1])
-            ]
+            shifts = range(1, key_BVD.shape[1])
+            keys = [key_BVD.roll(-shift, dims=1).flatten(0, 1) for shift in shifts]
+            terms = [moco(query_ND, key_ND, queue_KD, temperature=temperature) for key_ND in keys]
             losses[head] = torch.stack(terms).mean()
-        self.queues.hold(z_by_head)
-        return losses
+        return MethodOutput(losses, compared)
 
-    def after_step(self) -> None:
+    def after_step(self, output: MethodOutput) -> None:
         """Appends the step's keys to the queues.
 
         Not done in `forward`: a query would find its own key among the negatives.
         """
-        super().after_step()
-        self.queues.push()
+        super().after_step(output)
+        self.queues.push(output.compared)

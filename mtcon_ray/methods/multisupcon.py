@@ -8,10 +8,9 @@ from typing import Literal
 from pydantic import Field
 
 from mtcon_ray.data.batch import Batch, Problem
-from mtcon_ray.errors import nearest
 from mtcon_ray.losses.positives import Relation
 from mtcon_ray.losses.soft_positives import LabelSets
-from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec
+from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec, check_task
 
 
 @METHODS.register("multisupcon")
@@ -50,11 +49,8 @@ class MultiSupCon(ContrastiveMethod):
                 )
             if self.task is None and len(sets) > 1:
                 raise ValueError(f"task must name one of the label sets {list(sets)}, got none")
-            if self.task is not None and self.task not in sets:
-                raise ValueError(
-                    f"task must be a label set in data.tasks {list(sets)}, got "
-                    f"{self.task!r}{nearest(self.task, sets)}"
-                )
+            if self.task is not None:
+                check_task(self.task, sets, "a label set")
 
     spec: Spec
 

@@ -6,9 +6,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.methods.base import METHODS, Method, MethodSpec
-from mtcon_ray.models.encoders import Encoder
-from mtcon_ray.models.network import Network
+from mtcon_ray.methods.base import METHODS, Method, MethodOutput, MethodSpec
 
 
 @METHODS.register("none")
@@ -31,9 +29,6 @@ class NoTraining(Method):
     def name_heads(self) -> tuple[str, ...]:
         return ()
 
-    def make_network(self, encoder: Encoder) -> Network:
-        return Network(encoder, {})
-
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns no losses."""
-        return {}
+        return MethodOutput({})

@@ -1,6 +1,6 @@
 """Common parts of the self-supervised methods: numbered heads, spec fields, queues of keys."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -9,34 +9,34 @@ from torch import Tensor, nn
 
 from mtcon_ray import metrics
 from mtcon_ray.data.batch import Problem
+from mtcon_ray.losses.cosines import Compared
 from mtcon_ray.losses.learned_temperature import RELEASED_TOP_K, Regulariser, num_hardest
-from mtcon_ray.methods.base import MethodSpec
-from mtcon_ray.models.encoders import Encoder
-from mtcon_ray.models.network import Network
+from mtcon_ray.methods.base import Method, SeveralViewsSpec
 
 # A temperature within this relative distance of a bound counts as being at the bound.
 NEAR = 0.01
 
 
-class SelfSupervisedSpec(MethodSpec):
+class SelfSupervisedSpec(SeveralViewsSpec):
     """Fields of methods that compare views of an item, in one head or several."""
 
     num_heads: int = Field(
         1, ge=1, le=64, description="projection heads, alike except for their initial weights"
     )
 
-    def check(self, problem: Problem) -> None:
-        super().check(problem)
-        if problem.num_views < 2:
-            raise ValueError(
-                f"views.num_views must be at least 2 for a self-supervised method, "
-                f"got {problem.num_views}"
-            )
-
 
 def number_heads(count: int) -> tuple[str, ...]:
     """Returns head names: `instance` for one head, else `instance-1`, `instance-2` and so on."""
     return ("instance",) if count == 1 else tuple(f"instance-{i + 1}" for i in range(count))
+
+
+class SelfSupervisedMethod(Method):
+    """Base of methods with one loss, between views of an item, in each of `num_heads` heads."""
+
+    spec: SelfSupervisedSpec
+
+    def name_heads(self) -> tuple[str, ...]:
+        return number_heads(self.spec.num_heads)
 
 
 def bound_shares(
@@ -64,13 +64,6 @@ def top_k_warning(top_k: int | None, regulariser: Regulariser = "printed") -> di
         f"{'null, which is 1' if top_k is None else top_k}; with one negative per anchor the heads "
         f"collapse (cosine/random reaches cosine/positive); set it to {RELEASED_TOP_K}, as released"
     }
-
-
-def attach(
-    encoder: Encoder, names: Iterable[str], make_head: Callable[[int], nn.Module]
-) -> Network:
-    """Returns the encoder with a head for each name, which `make_head(encoder.width)` builds."""
-    return Network(encoder, {name: make_head(encoder.width) for name in names})
 
 
 class QueueSpec(SelfSupervisedSpec):
@@ -135,15 +128,6 @@ class RedundancySpec(ProjectorSpec):
     )
 
 
-def check_several_items(problem: Problem) -> None:
-    """Raises ValueError for batches of one item, which have no batch statistics or negatives."""
-    if problem.batch_size < 2:
-        raise ValueError(
-            f"train.batch_size must be at least 2 for batch statistics and negatives, "
-            f"got {problem.batch_size}"
-        )
-
-
 class KeyQueues(nn.Module):
     """A queue of the last K keys for each head, first in first out.
 
@@ -161,20 +145,14 @@ class KeyQueues(nn.Module):
         self.register_buffer("rows", F.normalize(rows, dim=2))
         # A tensor, not an int: it is checkpointed, and indices are computed on the device.
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
-        self._held_HND: Tensor | None = None
-
-    def hold(self, z_by_head: Mapping[str, Tensor]) -> None:
-        """Stores the keys of all heads' rows [query | key], in order, for the next `push`."""
-        keys = [z_BVD.detach().chunk(2, dim=2)[1].flatten(0, 1) for z_BVD in z_by_head.values()]
-        self._held_HND = torch.stack(keys)
 
     @torch.no_grad()
-    def push(self) -> None:
-        """Overwrites the oldest keys of every queue with those that `hold` has stored."""
-        assert self._held_HND is not None
-        num_keys, size = self._held_HND.shape[1], self.rows.shape[1]
+    def push(self, compared: Mapping[str, Compared]) -> None:
+        """Overwrites the oldest keys of every queue with a step's keys, heads in their order."""
+        key_HND = torch.stack([head.other_BVD.flatten(0, 1) for head in compared.values()])
+        num_keys, size = key_HND.shape[1], self.rows.shape[1]
         assert num_keys <= size, (num_keys, size)
         # Indices wrap around; they are distinct, because a step's keys fit into the queue.
         index_N = (self.position + torch.arange(num_keys, device=self.rows.device)) % size
-        self.rows.index_copy_(1, index_N, self._held_HND.to(self.rows.dtype))
+        self.rows.index_copy_(1, index_N, key_HND.to(self.rows.dtype))
         self.position.copy_((self.position + num_keys) % size)

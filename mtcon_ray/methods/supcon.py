@@ -5,9 +5,8 @@ from typing import Literal
 from pydantic import Field
 
 from mtcon_ray.data.batch import Batch, Problem
-from mtcon_ray.errors import nearest
 from mtcon_ray.losses.positives import EqualLabel, Relation
-from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec
+from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec, check_task
 
 
 @METHODS.register("supcon")
@@ -26,12 +25,7 @@ class SupCon(ContrastiveMethod):
 
         def check(self, problem: Problem) -> None:
             super().check(problem)
-            columns = problem.of_kind("classes")
-            if self.task not in columns:
-                raise ValueError(
-                    f"task must be a column of classes in data.tasks {list(columns)}, got "
-                    f"{self.task!r}{nearest(self.task, columns)}"
-                )
+            check_task(self.task, problem.of_kind("classes"), "a column of classes")
 
     spec: Spec
 

@@ -6,6 +6,7 @@ and close (the positive).
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -18,7 +19,7 @@ from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples
 from mtcon_ray.data.triplets import triplets
 from mtcon_ray.losses.triplet import embedding_size, triplet_hinge
-from mtcon_ray.methods.base import Method, MethodSpec
+from mtcon_ray.methods.base import Method, MethodOutput, MethodSpec
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.network import Network
 
@@ -62,9 +63,6 @@ class TripletSpec(MethodSpec):
     def num_examples(self, num_items: int) -> int:
         return self.num_triplets
 
-    def rows_per_example(self, num_views: int) -> int:
-        return self.images_per_example
-
 
 class TripletMethod(Method):
     """A hinge on masked distances and two regularisers, as in the authors' code of CSN.
@@ -79,7 +77,6 @@ class TripletMethod(Method):
     def __init__(self, spec: TripletSpec, problem: Problem) -> None:
         super().__init__(spec, problem)
         self.conditions = problem.of_kind("classes")
-        self._right: Tensor | None = None
 
     def name_heads(self) -> tuple[str, ...]:
         return (HEAD,)
@@ -99,11 +96,10 @@ class TripletMethod(Method):
     def mask_size(self, batch: Batch) -> Tensor | None:
         """Returns the scalar that the mask penalty multiplies; None if no mask is learned."""
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns the hinge and the weighted regularisers; z_by_head["embedding"] is [B, 3, D]."""
         z_B3D = z_by_head[HEAD]
         distance_B2 = self.distances(z_B3D, batch)
-        self._right = (distance_B2[:, 0] > distance_B2[:, 1]).double().mean().detach()
         losses = {
             "triplet": triplet_hinge(distance_B2, margin=self.spec.margin),
             "embedding": self.spec.embedding_penalty * embedding_size(z_B3D),
@@ -111,10 +107,12 @@ class TripletMethod(Method):
         mask_size = self.mask_size(batch)
         if mask_size is not None:
             losses["mask"] = self.spec.mask_penalty * mask_size
-        return losses
+        return MethodOutput(losses, details=partial(accuracy, distance_B2.detach()))
 
-    def gauges(self) -> dict[str, Tensor]:
-        return {} if self._right is None else {metrics.TRIPLET_ACCURACY: self._right}
+
+def accuracy(distance_B2: Tensor) -> dict[str, Tensor]:
+    """Returns by metric name the share of triplets whose negative is the farther one."""
+    return {metrics.TRIPLET_ACCURACY: (distance_B2[:, 0] > distance_B2[:, 1]).double().mean()}
 
 
 def random_masks(num_masks: int, dim: int, seed: int) -> Tensor:

@@ -7,12 +7,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Batch, Problem
-from mtcon_ray.errors import nearest
 from mtcon_ray.losses.classification import cross_entropy
 from mtcon_ray.losses.weighting import EqualWeights, LearnedVariance, Weighting
-from mtcon_ray.methods.base import METHODS, Method, MethodSpec
-from mtcon_ray.models.encoders import Encoder
-from mtcon_ray.models.network import Network
+from mtcon_ray.methods.base import METHODS, Method, MethodOutput, MethodSpec, check_task
 
 # exp(-s) CE + s/2: Kendall et al. 2018, arXiv:1705.07115, eq. 10.
 KENDALL_PENALTY = 0.5
@@ -38,11 +35,8 @@ class XEnt(Method):
         def check(self, problem: Problem) -> None:
             super().check(problem)
             columns = problem.of_kind("classes")
-            if self.task is not None and self.task not in columns:
-                raise ValueError(
-                    f"task must be a column of classes in data.tasks {list(columns)}, got "
-                    f"{self.task!r}{nearest(self.task, columns)}"
-                )
+            if self.task is not None:
+                check_task(self.task, columns, "a column of classes")
             if not columns:
                 raise ValueError(
                     f"data.tasks must have a column of classes, got {dict(problem.kinds)}"
@@ -53,20 +47,18 @@ class XEnt(Method):
     def name_heads(self) -> tuple[str, ...]:
         return self.problem.of_kind("classes") if self.spec.task is None else (self.spec.task,)
 
-    def make_network(self, encoder: Encoder) -> Network:
-        sizes = self.problem.sizes
-        return Network(
-            encoder, {task: nn.Linear(encoder.width, sizes[task]) for task in self.heads}
-        )
+    def make_head(self, head: str, width: int) -> nn.Linear:
+        return nn.Linear(width, self.problem.sizes[head])
 
     def make_weighting(self) -> Weighting:
         if self.spec.weighting == "none":
             return EqualWeights()
         return LearnedVariance(self.heads, penalty=KENDALL_PENALTY)
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns each task's cross-entropy in nats; z_by_head[task] holds logits [B, V, C]."""
-        return {
+        losses = {
             task: cross_entropy(logits_BVC, batch.labels[task])
             for task, logits_BVC in z_by_head.items()
         }
+        return MethodOutput(losses)

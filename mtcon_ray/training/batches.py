@@ -1,7 +1,8 @@
 """The global batches of a training, a pure function of seed and step."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import lru_cache, partial
 from itertools import cycle
 
 import numpy as np
@@ -55,18 +56,13 @@ class Batches:
         self._source_size = dataset.images.shape[1]
         self._feed = ImageFeed(dataset.images, np.unique(examples.rows_EP), device, share=share)
         table = dataset.table
-        numbers = {
-            task: table.standardised(task) for task in dataset.tasks if task in table.continuous
-        }
-        self._labels, self._sets, self._numbers = (
-            {
-                task: torch.from_numpy(column[task]).to(device)
-                for task in dataset.tasks
-                if task in column
-            }
+        numbers = {task: table.standardised(task).astype(np.float32) for task in table.continuous}
+        self._columns = [
+            {t: torch.from_numpy(column[t]).to(device) for t in dataset.tasks if t in column}
             for column in (table.labels, table.multi_hot, numbers)
-        )
-        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
+        ]
+        # Two epochs: the next one's first rows are prefetched in an epoch's last step.
+        self._order = lru_cache(2)(partial(epoch_order, np.arange(len(examples)), seed))
 
     def __call__(self, step: int) -> tuple[Tensor, Batch]:
         """Returns this rank's views x_NCHW and the labels of the whole global batch.
@@ -87,9 +83,11 @@ class Batches:
         parameters = draw_parameters(
             len(rows_BP) * V, self._source_size, self.views, step_generator(self.seed, step)
         )
-        parts = self._parts(size)
+        share = self.ranks.share(self.batch_size)
+        starts = range(share.start, share.stop, size)
+        parts = [slice(start, min(start + size, share.stop)) for start in starts]
         rows = [rows_BP[part].reshape(-1) for part in parts]
-        ahead = self._first_rows(step + 1, size)
+        ahead = self._examples.rows_EP[self._chosen(step + 1)[parts[0]]].reshape(-1)
         # Rows needed next, for prefetching. Several chunks are computed twice in a step, so that
         # after the last comes the first again, and the second time the next step's first.
         after_last = [ahead] if len(parts) == 1 else [rows[0], ahead]
@@ -102,25 +100,12 @@ class Batches:
         ]
         return chunks, self._batch(chosen, rows_BP[:, 0])
 
-    def _parts(self, size: int) -> list[slice]:
-        """Returns this rank's items of a batch as slices, one for each chunk."""
-        share = self.ranks.share(self.batch_size)
-        starts = range(share.start, share.stop, size)
-        return [slice(start, min(start + size, share.stop)) for start in starts]
-
-    def _first_rows(self, step: int, size: int) -> np.ndarray | None:
-        """Returns the rows of the step's first chunk when prefetching, else None."""
-        if not self._feed.streams:
-            return None
-        rows: np.ndarray = self._examples.rows_EP[self._chosen(step)[self._parts(size)[0]]]
-        return rows.reshape(-1)
-
     def _make_views(
-        self, rows: np.ndarray, laters: Iterator[np.ndarray | None], parameters: ViewParameters
+        self, rows: np.ndarray, laters: Iterator[np.ndarray], parameters: ViewParameters
     ) -> Tensor:
-        images, later = self._feed(rows), next(laters)
-        if self._feed.streams and later is not None:
-            self._feed.expect(later)
+        images = self._feed(rows)
+        if self._feed.streams:
+            self._feed.expect(next(laters))
         return make_views(images, parameters, self.views)
 
     def _batch(self, chosen: np.ndarray, rows: np.ndarray) -> Batch:
@@ -128,19 +113,13 @@ class Batches:
         rows_B = send(torch.from_numpy(rows), device)
         labels, sets, numbers = (
             {task: values_N[rows_B] for task, values_N in column.items()}
-            for column in (self._labels, self._sets, self._numbers)
+            for column in self._columns
         )
-        condition_E = self._examples.condition_E
-        condition = (
-            None if condition_E is None else send(torch.from_numpy(condition_E[chosen]), device)
-        )
-        return Batch(
-            labels,
-            len(rows),
-            sets,
-            {task: values_B.float() for task, values_B in numbers.items()},
-            condition,
-        )
+        batch = Batch(labels, len(rows), sets, numbers)
+        if self._examples.condition_E is None:
+            return batch
+        condition_B = torch.from_numpy(self._examples.condition_E[chosen])
+        return replace(batch, condition=send(condition_B, device))
 
     def seed_of(self, step: int) -> int:
         """Returns a seed for randomness in the network, different on each rank."""
@@ -149,7 +128,4 @@ class Batches:
     def _chosen(self, step: int) -> np.ndarray:
         """Returns the indices of the step's examples."""
         epoch, i = divmod(step, self.steps_per_epoch)
-        if self._order[0] != epoch:
-            every = np.arange(len(self._examples))
-            self._order = (epoch, epoch_order(every, self.seed, epoch))
-        return self._order[1][i * self.batch_size : (i + 1) * self.batch_size]
+        return self._order(epoch)[i * self.batch_size : (i + 1) * self.batch_size]

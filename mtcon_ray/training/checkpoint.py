@@ -22,6 +22,7 @@ from mtcon_ray.paths import LAST_FILE, MODEL_FILE, PREVIOUS_FILE
 FORMAT = 1
 # Sections that determine the training. Those of search, tracking and scheduling may differ.
 SECTIONS = ("seed", "data", "views", "model", "method", "train")
+DECISIVE = (*SECTIONS, "evaluate.every", "evaluate.select")  # beginnings of fields
 
 
 def save(path: Path, state: Mapping[str, Any], *, previous: Path | None = None) -> None:
@@ -121,16 +122,15 @@ def load_problem(error: Exception) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
 
 
-def check_same_training(path: Path, saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+def check_same_training(path: Path, saved: dict[str, Any], current: dict[str, Any]) -> None:
     """Raises CheckpointError naming every field that determines the training and differs.
 
-    Both are whole specs as plain data, with the data's fingerprint beside the sections.
+    Both are whole specs as plain data, with the field `data fingerprint` beside the sections.
     """
-    then, now = dict(_decisive(saved)), dict(_decisive(current))
     changed = [
-        f"{field} was {then.get(field)!r}, is {now.get(field)!r}"
-        for field in sorted(then.keys() | now.keys())
-        if then.get(field) != now.get(field)
+        f"{field} was {then!r}, is {now!r}"
+        for field, then, now in differences(saved, current)
+        if field.startswith(DECISIVE)
     ]
     if changed:
         raise CheckpointError(
@@ -139,17 +139,17 @@ def check_same_training(path: Path, saved: Mapping[str, Any], current: Mapping[s
         )
 
 
-def _decisive(spec: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    yield "data fingerprint", spec["fingerprint"]
-    for field in ("every", "select"):
-        yield f"evaluate.{field}", spec["evaluate"][field]
-    for section in SECTIONS:
-        yield from _leaves(spec[section], section)
+def differences(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yields dotted path and both values of each field that differs, sorted; missing is None."""
+    then, now = dict(_leaves(before)), dict(_leaves(after))
+    for path in sorted(then.keys() | now.keys()):
+        if then.get(path) != now.get(path):
+            yield path, then.get(path), now.get(path)
 
 
-def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _leaves(inner, f"{path}.{key}")
+            yield from _leaves(inner, f"{path}.{key}" if path else key)
     else:
         yield path, value

@@ -48,8 +48,8 @@ class ImageFeed:
 
     images is uint8 [N, S, S, 3]; only `rows` (ascending) may be requested. On a CPU they are read
     from the memory map and not prefetched, because a reading thread would compete for the cores
-    that train. With `streams`, by default on a GPU where the images do not fit, a thread
-    prefetches. `share` is the training's fraction of the device.
+    that train. `streams` is True on a GPU where the images do not fit: a thread then prefetches.
+    `share` is the training's fraction of the device.
     """
 
     def __init__(
@@ -58,17 +58,14 @@ class ImageFeed:
         rows: np.ndarray,
         device: torch.device,
         *,
-        streams: bool | None = None,
         share: float = 1.0,
     ) -> None:
         self.device = device
         self._images = images
         self._rows = rows
-        may_keep = device.type == "cuda" and not streams and self._fits(share)
-        self._resident = self._copy_if_it_fits() if may_keep else None
-        is_streamed = device.type == "cuda" and self._resident is None
-        self.streams = is_streamed if streams is None else streams
-        self._reader = ThreadPoolExecutor(1, "images") if self.streams else None
+        self._resident = self._copy_if_it_fits(share) if device.type == "cuda" else None
+        self.streams = device.type == "cuda" and self._resident is None
+        self._reader = ThreadPoolExecutor(1, "images")  # starts its thread when first used
         self._expected: tuple[np.ndarray, Future[Tensor]] | None = None
 
     def __call__(self, rows: np.ndarray) -> Tensor:
@@ -81,7 +78,6 @@ class ImageFeed:
 
     def expect(self, rows: np.ndarray) -> None:
         """Starts to prefetch these rows for the next call, which may request others."""
-        assert self._reader is not None
         self._expected = rows, self._reader.submit(self._read, rows)
 
     def _read_or_awaited(self, rows: np.ndarray) -> Tensor:
@@ -95,20 +91,18 @@ class ImageFeed:
         images = torch.from_numpy(self._images[rows])
         return images.pin_memory() if self.device.type == "cuda" else images
 
-    def _fits(self, share: float) -> bool:
+    def _copy_if_it_fits(self, share: float) -> Tensor | None:
         num_bytes = len(self._rows) * self._images[0].nbytes
         num_free, num_total = torch.cuda.mem_get_info(self.device)
         # The driver counts memory as used that this process's allocator has cached, for example
         # from an earlier training. It is available to this training.
         num_free += torch.cuda.memory_reserved(self.device)
         num_free -= torch.cuda.memory_allocated(self.device)
-        return bool(num_bytes <= RESIDENT_SHARE * min(num_free, share * num_total))
-
-    def _copy_if_it_fits(self) -> Tensor | None:
-        """Returns None if another process has taken the memory in the meantime."""
+        if num_bytes > RESIDENT_SHARE * min(num_free, share * num_total):
+            return None
         try:
             return self._copy()
-        except torch.OutOfMemoryError:
+        except torch.OutOfMemoryError:  # another process has taken the memory in the meantime
             return None
 
     def _copy(self) -> Tensor:

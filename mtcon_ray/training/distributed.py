@@ -1,7 +1,6 @@
 """Several workers with one loss: each computes its slice of the rows, all the whole loss."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -34,11 +33,8 @@ ALONE = Ranks()
 
 # DDP must not broadcast rank 0's buffers (running moments) before each forward: with local batch
 # norm each rank has its own, with global they are equal already. torch 2.15 renamed the option.
-_KEEP_BUFFERS: dict[str, Any] = (
-    {"forward_sync_buffers": False}
-    if "forward_sync_buffers" in signature(DistributedDataParallel).parameters
-    else {"broadcast_buffers": False}
-)
+_RENAMED = "forward_sync_buffers" in signature(DistributedDataParallel).parameters
+_KEEP_BUFFERS: dict[str, Any] = {"forward_sync_buffers" if _RENAMED else "broadcast_buffers": False}
 
 
 class _GatherRows(torch.autograd.Function):
@@ -98,31 +94,23 @@ def parallelise(
     )
 
 
-@contextmanager
-def exchange_gradients(forward: nn.Module, now: bool) -> Iterator[None]:
-    """With now=False, backwards inside accumulate gradients without DDP's all-reduce."""
-    if now or not isinstance(forward, DistributedDataParallel):
-        yield
-    else:
-        with forward.no_sync():
-            yield
+def exchange_gradients(forward: nn.Module, now: bool) -> AbstractContextManager[None]:
+    """Returns a context; with now=False, backwards inside skip DDP's all-reduce and accumulate."""
+    if isinstance(forward, DistributedDataParallel) and not now:
+        return forward.no_sync()
+    return nullcontext()
 
 
 def average_gradients(module: nn.Module, ranks: Ranks) -> None:
     """Replaces the gradients of a small module by their means over ranks.
 
-    For the method's own parameters. Each rank has the whole gradient already; the mean removes
-    differences in the last digit, which would let the ranks' copies drift apart.
+    For the method's own parameters, a handful. Each rank has the whole gradient already; the mean
+    removes differences in the last digit, which would let the ranks' copies drift apart.
     """
-    gradients = [p.grad for p in module.parameters() if p.grad is not None]
-    if ranks.world == 1 or not gradients:
-        return
-    flat = torch.cat([g.flatten() for g in gradients])
-    dist.all_reduce(flat)
-    for gradient, mean in zip(
-        gradients, (flat / ranks.world).split([g.numel() for g in gradients]), strict=True
-    ):
-        gradient.copy_(mean.view_as(gradient))
+    for parameter in module.parameters() if ranks.world > 1 else ():
+        if parameter.grad is not None:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= ranks.world
 
 
 def any_rank(flag: bool, ranks: Ranks, device: torch.device) -> bool:

@@ -17,36 +17,35 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        self._found: Tensor | None = None  # float32: 1 from the first bad step on, else 0
-        self._numbers: Tensor | None = None  # float64: step, lr, norm, losses of that or the last
+        # float64: 1 if the step is bad, step, lr, norm, losses; of the first bad step or the last.
+        self._numbers: Tensor | None = None
         self._heads: tuple[str, ...] = ()
 
     def see(
         self, norm: Tensor, objective: Tensor, losses: Mapping[str, Tensor], *, lr: float, step: int
     ) -> None:
         """Records the scalars of a step, counted from 0; call it before the optimizer's step."""
-        bad = (norm + objective).isfinite().logical_not().float()
+        bad = (norm + objective).isfinite().logical_not().double()
         wide = norm.double()
         # Filled on the device: a copy from the host would be a device synchronisation.
-        known = (wide.new_full((), step + 1), wide.new_full((), lr), wide)
+        known = (bad, wide.new_full((), step + 1), wide.new_full((), lr), wide)
         numbers = torch.stack([*known, *(loss.double() for loss in losses.values())])
         self._heads = tuple(losses)
-        if self._found is None or self._numbers is None:
-            self._found, self._numbers = bad, numbers
-        else:
-            self._numbers = torch.where(self._found > 0, self._numbers, numbers)
-            self._found = torch.maximum(self._found, bad)
+        if self._numbers is not None:
+            numbers = torch.where(self._numbers[0] > 0, self._numbers, numbers)
+        self._numbers = numbers
 
     def guard(self, optimizer: Optimizer) -> None:
         """Makes the fused optimizer's next step a no-op if a step was bad."""
+        assert self._numbers is not None
         # The attribute by which torch's GradScaler does the same; fused kernels read it.
-        optimizer.found_inf = self._found  # type: ignore[attr-defined]
+        optimizer.found_inf = self._numbers[0].float()  # type: ignore[attr-defined]
 
     def check(self) -> None:
         """Raises DivergedError naming the first bad step, if there was one."""
-        if self._found is None or self._numbers is None or not self._found.item():
+        if self._numbers is None or not self._numbers[0].item():
             return
-        step, lr, norm, *values = self._numbers.tolist()
+        _, step, lr, norm, *values = self._numbers.tolist()
         losses = ", ".join(f"{h} {v:.4g}" for h, v in zip(self._heads, values, strict=True))
         raise DivergedError(
             f"gradient and loss must be finite, got norm {norm:.4g} at step {step:.0f} with lr "

@@ -1,7 +1,6 @@
 """One optimizer step: this rank's views, all ranks' embeddings, losses, gradients, update."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +8,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.methods import Method
+from mtcon_ray.methods.base import Method, MethodOutput
 from mtcon_ray.models.batch_norm import running_moments_kept
 from mtcon_ray.models.network import Network
 from mtcon_ray.training.batches import Chunks
@@ -45,10 +44,10 @@ class Learner:
 
 @dataclass(frozen=True)
 class Update:
-    """Scalars of one update, detached, on the device; weight and sigma as in the objective."""
+    """Results of one update, detached, on the device; weight and sigma as in the objective."""
 
     objective: Tensor
-    loss_by_head: dict[str, Tensor]
+    output: MethodOutput
     weight_by_head: dict[str, Tensor]
     sigma_by_task: dict[str, Tensor]
 
@@ -63,7 +62,7 @@ class Tally:
 
     def add(self, done: Update) -> None:
         """Adds one update."""
-        losses = torch.stack([done.objective, *done.loss_by_head.values()]).double()
+        losses = torch.stack([done.objective, *done.output.losses.values()]).double()
         self.losses = losses if self.losses is None else self.losses + losses
         self.num_steps += 1
 
@@ -74,49 +73,28 @@ class Tally:
         return means
 
 
-class Rows(NamedTuple):
-    """This rank's embeddings, all heads side by side, and the teacher's or None."""
+def encode(learner: Learner, x_NCHW: Tensor, *, teach: bool = True) -> dict[str, Tensor]:
+    """Returns this rank's rows z_ND of each head; with a teacher [query | key] along the last axis.
 
-    query_NW: Tensor
-    key_NW: Tensor | None
-    width_by_head: dict[str, int]
-
-
-def encode(learner: Learner, x_NCHW: Tensor, *, teach: bool = True) -> Rows:
-    """Returns this rank's rows of some views; with teach=False without the teacher's."""
+    With teach=False they are the queries alone.
+    """
     device, dtype = x_NCHW.device.type, learner.autocast_dtype
-    key_by_head: dict[str, Tensor] = {}
     with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
         z_by_head: dict[str, Tensor] = learner.forward(x_NCHW)
-        if teach and learner.teacher is not None:
-            with torch.no_grad():
-                key_by_head = learner.teacher(x_NCHW)
-    return Rows(
-        torch.cat(list(z_by_head.values()), dim=1),
-        torch.cat([key_by_head[h] for h in z_by_head], dim=1) if key_by_head else None,
-        {head: z_ND.shape[1] for head, z_ND in z_by_head.items()},
-    )
+        if not teach or learner.teacher is None:
+            return z_by_head
+        with torch.no_grad():
+            key_by_head = learner.teacher(x_NCHW)
+    return {head: torch.cat([z_ND, key_by_head[head]], dim=1) for head, z_ND in z_by_head.items()}
 
 
-def gather(rows: Rows, ranks: Ranks, num_examples: int) -> dict[str, Tensor]:
-    """Returns each head's rows z_BVD of the whole global batch, gathered from all ranks.
-
-    With a teacher, z_BVD is [query | key] along its last axis.
-    """
+def gather(z_by_head: dict[str, Tensor], ranks: Ranks, num_examples: int) -> dict[str, Tensor]:
+    """Returns each head's rows z_BVD of the whole global batch, gathered from all ranks."""
     # All heads in one exchange, because its latency costs more than its bytes.
-    together = [rows.query_NW] if rows.key_NW is None else [rows.query_NW, rows.key_NW]
-    z_all = gather_rows(torch.cat(together, dim=1), ranks).unflatten(0, (num_examples, -1))
-    widths = list(rows.width_by_head.values())
-    parts = z_all.split(widths * len(together), dim=2)
-    if rows.key_NW is not None:
-        pairs = zip(parts[: len(widths)], parts[len(widths) :], strict=True)
-        parts = tuple(torch.cat(pair, dim=2) for pair in pairs)
-    return dict(zip(rows.width_by_head, parts, strict=True))
-
-
-def embed(learner: Learner, x_NCHW: Tensor, num_examples: int) -> dict[str, Tensor]:
-    """Returns each head's rows z_BVD of the whole global batch, from this rank's views."""
-    return gather(encode(learner, x_NCHW), learner.ranks, num_examples)
+    together = gather_rows(torch.cat(list(z_by_head.values()), dim=1), ranks)
+    widths = [z_ND.shape[1] for z_ND in z_by_head.values()]
+    parts = together.unflatten(0, (num_examples, -1)).split(widths, dim=2)
+    return dict(zip(z_by_head, parts, strict=True))
 
 
 def compute_gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) -> Update:
@@ -130,15 +108,15 @@ def compute_gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) ->
     return done
 
 
-def _backward(learner: Learner, rows: Rows, batch: Batch) -> Update:
+def _backward(learner: Learner, z_by_head: dict[str, Tensor], batch: Batch) -> Update:
     """Computes the objective from the rows, and gradients as far as the rows' graph reaches."""
     method, weighting = learner.method, learner.method.weighting
-    loss_by_head = method(gather(rows, learner.ranks, batch.num_items), batch)
+    output: MethodOutput = method(gather(z_by_head, learner.ranks, batch.num_items), batch)
     sigma_by_task = weighting.sigma_by_task()
-    objective, weight_by_head = weighting(loss_by_head, method.ranges)
+    objective, weight_by_head = weighting(output.losses, output.ranges)
     objective.backward()
-    losses = {head: loss.detach() for head, loss in loss_by_head.items()}
-    return Update(objective.detach(), losses, weight_by_head, sigma_by_task)
+    detached = output._replace(losses={h: loss.detach() for h, loss in output.losses.items()})
+    return Update(objective.detach(), detached, weight_by_head, sigma_by_task)
 
 
 def chunk_seeds(num_chunks: int) -> list[int]:
@@ -163,19 +141,21 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
         for seed, make_views in zip(seeds, chunks, strict=True):
             torch.manual_seed(seed)
             found.append(encode(learner, make_views()))
-    queries, keys, (widths, *_) = zip(*found, strict=True)
-    query_NW = torch.cat(queries).requires_grad_()
-    key_NW = None if learner.teacher is None else torch.cat(keys)
-    done = _backward(learner, Rows(query_NW, key_NW, widths), batch)
-    assert query_NW.grad is not None
-    gradients = query_NW.grad.split([len(query) for query in queries])
+    whole = {head: torch.cat([z[head] for z in found]).requires_grad_() for head in found[0]}
+    done = _backward(learner, whole, batch)
+    gradients = {head: z_ND.grad for head, z_ND in whole.items() if z_ND.grad is not None}
+    end = 0
     # The first encoding has updated the running moments; the second must not do so again.
     with running_moments_kept(learner.network):
         for i, (seed, make_views) in enumerate(zip(seeds, chunks, strict=True)):
             torch.manual_seed(seed)
             with exchange_gradients(learner.forward, i == len(chunks) - 1):
                 again = encode(learner, make_views(), teach=False)
-                again.query_NW.backward(gradients[i])
+                # Joined, because a head may be without gradient in a phase of training.
+                query_NW = torch.cat(list(again.values()), dim=1)
+                start, end = end, end + len(query_NW)
+                parts = [gradients[h][start:end, : z_ND.shape[1]] for h, z_ND in again.items()]
+                query_NW.backward(torch.cat(parts, dim=1))
     return done
 
 
@@ -191,14 +171,14 @@ def update(
     done = compute_gradients(learner, views, batch)
     trained = [p for g in learner.optimizer.param_groups for p in g["params"] if p.grad is not None]
     norm = get_total_norm([p.grad for p in trained])
-    learner.watch.see(norm, done.objective, done.loss_by_head, lr=lr, step=step)
+    learner.watch.see(norm, done.objective, done.output.losses, lr=lr, step=step)
     start_momentum(learner.optimizer)
     learner.watch.guard(learner.optimizer)
     if learner.max_grad_norm is not None:
         clip_grads_with_norm_(trained, learner.max_grad_norm, norm)
     set_lr(learner.optimizer, lr, learner.method.lr_scales())
     learner.optimizer.step()
-    learner.method.after_step()
+    learner.method.after_step(done.output)
     if learner.teacher is not None:
         _follow(learner.teacher, learner.network, learner.method.momentum)
     return done

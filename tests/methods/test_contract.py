@@ -19,16 +19,16 @@ from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import SpecError
 from mtcon_ray.evaluate import load_network
 from mtcon_ray.losses.amcl import FORMS
-from mtcon_ray.methods import METHODS, ContrastiveMethod
+from mtcon_ray.methods.base import METHODS, ContrastiveMethod
 from mtcon_ray.spec import RunSpec, parse_spec
 from mtcon_ray.trainer import Trainer
+from mtcon_ray.training.distributed import ALONE
 from mtcon_ray.training.step import (
-    Rows,
     _backward,
     chunk_seeds,
     compute_gradients,
-    embed,
     encode,
+    gather,
     update,
 )
 
@@ -126,7 +126,7 @@ def rows_of(run: Trainer, step: int = 0) -> tuple[dict[str, Tensor], Batch]:
     """Returns every head's rows of a batch, as leaves that require gradients, and the batch."""
     x_NCHW, batch = run._batches(step)
     torch.manual_seed(0)
-    z_by_head = embed(run.learner, x_NCHW, batch.num_items)
+    z_by_head = gather(encode(run.learner, x_NCHW), ALONE, batch.num_items)
     return {head: z.detach().requires_grad_() for head, z in z_by_head.items()}, batch
 
 
@@ -172,10 +172,11 @@ def test_losses_and_gradients_are_finite_also_without_one_task_s_labels(run: Tra
     z_by_head, whole = rows_of(run)
     for batch in (whole, *(without(whole, task) for task in run.spec.data.tasks)):
         method.zero_grad()
-        losses = method(z_by_head, batch)
+        output = method(z_by_head, batch)
+        losses = output.losses
         assert losses
         assert all(loss.shape == () for loss in losses.values())
-        objective, weights = method.weighting(losses, method.ranges)
+        objective, weights = method.weighting(losses, output.ranges)
         objective.backward()
         assert objective.isfinite()
         assert tuple(weights) == tuple(losses)
@@ -196,8 +197,8 @@ def test_the_order_of_items_changes_nothing(name: str, run: Trainer) -> None:
         {t: y[order] for t, y in batch.numbers.items()},
         None if batch.condition is None else batch.condition[order],
     )
-    losses = run.learner.method(z_by_head, batch)
-    again = run.learner.method({h: z[order] for h, z in z_by_head.items()}, moved)
+    losses = run.learner.method(z_by_head, batch).losses
+    again = run.learner.method({h: z[order] for h, z in z_by_head.items()}, moved).losses
     for head, loss in losses.items():
         torch.testing.assert_close(again[head], loss, rtol=1e-5, atol=1e-5)
 
@@ -207,10 +208,10 @@ def test_cosines_of_positive_and_random_pairs_are_gauged(run: Trainer) -> None:
     method = run.learner.method
     method.progress = 0.9  # in the contrastive phase of LGP
     z_by_head, batch = rows_of(run)
-    method(z_by_head, batch)
+    output = method(z_by_head, batch)
     heads = [h for h in method.heads if h not in NOT_CONTRASTED and method.spec.name != "xent"]
     suffixes = [""] if len(heads) == 1 else [f"/{head}" for head in heads]
-    gauges = {k: v for k, v in method.gauges().items() if k.startswith("cosine")}
+    gauges = {k: v for k, v in output.gauges().items() if k.startswith("cosine")}
     wanted = {f"cosine/{pairs}{suffix}" for pairs in ("positive", "random") for suffix in suffixes}
     assert gauges.keys() == (wanted if heads else set())
     for name, gauge in gauges.items():
@@ -227,8 +228,8 @@ def test_temperature_divides_the_similarities(name: str, run: Trainer) -> None:
     sharper = type(method)(spec, method.problem)
     z_by_head, batch = rows_of(run)
     longer = {head: z * 2**0.5 for head, z in z_by_head.items()}
-    for head, loss in method(longer, batch).items():
-        torch.testing.assert_close(sharper(z_by_head, batch)[head], loss)
+    for head, loss in method(longer, batch).losses.items():
+        torch.testing.assert_close(sharper(z_by_head, batch).losses[head], loss)
 
 
 def test_loss_falls_in_twenty_steps_on_one_batch(name: str, run: Trainer) -> None:
@@ -264,9 +265,7 @@ def test_chunks_give_the_gradient_of_one_graph_through_all_of_them(run: Trainer)
     for seed, x_NCHW in zip(chunk_seeds(3), views, strict=True):
         torch.manual_seed(seed)
         parts.append(encode(learner, x_NCHW))
-    keys = [rows.key_NW for rows in parts if rows.key_NW is not None]
-    query_NW = torch.cat([rows.query_NW for rows in parts])
-    whole = Rows(query_NW, torch.cat(keys) if keys else None, parts[0].width_by_head)
+    whole = {head: torch.cat([z_by_head[head] for z_by_head in parts]) for head in parts[0]}
     _backward(learner, whole, batch)
     expected = {name: p.grad for name, p in _parameters(run) if p.grad is not None}
     assert found.keys() == expected.keys() != set()

@@ -45,14 +45,15 @@ def test_loss_of_case_e(condition: int) -> None:
     with torch.no_grad():
         beta_of(method).copy_(torch.tensor(BETA, dtype=torch.float64))
     z, _ = case_e()
-    losses = method({"embedding": z}, batch_of(condition))
+    output = method({"embedding": z}, batch_of(condition))
+    losses = output.losses
     assert losses["triplet"].item() == pytest.approx(known["hinge"], rel=1e-6)
     assert losses["embedding"].item() == pytest.approx(5e-3 * known["embed_term"], rel=1e-6)
     assert losses["mask"].item() == pytest.approx(5e-4 * known["mask_term"], rel=1e-6)
     total = method.weighting(losses).objective
     assert total.item() == pytest.approx(known["total"], rel=1e-6)
     right = known["d_far"] > known["d_close"]
-    assert {k: v.item() for k, v in method.gauges().items()} == {metrics.TRIPLET_ACCURACY: right}
+    assert {k: v.item() for k, v in output.gauges().items()} == {metrics.TRIPLET_ACCURACY: right}
 
 
 def test_each_triplet_is_compared_under_its_own_condition() -> None:
@@ -63,8 +64,8 @@ def test_each_triplet_is_compared_under_its_own_condition() -> None:
         pytest.approx([3, 0], abs=1e-5),
         pytest.approx([0, 5], abs=1e-5),
     ]
-    method({"embedding": z}, batch_of(0, 1))
-    assert method.gauges()[metrics.TRIPLET_ACCURACY].item() == 0.5
+    output = method({"embedding": z}, batch_of(0, 1))
+    assert output.gauges()[metrics.TRIPLET_ACCURACY].item() == 0.5
 
 
 def test_conditions_count_the_tasks_that_have_classes() -> None:
@@ -105,7 +106,7 @@ def test_only_learned_masks_are_parameters_and_all_are_saved() -> None:
         method = method_of(masks=masks)
         assert ("beta" in dict(method.named_parameters())) is learned
         assert "beta" in method.state_dict()
-        losses = method({"embedding": torch.randn(2, 3, 4)}, batch_of(0, 1))
+        losses = method({"embedding": torch.randn(2, 3, 4)}, batch_of(0, 1)).losses
         assert ("mask" in losses) is learned
         if low is not None:
             assert beta_of(method).unique().tolist() == pytest.approx([low, 1.0])

@@ -28,7 +28,7 @@ def test_loss_is_that_of_every_query_with_the_other_view_s_key() -> None:
     z_BVD, queue = rows(0), method.queues.rows[0].double()
     query, key = z_BVD.chunk(2, dim=2)
     one, other = (moco(query[:, v], key[:, 1 - v], queue, temperature=0.3) for v in range(2))
-    losses = method({"instance": z_BVD}, NOBODY)
+    losses = method({"instance": z_BVD}, NOBODY).losses
     torch.testing.assert_close(losses, {"instance": (one + other) / 2})
 
 
@@ -43,20 +43,20 @@ def test_more_views_are_averaged_over_all_other_views() -> None:
         if v != w
     ]
     expected = torch.stack(terms).mean()
-    torch.testing.assert_close(method({"instance": z_BVD}, NOBODY)["instance"], expected)
+    torch.testing.assert_close(method({"instance": z_BVD}, NOBODY).losses["instance"], expected)
 
 
 def test_loss_has_the_value_of_case_d() -> None:
     method = MoCo(MoCo.Spec(queue_size=5), problem("shape", head_dim=3)).double()
     method.queues.rows[0] = F.normalize(raw("queue"), dim=1)
     query, key = (torch.stack([unit(name)] * 2, dim=1) for name in "HG")
-    loss = method({"instance": torch.cat([query, key], dim=2)}, Batch({}, 4))["instance"]
-    assert loss.item() == pytest.approx(VALUES["D_moco_tau0.1"], rel=1e-6)
+    output = method({"instance": torch.cat([query, key], dim=2)}, Batch({}, 4))
+    assert output.losses["instance"].item() == pytest.approx(VALUES["D_moco_tau0.1"], rel=1e-6)
 
 
 def test_keys_and_queue_get_no_gradient() -> None:
     method, z_BVD = make(), rows(0).requires_grad_()
-    method({"instance": z_BVD}, NOBODY)["instance"].backward()
+    method({"instance": z_BVD}, NOBODY).losses["instance"].backward()
     assert z_BVD.grad is not None
     assert z_BVD.grad[:, :, :4].any()
     assert not z_BVD.grad[:, :, 4:].any()
@@ -71,13 +71,12 @@ def test_the_queue_is_first_in_first_out_and_wraps_around() -> None:
     start = method.queues.rows.clone()
     steps = [{head: rows(10 * step + i) for i, head in enumerate(heads)} for step in range(2)]
     keys = [torch.stack([z[:, :, 4:].flatten(0, 1).float() for z in s.values()]) for s in steps]
-    method(steps[0], NOBODY)
+    output = method(steps[0], NOBODY)
     assert torch.equal(method.queues.rows, start)
-    method.after_step()
+    method.after_step(output)
     assert torch.equal(method.queues.rows, torch.cat([keys[0], start[:, 6:]], dim=1))
     assert method.queues.position == 6
-    method(steps[1], NOBODY)
-    method.after_step()
+    method.after_step(method(steps[1], NOBODY))
     expected = torch.cat([keys[1][:, 2:], keys[0][:, 4:], keys[1][:, :2]], dim=1)
     assert torch.equal(method.queues.rows, expected)
     assert method.queues.position == 4

@@ -39,7 +39,7 @@ def case_a() -> tuple[dict[str, Tensor], Batch]:
 def test_equal_weights_have_the_values_of_case_a(tau: str) -> None:
     method = MTCon(MTCon.Spec(temperature=float(tau), weighting="equal"), problem(*TASKS))
     known = VALUES[f"A_tau{tau}"]
-    losses = method(*case_a())
+    losses = method(*case_a()).losses
     assert losses["shape"].item() == pytest.approx(known["supcon_t1_mean"], rel=1e-6)
     assert losses["colour"].item() == pytest.approx(known["supcon_t2_mean"], rel=1e-6)
     objective = method.weighting(losses).objective
@@ -52,7 +52,7 @@ def test_learned_weights_have_the_values_of_case_a() -> None:
     with torch.no_grad():
         method.weighting.log_variance.copy_(torch.tensor([0.5, -0.25]))
     known = VALUES["A_weighted_s=(0.5, -0.25)"]
-    objective = method.weighting(method(*case_a())).objective
+    objective = method.weighting(method(*case_a()).losses).objective
     objective.backward()
     assert objective.item() == pytest.approx(known["mtcon"], rel=1e-6)
     assert method.weighting.log_variance.grad is not None
@@ -74,7 +74,7 @@ def test_variance_in_the_temperature_has_the_values_of_case_a() -> None:
     assert isinstance(method.weighting, LearnedTemperature)
     with torch.no_grad():
         method.weighting.log_variance.copy_(torch.tensor([1.5, 1.0]).double().log())
-    losses = method(*case_a())
+    losses = method(*case_a()).losses
     known = VALUES["A_tempform_t1_sigma2=1.5"]["sup_tau_scaled"]
     assert losses["shape"].item() == pytest.approx(known, rel=1e-6)
     plain = VALUES["A_tau0.1"]["supcon_t2_mean"]
@@ -94,12 +94,12 @@ def test_the_spec_chooses_what_a_missing_label_means() -> None:
     kept = MTCon(MTCon.Spec(temperature=0.5, missing="self_only"), problem(*TASKS))(
         z_by_head, batch
     )
-    assert skipped["shape"].item() == 0
-    assert kept["shape"].item() == pytest.approx(
+    assert skipped.losses["shape"].item() == 0
+    assert kept.losses["shape"].item() == pytest.approx(
         nt_xent(z_by_head["shape"], temperature=0.5).item(), rel=1e-12
     )
     expected = supcon(z_by_head["colour"], batch.labels["colour"], temperature=0.5)
-    assert skipped["colour"] == kept["colour"] == expected
+    assert skipped.losses["colour"] == kept.losses["colour"] == expected
 
 
 def mixed() -> tuple[dict[str, Tensor], Batch]:
@@ -119,7 +119,7 @@ KINDS = {"shape": "classes", "looks": "set", "price": "number"}
 def test_heads_of_different_kinds_have_their_own_relations() -> None:
     z_by_head, batch = mixed()
     spec = MTCon.Spec(temperature=0.2, threshold=0.4, bandwidth=0.7)
-    losses = MTCon(spec, problem(*KINDS, kinds=KINDS))(z_by_head, batch)
+    losses = MTCon(spec, problem(*KINDS, kinds=KINDS))(z_by_head, batch).losses
     near = Near(batch.numbers["price"], bandwidth=0.7)
     expected = {
         "shape": supcon(z_by_head["shape"], batch.labels["shape"], temperature=0.2),
@@ -138,8 +138,8 @@ def test_each_kind_may_keep_its_own_views_where_nothing_is_known() -> None:
     batch.label_sets["looks"][:] = 255
     batch.numbers["price"][:] = math.nan
     of_kinds = problem(*KINDS, kinds=KINDS)
-    skipped = MTCon(MTCon.Spec(), of_kinds)(z_by_head, batch)
-    kept = MTCon(MTCon.Spec(missing="self_only"), of_kinds)(z_by_head, batch)
+    skipped = MTCon(MTCon.Spec(), of_kinds)(z_by_head, batch).losses
+    kept = MTCon(MTCon.Spec(missing="self_only"), of_kinds)(z_by_head, batch).losses
     for head, z_BVD in z_by_head.items():
         assert skipped[head].item() == 0
         torch.testing.assert_close(kept[head], nt_xent(z_BVD, temperature=0.1))
@@ -148,7 +148,7 @@ def test_each_kind_may_keep_its_own_views_where_nothing_is_known() -> None:
 def test_a_task_may_have_its_own_temperature() -> None:
     z_by_head, batch = case_a()
     spec = MTCon.Spec(temperature=0.5, temperature_by_task={"colour": 1.0})
-    losses = MTCon(spec, problem(*TASKS))(z_by_head, batch)
+    losses = MTCon(spec, problem(*TASKS))(z_by_head, batch).losses
     assert losses["shape"].item() == pytest.approx(VALUES["A_tau0.5"]["supcon_t1_mean"], rel=1e-6)
     assert losses["colour"].item() == pytest.approx(VALUES["A_tau1.0"]["supcon_t2_mean"], rel=1e-6)
 

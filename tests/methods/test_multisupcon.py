@@ -34,7 +34,7 @@ def case_c() -> tuple[dict[str, Tensor], Batch]:
 @pytest.mark.parametrize(("weights", "key"), [("similarity", "mean"), ("one", "ones_mean")])
 def test_has_the_values_of_case_c(tau: str, c: str, weights: Any, key: str) -> None:
     spec = MultiSupCon.Spec(temperature=float(tau), threshold=float(c), pair_weights=weights)
-    losses = MultiSupCon(spec, sets_problem("looks"))(*case_c())
+    losses = MultiSupCon(spec, sets_problem("looks"))(*case_c()).losses
     expected = VALUES[f"C_tau{tau}_c{c}"][key]
     assert losses["looks"].item() == pytest.approx(expected, rel=1e-6)
 
@@ -47,7 +47,7 @@ def test_the_spec_chooses_what_a_missing_set_means() -> None:
         ("self_only", nt_xent(z_by_head["looks"], temperature=0.1).item()),
     ):
         spec = MultiSupCon.Spec.model_validate({"missing": missing})
-        loss = MultiSupCon(spec, sets_problem("looks"))(z_by_head, batch)["looks"]
+        loss = MultiSupCon(spec, sets_problem("looks"))(z_by_head, batch).losses["looks"]
         assert loss.item() == pytest.approx(expected, rel=1e-12)
 
 

@@ -17,7 +17,7 @@ def test_loss_is_that_of_its_task_alone() -> None:
         torch.randn(4, 2, 3, generator=torch.Generator().manual_seed(0)), dim=2
     )
     labels = {"shape": torch.tensor([0, 0, 1, 1]), "colour": torch.tensor([0, 1, 0, -1])}
-    losses = method({"colour": z_BVD}, Batch(labels, 4))
+    losses = method({"colour": z_BVD}, Batch(labels, 4)).losses
     assert method.heads == ("colour",)
     assert losses == {"colour": supcon(z_BVD, labels["colour"], temperature=0.3)}
     kept = SupCon(SupCon.Spec(task="colour", temperature=0.3, missing="self_only"), problem(*TASKS))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND, LearnedVariance
+from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.methods.xent import XEnt
 from mtcon_ray.models.encoders.small import Small
 from tests.losses.test_classification import case_g
@@ -37,7 +38,7 @@ def case(num_views: int = 1) -> tuple[dict[str, Tensor], Batch]:
 def test_values_of_case_g(num_views: int) -> None:
     logits, batch = case(num_views)
     plain, kendall = method_of(), method_of(weighting="kendall").double()
-    losses = plain(logits, batch)
+    losses = plain(logits, batch).losses
     assert {t: loss.item() for t, loss in losses.items()} == pytest.approx(
         {"shape": VALUES["G"]["ce1"], "colour": VALUES["G"]["ce2"]}, rel=1e-6
     )
@@ -46,7 +47,7 @@ def test_values_of_case_g(num_views: int) -> None:
     assert isinstance(kendall.weighting, LearnedVariance)
     with torch.no_grad():
         kendall.weighting.log_variance.copy_(torch.tensor([0.5, -0.25]))
-    objective = kendall.weighting(kendall(logits, batch)).objective.item()
+    objective = kendall.weighting(kendall(logits, batch).losses).objective.item()
     assert objective == pytest.approx(VALUES["G"]["kendall_s"], rel=1e-6)
 
 
@@ -54,7 +55,7 @@ def test_one_task_has_one_classifier() -> None:
     logits, batch = case()
     method = method_of(task="colour")
     assert method.heads == ("colour",)
-    assert set(method({"colour": logits["colour"]}, batch)) == {"colour"}
+    assert set(method({"colour": logits["colour"]}, batch).losses) == {"colour"}
 
 
 def test_classifiers_have_an_output_per_class_and_no_norm() -> None:
@@ -75,7 +76,7 @@ def test_a_fitted_training_set_does_not_let_weights_diverge() -> None:
         objective, weights = method.weighting(losses)
         objective.backward()
         optimizer.step()
-        method.after_step()
+        method.after_step(MethodOutput(losses))
     assert isinstance(method.weighting, LearnedVariance)
     assert method.weighting.log_variance.tolist() == [-LOG_VARIANCE_BOUND] * 2
     assert all(w.isfinite() for w in weights.values())

@@ -16,7 +16,7 @@ from mtcon_ray.data.views import ViewsSpec, evaluation_views
 from mtcon_ray.errors import CheckpointError, DivergedError, OutOfMemoryError, SpecError
 from mtcon_ray.evaluate import load_network
 from mtcon_ray.evaluation import features
-from mtcon_ray.methods.mtcon import MTCon
+from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.trainer import Progress, Trainer
 from mtcon_ray.training import checkpoint
@@ -69,11 +69,11 @@ def test_gauges_are_asked_for_once_an_epoch_and_kept_where_finite(
     """
     calls = []
 
-    def gauges(self: MTCon) -> dict[str, Tensor]:
+    def gauges(self: MethodOutput) -> dict[str, Tensor]:
         calls.append(self)
         return {"cosine/random": torch.tensor(0.25), "cosine/positive": torch.tensor(math.nan)}
 
-    monkeypatch.setattr(MTCon, "gauges", gauges)
+    monkeypatch.setattr(MethodOutput, "gauges", gauges)
     values = next(iter(start(tmp_path, spec))).metrics
     assert len(calls) == 1
     assert values["cosine/random"] == 0.25

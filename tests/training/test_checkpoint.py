@@ -13,7 +13,7 @@ from mtcon_ray.paths import LAST_FILE, PREVIOUS_FILE, kept_model
 from mtcon_ray.training import checkpoint
 
 SPEC: dict[str, Any] = {
-    "fingerprint": "abc",
+    "data fingerprint": "abc",
     "name": "one",
     "seed": 0,
     "data": {"kind": "synthetic", "tasks": ["shape"]},
@@ -170,7 +170,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ("evaluate", "every", 2, "evaluate.every was 1, is 2"),
         ("evaluate", "select", "best", "evaluate.select was 'last', is 'best'"),
         (None, "seed", 1, "seed was 0, is 1"),
-        (None, "fingerprint", "xyz", "data fingerprint was 'abc', is 'xyz'"),
+        (None, "data fingerprint", "xyz", "data fingerprint was 'abc', is 'xyz'"),
     ],
 )
 def test_a_changed_training_is_refused_by_field(

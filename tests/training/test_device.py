@@ -37,7 +37,7 @@ def test_images_come_in_the_order_of_the_rows() -> None:
 def test_images_that_were_read_ahead_are_those_of_the_rows() -> None:
     """The images were prefetched, prefetched for other rows, or not prefetched."""
     images = np.arange(6, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)
-    feed = ImageFeed(images, np.arange(6), CPU, streams=True)
+    feed = ImageFeed(images, np.arange(6), CPU)
     for expected, asked in (([3, 1], [3, 1]), ([2, 2], [5, 4]), (None, [0])):
         if expected is not None:
             feed.expect(np.array(expected))
@@ -46,7 +46,7 @@ def test_images_that_were_read_ahead_are_those_of_the_rows() -> None:
 
 def test_an_error_of_reading_ahead_is_raised_where_the_images_are_asked_for() -> None:
     """An index error stands in for a failing disk."""
-    feed = ImageFeed(np.zeros((2, 1, 1, 3), np.uint8), np.arange(2), CPU, streams=True)
+    feed = ImageFeed(np.zeros((2, 1, 1, 3), np.uint8), np.arange(2), CPU)
     feed.expect(np.array([7]))
     with pytest.raises(IndexError):
         feed(np.array([7]))

@@ -32,7 +32,7 @@ from mtcon_ray.training.distributed import (
 )
 from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.spec import TrainSpec
-from mtcon_ray.training.step import Learner, embed, update
+from mtcon_ray.training.step import Learner, encode, gather, update
 from tests.problems import problem
 
 NUM_ITEMS = 8
@@ -77,7 +77,8 @@ def one_update(ranks: Ranks, dtype: torch.dtype) -> dict[str, Any]:
 def local_losses(ranks: Ranks) -> list[float]:
     """Returns each task's loss with batch norm over this rank's rows only."""
     learner, x_NCHW, batch = make(ranks, torch.float64, "local")
-    losses = learner.method(embed(learner, x_NCHW, batch.num_items), batch)
+    z_by_head = gather(encode(learner, x_NCHW), ranks, batch.num_items)
+    losses = learner.method(z_by_head, batch).losses
     return [loss.item() for loss in losses.values()]
 
 

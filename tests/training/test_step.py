@@ -17,6 +17,7 @@ from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND
+from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.models.network import build_network
 from mtcon_ray.models.spec import ModelSpec
@@ -31,7 +32,8 @@ from mtcon_ray.training.step import (
     Update,
     _follow,
     compute_gradients,
-    embed,
+    encode,
+    gather,
     update,
 )
 from tests.problems import problem
@@ -112,7 +114,8 @@ def test_reading_ahead_changes_no_view(
     """Covers whole batches and chunks made twice, beyond the end of an epoch."""
     make, ahead = batches(dataset), batches(dataset)
     rows = np.unique(ahead._examples.rows_EP)
-    ahead._feed = ImageFeed(dataset.images, rows, CPU, streams=True)
+    ahead._feed = ImageFeed(dataset.images, rows, CPU)
+    ahead._feed.streams = True
     readers: list[str] = []
     read = ahead._feed._read
 
@@ -171,7 +174,7 @@ def test_embeddings_are_grouped_by_item(dataset: Dataset) -> None:
     x_NCHW, batch = batches(dataset)(0)
     one = learner()
     expected = one.network.eval()(x_NCHW)
-    for head, z_BVD in embed(one, x_NCHW, batch.num_items).items():
+    for head, z_BVD in gather(encode(one, x_NCHW), ALONE, batch.num_items).items():
         assert z_BVD.shape == (8, 2, 8)
         assert torch.equal(z_BVD[3, 1], expected[head][7])
 
@@ -241,7 +244,9 @@ def test_sigma_and_weight_are_those_that_were_applied(dataset: Dataset) -> None:
     done = update(learner(), x_NCHW, batch, lr=0.1, step=0, num_steps=9)
     assert [v.item() for v in done.weight_by_head.values()] == [1.0, 1.0]
     assert [v.item() for v in done.sigma_by_task.values()] == [1.0, 1.0]
-    assert done.objective.item() == pytest.approx(sum(v.item() for v in done.loss_by_head.values()))
+    assert done.objective.item() == pytest.approx(
+        sum(v.item() for v in done.output.losses.values())
+    )
 
 
 def test_autocast_keeps_losses_in_float32(dataset: Dataset) -> None:
@@ -258,7 +263,8 @@ def test_a_tally_averages_over_steps() -> None:
     """The objective comes first, then every head."""
     tally = Tally()
     for value in (1.0, 2.0):
-        tally.add(Update(torch.tensor(value), {"a": torch.tensor(3 * value)}, {}, {}))
+        output = MethodOutput({"a": torch.tensor(3 * value)})
+        tally.add(Update(torch.tensor(value), output, {}, {}))
     assert tally.means() == [1.5, 4.5]
 
 
@@ -290,11 +296,11 @@ def test_a_teacher_follows_and_its_rows_stand_behind_the_network_s(dataset: Data
     one.method.momentum = 0.75
     teacher = deepcopy(one.network).requires_grad_(False)
     both = replace(one, teacher=teacher)
-    for z_BVD in embed(both, x_NCHW, batch.num_items).values():
+    for z_BVD in gather(encode(both, x_NCHW), ALONE, batch.num_items).values():
         assert z_BVD.shape == (8, 2, 16)
         assert torch.equal(z_BVD[..., :8], z_BVD[..., 8:])
     before = snapshot(teacher)
-    z_by_head = embed(both, x_NCHW, batch.num_items)
+    z_by_head = gather(encode(both, x_NCHW), ALONE, batch.num_items)
     (gradient,) = torch.autograd.grad(
         sum(z[..., 8:].sum() for z in z_by_head.values()) + 0 * z_by_head["shape"].sum(),
         [next(one.network.parameters())],

@@ -120,8 +120,8 @@ def join_attributes(table: CsvFile, images: np.ndarray, path: Path) -> CsvFile:
         raise DataError(f"attributes of {path} must have names of their own, got {twice[0]!r}")
     unknown = [""] * len(names)
     found = [values.get(str(image).rpartition("/")[2], unknown) for image in images]
-    cells = np.array(found, dtype=object).reshape(len(images), len(names))
-    return replace(table, columns=table.columns | dict(zip(names, cells.T, strict=True)))
+    columns = dict(zip(names, np.array(found, dtype=object).T, strict=True))
+    return replace(table, columns=table.columns | columns)
 
 
 def _cells(path: Path) -> np.ndarray:

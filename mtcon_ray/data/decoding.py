@@ -34,13 +34,11 @@ def decode_image(data: bytes, size: int, resize: Resize = "squash") -> np.ndarra
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
             if image.mode not in EIGHT_BIT:
-                raise UnreadableImageError(f"mode {image.mode} must be 8 bits a channel")
+                raise ValueError(f"mode {image.mode} must be 8 bits a channel")
             # JPEG only: decodes at a reduced scale that still is at least twice the target size.
             image.draft("RGB", (2 * size, 2 * size))
             _set_upright(image)
             return np.asarray(_square(_on_white(image), size, resize))
-    except UnreadableImageError:
-        raise
     except UnidentifiedImageError:
         raise UnreadableImageError("not an image" if data else "empty file") from None
     except Exception as error:  # Pillow's decoders raise almost anything on corrupt bytes

@@ -52,10 +52,6 @@ class ImageFiles:
         """Returns the index of the first name that leads outside the folder or archive, or None."""
         return next((index for index, name in enumerate(names) if leads_outside(name)), None)
 
-    def outward_link(self, name: str) -> str | None:
-        """Returns the leading part of a name that is a symbolic link to outside, or None."""
-        return None
-
     def relative(self, names: Sequence[str]) -> list[str]:
         """Returns the names, where absolute paths below the root are made relative to it."""
         return list(names)
@@ -100,7 +96,7 @@ def _cached_realpath() -> Callable[[str], str]:
 
     Without the cache each call would be a round trip on a network file system.
     """
-    resolved = cache(os.path.realpath)
+    resolved: Callable[[str], str] = cache(os.path.realpath)
 
     def real(path: str) -> str:
         place = path if os.path.islink(path) else os.path.dirname(path)
@@ -121,13 +117,6 @@ class ImageFolder(ImageFiles):
                 return index
         return None
 
-    def outward_link(self, name: str) -> str | None:
-        if leads_outside(name):
-            return None
-        parts = [str(part) for part in (*reversed(PurePosixPath(name).parents), name)]
-        links = (part for part in parts if os.path.islink(self.root / part))
-        return next((part for part in links if self.find_outside([part]) is not None), None)
-
     def relative(self, names: Sequence[str]) -> list[str]:
         real_root, real = os.path.join(os.path.realpath(self.root), ""), _cached_realpath()
         roots = (os.path.join(self.root.absolute(), ""), real_root)
@@ -147,17 +136,15 @@ class ImageFolder(ImageFiles):
 
     def find_absent(self, names: Sequence[str]) -> list[int]:
         # List each folder once: on network file systems one call per file takes minutes.
-        listed: dict[str, set[str]] = {}
-        absent = []
-        for index, name in enumerate(names):
+        listed = cache(self.list_files)
+
+        def is_there(name: str) -> bool:
             folder, _, file = name.rpartition("/")
-            if folder not in listed:
-                listed[folder] = self.list_files(folder)
             # Ask again for each: a file system may accept a name that it lists differently, as
             # those that ignore letter case or normalise Unicode do.
-            if file not in listed[folder] and not self.exists(name):
-                absent.append(index)
-        return absent
+            return file in listed(folder) or self.exists(name)
+
+        return [index for index, name in enumerate(names) if not is_there(name)]
 
     def exists(self, name: str) -> bool:
         return not leads_outside(name) and os.path.isfile(self.root / name)

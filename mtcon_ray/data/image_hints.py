@@ -1,12 +1,14 @@
 """Hints for error messages: the likely cause when a table's images are not found."""
 
+import os
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
+from pathlib import PurePosixPath
 
 import numpy as np
 
 from mtcon_ray.data.csv_file import CsvFile
-from mtcon_ray.data.image_files import ImageFiles, ImageFolder
+from mtcon_ray.data.image_files import ImageFiles, ImageFolder, leads_outside
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 # Bounds on the cost of a hint: each name tried is a system call, slow on network file systems.
@@ -27,6 +29,7 @@ def likely_cause(files: ImageFiles, absent: Sequence[str], table: CsvFile, colum
     """
     names = [absent[index] for index in evenly(len(absent), NUM_TRIED)]
     hints = chain(  # generators: a later cause is looked for only if no earlier one applies
+        _outward_link(files, names),
         _backslashes(names, column),
         _other_column(files, table, column),
         _other_root(files, names, column),
@@ -40,6 +43,15 @@ def likely_cause(files: ImageFiles, absent: Sequence[str], table: CsvFile, colum
 def _are_there(files: ImageFiles, names: Sequence[str]) -> bool:
     """Returns True if more than half of the names exist; an empty name does not."""
     return sum(bool(name) and files.exists(name) for name in names) > len(names) / 2
+
+
+def _outward_link(files: ImageFiles, names: list[str]) -> Iterator[str]:
+    """Yields a hint if a leading part of a name is a symbolic link that leads outside the root."""
+    for name in names:
+        for part in (*map(str, reversed(PurePosixPath(name).parents)), name):
+            is_link = not leads_outside(name) and os.path.islink(files.root / part)
+            if is_link and files.find_outside([part]) is not None:
+                yield f"{part!r} is a link that leads outside: put what it leads to inside"
 
 
 def _backslashes(names: list[str], column: str) -> Iterator[str]:

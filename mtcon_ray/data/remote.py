@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from mtcon_ray.data.disk import build_folder, writable_store
 from mtcon_ray.data.image_files import leads_outside
-from mtcon_ray.errors import DataError, UserError
+from mtcon_ray.errors import DataError
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -66,7 +66,7 @@ def look(url: str, what: str) -> Found:
     """Returns the objects that exist at a URL now. A URL that ends in / is a folder.
 
     `what` is the spec field, for messages. Raises DataError if nothing is there or it cannot be
-    read, UserError if pyarrow is not installed.
+    read.
     """
     base = url.partition("://")[2].rstrip("/")
     tag = ""
@@ -168,13 +168,9 @@ def _chunks(files: "FileSystem", path: str, found: Found) -> Iterator[bytes]:
 
 
 def _open(url: str) -> "FileSystem":
+    from pyarrow.fs import FileSystem, GcsFileSystem
+
     scheme, _, rest = url.partition("://")
-    try:
-        from pyarrow.fs import FileSystem, GcsFileSystem
-    except ImportError as error:
-        raise UserError(
-            f"{scheme}:// must have pyarrow, got: {error}; install it with `pip install pyarrow`"
-        ) from None
     if scheme == "gs":
         return GcsFileSystem(retry_time_limit=RETRY)
     # Only the bucket: an object key may contain characters with a meaning in a URI.
@@ -187,7 +183,8 @@ def _readable(url: str, what: str) -> Iterator[None]:
     """Turns pyarrow's errors into a DataError; their texts contain no credentials."""
     try:
         yield
-    except (OSError, ValueError) as error:  # base classes of pyarrow's errors
+    # Base classes of pyarrow's errors, and its error where it is built without a kind of store.
+    except (OSError, ValueError, ImportError) as error:
         raise DataError(
             f"{what} must be readable, got {url}: {' '.join(str(error).split())[:300]}; keys come "
             "from AWS's or Google's own variables and files, or from the machine's role"

@@ -127,10 +127,10 @@ def _boxes(draws_4RK: np.ndarray, source_size: int, spec: ViewsSpec) -> np.ndarr
     """Returns RandomResizedCrop's boxes [R, 4]: the first try that fits, else the central crop."""
     box_R4, fits_R = _tried(draws_4RK[:, :, 0], source_size, spec)
     for k in range(1, CROP_TRIES):
-        again_N = np.flatnonzero(~fits_R)
-        if len(again_N) == 0:
-            return box_R4
-        box_R4[again_N], fits_R[again_N] = _tried(draws_4RK[:, again_N, k], source_size, spec)
+        again_R = ~fits_R
+        if not again_R.any():
+            break
+        box_R4[again_R], fits_R[again_R] = _tried(draws_4RK[:, again_R, k], source_size, spec)
     box_R4[~fits_R] = _central_box(source_size, spec.crop_ratio)
     return box_R4
 

@@ -10,14 +10,7 @@ from pydantic import Field, model_validator
 
 from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec, LabelTable
 from mtcon_ray.data.splits import drawn_split
-from mtcon_ray.data.synthetic_images import (
-    ATTRIBUTES,
-    FACTORS,
-    LARGE,
-    VERSION,
-    draw,
-    object_size,
-)
+from mtcon_ray.data.synthetic_images import ATTRIBUTES, FACTORS, LARGE, VERSION, draw, object_size
 from mtcon_ray.errors import nearest
 from mtcon_ray.metrics import Kind
 
@@ -101,8 +94,8 @@ class SyntheticSource(DataSource):
     def _sizes(self) -> np.ndarray:
         """Size of every item's object, float64 [N], from each image's own random generator."""
         spec = self.spec
-        rows = range(spec.num_items)
-        return np.array([object_size([spec.seed, 0, row], spec.clutter) for row in rows])
+        seeds = ([spec.seed, 0, row] for row in range(spec.num_items))
+        return np.array([object_size(seed, spec.clutter) for seed in seeds])
 
     @cached_property
     def _codes(self) -> dict[str, np.ndarray]:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, Self
@@ -20,9 +21,9 @@ from mtcon_ray.data.csv_file import (
     read_numbers,
 )
 from mtcon_ray.data.decoding import Resize, decode_image
-from mtcon_ray.data.image_check import CheckedImages, check_images
+from mtcon_ray.data.image_check import SAMPLE, CheckedImages, judge_sample, too_many_bad
 from mtcon_ray.data.image_files import ARCHIVES, ImageFiles, UnreadableImageError, open_files
-from mtcon_ray.data.image_hints import likely_cause
+from mtcon_ray.data.image_hints import evenly, likely_cause
 from mtcon_ray.data.sources.base import SOURCES, BadImagesError, DataSource, DataSpec, LabelTable
 from mtcon_ray.data.splits import drawn_split, named_split, num_straddling
 from mtcon_ray.errors import DataError
@@ -31,6 +32,7 @@ from mtcon_ray.registry import PathOrUrl, is_url
 
 # Part of the cache key: increase it if the same files would be decoded to other pixels.
 VERSION = 2
+CHECK_THREADS = 8
 
 
 @SOURCES.register("table")
@@ -82,21 +84,13 @@ class TableSource(DataSource):
         )
 
         @model_validator(mode="after")
-        def _fractions_are_shares(self) -> Self:
+        def _fields_are_consistent(self) -> Self:
             shares = self.split_fractions
             if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
                 raise ValueError(f"split_fractions must be positive and sum to 1, got {shares}")
-            return self
-
-        @model_validator(mode="after")
-        def _kinds_are_clear(self) -> Self:
             both = sorted(set(self.multi_hot) & set(self.continuous))
             if both:
                 raise ValueError(f"multi_hot and continuous must not share a name, got {both[0]!r}")
-            return self
-
-        @model_validator(mode="after")
-        def _urls_name_one_thing(self) -> Self:
             for name, url in self.urls().items():
                 if name == "images" and not url.endswith((*ARCHIVES, "/")):
                     raise ValueError(
@@ -137,10 +131,10 @@ class TableSource(DataSource):
         names = self._files.relative(list(cells))
         outside = self._files.find_outside(names)
         if outside is not None:
+            cause = self._cause([names[outside]])
             raise DataError(
                 f"column {column!r} of {table.path} must name files inside {self.spec.images}, "
-                f"got {cells[outside]!r} in row {table.rows[outside]}"
-                + self._way_in(names[outside])
+                f"got {cells[outside]!r} in row {table.rows[outside]}{cause}"
             )
         # Probably a column of labels: few distinct values, none of which is a file. Checked here
         # already, because the random split is made by these names.
@@ -150,18 +144,15 @@ class TableSource(DataSource):
             raise DataError(
                 f"column {column!r} of {table.path} must name images below {self.spec.images}, got "
                 f"{len(distinct)} different values in {len(names)} rows, none of which is a file "
-                f"there, first {names[0]!r}" + likely_cause(self._files, distinct, table, column)
+                f"there, first {names[0]!r}{self._cause(distinct)}"
             )
         return names
 
-    def _way_in(self, name: str) -> str:
-        """Returns the end of the error message for a name that leads outside the images' root."""
+    def _cause(self, absent: list[str]) -> str:
+        """Returns the end of an error message about names that are not those of files."""
         if is_url(self.spec.images):
             return ""
-        link = self._files.outward_link(name)
-        if link is not None:
-            return f"; {link!r} is a link that leads outside: put what it leads to inside"
-        return likely_cause(self._files, [name], self._csv, self.spec.image_column)
+        return likely_cause(self._files, absent, self._csv, self.spec.image_column)
 
     @cached_property
     def _files(self) -> ImageFiles:
@@ -244,14 +235,28 @@ class TableSource(DataSource):
     def check_images(self, size: int) -> CheckedImages:
         if is_url(self.spec.images):
             return CheckedImages()  # not downloaded yet
-        return check_images(
-            self._files,
-            self._csv,
-            self.spec.image_column,
-            self._names,
-            self.spec.max_bad_images,
-            lambda row: self.decode_some([row], size)[1],
-        )
+        names, allowed = self._names, self.spec.max_bad_images
+        absent = self._files.find_absent(names)
+        bad = {i: f"row {self._csv.rows[i]}, {names[i]}: no such file" for i in absent}
+        most = allowed * len(names)
+        if len(bad) > most:
+            message = too_many_bad(f"{len(bad)} of {len(names)}", bad.values(), allowed)
+            raise DataError(
+                message + self._cause([names[i] for i in absent]).replace("; ", "\n", 1)
+            )
+        there = np.setdiff1d(np.arange(len(names)), absent)
+        sample = there[evenly(len(there), SAMPLE)]
+        corrupt: dict[int, str] = {}
+        with ThreadPoolExecutor(CHECK_THREADS) as pool:
+            for _, reasons in pool.map(lambda row: self.decode_some([row], size), sample.tolist()):
+                corrupt |= reasons
+        if len(sample) == len(there):
+            bad = dict(sorted((bad | corrupt).items()))
+            if len(bad) > most:
+                raise DataError(too_many_bad(f"{len(bad)} of {len(names)}", bad.values(), allowed))
+            return CheckedImages(bad)
+        share = (most - len(absent)) / len(there)
+        return CheckedImages(bad, judge_sample(corrupt, len(sample), share, allowed))
 
     def decode(self, rows: Sequence[int], size: int) -> np.ndarray:
         images = np.zeros((len(rows), size, size, 3), dtype=np.uint8)

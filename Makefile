@@ -12,10 +12,8 @@ FAST := -m "not ray and not mlflow and not slow and not soak" $(addprefix --igno
 	mtcon_ray/cluster mtcon_ray/sweep mtcon_ray/tracking \
 	tests/benchmarks tests/cluster tests/docker tests/sweep tests/tracking \
 	tests/comparison/test_run.py tests/security/test_canary.py)
-# Workers of pytest-xdist are measured; processes that the tests start are not.
-COVERAGE := --cov --cov-report=term:skip-covered
 
-.PHONY: demo check test soak soak-long lint docs clean
+.PHONY: demo check test coverage soak soak-long lint docs clean
 
 demo: .venv/ready  ## the main job: a temperature sweep on synthetic images
 	$(BIN)/python experiments/sweep_temperature.py
@@ -24,9 +22,14 @@ check: lint  ## 90 seconds: style, types, quick tests without Ray and MLflow
 	$(PYTEST) $(FAST)
 
 test: lint  ## what CI runs: everything but the soak tests
-	$(PYTEST) $(COVERAGE) -m "not soak"
+	$(PYTEST) -m "not soak"
 
-soak: .venv/ready docs  ## by hand: many rounds, load, every command of the pages, and their building
+# Measuring branches takes the tests a third longer: the faster way of coverage, by sys.monitoring,
+# has branches from Python 3.14 on. Processes that the tests start, Ray's too, are not measured.
+coverage: .venv/ready  ## branch coverage of the tests that `make test` runs
+	$(PYTEST) --cov --cov-report=term:skip-covered -m "not soak"
+
+soak: coverage docs  ## by hand: coverage, many rounds, load, all commands of the pages, building these
 	$(PYTEST) --timeout 3600 -m soak
 
 # An hour for each of the two environments, gigabytes each. The newest versions are those of the

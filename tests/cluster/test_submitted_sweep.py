@@ -12,40 +12,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
-import yaml
 
 from mtcon_ray.results import load_sweep
 from tests.cli.screens import HIDE_CURSOR, SHOW_CURSOR, Watched, screen
 from tests.cluster.conftest import environment_of, head_of
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.cluster.user import Ended, User, ended
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
-REPOSITORY = Path(__file__).parents[2]
-SPEC: dict[str, Any] = {
-    "name": "small",
-    "data": {"kind": "synthetic", "num_items": 300},
-    "views": {"size": 16},
-    "model": {"encoder": {"name": "small", "width": 8}},
-    "train": {"epochs": 5000, "warmup_epochs": 0, "batch_size": 32},
-    "evaluate": {"every": 100, "bootstrap": 20},
-    "tracking": {"offline": True, "uri": "http://127.0.0.1:9"},
-    "search": {
-        "space": {"method.temperature": {"grid": [0.1]}},
-        "sampler": "grid",
-        "scheduler": {"name": "none"},
-    },
-}
-SCRIPT = """
-import sys
-from mtcon_ray.cli.main import main
-
-if __name__ == "__main__":
-    main(["sweep", "spec.yaml", *sys.argv[1:]])
-"""
 SHORT = (
     "--set", "train.epochs=1", "--set", "evaluate.every=1", "--set", "search.space={}",
     "--set", "search.sampler=random", "--set", "search.num_trials=1",
@@ -56,49 +34,6 @@ from mtcon_ray.cluster.jobs import Jobs
 
 Jobs(sys.argv[1]).wait_until_ended("small-1-1", limit=0)
 """
-
-
-class Ended(NamedTuple):
-    """Exit code of a command, and all that it printed."""
-
-    code: int
-    printed: str
-
-
-class User:
-    """A user of a cluster, who runs the program in a folder with a spec and a script."""
-
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        folder.mkdir()
-        (folder / "mtcon_ray").symlink_to(REPOSITORY / "mtcon_ray")
-        (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
-        (folder / "script.py").write_text(SCRIPT)
-        self.folder = folder
-        self.environment = {**environment, "PYTHONPATH": str(REPOSITORY)}
-
-    def begin(self, *command: str, **variables: str) -> subprocess.Popen[str]:
-        """Starts a command in the background, with further environment variables."""
-        return subprocess.Popen(
-            command, env={**self.environment, **variables}, cwd=self.folder, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-
-    def begin_ours(self, *command: str, **variables: str) -> subprocess.Popen[str]:
-        """Starts a command of mtcon-ray in the background."""
-        return self.begin(sys.executable, "-m", "mtcon_ray", *command, **variables)
-
-    def run(self, *command: str) -> Ended:
-        """Runs a command of mtcon-ray to its end."""
-        return ended(self.begin_ours(*command))
-
-
-def ended(process: subprocess.Popen[str]) -> Ended:
-    try:
-        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise AssertionError(f"no end of {process.args!r}") from None
-    return Ended(process.returncode, output)
 
 
 class Cluster(NamedTuple):
@@ -132,7 +67,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def interrupted(cluster: Cluster) -> Ended:
     """Submission of the sweep, whose following Ctrl-C ended after the first checkpoint."""
-    following = cluster.user.begin_ours("submit", "spec.yaml")
+    following = cluster.user.begin("submit", "spec.yaml")
     last = cluster.sweep / "checkpoints" / "trial-0000" / "last.pt"
     wait_until(last.exists, "checkpoint", process=following, told=lambda: ended(following))
     following.send_signal(signal.SIGINT)
@@ -164,8 +99,8 @@ class Stopped(NamedTuple):
 def stopped(cluster: Cluster, script: Ended) -> Stopped:
     """The sweep as it was stopped, after the script had ended."""
     both = [
-        cluster.user.begin_ours("logs", "small-1", "-f"),
-        cluster.user.begin_ours("stop", "small-1"),
+        cluster.user.begin("logs", "small-1", "-f"),
+        cluster.user.begin("stop", "small-1"),
     ]
     followed, stop = map(ended, both)
     trials = load_sweep(cluster.sweep).trials
@@ -200,10 +135,10 @@ def test_a_second_driver_a_wrong_token_and_an_end_in_vain_are_refused(cluster: C
     again, locked, wrong, waited = map(
         ended,
         [
-            user.begin_ours("submit", "spec.yaml", "--name", "small-1"),
-            user.begin(*raw, RAY_AUTH_MODE="token"),
-            user.begin_ours("jobs", RAY_AUTH_TOKEN="0" * 64),
-            user.begin(sys.executable, "-c", WAIT_IN_VAIN, cluster.address),
+            user.begin("submit", "spec.yaml", "--name", "small-1"),
+            user.begin_program(*raw, RAY_AUTH_MODE="token"),
+            user.begin("jobs", RAY_AUTH_TOKEN="0" * 64),
+            user.begin_program(sys.executable, "-c", WAIT_IN_VAIN, cluster.address),
         ],
     )
     assert again.code == 2

@@ -32,9 +32,9 @@ coverage: .venv/ready  ## branch coverage of the tests that `make test` runs
 soak: coverage docs  ## by hand: coverage, many rounds, load, all commands of the pages, building these
 	$(PYTEST) --timeout 3600 -m soak
 
-# An hour for each of the two environments, gigabytes each. The newest versions are those of the
-# day, so that a failure may be due to a release of another project. lowest-direct takes the lower
-# bounds of pyproject.toml and the newest of all that they need in turn.
+# Hours, most of them for two more environments of gigabytes each. lowest-direct takes the lower
+# bounds of pyproject.toml, and the newest of what those need in turn. The newest versions are those
+# of the day, so that a failure may be due to a release of another project.
 soak-long: $(addprefix soak-,lowest-direct highest)  ## by hand: both ends of the dependency ranges
 
 soak-lowest-direct soak-highest: soak-%: .venv/ready

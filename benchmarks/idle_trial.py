@@ -89,7 +89,8 @@ class IdleRun(Trainer):
     def report(self) -> dict[str, float]:
         """Returns eight numbers: score and deviation of three tasks and a held-out label."""
         labels = [("test", task) for task in TASKS] + [("heldout", "tilt")]
-        names = [f(*label) for label in labels for f in (metrics.accuracy, metrics.accuracy_std)]
+        scores = (metrics.score, metrics.score_std)
+        names = [f("classes", *label) for label in labels for f in scores]
         return dict.fromkeys(names, 0.5)
 
 

@@ -138,7 +138,7 @@ def scikit_accuracy(
     ys = [part.labels[label].numpy() for part in parts]
     best, accuracy = -1.0, 0.0
     # One solver for all penalties, from the largest down, each started from the one before.
-    model = LogisticRegression(tol=1e-5, max_iter=2000, warm_start=True)
+    model = LogisticRegression(max_iter=10_000, warm_start=True)
     for penalty in sorted(PENALTIES, reverse=True):
         # scikit-learn minimises C * (sum of losses) + (squared norm) / 2.
         model.set_params(C=1 / (penalty * len(ys[0])))

@@ -169,7 +169,7 @@ def import_folder(package: str, path: list[str]) -> None:
 
 def field_paths(section: type[Spec]) -> list[str]:
     """Returns the dotted paths of all fields and sections, of every kind of each section, once."""
-    return list(dict.fromkeys(path for path, _, _ in _fields(section)))
+    return list(dict.fromkeys(path for path, _ in _fields(section)))
 
 
 def path_fields(section: type[Spec]) -> frozenset[str]:

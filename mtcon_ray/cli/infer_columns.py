@@ -97,6 +97,7 @@ def infer_columns(csv: Path, images: Path) -> InferredColumns:
     classes = {c: n for c, n in counts.items() if _is_label(n, left[c])}
     if classes:
         # As a spec with these columns reads them.
+        fields: dict[str, object]
         fields = {"image_column": image, "split_column": split, "group_column": group}
         fields |= {"csv": str(csv), "images": str(images), "tasks": tuple(classes)}
         source = SOURCES["table"]

@@ -136,7 +136,7 @@ def _decode_all(
     """Writes all images to one .npy file; returns the reasons of bad rows, ascending by row."""
     num_items, size, *_ = shape
     # Writes the header only: np.save would need the whole array in memory.
-    start = np.lib.format.open_memmap(path, "w+", np.uint8, shape).offset  # type: ignore[no-untyped-call]
+    start = np.lib.format.open_memmap(path, "w+", np.uint8, shape).offset
 
     def decode(first: int) -> dict[int, str]:
         rows = range(first, min(first + ROWS_PER_TASK, num_items))

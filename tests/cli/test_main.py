@@ -275,6 +275,7 @@ def test_validate_loads_neither_ray_nor_mlflow_nor_optuna(spec: Path) -> None:
     assert not loaded_by("validate", str(spec)) & {"ray", "mlflow", "optuna"}
 
 
+@pytest.mark.slow
 def test_a_plan_waits_for_neither_tune_nor_mlflow(spec: Path, tmp_path: Path) -> None:
     loaded = loaded_by("plan", str(spec), "--root", str(tmp_path))
     assert not loaded & {"ray.tune", "mlflow"}

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,17 @@ from cluster.try_autoscaling import free_ports
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> dict[str, str]:
-    """The environment of a user with an empty home folder, Ray's tokens as they come."""
+def environment_of(home: Path) -> dict[str, str]:
+    """Returns the environment of a user with this home folder, Ray's tokens as they come."""
     quiet = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_", "OMP_"))}
     path = f"{Path(sys.executable).parent}:{quiet['PATH']}"
-    return {**quiet, "HOME": str(tmp_path), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+    return {**quiet, "HOME": str(home), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    """The environment of a user with an empty home folder."""
+    return environment_of(tmp_path)
 
 
 def listens(port: int) -> bool:
@@ -31,9 +36,9 @@ def listens(port: int) -> bool:
         return True
 
 
-@pytest.fixture
-def head(home: dict[str, str]) -> Iterator[Callable[[], str]]:
-    """Address of the dashboard of a head with two CPUs; started after a local sweep was."""
+@contextmanager
+def head_of(home: dict[str, str]) -> Iterator[Callable[[], str]]:
+    """Yields a function that starts a head with two CPUs and returns its dashboard's address."""
     # Those of agent and clients, too: another Ray of this machine has their usual ones.
     port, dashboard, agent, client = free_ports(4)
     # A job's driver asks the cluster that was started last below this folder, which is to be ours.
@@ -66,3 +71,10 @@ def head(home: dict[str, str]) -> Iterator[Callable[[], str]]:
     said = "".join(path.read_text() for path in folder.glob("head.log"))
     shutil.rmtree(folder, ignore_errors=True)
     assert ended in ([], [None]), f"the head ended by itself: {said[-5000:]}"
+
+
+@pytest.fixture
+def head(home: dict[str, str]) -> Iterator[Callable[[], str]]:
+    """Starts a head with two CPUs when called, so that a test can run a local sweep before."""
+    with head_of(home) as start:
+        yield start

@@ -12,7 +12,7 @@ from mtcon_ray.cluster.fair_share import share_of
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Reported
-from tests.cluster.test_jobs import REPOSITORY, SPEC
+from tests.cluster.user import REPOSITORY, SPEC
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 

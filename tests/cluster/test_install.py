@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.test_jobs import REPOSITORY, User, ended
+from tests.cluster.user import REPOSITORY, User, ended
 
 # The user's own file in the package. It is imported only within trials, needs a package that only
 # the job's environment has, and writes down where it runs.

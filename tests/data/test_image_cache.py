@@ -159,6 +159,7 @@ def test_two_at_once_decode_once(tmp_path: Path) -> None:
     assert sorted(source.decoded) == list(range(200))
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_decode_once(tmp_path: Path) -> None:
     """One of two processes decodes, as when two trials start together on a node."""
     script = f"""

@@ -63,6 +63,7 @@ def drawn(spec: ViewsSpec) -> Tensor:
     return moments(make_views(photographs(1), parameters, spec))
 
 
+@pytest.mark.slow
 def test_views_have_the_moments_of_torchvision_s(theirs_RK: Tensor) -> None:
     assert not differ(drawn(SPEC), theirs_RK).any()
 

@@ -23,7 +23,7 @@ from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.evaluate import open_checkpoint
 from mtcon_ray.evaluation.features import extract_features
 
-pytestmark = pytest.mark.photos
+pytestmark = [pytest.mark.photos, pytest.mark.slow]
 
 SIZE, STORED = 24, 30
 SAVE = {

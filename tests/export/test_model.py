@@ -46,6 +46,7 @@ def test_pictures_become_square_as_in_the_store(
     assert np.array_equal(ours.numpy(), decode_image(file.getvalue(), size, resize))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resize", ["crop", "pad"])
 def test_exported_pictures_of_any_size_become_square(resize: Resize) -> None:
     """A program of torch.export with dynamic sides accepts portraits and landscapes."""

@@ -109,6 +109,7 @@ def own_values(opened: Opened, features_ND: torch.Tensor) -> dict[str, torch.Ten
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "read"), [("pt2", read_pt2), ("onnx", read_onnx)])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:onnxscript.*")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.onnx.*")

@@ -115,6 +115,7 @@ def test_free_embeddings_of_classes_reach_the_floor(num_classes: int) -> None:
     assert excess(loss, bounds) == pytest.approx(0, abs=0.003)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tau", [0.1, 0.5, 2.0])
 @pytest.mark.parametrize("relation", [
     Near(drawn_numbers(16), bandwidth=0.2),

@@ -3,10 +3,9 @@
 import json
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,12 +14,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.data.dataset import Dataset, open_dataset
-from mtcon_ray.errors import SpecError
 from mtcon_ray.evaluate import load_network
-from mtcon_ray.losses.amcl import FORMS
 from mtcon_ray.methods.base import METHODS, ContrastiveMethod
-from mtcon_ray.spec import RunSpec, parse_spec
 from mtcon_ray.trainer import Trainer
 from mtcon_ray.training.distributed import ALONE
 from mtcon_ray.training.step import (
@@ -31,40 +26,18 @@ from mtcon_ray.training.step import (
     gather,
     update,
 )
-
-CPU = torch.device("cpu")
-# A method is tested with the first combination of tasks and encoder that its spec accepts.
-TASKS: tuple[tuple[str, ...], ...] = (("shape", "colour"), ("attributes",))
-ENCODERS: tuple[dict[str, Any], ...] = (
-    {"name": "small", "width": 4},
-    {"name": "vit", "patch": 4, "width": 16, "depth": 3, "heads": 2},
+from tests.methods.cases import (
+    EACH,
+    STATEFUL,
+    VARIANTS,
+    WITH_OWN_STATE,
+    class_of,
+    make_run,
+    make_spec,
 )
-# Values for required fields of methods, other than the name.
-REQUIRED = {"task": "shape"}
-# Values for optional fields: small networks, and ten steps per epoch.
-SMALL = {"dim": 16, "hidden": 16, "predictor_hidden": 8, "queue_size": 80, "num_triplets": 160}
-# Further settings of methods, by the name that their tests have.
-VARIANTS: dict[str, dict[str, Any]] = {
-    # With the paper's tau_min of 1e-5, losses without negatives change by 1e4 from step to step.
-    **{f"amcl-{form}": {"name": "amcl", "form": form, "tau_min": 0.05} for form in FORMS},
-    "amcl-released": {"name": "amcl", "regulariser": "released"},
-    "simclr-heads": {"name": "simclr", "num_heads": 3},
-    **{
-        f"{name}-amcl": {"name": name, "contrast": "amcl", "tau_min": 0.05, "num_heads": 2}
-        for name in ("can", "lgp")
-    },
-    "mtcon-calibrated": {"name": "mtcon", "weighting": "calibrated"},
-    "mtcon-equal": {"name": "mtcon", "weighting": "equal"},
-    "mtcon-temperature": {"name": "mtcon", "weighting": "temperature"},
-    "mtcon-mixed": {"name": "mtcon", "weighting": "calibrated"},
-    "xent-kendall": {"name": "xent", "weighting": "kendall"},
-    "csn-fixed": {"name": "csn", "masks": "fixed_disjoint"},
-    "scenet-pair": {"name": "scenet", "weights_from": "pair"},
-}
+
 # Heads of which no loss compares rows by cosine.
 NOT_CONTRASTED = {"embedding", "reconstruction", "noise"}
-# Tasks of all kinds in one training.
-TASKS_OF = {"mtcon-mixed": (("shape", "attributes", "size"),)}
 # In this form the temperature network maps columns of the batch, so the order of items matters.
 ORDERED = "amcl-barlow"
 STEPS = 20
@@ -72,48 +45,10 @@ GOLDEN = Path(__file__).with_name("golden")
 
 # Learning rates. A learned temperature may fall, which makes gradients larger.
 RATES = {"mtcon-temperature": 0.01}
-# The method without training is tested in tests/methods/test_none.py.
-TRAINED = [name for name in METHODS if METHODS[name].Spec.trains]
-pytestmark = pytest.mark.parametrize("name", [*TRAINED, *VARIANTS])
 
-
-def make_spec(name: str, **method: Any) -> RunSpec:
-    """Returns the spec of two epochs of ten steps on synthetic images of 16 x 16 pixels."""
-    variant = VARIANTS.get(name, {"name": name})
-    fields = METHODS[variant["name"]].Spec.model_fields.items()
-    required = {key: REQUIRED[key] for key, field in fields if field.is_required()}
-    small = {key: SMALL[key] for key, _ in fields if key in SMALL}
-    refusals = []
-    for tasks, encoder in product(TASKS_OF.get(name, TASKS), ENCODERS):
-        try:
-            return parse_spec(
-                {
-                    "name": "contract",
-                    "data": {"kind": "synthetic", "num_items": 230, "tasks": tasks, "held_out": []},
-                    "views": {"size": 16},
-                    "model": {"encoder": encoder, "head_dim": 8},
-                    "method": {**required, **small, **variant, **method},
-                    "train": {"epochs": 2, "batch_size": 16, "lr": 0.05, "precision": "float32"},
-                    "evaluate": {"every": 2, "bootstrap": 20},
-                }
-            )
-        except SpecError as error:
-            refusals.append(str(error))
-    raise AssertionError(refusals)
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the directory of the synthetic images, which are made once for all methods."""
-    return tmp_path_factory.mktemp("store")
-
-
-def make_data(spec: RunSpec, store: Path) -> Dataset:
-    return open_dataset(spec.data, view_size=16, store=store)
-
-
-def make_run(spec: RunSpec, store: Path, folder: Path, **options: Any) -> Trainer:
-    return Trainer(spec, make_data(spec, store), folder, device=CPU, threads=1, **options)
+STATELESS = [name for name in VARIANTS if name not in STATEFUL]
+each = pytest.mark.parametrize("name", EACH)
+each_with_own_state = pytest.mark.parametrize("name", WITH_OWN_STATE)
 
 
 @pytest.fixture
@@ -142,6 +77,7 @@ def without(batch: Batch, task: str) -> Batch:
     )
 
 
+@each
 def test_spec_survives_a_round_trip_and_is_closed(name: str) -> None:
     spec = make_spec(name).method
     assert spec.name == VARIANTS.get(name, {"name": name})["name"]
@@ -152,12 +88,14 @@ def test_spec_survives_a_round_trip_and_is_closed(name: str) -> None:
         kind.model_validate({**spec.model_dump(), "tempertaure": 0.1})
 
 
+@each
 def test_every_field_is_described(name: str) -> None:
     kind = type(make_spec(name).method)
     fields = {k: f for k, f in kind.model_fields.items() if k != "name"}
     assert [k for k, field in fields.items() if not field.description] == []
 
 
+@each
 def test_every_head_has_a_name_and_rows(run: Trainer) -> None:
     heads = run.learner.method.heads
     assert heads
@@ -167,6 +105,7 @@ def test_every_head_has_a_name_and_rows(run: Trainer) -> None:
     assert all(z.shape[0] == batch.num_items for z in z_by_head.values())
 
 
+@each
 def test_losses_and_gradients_are_finite_also_without_one_task_s_labels(run: Trainer) -> None:
     method = run.learner.method
     z_by_head, whole = rows_of(run)
@@ -185,9 +124,8 @@ def test_losses_and_gradients_are_finite_also_without_one_task_s_labels(run: Tra
     assert any(z.grad is not None and (z.grad != 0).any() for z in z_by_head.values())
 
 
-def test_the_order_of_items_changes_nothing(name: str, run: Trainer) -> None:
-    if name == ORDERED:
-        pytest.skip("the order of items is part of the method")
+@pytest.mark.parametrize("name", [name for name in EACH if name != ORDERED])
+def test_the_order_of_items_changes_nothing(run: Trainer) -> None:
     z_by_head, batch = rows_of(run)
     order = torch.randperm(batch.num_items, generator=torch.Generator().manual_seed(0))
     moved = Batch(
@@ -203,6 +141,7 @@ def test_the_order_of_items_changes_nothing(name: str, run: Trainer) -> None:
         torch.testing.assert_close(again[head], loss, rtol=1e-5, atol=1e-5)
 
 
+@each
 def test_cosines_of_positive_and_random_pairs_are_gauged(run: Trainer) -> None:
     """Names of gauges contain the name of the head only if there are several."""
     method = run.learner.method
@@ -219,19 +158,26 @@ def test_cosines_of_positive_and_random_pairs_are_gauged(run: Trainer) -> None:
         assert not gauge.requires_grad, name
 
 
+@pytest.mark.parametrize("name", [n for n in EACH if issubclass(class_of(n), ContrastiveMethod)])
 def test_temperature_divides_the_similarities(name: str, run: Trainer) -> None:
-    """Half the temperature gives the same loss as twice the similarities."""
+    """Half the temperature gives the same loss as twice the similarities.
+
+    The other methods have no temperature that divides all similarities.
+    """
     method = run.learner.method
-    if not isinstance(method, ContrastiveMethod):
-        pytest.skip("the method has no temperature that divides all similarities")
+    assert isinstance(method, ContrastiveMethod)
     spec = make_spec(name, temperature=method.spec.temperature / 2).method
     sharper = type(method)(spec, method.problem)
     z_by_head, batch = rows_of(run)
     longer = {head: z * 2**0.5 for head, z in z_by_head.items()}
-    for head, loss in method(longer, batch).losses.items():
-        torch.testing.assert_close(sharper(z_by_head, batch).losses[head], loss)
+    expected = method(longer, batch).losses
+    found = sharper(z_by_head, batch).losses
+    assert found.keys() == expected.keys() != set()
+    for head, loss in expected.items():
+        torch.testing.assert_close(found[head], loss)
 
 
+@each_with_own_state
 def test_loss_falls_in_twenty_steps_on_one_batch(name: str, run: Trainer) -> None:
     """In each phase, the last loss is below the first or, as a queue has to fill, the fifth."""
     x_NCHW, batch = run._batches(0)
@@ -248,6 +194,7 @@ def test_loss_falls_in_twenty_steps_on_one_batch(name: str, run: Trainer) -> Non
         assert phase[-1] < phase[4] or phase[-1] < phase[0], phase
 
 
+@each_with_own_state
 def test_chunks_give_the_gradient_of_one_graph_through_all_of_them(run: Trainer) -> None:
     """Chunks of six, six and four examples, in float64: the order of sums hardly matters."""
     learner = run.learner
@@ -273,6 +220,7 @@ def test_chunks_give_the_gradient_of_one_graph_through_all_of_them(run: Trainer)
         torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-11, msg=name)
 
 
+@each
 def test_batch_norm_is_known_before_a_network_is_built(run: Trainer) -> None:
     """A spec with chunks and global batch norm can therefore be refused by `plan`."""
     network, spec = run.network, run.spec
@@ -282,10 +230,24 @@ def test_batch_norm_is_known_before_a_network_is_built(run: Trainer) -> None:
     assert spec.method.has_batch_norm == bool(norms - of_encoder)
 
 
+@pytest.mark.parametrize("name", STATELESS)
+def test_variants_that_are_not_trained_add_nothing_to_a_checkpoint(
+    name: str, run: Trainer, store: Path, tmp_path: Path
+) -> None:
+    """Whole trainings of their class therefore test their checkpoints, too."""
+    plain = make_run(make_spec(run.spec.method.name), store, tmp_path / "plain")
+    assert run.learner.method.state_dict().keys() <= plain.learner.method.state_dict().keys()
+    assert (run.learner.teacher is None) == (plain.learner.teacher is None)
+
+
 def _parameters(run: Trainer) -> list[tuple[str, nn.Parameter]]:
     return [*run.network.named_parameters(), *run.learner.method.named_parameters()]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [*WITH_OWN_STATE, *(pytest.param(name, marks=pytest.mark.slow) for name in STATELESS)],
+)
 def test_losses_follow_the_golden_curve(
     name: str, run: Trainer, request: pytest.FixtureRequest
 ) -> None:
@@ -312,17 +274,19 @@ def test_losses_follow_the_golden_curve(
     assert curve == pytest.approx(known, rel=1e-4, abs=1e-5)
 
 
+@each_with_own_state
 def test_a_cut_training_ends_bit_equal_to_an_uncut_one(
-    name: str, run: Trainer, store: Path, tmp_path: Path
+    name: str, store: Path, tmp_path: Path
 ) -> None:
     """The training stops in its second epoch; a new object resumes it from the checkpoint."""
+    run = make_run(make_spec(name, steps=5), store, tmp_path / "run")
     uncut = [progress.metrics for progress in run]
     steps = iter(range(10**6))
-    first = make_run(run.spec, store, tmp_path / "cut", should_stop=lambda: next(steps) >= 13)
+    first = make_run(run.spec, store, tmp_path / "cut", should_stop=lambda: next(steps) >= 7)
     list(first)
     assert first.interrupted
     second = make_run(run.spec, store, tmp_path / "cut")
-    assert second.step == 13
+    assert second.step == 7
     cut = [progress.metrics for progress in second]
     assert _timeless(cut[-1]) == _timeless(uncut[-1])
     for one, other in (

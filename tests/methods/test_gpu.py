@@ -27,7 +27,7 @@ from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.trainer import Trainer
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import Ranks
-from tests.methods.test_contract import TRAINED, VARIANTS, make_data, make_run, make_spec
+from tests.methods.cases import EACH, WITH_OWN_STATE, make_data, make_run, make_spec
 from tests.pretended_gpu import GPU, Pretence, Read, pretended_gpu
 
 BFLOAT16 = {"train.precision": "bfloat16", "train.max_grad_norm": 1.0, "train.batch_size": 40}
@@ -35,6 +35,9 @@ SGD_OPTIONS: dict[str, Any] = {
     **{"weight_decay": 0.0, "momentum": 0.9, "lr": 0.1, "dampening": 0.0},
     **{"nesterov": False, "maximize": False, "is_first_step": False},
 }
+SLOW = pytest.mark.slow
+# The methods of which `make check` trains on the simulated GPU; `make test` trains all.
+INNER = ("mtcon", "amcl-moco")
 CHUNKS = {"train.chunk_size": 8, "model.batch_norm": "local"}
 
 
@@ -50,8 +53,8 @@ class OnCpu(Function):
         return torch.ones(gradient.shape)
 
 
-def run_on_gpu(spec: RunSpec, folder: Path) -> Trainer:
-    return Trainer(spec, make_data(spec, folder / "store"), folder / "run", device=GPU)
+def run_on_gpu(spec: RunSpec, store: Path, folder: Path) -> Trainer:
+    return Trainer(spec, make_data(spec, store), folder / "run", device=GPU)
 
 
 def assert_there(run: Trainer) -> None:
@@ -74,9 +77,12 @@ def two_steps_without_waiting(run: Trainer, gpu: Pretence) -> None:
     gpu.reads = True
 
 
-@pytest.mark.parametrize("name", [*TRAINED, *VARIANTS])
+@pytest.mark.parametrize(
+    "name",
+    [name if name in INNER else pytest.param(name, marks=SLOW) for name in WITH_OWN_STATE],
+)
 def test_a_training_goes_on_on_a_gpu(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Resumes from a checkpoint that a CPU wrote within an epoch, and trains to the end.
 
@@ -84,12 +90,12 @@ def test_a_training_goes_on_on_a_gpu(
     """
     spec = with_values(make_spec(name), BFLOAT16)
     stops = chain(repeat(False, 5), [True])
-    begun = make_run(spec, tmp_path / "store", tmp_path / "run", should_stop=partial(next, stops))
+    begun = make_run(spec, store, tmp_path / "run", should_stop=partial(next, stops))
     assert len(list(begun)) == 1
     saved: list[dict[str, Any]] = []
     monkeypatch.setattr(checkpoint, "save", lambda path, state, **_: saved.append(state))
     with pretended_gpu(monkeypatch) as gpu:
-        run = run_on_gpu(spec, tmp_path)
+        run = run_on_gpu(spec, store, tmp_path)
         assert run.learner.autocast_dtype == torch.bfloat16
         assert run.step == begun.step == 5
         assert_there(run)
@@ -102,6 +108,7 @@ def test_a_training_goes_on_on_a_gpu(
     assert saved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "evaluate",
     [
@@ -114,14 +121,14 @@ def test_a_training_goes_on_on_a_gpu(
     ids=["lbfgs", "sgd"],
 )
 def test_probes_of_all_kinds_are_trained_on_a_gpu(
-    evaluate: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    evaluate: dict[str, Any], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Probes of classes, sets and numbers, and of held-out labels, by both solvers."""
     changes = {"data.held_out": ["colour"], "evaluate.every": 1, **evaluate}
     spec = with_values(make_spec("mtcon-mixed"), {**BFLOAT16, **changes})
     monkeypatch.setattr(checkpoint, "save", lambda path, state, **_: None)
     with pretended_gpu(monkeypatch):
-        run = run_on_gpu(spec, tmp_path)
+        run = run_on_gpu(spec, store, tmp_path)
         assert [progress.evaluated for progress in run] == [True, True]
         told = run.report()
     for label in ("test/accuracy/shape", "test/map/attributes", "test/r2/size"):
@@ -129,35 +136,36 @@ def test_probes_of_all_kinds_are_trained_on_a_gpu(
     assert {"heldout/accuracy/colour", "heldout/knn/colour"} <= set(told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [CHUNKS, {"train.precision": "float32"}])
 @pytest.mark.parametrize("name", ["mtcon", "moco"])
 def test_steps_of_other_kinds_never_wait(
-    name: str, changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, changes: dict[str, Any], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = with_values(make_spec(name), {**BFLOAT16, **changes})
     with pretended_gpu(monkeypatch) as gpu:
-        two_steps_without_waiting(run_on_gpu(spec, tmp_path), gpu)
+        two_steps_without_waiting(run_on_gpu(spec, store, tmp_path), gpu)
 
 
 def test_images_that_do_not_fit_are_sent_without_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pretended_gpu(monkeypatch, free=10) as gpu:
-        run = run_on_gpu(make_spec("mtcon"), tmp_path)
+        run = run_on_gpu(make_spec("mtcon"), store, tmp_path)
         assert run._batches._feed.streams
         two_steps_without_waiting(run, gpu)
 
 
 @pytest.mark.parametrize("name", ["mtcon", "simsiam", "moco"])
 def test_a_step_of_several_ranks_never_waits(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To exchange rows; batch norm is each rank's own, for torch's SyncBatchNorm does wait."""
     exchanged: list[Tensor] = []
     monkeypatch.setattr(dist, "all_reduce", lambda x, **options: exchanged.append(x))
     monkeypatch.setattr(dist, "all_gather_into_tensor", lambda out, x: exchanged.append(x))
     with pretended_gpu(monkeypatch) as gpu:
-        run = run_on_gpu(make_spec(name), tmp_path)
+        run = run_on_gpu(make_spec(name), store, tmp_path)
         run.learner = replace(run.learner, ranks=Ranks(0, 2))
         run._batches.ranks = run.learner.ranks
         two_steps_without_waiting(run, gpu)
@@ -266,10 +274,10 @@ def test_what_lies_elsewhere_is_found(
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("name", [*TRAINED, *VARIANTS])
-def test_a_step_never_waits_for_a_gpu(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", EACH)
+def test_a_step_never_waits_for_a_gpu(name: str, store: Path, tmp_path: Path) -> None:
     """This includes labels, images, views, seeds and sums over steps."""
-    run = run_on_gpu(make_spec(name), tmp_path)
+    run = run_on_gpu(make_spec(name), store, tmp_path)
     for step in range(3):  # the first two steps choose algorithms and fill the allocator's cache
         torch.cuda.set_sync_debug_mode("error" if step == 2 else "default")
         try:

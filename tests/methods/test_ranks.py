@@ -77,6 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_two_workers_agree_with_one_and_with_each_other(case: str, folder: Path) -> None:
     expected = two_updates(case, ALONE)

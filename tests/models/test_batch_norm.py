@@ -95,6 +95,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, T
     return [torch.load(folder / f"rank-{rank}.pt") for rank in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", range(4), ids=["3+5", "4+4", "3+5 float32", "4+4 float32"])
 def test_two_ranks_equal_one_process(case: int, two_ranks: list[list[dict[str, Tensor]]]) -> None:
     dtype = torch.float64 if case < 2 else torch.float32
@@ -114,6 +115,7 @@ def test_two_ranks_equal_one_process(case: int, two_ranks: list[list[dict[str, T
         assert torch.allclose(ours.double(), value, tolerance, tolerance), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [4, 5], ids=["with the images' gradient", "without"])
 def test_half_precision_is_normalised_in_float32(
     case: int, two_ranks: list[list[dict[str, Tensor]]]

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from cluster.try_autoscaling import free_ports
-from tests.cluster.test_jobs import SPEC
+from tests.cluster.user import SPEC
 from tests.waiting import PATIENCE_SECONDS, answers, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]

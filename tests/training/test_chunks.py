@@ -120,6 +120,7 @@ def work(rank: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_chunks_on_two_workers_train_as_the_whole_batch_on_one(tmp_path: Path) -> None:
     """Each worker has chunks of three items and one item; the workers stay equal."""
     spawn(work, args=(tmp_path,), nprocs=WORLD)
@@ -144,6 +145,7 @@ def test_running_moments_move_once_for_each_chunk() -> None:
                 assert torch.equal(module.get_buffer(name), moment), name
 
 
+@pytest.mark.slow
 def test_chunks_add_up_where_a_replay_overwrites_the_gradients_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

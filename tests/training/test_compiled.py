@@ -102,6 +102,7 @@ def test_an_earlier_trainings_graphs_are_freed(monkeypatch: pytest.MonkeyPatch) 
     assert resets == [True]
 
 
+@pytest.mark.slow
 def test_without_a_compiler_the_network_is_called_and_the_reason_logged_once(
     tmp_path: Path,
 ) -> None:
@@ -110,6 +111,7 @@ def test_without_a_compiler_the_network_is_called_and_the_reason_logged_once(
     assert logged.count("train.compile graphs: trains without, for compiling failed") == 1
 
 
+@pytest.mark.slow
 def test_a_backward_that_cannot_be_compiled_is_found_before_the_forward_has_run(
     tmp_path: Path,
 ) -> None:

@@ -195,6 +195,7 @@ def results(folder: Path, world: int) -> list[dict[str, Any]]:
     return [json.loads((folder / f"{world}-{rank}.json").read_text()) for rank in range(world)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_workers_agree_with_one(folder: Path, dtype: torch.dtype) -> None:
     """Compares loss, the gradient of every parameter, and the moments of batch norm."""
@@ -210,6 +211,7 @@ def test_workers_agree_with_one(folder: Path, dtype: torch.dtype) -> None:
                 assert distance(found["state"][name], value) < TOLERANCE[dtype], name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 def test_ranks_stay_copies_of_each_other(folder: Path, world: int) -> None:
     """After the update all parameters and moments are equal bit for bit."""
@@ -217,6 +219,7 @@ def test_ranks_stay_copies_of_each_other(folder: Path, world: int) -> None:
     assert digests == [digests[0]] * world
 
 
+@pytest.mark.slow
 def test_local_batch_norm_is_another_function(folder: Path) -> None:
     """A different loss shows that the tests above depend on batch norm; all ranks agree on it."""
     alone, (first, *others) = local_losses(ALONE), [r["local"] for r in results(folder, 4)]
@@ -224,6 +227,7 @@ def test_local_batch_norm_is_another_function(folder: Path) -> None:
     assert others == [first] * 3
 
 
+@pytest.mark.slow
 def test_two_workers_train_as_one_and_stop_together(folder: Path, tmp_path: Path) -> None:
     """One rank stops the run between epochs, both resume; only the first evaluates and saves."""
     first, second = (result["run"] for result in results(folder, 2))
@@ -243,6 +247,7 @@ def test_two_workers_train_as_one_and_stop_together(folder: Path, tmp_path: Path
     assert distance(flat(network) - start_P, flat(alone.network) - start_P) < 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 def test_ranks_decide_together(folder: Path, world: int) -> None:
     """A flag of any rank counts for all; a number must be equal on all."""
@@ -251,6 +256,7 @@ def test_ranks_decide_together(folder: Path, world: int) -> None:
         assert result["same"] == [True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 def test_small_gradients_are_averaged(folder: Path, world: int) -> None:
     """The mean over ranks 0 .. W-1 is (W-1)/2."""

@@ -1,0 +1,76 @@
+"""A user of a cluster, the user's sweep and script, and commands that are run to their end."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from tests.waiting import PATIENCE_SECONDS
+
+REPOSITORY = Path(__file__).parents[2]
+SPEC: dict[str, Any] = {
+    "name": "small",
+    "data": {"kind": "synthetic", "num_items": 300},
+    "views": {"size": 16},
+    "model": {"encoder": {"name": "small", "width": 8}},
+    "train": {"epochs": 5000, "warmup_epochs": 0, "batch_size": 32},
+    "evaluate": {"every": 100, "bootstrap": 20},
+    "tracking": {"offline": True, "uri": "http://127.0.0.1:9"},
+    "search": {
+        "space": {"method.temperature": {"grid": [0.1]}},
+        "sampler": "grid",
+        "scheduler": {"name": "none"},
+    },
+}
+SCRIPT = """
+import sys
+from mtcon_ray.cli.main import main
+
+if __name__ == "__main__":
+    main(["sweep", "spec.yaml", *sys.argv[1:]])
+"""
+
+
+class Ended(NamedTuple):
+    """Exit code of a command, and all that it printed."""
+
+    code: int
+    printed: str
+
+
+class User:
+    """A user of a cluster, who runs the program in a folder with a spec and a script."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        folder.mkdir()
+        (folder / "mtcon_ray").symlink_to(REPOSITORY / "mtcon_ray")
+        (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
+        (folder / "script.py").write_text(SCRIPT)
+        self.folder = folder
+        self.environment = {**environment, "PYTHONPATH": str(REPOSITORY)}
+
+    def begin_program(self, *command: str, **variables: str) -> subprocess.Popen[str]:
+        """Starts a program in the background, with further environment variables."""
+        return subprocess.Popen(
+            command, env={**self.environment, **variables}, cwd=self.folder, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def begin(self, *command: str, **variables: str) -> subprocess.Popen[str]:
+        """Starts a command of mtcon-ray in the background."""
+        return self.begin_program(sys.executable, "-m", "mtcon_ray", *command, **variables)
+
+    def run(self, *command: str) -> Ended:
+        """Runs a command of mtcon-ray to its end."""
+        return ended(self.begin(*command))
+
+
+def ended(process: subprocess.Popen[str]) -> Ended:
+    try:
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(f"no end of {process.args!r}") from None
+    return Ended(process.returncode, output)

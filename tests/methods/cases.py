@@ -1,0 +1,99 @@
+"""Cases of the methods' contract: specs of small trainings for every method and its variants."""
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.errors import SpecError
+from mtcon_ray.losses.amcl import FORMS
+from mtcon_ray.methods import METHODS, Method
+from mtcon_ray.spec import RunSpec, parse_spec
+from mtcon_ray.trainer import Trainer
+
+CPU = torch.device("cpu")
+# A method is tested with the first combination of tasks and encoder that its spec accepts.
+TASKS: tuple[tuple[str, ...], ...] = (("shape", "colour"), ("attributes",))
+ENCODERS: tuple[dict[str, Any], ...] = (
+    {"name": "small", "width": 4},
+    {"name": "vit", "patch": 4, "width": 16, "depth": 3, "heads": 2},
+)
+# Values for required fields of methods, other than the name.
+REQUIRED = {"task": "shape"}
+# Values for optional fields: small networks and a short queue.
+SMALL = {"dim": 16, "hidden": 16, "predictor_hidden": 8, "queue_size": 80}
+BATCH_SIZE = 16
+TRAIN = {"epochs": 2, "lr": 0.05, "precision": "float32"}
+# Further settings of methods, by the name that their tests have.
+VARIANTS: dict[str, dict[str, Any]] = {
+    # With the paper's tau_min of 1e-5, losses without negatives change by 1e4 from step to step.
+    **{f"amcl-{form}": {"name": "amcl", "form": form, "tau_min": 0.05} for form in FORMS},
+    "amcl-released": {"name": "amcl", "regulariser": "released"},
+    "simclr-heads": {"name": "simclr", "num_heads": 3},
+    **{
+        f"{name}-amcl": {"name": name, "contrast": "amcl", "tau_min": 0.05, "num_heads": 2}
+        for name in ("can", "lgp")
+    },
+    "mtcon-calibrated": {"name": "mtcon", "weighting": "calibrated"},
+    "mtcon-equal": {"name": "mtcon", "weighting": "equal"},
+    "mtcon-temperature": {"name": "mtcon", "weighting": "temperature"},
+    "mtcon-mixed": {"name": "mtcon", "weighting": "calibrated"},
+    "xent-kendall": {"name": "xent", "weighting": "kendall"},
+    "csn-fixed": {"name": "csn", "masks": "fixed_disjoint"},
+    "scenet-pair": {"name": "scenet", "weights_from": "pair"},
+}
+# Tasks of all kinds in one training.
+TASKS_OF = {"mtcon-mixed": (("shape", "attributes", "size"),)}
+# The method without training is tested in tests/methods/test_none.py.
+TRAINED = [name for name in METHODS if METHODS[name].Spec.trains]
+# Variants that add tensors to the state of their class, or use them elsewhere than in the weights.
+STATEFUL = (
+    *("amcl-moco", "amcl-simsiam", "amcl-barlow", "can-amcl", "lgp-amcl"),
+    *("mtcon-temperature", "mtcon-mixed", "xent-kendall"),
+)
+# Names for tests of whole trainings: a variant without own state is trained as its class is.
+WITH_OWN_STATE = [*TRAINED, *STATEFUL]
+EACH = [*TRAINED, *VARIANTS]
+
+
+def class_of(name: str) -> type[Method]:
+    return METHODS[VARIANTS.get(name, {"name": name})["name"]]
+
+
+def make_spec(name: str, *, steps: int = 10, **method: Any) -> RunSpec:
+    """Returns the spec of two epochs of `steps` steps on synthetic images of 16 x 16 pixels."""
+    variant = VARIANTS.get(name, {"name": name})
+    fields = class_of(name).Spec.model_fields.items()
+    required = {key: REQUIRED[key] for key, field in fields if field.is_required()}
+    small = {key: SMALL[key] for key, _ in fields if key in SMALL}
+    if "num_triplets" in class_of(name).Spec.model_fields:
+        small["num_triplets"] = BATCH_SIZE * steps
+    # Seven of ten items are in the training split.
+    data = {"kind": "synthetic", "num_items": 23 * steps, "held_out": []}
+    refusals = []
+    for tasks, encoder in product(TASKS_OF.get(name, TASKS), ENCODERS):
+        try:
+            return parse_spec(
+                {
+                    "name": "contract",
+                    "data": {**data, "tasks": tasks},
+                    "views": {"size": 16},
+                    "model": {"encoder": encoder, "head_dim": 8},
+                    "method": {**required, **small, **variant, **method},
+                    "train": {**TRAIN, "batch_size": BATCH_SIZE},
+                    "evaluate": {"every": 2, "bootstrap": 20},
+                }
+            )
+        except SpecError as error:
+            refusals.append(str(error))
+    raise AssertionError(refusals)
+
+
+def make_data(spec: RunSpec, store: Path) -> Dataset:
+    return open_dataset(spec.data, view_size=16, store=store)
+
+
+def make_run(spec: RunSpec, store: Path, folder: Path, **options: Any) -> Trainer:
+    return Trainer(spec, make_data(spec, store), folder, device=CPU, threads=1, **options)

@@ -271,6 +271,7 @@ def test_help_and_version_load_nothing_heavy() -> None:
     assert loaded_by("--version") == set()
 
 
+@pytest.mark.slow
 def test_validate_loads_neither_ray_nor_mlflow_nor_optuna(spec: Path) -> None:
     assert not loaded_by("validate", str(spec)) & {"ray", "mlflow", "optuna"}
 

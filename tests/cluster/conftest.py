@@ -61,16 +61,18 @@ def head_of(home: dict[str, str]) -> Iterator[Callable[[], str]]:
         wait_until(lambda: listens(dashboard), "head", process=started[-1])
         return f"http://127.0.0.1:{dashboard}"
 
-    yield start
-    ended = [process.poll() for process in started]
-    for process in started:
-        with suppress(ProcessLookupError):
-            # Asked kindly it takes half a minute, waiting for agents that wait for it.
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(PATIENCE_SECONDS)
-    said = "".join(path.read_text() for path in folder.glob("head.log"))
-    shutil.rmtree(folder, ignore_errors=True)
-    assert ended in ([], [None]), f"the head ended by itself: {said[-5000:]}"
+    try:
+        yield start
+    finally:  # also where the body fails, or the head would stay
+        ended = [process.poll() for process in started]
+        for process in started:
+            with suppress(ProcessLookupError):
+                # Asked kindly it takes half a minute, waiting for agents that wait for it.
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(PATIENCE_SECONDS)
+        said = "".join(path.read_text() for path in folder.glob("head.log"))
+        shutil.rmtree(folder, ignore_errors=True)
+        assert ended in ([], [None]), f"the head ended by itself: {said[-5000:]}"
 
 
 @pytest.fixture

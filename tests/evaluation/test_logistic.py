@@ -83,6 +83,7 @@ def fitted(train: LabelledFeatures, val: LabelledFeatures) -> LinearFit:
     return fit(train, NUM_CLASSES, PENALTIES, val=val)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["shape", "colour"])
 def test_classes_reach_the_minimum_of_the_penalised_cross_entropy(
     label: str, train: LabelledFeatures, monkeypatch: pytest.MonkeyPatch
@@ -103,6 +104,7 @@ def test_classes_reach_the_minimum_of_the_penalised_cross_entropy(
     )
 
 
+@pytest.mark.slow
 def test_sets_reach_the_minimum_of_the_binary_cross_entropy_of_known_bits(
     train: LabelledFeatures, monkeypatch: pytest.MonkeyPatch
 ) -> None:

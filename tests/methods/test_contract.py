@@ -1,11 +1,13 @@
 """The contract of all registered methods; a new module in methods/ is included automatically."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,8 +31,8 @@ from mtcon_ray.training.step import (
 from tests.methods.cases import (
     EACH,
     STATEFUL,
+    TRAINED,
     VARIANTS,
-    WITH_OWN_STATE,
     class_of,
     make_run,
     make_spec,
@@ -48,7 +50,14 @@ RATES = {"mtcon-temperature": 0.01}
 
 STATELESS = [name for name in VARIANTS if name not in STATEFUL]
 each = pytest.mark.parametrize("name", EACH)
-each_with_own_state = pytest.mark.parametrize("name", WITH_OWN_STATE)
+
+
+def slow(names: Iterable[str]) -> list[Any]:
+    """Returns test parameters that `make check` leaves out."""
+    return [pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+each_with_own_state = pytest.mark.parametrize("name", [*TRAINED, *slow(STATEFUL)])
 
 
 @pytest.fixture
@@ -244,10 +253,7 @@ def _parameters(run: Trainer) -> list[tuple[str, nn.Parameter]]:
     return [*run.network.named_parameters(), *run.learner.method.named_parameters()]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [*WITH_OWN_STATE, *(pytest.param(name, marks=pytest.mark.slow) for name in STATELESS)],
-)
+@pytest.mark.parametrize("name", [*TRAINED, *slow(VARIANTS)])
 def test_losses_follow_the_golden_curve(
     name: str, run: Trainer, request: pytest.FixtureRequest
 ) -> None:

@@ -24,6 +24,9 @@ from mtcon_ray.tracking.events import Ended, Reopened, Started
 from tests.recorded import plan_with, recorded
 from tests.report.conftest import MakeSweep
 
+# Each page has figures, which take a second or two of processor time.
+pytestmark = pytest.mark.slow
+
 VOID = {"meta", "img", "br", "wbr", "link", "hr", "input"}
 HTML_NAME = '<script>alert("1")</script> & more'
 

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mtcon_ray.errors import SweepError, nearest
@@ -57,6 +57,8 @@ def claimed(folder: Path) -> Iterator[None]:
         finally:
             if not _has_begun(folder):
                 shutil.rmtree(folder, ignore_errors=True)
+                with suppress(OSError):  # it has other sweeps
+                    folder.parent.rmdir()
 
 
 def _has_begun(folder: Path) -> bool:

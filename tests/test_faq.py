@@ -29,6 +29,7 @@ JOINED = {
     "column 'split' of labels.csv must name a split in each row": (
         "name a split in each row (take rows of no split out of the file)"
     ),
+    "sweep 'shoes-1' exists already": "'sweep' 'shoes-1' exists already under",
 }
 VALUE = "\0"
 # Values that vary: they are replaced in messages and in the fixed text of f-strings.

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torchvision.models import resnet18
 
-from mtcon_ray.capacity import ClusterView, NodeKind, check_cluster
+from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
 from mtcon_ray.evaluation.baseline import majority_shares
@@ -305,25 +305,6 @@ def test_a_batch_larger_than_the_training_split_is_refused() -> None:
     ):
         with pytest.raises(DataError, match=r"batch_size must be at most .* got 512"):
             plan_on(spec_of(**sections))
-
-
-@pytest.mark.parametrize(
-    ("resources", "kinds", "expected"),
-    [
-        ({"cpus": 1}, [(2, 0, 1)], 2),
-        ({"cpus": 2}, [(3, 0, 2), (8, 0, 1)], 6),
-        ({"gpus": 1}, [(8, 4, 2)], 8),
-        ({"gpus": 0.25}, [(8, 1, 1)], 4),
-        ({"workers": 2}, [(3, 0, 1)], 1),
-        ({"workers": 4, "gpus": 1}, [(8, 2, 3)], 1),
-        ({"gpus": 1}, [(8, 4, None)], None),
-    ],
-)
-def test_concurrency_follows_from_what_the_nodes_have(
-    resources: dict[str, Any], kinds: list[Any], expected: int | None
-) -> None:
-    nodes = tuple(NodeKind(f"kind-{i}", *k) for i, k in enumerate(kinds))
-    assert check_cluster(spec_of(resources=resources), ClusterView("c", nodes)) == expected
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,7 @@ from mtcon_ray.tracking.events import Ended, Reopened, Started
 from tests.recorded import plan_with, recorded
 from tests.report.conftest import MakeSweep
 
-# Each page has figures, which take a second or two of processor time.
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow  # each page has figures, a second or two of processor time
 
 VOID = {"meta", "img", "br", "wbr", "link", "hr", "input"}
 HTML_NAME = '<script>alert("1")</script> & more'
@@ -347,6 +346,5 @@ def test_warnings_about_the_data_stand_above_the_results(sweep: MakeSweep) -> No
 
 def test_the_winner_stands_with_the_epoch_of_its_network(sweep: MakeSweep) -> None:
     """The epoch is in the headline, above the test scores and above the learning curves."""
-    page = built(sweep())
-    assert page.text.count("network of epoch 20 of 20") == 1 + 1 + 1
+    assert built(sweep()).text.count("network of epoch 20 of 20") == 1 + 1 + 1
     assert "network of" not in built(sweep(statuses=dict.fromkeys(range(7), "PRUNED"))).text

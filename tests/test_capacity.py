@@ -1,0 +1,30 @@
+"""Tests of the number of trials that fit on a cluster's nodes."""
+
+from typing import Any
+
+import pytest
+
+from mtcon_ray.capacity import ClusterView, NodeKind, check_cluster
+from mtcon_ray.spec import parse_spec
+
+
+@pytest.mark.parametrize(
+    ("resources", "kinds", "expected"),
+    [
+        ({"cpus": 1}, [(2, 0, 1)], 2),
+        ({"cpus": 2}, [(3, 0, 2), (8, 0, 1)], 6),
+        ({"gpus": 1}, [(8, 4, 2)], 8),
+        ({"gpus": 0.25}, [(8, 1, 1)], 4),
+        ({"workers": 2}, [(3, 0, 1)], 1),
+        ({"workers": 4, "gpus": 1}, [(8, 2, 3)], 1),
+        ({"gpus": 1}, [(8, 4, None)], None),
+    ],
+)
+def test_concurrency_follows_from_what_the_nodes_have(
+    resources: dict[str, Any], kinds: list[Any], expected: int | None
+) -> None:
+    nodes = tuple(NodeKind(f"kind-{i}", *k) for i, k in enumerate(kinds))
+    spec = parse_spec(
+        {"name": "x", "data": {"kind": "synthetic", "num_items": 300}, "resources": resources}
+    )
+    assert check_cluster(spec, ClusterView("c", nodes)) == expected

@@ -4,6 +4,7 @@ All methods except `mark_killed` must be called by one thread at a time.
 """
 
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -84,19 +85,25 @@ class Runs:
 
         May be called from any thread.
         """
-        marked: list[str] = []
+        todo, marked = list(self.open.items()), list[str]()
 
         def mark() -> None:
-            with suppress(Exception):  # no answer: a resume corrects the status
-                for name, run_id in list(self.open.items()):
+            # IndexError: all are done. Other errors: no answer, and a resume corrects the status.
+            with suppress(Exception):
+                while True:
+                    name, run_id = todo.pop()
                     self._client.set_terminated(run_id, "KILLED")
                     self.open.pop(name, None)
                     marked.append(name)
 
-        # A daemon, so that a server that does not answer does not delay the end of the process.
-        thread = threading.Thread(target=mark, daemon=True)
-        thread.start()
-        thread.join(limit)
+        # Several, because each waits for the server most of the time. Daemons, so that a server
+        # that does not answer does not delay the end of the process.
+        threads = [threading.Thread(target=mark, daemon=True) for _ in todo[:8]]
+        deadline = time.monotonic() + limit
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
         return len(marked)
 
     def _experiment(self, name: str, artifacts: str | None) -> str:

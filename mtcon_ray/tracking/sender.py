@@ -54,9 +54,10 @@ class Sender:
         self._offsets: dict[str, int] = {}  # bytes that were sent, by event log name
         self._late: list[dict[str, Any]] = []  # artifacts: {"run": name, "event": event}
         self._load()
-        # None after a failure too: the last request may or may not have arrived.
         self._runs: Runs | None = None
-        self._in_doubt = False  # True after the first failure
+        self._failed_once = False
+        # True from a failure to the next connection: a request may or may not have arrived.
+        self._in_doubt = False
         self._failed: set[str] = set()
         self._delay = 0.0
         self._next_late = 0.0  # time of the next attempt at deferred artifacts, monotonic seconds
@@ -110,7 +111,7 @@ class Sender:
         try:
             self._send_all()
         except Exception as error:  # an error of the server must not stop the training
-            self._runs, self._in_doubt = None, True
+            self._in_doubt = self._failed_once = True
             self._delay = min(max(FIRST_DELAY, 2 * self._delay), self._longest_delay)
             message = first_line(error)
             if message != self.last_error:
@@ -124,15 +125,17 @@ class Sender:
             self.cpu_seconds = time.thread_time() - begin
             self._wake.wait(self._delay or POLL_SECONDS)
             self._wake.clear()
-        if self._in_doubt:
+        if self._failed_once:
             # A request without an answer may have created a run late. A new connection deletes it.
-            self._runs = None
+            self._in_doubt = True
             self.attempt()
 
     def _send_all(self) -> None:
-        runs = self._runs = self._runs or self._connected()
-        if runs is None:
+        if self._runs is None or self._in_doubt:
+            self._runs, self._in_doubt = self._connected(), False
+        if self._runs is None:
             return
+        runs = self._runs
         for path in sorted(self._grown(), key=lambda p: (p.stem in self._failed, p.stem)):
             # A child run's tag mlflow.parentRunId needs the id of the parent.
             if path.stem == "parent" or "parent" in runs.ids:
@@ -197,9 +200,12 @@ class Sender:
 
     def _send_late(self, runs: "Runs") -> None:
         for item in list(self._late):
+            num_late = len(self._late)
             # Appends the item again if it fails.
             self._send(runs, item["run"], [from_json(item["event"])])
             self._late.remove(item)
+            if len(self._late) == num_late:
+                break  # a store that does not answer must not be waited for once per artifact
         self._save()
         self._next_late = time.monotonic() + self._longest_delay
 

@@ -11,11 +11,13 @@ predictions change.
 """
 
 import argparse
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -56,7 +58,11 @@ def main() -> None:
 
 def measure(paths: list[Path], root: Path) -> str:
     """Returns the table over the networks in these files; some minutes for each."""
-    found = [compare(*opened(path, root)) for path in paths]
+    found = []
+    for number, path in enumerate(paths, 1):
+        begin = perf_counter()
+        found.append(compare(*opened(path, root)))
+        print(f"{number}/{len(paths)}: {perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
     header = ["label", "points from scikit-learn, mean (most)"]
     header += [
         f"of 1,000 predictions change: {name}, most" for name in ("order", "scale", "threads")

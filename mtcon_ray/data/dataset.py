@@ -27,8 +27,6 @@ class Dataset:
     images is uint8 [N, S, S, 3], a read-only memory map. In table, label noise and held_out_top_k
     are already applied, and items whose image cannot be read belong to no split.
     fingerprint is a hex digest that differs between any two data sets.
-    store is the image store, the directory that also caches sampled triplets; with None each
-    process samples its own.
     """
 
     images: np.ndarray
@@ -36,7 +34,6 @@ class Dataset:
     tasks: tuple[str, ...]
     held_out: tuple[str, ...]
     fingerprint: str
-    store: Path | None = None
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -117,7 +114,7 @@ def open_dataset(
     )
     table = _without(table, stored.bad, spec)
     fingerprint = _fingerprint(table, stored.content_key, stored.images.shape[1])
-    return Dataset(stored.images, table, spec.tasks, spec.held_out, fingerprint, store)
+    return Dataset(stored.images, table, spec.tasks, spec.held_out, fingerprint)
 
 
 def store_size(spec: DataSpec, view_size: int) -> int:

@@ -3,50 +3,25 @@
 Triplets under conditions are those of Veit et al. 2017, arXiv:1603.07810, section 3; a condition is
 a task, and two items are similar under it if they have the same class. MSCon (Mu, Guttag and Makar
 2023, arXiv:2307.02712) trains CSN on 10,000 triplets, but does not describe how they are
-sampled: `draw_triplets` is this package's choice.
-
-<store>/triplets/<key>.npy   int64 [E, 4]: task index, anchor, negative ("far"), positive ("close")
+sampled: `draw_triplets` is this package's choice. Negatives are called far, positives close there.
 """
-
-import hashlib
-from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 
 from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.disk import writable_store, write_whole
 from mtcon_ray.data.sampling import Examples
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import DataError
-
-FORMAT = 1
 
 
 def triplets(dataset: Dataset, tasks: tuple[str, ...], *, number: int, seed: int) -> Examples:
     """Returns `number` triplets of training rows in the order anchor, negative, positive.
 
     condition_E is an index into `tasks`, which are columns of classes; each image has one view.
-    The sample is cached in the data set's image store under a hash of its arguments, so that all
-    processes and both methods use the same triplets.
-
-    Raises DataError as `draw_triplets` does or if the cached file is damaged, ResourceError if it
-    cannot be written.
+    All processes and both methods draw the same triplets. Raises DataError as `draw_triplets` does.
     """
-    if dataset.store is None:
-        drawn_E4 = draw_triplets(dataset.table, tasks, number=number, seed=seed)
-    else:
-        key = repr((FORMAT, dataset.fingerprint, seed, number, tasks))
-        name = hashlib.sha256(key.encode()).hexdigest()[:32]
-        path = dataset.store / "triplets" / f"{name}.npy"
-        if not path.exists():
-            file = BytesIO()
-            np.save(file, draw_triplets(dataset.table, tasks, number=number, seed=seed))
-            with writable_store(path.parent):
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                write_whole(path, file.getvalue())
-        drawn_E4 = _read(path, number)
+    drawn_E4 = draw_triplets(dataset.table, tasks, number=number, seed=seed)
     return Examples(drawn_E4[:, 1:], views=1, condition_E=drawn_E4[:, 0])
 
 
@@ -117,16 +92,3 @@ def _check(task: str, size_G: np.ndarray) -> None:
             f"task {task!r} must have a class of two images in the train split to make triplets, "
             f"got {len(size_G)} classes of one; take it out of data.tasks"
         )
-
-
-def _read(path: Path, number: int) -> np.ndarray:
-    try:
-        drawn_E4: np.ndarray = np.load(path, allow_pickle=False)
-        if drawn_E4.shape != (number, 4) or drawn_E4.dtype != np.int64:
-            raise ValueError(f"{drawn_E4.dtype} {list(drawn_E4.shape)}")
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(
-            f"stored triplets {path} must be whole, int64 [{number}, 4], got {error}; delete the "
-            "file, it is made anew"
-        ) from None
-    return drawn_E4

@@ -1,16 +1,12 @@
-"""Tests of triplets: valid members, uniform sampling, reproducibility, caching, and errors."""
-
-from dataclasses import replace
-from pathlib import Path
+"""Tests of triplets: valid members, uniform sampling, reproducibility, and errors."""
 
 import numpy as np
 import pytest
 
-from mtcon_ray.data.dataset import Dataset, open_dataset
-from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.data.triplets import draw_triplets, triplets
-from mtcon_ray.errors import DataError, ResourceError
+from mtcon_ray.errors import DataError
 
 TASKS = ("shape", "colour")
 
@@ -33,9 +29,9 @@ MIXED = table(
 )
 
 
-def dataset(store: Path | None) -> Dataset:
+def dataset() -> Dataset:
     images = np.zeros((len(MIXED), 8, 8, 3), dtype=np.uint8)
-    return Dataset(images, MIXED, TASKS, (), "0" * 64, store)
+    return Dataset(images, MIXED, TASKS, (), "0" * 64)
 
 
 def test_every_triplet_keeps_to_its_condition() -> None:
@@ -86,41 +82,12 @@ def test_a_draw_follows_from_its_seed_alone() -> None:
 
 
 def test_examples_hold_three_pictures_seen_once() -> None:
-    examples = triplets(dataset(None), TASKS, number=30, seed=0)
+    examples = triplets(dataset(), TASKS, number=30, seed=0)
     drawn = draw_triplets(MIXED, TASKS, number=30, seed=0)
     assert len(examples) == 30
     assert examples.views == 1
     np.testing.assert_array_equal(examples.rows_EP, drawn[:, 1:])
     np.testing.assert_array_equal(examples.condition_E, drawn[:, 0])
-
-
-def test_one_file_is_shared_by_all_who_ask_for_the_same(tmp_path: Path) -> None:
-    first = triplets(dataset(tmp_path), TASKS, number=30, seed=0)
-    (file,) = (tmp_path / "triplets").iterdir()
-    turned = np.load(file, allow_pickle=False)[::-1]
-    np.save(file, turned)
-    second = triplets(dataset(tmp_path), TASKS, number=30, seed=0)
-    np.testing.assert_array_equal(second.rows_EP, first.rows_EP[::-1])
-
-
-def test_everything_that_matters_makes_another_file(tmp_path: Path) -> None:
-    data = dataset(tmp_path)
-    triplets(data, TASKS, number=30, seed=0)
-    triplets(data, TASKS, number=31, seed=0)
-    triplets(data, TASKS, number=30, seed=1)
-    triplets(data, TASKS[:1], number=30, seed=0)
-    triplets(data, TASKS[::-1], number=30, seed=0)
-    triplets(replace(data, fingerprint="1" * 64), TASKS, number=30, seed=0)
-    files = sorted((tmp_path / "triplets").iterdir())
-    assert len(files) == 6
-    assert {file.suffix for file in files} == {".npy"}
-
-
-def test_an_opened_data_set_knows_its_store(tmp_path: Path) -> None:
-    spec = SOURCES["synthetic"].Spec.model_validate({"kind": "synthetic", "num_items": 40})
-    opened = open_dataset(spec, view_size=16, store=tmp_path)
-    triplets(opened, spec.tasks, number=10, seed=0)
-    assert len(list((tmp_path / "triplets").iterdir())) == 1
 
 
 @pytest.mark.parametrize("labels", [[0, 0, 0, 0, 1], [-1, 0, 0, 0, 1], [-1, -1, -1, -1, 1]])
@@ -134,26 +101,3 @@ def test_one_class_in_the_train_split_is_refused(labels: list[int]) -> None:
 def test_classes_of_one_image_each_are_refused() -> None:
     with pytest.raises(DataError, match=r"task 'heel' must have a class of two images .* got 4 cl"):
         draw_triplets(table(heel=[0, 1, 2, 3, 3]), ("heel",), number=4, seed=0)
-
-
-def test_a_broken_file_is_named(tmp_path: Path) -> None:
-    triplets(dataset(tmp_path), TASKS, number=30, seed=0)
-    (file,) = (tmp_path / "triplets").iterdir()
-    whole = file.read_bytes()
-    for content in (b"", whole[:100], whole[:-8], b"not an array"):
-        file.write_bytes(content)
-        with pytest.raises(DataError, match=rf"{file.name} must be whole, .* it is made anew"):
-            triplets(dataset(tmp_path), TASKS, number=30, seed=0)
-    for wrong in (np.zeros((29, 4), dtype=np.int64), np.zeros((30, 4))):
-        np.save(file, wrong)
-        with pytest.raises(DataError, match=r"int64 \[30, 4\], got (int|float)64 .* delete the"):
-            triplets(dataset(tmp_path), TASKS, number=30, seed=0)
-    np.save(file, np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match=r"must be whole, .*, got Object arrays"):
-        triplets(dataset(tmp_path), TASKS, number=30, seed=0)
-
-
-def test_a_store_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "triplets").write_text("in the way")
-    with pytest.raises(ResourceError, match=r"image store must be writable, got .* storage\.root"):
-        triplets(dataset(tmp_path), TASKS, number=30, seed=0)

@@ -240,8 +240,7 @@ def test_new_classes_in_the_test_split_change_no_training(
         return replace(table, labels=labels, classes=classes)
 
     monkeypatch.setattr(SOURCES["synthetic"], "read_labels", read_with_new_classes)
-    assert dataset.store is not None
-    other = open_dataset(spec.data, view_size=spec.views.size, store=dataset.store)
+    other = open_dataset(spec.data, view_size=spec.views.size, store=tmp_path / "store")
     assert other.fingerprint != dataset.fingerprint
     two = Trainer(spec, other, tmp_path / "two", device=CPU, threads=1)
     assert untimed(list(one)[-1]) == untimed(list(two)[-1])

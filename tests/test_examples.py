@@ -5,12 +5,15 @@ import runpy
 from pathlib import Path
 from statistics import fmean
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 MAX_LINES = 50
 # Per task, log(63) nats is the loss of 64 equal rows: 32 images in two views, less the anchor.
 COLLAPSED = 2 * math.log(63)
 
 
+@pytest.mark.slow
 def test_the_loss_of_the_training_loop_falls() -> None:
     """Below the loss of a collapsed network, which a falling loss alone would not show."""
     losses = runpy.run_path(str(EXAMPLES / "training_loop.py"))["train"]()

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.waiting import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).parent.parent
@@ -50,6 +52,7 @@ def module_name(path: Path) -> str:
     return ".".join(parts).removesuffix(".__init__")
 
 
+@pytest.mark.slow
 def test_core_imports_without_ray_mlflow_and_optuna() -> None:
     run_python(BLOCKED_IMPORTS, *map(module_name, PURE))
 
@@ -69,6 +72,7 @@ def test_the_command_line_starts_without_ray_mlflow_and_optuna() -> None:
     run_python(BLOCKED_IMPORTS, "mtcon_ray.cli.main")
 
 
+@pytest.mark.slow
 def test_what_takes_long_to_load_is_loaded_where_it_is_used() -> None:
     """These packages take twice as long as all others, and `mtcon-ray list` needs none of them."""
     slow = ("pandas", "torch._dynamo", "torchvision")

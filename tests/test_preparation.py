@@ -88,6 +88,7 @@ def test_each_url_is_listed_once(
     assert set(found.places) == set(urls)
 
 
+@pytest.mark.slow
 def test_wrong_data_are_refused_before_the_tracking_server_is_asked(tmp_path: Path) -> None:
     nowhere = {"uri": "http://127.0.0.1:9"}  # a port that nothing listens on
     spec = spec_of({"kind": "synthetic", "num_items": 120}, **nowhere)

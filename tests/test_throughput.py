@@ -33,6 +33,7 @@ def test_a_gpu_s_steps_are_waited_for(
     assert len(waited) == waits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resources", [{"workers": 2}, {"workers": [1, 2]}, {"gpus": 2}])
 def test_of_several_workers_one_is_measured(
     resources: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -55,6 +56,7 @@ def test_of_several_workers_one_is_measured(
     assert one.train.batch_size == (4 if "workers" in resources else 8)
 
 
+@pytest.mark.slow
 def test_training_and_evaluations_are_measured(tmp_path: Path) -> None:
     """All rates are positive, and only the image store remains."""
     rates = throughput.measure_rates(parse_spec(SPEC), tmp_path)

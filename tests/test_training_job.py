@@ -34,6 +34,8 @@ from mtcon_ray.training import checkpoint
 from mtcon_ray.training_job import train_run
 from tests.plans import plan_of
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = 3
 
 

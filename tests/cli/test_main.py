@@ -174,6 +174,7 @@ def test_plan_refuses_what_no_node_has(invoke: Invoke, spec: Path) -> None:
     assert "got 4000 CPUs" in result.stderr
 
 
+@pytest.mark.slow
 def test_calibration_gives_device_hours(invoke: Invoke, spec: Path) -> None:
     result = invoke("plan", spec, "--cluster", "local", "--calibrate", "--json")
     assert result.exit_code == 0, result.stderr

@@ -32,6 +32,7 @@ def mtcon_ray(root: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_sweeps_of_the_first_version_are_listed_and_reported(root: Path) -> None:
     """Its plan lacks later fields, its spec says `kind: drawn` and has probes without a solver."""
     (listed,) = json.loads(mtcon_ray(root, "list", "--json"))

@@ -3,12 +3,12 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -30,10 +30,15 @@ def home(tmp_path: Path) -> dict[str, str]:
     return environment_of(tmp_path)
 
 
-def listens(port: int) -> bool:
-    """Returns True if the port accepts connections; raises OSError if not."""
-    with socket.create_connection(("127.0.0.1", port), 1):
-        return True
+def answers(port: int) -> bool:
+    """Returns True if the port answers by HTTP, whatever it says; raises OSError if not.
+
+    A dashboard that starts accepts connections first and drops them.
+    """
+    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    with closing(connection):
+        connection.request("GET", "/api/version")
+        return connection.getresponse().status < 500
 
 
 @contextmanager
@@ -58,7 +63,7 @@ def head_of(home: dict[str, str]) -> Iterator[Callable[[], str]]:
                     env=environment, stdout=log, stderr=log, start_new_session=True,
                 )
             )  # fmt: skip
-        wait_until(lambda: listens(dashboard), "head", process=started[-1])
+        wait_until(lambda: answers(dashboard), "head", process=started[-1])
         return f"http://127.0.0.1:{dashboard}"
 
     try:

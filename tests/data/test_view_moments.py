@@ -11,6 +11,8 @@ from mtcon_ray.data.resizing import crop_by_products
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from tests.data.test_views import SIZE, SOURCE, photographs
 
+pytestmark = pytest.mark.slow
+
 SPEC = ViewsSpec(size=SIZE, blur=0.5, mean=(0, 0, 0), std=(1, 1, 1))
 DRAWS = 3000
 
@@ -63,7 +65,6 @@ def drawn(spec: ViewsSpec) -> Tensor:
     return moments(make_views(photographs(1), parameters, spec))
 
 
-@pytest.mark.slow
 def test_views_have_the_moments_of_torchvision_s(theirs_RK: Tensor) -> None:
     assert not differ(drawn(SPEC), theirs_RK).any()
 

@@ -142,6 +142,7 @@ def test_what_is_exported_is_what_was_evaluated(
         assert about == {part: facts[part] for part in ("labels", "preprocessing")}, file
 
 
+@pytest.mark.slow
 def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(root: Path, tmp_path: Path) -> None:
     export(root, tmp_path / "out", title="mine-1")
     names = ["README.md", "model.json", "model.pt2", "weights.safetensors"]

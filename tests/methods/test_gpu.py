@@ -30,6 +30,8 @@ from mtcon_ray.training.distributed import Ranks
 from tests.methods.cases import EACH, WITH_OWN_STATE, make_data, make_run, make_spec
 from tests.pretended_gpu import GPU, Pretence, Read, pretended_gpu
 
+pytestmark = pytest.mark.slow
+
 BFLOAT16 = {"train.precision": "bfloat16", "train.max_grad_norm": 1.0, "train.batch_size": 40}
 SGD_OPTIONS: dict[str, Any] = {
     **{"weight_decay": 0.0, "momentum": 0.9, "lr": 0.1, "dampening": 0.0},
@@ -108,7 +110,6 @@ def test_a_training_goes_on_on_a_gpu(
     assert saved
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "evaluate",
     [
@@ -136,7 +137,6 @@ def test_probes_of_all_kinds_are_trained_on_a_gpu(
     assert {"heldout/accuracy/colour", "heldout/knn/colour"} <= set(told)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("changes", [CHUNKS, {"train.precision": "float32"}])
 @pytest.mark.parametrize("name", ["mtcon", "moco"])
 def test_steps_of_other_kinds_never_wait(

@@ -47,6 +47,7 @@ def test_intervals_are_of_labels_whose_predictions_are_stored(
     assert page.accuracies(results)[-1]["lead"] == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_the_page_says_what_an_interval_covers(sweep: MakeSweep, repeats: int) -> None:
     results = sweep(points=POINTS, repeats=repeats)

@@ -31,6 +31,7 @@ def test_the_kept_network_is_of_the_last_epoch(whole: Trainer) -> None:
         assert torch.equal(kept["network"][name], value), name
 
 
+@pytest.mark.slow
 def test_with_best_value_report_and_kept_network_are_of_the_first_of_highest_value(
     start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path
 ) -> None:

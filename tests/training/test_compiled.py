@@ -120,6 +120,7 @@ def test_a_backward_that_cannot_be_compiled_is_found_before_the_forward_has_run(
     assert logged.count("compiling failed: RuntimeError: no kernel for the backward") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [RuntimeError("\nno kernel\nfor this"), None])
 def test_a_failed_compilation_moves_no_moment_and_no_memory_error_is_hidden(
     error: Exception | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

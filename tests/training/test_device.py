@@ -172,6 +172,7 @@ def test_another_error_of_a_device_stays_what_it_is() -> None:
         raise RuntimeError("CUDA error: an illegal memory access")
 
 
+@pytest.mark.slow
 def test_memory_that_is_freed_is_not_faulted_in_again() -> None:
     """Runs in its own process, since the allocator's setting applies to the whole process."""
     code = """

@@ -64,6 +64,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [torch.load(folder / f"{rank}.pt") for rank in range(WORLD)]
 
 
+@pytest.mark.slow
 def test_both_phases_train_and_ranks_stay_copies(found: list[dict[str, Any]]) -> None:
     for result in found:
         first, second = {"encoder", "decoder"}, {"encoder", "heads"}

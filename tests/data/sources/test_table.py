@@ -328,6 +328,7 @@ def test_photographs_read_from_tar_and_folder_alike(photos: Path, tmp_path: Path
     assert (images[0][7] == expected).all()
 
 
+@pytest.mark.slow
 def test_all_shoes_are_read_with_their_labels(photos: Path, tmp_path: Path) -> None:
     """The counts are those in the data's documentation: 9,188 images, 467 without a colour."""
     shoes = photos / "fashion_shoes"

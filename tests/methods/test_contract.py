@@ -186,6 +186,7 @@ def test_temperature_divides_the_similarities(name: str, run: Trainer) -> None:
         torch.testing.assert_close(found[head], loss)
 
 
+@pytest.mark.slow
 @each_with_own_state
 def test_loss_falls_in_twenty_steps_on_one_batch(name: str, run: Trainer) -> None:
     """In each phase, the last loss is below the first or, as a queue has to fill, the fifth."""
@@ -280,6 +281,7 @@ def test_losses_follow_the_golden_curve(
     assert curve == pytest.approx(known, rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.slow
 @each_with_own_state
 def test_a_cut_training_ends_bit_equal_to_an_uncut_one(
     name: str, store: Path, tmp_path: Path

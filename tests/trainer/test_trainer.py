@@ -91,6 +91,7 @@ def test_a_head_that_is_no_task_is_tracked_by_its_name(
     assert values["loss"] == pytest.approx(values["loss/instance"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0, 1, STEPS_PER_EPOCH, 6, 3 * STEPS_PER_EPOCH - 1])
 def test_a_run_stopped_anywhere_ends_bit_equal(
     start: Callable[..., Trainer], whole: Trainer, tmp_path: Path, step: int
@@ -217,6 +218,7 @@ def test_too_little_memory_names_batch_and_way_out(
         next(iter(run))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["mtcon", "xent"])
 def test_new_classes_in_the_test_split_change_no_training(
     method: str,

@@ -20,6 +20,8 @@ from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step import Learner, update
 from tests.problems import problem
 
+pytestmark = pytest.mark.slow
+
 WORLD = 2
 VIT = {"name": "vit", "patch": 4, "width": 16, "depth": 3, "heads": 2}
 
@@ -64,7 +66,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [torch.load(folder / f"{rank}.pt") for rank in range(WORLD)]
 
 
-@pytest.mark.slow
 def test_both_phases_train_and_ranks_stay_copies(found: list[dict[str, Any]]) -> None:
     for result in found:
         first, second = {"encoder", "decoder"}, {"encoder", "heads"}

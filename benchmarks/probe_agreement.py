@@ -13,7 +13,7 @@ predictions change.
 import argparse
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -63,6 +63,11 @@ def measure(paths: list[Path], root: Path) -> str:
         begin = perf_counter()
         found.append(compare(*opened(path, root)))
         print(f"{number}/{len(paths)}: {perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
+    return table(found)
+
+
+def table(found: Sequence[Mapping[str, Sequence[float]]]) -> str:
+    """Returns the table of what `compare` found of each network."""
     header = ["label", "points from scikit-learn, mean (most)"]
     header += [
         f"of 1,000 predictions change: {name}, most" for name in ("order", "scale", "threads")
@@ -72,7 +77,7 @@ def measure(paths: list[Path], root: Path) -> str:
         points, *changed = zip(*(each[label] for each in found), strict=True)
         cells = [f"{fmean(points):.2f} ({max(points):.2f})", *(f"{max(c):.2f}" for c in changed)]
         rows.append([label, *cells])
-    return f"{markdown(header, rows)}\n\n{len(paths)} encoders"
+    return f"{markdown(header, rows)}\n\n{len(found)} encoders"
 
 
 def opened(path: Path, root: Path) -> tuple[Measurement, Counts]:

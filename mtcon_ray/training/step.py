@@ -143,8 +143,8 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
             found.append(encode(learner, make_views()))
     whole = {head: torch.cat([z[head] for z in found]).requires_grad_() for head in found[0]}
     done = _backward(learner, whole, batch)
-    # A head that no loss uses has none.
-    gradients = {h: torch.zeros_like(z) if z.grad is None else z.grad for h, z in whole.items()}
+    # Each head has one, also a head that no loss uses: `gather` joins them.
+    gradients = {head: z_ND.grad for head, z_ND in whole.items() if z_ND.grad is not None}
     end = 0
     # The first encoding has updated the running moments; the second must not do so again.
     with running_moments_kept(learner.network):

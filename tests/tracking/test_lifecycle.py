@@ -1,0 +1,54 @@
+"""Begin and end of a tracked record, without a server."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.resources import TrackingSpec
+from mtcon_ray.tracking.events import Artifact
+from mtcon_ray.tracking.lifecycle import Lifecycle
+from mtcon_ray.tracking.sender import Sender
+
+
+class Notes(Callbacks):
+    """Callbacks that keep the lines of news."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def on_note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def test_what_mlflow_refused_is_said_at_the_end(tmp_path: Path) -> None:
+    notes, folder = Notes(), tmp_path / "runs" / "shoes-1"
+    lifecycle = Lifecycle(folder, TrackingSpec(), f"sqlite:///{tmp_path}/mlflow.db", notes)
+    assert lifecycle.sender is not None
+    lifecycle.sender.refused.append("parent, event 3: too long")
+    lifecycle.close(stopped=False)
+    (text,) = notes.texts
+    assert text.startswith("MLFLOW REFUSED 1 records (parent, event 3: too long)")
+
+
+def test_a_store_without_an_answer_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each artifact would wait for the time limit of a request."""
+    sender = Sender(tmp_path, f"sqlite:///{tmp_path}/mlflow.db", "shoes")
+    event = Artifact(path="model.pt", to="").to_json()
+    late = [{"run": f"trial-000{number}", "event": event} for number in range(3)]
+    sender._late = list(late)
+    tried: list[str] = []
+
+    def fail(runs: Any, name: str, events: Any) -> None:
+        tried.append(name)
+        sender._late.append({"run": name, "event": event})
+
+    monkeypatch.setattr(sender, "_send", fail)
+    monkeypatch.setattr(sender, "_save", lambda: None)
+    runs: Any = None
+    sender._send_late(runs)
+    assert tried == ["trial-0000"]
+    assert sender._late == [*late[1:], late[0]], "the next attempt begins with another one"

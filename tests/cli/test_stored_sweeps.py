@@ -65,6 +65,7 @@ program.main(sys.argv[1:], standalone_mode=False)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["list"], ["status", "old"], ["best", "old"], ["schema"], ["sweep", "--help"]]
 )

@@ -18,7 +18,10 @@ from mtcon_ray.errors import DataError, ResourceError
 from tests.data.labels import labels_of
 from tests.data.object_store import ObjectStore, object_store
 
-pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning"),
+]
 
 
 @pytest.fixture

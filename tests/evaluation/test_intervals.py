@@ -61,6 +61,7 @@ def accuracy(ability: float) -> float:
     return float(torch.special.ndtr(torch.tensor(ability / deviation)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("S", [1, 3])
 def test_intervals_cover_the_truth_as_often_as_they_say(S: int) -> None:
     random, means, differences = np.random.default_rng(0), 0, 0

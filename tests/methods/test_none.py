@@ -57,6 +57,7 @@ def test_epochs_count_as_one() -> None:
     assert make_spec(ENCODERS[1], method={"name": "mtcon"}).train.epochs == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("select", ["last", "best"])
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_the_encoder_is_probed_as_it_is_built(

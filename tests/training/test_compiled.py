@@ -145,6 +145,7 @@ def test_a_failed_compilation_moves_no_moment_and_no_memory_error_is_hidden(
     assert caplog.messages == [f"train.compile graphs: trains without, for {reason}"]
 
 
+@pytest.mark.slow
 def test_outputs_and_gradients_outlive_the_next_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     x_NCHW = images(4)
     plain, network = small_network(), small_network()

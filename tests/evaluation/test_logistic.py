@@ -174,6 +174,39 @@ def test_each_label_has_the_penalty_that_is_best_on_val(
         assert found.made == f"with penalty {best:g}", (label, scores)
 
 
+def nearly_collinear(num: int, seed: int) -> LabelledFeatures:
+    """Returns features whose principal axes have very different variances, and a noisy label.
+
+    With small penalties the minimum is then far from the solution of the next larger one.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    z_ND = torch.randn(num, 12, generator=generator)
+    logits = z_ND @ torch.randn(12, 3, generator=torch.Generator().manual_seed(1000))
+    logits += 2 * torch.randn(num, 3, generator=generator)
+    mixed = torch.randn(12, 12, generator=torch.Generator().manual_seed(7))
+    return LabelledFeatures(
+        (z_ND * torch.logspace(0, -1, 12)) @ mixed, {"shape": logits.argmax(dim=1)}
+    )
+
+
+@pytest.mark.slow
+def test_penalties_are_compared_close_to_their_minima(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choice is that of converged probes in 14 of 15 data sets; with ROUGH it is in 11."""
+
+    def chosen(seed: int) -> str:
+        parts = nearly_collinear(200, 2 * seed), nearly_collinear(300, 2 * seed + 1)
+        found = fit(parts[0], {"shape": 3}, (1e-2, 1e-3, 1e-4, 1e-5), val=parts[1])
+        probe = found.probes["shape"]
+        assert isinstance(probe, Probe)
+        return probe.made
+
+    ours = [chosen(seed) for seed in range(15)]
+    monkeypatch.setattr(logistic, "COMPARED", 1e-6)
+    converged = [chosen(seed) for seed in range(15)]
+    assert len(set(converged)) > 1
+    assert sum(a == b for a, b in zip(ours, converged, strict=True)) >= 13
+
+
 def test_probes_have_converged(fitted: LinearFit) -> None:
     assert 0 < fitted.gradient <= logistic.FINAL < CONVERGED
 

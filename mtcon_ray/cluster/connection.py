@@ -19,12 +19,15 @@ from mtcon_ray.cluster.ray_private import (
     cluster_scales,
     configure_ray_loggers,
     keep_aws_secrets_from_trials,
+    patient_start,
     submitted_variables,
 )
 from mtcon_ray.errors import MtconError, ResourceError
 from mtcon_ray.local import LOCAL, this_machine, usable_cpus
 from mtcon_ray.tracking.mlflow_server import quiet_environment
 
+# Seconds in which a Ray of this machine must start.
+START_LIMIT = 120
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # Set where the head of a cluster that scales is started: the path of the cluster's file.
 FILE_VARIABLE = "MTCON_RAY_CLUSTER_FILE"
@@ -182,7 +185,8 @@ def _init(**options: Any) -> None:
     if address is not None:
         os.environ.setdefault(TRIES_VARIABLE, "1")
     try:
-        ray.init(**options)
+        with patient_start(START_LIMIT):
+            ray.init(**options)
     except Exception as error:
         raise _unreachable(address, error) from error
 
@@ -209,8 +213,8 @@ def _unreachable(address: str | None, error: Exception) -> MtconError:
         )
     if address is None and "timed out during startup" in text:
         return MtconError(
-            "a Ray of this machine must start within 30 s, got none; nothing is left of it: repeat "
-            "the command when the machine is less busy"
+            f"a Ray of this machine must start within {START_LIMIT} s, got none; nothing is left of "
+            "it: repeat the command when the machine is less busy"
         )
     way_out = (
         "" if address is None else "; start it, or unset RAY_ADDRESS for a Ray of this machine"

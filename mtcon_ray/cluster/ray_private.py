@@ -6,10 +6,13 @@ Each function says why Ray's public interface does not suffice. An upgrade of Ra
 import json
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ray._private import services
 from ray._private.log import generate_logging_config
 from ray._private.ray_constants import (
     DASHBOARD_CLIENT_MAX_SIZE,
@@ -35,6 +38,31 @@ log = logging.getLogger(__name__)
 def configure_ray_loggers() -> None:
     """Configures Ray's loggers now: `ray.init` would add its handlers to ours later."""
     generate_logging_config()
+
+
+@contextmanager
+def patient_start(seconds: float) -> Iterator[None]:
+    """Lets a local Ray that starts meanwhile take this many seconds to register its node.
+
+    `ray.init` gives up after 30 s, which a busy machine may need, and has no option for it.
+    """
+    ask = services.get_node
+
+    def ask_until_registered(*address: str) -> Any:
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return ask(*address)
+            except RuntimeError:  # Ray's answer while the node is unknown
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    services.get_node = ask_until_registered
+    try:
+        yield
+    finally:
+        services.get_node = ask
 
 
 def quiet_job_client() -> None:

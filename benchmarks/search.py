@@ -148,6 +148,8 @@ def grid_spec(*, photos: bool, epochs: int = 18, seeds: int = TRAINING_SEEDS) ->
             "model": {"encoder": {"name": "small", "width": 8}, "head_dim": 32},
             "method": {"name": "mtcon", "weighting": "learned", "normalise_weights": True},
             "train": {"epochs": epochs, "warmup_epochs": 1, "batch_size": 64, "lr": 0.2},
+            # As in the recorded curves.
+            "evaluate": {"short_probe": {"max_items": 1280}},
             "search": {
                 "sampler": "grid",
                 "space": {FIELD: {"grid": TEMPERATURES}},

@@ -47,7 +47,6 @@ LIMITS = {
     "sweep --help": 0.5,
     "validate tiny.yaml": 1.3,
     "plan tiny.yaml --root .": 1.3,
-    # Torchvision's encoders cannot be built without torchvision, which imports torch's compiler.
     "plan tiny.yaml --root . --set=model.encoder=resnet18": 1.3,
     JOBS: 1.3,
     FIRST_STEP: 1.5,

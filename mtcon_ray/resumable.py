@@ -33,8 +33,8 @@ def check_resumable(stored: RunSpec, given: RunSpec) -> None:
         raise SweepError(
             "what is resumed must keep its spec (search.num_trials may grow; resources, tracking "
             "and storage may change), got other values:\n  " + "\n  ".join(changed) + "\n"
-            "give the spec it was started with (--set PATH=VALUE sets single fields), or start anew "
-            "with another --name"
+            "give the spec it was started with (--set PATH=VALUE sets single fields), or start "
+            "anew with another --name"
         )
 
 

@@ -213,8 +213,8 @@ def _unreachable(address: str | None, error: Exception) -> MtconError:
         )
     if address is None and "timed out during startup" in text:
         return MtconError(
-            f"a Ray of this machine must start within {START_LIMIT} s, got none; nothing is left of "
-            "it: repeat the command when the machine is less busy"
+            f"a Ray of this machine must start within {START_LIMIT} s, got none; nothing is left "
+            "of it: repeat the command when the machine is less busy"
         )
     way_out = (
         "" if address is None else "; start it, or unset RAY_ADDRESS for a Ray of this machine"

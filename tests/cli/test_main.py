@@ -281,10 +281,11 @@ def test_validate_loads_neither_ray_nor_mlflow_nor_optuna(spec: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_waits_for_neither_tune_nor_mlflow(spec: Path, tmp_path: Path) -> None:
-    """With the small encoder it does not wait for torch's compiler either."""
-    small = ("--set", "model.encoder=small")
-    loaded = loaded_by("plan", str(spec), "--root", str(tmp_path), *small)
+@pytest.mark.parametrize("encoder", ["small", "resnet18", "resnet50"])
+def test_a_plan_waits_for_neither_tune_nor_mlflow(spec: Path, tmp_path: Path, encoder: str) -> None:
+    """It does not wait for torch's compiler either."""
+    chosen = ("--set", f"model.encoder={encoder}")
+    loaded = loaded_by("plan", str(spec), "--root", str(tmp_path), *chosen)
     assert not loaded & {"ray.tune", "mlflow", "torchvision", "torch._dynamo"}
 
 

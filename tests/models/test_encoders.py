@@ -1,5 +1,6 @@
 """Encoders return pooled features of their width; ResNets load torchvision's weights."""
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -11,7 +12,13 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torchvision.models import ResNet18_Weights, ResNet50_Weights, resnet18
+from torchvision.models import (
+    ResNet,
+    ResNet18_Weights,
+    ResNet50_Weights,
+    resnet18,
+    resnet50,
+)
 
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.models.encoders import ENCODERS, Encoder
@@ -77,11 +84,37 @@ def test_small_stem_keeps_the_resolution() -> None:
         assert sides == [side]
 
 
-def test_the_default_resnet18_keeps_the_names_of_its_parameters() -> None:
-    """The names are torchvision's, without the classifier, so that old checkpoints fit."""
-    ours = ResNet18(ResNet18.Spec()).state_dict()
-    theirs = resnet18(weights=None).state_dict()
-    assert list(ours) == [f"net.{key}" for key in theirs if not key.startswith("fc.")]
+@pytest.mark.parametrize(("kind", "build"), [(ResNet18, resnet18), (ResNet50, resnet50)])
+def test_a_resnet_is_torchvisions_without_the_classifier(
+    kind: type[ResNet18 | ResNet50], build: Callable[..., ResNet]
+) -> None:
+    """Names, features and gradients are equal, so its weights and old checkpoints fit."""
+    ours, theirs = kind(kind.Spec()), build(weights=None)
+    theirs.fc = nn.Identity()
+    state = {key.removeprefix("net."): value for key, value in ours.state_dict().items()}
+    assert list(state) == list(theirs.state_dict())
+    theirs.load_state_dict(state)
+    h_ND, expected_ND = ours(images(64)), theirs(images(64))
+    assert torch.equal(h_ND, expected_ND)
+    h_ND.square().sum().backward()
+    expected_ND.square().sum().backward()
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(gradient_of(one), gradient_of(other))
+
+
+def gradient_of(parameter: nn.Parameter) -> Tensor:
+    """Returns the gradient of a parameter, which must have one."""
+    assert parameter.grad is not None
+    return parameter.grad
+
+
+def test_a_resnet_is_drawn_as_torchvisions() -> None:
+    """Each convolution has the standard deviation of torchvision's, within five standard errors."""
+    ours, theirs = ResNet18(ResNet18.Spec()).state_dict(), resnet18(weights=None).state_dict()
+    for key in ("conv1.weight", "layer2.0.downsample.0.weight", "layer4.1.conv2.weight"):
+        one, other = ours[f"net.{key}"], theirs[key]
+        assert abs(one.std() / other.std() - 1) < 5 / one.numel() ** 0.5
+        assert abs(one.mean()) < 5 * one.std() / one.numel() ** 0.5
 
 
 def test_three_stages_are_those_of_the_whole_network(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
-"""torchvision's ResNet-18 and ResNet-50 without their classifier.
+"""ResNet-18 and ResNet-50 without their classifier, with torchvision's names of layers.
 
-torchvision is imported when a network is built: it imports torch's compiler, which would double the
-start-up time of every command.
+torchvision is imported only where its weights are asked for, since that takes seconds.
 """
 
 import pickle
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 from zipfile import is_zipfile
 
 import torch
@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
+from mtcon_ray.models.encoders.residual import Block, Bottleneck, conv_norm, initialise, stage
 from mtcon_ray.registry import PathMark, beside_the_spec, is_word
 
 if TYPE_CHECKING:
-    from torchvision.models import ResNet, WeightsEnum
+    from torchvision.models import WeightsEnum
 
 WEIGHTS_FILE = "a file of PyTorch weights (a state dict saved by torch.save)"
 
@@ -67,33 +68,50 @@ class ResNetSpec(EncoderSpec):
 
 
 class _ResNet(Encoder):
-    def __init__(self, spec: ResNetSpec) -> None:
-        from torchvision.models import get_model
+    block: ClassVar[type[Block | Bottleneck]]
+    blocks: ClassVar[tuple[int, ...]]  # of each stage
 
+    def __init__(self, spec: ResNetSpec) -> None:
         super().__init__(spec)
-        self.net: ResNet = get_model(spec.name, weights=None)
-        self.width = self.net.fc.in_features
-        # Identity, because torchvision's forward pass calls all layers by name.
-        self.net.fc = nn.Identity()
-        if isinstance(spec, ResNet18.Spec) and spec.stages == 3:
-            self.net.layer4 = nn.Identity()
-            self.width //= 2
-        if spec.stem == "small":
-            self.net.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
-            nn.init.kaiming_normal_(self.net.conv1.weight, mode="fan_out", nonlinearity="relu")
-            self.net.maxpool = nn.Identity()
+        num_stages = spec.stages if isinstance(spec, ResNet18.Spec) else len(self.blocks)
+        self.net = _Layers(self.block, self.blocks[:num_stages], spec.stem)
+        self.width = self.net.width
         if spec.weights is not None:
             _load(self.net, spec.name, spec.weights)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Returns features after the average pooling, [N, width]."""
-        h_ND: Tensor = self.net(x_NCHW)
-        return h_ND
+        h_NDHW: Tensor = self.net(x_NCHW)
+        return h_NDHW.mean(dim=(2, 3))
+
+
+class _Layers(nn.Sequential):
+    """The layers between image and pooling; stage i, from 1, is named layer<i>."""
+
+    def __init__(self, block: type[Block | Bottleneck], blocks: Sequence[int], stem: str) -> None:
+        kernel, stride = (7, 2) if stem == "imagenet" else (3, 1)
+        conv, norm = conv_norm(3, 64, kernel=kernel, stride=stride)
+        layers: dict[str, nn.Module] = {"conv1": conv, "bn1": norm, "relu": nn.ReLU(inplace=True)}
+        if stem == "imagenet":
+            layers["maxpool"] = nn.MaxPool2d(3, stride=2, padding=1)
+        before = 64
+        for number, num_blocks in enumerate(blocks, 1):
+            width, stride = 64 * 2 ** (number - 1), min(number, 2)
+            layers[f"layer{number}"] = stage(
+                block, before, width, num_blocks=num_blocks, stride=stride
+            )
+            before = width * block.widening
+        super().__init__(OrderedDict(layers))
+        self.width = before
+        initialise(self)
 
 
 @ENCODERS.register("resnet18")
 class ResNet18(_ResNet):
     """ResNet-18 with 512 features, or 256 after three stages: He et al. 2016, arXiv:1512.03385."""
+
+    block = Block
+    blocks = (2, 2, 2, 2)
 
     class Spec(ResNetSpec):
         """torchvision's ResNet-18."""
@@ -108,26 +126,29 @@ class ResNet18(_ResNet):
 class ResNet50(_ResNet):
     """ResNet-50 with 2048 features: He et al. 2016, arXiv:1512.03385."""
 
+    block = Bottleneck
+    blocks = (3, 4, 6, 3)
+
     class Spec(ResNetSpec):
         """torchvision's ResNet-50."""
 
         name: Literal["resnet50"] = "resnet50"
 
 
-def _load(net: "ResNet", name: str, weights: str) -> None:
+def _load(net: _Layers, name: str, weights: str) -> None:
     """Loads a spec's weights; on the meta device it only checks that a file fits the layers.
 
     Raises CheckpointError for a file that cannot be read or does not fit, SpecError if the
     download fails.
     """
-    is_meta = net.conv1.weight.is_meta
+    is_meta = next(net.parameters()).is_meta
     if weights == "imagenet":
         if is_meta:
             return
         state = _download(name)
     else:
         state = _read(Path(weights))
-    left_out = ("fc.", "layer4.") if isinstance(net.layer4, nn.Identity) else ("fc.",)
+    left_out = ("fc.",) if hasattr(net, "layer4") else ("fc.", "layer4.")
     state = {key: value for key, value in state.items() if not key.startswith(left_out)}
     _check_fit(net.state_dict(), state, weights)
     if not is_meta:

@@ -6,6 +6,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
+from mtcon_ray.models.encoders.residual import Block, conv_norm, initialise, stage
 
 NUM_STAGES = 4
 
@@ -31,54 +32,19 @@ class Small(Encoder):
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
         widths = [spec.width * 2**stage for stage in range(NUM_STAGES)]
-        self.stem = _conv_norm(3, spec.width, kernel=3, stride=2).append(nn.ReLU(inplace=True))
+        self.stem = conv_norm(3, spec.width, kernel=3, stride=2).append(nn.ReLU(inplace=True))
         self.stages = nn.Sequential(
             *(
-                _stage(before, width, num_blocks=spec.blocks)
+                stage(Block, before, width, num_blocks=spec.blocks, stride=width // before)
                 for before, width in zip([spec.width, *widths], widths, strict=False)
             )
         )
         self.centre = nn.BatchNorm2d(widths[-1])
         self.width = widths[-1]
-        for module in self.modules():
-            # On the meta device, where a plan counts parameters, normal_ imports torch's compiler.
-            if isinstance(module, nn.Conv2d) and not module.weight.is_meta:
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        initialise(self)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Returns features averaged over positions, [N, 8 * spec.width]."""
         h_NDHW: Tensor = self.stages(self.stem(x_NCHW))
         centred_ND11: Tensor = self.centre(h_NDHW.mean(dim=(2, 3), keepdim=True))
         return centred_ND11.flatten(1)
-
-
-class _Block(nn.Module):
-    """Two 3x3 convolutions and a shortcut around them: He et al. 2016, arXiv:1512.03385, figure 2.
-
-    Layers are named as in torchvision's BasicBlock. That one is not used, because torchvision
-    imports torch's compiler, which takes half of the time of `mtcon-ray plan`.
-    """
-
-    def __init__(self, before: int, width: int, *, stride: int = 1) -> None:
-        super().__init__()
-        self.conv1, self.bn1 = _conv_norm(before, width, kernel=3, stride=stride)
-        self.relu = nn.ReLU(inplace=True)
-        self.conv2, self.bn2 = _conv_norm(width, width, kernel=3, stride=1)
-        same = before == width and stride == 1
-        self.downsample = None if same else _conv_norm(before, width, kernel=1, stride=stride)
-
-    def forward(self, x_NCHW: Tensor) -> Tensor:
-        h_NDHW: Tensor = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x_NCHW)))))
-        h_NDHW += x_NCHW if self.downsample is None else self.downsample(x_NCHW)
-        activated_NDHW: Tensor = self.relu(h_NDHW)
-        return activated_NDHW
-
-
-def _stage(before: int, width: int, *, num_blocks: int) -> nn.Sequential:
-    first = _Block(before, width, stride=1 if before == width else 2)
-    return nn.Sequential(first, *(_Block(width, width) for _ in range(num_blocks - 1)))
-
-
-def _conv_norm(before: int, width: int, *, kernel: int, stride: int) -> nn.Sequential:
-    conv = nn.Conv2d(before, width, kernel, stride, padding=kernel // 2, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(width))

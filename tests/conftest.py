@@ -16,6 +16,10 @@ os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 # suite takes a quarter longer, because threads compete for cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Tests start hundreds of processes. Without bytecode each compiles all that it imports, for Ray and
+# MLflow some ten seconds.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # A shell starts background jobs with SIGINT ignored, which child processes would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

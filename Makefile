@@ -14,7 +14,7 @@ WITHOUT_RAY := $(addprefix --ignore=, \
 	tests/comparison/test_run.py tests/security/test_canary.py)
 FAST := -m "not ray and not mlflow and not slow and not soak" $(WITHOUT_RAY)
 
-.PHONY: demo check test coverage soak soak-long lint docs clean
+.PHONY: demo check test soak soak-long lint docs clean
 
 demo: .venv/ready  ## the main job: a temperature sweep on synthetic images
 	$(BIN)/python experiments/sweep_temperature.py
@@ -22,17 +22,11 @@ demo: .venv/ready  ## the main job: a temperature sweep on synthetic images
 check: lint  ## 90 seconds: style, types, quick tests without Ray and MLflow
 	$(PYTEST) $(FAST)
 
-test: lint  ## what CI runs: everything but the soak tests
-	$(PYTEST) -m "not soak"
+# Processes that the tests start, Ray's too, are not measured. The floor stands in pyproject.toml.
+test: lint  ## what CI runs: everything but the soak tests, with branch coverage
+	$(PYTEST) --cov --cov-report= -m "not soak"
 
-# Measuring branches takes the tests a third longer: the faster way of coverage, by sys.monitoring,
-# has branches from Python 3.14 on. Processes that the tests start, Ray's too, are not measured, so
-# that the tests of Ray and MLflow would add little. The floor stands in pyproject.toml.
-coverage: .venv/ready  ## branch coverage of the tests without Ray and MLflow
-	$(PYTEST) --cov --cov-report=term:skip-covered -m "not ray and not mlflow and not soak" \
-		$(WITHOUT_RAY)
-
-soak: coverage docs  ## by hand: coverage, many rounds, load, all commands of the pages, building these
+soak: docs  ## by hand: many rounds, load, all commands of the pages, building these
 	$(PYTEST) --timeout 3600 -m soak
 
 # Hours, most of them for two more environments of gigabytes each. lowest-direct takes the lower

@@ -5,6 +5,7 @@ Run it by `python docs/reference.py`.
 
 import json
 from collections.abc import Iterator
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def commands_page() -> str:
     for name, command in program.commands.items():
         context = click.Context(command, info_name=name, parent=click.Context(program))
         usage = " ".join(["mtcon-ray", name, *command.collect_usage_pieces(context)])
-        parts += [f"## {name}\n", f"{command.help}\n", f"```text\n{usage}\n```\n"]
+        parts += [f"## {name}\n", f"{cleandoc(str(command.help))}\n", f"```text\n{usage}\n```\n"]
         rows = [p.get_help_record(context) for p in command.params if isinstance(p, click.Option)]
         shown = [row for row in rows if row and not row[0].startswith(("-v,", "-q,"))]
         if shown:

@@ -41,7 +41,7 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     """A value that cannot be pickled stands in for a process that dies while writing."""
     path = tmp_path / "last.pt"
     checkpoint.save(path, {"step": 1})
-    with pytest.raises(Exception, match="pickle"):
+    with pytest.raises(Exception, match=r"pickle|local object"):
         checkpoint.save(path, {"step": 2, "bad": lambda: 0})
     assert checkpoint.load(path)["step"] == 1
     assert os.listdir(tmp_path) == ["last.pt"]

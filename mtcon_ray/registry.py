@@ -7,7 +7,8 @@ new file.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -165,6 +166,17 @@ def import_folder(package: str, path: list[str]) -> None:
     """Imports all modules of a package's folder in sorted order, so that they register."""
     for module in sorted(iter_modules(path), key=lambda m: m.name):
         import_module(f"{package}.{module.name}")
+
+
+@cache
+def choice_fields(section: type[Spec]) -> Mapping[tuple[int | str, ...], Choice]:
+    """Returns the `Choice` of each section with several kinds, by the keys of its path."""
+    return {
+        tuple(path.split(".")): part
+        for path, parts in _fields(section)
+        for part in parts
+        if isinstance(part, Choice)
+    }
 
 
 def field_paths(section: type[Spec]) -> list[str]:

@@ -18,34 +18,25 @@ from mtcon_ray.errors import SpecError
 from mtcon_ray.evaluation.spec import EvaluateSpec
 from mtcon_ray.methods import METHODS, MethodSpec, one_epoch_if_untrained
 from mtcon_ray.models.spec import ModelSpec
-from mtcon_ray.registry import Choice, Spec, is_url, is_word, open_fields, path_fields
+from mtcon_ray.registry import (
+    Choice,
+    Spec,
+    choice_fields,
+    is_url,
+    is_word,
+    open_fields,
+    path_fields,
+)
 from mtcon_ray.resources import ResourcesSpec, StorageSpec, TrackingSpec
 from mtcon_ray.safe_yaml import parse_yaml, read_yaml
 from mtcon_ray.search.schedulers import ASHA, NoScheduler, SchedulerSpec
 from mtcon_ray.search.space import with_lists
 from mtcon_ray.search.spec import SearchSpec
-from mtcon_ray.spec_errors import TABLES, explain, key_of, near_path
+from mtcon_ray.spec_errors import explain
 from mtcon_ray.training.spec import TrainSpec
 
 # Sections that are not part of a trial's configuration.
 NOT_SEARCHABLE = ("version", "name", "search", "resources", "tracking", "storage")
-# Fields whose values cannot be compared within a sweep, and what to do instead. A section with
-# several kinds stands here too, with the field that selects the kind.
-NOT_COMPARABLE = {
-    **{
-        ".".join(map(str, path)): "each kind has fields of its own; `mtcon-ray compare` trains "
-        "several kinds under one budget"
-        for place in TABLES
-        for path in (place, (*place, key_of(place)))
-    },
-    **dict.fromkeys(
-        ("data.tasks", "data.held_out"),
-        "means over other labels cannot be compared; `mtcon-ray compare` trains each choice under "
-        "one budget",
-    ),
-    "evaluate.select": "it says by which epoch trials are compared; set evaluate.select for the "
-    "whole sweep",
-}
 # A sweep without `search.scheduler` uses ASHA if it has at least this many trials.
 MIN_ASHA_TRIALS = 10
 
@@ -169,6 +160,24 @@ class RunSpec(Spec):
         return trial.model_copy(update={"train": train})
 
 
+# Sections with several kinds, each with the field that selects the kind.
+CHOICES = choice_fields(RunSpec)
+# Fields whose values cannot be compared within a sweep, and what to do instead.
+NOT_COMPARABLE = {
+    **{
+        ".".join(map(str, path)): "each kind has fields of its own; `mtcon-ray compare` trains "
+        "several kinds under one budget"
+        for place, choice in CHOICES.items()
+        for path in (place, (*place, choice.key))
+    },
+    **dict.fromkeys(
+        ("data.tasks", "data.held_out"),
+        "means over other labels cannot be compared; `mtcon-ray compare` trains each choice under "
+        "one budget",
+    ),
+    "evaluate.select": "it says by which epoch trials are compared; set evaluate.select for the "
+    "whole sweep",
+}
 # A key of these mappings may contain dots, so the rest of a path is one key.
 OPEN_KEYS = open_fields(RunSpec)
 # On the command line, relative paths start at the working directory.
@@ -235,15 +244,12 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
 
     Raises SpecError otherwise.
     """
-    leaves = _leaves(dump_spec(spec))
     for path, dimension in spec.search.space.items():
         place = f"{where}: search.space.{path}"
         if path in NOT_COMPARABLE:
             raise SpecError(f"{place} must not be searched, for {NOT_COMPARABLE[path]}")
-        known = path in leaves or any(path.startswith(f"{key}.") for key in OPEN_KEYS)
-        if path.split(".")[0] in NOT_SEARCHABLE or not known:
-            searchable = [p for p in leaves if p.split(".")[0] not in NOT_SEARCHABLE]
-            raise SpecError(f"{place} must be a field of the spec{near_path(path, searchable)}")
+        if path.split(".")[0] in NOT_SEARCHABLE:
+            raise SpecError(f"{place} must not be searched, for it is the same for all trials")
         for value in dimension.extremes:
             try:
                 with_values(spec, {path: value, "search": {}})
@@ -282,8 +288,8 @@ def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
     node = raw
     for i, key in enumerate(keys[:-1]):
         child = {} if node.get(key) is None else node[key]
-        if isinstance(child, str) and tuple(keys[: i + 1]) in TABLES:
-            child = {key_of(tuple(keys[: i + 1])): child}
+        if isinstance(child, str) and tuple(keys[: i + 1]) in CHOICES:
+            child = {CHOICES[tuple(keys[: i + 1])].key: child}
         node[key] = child
         if not isinstance(child, dict):
             raise SpecError(
@@ -298,15 +304,3 @@ def _validated(raw: Any, where: str = "", context: Mapping[str, Any] | None = No
         return RunSpec.model_validate(raw, context=context)
     except ValidationError as error:
         raise SpecError(where + explain(error, RunSpec)) from None
-
-
-def _leaves(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns all fields of plain data by dotted path; mappings in OPEN_KEYS are one field."""
-    leaves: dict[str, Any] = {}
-    for key, value in raw.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, dict) and path not in OPEN_KEYS:
-            leaves |= _leaves(value, f"{path}.")
-        else:
-            leaves[path] = value
-    return leaves

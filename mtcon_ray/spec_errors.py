@@ -1,33 +1,17 @@
 """Error messages for pydantic's validation errors: path, rule, value, and way out."""
 
-from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.errors import nearest
-from mtcon_ray.evaluation.spec import SOLVERS
-from mtcon_ray.methods import METHODS
-from mtcon_ray.models.encoders import ENCODERS
-from mtcon_ray.registry import Spec, Table, field_paths
-from mtcon_ray.search.schedulers import SCHEDULERS
+from mtcon_ray.registry import Spec, choice_fields, field_paths
 from mtcon_ray.search.space import FORMS, Dimension
 
 Location = tuple[int | str, ...]
 
-# Sections with several kinds. In an error's location, pydantic inserts the kind after the section.
-TABLES: Mapping[Location, Table[Any]] = {
-    ("data",): SOURCES,
-    ("method",): METHODS,
-    ("model", "encoder"): ENCODERS,
-    ("search", "scheduler"): SCHEDULERS,
-    ("evaluate", "probe"): SOLVERS,
-}
-# The field that selects the kind, if it is not `name`.
-KEYS: Mapping[Location, str] = {("data",): "kind", ("evaluate", "probe"): "solver"}
 # Names that other tools use for fields, dimensions and values of this spec.
 OTHER_WORDS = {
     "num_samples": "num_trials",
@@ -78,7 +62,7 @@ def explain(error: ValidationError, model: type[Spec]) -> str:
         if problem["type"] == "too_short" and len(problem["input"]) >= problem["ctx"]["min_length"]:
             # pydantic counts valid entries only; each invalid one is reported by itself.
             continue
-        location = _without_member(_without_kind(problem["loc"]))
+        location = _without_member(_without_kind(problem["loc"], model))
         if problem["type"] == "missing" and isinstance(location[-1], int):
             location = location[:-1]
         path = ".".join(map(str, location))
@@ -96,27 +80,6 @@ def explain(error: ValidationError, model: type[Spec]) -> str:
     return "\n  ".join(lines.values())
 
 
-def key_of(place: Location) -> str:
-    """Returns the field that selects the kind of a section in TABLES."""
-    return KEYS.get(place, "name")
-
-
-def near_path(path: str, paths: Iterable[str]) -> str:
-    """Returns the end of a message about an unknown path: paths with the same last key.
-
-    If there are none, the result is that of `nearest`.
-
-    >>> near_path("learning_rate", ["train.lr", "train.epochs"])
-    "; did you mean 'train.lr'?"
-    """
-    known = list(paths)
-    head, _, last = path.rpartition(".")
-    ours = OTHER_WORDS.get(last, last)
-    alike = [p for p in known if p.rpartition(".")[2] == ours and p != path]
-    beside = [p for p in alike if p.rpartition(".")[0] == head]
-    return _did_you_mean(beside or alike) or nearest(path, known)
-
-
 def _did_you_mean(names: list[str]) -> str:
     shown = sorted(names, key=lambda name: name.count("."))[:3]
     return f"; did you mean {' or '.join(map(repr, shown))}?" if shown else ""
@@ -128,12 +91,12 @@ def _line(problem: Any, location: Location, model: type[Spec]) -> str:
         case "extra_forbidden":
             message = f"unknown key{_near_key(problem['loc'], model)}"
         case "union_tag_invalid":
-            key, tag = key_of(location), problem["ctx"]["tag"]
-            message = f"unknown {key} {tag!r}{nearest(tag, TABLES[location])}"
-            location = (*location, key)
+            choice, tag = choice_fields(model)[location], problem["ctx"]["tag"]
+            message = f"unknown {choice.key} {tag!r}{nearest(tag, choice.table)}"
+            location = (*location, choice.key)
         case "union_tag_not_found":
             message = "is required"
-            location = (*location, key_of(location))
+            location = (*location, choice_fields(model)[location].key)
         case "missing":
             message = "is required"
         case "value_error":
@@ -200,12 +163,12 @@ def _near_key(location: Location, model: type[Spec]) -> str:
         return _did_you_mean(get_close_matches(key, beside, n=1, cutoff=0.75)) or f"; write {FORMS}"
     if get_close_matches(key, beside, n=1):
         return nearest(key, beside)
-    section_place = _without_kind(location)[:-1]
-    table = TABLES.get(section_place)
-    owners = [name for name in table if key in _names(table[name].Spec)] if table else []
-    if owners:
-        return f"; it belongs to {key_of(section_place)} {' or '.join(map(repr, owners))}"
-    place = ".".join(map(str, _without_kind(location)))
+    location = _without_kind(location, model)
+    if choice := choice_fields(model).get(location[:-1]):
+        owners = [name for name in choice.table if key in _names(choice.table[name].Spec)]
+        if owners:
+            return f"; it belongs to {choice.key} {' or '.join(map(repr, owners))}"
+    place = ".".join(map(str, location))
     # Sections and fields below the first level.
     below = [path for path in field_paths(model) if "." in path and path != place]
     elsewhere = [path for path in below if path.rpartition(".")[2] == (ours or key)]
@@ -219,11 +182,11 @@ def _shown(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."
 
 
-def _without_kind(location: Location) -> Location:
+def _without_kind(location: Location, model: type[Spec]) -> Location:
     """Returns a location without the kind that pydantic inserts after the section."""
-    for place, table in TABLES.items():
+    for place, choice in choice_fields(model).items():
         n = len(place)
-        if location[:n] == place and len(location) > n and location[n] in set(table):
+        if location[:n] == place and len(location) > n and location[n] in set(choice.table):
             return location[:n] + location[n + 1 :]
     return location
 
@@ -240,9 +203,11 @@ def _without_member(location: Location) -> Location:
 
 def _annotation_at(model: Any, location: Location) -> Any:
     """Returns the type of the field at one of pydantic's locations, or None if unknown."""
+    choices = choice_fields(model)
     for i, key in enumerate(location):
-        if key in set(TABLES.get(location[:i], ())):
-            model = TABLES[location[:i]][str(key)].Spec
+        choice = choices.get(location[:i])
+        if choice and key in set(choice.table):
+            model = choice.table[str(key)].Spec
         elif isinstance(model, type) and issubclass(model, BaseModel):
             fields = {field.alias or name: field for name, field in model.model_fields.items()}
             model = _bare(fields[str(key)].annotation) if key in fields else None

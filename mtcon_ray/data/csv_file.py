@@ -4,7 +4,6 @@ pandas is imported inside the functions that need it: commands that read no CSV 
 faster.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,18 +13,7 @@ import numpy as np
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.errors import DataError, nearest
 
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-# First bytes of files that are often mistaken for a CSV.
-NO_CSV = {
-    b"PAR1": (
-        'a Parquet file; convert it: python -c "import pandas; '
-        "pandas.read_parquet('{path}').to_csv('{stem}.csv', index=False)\""
-    ),
-    b"PK\3\4": "an Excel or OpenDocument workbook; save the sheet as 'CSV UTF-8' there",
-    b"\xd0\xcf\x11\xe0": "an old Excel workbook; save the sheet as 'CSV UTF-8' there",
-}
-# pandas decompresses files with these suffixes; a .zip starts with the bytes of a workbook.
-PACKED = (".gz", ".bz2", ".zip", ".xz", ".zst")
+SEPARATORS = (",", ";", "\t")
 # Words that other programs write into a cell without a value, in lower case.
 WORDS_FOR_NOTHING = {"", "na", "n/a", "#n/a", "nan", "none", "null", "nil", "<na>"}
 BITS = {"": UNKNOWN_BIT, "0": 0, "1": 1, "-1": 0, "0.0": 0, "1.0": 1, "-1.0": 0}
@@ -132,67 +120,42 @@ def _cells(path: Path) -> np.ndarray:
     """
     import pandas as pd
 
-    def read(separator: str, num_rows: int | None = None, skipped: int = 0) -> np.ndarray:
+    def read(separator: str, num_rows: int | None = None) -> np.ndarray:
         # Blank lines are kept, so that row numbers are those of the file; "utf-8-sig" drops the
         # byte order mark that Excel writes.
         frame = pd.read_csv(
-            path, sep=separator, nrows=num_rows, skiprows=skipped, header=None, dtype=str,
-            keep_default_na=False, na_filter=False, skip_blank_lines=False, encoding="utf-8-sig",
+            path, sep=separator, nrows=num_rows, header=None, dtype=str, keep_default_na=False,
+            na_filter=False, skip_blank_lines=False, encoding="utf-8-sig",
         )  # fmt: skip
         return np.asarray(frame.to_numpy(dtype=object))
 
-    def width(separator: str, row: int = 1) -> int:
+    def width(separator: str) -> int:
         try:
-            return len(read(separator, 1, row - 1)[0])
-        except (pd.errors.ParserError, pd.errors.EmptyDataError):
-            # The file has no such row, or a quoted cell does not fit this separator.
+            return len(read(separator, 1)[0])
+        except pd.errors.ParserError:  # a quoted cell does not fit this separator
             return 0
 
     try:
-        _check_is_text(path)
         # The separator is the one that gives most header cells. pandas ignores quoted ones.
-        separator = max(SEPARATORS, key=width)
-        wanted = width(separator)
-        others = [other for other in SEPARATORS if 1 < wanted == width(other, 2)]
-        if others and width(separator, 2) != wanted:
-            raise DataError(
-                f"rows of {path} must be separated as its header is, by {SEPARATORS[separator]}, "
-                f"got {SEPARATORS[others[0]]} in row 2; separate the header by "
-                f"{SEPARATORS[others[0]]} too"
-            )
-        return read(separator)
+        return read(max(SEPARATORS, key=width))
     except FileNotFoundError:
         raise DataError(f"data.csv must be a file, got {path}, which does not exist") from None
     except pd.errors.EmptyDataError:
         raise DataError(f"{path} must have a header and rows, got an empty file") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} must be UTF-8 text, got {error}; save it as UTF-8") from None
+        raise DataError(
+            f"{path} must be UTF-8 text, got {error}; save a table of another program as 'CSV "
+            "UTF-8' there"
+        ) from None
     except pd.errors.ParserError as error:
-        raise DataError(_parsing(path, str(error))) from None
+        # pandas counts the header as line 1.
+        what = str(error).strip().rpartition("C error: ")[2]
+        raise DataError(
+            f"{path} must have rows with as many cells as its header, separated by commas, "
+            f"semicolons or tabs, got: {what}; put quotes around a cell that holds the separator"
+        ) from None
     except OSError as error:
         raise DataError(f"data.csv must be a readable file, got {path}: {error}") from None
-
-
-def _check_is_text(path: Path) -> None:
-    """Raises DataError for a workbook or a Parquet file."""
-    with path.open("rb") as file:
-        start = file.read(4)
-    if start in NO_CSV and path.suffix not in PACKED:
-        what = NO_CSV[start].format(path=path, stem=path.with_suffix(""))
-        raise DataError(f"{path} must be a CSV, got {what}")
-
-
-def _parsing(path: Path, error: str) -> str:
-    """Returns an error message for pandas' own, whose line numbers count the header as 1."""
-    if ragged := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", error):
-        wanted, row, got = ragged.groups()
-        return (
-            f"row {row} of {path} must have as many cells as the header, {wanted}, got {got}; put "
-            "quotes around a cell that holds the separator"
-        )
-    if quote := re.search(r"EOF inside string starting at row (\d+)", error):
-        return f"row {int(quote[1]) + 1} of {path} must close the quote that it opens"
-    return f"{path} must be separated by commas, semicolons or tabs, got {error.strip()}"
 
 
 def doubtful_names(column: str, names: Sequence[str], counts: np.ndarray) -> list[str]:

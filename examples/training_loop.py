@@ -20,7 +20,7 @@ def train() -> list[float]:
     source = SOURCES["synthetic"]  # images that the project makes itself
     spec = source.Spec.model_validate({"kind": "synthetic", "tasks": TASKS, "num_items": 200})
     data = source(spec)
-    images = torch.from_numpy(data.decode(range(200), 32))  # uint8 [200, 32, 32, 3]
+    images = torch.from_numpy(data.decode(range(200), 32)[0])  # uint8 [200, 32, 32, 3]
     columns = data.read_labels().labels
     labels = {task: torch.from_numpy(columns[task]) for task in TASKS}  # int64 [200], -1: unknown
 

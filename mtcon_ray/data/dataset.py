@@ -9,10 +9,10 @@ import numpy as np
 
 from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.image_cache import check_room, num_bytes, open_image_cache
-from mtcon_ray.data.image_check import CheckedImages
 from mtcon_ray.data.label_noise import add_label_noise
 from mtcon_ray.data.remote import Found, fetch, look
 from mtcon_ray.data.sources import SOURCES, DataSource, DataSpec, LabelTable
+from mtcon_ray.data.sources.base import CheckedImages
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS
 from mtcon_ray.errors import DataError
 from mtcon_ray.metrics import slugs

@@ -11,20 +11,18 @@ from uuid import uuid4
 
 from mtcon_ray.errors import ResourceError, StorageError
 
-WAY_OUT = "lower data.store_size or set storage.root to another disk"
 
-
-def check_disk(needed: int, store: Path, way_out: str = WAY_OUT) -> None:
+def check_disk(needed: int, store: Path) -> None:
     """Checks that `needed` bytes are free on the disk of `store`, which need not exist yet.
 
-    Raises ResourceError if fewer are free; `way_out` ends its message.
+    Raises ResourceError if fewer are free.
     """
     there = next(p for p in (store, *store.absolute().parents) if p.exists())
     free = shutil.disk_usage(there).free
     if free < needed:
         raise ResourceError(
             f"the disk of {store} must have {needed / 1e9:.3g} GB free for the image store, got "
-            f"{free / 1e9:.3g} GB; {way_out}"
+            f"{free / 1e9:.3g} GB; lower data.store_size or use another disk"
         )
 
 
@@ -40,16 +38,14 @@ def writable_store(store: Path) -> Iterator[None]:
         ) from error
 
 
-def build_folder(
-    folder: Path, needed: int, fill: Callable[[Path], None], way_out: str = WAY_OUT
-) -> None:
+def build_folder(folder: Path, needed: int, fill: Callable[[Path], None]) -> None:
     """Creates `folder` with the files that `fill(directory)` writes, unless it exists.
 
     `fill` is called with a temporary directory, <folder>.building, which is renamed at the end:
     other processes find the complete folder or none. The first process builds it under a lock on
     <folder>.lock, and the others wait. The kernel releases the lock of a process that is killed.
 
-    Raises ResourceError, with `way_out`, if fewer than `needed` bytes are free.
+    Raises ResourceError if fewer than `needed` bytes are free.
     """
     if folder.exists():
         return
@@ -59,7 +55,7 @@ def build_folder(
             return
         building = folder.with_suffix(".building")
         shutil.rmtree(building, ignore_errors=True)  # left by a killed process
-        check_disk(needed, folder.parent, way_out)
+        check_disk(needed, folder.parent)
         building.mkdir(mode=0o700)
         try:
             fill(building)

@@ -6,29 +6,37 @@
 <store>/<key>.lock         held while <key>.building is filled and renamed to <key>
 <store>/keys/<signature>   the content key of the source with this signature
 <store>/remote/            downloads, see data/remote.py
+
+A store on a slower (network) file system can be copied to each node's own disk:
+<node store>/<key>/        same content as <store>/<key>/
+<node store>/<key>.lock    held while <key>.building is filled and renamed to <key>
 """
 
 import hashlib
 import json
+import logging
 import os
+import shutil
+import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from mtcon_ray.data.disk import build_folder, check_disk, writable_store, write_whole
-from mtcon_ray.data.image_check import MAX_SHOWN, too_many_bad
-from mtcon_ray.data.local_cache import local_copy
-from mtcon_ray.data.sources.base import DataSource
-from mtcon_ray.errors import DataError
+from mtcon_ray.data.sources.base import DataSource, check_bad
+from mtcon_ray.errors import DataError, ResourceError
 
 FORMAT = 2
 ROWS_PER_TASK = 64
 MAX_THREADS = 8
 
 ReportProgress = Callable[[int, int], None]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ def open_image_cache(
     """Returns a source's images, decoded to `size` pixels now if no process has done so.
 
     `progress(done, total)` is called with numbers of images. With `node_store` images are read
-    from a copy there, see data/local_cache.py.
+    from a copy there, see `local_copy`.
 
     Raises DataError if too many images cannot be decoded, ResourceError if the disk is too small
     or not writable; no partial result remains.
@@ -72,16 +80,14 @@ def open_image_cache(
 
         def fill(building: Path) -> None:
             bad = _decode_all(source, shape, building / "images.npy", progress)
-            _check_bad(bad, num_items, source.max_bad_fraction, folder)
+            check_bad(bad, num_items, source.max_bad_fraction)
             (building / "bad.json").write_text(json.dumps(bad, indent=1))
             meta = {"format": FORMAT, "num_items": num_items, "size": size, "content": content}
             (building / "meta.json").write_text(json.dumps(meta, indent=1))
 
         build_folder(folder, num_bytes(num_items, size), fill)
     near = local_copy(folder, node_store) if node_store else folder
-    stored = _load(near, shape, content)
-    _check_bad(stored.bad, num_items, source.max_bad_fraction, folder)
-    return stored
+    return _load(near, shape, content, source.max_bad_fraction)
 
 
 def check_room(
@@ -99,9 +105,7 @@ def check_room(
         content = known.read_text()
         folder = _folder(store, size, content)
         if folder.exists():
-            stored = _load(folder, (num_items, size, size, 3), content)
-            _check_bad(stored.bad, num_items, source.max_bad_fraction, folder)
-            return stored
+            return _load(folder, (num_items, size, size, 3), content, source.max_bad_fraction)
     check_disk(num_bytes(num_items, size) + downloads, store)
     return None
 
@@ -140,7 +144,7 @@ def _decode_all(
 
     def decode(first: int) -> dict[int, str]:
         rows = range(first, min(first + ROWS_PER_TASK, num_items))
-        images, reasons = source.decode_some(rows, size)
+        images, reasons = source.decode(rows, size)
         # Written to the file, not through the memory map: on a full disk `write` raises OSError,
         # while a map would kill the process with SIGBUS.
         with path.open("r+b") as file:
@@ -160,7 +164,10 @@ def _decode_all(
     return bad
 
 
-def _load(folder: Path, shape: tuple[int, int, int, int], content: str) -> CachedImages:
+def _load(
+    folder: Path, shape: tuple[int, int, int, int], content: str, allowed: float
+) -> CachedImages:
+    """Maps decoded images. Raises DataError if more than the `allowed` share of them is bad."""
     try:
         images = np.load(folder / "images.npy", mmap_mode="r")
         bad = {int(row): why for row, why in json.loads((folder / "bad.json").read_text()).items()}
@@ -169,19 +176,37 @@ def _load(folder: Path, shape: tuple[int, int, int, int], content: str) -> Cache
             f"the image store {folder} must be whole, got {error}; delete it, it is made anew"
         ) from None
     assert images.shape == shape, (images.shape, shape)
+    check_bad(bad, len(images), allowed)
     return CachedImages(images, bad, content)
 
 
-def _check_bad(bad: dict[int, str], num_items: int, allowed: float, folder: Path) -> None:
-    """Raises DataError if more than the `allowed` share of images is bad.
+def local_copy(folder: Path, node_store: Path) -> Path:
+    """Returns the copy of `folder` under `node_store`; the node's first process creates it.
 
-    The message lists the first MAX_SHOWN; if there are more, a file beside `folder` has all.
+    Returns `folder` itself, with a logged warning, if the copy does not fit on the disk, cannot
+    be written, or lies where other users may write. A node with a full disk then reads from the
+    root instead of failing its trials.
     """
-    if len(bad) <= allowed * num_items:
-        return
-    message = too_many_bad(f"{len(bad)} of {num_items}", bad.values(), allowed)
-    if len(bad) > MAX_SHOWN:
-        every = folder.with_suffix(".bad.txt")
-        write_whole(every, ("\n".join(bad.values()) + "\n").encode())
-        message += f"; all of them: {every}"
-    raise DataError(message)
+    try:
+        node_store.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Resolved before the check: a symbolic link could be redirected after it.
+        node_store = node_store.resolve()
+        info = node_store.stat()
+        if info.st_uid != os.getuid() or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            # Another user could replace the images.
+            raise ResourceError(f"{node_store} must be writable by its owner, this user, alone")
+        near = node_store / folder.name
+        needed = sum(file.stat().st_size for file in folder.iterdir())
+        build_folder(near, needed, partial(_copy, folder))
+    except (OSError, ResourceError) as error:
+        log.warning("images are read from %s, not from storage.node_store: %s", folder, error)
+        return folder
+    return near
+
+
+def _copy(folder: Path, building: Path) -> None:
+    shutil.copytree(folder, building, dirs_exist_ok=True)
+    for file in building.iterdir():
+        # Flushed before the rename: after a power cut the name must not exist without the data.
+        with file.open("rb") as written:
+            os.fsync(written.fileno())

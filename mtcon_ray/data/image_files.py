@@ -11,10 +11,9 @@ import tempfile
 import time
 import weakref
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 from threading import Lock
@@ -64,12 +63,8 @@ class ImageFiles:
         """Returns True if a regular file has this name, or if that cannot be known yet."""
         return True
 
-    def list_files(self, folder: str) -> set[str]:
-        """Returns the names of the regular files directly in a folder."""
-        raise NotImplementedError
-
-    def folders(self) -> Iterator[str]:
-        """Yields the folders below the root, breadth first."""
+    def names(self) -> Iterator[str]:
+        """Yields the names of all files."""
         raise NotImplementedError
 
     def signature(self, names: Sequence[str]) -> str | None:
@@ -119,24 +114,23 @@ class ImageFolder(ImageFiles):
 
     def relative(self, names: Sequence[str]) -> list[str]:
         real_root, real = os.path.join(os.path.realpath(self.root), ""), _cached_realpath()
-        roots = (os.path.join(self.root.absolute(), ""), real_root)
 
         def below(name: str) -> str:
             if not os.path.isabs(name) or "\0" in name:
                 return name
-            if ".." not in PurePosixPath(name).parts:
-                for root in roots:
-                    if name.startswith(root):
-                        return name.removeprefix(root).lstrip("/")
             # A symbolic link, or "..", may lead into the root from elsewhere.
             path = real(name)
-            return path.removeprefix(real_root) if path.startswith(real_root) else name
+            return path.removeprefix(real_root).lstrip("/") if path.startswith(real_root) else name
 
         return [below(name) for name in names]
 
     def find_absent(self, names: Sequence[str]) -> list[int]:
         # List each folder once: on network file systems one call per file takes minutes.
-        listed = cache(self.list_files)
+        @cache
+        def listed(folder: str) -> set[str]:
+            with suppress(OSError), os.scandir(self.root / folder) as entries:
+                return {entry.name for entry in entries if entry.is_file()}
+            return set()  # the folder is absent or must not be read
 
         def is_there(name: str) -> bool:
             folder, _, file = name.rpartition("/")
@@ -149,24 +143,9 @@ class ImageFolder(ImageFiles):
     def exists(self, name: str) -> bool:
         return not leads_outside(name) and os.path.isfile(self.root / name)
 
-    def list_files(self, folder: str) -> set[str]:
-        return {entry.name for entry in self._entries(folder) if entry.is_file()}
-
-    def folders(self) -> Iterator[str]:
-        left = deque([""])
-        while left:
-            folder = left.popleft()
-            below = [e.name for e in self._entries(folder) if e.is_dir(follow_symlinks=False)]
-            found = [f"{folder}/{name}".lstrip("/") for name in sorted(below)]
-            left.extend(found)
-            yield from found
-
-    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
-        try:
-            with os.scandir(self.root / folder) as entries:
-                return list(entries)
-        except OSError:  # absent, or a folder without read permission
-            return []
+    def names(self) -> Iterator[str]:
+        for folder, _, files in os.walk(self.root):
+            yield from (os.path.relpath(os.path.join(folder, file), self.root) for file in files)
 
     def signature(self, names: Sequence[str]) -> str | None:
         total = hashlib.sha256(os.path.realpath(self.root).encode())
@@ -219,17 +198,8 @@ class ImageArchive(ImageFiles):
     def exists(self, name: str) -> bool:
         return str(PurePosixPath(name)) in self._index[1]
 
-    def list_files(self, folder: str) -> set[str]:
-        parts = [name.rpartition("/") for name in self._index[1]]
-        return {file for parent, _, file in parts if parent == folder}
-
-    def folders(self) -> Iterator[str]:
-        left = {name.rpartition("/")[0] for name in self._index[1]}
-        found: set[str] = set()
-        while left := left - found - {""}:
-            found |= left
-            left = {folder.rpartition("/")[0] for folder in left}
-        yield from sorted(found, key=lambda folder: (folder.count("/"), folder))
+    def names(self) -> Iterator[str]:
+        yield from self._index[1]
 
     def signature(self, names: Sequence[str]) -> str | None:
         found = os.stat(self.root)

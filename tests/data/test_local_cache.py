@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.data.local_cache import local_copy
+from mtcon_ray.data.image_cache import local_copy
 from mtcon_ray.data.sources import SOURCES
 from tests.waiting import PATIENCE_SECONDS
 
@@ -42,7 +42,7 @@ def test_images_are_read_from_the_copy(tmp_path: Path) -> None:
 def test_processes_that_ask_at_once_copy_once(folder: Path, tmp_path: Path) -> None:
     """Three processes print the same inode: the later ones wait for the first one's copy."""
     code = (
-        "import sys; from pathlib import Path; from mtcon_ray.data.local_cache import local_copy\n"
+        "import sys; from pathlib import Path; from mtcon_ray.data.image_cache import local_copy\n"
         "print((local_copy(Path(sys.argv[1]), Path(sys.argv[2])) / 'images.npy').stat().st_ino)"
     )
     command = [sys.executable, "-c", code, str(folder), str(tmp_path / "node")]

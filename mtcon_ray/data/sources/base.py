@@ -1,8 +1,9 @@
 """Interface of data sources: labels all at once and cheaply, images in batches of rows."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import ClassVar, Self
 
 import numpy as np
@@ -10,10 +11,13 @@ from pydantic import Field, model_validator
 
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.data.decoding import Resize
-from mtcon_ray.data.image_check import CheckedImages
 from mtcon_ray.data.splits import SPLITS, Split
+from mtcon_ray.errors import DataError
 from mtcon_ray.metrics import Kind
 from mtcon_ray.registry import Spec, Table, is_url
+
+# Reasons of bad images that an error message shows.
+MAX_SHOWN = 20
 
 
 class DataSpec(Spec):
@@ -153,6 +157,35 @@ class LabelTable:
         return np.flatnonzero(self.split == SPLITS.index(split))
 
 
+@dataclass(frozen=True)
+class CheckedImages:
+    """Result of the check of images before all of them are decoded.
+
+    `bad` maps a row to the reason why its image is left out. `warning` describes corrupt images
+    in the decoded sample, "" if there are none.
+    """
+
+    bad: dict[int, str] = field(default_factory=dict)
+    warning: str = ""
+
+
+def too_many_bad(got: str, reasons: Collection[str], allowed: float, hint: str = "") -> DataError:
+    """Returns the error that shows the first MAX_SHOWN reasons; `got` states the number."""
+    shown = [*islice(reasons, MAX_SHOWN)]
+    if len(reasons) > MAX_SHOWN:
+        shown.append(f"and {len(reasons) - MAX_SHOWN} more")
+    return DataError(
+        f"at most {allowed:.2%} of the images may be missing or corrupt (data.max_bad_images), "
+        f"got {got}:" + "".join(f"\n  {line}" for line in shown) + hint
+    )
+
+
+def check_bad(bad: Mapping[int, str], num_items: int, allowed: float) -> None:
+    """Raises DataError if more than the `allowed` share of images is bad."""
+    if len(bad) > allowed * num_items:
+        raise too_many_bad(f"{len(bad)} of {num_items}", bad.values(), allowed)
+
+
 class DataSource(ABC):
     """Base class of the kinds of data. Subclasses nest a `Spec` and are registered in SOURCES.
 
@@ -183,18 +216,12 @@ class DataSource(ABC):
         return None
 
     @abstractmethod
-    def decode(self, rows: Sequence[int], size: int) -> np.ndarray:
-        """Returns the images of these rows, uint8 [len(rows), size, size, 3].
+    def decode(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
+        """Returns the images of these rows and {row: reason} of those that cannot be decoded.
 
-        Called from several threads. Raises BadImagesError with every row that cannot be decoded.
+        The images are uint8 [len(rows), size, size, 3], black where they cannot be decoded. Called
+        from several threads.
         """
-
-    def decode_some(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
-        """Returns the images of these rows and {row: reason} of those that cannot be decoded."""
-        try:
-            return self.decode(rows, size), {}
-        except BadImagesError as error:
-            return error.images, error.reasons
 
     def check_images(self, size: int) -> CheckedImages:
         """Returns the images that a check of about a second finds missing or corrupt.
@@ -207,18 +234,6 @@ class DataSource(ABC):
     def max_bad_fraction(self) -> float:
         """Tolerated share of images that cannot be decoded, a fraction."""
         return 0.0
-
-
-class BadImagesError(Exception):
-    """Missing or corrupt images in one `decode` call.
-
-    reasons maps rows to reasons. images has the result of the call, zeros at the bad rows.
-    """
-
-    def __init__(self, reasons: dict[int, str], images: np.ndarray) -> None:
-        super().__init__(reasons)
-        self.reasons = reasons
-        self.images = images
 
 
 SOURCES: Table[DataSource] = Table("kind of data")

@@ -115,7 +115,7 @@ class SyntheticSource(DataSource):
     def signature(self) -> str:
         return self.content_key()
 
-    def decode(self, rows: Sequence[int], size: int) -> np.ndarray:
+    def decode(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
         spec = self.spec
         nuisances = spec.clutter, spec.occlusion, spec.noise
         images = np.empty((len(rows), size, size, 3), dtype=np.uint8)
@@ -123,4 +123,4 @@ class SyntheticSource(DataSource):
             factors = {column: FACTORS[column][self._codes[column][row]] for column in FACTORS}
             # Seeds beginning with (seed, 0) are those of images, others those of factors.
             images[place] = draw(factors, size, [spec.seed, 0, row], *nuisances)
-        return images
+        return images, {}

@@ -1,10 +1,14 @@
 """Data from a CSV with one row per image, and images in a folder or a tar."""
 
 import hashlib
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from difflib import get_close_matches
 from functools import cached_property
-from pathlib import Path
+from itertools import islice
+from math import comb
+from pathlib import Path, PureWindowsPath
 from typing import Literal, Self
 
 import numpy as np
@@ -21,10 +25,16 @@ from mtcon_ray.data.csv_file import (
     read_numbers,
 )
 from mtcon_ray.data.decoding import Resize, decode_image
-from mtcon_ray.data.image_check import SAMPLE, CheckedImages, judge_sample, too_many_bad
 from mtcon_ray.data.image_files import ARCHIVES, ImageFiles, UnreadableImageError, open_files
-from mtcon_ray.data.image_hints import evenly, likely_cause
-from mtcon_ray.data.sources.base import SOURCES, BadImagesError, DataSource, DataSpec, LabelTable
+from mtcon_ray.data.sources.base import (
+    SOURCES,
+    CheckedImages,
+    DataSource,
+    DataSpec,
+    LabelTable,
+    check_bad,
+    too_many_bad,
+)
 from mtcon_ray.data.splits import drawn_split, named_split, num_straddling
 from mtcon_ray.errors import DataError
 from mtcon_ray.metrics import Kind
@@ -33,6 +43,13 @@ from mtcon_ray.registry import PathOrUrl, is_url
 # Part of the cache key: increase it if the same files would be decoded to other pixels.
 VERSION = 2
 CHECK_THREADS = 8
+# With one image in ten corrupt, a sample of 50 contains a corrupt one with probability 99.5 %.
+# Decoding 50 large photographs takes one to two seconds.
+SAMPLE = 50
+# Upper bound of the probability that acceptable data are refused because of their sample.
+ERROR_RATE = 0.001
+# Bounds on the cost of a hint: each is a system call, slow on network file systems.
+NUM_TRIED, MAX_LISTED = 20, 100_000
 
 
 @SOURCES.register("table")
@@ -131,28 +148,34 @@ class TableSource(DataSource):
         names = self._files.relative(list(cells))
         outside = self._files.find_outside(names)
         if outside is not None:
-            cause = self._cause([names[outside]])
             raise DataError(
                 f"column {column!r} of {table.path} must name files inside {self.spec.images}, "
-                f"got {cells[outside]!r} in row {table.rows[outside]}{cause}"
-            )
-        # Probably a column of labels: few distinct values, none of which is a file. Checked here
-        # already, because the random split is made by these names.
-        distinct = sorted(set(names))
-        num_few = len(names) // 2
-        if len(distinct) <= num_few and len(self._files.find_absent(distinct)) == len(distinct):
-            raise DataError(
-                f"column {column!r} of {table.path} must name images below {self.spec.images}, got "
-                f"{len(distinct)} different values in {len(names)} rows, none of which is a file "
-                f"there, first {names[0]!r}{self._cause(distinct)}"
+                f"got {cells[outside]!r} in row {table.rows[outside]}"
             )
         return names
 
-    def _cause(self, absent: list[str]) -> str:
-        """Returns the end of an error message about names that are not those of files."""
-        if is_url(self.spec.images):
-            return ""
-        return likely_cause(self._files, absent, self._csv, self.spec.image_column)
+    def _likely_cause(self, absent: Sequence[str]) -> str:
+        """Returns a line with the likely cause of absent names, "" if none is recognised.
+
+        It is another column of the table that names files, or an existing file whose name differs
+        only in folders, letter case or ending.
+        """
+        files, column = self._files, self.spec.image_column
+        for other, cells in self._csv.columns.items():
+            names = files.relative(cells[_evenly(len(cells), NUM_TRIED)])
+            if other != column and sum(map(files.exists, names)) > len(names) / 2:
+                return f"\ndid you mean image_column: {other!r}?"
+        there = defaultdict(list)
+        for path in islice(files.names(), MAX_LISTED):
+            there[_stem(path)].append(path)
+        for name in (absent[i] for i in _evenly(len(absent), NUM_TRIED)):
+            if same := there.get(_stem(name)):
+                found = get_close_matches(name, same, n=1, cutoff=0)[0]
+                return (
+                    f"\n{name!r} is there as {found!r}: column {column!r} must hold paths as they "
+                    "are below data.images, with / between folders"
+                )
+        return ""
 
     @cached_property
     def _files(self) -> ImageFiles:
@@ -240,25 +263,22 @@ class TableSource(DataSource):
         bad = {i: f"row {self._csv.rows[i]}, {names[i]}: no such file" for i in absent}
         most = allowed * len(names)
         if len(bad) > most:
-            message = too_many_bad(f"{len(bad)} of {len(names)}", bad.values(), allowed)
-            raise DataError(
-                message + self._cause([names[i] for i in absent]).replace("; ", "\n", 1)
-            )
+            cause = self._likely_cause([names[i] for i in absent])
+            raise too_many_bad(f"{len(bad)} of {len(names)}", bad.values(), allowed, cause)
         there = np.setdiff1d(np.arange(len(names)), absent)
-        sample = there[evenly(len(there), SAMPLE)]
+        sample = there[_evenly(len(there), SAMPLE)]
         corrupt: dict[int, str] = {}
         with ThreadPoolExecutor(CHECK_THREADS) as pool:
-            for _, reasons in pool.map(lambda row: self.decode_some([row], size), sample.tolist()):
+            for _, reasons in pool.map(lambda row: self.decode([row], size), sample.tolist()):
                 corrupt |= reasons
         if len(sample) == len(there):
             bad = dict(sorted((bad | corrupt).items()))
-            if len(bad) > most:
-                raise DataError(too_many_bad(f"{len(bad)} of {len(names)}", bad.values(), allowed))
+            check_bad(bad, len(names), allowed)
             return CheckedImages(bad)
         share = (most - len(absent)) / len(there)
-        return CheckedImages(bad, judge_sample(corrupt, len(sample), share, allowed))
+        return CheckedImages(bad, _judge_sample(corrupt, len(sample), share, allowed))
 
-    def decode(self, rows: Sequence[int], size: int) -> np.ndarray:
+    def decode(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
         images = np.zeros((len(rows), size, size, 3), dtype=np.uint8)
         reasons = {}
         for place, row in enumerate(rows):
@@ -267,6 +287,36 @@ class TableSource(DataSource):
                 images[place] = decode_image(self._files.read(name), size, self.spec.resize)
             except UnreadableImageError as error:
                 reasons[row] = f"row {self._csv.rows[row]}, {name}: {error}"
-        if reasons:
-            raise BadImagesError(reasons, images)
-        return images
+        return images, reasons
+
+
+def _evenly(count: int, most: int) -> np.ndarray:
+    """Returns at most `most` indices below `count`, evenly spaced, ascending int64."""
+    return np.linspace(0, count - 1, min(count, most)).round().astype(int)
+
+
+def _stem(name: str) -> str:
+    """Returns a file's name in lower case without folders, also Windows', and without ending."""
+    return PureWindowsPath(name).stem.lower()
+
+
+def _judge_sample(corrupt: Mapping[int, str], size: int, share: float, allowed: float) -> str:
+    """Returns a warning about the corrupt images among a sample of `size`, "" if there are none.
+
+    `corrupt` maps rows to reasons. `share` is the share of corrupt images, among those that exist,
+    with which the share of bad images is just the `allowed` one. Raises DataError if a larger share
+    is shown at an error rate of ERROR_RATE.
+    """
+    got = f"{len(corrupt)} of a sample of {size}"
+    # A one-sided binomial test: refuse if this many corrupt images are too unlikely in a sample
+    # from data whose share of corrupt images is just tolerated.
+    counts = range(len(corrupt), size + 1)
+    chance = sum(comb(size, k) * share**k * (1 - share) ** (size - k) for k in counts)
+    if chance < ERROR_RATE:
+        raise too_many_bad(got, corrupt.values(), allowed)
+    if not corrupt:
+        return ""
+    return (
+        f"{got} images cannot be decoded, first {next(iter(corrupt.values()))}; if more than "
+        f"{allowed:.2%} of all images are missing or corrupt, training stops"
+    )

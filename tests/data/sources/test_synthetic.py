@@ -39,16 +39,16 @@ def test_a_label_that_is_no_factor_is_refused() -> None:
 
 def test_pictures_depend_on_seed_and_row_alone() -> None:
     """Images do not depend on the other rows of the call, nor on the labels in use."""
-    all_at_once = drawn().decode(range(6), 40)
-    assert (drawn(tasks=["mark"]).decode([4, 2], 40) == all_at_once[[4, 2]]).all()
-    assert (drawn(seed=1).decode([4], 40) != all_at_once[4]).any()
+    all_at_once = drawn().decode(range(6), 40)[0]
+    assert (drawn(tasks=["mark"]).decode([4, 2], 40)[0] == all_at_once[[4, 2]]).all()
+    assert (drawn(seed=1).decode([4], 40)[0] != all_at_once[4]).any()
     assert len(np.unique(all_at_once.reshape(6, -1), axis=0)) == 6
 
 
 def test_the_same_scene_at_any_size() -> None:
     """An image of 80 pixels, averaged over 2 x 2, is that of 40 pixels except at edges."""
-    large = drawn(noise=0).decode(range(8), 80).astype(float)
-    small = drawn(noise=0).decode(range(8), 40).astype(float)
+    large = drawn(noise=0).decode(range(8), 80)[0].astype(float)
+    small = drawn(noise=0).decode(range(8), 40)[0].astype(float)
     reduced = large.reshape(8, 40, 2, 40, 2, 3).mean(axis=(2, 4))
     assert np.abs(reduced - small).mean() < 4
 
@@ -74,7 +74,7 @@ def test_labels_name_what_is_in_the_picture() -> None:
     table = source.read_labels()
     plain = np.flatnonzero(table.labels["texture"] == FACTORS["texture"].index("plain"))
     right = 0
-    for row, picture in zip(plain, source.decode(plain.tolist(), 40), strict=True):
+    for row, picture in zip(plain, source.decode(plain.tolist(), 40)[0], strict=True):
         name = FACTORS["colour"][table.labels["colour"][row]]
         middle = picture[14:26, 14:26].reshape(-1, 3).astype(float)
         hues = np.array(
@@ -111,7 +111,7 @@ def test_a_change_of_the_drawing_is_a_new_version() -> None:
 def test_every_knob_is_part_of_the_key_and_of_the_picture(knob: dict[str, int]) -> None:
     """Each field changes the image store's key and the images."""
     assert drawn(**knob).content_key() != drawn().content_key()
-    assert (drawn(**knob).decode(range(60), 24) != drawn().decode(range(60), 24)).any()
+    assert (drawn(**knob).decode(range(60), 24)[0] != drawn().decode(range(60), 24)[0]).any()
 
 
 def test_attributes_follow_from_factors_and_size() -> None:
@@ -139,7 +139,7 @@ def test_the_size_is_that_of_the_drawn_object() -> None:
     is_box = table.labels["shape"] == FACTORS["shape"].index("rectangle")
     rows = np.flatnonzero(is_plain & is_box)
     sizes, lengths = table.continuous["size"][rows], []
-    for picture in source.decode(rows.tolist(), 96):
+    for picture in source.decode(rows.tolist(), 96)[0]:
         y, x = np.nonzero(picture.max(axis=2) > 110)
         spread = np.cov(np.stack([x, y]))
         lengths.append(np.sqrt(np.linalg.eigvalsh(spread)[1]))

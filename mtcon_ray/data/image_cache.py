@@ -27,7 +27,8 @@ from pathlib import Path
 import numpy as np
 
 from mtcon_ray.data.disk import build_folder, check_disk, writable_store, write_whole
-from mtcon_ray.data.sources.base import DataSource, check_bad
+from mtcon_ray.data.labels import check_bad
+from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.errors import DataError, ResourceError
 
 FORMAT = 2
@@ -87,7 +88,7 @@ def open_image_cache(
 
         build_folder(folder, num_bytes(num_items, size), fill)
     near = local_copy(folder, node_store) if node_store else folder
-    return _load(near, shape, content, source.max_bad_fraction)
+    return _load(near, shape, content)
 
 
 def check_room(
@@ -98,14 +99,14 @@ def check_room(
     `downloads` is the number of bytes that the same disk must also hold. Reads no image; a source
     without a signature counts as not cached.
 
-    Raises ResourceError if the disk is too small, DataError if too many images are bad.
+    Raises ResourceError if the disk is too small.
     """
     known = _key_file(source, store)
     if known is not None and known.exists():
         content = known.read_text()
         folder = _folder(store, size, content)
         if folder.exists():
-            return _load(folder, (num_items, size, size, 3), content, source.max_bad_fraction)
+            return _load(folder, (num_items, size, size, 3), content)
     check_disk(num_bytes(num_items, size) + downloads, store)
     return None
 
@@ -164,10 +165,7 @@ def _decode_all(
     return bad
 
 
-def _load(
-    folder: Path, shape: tuple[int, int, int, int], content: str, allowed: float
-) -> CachedImages:
-    """Maps decoded images. Raises DataError if more than the `allowed` share of them is bad."""
+def _load(folder: Path, shape: tuple[int, int, int, int], content: str) -> CachedImages:
     try:
         images = np.load(folder / "images.npy", mmap_mode="r")
         bad = {int(row): why for row, why in json.loads((folder / "bad.json").read_text()).items()}
@@ -176,7 +174,6 @@ def _load(
             f"the image store {folder} must be whole, got {error}; delete it, it is made anew"
         ) from None
     assert images.shape == shape, (images.shape, shape)
-    check_bad(bad, len(images), allowed)
     return CachedImages(images, bad, content)
 
 

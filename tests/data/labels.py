@@ -1,6 +1,6 @@
 """Checked labels of a spec for tests, read without opening its images."""
 
-from mtcon_ray.data.dataset import read_table
+from mtcon_ray.data.labels import read_table
 from mtcon_ray.data.sources import SOURCES, DataSpec, LabelTable
 
 

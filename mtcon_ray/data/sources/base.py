@@ -1,23 +1,20 @@
 """Interface of data sources: labels all at once and cheaply, images in batches of rows."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import ClassVar, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.data.decoding import Resize
-from mtcon_ray.data.splits import SPLITS, Split
-from mtcon_ray.errors import DataError
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.splits import Split
 from mtcon_ray.metrics import Kind
 from mtcon_ray.registry import Spec, Table, is_url
 
-# Reasons of bad images that an error message shows.
-MAX_SHOWN = 20
+__all__ = ["SOURCES", "CheckedImages", "DataSource", "DataSpec", "LabelTable"]
 
 
 class DataSpec(Spec):
@@ -89,75 +86,6 @@ class DataSpec(Spec):
 
 
 @dataclass(frozen=True)
-class LabelTable:
-    """The labels of N items. Arrays are shared between tables and must not be written.
-
-    labels[column] is int64 [N], MISSING (-1) where unknown; classes[column] has its class names,
-    sorted. In a data set, classes has only those of the train and val splits. unseen[column] has
-    the names of all others, with codes from len(classes[column]) on; no network or probe has an
-    output for them.
-    multi_hot[name] is uint8 [N, L] of 0 and 1, UNKNOWN_BIT (255) where unknown; its L names are in
-    multi_hot_names[name].
-    continuous[column] is float64 [N], NaN where unknown.
-    split is int8 [N], an index into SPLITS, LEFT_OUT (-1) for items whose image cannot be read.
-    names are the items' names, such as their image paths.
-    """
-
-    names: tuple[str, ...]
-    labels: dict[str, np.ndarray]
-    classes: dict[str, tuple[str, ...]]
-    split: np.ndarray
-    multi_hot: dict[str, np.ndarray] = field(default_factory=dict)
-    multi_hot_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    continuous: dict[str, np.ndarray] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    unseen: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.split)
-
-    def kind_of(self, name: str) -> Kind:
-        """Returns the kind of the labels of this name."""
-        if name in self.labels:
-            return "classes"
-        return "set" if name in self.multi_hot else "number"
-
-    def known(self, name: str) -> np.ndarray:
-        """Returns a mask of the items with a known label, bool [N].
-
-        A label set is known if at least one of its bits is.
-        """
-        if name in self.labels:
-            return np.asarray(self.labels[name] != MISSING)
-        if name in self.multi_hot:
-            return np.asarray((self.multi_hot[name] != UNKNOWN_BIT).any(axis=1))
-        return np.asarray(~np.isnan(self.continuous[name]))
-
-    def standardised(self, name: str) -> np.ndarray:
-        """Returns (x - mean) / deviation of a column of numbers, float64 [N].
-
-        Mean and standard deviation are those of the train split.
-        """
-        mean, deviation = self.moments(name)
-        return np.asarray((self.continuous[name] - mean) / deviation)
-
-    def moments(self, name: str) -> tuple[float, float]:
-        """Returns mean and population standard deviation of a column of numbers in train."""
-        train = self.continuous[name][self.rows("train")]
-        return float(np.nanmean(train)), float(np.nanstd(train))
-
-    def size_of(self, name: str) -> int:
-        """Returns the number of classes in train and val, of labels in a set, or 1 for a number."""
-        if name in self.classes:
-            return len(self.classes[name])
-        return len(self.multi_hot_names[name]) if name in self.multi_hot_names else 1
-
-    def rows(self, split: Split) -> np.ndarray:
-        """Returns the indices of the items of one split, ascending int64."""
-        return np.flatnonzero(self.split == SPLITS.index(split))
-
-
-@dataclass(frozen=True)
 class CheckedImages:
     """Result of the check of images before all of them are decoded.
 
@@ -167,23 +95,6 @@ class CheckedImages:
 
     bad: dict[int, str] = field(default_factory=dict)
     warning: str = ""
-
-
-def too_many_bad(got: str, reasons: Collection[str], allowed: float, hint: str = "") -> DataError:
-    """Returns the error that shows the first MAX_SHOWN reasons; `got` states the number."""
-    shown = [*islice(reasons, MAX_SHOWN)]
-    if len(reasons) > MAX_SHOWN:
-        shown.append(f"and {len(reasons) - MAX_SHOWN} more")
-    return DataError(
-        f"at most {allowed:.2%} of the images may be missing or corrupt (data.max_bad_images), "
-        f"got {got}:" + "".join(f"\n  {line}" for line in shown) + hint
-    )
-
-
-def check_bad(bad: Mapping[int, str], num_items: int, allowed: float) -> None:
-    """Raises DataError if more than the `allowed` share of images is bad."""
-    if len(bad) > allowed * num_items:
-        raise too_many_bad(f"{len(bad)} of {num_items}", bad.values(), allowed)
 
 
 class DataSource(ABC):

@@ -26,14 +26,13 @@ from mtcon_ray.data.csv_file import (
 )
 from mtcon_ray.data.decoding import Resize, decode_image
 from mtcon_ray.data.image_files import ARCHIVES, ImageFiles, UnreadableImageError, open_files
+from mtcon_ray.data.labels import too_many_bad
 from mtcon_ray.data.sources.base import (
     SOURCES,
     CheckedImages,
     DataSource,
     DataSpec,
     LabelTable,
-    check_bad,
-    too_many_bad,
 )
 from mtcon_ray.data.splits import drawn_split, named_split, num_straddling
 from mtcon_ray.errors import DataError
@@ -272,9 +271,7 @@ class TableSource(DataSource):
             for _, reasons in pool.map(lambda row: self.decode([row], size), sample.tolist()):
                 corrupt |= reasons
         if len(sample) == len(there):
-            bad = dict(sorted((bad | corrupt).items()))
-            check_bad(bad, len(names), allowed)
-            return CheckedImages(bad)
+            return CheckedImages(dict(sorted((bad | corrupt).items())))
         share = (most - len(absent)) / len(there)
         return CheckedImages(bad, _judge_sample(corrupt, len(sample), share, allowed))
 

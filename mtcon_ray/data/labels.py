@@ -1,0 +1,298 @@
+"""The labels of all items, and their checks; no image is read here."""
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
+from mtcon_ray.data.splits import LEFT_OUT, SPLITS, Split
+from mtcon_ray.errors import DataError
+from mtcon_ray.metrics import Kind
+
+if TYPE_CHECKING:
+    from mtcon_ray.data.sources.base import DataSource, DataSpec
+
+# Reasons of bad images that an error message shows.
+MAX_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """The labels of N items. Arrays are shared between tables and must not be written.
+
+    labels[column] is int64 [N], MISSING (-1) where unknown; classes[column] has its class names,
+    sorted. In a data set, classes has only those of the train and val splits. unseen[column] has
+    the names of all others, with codes from len(classes[column]) on; no network or probe has an
+    output for them.
+    multi_hot[name] is uint8 [N, L] of 0 and 1, UNKNOWN_BIT (255) where unknown; its L names are in
+    multi_hot_names[name].
+    continuous[column] is float64 [N], NaN where unknown.
+    split is int8 [N], an index into SPLITS, LEFT_OUT (-1) for items whose image cannot be read.
+    names are the items' names, such as their image paths.
+    """
+
+    names: tuple[str, ...]
+    labels: dict[str, np.ndarray]
+    classes: dict[str, tuple[str, ...]]
+    split: np.ndarray
+    multi_hot: dict[str, np.ndarray] = field(default_factory=dict)
+    multi_hot_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    continuous: dict[str, np.ndarray] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    unseen: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def kind_of(self, name: str) -> Kind:
+        """Returns the kind of the labels of this name."""
+        if name in self.labels:
+            return "classes"
+        return "set" if name in self.multi_hot else "number"
+
+    def known(self, name: str) -> np.ndarray:
+        """Returns a mask of the items with a known label, bool [N].
+
+        A label set is known if at least one of its bits is.
+        """
+        if name in self.labels:
+            return np.asarray(self.labels[name] != MISSING)
+        if name in self.multi_hot:
+            return np.asarray((self.multi_hot[name] != UNKNOWN_BIT).any(axis=1))
+        return np.asarray(~np.isnan(self.continuous[name]))
+
+    def standardised(self, name: str) -> np.ndarray:
+        """Returns (x - mean) / deviation of a column of numbers, float64 [N].
+
+        Mean and standard deviation are those of the train split.
+        """
+        mean, deviation = self.moments(name)
+        return np.asarray((self.continuous[name] - mean) / deviation)
+
+    def moments(self, name: str) -> tuple[float, float]:
+        """Returns mean and population standard deviation of a column of numbers in train."""
+        train = self.continuous[name][self.rows("train")]
+        return float(np.nanmean(train)), float(np.nanstd(train))
+
+    def size_of(self, name: str) -> int:
+        """Returns the number of classes in train and val, of labels in a set, or 1 for a number."""
+        if name in self.classes:
+            return len(self.classes[name])
+        return len(self.multi_hot_names[name]) if name in self.multi_hot_names else 1
+
+    def rows(self, split: Split) -> np.ndarray:
+        """Returns the indices of the items of one split, ascending int64."""
+        return np.flatnonzero(self.split == SPLITS.index(split))
+
+
+def too_many_bad(got: str, reasons: Collection[str], allowed: float, hint: str = "") -> DataError:
+    """Returns the error that shows the first MAX_SHOWN reasons; `got` states the number."""
+    shown = [*islice(reasons, MAX_SHOWN)]
+    if len(reasons) > MAX_SHOWN:
+        shown.append(f"and {len(reasons) - MAX_SHOWN} more")
+    return DataError(
+        f"at most {allowed:.2%} of the images may be missing or corrupt (data.max_bad_images), "
+        f"got {got}:" + "".join(f"\n  {line}" for line in shown) + hint
+    )
+
+
+def check_bad(bad: Mapping[int, str], num_items: int, allowed: float) -> None:
+    """Raises DataError if more than the `allowed` share of images is bad."""
+    if len(bad) > allowed * num_items:
+        raise too_many_bad(f"{len(bad)} of {num_items}", bad.values(), allowed)
+
+
+def read_table(source: "DataSource") -> LabelTable:
+    """Returns checked labels and splits, with held_out_top_k and label noise applied.
+
+    No image is read. Raises DataError if the labels are not usable.
+    """
+    spec, table = source.spec, source.read_labels()
+    if spec.held_out_top_k is not None:
+        for column in spec.held_out:
+            if column in table.labels:
+                table = _keep_most_frequent(table, column, spec.held_out_top_k)
+    table = _code_seen_classes_first(table)
+    _check(table, spec)
+    table = replace(
+        table, warnings=(*table.warnings, *_unseen_classes(table), *_test_classes(table))
+    )
+    # Last, because noise draws from the classes that remain and must not hide bad labels above.
+    return add_label_noise(table, spec.label_noise, spec.label_noise_splits, spec.seed)
+
+
+def without(table: LabelTable, bad: Mapping[int, str], source: "DataSource") -> LabelTable:
+    """Returns the table with bad rows in no split, and with a warning about them.
+
+    Raises DataError if more images are bad than the source tolerates, or if a split or a label is
+    then empty.
+    """
+    if not bad:
+        return table
+    check_bad(bad, len(table), source.max_bad_fraction)
+    split = table.split.copy()
+    split[list(bad)] = LEFT_OUT
+    warning = f"{len(bad)} images cannot be read and are left out, first {next(iter(bad.values()))}"
+    table = replace(table, split=split, warnings=(*table.warnings, warning))
+    _check(table, source.spec)
+    return table
+
+
+def _keep_most_frequent(table: LabelTable, column: str, num_kept: int) -> LabelTable:
+    """Returns a table with the `num_kept` most frequent classes of a column.
+
+    Items of all splits count; ties go to the class first in name order. Other labels become
+    MISSING.
+    """
+    codes, classes = table.labels[column], table.classes[column]
+    counts = np.bincount(codes[codes != MISSING], minlength=len(classes))
+    kept = np.sort(np.argsort(-counts, kind="stable")[:num_kept])
+    return replace(
+        table,
+        labels=table.labels | {column: _recode(codes, kept, len(classes))},
+        classes=table.classes | {column: tuple(classes[code] for code in kept)},
+    )
+
+
+def _recode(codes: np.ndarray, order: np.ndarray, num_classes: int) -> np.ndarray:
+    """Returns codes where class order[i] of `num_classes` becomes i, and all others MISSING."""
+    new_code = np.full(num_classes + 1, MISSING)  # MISSING is -1 and indexes the last entry
+    new_code[order] = np.arange(len(order))
+    return np.asarray(new_code[codes])
+
+
+def _code_seen_classes_first(table: LabelTable) -> LabelTable:
+    """Moves classes without items in train and val to `unseen`, with codes after all others.
+
+    The sizes of heads and probes, and therefore all training, then do not depend on test labels.
+    Columns without such classes keep their codes.
+    """
+    labels, classes, unseen = dict(table.labels), dict(table.classes), {}
+    rows = np.concatenate([table.rows("train"), table.rows("val")])
+    for column, names in table.classes.items():
+        is_seen = np.isin(np.arange(len(names)), labels[column][rows])
+        if is_seen.all():
+            continue
+        order = np.argsort(~is_seen, kind="stable")
+        labels[column] = _recode(labels[column], order, len(names))
+        ordered, num_seen = [names[code] for code in order], is_seen.sum()
+        classes[column], unseen[column] = tuple(ordered[:num_seen]), tuple(ordered[num_seen:])
+    return replace(table, labels=labels, classes=classes, unseen=unseen)
+
+
+def _check(table: LabelTable, spec: "DataSpec") -> None:
+    """Raises DataError if a split is empty, or a label has no values in one or does not vary."""
+    sizes = {split: len(table.rows(split)) for split in SPLITS}
+    for split, size in sizes.items():
+        if size == 0:
+            counts = ", ".join(f"{name} {number}" for name, number in sizes.items())
+            raise DataError(f"each split must have images, got none in {split} ({counts})")
+    for name in (*spec.tasks, *spec.held_out):
+        what = f"{_WHAT[table.kind_of(name)]} {name!r}"
+        known = table.known(name)
+        if not known.any():
+            raise DataError(f"{what} must have labels, got only empty cells")
+        _check_varies(table, name, what)
+        for split in SPLITS:
+            if not known[table.rows(split)].any():
+                raise DataError(f"{what} must have labels in the {split} split, got none")
+
+
+_WHAT = {"classes": "label column", "set": "label set", "number": "column of numbers"}
+_VARIES = {
+    "classes": "at least two classes",
+    "set": "a label that varies",
+    "number": "two different numbers",
+}
+
+
+def _check_varies(table: LabelTable, name: str, what: str) -> None:
+    """Raises DataError if a label is constant in the train split."""
+    train = table.rows("train")
+    values = train[table.known(name)[train]]
+    kind = table.kind_of(name)
+    if not len(values):
+        varies, got = False, "no label"
+    elif kind == "set":
+        bits = table.multi_hot[name][values]
+        varies = bool(((bits == 0).any(axis=0) & (bits == 1).any(axis=0)).any())
+        got = "the same in all items"
+    else:
+        column, classes = table.labels | table.continuous, table.classes.get(name)
+        found = np.unique(column[name][values])
+        varies = len(found) > 1
+        got = f"only {classes[found[0]]!r}" if classes else f"only {found[0]:g}"
+    if not varies:
+        raise DataError(
+            f"{what} must have {_VARIES[kind]} in the train split, got {got}; take it out of "
+            "data.tasks and data.held_out"
+        )
+
+
+def _unseen_classes(table: LabelTable) -> list[str]:
+    """Returns a warning for each column or set with classes or labels absent from train."""
+    train = table.rows("train")
+    warnings = []
+    for name, classes in (table.classes | table.multi_hot_names).items():
+        if name in table.labels:
+            kind, seen = "classes", table.labels[name][train]
+        else:
+            kind, seen = "labels", np.flatnonzero((table.multi_hot[name][train] == 1).any(axis=0))
+        unseen = [classes[code] for code in np.setdiff1d(np.arange(len(classes)), seen)]
+        if unseen:
+            warnings.append(
+                f"{_WHAT[table.kind_of(name)]} {name!r}: {len(unseen)} of {len(classes)} {kind} "
+                f"are not in the train split and cannot be predicted ({_first(unseen)})"
+            )
+    return warnings
+
+
+def _test_classes(table: LabelTable) -> list[str]:
+    """Returns a warning for each column with classes that only the test split has."""
+    warnings = []
+    for column, names in table.unseen.items():
+        codes = table.labels[column][table.rows("test")] - table.size_of(column)
+        found, counts = np.unique(codes[codes >= 0], return_counts=True)
+        if len(found):
+            warnings.append(
+                f"label column {column!r}: {len(found)} classes are only in the test split, whose "
+                f"{counts.sum()} items with them count as errors "
+                f"({_first([names[code] for code in found])})"
+            )
+    return warnings
+
+
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def add_label_noise(
+    table: LabelTable, share_by_task: dict[str, float], splits: Sequence[Split], seed: int
+) -> LabelTable:
+    """Returns a table where a share of each task's labels is redrawn uniformly over its K classes.
+
+    This is the experiment with corrupted tasks of MSCon (Mu, Guttag and Makar 2023,
+    arXiv:2307.02712, figure 3).
+    The original class may be drawn again, so share * (K - 1) / K of the labels change in
+    expectation. Missing labels stay missing. Each combination of seed, share, task and split has
+    its own random stream. The noise of a task therefore does not depend on other tasks or splits,
+    as long as its classes are the same.
+    """
+    labels = dict(table.labels)
+    for task, share in share_by_task.items():
+        codes = labels[task].copy()
+        num_classes = len(table.classes[task])
+        for split in splits:
+            rows = table.rows(split)
+            labelled = rows[codes[rows] != MISSING]
+            # A digest as the seed, because Python salts hash() of strings in each process.
+            stream = hashlib.sha256(repr(("label noise", seed, share, task, split)).encode())
+            rng = np.random.default_rng(int.from_bytes(stream.digest()[:16], "big"))
+            redrawn = rng.permutation(labelled)[: round(share * len(labelled))]
+            codes[redrawn] = rng.integers(num_classes, size=len(redrawn))
+        labels[task] = codes
+    return replace(table, labels=labels)

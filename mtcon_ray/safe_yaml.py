@@ -67,7 +67,7 @@ def parse_yaml(text: str, where: str) -> Any:
         raise SpecError(f"{where} {error}") from None
     # PyYAML raises ValueError for a date with month 13 or an integer of 5000 digits.
     except (yaml.YAMLError, ValueError) as error:
-        raise SpecError(f"{where} is not valid YAML: {_with_line(error, text)}") from None
+        raise SpecError(f"{where} is not valid YAML: {error}") from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -93,13 +93,3 @@ def dump_yaml(value: Any) -> str:
     """Returns plain values as a YAML text; `parse_yaml` returns equal values from it."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
-
-
-def _with_line(error: Exception, text: str) -> Exception:
-    """Returns the same error of the parser in Python, if it has it: that shows the line."""
-    try:
-        for _ in yaml.parse(text, Loader=yaml.SafeLoader):
-            pass
-    except yaml.YAMLError as same:
-        return same
-    return error

@@ -12,19 +12,12 @@ from mtcon_ray.search.space import FORMS, Dimension
 
 Location = tuple[int | str, ...]
 
-# Names that other tools use for fields, dimensions and values of this spec.
+# Names that other tools use for fields of this spec.
 OTHER_WORDS = {
     "num_samples": "num_trials",
     "n_trials": "num_trials",
     "learning_rate": "lr",
     "backbone": "encoder",
-    "log_uniform": "loguniform",
-    "log_uniform_values": "loguniform",
-    "randint": "int",
-    "values": "choice",
-    "grid_search": "grid",
-    "bf16": "bfloat16",
-    "fp32": "float32",
 }
 # The rule after "must", by pydantic's error type or by the type's first word, as in int_parsing.
 RULES = {
@@ -135,14 +128,6 @@ def _way_out(problem: Any, model: type[Spec]) -> str:
             return f"; write [{value}]" if entries and entries[-1] is Ellipsis else ""
         case "string_type" if isinstance(value, int | float):
             return "; put it in quotes"
-        case "literal_error":
-            # The expected values are one text: "'a', 'b' or 'c'".
-            known = [
-                t.strip("'") for t in problem["ctx"]["expected"].replace(" or ", ", ").split(", ")
-            ]
-            ours = OTHER_WORDS.get(str(value))
-            close = [ours] if ours in known else get_close_matches(str(value), known, n=1)
-            return _did_you_mean([str(word) for word in close])
         case _:
             return ""
 
@@ -155,12 +140,11 @@ def _near_key(location: Location, model: type[Spec]) -> str:
     """
     key, section = str(location[-1]), _annotation_at(model, location[:-1])
     beside = _names(section)
+    if section is Dimension:
+        return f"; write {FORMS}"
     ours = OTHER_WORDS.get(key)
     if ours in beside:
         return _did_you_mean([str(ours)])
-    if section is Dimension:
-        # A higher cutoff than elsewhere: "min" would be taken for "int".
-        return _did_you_mean(get_close_matches(key, beside, n=1, cutoff=0.75)) or f"; write {FORMS}"
     if get_close_matches(key, beside, n=1):
         return nearest(key, beside)
     location = _without_kind(location, model)

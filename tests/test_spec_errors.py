@@ -59,11 +59,7 @@ def refused(raw: dict[str, Any]) -> list[str]:
             "evaluate.probe.lr must be greater than 0 or be a list",
         ),
         ({"search": {"space": [1]}}, "search.space must be a mapping, got [1]"),
-        ({"train": {"precision": "bf16"}}, "got 'bf16'; did you mean 'bfloat16'?"),
-        (
-            {"train": {"lr_schedule": "cosin"}},
-            "must be 'cosine' or 'exponential', got 'cosin'; did you",
-        ),
+        ({"train": {"lr_schedule": "cosin"}}, "must be 'cosine' or 'exponential', got 'cosin'"),
     ],
 )
 def test_a_problem_says_field_rule_value_and_way_out(raw: dict[str, Any], message: str) -> None:
@@ -97,13 +93,7 @@ def test_a_bare_name_is_the_section_of_that_name(
 @pytest.mark.parametrize(
     ("dimension", "message"),
     [
-        (
-            {"log_uniform": [0.1, 1]},
-            "train.lr.log_uniform: unknown key; did you mean 'loguniform'?",
-        ),
-        ({"values": [1]}, "train.lr.values: unknown key; did you mean 'choice'?"),
-        ({"logunifrom": [1]}, "unknown key; did you mean 'loguniform'?"),
-        ({"ints": [1, 2]}, "unknown key; did you mean 'int'?"),
+        ({"log_uniform": [0.1, 1]}, f"train.lr.log_uniform: unknown key; write {FORMS}"),
         ({"min": 0.1}, f"search.space.train.lr.min: unknown key; write {FORMS}"),
         ({"distribution": "x"}, f"unknown key; write {FORMS}"),
         ([0.1, 0.5], f"search.space.train.lr must be one of {FORMS}"),

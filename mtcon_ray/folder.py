@@ -1,4 +1,4 @@
-"""The folder of a sweep or a single training: its name, and the lock of its one driver."""
+"""The folder of a sweep or a single training: its name, its spec, and the lock of its driver."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -9,11 +9,19 @@ from mtcon_ray.errors import SweepError, nearest
 from mtcon_ray.lock import FILE, driver_lock
 from mtcon_ray.paths import SPEC_FILE, checked_name, last_name, list_folders, new_name
 from mtcon_ray.recorded import check_evaluation, load_recorded
-from mtcon_ray.resumable import check_resumable
-from mtcon_ray.spec import RunSpec
+from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler
+from mtcon_ray.training.checkpoint import differences
 
 # A folder holds no more than these before its spec is written.
 BEFORE_BEGIN = (FILE, "log")
+# Fields that may differ on resume. search.num_trials may also grow.
+FREE_ON_RESUME = (
+    "resources",
+    "tracking",
+    "storage",
+    "search.max_concurrent",
+    "search.max_failures",
+)
 
 
 def choose_folder(
@@ -39,8 +47,39 @@ def choose_folder(
         known = [entry.name for entry in list_folders(among)]
         raise SweepError(f"no {kind} {name!r} under {among} to resume{nearest(name, known)}")
     check_evaluation(folder)
-    check_resumable(load_recorded(folder / SPEC_FILE), spec)
+    _check_resumable(load_recorded(folder / SPEC_FILE), spec)
     return folder
+
+
+def _check_resumable(stored: RunSpec, given: RunSpec) -> None:
+    """Raises SweepError with all fields that differ and must not."""
+    free: tuple[str, ...] = FREE_ON_RESUME
+    if given.search.num_configurations >= stored.search.num_configurations:
+        free += ("search.num_trials",)
+    # The field may be omitted (a default) in one spec and written out in the other: earlier
+    # versions wrote its value into every recorded spec.
+    if _warmups(stored) == _warmups(given):
+        free += ("train.warmup_epochs",)
+    before, after = dump_spec(with_scheduler(stored)), dump_spec(with_scheduler(given, stored))
+    changed = [
+        f"{path}: {old!r} then, {new!r} now"
+        for path, old, new in differences(before, after)
+        if not path.startswith(free)
+    ]
+    if changed:
+        raise SweepError(
+            "what is resumed must keep its spec (search.num_trials may grow; resources, tracking "
+            "and storage may change), got other values:\n  " + "\n  ".join(changed) + "\n"
+            "give the spec it was started with (--set PATH=VALUE sets single fields), or start "
+            "anew with another --name"
+        )
+
+
+def _warmups(spec: RunSpec) -> list[float]:
+    """Returns the warm-up in epochs for each listed or extreme value of train.epochs."""
+    searched = spec.search.space.get("train.epochs")
+    numbers = searched.extremes if searched else [spec.train.epochs]
+    return [spec.train.model_copy(update={"epochs": n}).warmup for n in numbers]
 
 
 @contextmanager

@@ -5,7 +5,6 @@ a `RecordedSpec` and do without them.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from mtcon_ray.data.disk import whole_file
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import EVALUATION, Select, ShortProbeSpec
 from mtcon_ray.metrics import Kind, Labels
@@ -91,9 +91,8 @@ def write_beginnings(folder: Path, spec: "RunSpec", plan: Plan) -> None:
 
     text = dump_yaml(dump_spec(spec))
     for name, content in ((SPEC_FILE, text), (PLAN_FILE, plan.model_dump_json(indent=1) + "\n")):
-        beside = folder / f"{name}.new"
-        beside.write_text(content, encoding="utf-8")
-        os.replace(beside, folder / name)
+        with whole_file(folder / name) as file:
+            file.write(content.encode())
 
 
 def load_recorded(path: Path) -> "RunSpec":

@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("search", "resources"),
     ("spec_errors",),
     ("spec",),
-    ("resumable", "capacity"),
+    ("capacity",),
     ("plan",),
     ("planning",),
     ("recorded",),

@@ -15,7 +15,8 @@ import torch
 from mtcon_ray import metrics
 from mtcon_ray.capacity import ClusterView, check_cluster
 from mtcon_ray.data.dataset import CheckedData, check_dataset, store_bytes
-from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError, ResourceError
 from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.methods import METHODS
@@ -74,12 +75,16 @@ def make_plan(
 
     Raises CheckpointError, DataError, ResourceError or SpecError if the spec could never run.
     """
-    heaviest = _heaviest(spec)
-    needed = store_bytes(len(table), spec.data, spec.views.size)
-    batch, epochs = heaviest.train.batch_size, heaviest.train.epochs
-    num_train = len(table.rows("train"))
-    _check_batches(spec, num_train)
-    steps = spec.method.num_examples(num_train) // batch if spec.method.trains else 0
+    batch, epochs = spec.train.batch_size, max(_numbers(spec, "train.epochs", spec.train.epochs))
+    num_items = {s: len(table.rows(s)) for s in SPLITS}
+    num_examples = spec.method.num_examples(num_items["train"])
+    for size in (batch, *_numbers(spec, "train.batch_size", batch)):
+        if size > num_examples:
+            raise DataError(
+                f"train.batch_size must be at most the training split's {num_examples} examples, "
+                f"got {size}; the last incomplete batch is dropped, so nothing would be trained"
+            )
+    steps = num_examples // batch if spec.method.trains else 0
     per_trial = steps * batch * epochs * spec.method.images_per_example
     total = spec.search.num_configurations * spec.search.repeats
     scheduler = spec.scheduler
@@ -88,17 +93,25 @@ def make_plan(
         if "train.epochs" in spec.search.space
         else scheduler.epochs_known(total, epochs, spec.evaluate.every)
     )
-    num_items = {s: len(table.rows(s)) for s in ("train", "val", "test")}
     # A binomial share has its largest variance, p (1 - p) = 0.25, at p = 1/2.
     error = math.sqrt(0.25 / min(num_items["val"], spec.evaluate.short_probe.max_items))
     _, high = spec.resources.worker_range
     concurrency = check_cluster(spec, cluster)
-    labels = (*spec.data.tasks, *spec.data.held_out)
+    labels = spec.labels
+    sizes = {label: table.size_of(label) for label in labels.kinds}
+    objective = metrics.objective_name(labels.task_kinds)
     share = (epochs_total or total * epochs) / (total * epochs)
     # Rates are of a single worker: the speed of trials with several workers, or of trials that
     # share a GPU, is unknown.
     at_a_time = concurrency if high == 1 and not 0 < spec.resources.gpus < 1 else None
-    hours = _hours(heaviest, rates, per_trial, total, share, at_a_time) if rates else {}
+    num_probes = math.ceil(epochs / spec.evaluate.every)
+    hours = _hours(rates, per_trial, num_probes, total, share, at_a_time) if rates else {}
+    # Without the method's warnings about searched fields.
+    warnings = [
+        text
+        for field, text in spec.method.warnings().items()
+        if f"method.{field}" not in spec.search.space
+    ]
     return Plan(
         name=spec.name,
         root=str(root),
@@ -115,15 +128,15 @@ def make_plan(
         epochs_total=epochs_total,
         num_items=num_items,
         standard_error=error,
-        classes={label: table.size_of(label) for label in labels},
-        kinds={label: spec.data.kind_of(label) for label in labels},
-        majority=majority_shares(table, labels),
-        objective=metrics.objective_name(map(spec.data.kind_of, spec.data.tasks)),
+        classes=sizes,
+        kinds=dict(labels.kinds),
+        majority=majority_shares(table, labels.kinds),
+        objective=objective,
         select=spec.evaluate.select,
         parameters=_count_parameters(
-            spec, {t: table.size_of(t) for t in spec.data.tasks}, all_networks=count_parameters
+            spec, {task: sizes[task] for task in labels.tasks}, all_networks=count_parameters
         ),
-        store_bytes=needed,
+        store_bytes=store_bytes(len(table), spec.data, spec.views.size),
         downloads=dict(downloads or {}),
         cluster=cluster.where,
         concurrency=concurrency,
@@ -133,8 +146,8 @@ def make_plan(
         first_configurations=first_configurations,
         warnings=(
             *table.warnings,
-            *_method_warnings(spec),
-            *_noise_warnings(spec, num_items["val"], error),
+            *warnings,
+            *_noise_warnings(spec, objective, num_items["val"], error),
         ),
     )
 
@@ -160,14 +173,14 @@ def check_data(spec: RunSpec, root: Path) -> CheckedData:
 
 
 def _hours(
-    spec: RunSpec, rates: Rates, num_images: int, num_trials: int, share: float, few: int | None
+    rates: Rates, num_images: int, num_probes: int, num_trials: int, share: float, few: int | None
 ) -> dict[str, float | None]:
     """Returns the fields of the plan that depend on measured rates.
 
-    `num_images` is per trial. `share` is the mean fraction of its epochs that a trial trains, given
-    early stopping. `few` trials run at a time, None if that or their speed is unknown.
+    `num_images` and `num_probes` are per trial. `share` is the mean fraction of its epochs that a
+    trial trains, given early stopping. `few` trials run at a time, None if that or their speed is
+    unknown.
     """
-    num_probes = math.ceil(spec.train.epochs / spec.evaluate.every)
     training = num_images / rates.images_per_second + num_probes * rates.probe_seconds
     seconds = training + rates.test_seconds
     # An overestimate: trials that are stopped early have no test evaluation.
@@ -181,24 +194,15 @@ def _hours(
     }
 
 
-def _method_warnings(spec: RunSpec) -> tuple[str, ...]:
-    """Returns the method's warnings, without those about searched fields."""
-    found = spec.method.warnings()
-    return tuple(
-        text for field, text in found.items() if f"method.{field}" not in spec.search.space
-    )
-
-
-def _noise_warnings(spec: RunSpec, num_val: int, error: float) -> Iterator[str]:
+def _noise_warnings(spec: RunSpec, objective: str, num_val: int, error: float) -> Iterator[str]:
     """Yields a warning if validation has too few items to tell configurations apart."""
     if spec.search.num_configurations == 1 or error <= MAX_STANDARD_ERROR:
         return
     needed, max_items = math.ceil(0.25 / MAX_STANDARD_ERROR**2), spec.evaluate.short_probe.max_items
-    name = metrics.objective_name(map(spec.data.kind_of, spec.data.tasks))
     fields = [f"val has {num_val:,}"] if num_val < needed else []
     fields += [f"evaluate.short_probe.max_items is {max_items:,}"] if max_items < needed else []
     yield (
-        f"{name} must have a standard error of at most {MAX_STANDARD_ERROR:g} to tell close "
+        f"{objective} must have a standard error of at most {MAX_STANDARD_ERROR:g} to tell close "
         f"configurations apart, got up to {error:.3f}; that needs {needed:,} validation items, "
         f"{' and '.join(fields)}"
     )
@@ -211,28 +215,11 @@ def _scheduler_text(spec: RunSpec) -> str:
     return f"{default.name} (search.scheduler is omitted; {reason})"
 
 
-def _heaviest(spec: RunSpec) -> RunSpec:
-    """Returns the spec with searched epochs at their maximum."""
-    space = spec.search.space
-    values: dict[str, Any] = {}
-    if "train.epochs" in space:
-        values["train.epochs"] = max(v for v in space["train.epochs"].extremes if v is not None)
-    return with_values(spec, {**values, "search": {}}) if values else spec
-
-
-def _check_batches(spec: RunSpec, num_train: int) -> None:
-    """Raises DataError if a batch size, searched ones included, exceeds the training split."""
-    sizes = [spec.train.batch_size]
-    if "train.batch_size" in spec.search.space:
-        extremes = spec.search.space["train.batch_size"].extremes
-        sizes += [int(v) for v in extremes if isinstance(v, int | float)]
-    num_examples = spec.method.num_examples(num_train)
-    for size in sizes:
-        if size > num_examples:
-            raise DataError(
-                f"train.batch_size must be at most the training split's {num_examples} examples, "
-                f"got {size}; the last incomplete batch is dropped, so nothing would be trained"
-            )
+def _numbers(spec: RunSpec, path: str, value: int) -> list[int]:
+    """Returns the listed or extreme numbers of a field, only its `value` if it is not searched."""
+    searched = spec.search.space.get(path)
+    numbers = searched.extremes if searched else [value]
+    return [int(number) for number in numbers if isinstance(number, int | float)]
 
 
 def _with_each_encoder(spec: RunSpec) -> Iterator[RunSpec]:

@@ -35,7 +35,8 @@ def draw_triplets(
     positive uniformly among the other items of the anchor's class, the negative uniformly among
     the items of other classes.
 
-    Raises DataError if a task has fewer than two classes, or no class with two items.
+    Each task must have two classes, which `read_table` checks. Raises DataError if a task has no
+    class with two items.
     """
     generator = np.random.default_rng(seed)
     drawn_E4 = np.empty((number, 4), dtype=np.int64)
@@ -60,7 +61,11 @@ def _under(table: LabelTable, task: str, share_E3: np.ndarray) -> np.ndarray:
     _, first_G, class_N, size_G = np.unique(
         table.labels[task][rows], return_index=True, return_inverse=True, return_counts=True
     )
-    _check(task, size_G)
+    if size_G.max() < 2:
+        raise DataError(
+            f"task {task!r} must have a class of two images in the train split to make triplets, "
+            f"got {len(size_G)} classes of one; take it out of data.tasks"
+        )
     first_N, size_N = first_G[class_N], size_G[class_N]
     candidates = np.flatnonzero(size_N > 1)
     anchor_E = candidates[_pick(share_E3[:, 0], len(candidates))]
@@ -79,16 +84,3 @@ def _pick(share: np.ndarray, count: np.ndarray | int) -> np.ndarray:
     """Returns floor(share * count), int64: a uniform index if share is uniform in [0, 1)."""
     index: np.ndarray = (share * count).astype(np.int64)
     return index
-
-
-def _check(task: str, size_G: np.ndarray) -> None:
-    if len(size_G) < 2:
-        raise DataError(
-            f"task {task!r} must have at least two classes in the train split to make triplets, "
-            f"got {len(size_G)}; take it out of data.tasks"
-        )
-    if size_G.max() < 2:
-        raise DataError(
-            f"task {task!r} must have a class of two images in the train split to make triplets, "
-            f"got {len(size_G)} classes of one; take it out of data.tasks"
-        )

@@ -125,29 +125,19 @@ def draw_parameters(
 
 def _boxes(draws_4RK: np.ndarray, source_size: int, spec: ViewsSpec) -> np.ndarray:
     """Returns RandomResizedCrop's boxes [R, 4]: the first try that fits, else the central crop."""
-    box_R4, fits_R = _tried(draws_4RK[:, :, 0], source_size, spec)
-    for k in range(1, CROP_TRIES):
-        again_R = ~fits_R
-        if not again_R.any():
-            break
-        box_R4[again_R], fits_R[again_R] = _tried(draws_4RK[:, again_R, k], source_size, spec)
-    box_R4[~fits_R] = _central_box(source_size, spec.crop_ratio)
-    return box_R4
-
-
-def _tried(
-    draws_4R: np.ndarray, source_size: int, spec: ViewsSpec
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the boxes [R, 4] of one try, and a mask [R] of those that fit."""
-    area_share_R, ratio_share_R, *corner_shares = draws_4R
+    area_share_RK, ratio_share_RK, *corner_shares = draws_4RK
     low, high = spec.crop_scale
-    area_R = source_size**2 * (low + (high - low) * area_share_R)
+    area_RK = source_size**2 * (low + (high - low) * area_share_RK)
     low, high = math.log(spec.crop_ratio[0]), math.log(spec.crop_ratio[1])
-    ratio_R = np.exp(low + (high - low) * ratio_share_R)
-    sides_2R = np.rint(np.sqrt([area_R / ratio_R, area_R * ratio_R]))
-    corner_2R = np.floor(corner_shares * (source_size + 1 - sides_2R))
-    fits_R = (sides_2R.max(axis=0) <= source_size) & (sides_2R.min(axis=0) > 0)
-    return np.concatenate([corner_2R, sides_2R]).T.astype(np.int64), fits_R
+    ratio_RK = np.exp(low + (high - low) * ratio_share_RK)
+    sides_2RK = np.rint(np.sqrt([area_RK / ratio_RK, area_RK * ratio_RK]))
+    corner_2RK = np.floor(corner_shares * (source_size + 1 - sides_2RK))
+    fits_RK = (sides_2RK.max(axis=0) <= source_size) & (sides_2RK.min(axis=0) > 0)
+    first_R = fits_RK.argmax(axis=1)
+    tried_4RK = np.concatenate([corner_2RK, sides_2RK])
+    box_R4 = tried_4RK[:, np.arange(len(first_R)), first_R].T.astype(np.int64)
+    box_R4[~fits_RK.any(axis=1)] = _central_box(source_size, spec.crop_ratio)
+    return box_R4
 
 
 def _central_box(source_size: int, crop_ratio: tuple[float, float]) -> tuple[int, int, int, int]:

@@ -90,14 +90,6 @@ def test_examples_hold_three_pictures_seen_once() -> None:
     np.testing.assert_array_equal(examples.condition_E, drawn[:, 0])
 
 
-@pytest.mark.parametrize("labels", [[0, 0, 0, 0, 1], [-1, 0, 0, 0, 1], [-1, -1, -1, -1, 1]])
-def test_one_class_in_the_train_split_is_refused(labels: list[int]) -> None:
-    rest = [0, 0, 1, 1, 1]
-    message = r"task 'heel' must have at least two classes .* got [01]; take it out of data.tasks"
-    with pytest.raises(DataError, match=message):
-        draw_triplets(table(shape=rest, heel=labels), ("shape", "heel"), number=4, seed=0)
-
-
 def test_classes_of_one_image_each_are_refused() -> None:
     with pytest.raises(DataError, match=r"task 'heel' must have a class of two images .* got 4 cl"):
         draw_triplets(table(heel=[0, 1, 2, 3, 3]), ("heel",), number=4, seed=0)

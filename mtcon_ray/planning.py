@@ -100,6 +100,7 @@ def make_plan(
     labels = spec.labels
     sizes = {label: table.size_of(label) for label in labels.kinds}
     objective = metrics.objective_name(labels.task_kinds)
+    majority = majority_shares(table, labels.kinds)
     share = (epochs_total or total * epochs) / (total * epochs)
     # Rates are of a single worker: the speed of trials with several workers, or of trials that
     # share a GPU, is unknown.
@@ -130,7 +131,7 @@ def make_plan(
         standard_error=error,
         classes=sizes,
         kinds=dict(labels.kinds),
-        majority=majority_shares(table, labels.kinds),
+        majority=majority,
         objective=objective,
         select=spec.evaluate.select,
         parameters=_count_parameters(

@@ -1,6 +1,5 @@
 """The data set of a spec: checked labels in memory, decoded images as a memory map."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mtcon_ray.data.image_cache import check_room, num_bytes, open_image_cache
-from mtcon_ray.data.labels import LabelTable, read_table, without
+from mtcon_ray.data.labels import LabelTable, fingerprint, read_table, without
 from mtcon_ray.data.remote import Found, fetch, look
 from mtcon_ray.data.sources import SOURCES, DataSource, DataSpec
 from mtcon_ray.data.sources.base import CheckedImages
@@ -60,24 +59,16 @@ def fetch_places(
     progress: Callable[[int, int], None] | None = None,
     *,
     found: Mapping[str, Found] | None = None,
-    images: bool = True,
 ) -> dict[str, str]:
     """Downloads the data's URLs if needed; returns their local paths by spec field.
 
-    Paths lie below `store`. `found` are the objects at the URLs; with None they are listed. With
-    `images=False` the images are not downloaded, and their field is in the result only if they
-    already are. `progress(done, total)` is called with bytes.
+    Paths lie below `store`. `found` are the objects at the URLs; with None they are listed.
+    `progress(done, total)` is called with bytes.
 
     Raises DataError if a URL cannot be read, ResourceError if the disk is too small or not
     writable.
     """
-    wanted = {
-        field: f
-        for field, f in (_find(spec) if found is None else found).items()
-        if images or field != IMAGES or f.place(store).exists()
-    }
-    fetch(list(wanted.values()), store, progress)
-    return {field: str(f.place(store)) for field, f in wanted.items()}
+    return fetch(_find(spec) if found is None else found, store, progress)
 
 
 def open_dataset(
@@ -109,8 +100,8 @@ def open_dataset(
         source, len(table), store_size(spec, view_size), store, progress, node_store
     )
     table = without(table, stored.bad, source)
-    fingerprint = _fingerprint(table, stored.content_key, stored.images.shape[1])
-    return Dataset(stored.images, table, spec.tasks, spec.held_out, fingerprint)
+    digest = fingerprint(table, stored.content_key, stored.images.shape[1])
+    return Dataset(stored.images, table, spec.tasks, spec.held_out, digest)
 
 
 def store_size(spec: DataSpec, view_size: int) -> int:
@@ -123,6 +114,11 @@ def store_bytes(num_items: int, spec: DataSpec, view_size: int) -> int:
     return num_bytes(num_items, store_size(spec, view_size))
 
 
+# Results of `check_images` by signature, size and tolerated share. A comparison plans many sweeps
+# over the same images, and each check of a .tar.gz decompresses all of it.
+_seen: dict[tuple[str | None, int, float], CheckedImages] = {}
+
+
 def check_dataset(spec: DataSpec, view_size: int, store: Path) -> CheckedData:
     """Returns the labels of a spec, and the sizes of what remains to be downloaded.
 
@@ -133,11 +129,18 @@ def check_dataset(spec: DataSpec, view_size: int, store: Path) -> CheckedData:
     many images are bad, and ResourceError if the disk has no room for downloads and decoded images.
     """
     found = _find(spec)
-    source = _source(spec, fetch_places(spec, store, found=found, images=False))
+    wanted = {n: f for n, f in found.items() if n != IMAGES or f.place(store).exists()}
+    source = _source(spec, fetch(wanted, store))
     labels, size = read_table(source), store_size(spec, view_size)
     downloads = {f.url: 0 if f.place(store).exists() else f.num_bytes for f in found.values()}
     stored = check_room(source, len(labels), size, store, sum(downloads.values()))
-    checked = _checked_images(source, size) if stored is None else CheckedImages(stored.bad)
+    if stored is None:
+        key = (source.signature(), size, source.max_bad_fraction)
+        if key not in _seen or key[0] is None:
+            _seen[key] = source.check_images(size)
+        checked = _seen[key]
+    else:
+        checked = CheckedImages(stored.bad)
     table = without(labels, checked.bad, source)
     if checked.warning:
         table = replace(table, warnings=(*table.warnings, checked.warning))
@@ -152,31 +155,3 @@ def _find(spec: DataSpec) -> dict[str, Found]:
 def _source(spec: DataSpec, places: Mapping[str, str]) -> DataSource:
     """Returns the source of a spec's data, with local paths in place of URLs."""
     return SOURCES[spec.kind](spec.model_copy(update=dict(places)))
-
-
-# Results of `check_images` by signature, size and tolerated share. A comparison plans many sweeps
-# over the same images, and each check of a .tar.gz decompresses all of it.
-_seen: dict[tuple[str | None, int, float], CheckedImages] = {}
-
-
-def _checked_images(source: DataSource, size: int) -> CheckedImages:
-    """Returns `source.check_images(size)`, cached in this process while no image changes."""
-    key = (source.signature(), size, source.max_bad_fraction)
-    if key not in _seen or key[0] is None:
-        _seen[key] = source.check_images(size)
-    return _seen[key]
-
-
-def _fingerprint(table: LabelTable, content_key: str, size: int) -> str:
-    """Returns a hex digest of images, stored size, labels, class names and splits."""
-    total = hashlib.sha256(f"{content_key} {size}".encode())
-    total.update(table.split.tobytes())
-    for kind in (table.labels, table.multi_hot, table.continuous):
-        for name in sorted(kind):
-            total.update(name.encode() + b"\0" + kind[name].tobytes())
-    total.update(repr(sorted(table.classes.items())).encode())
-    total.update(repr(sorted(table.multi_hot_names.items())).encode())
-    # Only if there are any: tables without unseen classes keep the fingerprint of earlier versions.
-    if table.unseen:
-        total.update(repr(sorted(table.unseen.items())).encode())
-    return total.hexdigest()

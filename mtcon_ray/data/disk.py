@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
-from uuid import uuid4
 
 from mtcon_ray.errors import ResourceError, StorageError
 
@@ -62,19 +61,6 @@ def build_folder(folder: Path, needed: int, fill: Callable[[Path], None]) -> Non
             building.rename(folder)
         finally:
             shutil.rmtree(building, ignore_errors=True)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file atomically, also if several processes do so at once.
-
-    Unlike `whole_file` it does not flush to the disk: use it for what can be computed again.
-    """
-    unfinished = path.with_name(f"{path.name}.{uuid4().hex}")
-    try:
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager

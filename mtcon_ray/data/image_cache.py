@@ -23,10 +23,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 
-from mtcon_ray.data.disk import build_folder, check_disk, writable_store, write_whole
+from mtcon_ray.data.disk import build_folder, check_disk, writable_store
 from mtcon_ray.data.labels import check_bad
 from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.errors import DataError, ResourceError
@@ -128,7 +129,10 @@ def _content_key(source: DataSource, known: Path | None) -> str:
     content = source.content_key()
     if known is not None:
         known.parent.mkdir(exist_ok=True)
-        write_whole(known, content.encode())
+        # A name of its own, because several processes may write this file at once.
+        unfinished = known.with_name(f"{known.name}.{uuid4().hex}")
+        unfinished.write_text(content)
+        unfinished.replace(known)
     return content
 
 

@@ -118,9 +118,7 @@ def read_table(source: "DataSource") -> LabelTable:
                 table = _keep_most_frequent(table, column, spec.held_out_top_k)
     table = _code_seen_classes_first(table)
     _check(table, spec)
-    table = replace(
-        table, warnings=(*table.warnings, *_unseen_classes(table), *_test_classes(table))
-    )
+    table = replace(table, warnings=(*table.warnings, *_unseen_classes(table)))
     # Last, because noise draws from the classes that remain and must not hide bad labels above.
     return add_label_noise(table, spec.label_noise, spec.label_noise_splits, spec.seed)
 
@@ -238,36 +236,19 @@ def _unseen_classes(table: LabelTable) -> list[str]:
     train = table.rows("train")
     warnings = []
     for name, classes in (table.classes | table.multi_hot_names).items():
+        names = (*classes, *table.unseen.get(name, ()))
         if name in table.labels:
             kind, seen = "classes", table.labels[name][train]
         else:
             kind, seen = "labels", np.flatnonzero((table.multi_hot[name][train] == 1).any(axis=0))
-        unseen = [classes[code] for code in np.setdiff1d(np.arange(len(classes)), seen)]
-        if unseen:
+        absent = [names[code] for code in np.setdiff1d(np.arange(len(names)), seen)]
+        if absent:
+            shown = ", ".join(absent[:5]) + (", ..." if len(absent) > 5 else "")
             warnings.append(
-                f"{_WHAT[table.kind_of(name)]} {name!r}: {len(unseen)} of {len(classes)} {kind} "
-                f"are not in the train split and cannot be predicted ({_first(unseen)})"
+                f"{_WHAT[table.kind_of(name)]} {name!r}: {len(absent)} of {len(names)} {kind} are "
+                f"not in the train split and cannot be predicted ({shown})"
             )
     return warnings
-
-
-def _test_classes(table: LabelTable) -> list[str]:
-    """Returns a warning for each column with classes that only the test split has."""
-    warnings = []
-    for column, names in table.unseen.items():
-        codes = table.labels[column][table.rows("test")] - table.size_of(column)
-        found, counts = np.unique(codes[codes >= 0], return_counts=True)
-        if len(found):
-            warnings.append(
-                f"label column {column!r}: {len(found)} classes are only in the test split, whose "
-                f"{counts.sum()} items with them count as errors "
-                f"({_first([names[code] for code in found])})"
-            )
-    return warnings
-
-
-def _first(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def add_label_noise(
@@ -277,6 +258,7 @@ def add_label_noise(
 
     This is the experiment with corrupted tasks of MSCon (Mu, Guttag and Makar 2023,
     arXiv:2307.02712, figure 3).
+
     The original class may be drawn again, so share * (K - 1) / K of the labels change in
     expectation. Missing labels stay missing. Each combination of seed, share, task and split has
     its own random stream. The noise of a task therefore does not depend on other tasks or splits,
@@ -296,3 +278,18 @@ def add_label_noise(
             codes[redrawn] = rng.integers(num_classes, size=len(redrawn))
         labels[task] = codes
     return replace(table, labels=labels)
+
+
+def fingerprint(table: LabelTable, content_key: str, size: int) -> str:
+    """Returns a hex digest of images, stored size, labels, class names and splits."""
+    total = hashlib.sha256(f"{content_key} {size}".encode())
+    total.update(table.split.tobytes())
+    for kind in (table.labels, table.multi_hot, table.continuous):
+        for name in sorted(kind):
+            total.update(name.encode() + b"\0" + kind[name].tobytes())
+    total.update(repr(sorted(table.classes.items())).encode())
+    total.update(repr(sorted(table.multi_hot_names.items())).encode())
+    # Only if there are any: tables without unseen classes keep the fingerprint of earlier versions.
+    if table.unseen:
+        total.update(repr(sorted(table.unseen.items())).encode())
+    return total.hexdigest()

@@ -10,11 +10,10 @@ AWS or Google, or in the machine's role.
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from pathlib import Path, PurePosixPath
 from threading import Event
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 MAX_THREADS = 8
 CHUNK_BYTES = 1 << 20
 REPORT_SECONDS = 0.5
-RETRY = timedelta(seconds=30)  # the default of Google's client is 15 minutes
+RETRY_SECONDS = 30  # the default of Google's client is 15 minutes
 
 
 @dataclass(frozen=True)
@@ -98,15 +97,15 @@ def look(url: str, what: str) -> Found:
 
 
 def fetch(
-    found: Sequence[Found], store: Path, report: Callable[[int, int], None] | None = None
-) -> None:
-    """Downloads the objects that no process has downloaded yet.
+    found: Mapping[str, Found], store: Path, report: Callable[[int, int], None] | None = None
+) -> dict[str, str]:
+    """Downloads the objects that no process has downloaded yet; returns the local paths.
 
-    `report(done, total)` is called with bytes, about every REPORT_SECONDS. Raises DataError if an
-    object cannot be read completely, ResourceError if the disk is too small or not writable;
-    partial downloads are then removed.
+    `found` and the result are by spec field. `report(done, total)` is called with bytes, about
+    every REPORT_SECONDS. Raises DataError if an object cannot be read completely, ResourceError if
+    the disk is too small or not writable; partial downloads are then removed.
     """
-    missing = [f for f in found if not f.place(store).exists()]
+    missing = [f for f in found.values() if not f.place(store).exists()]
     before, total = 0, sum(f.num_bytes for f in missing)
 
     def tell(done: int) -> None:
@@ -120,6 +119,7 @@ def fetch(
             folder.parent.mkdir(exist_ok=True, mode=0o700)
             build_folder(folder, each.num_bytes, partial(_download, each, tell))
             before += each.num_bytes
+    return {field: str(f.place(store)) for field, f in found.items()}
 
 
 def _download(found: Found, tell: Callable[[int], None], folder: Path) -> None:
@@ -168,13 +168,12 @@ def _chunks(files: "FileSystem", path: str, found: Found) -> Iterator[bytes]:
 
 
 def _open(url: str) -> "FileSystem":
-    from pyarrow.fs import FileSystem, GcsFileSystem
+    from pyarrow.fs import FileSystem
 
-    scheme, _, rest = url.partition("://")
-    if scheme == "gs":
-        return GcsFileSystem(retry_time_limit=RETRY)
     # Only the bucket: an object key may contain characters with a meaning in a URI.
-    files: FileSystem = FileSystem.from_uri(f"s3://{rest.partition('/')[0]}")[0]
+    bucket = "/".join(url.split("/")[:3])
+    options = f"?retry_limit_seconds={RETRY_SECONDS}" if url.startswith("gs:") else ""
+    files: FileSystem = FileSystem.from_uri(bucket + options)[0]
     return files
 
 

@@ -34,8 +34,8 @@ def test_classes_of_the_test_split_alone_change_no_other_code(files: Any, field:
     others = np.delete(np.arange(20), [4, 9])
     assert (table.labels["brand"][others] == before.labels["brand"][others]).all()
     assert table.warnings == (
-        "label column 'brand': 2 classes are only in the test split, whose 2 items with them count "
-        "as errors (0, z)",
+        "label column 'brand': 2 of 4 classes are not in the train split and cannot be predicted "
+        "(0, z)",
     )
 
 

@@ -167,7 +167,7 @@ def test_an_object_that_was_replaced_is_downloaded_anew(
 def test_several_at_once_download_once(spec: DataSpec, s3: ObjectStore, tmp_path: Path) -> None:
     found = look(spec.urls()["images"], "data.images")
     before = s3.reads("shoes/my%20pictures.tar")
-    threads = [Thread(target=fetch, args=([found], tmp_path / "store")) for _ in range(4)]
+    threads = [Thread(target=fetch, args=({"images": found}, tmp_path / "store")) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -195,7 +195,7 @@ def test_a_download_that_is_cut_leaves_nothing(
     found = look(spec.urls()["images"], "data.images")
     s3.put("shoes/my pictures.tar", b"shorter")
     with pytest.raises(DataError, match=r"must not change while it is downloaded, got 7 bytes"):
-        fetch([found], tmp_path)
+        fetch({"images": found}, tmp_path)
     assert [p.suffix for p in (tmp_path / "remote").iterdir()] == [".lock"]
 
 
@@ -203,7 +203,7 @@ def test_a_disk_that_is_too_small_is_said_before(s3: ObjectStore, tmp_path: Path
     found = look(s3.put("big.tar", b"x"), "data.images")
     big = type(found)(found.url, found.what, found.key, ((*found.objects[0][:2], 10**18),))
     with pytest.raises(ResourceError, match="must have 1e"):
-        fetch([big], tmp_path)
+        fetch({"images": big}, tmp_path)
     assert s3.reads("big.tar") == 0
 
 

@@ -1,5 +1,6 @@
 """Error messages for pydantic's validation errors: path, rule, value, and way out."""
 
+import re
 from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -19,30 +20,16 @@ OTHER_WORDS = {
     "learning_rate": "lr",
     "backbone": "encoder",
 }
-# The rule after "must", by pydantic's error type or by the type's first word, as in int_parsing.
-RULES = {
-    "int": "be an integer",
-    "float": "be a number",
-    "bool": "be true or false",
-    "string": "be a text",
-    "tuple": "be a list",
-    "list": "be a list",
-    "dict": "be a mapping",
-    "finite_number": "be a finite number",
-    "literal_error": "be {expected}",
-    "greater_than": "be greater than {gt:g}",
-    "greater_than_equal": "be at least {ge:g}",
-    "less_than": "be less than {lt:g}",
-    "less_than_equal": "be at most {le:g}",
-    "multiple_of": "be a multiple of {multiple_of:g}",
-    "too_short": "have at least {min_length} entries",
-    "too_long": "have at most {max_length} entries",
-    "string_too_short": "have at least {min_length} characters",
-    "string_too_long": "have at most {max_length} characters",
-    "string_pattern_mismatch": "match {pattern}",
-    "model_type": "be a mapping of fields",
-    "model_attributes_type": "be a mapping of fields or the name of a kind",
-    "invalid_key": "have a text as its key",
+# Kinds of values, by the first word of pydantic's error types, as in int_parsing.
+KINDS = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a text",
+    "tuple": "a list",
+    "list": "a list",
+    "dict": "a mapping",
+    "model": "a mapping of fields",
 }
 MAX_SHOWN = 200
 
@@ -114,9 +101,16 @@ def _rule(problem: Any, model: type[Spec]) -> str | None:
             return f"be a list of {len(entries)} entries" if fixed else "be a list"
         case "too_short" | "string_too_short" if problem["ctx"]["min_length"] == 1:
             return "not be empty"
-        case kind:
-            rule = RULES.get(kind) or RULES.get(kind.partition("_")[0])
-            return rule.format(**problem.get("ctx", {})) if rule else None
+        case "model_attributes_type":
+            return "be a mapping of fields or the name of a kind"
+        case "invalid_key":
+            return "have a text as its key"
+    first, _, rest = problem["type"].partition("_")
+    if first in KINDS and rest in ("type", "parsing", "from_float"):
+        return f"be {KINDS[first]}"
+    # pydantic's words, such as "Tuple should have at most 2 items after validation, not 3".
+    rule = re.fullmatch(r"\w+ should (.+?)(?: after validation.*)?", problem["msg"])
+    return rule[1] if rule else None
 
 
 def _way_out(problem: Any, model: type[Spec]) -> str:

@@ -46,7 +46,7 @@ def refused(raw: dict[str, Any]) -> str:
         ({"train": {"lr": -1}}, "train.lr must be greater than 0, got -1"),
         ({"train": {"lr": float("nan")}}, "train.lr must be a finite number, got nan"),
         ({"version": 2}, "version must be 1, got 2"),
-        ({"name": "A b"}, "name must match ^[a-z0-9]"),
+        ({"name": "A b"}, "name must match pattern '^[a-z0-9]"),
         ({"data": {"kind": "synthetic", "tasks": []}}, "data.tasks must not be empty, got []"),
         (
             {"data": {"kind": "synthetic", "tasks": ["shape"], "held_out": ["shape"]}},
@@ -127,7 +127,10 @@ def test_what_breaks_a_rule_is_named_with_its_rule(raw: dict[str, Any], message:
         ({"evaluate.probe.solver": {"choice": ["sgd"]}}, "probe.solver must not be searched"),
         ({"evaluate.probe": {"choice": ["sgd"]}}, "evaluate.probe must not be searched"),
         ({"views.crop_scale": {"grid": [[0.2, 0.1]]}}, "the field refuses [0.2, 0.1] of grid"),
-        ({"train.epochs": {"int": [0, 30]}}, "train.epochs must be at least 1, got 0"),
+        (
+            {"train.epochs": {"int": [0, 30]}},
+            "train.epochs must be greater than or equal to 1, got 0",
+        ),
     ],
 )
 def test_a_search_space_is_checked_against_its_fields(space: dict[str, Any], message: str) -> None:

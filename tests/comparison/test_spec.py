@@ -90,7 +90,7 @@ def test_a_claim_names_systems_and_a_label(file: Callable[..., Path]) -> None:
             r"claims\.0\.label must be a task or held-out label of 'MTCon', got 'shap'; did you "
             r"mean 'shape'\?",
         ),
-        ({"claims": [{**CLAIM, "margin": -0.1}]}, "margin must be at least 0"),
+        ({"claims": [{**CLAIM, "margin": -0.1}]}, "margin must be greater than or equal to 0"),
         ({"claims": [{"better": "MTCon"}]}, "claims.*than"),
         (
             {"systems": {t: {"method": {"name": "mtcon"}} for t in ("A b", "a-B")}},

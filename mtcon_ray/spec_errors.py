@@ -43,8 +43,6 @@ def explain(error: ValidationError, model: type[Spec]) -> str:
             # pydantic counts valid entries only; each invalid one is reported by itself.
             continue
         location = _without_member(_without_kind(problem["loc"], model))
-        if problem["type"] == "missing" and isinstance(location[-1], int):
-            location = location[:-1]
         path = ".".join(map(str, location))
         rule = _rule(problem, model)
         if rule is None:
@@ -91,8 +89,6 @@ def _rule(problem: Any, model: type[Spec]) -> str | None:
     """Returns the text that follows "must", or None if the problem is not of that form."""
     location = problem["loc"]
     match problem["type"]:
-        case "missing" if isinstance(location[-1], int):
-            return "have more entries"
         case "model_type" if _annotation_at(model, location) is Dimension:
             return f"be one of {FORMS}"
         case "tuple_type":

@@ -32,7 +32,7 @@ def refused(raw: dict[str, Any]) -> list[str]:
             "data.num_items must be an integer, got 99.5",
         ),
         ({"views": {"crop_scale": 0.3}}, "views.crop_scale must be a list of 2 entries, got 0.3"),
-        ({"views": {"mean": [1, 2]}}, "views.mean must have more entries, got [1, 2]"),
+        ({"views": {"mean": [1, 2]}}, "views.mean.2: is required"),
         ({"views": {"mean": [1] * 4}}, "views.mean must have at most 3 items, got [1, 1, 1, 1]"),
         ({"views": {"flip": 2}}, "views.flip must be less than or equal to 1, got 2"),
         ({"views": None}, "views must be a mapping of fields, got null"),

@@ -138,8 +138,6 @@ def _cells(path: Path) -> np.ndarray:
     try:
         # The separator is the one that gives most header cells. pandas ignores quoted ones.
         return read(max(SEPARATORS, key=width))
-    except FileNotFoundError:
-        raise DataError(f"data.csv must be a file, got {path}, which does not exist") from None
     except pd.errors.EmptyDataError:
         raise DataError(f"{path} must have a header and rows, got an empty file") from None
     except UnicodeDecodeError as error:
@@ -155,7 +153,7 @@ def _cells(path: Path) -> np.ndarray:
             f"semicolons or tabs, got: {what}; put quotes around a cell that holds the separator"
         ) from None
     except OSError as error:
-        raise DataError(f"data.csv must be a readable file, got {path}: {error}") from None
+        raise DataError(f"data.csv must be a readable file, got {path}: {error.strerror}") from None
 
 
 def doubtful_names(column: str, names: Sequence[str], counts: np.ndarray) -> list[str]:
@@ -163,23 +161,18 @@ def doubtful_names(column: str, names: Sequence[str], counts: np.ndarray) -> lis
 
     `counts` has the number of rows of each name. Spelling means letter case and surrounding spaces.
     """
-    alike: dict[str, list[str]] = {}
+    alike: dict[str, list[str]] = {"": []}  # "" collects the words for nothing
     for name, count in zip(names, counts.tolist(), strict=True):
-        alike.setdefault(name.strip().casefold(), []).append(f"{name!r} ({count} rows)")
-    words = sorted(WORDS_FOR_NOTHING & alike.keys())
-    nothing = [quoted for word in words for quoted in alike.pop(word)]
+        word = name.strip().casefold()
+        key = "" if word in WORDS_FOR_NOTHING else word
+        alike.setdefault(key, []).append(f"{name!r} ({count} rows)")
     found = []
-    if nothing:
-        found.append(
-            f"label column {column!r}: {', '.join(nothing)} count as labels of their own; empty "
-            "the cells whose label is missing"
-        )
-    for quoted in alike.values():
-        if len(quoted) > 1:
-            found.append(
-                f"label column {column!r}: {', '.join(quoted)} count as different labels; write "
-                "them alike if they are one"
-            )
+    for key, quoted in alike.items():
+        what = f"label column {column!r}: {', '.join(quoted)} count as"
+        if key == "" and quoted:
+            found.append(f"{what} labels of their own; empty the cells whose label is missing")
+        elif key and len(quoted) > 1:
+            found.append(f"{what} different labels; write them alike if they are one")
     return found
 
 

@@ -10,7 +10,6 @@ from mtcon_ray.data.image_cache import check_room, num_bytes, open_image_cache
 from mtcon_ray.data.labels import LabelTable, fingerprint, read_table, without
 from mtcon_ray.data.remote import Found, fetch, look
 from mtcon_ray.data.sources import SOURCES, DataSource, DataSpec
-from mtcon_ray.data.sources.base import CheckedImages
 
 IMAGES = "images"  # the one URL field that is not needed for reading labels
 
@@ -88,8 +87,8 @@ def open_dataset(
     are not read again, unless a download has changed the paths of the files. With `node_store`
     images are read from a copy there, which is created once per node.
 
-    Raises DataError if labels or too many images are unusable, SpecError as `read_table` does,
-    ResourceError if the disk is too small or not writable.
+    Raises DataError if labels or too many images are unusable, ResourceError if the disk is too
+    small or not writable.
     """
     source = _source(spec, fetch_places(spec, store) if places is None else places)
     if checked is not None and checked.source.spec == source.spec:
@@ -116,7 +115,7 @@ def store_bytes(num_items: int, spec: DataSpec, view_size: int) -> int:
 
 # Results of `check_images` by signature, size and tolerated share. A comparison plans many sweeps
 # over the same images, and each check of a .tar.gz decompresses all of it.
-_seen: dict[tuple[str | None, int, float], CheckedImages] = {}
+_seen: dict[tuple[str | None, int, float], tuple[dict[int, str], str]] = {}
 
 
 def check_dataset(spec: DataSpec, view_size: int, store: Path) -> CheckedData:
@@ -125,8 +124,8 @@ def check_dataset(spec: DataSpec, view_size: int, store: Path) -> CheckedData:
     A CSV in an object store is downloaded, images are not. Images that are not decoded yet are
     checked with `DataSource.check_images`.
 
-    Raises DataError and SpecError as `read_table` does, DataError if a URL cannot be read or too
-    many images are bad, and ResourceError if the disk has no room for downloads and decoded images.
+    Raises DataError as `read_table` does, and if a URL cannot be read or too many images are bad,
+    and ResourceError if the disk has no room for downloads and decoded images.
     """
     found = _find(spec)
     wanted = {n: f for n, f in found.items() if n != IMAGES or f.place(store).exists()}
@@ -138,12 +137,12 @@ def check_dataset(spec: DataSpec, view_size: int, store: Path) -> CheckedData:
         key = (source.signature(), size, source.max_bad_fraction)
         if key not in _seen or key[0] is None:
             _seen[key] = source.check_images(size)
-        checked = _seen[key]
+        bad, warning = _seen[key]
     else:
-        checked = CheckedImages(stored.bad)
-    table = without(labels, checked.bad, source)
-    if checked.warning:
-        table = replace(table, warnings=(*table.warnings, checked.warning))
+        bad, warning = stored.bad, ""
+    table = without(labels, bad, source)
+    if warning:
+        table = replace(table, warnings=(*table.warnings, warning))
     return CheckedData(table, downloads, found, source, labels)
 
 

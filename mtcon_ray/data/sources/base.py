@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ from mtcon_ray.data.splits import Split
 from mtcon_ray.metrics import Kind
 from mtcon_ray.registry import Spec, Table, is_url
 
-__all__ = ["SOURCES", "CheckedImages", "DataSource", "DataSpec", "LabelTable"]
+__all__ = ["SOURCES", "DataSource", "DataSpec", "LabelTable"]
 
 
 class DataSpec(Spec):
@@ -85,18 +84,6 @@ class DataSpec(Spec):
         return self
 
 
-@dataclass(frozen=True)
-class CheckedImages:
-    """Result of the check of images before all of them are decoded.
-
-    `bad` maps a row to the reason why its image is left out. `warning` describes corrupt images
-    in the decoded sample, "" if there are none.
-    """
-
-    bad: dict[int, str] = field(default_factory=dict)
-    warning: str = ""
-
-
 class DataSource(ABC):
     """Base class of the kinds of data. Subclasses nest a `Spec` and are registered in SOURCES.
 
@@ -134,12 +121,13 @@ class DataSource(ABC):
         from several threads.
         """
 
-    def check_images(self, size: int) -> CheckedImages:
-        """Returns the images that a check of about a second finds missing or corrupt.
+    def check_images(self, size: int) -> tuple[dict[int, str], str]:
+        """Looks for missing and corrupt images for about a second, before all are decoded.
 
-        Decodes a sample at most. Raises DataError if too many are bad.
+        Returns {row: reason} of images that are left out, and a warning about corrupt ones in a
+        decoded sample, "" without. Raises DataError if too many are bad.
         """
-        return CheckedImages()
+        return {}, ""
 
     @property
     def max_bad_fraction(self) -> float:

@@ -27,13 +27,7 @@ from mtcon_ray.data.csv_file import (
 from mtcon_ray.data.decoding import Resize, decode_image
 from mtcon_ray.data.image_files import ARCHIVES, ImageFiles, UnreadableImageError, open_files
 from mtcon_ray.data.labels import too_many_bad
-from mtcon_ray.data.sources.base import (
-    SOURCES,
-    CheckedImages,
-    DataSource,
-    DataSpec,
-    LabelTable,
-)
+from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec, LabelTable
 from mtcon_ray.data.splits import drawn_split, named_split, num_straddling
 from mtcon_ray.errors import DataError
 from mtcon_ray.metrics import Kind
@@ -199,7 +193,7 @@ class TableSource(DataSource):
                 bits, bit_names = read_lists(table, columns, separator, f"multi_hot.{name}")
                 warnings += doubtful_names(columns, bit_names, (bits == 1).sum(axis=0))
             else:
-                bits, bit_names = (read_bits(table, columns, f"multi_hot.{name}"), columns)
+                bits, bit_names = read_bits(table, columns, f"multi_hot.{name}"), columns
             multi_hot[name], multi_hot_names[name] = bits, bit_names
         split = self._read_split()
         return LabelTable(
@@ -254,9 +248,9 @@ class TableSource(DataSource):
         how = f"table {VERSION} {self.spec.resize}"
         return hashlib.sha256(f"{how} {digest} {rows}".encode()).hexdigest()
 
-    def check_images(self, size: int) -> CheckedImages:
+    def check_images(self, size: int) -> tuple[dict[int, str], str]:
         if is_url(self.spec.images):
-            return CheckedImages()  # not downloaded yet
+            return {}, ""  # not downloaded yet
         names, allowed = self._names, self.spec.max_bad_images
         absent = self._files.find_absent(names)
         bad = {i: f"row {self._csv.rows[i]}, {names[i]}: no such file" for i in absent}
@@ -271,9 +265,9 @@ class TableSource(DataSource):
             for _, reasons in pool.map(lambda row: self.decode([row], size), sample.tolist()):
                 corrupt |= reasons
         if len(sample) == len(there):
-            return CheckedImages(dict(sorted((bad | corrupt).items())))
+            return dict(sorted((bad | corrupt).items())), ""
         share = (most - len(absent)) / len(there)
-        return CheckedImages(bad, _judge_sample(corrupt, len(sample), share, allowed))
+        return bad, _judge_sample(corrupt, len(sample), share, allowed)
 
     def decode(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
         images = np.zeros((len(rows), size, size, 3), dtype=np.uint8)

@@ -102,7 +102,7 @@ def test_multi_hot_and_continuous_columns_are_kept(files: Any) -> None:
         ({"multi_hot": {"m": ["kind"]}}, "column 'kind' .* hold 0, 1, -1 or nothing, got 'b'"),
         ({"split_column": "kind"}, r"hold train, val or test, .*, got 'b' in row 2"),
         ({"images": "nowhere"}, "a folder or a tar, got nowhere, which does not exist"),
-        ({"csv": "nowhere.csv"}, "data.csv must be a file, got nowhere.csv, which does not"),
+        ({"csv": "nowhere.csv"}, "data.csv must be a readable file, got nowhere.csv: No such file"),
     ],
 )
 def test_a_field_that_does_not_fit_the_csv_is_named(

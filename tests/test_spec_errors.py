@@ -24,8 +24,8 @@ def refused(raw: dict[str, Any]) -> list[str]:
             "data.tasks must be a list, got 'a'; write [a]",
         ),
         (
-            {"data": {"kind": "synthetic", "held_out": [1]}},
-            "data.held_out.0 must be a text, got 1; put it",
+            {"data": {"kind": "table", "csv": "a", "images": "b", "tasks": [1]}},
+            "data.tasks.0 must be a text, got 1; put it",
         ),
         (
             {"data": {"kind": "synthetic", "num_items": 99.5}},

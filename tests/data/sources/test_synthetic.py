@@ -1,11 +1,14 @@
 """Tests of synthetic images: reproducible, the same at any size, with all factors visible."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.base import DataSource
+from mtcon_ray.data.sources.synthetic import NUMBER, SET, Label
 from mtcon_ray.data.synthetic_images import (
     ATTRIBUTES,
     FACTORS,
@@ -31,9 +34,13 @@ def test_defaults_are_three_tasks_and_one_held_out_label() -> None:
     assert (spec.tasks, spec.held_out) == (("shape", "colour", "texture"), ("tilt",))
 
 
+def test_labels_are_the_factors_the_set_and_the_number() -> None:
+    assert get_args(Label) == (*FACTORS, SET, NUMBER)
+
+
 def test_a_label_that_is_no_factor_is_refused() -> None:
-    """The message suggests the nearest factor."""
-    with pytest.raises(ValidationError, match=r"got 'color'; did you mean 'colour'\?"):
+    """The message lists all factors, the label set and the number."""
+    with pytest.raises(ValidationError, match=r"should be 'shape', 'colour', .* or 'size'"):
         drawn(tasks=["color"])
 
 

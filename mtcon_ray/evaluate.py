@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.data.dataset import Dataset, fetch_places, open_dataset
+from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.evaluation import protocol
 from mtcon_ray.local import choose_device
@@ -47,13 +47,12 @@ def open_checkpoint(
     spec = with_values(spec, dict(map(_parsed, overrides)))
     device = choose_device(spec)
     prepare_root(root)
-    store = cache_folder(root)
     dataset = open_dataset(
         spec.data,
         view_size=spec.views.size,
-        store=store,
+        store=cache_folder(root),
         progress=callbacks.on_decode,
-        places=fetch_places(spec.data, store, callbacks.on_download),
+        on_download=callbacks.on_download,
     )
     torch.set_num_threads(spec.resources.cpus)
     return Opened(spec, network.to(device), dataset, device)

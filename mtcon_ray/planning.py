@@ -166,7 +166,7 @@ def check_data(spec: RunSpec, root: Path) -> CheckedData:
     """Reads labels and checks images; see `check_dataset`.
 
     A CSV in an object store is downloaded, images are not. What is read can be passed on to
-    `make_plan`, `fetch_places` and `open_dataset`.
+    `make_plan` and `open_dataset`.
     """
     if spec.data.urls():
         prepare_root(root)

@@ -5,24 +5,16 @@ the network's weights, then the tracking server, beside which images are downloa
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.capacity import ClusterView
-from mtcon_ray.data.dataset import Dataset, fetch_places, open_dataset
+from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.paths import cache_folder
 from mtcon_ray.plan import Plan
 from mtcon_ray.planning import check_data, fetch_weights, make_plan
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.tracking.mlflow_server import ServerCheck
-
-
-class Prepared(NamedTuple):
-    """The plan, the decoded data, and the local paths of the data's URLs by spec field."""
-
-    plan: Plan
-    dataset: Dataset
-    places: dict[str, str]
 
 
 def prepare(
@@ -32,7 +24,7 @@ def prepare(
     uri: str,
     callbacks: Callbacks,
     first_configurations: tuple[dict[str, Any], ...] = (),
-) -> Prepared:
+) -> tuple[Plan, Dataset]:
     """Returns the plan and the data of a spec that can be trained on this cluster.
 
     `uri` is the tracking server's, which must answer unless `tracking.offline` is set. Raises
@@ -43,14 +35,12 @@ def prepare(
     make_plan(spec, root, cluster, checked.table)
     asked = None if spec.tracking.offline else ServerCheck(uri)
     fetch_weights(spec)
-    store = cache_folder(root)
-    places = fetch_places(spec.data, store, callbacks.on_download, found=checked.found)
     dataset = open_dataset(
         spec.data,
         view_size=spec.views.size,
-        store=store,
+        store=cache_folder(root),
         progress=callbacks.on_decode,
-        places=places,
+        on_download=callbacks.on_download,
         checked=checked,
     )
     # Once more: images that could not be decoded belong to no split.
@@ -58,4 +48,4 @@ def prepare(
     if asked:
         callbacks.on_phase("asking the MLflow server")
         asked.answer()
-    return Prepared(plan, dataset, places)
+    return plan, dataset

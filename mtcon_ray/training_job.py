@@ -58,7 +58,7 @@ def train_run(
         return done
     with claimed(folder):
         uri = tracking_uri(spec.tracking.uri, environ_uri, root)
-        plan, dataset, _ = prepare(spec, root, this_machine(), uri, callbacks)
+        plan, dataset = prepare(spec, root, this_machine(), uri, callbacks)
         check_same_data(parent_log(folder), dataset.fingerprint)
         write_beginnings(folder, spec, plan)
         lifecycle = Lifecycle(folder, spec.tracking, uri, callbacks)

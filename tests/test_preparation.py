@@ -11,7 +11,8 @@ from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.data import dataset as dataset_module
 from mtcon_ray.errors import DataError, TrackingError
 from mtcon_ray.local import this_machine
-from mtcon_ray.preparation import Prepared, prepare
+from mtcon_ray.plan import Plan
+from mtcon_ray.preparation import prepare
 from mtcon_ray.spec import RunSpec, parse_spec, with_values
 from tests.data.conftest import TableFiles
 from tests.data.object_store import ObjectStore, object_store
@@ -43,7 +44,7 @@ def spec_of(data: dict[str, Any], **tracking: Any) -> RunSpec:
     )
 
 
-def prepared(spec: RunSpec, root: Path) -> Prepared:
+def prepared(spec: RunSpec, root: Path) -> tuple[Plan, dataset_module.Dataset]:
     uri = spec.tracking.uri or ""
     return prepare(spec, root, this_machine(), uri, Callbacks())
 
@@ -66,9 +67,9 @@ def test_labels_are_read_once(
 ) -> None:
     data = files.spec().model_dump(mode="json")
     reads = counted(monkeypatch, "read_table")
-    found = prepared(spec_of(data), tmp_path / "root")
+    plan, dataset = prepared(spec_of(data), tmp_path / "root")
     assert len(reads) == 1
-    assert found.plan.num_items["train"] == len(found.dataset.table.rows("train"))
+    assert plan.num_items["train"] == len(dataset.table.rows("train"))
 
 
 def test_each_url_is_listed_once(
@@ -83,9 +84,9 @@ def test_each_url_is_listed_once(
     }
     data = files.spec(**urls).model_dump(mode="json")
     listed = counted(monkeypatch, "look")
-    found = prepared(spec_of(data), tmp_path / "root")
+    _, dataset = prepared(spec_of(data), tmp_path / "root")
     assert sorted(url for url, _ in listed) == sorted(urls.values())
-    assert set(found.places) == set(urls)
+    assert set(dataset.places) == set(urls)
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """The data set of a spec: checked labels in memory, decoded images as a memory map."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,8 @@ class Dataset:
 
     images is uint8 [N, S, S, 3], a read-only memory map. In table, label noise and held_out_top_k
     are already applied, and items whose image cannot be read belong to no split.
-    fingerprint is a hex digest that differs between any two data sets.
+    fingerprint is a hex digest that differs between any two data sets. places has the local paths
+    of the spec's URLs, by spec field.
     """
 
     images: np.ndarray
@@ -28,6 +29,7 @@ class Dataset:
     tasks: tuple[str, ...]
     held_out: tuple[str, ...]
     fingerprint: str
+    places: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -40,8 +42,8 @@ class CheckedData:
     """The data of a spec before its images are decoded.
 
     In table, images that are known to be unreadable belong to no split. downloads has the bytes
-    that remain to be downloaded, by URL. The other fields save `fetch_places` and `open_dataset`
-    the same work: found has the objects at each URL, by spec field; labels are those that source
+    that remain to be downloaded, by URL. The other fields save `open_dataset` the same
+    work: found has the objects at each URL, by spec field; labels are those that source
     reads, with all images in their splits.
     """
 
@@ -52,45 +54,31 @@ class CheckedData:
     labels: LabelTable
 
 
-def fetch_places(
-    spec: DataSpec,
-    store: Path,
-    progress: Callable[[int, int], None] | None = None,
-    *,
-    found: Mapping[str, Found] | None = None,
-) -> dict[str, str]:
-    """Downloads the data's URLs if needed; returns their local paths by spec field.
-
-    Paths lie below `store`. `found` are the objects at the URLs; with None they are listed.
-    `progress(done, total)` is called with bytes.
-
-    Raises DataError if a URL cannot be read, ResourceError if the disk is too small or not
-    writable.
-    """
-    return fetch(_find(spec) if found is None else found, store, progress)
-
-
 def open_dataset(
     spec: DataSpec,
     *,
     view_size: int,
     store: Path,
     progress: Callable[[int, int], None] | None = None,
+    on_download: Callable[[int, int], None] | None = None,
     places: Mapping[str, str] | None = None,
     checked: CheckedData | None = None,
     node_store: Path | None = None,
 ) -> Dataset:
     """Returns labels and images; decodes the images into `store` if no process has done so.
 
-    `progress(done, total)` is called with the number of decoded images. `places` is the result of
-    `fetch_places`; with None the URLs are resolved and downloaded first. Labels that `checked` has
-    are not read again, unless a download has changed the paths of the files. With `node_store`
+    `progress(done, total)` is called with the number of decoded images. `places` are those of a
+    data set that was opened before; with None the URLs are downloaded below `store` if needed, and
+    `on_download(done, total)` is called with bytes. What `checked` has is neither listed nor read
+    again, except for labels if a download has changed the paths of the files. With `node_store`
     images are read from a copy there, which is created once per node.
 
-    Raises DataError if labels or too many images are unusable, ResourceError if the disk is too
-    small or not writable.
+    Raises DataError if a URL cannot be read, or labels or too many images are unusable,
+    ResourceError if the disk is too small or not writable.
     """
-    source = _source(spec, fetch_places(spec, store) if places is None else places)
+    if places is None:
+        places = fetch(checked.found if checked else _find(spec), store, on_download)
+    source = _source(spec, places)
     if checked is not None and checked.source.spec == source.spec:
         source, table = checked.source, checked.labels
     else:
@@ -100,7 +88,7 @@ def open_dataset(
     )
     table = without(table, stored.bad, source)
     digest = fingerprint(table, stored.content_key, stored.images.shape[1])
-    return Dataset(stored.images, table, spec.tasks, spec.held_out, digest)
+    return Dataset(stored.images, table, spec.tasks, spec.held_out, digest, places)
 
 
 def store_size(spec: DataSpec, view_size: int) -> int:

@@ -6,7 +6,7 @@ never read back, so that no pickle is ever loaded.
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, chdir
 from dataclasses import dataclass
 from functools import partial
@@ -98,7 +98,7 @@ def run_sweep(
         uri = tracking_uri(spec.tracking.uri, environ_uri, root)
         view = view_of(None, callbacks.on_phase)
         first = preview(spec.search, spec.seed)
-        plan, dataset, places = prepare(spec, root, view, uri, callbacks, first)
+        plan, dataset = prepare(spec, root, view, uri, callbacks, first)
         check_same_data(parent_log(folder), dataset.fingerprint)
         tags = {**provenance(Path.cwd()), **job_tag(), FINGERPRINT: dataset.fingerprint}
         # Ray may replace a job's working directory while the driver runs in it.
@@ -108,7 +108,7 @@ def run_sweep(
         stack.enter_context(connected(log_folder(folder) / "ray.log", environment))
         check_shared(root)
         write_beginnings(folder, spec, plan)
-        return _Sweep(spec, root, folder, plan, uri, callbacks, places).run(tags)
+        return _Sweep(spec, root, folder, plan, uri, callbacks, dataset.places).run(tags)
 
 
 @dataclass
@@ -119,7 +119,7 @@ class _Sweep:
     plan: Plan
     uri: str
     callbacks: Callbacks
-    places: dict[str, str]
+    places: Mapping[str, str]
 
     def __post_init__(self) -> None:
         self.lifecycle = Lifecycle(self.folder, self.spec.tracking, self.uri, self.callbacks)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from mtcon_ray.data.dataset import check_dataset, fetch_places, open_dataset
+from mtcon_ray.data.dataset import check_dataset, open_dataset
 from mtcon_ray.data.remote import fetch, look
 from mtcon_ray.data.sources import SOURCES, DataSpec
 from mtcon_ray.errors import DataError, ResourceError
@@ -40,6 +40,11 @@ def spec(s3: ObjectStore, files: Any, tmp_path: Path) -> DataSpec:
     images = s3.put("shoes/my pictures.tar", tmp_path / "pictures.tar")
     remote: DataSpec = files.spec(csv=csv, images=images)
     return remote
+
+
+def fetched(spec: DataSpec, store: Path, report: Any = None) -> dict[str, str]:
+    found = {field: look(url, f"data.{field}") for field, url in spec.urls().items()}
+    return fetch(found, store, report)
 
 
 def opened(spec: DataSpec, store: Path, **more: Any) -> np.ndarray:
@@ -103,11 +108,11 @@ def test_a_listing_that_is_passed_on_is_not_asked_for_again(
 ) -> None:
     store = tmp_path / "root" / "store"
     checked = check_dataset(spec, 8, store)
-    places = fetch_places(spec, store, found=checked.found)
+    fetch(checked.found, store)
     asked = len(s3.log.lines)
-    assert fetch_places(spec, store, found=checked.found) == places
-    data = open_dataset(spec, view_size=8, store=store, places=places, checked=checked)
+    data = open_dataset(spec, view_size=8, store=store, checked=checked)
     assert len(s3.log.lines) == asked
+    assert data.places == fetched(spec, store)
     assert (data.images == opened(spec, store)).all()
 
 
@@ -126,7 +131,7 @@ def test_images_are_those_of_the_local_archive_and_come_once(
 ) -> None:
     heard: list[tuple[int, int]] = []
     store = tmp_path / "root" / "store"
-    places = fetch_places(spec, store, lambda *counts: heard.append(counts))
+    places = fetched(spec, store, lambda *counts: heard.append(counts))
     total = (tmp_path / "pictures.tar").stat().st_size + files.csv.stat().st_size
     assert heard[-1] == (total, total)
     local = opened(files.spec(images=str(tmp_path / "pictures.tar")), tmp_path / "other")
@@ -154,12 +159,12 @@ def test_an_object_that_was_replaced_is_downloaded_anew(
 ) -> None:
     """The replacement is noticed by its ETag, within the same second and at the same size."""
     store = tmp_path / "store"
-    first = fetch_places(spec, store)
+    first = fetched(spec, store)
     kinds = labels_of(spec.model_copy(update=first)).labels["kind"]
     files.frame["kind"] = files.frame["kind"].map({"a": "b", "b": "a"})
     files.spec()
     s3.put("shoes/labels.csv", files.csv)
-    second = fetch_places(spec, store)
+    second = fetched(spec, store)
     assert first["images"] == second["images"]
     assert (labels_of(spec.model_copy(update=second)).labels["kind"] != kinds).all()
 

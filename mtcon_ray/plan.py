@@ -30,7 +30,7 @@ class Plan(Spec):
     images_per_trial: int = Field(description="images drawn, each in all its views")
     images_total: int = Field(description="before early stopping saves any")
     scheduler: str = Field(
-        "not recorded", description="early stopping, with the reason if the spec names none"
+        "not recorded", description="early stopping, and whether it is the default"
     )
     rung_epochs: tuple[int, ...] = Field(description="epochs after which a trial may be stopped")
     epochs_total: int | None = Field(

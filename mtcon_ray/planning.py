@@ -124,7 +124,8 @@ def make_plan(
         views_per_step=batch * spec.method.rows_per_example(spec.views.num_views),
         images_per_trial=per_trial,
         images_total=per_trial * total,
-        scheduler=_scheduler_text(spec),
+        scheduler=scheduler.name
+        + ("" if spec.search.scheduler else " (the default; search.scheduler is omitted)"),
         rung_epochs=scheduler.rung_epochs(epochs, spec.evaluate.every),
         epochs_total=epochs_total,
         num_items=num_items,
@@ -207,13 +208,6 @@ def _noise_warnings(spec: RunSpec, objective: str, num_val: int, error: float) -
         f"configurations apart, got up to {error:.3f}; that needs {needed:,} validation items, "
         f"{' and '.join(fields)}"
     )
-
-
-def _scheduler_text(spec: RunSpec) -> str:
-    if spec.search.scheduler is not None:
-        return spec.search.scheduler.name
-    default, reason = spec.default_scheduler()
-    return f"{default.name} (search.scheduler is omitted; {reason})"
 
 
 def _numbers(spec: RunSpec, path: str, value: int) -> list[int]:

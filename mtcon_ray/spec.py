@@ -111,16 +111,10 @@ class RunSpec(Spec):
     @property
     def scheduler(self) -> SchedulerSpec:
         """The scheduler of the sweep: `search.scheduler`, or the default if that is omitted."""
-        return self.search.scheduler or self.default_scheduler()[0]
-
-    def default_scheduler(self) -> tuple[SchedulerSpec, str]:
-        """Returns the scheduler of a sweep without `search.scheduler`, and the reason for it."""
-        if self.search.num_configurations * self.search.repeats < MIN_ASHA_TRIALS:
-            # With few trials ASHA compares each with one or two others, by noisy probes.
-            return NoScheduler.Spec(), f"fewer than {MIN_ASHA_TRIALS} trials"
-        if not self._is_probed_before_last_rung(ASHA.Spec()):
-            return NoScheduler.Spec(), "no probe comes before the last rung of asha"
-        return ASHA.Spec(), f"{MIN_ASHA_TRIALS} trials or more"
+        # With few trials ASHA compares each with one or two others, by noisy probes.
+        many = self.search.num_configurations * self.search.repeats >= MIN_ASHA_TRIALS
+        is_asha = many and self._is_probed_before_last_rung(ASHA.Spec())
+        return self.search.scheduler or (ASHA.Spec() if is_asha else NoScheduler.Spec())
 
     def _check_chunks(self) -> None:
         """Raises ValueError for global batch norm with chunks.

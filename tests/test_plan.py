@@ -144,12 +144,14 @@ def test_a_recorded_spec_is_read_back_equal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("search", "scheduler"),
     [
-        ({"num_trials": 9}, "none (search.scheduler is omitted; fewer than 10 trials)"),
-        ({"num_trials": 10}, "asha (search.scheduler is omitted; 10 trials or more)"),
+        ({"num_trials": 9}, "none (the default; search.scheduler is omitted)"),
+        ({"num_trials": 10}, "asha (the default; search.scheduler is omitted)"),
         ({"num_trials": 9, "scheduler": {"name": "asha"}}, "asha"),
     ],
 )
-def test_a_plan_says_which_scheduler_and_why(search: dict[str, Any], scheduler: str) -> None:
+def test_a_plan_says_which_scheduler_and_whether_it_is_the_default(
+    search: dict[str, Any], scheduler: str
+) -> None:
     space = {"train.lr": {"uniform": [0.1, 1]}}
     plan = plan_on(spec_of(search={"space": space, **search}))
     assert plan.scheduler == scheduler

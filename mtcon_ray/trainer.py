@@ -17,7 +17,6 @@ from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import ResourceError, StorageError
 from mtcon_ray.evaluation import protocol
-from mtcon_ray.evaluation.features import KeptViews
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.paths import LAST_FILE, MODEL_FILE, PREDICTIONS_FILE, PREVIOUS_FILE
@@ -98,7 +97,6 @@ class Trainer:
         self._last_is_whole = False
         self.step = 0
         self._tally = Tally()
-        self._kept = KeptViews()
         with self._memory_check():
             problem = spec.problem(dataset.sizes)
             method = METHODS[spec.method.name](spec.method, problem).to(device)
@@ -205,7 +203,7 @@ class Trainer:
         values = {} if last_update is None else self._training_metrics(last_update)
         evaluated = self.done or epoch % self.spec.evaluate.every == 0
         if evaluated and self.ranks.rank == 0:
-            values |= self.evaluate(partial(protocol.validate, kept=self._kept))
+            values |= self.evaluate(protocol.validate)
             kinds = map(self.dataset.table.kind_of, self.dataset.tasks)
             self._keep(epoch, values[metrics.objective_name(kinds)])
             if self.spec.evaluate.select == "best" and self.best is not None:

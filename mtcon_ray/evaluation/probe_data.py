@@ -11,7 +11,7 @@ from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.data.splits import SPLITS, Split
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import DataError
-from mtcon_ray.evaluation.features import KeptViews, extract_features
+from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.spec import EvaluateSpec
 from mtcon_ray.models.network import Network
@@ -27,7 +27,6 @@ class Reader:
     views: ViewsSpec
     device: torch.device
     autocast_dtype: torch.dtype | None
-    kept: KeptViews | None = None
 
     def read(self, rows: np.ndarray, labels: Iterable[str]) -> LabelledFeatures:
         """Returns features and labels of these rows, on the reader's device.
@@ -42,7 +41,6 @@ class Reader:
             batch_size=self.batch_size,
             device=self.device,
             autocast_dtype=self.autocast_dtype,
-            kept=self.kept,
         )
         table, values = self.dataset.table, {}
         for label in labels:

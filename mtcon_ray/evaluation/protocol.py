@@ -10,7 +10,6 @@ from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.data.views import ViewsSpec
-from mtcon_ray.evaluation.features import KeptViews
 from mtcon_ray.evaluation.predictions import Predictions, predict, save_predictions
 from mtcon_ray.evaluation.probe_data import Reader, full_probe_rows, short_probe_rows
 from mtcon_ray.evaluation.scoring import Measurement
@@ -27,7 +26,6 @@ def validate(
     device: torch.device,
     seed: int,
     autocast_dtype: torch.dtype | None = None,
-    kept: KeptViews | None = None,
 ) -> dict[str, float]:
     """Returns the validation metrics of a short probe, by name, with the objective among them.
 
@@ -38,12 +36,11 @@ def validate(
 
     Only images of train and val are read, and only the tasks' labels. The choice of items depends
     on `seed` alone, so all epochs are measured on the same items. The penalty is fixed: choosing it
-    on the items that are scored would bias the score upwards. `kept` caches the views for the next
-    validation of the same training.
+    on the items that are scored would bias the score upwards.
 
     Raises DataError as `check_labels` does, DivergedError if features or logits are not finite.
     """
-    reader = Reader(network, dataset, spec.batch_size, views, device, autocast_dtype, kept)
+    reader = Reader(network, dataset, spec.batch_size, views, device, autocast_dtype)
     rows = short_probe_rows(dataset.table, dataset.tasks, spec, seed)
     recipe = ConvergedProbeSpec(solver="lbfgs", penalties=(spec.short_probe.penalty,))
     train, val = (reader.read(rows[split], dataset.tasks) for split in SPLITS[:2])

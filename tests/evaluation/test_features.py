@@ -1,4 +1,4 @@
-"""Tests of feature extraction: eval mode, order of rows, unchanged network, cached views."""
+"""Tests of feature extraction: eval mode, order of rows, unchanged network."""
 
 from pathlib import Path
 
@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from mtcon_ray.data.views import ViewsSpec, evaluation_views
-from mtcon_ray.evaluation import features
-from mtcon_ray.evaluation.features import KeptViews, extract_features
+from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.network import Network, build_network, projections
 from mtcon_ray.models.spec import ModelSpec
@@ -76,31 +75,3 @@ def test_autocast_gives_float32_of_lower_precision(network: Network, images: np.
     assert rough.dtype == exact.dtype == torch.float32
     assert not torch.equal(rough, exact)
     torch.testing.assert_close(rough, exact, rtol=0.1, atol=0.1)
-
-
-def test_kept_views_give_the_same_features_and_are_made_once(
-    network: Network, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At most `most_bytes` of views are cached; a network that modifies its input does no harm."""
-    made: list[int] = []
-
-    def counting(batch: torch.Tensor, spec: ViewsSpec) -> torch.Tensor:
-        made.append(len(batch))
-        return evaluation_views(batch, spec)
-
-    monkeypatch.setattr(features, "evaluation_views", counting)
-    encode = network.encoder.forward
-    monkeypatch.setattr(network.encoder, "forward", lambda x: encode(x.mul_(0.5)))
-    one_view = 4 * 3 * VIEWS.size**2
-
-    def read(kept: KeptViews | None) -> torch.Tensor:
-        return extract_features(network, images, ROWS, VIEWS, batch_size=1, device=CPU, kept=kept)
-
-    expected = read(None)
-    num_rows = len(made)
-    assert num_rows == len(ROWS)
-    kept = KeptViews(3 * one_view)
-    for _ in range(3):
-        assert torch.equal(read(kept), expected)
-    assert kept.num_bytes == 3 * one_view
-    assert len(made) == num_rows + num_rows + 2 * (num_rows - 3)

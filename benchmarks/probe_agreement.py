@@ -31,7 +31,6 @@ from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.evaluate import open_checkpoint
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.probe import LabelledFeatures, Probe
-from mtcon_ray.evaluation.protocol import full_measurement
 from mtcon_ray.evaluation.scoring import Measurement
 from mtcon_ray.evaluation.spec import ConvergedProbeSpec
 
@@ -84,10 +83,7 @@ def opened(path: Path, root: Path) -> tuple[Measurement, Counts]:
     """Returns the features of a kept network and the numbers of classes of its labels."""
     found = open_checkpoint(path, root=root, callbacks=Callbacks())
     torch.set_num_threads(1)
-    measurement = full_measurement(
-        found.network, found.dataset, found.spec.evaluate, found.spec.views,
-        device=found.device, seed=SEED,
-    )  # fmt: skip
+    measurement = found.evaluation().full_measurement()
     classes = found.dataset.table.classes
     return measurement, {label: len(classes[label]) for label in measurement.split_of}
 

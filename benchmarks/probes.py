@@ -27,8 +27,8 @@ from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.splits import SPLITS, Split
 from mtcon_ray.data.views import evaluation_views
-from mtcon_ray.evaluation import protocol
 from mtcon_ray.evaluation.probe import LabelledFeatures
+from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.evaluation.spec import SGDProbeSpec
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec import RunSpec, with_values
@@ -98,8 +98,13 @@ def measure(num_images: int = 9188, encoder: str = "resnet18", rounds: int = 3) 
 
 def probe(network: Network, dataset: Dataset, spec: RunSpec) -> dict[str, float]:
     """Returns our probes' scores and deviations of all tasks and of the held-out label."""
+    return evaluation(network, dataset, spec).report()
+
+
+def evaluation(network: Network, dataset: Dataset, spec: RunSpec) -> Evaluation:
+    """Returns the evaluation on the CPU."""
     device = torch.device("cpu")
-    return protocol.report(network, dataset, spec.evaluate, spec.views, device=device, seed=SEED)
+    return Evaluation(network, dataset, spec.evaluate, spec.views, device, SEED)
 
 
 def peer_epoch(
@@ -135,14 +140,7 @@ def peer_epoch(
 
 def check_same_accuracies(network: Network, dataset: Dataset, spec: RunSpec) -> None:
     """Checks that the peer has our features and SGD accuracies; raises AssertionError if not."""
-    measured = protocol.full_measurement(
-        network,
-        dataset,
-        spec.evaluate,
-        spec.views,
-        device=torch.device("cpu"),
-        seed=SEED,
-    )
+    measured = evaluation(network, dataset, spec).full_measurement()
     assert measured.val is not None
     parts = (measured.train, measured.val, measured.measured)
     ours: dict[str, LabelledFeatures] = dict(zip(SPLITS, parts, strict=True))

@@ -10,7 +10,7 @@ import torch
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import CheckpointError, SpecError
-from mtcon_ray.evaluation import protocol
+from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.local import choose_device
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import Network, build_network
@@ -30,6 +30,13 @@ class Opened(NamedTuple):
     network: Network
     dataset: Dataset
     device: torch.device
+
+    def evaluation(self, autocast_dtype: torch.dtype | None = None) -> Evaluation:
+        """Returns the evaluation with the spec's settings; the encoder computes in this dtype."""
+        network, dataset, spec = self.network, self.dataset, self.spec
+        return Evaluation(
+            network, dataset, spec.evaluate, spec.views, self.device, spec.seed, autocast_dtype
+        )
 
 
 def open_checkpoint(
@@ -64,20 +71,11 @@ def evaluate_checkpoint(
     """Returns the test evaluation of a checkpoint's encoder, by metric name.
 
     The data are those of the checkpoint's spec with overrides applied. Probes are trained from
-    scratch, so the data may have other labels. Raises as `open_checkpoint` and `protocol.report`.
+    scratch, so the data may have other labels. Raises as `open_checkpoint` and `Evaluation.report`.
     """
-    spec, network, dataset, device = open_checkpoint(
-        path, root=root, overrides=overrides, callbacks=callbacks
-    )
-    return protocol.report(
-        network,
-        dataset,
-        spec.evaluate,
-        spec.views,
-        device=device,
-        seed=spec.seed,
-        autocast_dtype=pick_autocast(spec.train.precision, device),
-    )
+    opened = open_checkpoint(path, root=root, overrides=overrides, callbacks=callbacks)
+    autocast_dtype = pick_autocast(opened.spec.train.precision, opened.device)
+    return opened.evaluation(autocast_dtype).report()
 
 
 def load_network(path: Path) -> tuple[RunSpec, Network]:

@@ -11,7 +11,7 @@ import torch
 
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import DataError
-from mtcon_ray.evaluation import protocol
+from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.local import choose_device
 from mtcon_ray.paths import cache_folder
 from mtcon_ray.planning import Rates, prepare_root
@@ -54,7 +54,7 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
         for _ in run:
             pass
 
-    def seconds(measure: Callable[..., dict[str, float]]) -> float:
+    def seconds(measure: Callable[[Evaluation], dict[str, float]]) -> float:
         begun = time.perf_counter()
         run.evaluate(measure)
         return time.perf_counter() - begun
@@ -65,10 +65,10 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
     num_images = base.train.batch_size * base.method.images_per_example
     # The test evaluation first: the first evaluation in a process is slower, which must not count
     # for every validation of a trial.
-    test_seconds = seconds(protocol.report)
+    test_seconds = seconds(Evaluation.report)
     return Rates(
         images_per_second=num_images / statistics.median(steps[NUM_WARMUP_STEPS:]),
-        probe_seconds=seconds(protocol.validate),
+        probe_seconds=seconds(Evaluation.validate),
         test_seconds=test_seconds,
     )
 

@@ -16,7 +16,7 @@ import torch
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import ResourceError, StorageError
-from mtcon_ray.evaluation import protocol
+from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.paths import LAST_FILE, MODEL_FILE, PREDICTIONS_FILE, PREVIOUS_FILE
@@ -144,7 +144,7 @@ class Trainer:
         if self.spec.evaluate.select == "best":
             # The training is over, so the selected weights may overwrite the last ones.
             self.network.load_state_dict(checkpoint.load(self.folder / MODEL_FILE)["network"])
-        return self.evaluate(partial(protocol.report, predictions=self.folder / PREDICTIONS_FILE))
+        return self.evaluate(partial(Evaluation.report, predictions=self.folder / PREDICTIONS_FILE))
 
     def _make_learner(self, method: Method) -> Learner:
         spec = self.spec
@@ -203,7 +203,7 @@ class Trainer:
         values = {} if last_update is None else self._training_metrics(last_update)
         evaluated = self.done or epoch % self.spec.evaluate.every == 0
         if evaluated and self.ranks.rank == 0:
-            values |= self.evaluate(protocol.validate)
+            values |= self.evaluate(Evaluation.validate)
             kinds = map(self.dataset.table.kind_of, self.dataset.tasks)
             self._keep(epoch, values[metrics.objective_name(kinds)])
             if self.spec.evaluate.select == "best" and self.best is not None:
@@ -232,19 +232,21 @@ class Trainer:
         gauges = last_update.output.gauges()
         return values | {name: g.item() for name, g in gauges.items() if math.isfinite(g)}
 
-    def evaluate(self, measure: Callable[..., dict[str, float]]) -> dict[str, float]:
-        """Returns what `measure`, a function of `evaluation.protocol`, finds of the network."""
+    def evaluate(self, measure: Callable[[Evaluation], dict[str, float]]) -> dict[str, float]:
+        """Returns what `measure` finds of the network."""
         with explain_out_of_memory(
             f"evaluate.batch_size {self.spec.evaluate.batch_size}", "lower evaluate.batch_size"
         ):
             return measure(
-                self.network,
-                self.dataset,
-                self.spec.evaluate,
-                self.spec.views,
-                device=self.device,
-                seed=self.spec.seed,
-                autocast_dtype=self.learner.autocast_dtype,
+                Evaluation(
+                    self.network,
+                    self.dataset,
+                    self.spec.evaluate,
+                    self.spec.views,
+                    self.device,
+                    self.spec.seed,
+                    self.learner.autocast_dtype,
+                )
             )
 
     def _memory_check(self) -> AbstractContextManager[None]:

@@ -1,55 +1,13 @@
-"""Selection of the items that probes use, and extraction of their features and labels."""
+"""Selection of the items that probes use."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
-import torch
 
-from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.data.splits import SPLITS, Split
-from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import DataError
-from mtcon_ray.evaluation.features import extract_features
-from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.spec import EvaluateSpec
-from mtcon_ray.models.network import Network
-
-
-@dataclass(frozen=True)
-class Reader:
-    """Reader of features and labels of a data set's rows, with the settings of the extraction."""
-
-    network: Network
-    dataset: Dataset
-    batch_size: int
-    views: ViewsSpec
-    device: torch.device
-    autocast_dtype: torch.dtype | None
-
-    def read(self, rows: np.ndarray, labels: Iterable[str]) -> LabelledFeatures:
-        """Returns features and labels of these rows, on the reader's device.
-
-        Numbers are standardised by the train split, as in training.
-        """
-        features_ND = extract_features(
-            self.network,
-            self.dataset.images,
-            rows,
-            self.views,
-            batch_size=self.batch_size,
-            device=self.device,
-            autocast_dtype=self.autocast_dtype,
-        )
-        table, values = self.dataset.table, {}
-        for label in labels:
-            if table.kind_of(label) == "number":
-                column = table.standardised(label)
-            else:
-                column = (table.labels | table.multi_hot)[label]
-            values[label] = torch.from_numpy(column[rows]).to(self.device)
-        return LabelledFeatures(features_ND.to(self.device), values)
 
 
 def short_probe_rows(

@@ -1,137 +1,133 @@
 """Evaluation of the frozen encoder: a short probe during training, a full one at the end."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import torch
 
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.data.views import ViewsSpec
+from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.predictions import Predictions, predict, save_predictions
-from mtcon_ray.evaluation.probe_data import Reader, full_probe_rows, short_probe_rows
+from mtcon_ray.evaluation.probe import LabelledFeatures
+from mtcon_ray.evaluation.probe_data import full_probe_rows, short_probe_rows
 from mtcon_ray.evaluation.scoring import Measurement
 from mtcon_ray.evaluation.spec import ConvergedProbeSpec, EvaluateSpec
 from mtcon_ray.models.network import Network
 
 
-def validate(
-    network: Network,
-    dataset: Dataset,
-    spec: EvaluateSpec,
-    views: ViewsSpec,
-    *,
-    device: torch.device,
-    seed: int,
-    autocast_dtype: torch.dtype | None = None,
-) -> dict[str, float]:
-    """Returns the validation metrics of a short probe, by name, with the objective among them.
+@dataclass(frozen=True)
+class Evaluation:
+    """A network and the data and settings of its evaluation.
 
-    The objective is the mean over tasks of their scores on `val`: val/accuracy if all tasks have
-    classes, else val/score. A task's score is its accuracy, its mean average precision for a label
-    set, or R^2 for a number (a negative R^2 counts as 0). The other metrics are each task's score,
-    val/accuracy/<task>, val/map/<task> or val/r2/<task>, and its standard deviation.
-
-    Only images of train and val are read, and only the tasks' labels. The choice of items depends
-    on `seed` alone, so all epochs are measured on the same items. The penalty is fixed: choosing it
-    on the items that are scored would bias the score upwards.
-
-    Raises DataError as `check_labels` does, DivergedError if features or logits are not finite.
+    `views` gives size and normalisation of the images; `autocast_dtype` is that of the encoder.
     """
-    reader = Reader(network, dataset, spec.batch_size, views, device, autocast_dtype)
-    rows = short_probe_rows(dataset.table, dataset.tasks, spec, seed)
-    recipe = ConvergedProbeSpec(solver="lbfgs", penalties=(spec.short_probe.penalty,))
-    train, val = (reader.read(rows[split], dataset.tasks) for split in SPLITS[:2])
-    split_of = dict.fromkeys(dataset.tasks, "val")
-    # Nothing is selected on val, because val is what is scored.
-    values = Measurement(train, None, val, split_of, recipe, spec, seed).scores(dataset.table)
-    kind_of = dataset.table.kind_of
-    each = [values[metrics.score(kind_of(t), "val", metrics.slug(t))] for t in dataset.tasks]
-    objective = metrics.objective_name(map(kind_of, dataset.tasks))
-    # R^2 has no lower bound: one bad number would outweigh all other tasks in the mean.
-    return {objective: fmean(max(0.0, value) for value in each), **values}
 
+    network: Network
+    dataset: Dataset
+    spec: EvaluateSpec
+    views: ViewsSpec
+    device: torch.device
+    seed: int
+    autocast_dtype: torch.dtype | None = None
 
-def report(
-    network: Network,
-    dataset: Dataset,
-    spec: EvaluateSpec,
-    views: ViewsSpec,
-    *,
-    device: torch.device,
-    seed: int,
-    autocast_dtype: torch.dtype | None = None,
-    predictions: Path | None = None,
-) -> dict[str, float]:
-    """Returns the metrics of the test evaluation, of all tasks and held-out labels, by name.
+    def validate(self) -> dict[str, float]:
+        """Returns the validation metrics of a short probe, by name, with the objective among them.
 
-    For each label a probe is trained on all known items of `train`, its penalty (with SGD, its
-    epoch) is chosen on `val`, and it is scored on `test`, all without augmentation. Metrics are
+        The objective is the mean over tasks of their scores on `val`: val/accuracy if all tasks
+        have classes, else val/score. A task's score is its accuracy, its mean average precision for
+        a label set, or R^2 for a number (a negative R^2 counts as 0). The other metrics are each
+        task's score, val/accuracy/<task>, val/map/<task> or val/r2/<task>, and its standard
+        deviation.
 
-    - for classes: accuracy, accuracy_std, and knn, the accuracy of the nearest training items;
-    - for a label set: map, map_std, map_tie_aware, and f1_micro, f1_macro and f1_sample at
-      thresholds chosen on `val`;
-    - for a number: r2 and r2_std;
-    - for all classes and label sets together: probe/gradient, the largest relative gradient norm
-      of their probes (not with SGD).
+        Only images of train and val are read, and only the tasks' labels. The choice of items
+        depends on `seed` alone, so all epochs are measured on the same items. The penalty is fixed:
+        choosing it on the items that are scored would bias the score upwards.
 
-    All but the last are named as test/accuracy/<task> or heldout/accuracy/<label>. An accuracy
-    should be read beside the number of classes, dataset.table.size_of(label). If `predictions` is
-    given, the predictions are written to that path.
+        Raises DataError if a task is known for no item of train or val that is read, DivergedError
+        if features or logits are not finite.
+        """
+        spec, table, tasks = self.spec, self.dataset.table, self.dataset.tasks
+        rows = short_probe_rows(table, tasks, spec, self.seed)
+        recipe = ConvergedProbeSpec(solver="lbfgs", penalties=(spec.short_probe.penalty,))
+        train, val = (self.read(rows[split], tasks) for split in SPLITS[:2])
+        # Nothing is selected on val, because val is what is scored.
+        measurement = Measurement(
+            train, None, val, dict.fromkeys(tasks, "val"), recipe, spec, self.seed
+        )
+        values = measurement.scores(table)
+        each = [values[metrics.score(table.kind_of(t), "val", metrics.slug(t))] for t in tasks]
+        objective = metrics.objective_name(map(table.kind_of, tasks))
+        # R^2 has no lower bound: one bad number would outweigh all other tasks in the mean.
+        return {objective: fmean(max(0.0, value) for value in each), **values}
 
-    Raises DataError as `check_labels` does, DivergedError if features or logits are not finite,
-    StorageError if the predictions cannot be written.
-    """
-    measurement = full_measurement(
-        network, dataset, spec, views, device=device, seed=seed, autocast_dtype=autocast_dtype
-    )
-    table, split_of = dataset.table, measurement.split_of
-    probes, gradient = measurement.fit(table)
-    scores = measurement.scores_of(probes) | measurement.neighbours(table)
-    if gradient is not None:
-        scores[metrics.PROBE_GRADIENT] = gradient
-    if predictions is not None:
-        rows = full_probe_rows(table, tuple(split_of))["test"]
-        found = predict(probes, measurement.measured, rows, split_of, table)
-        save_predictions(predictions, Predictions(dataset.fingerprint, found))
-    return scores
+    def report(self, predictions: Path | None = None) -> dict[str, float]:
+        """Returns the metrics of the test evaluation, of all tasks and held-out labels, by name.
 
+        For each label a probe is trained on all known items of `train`, its penalty (with SGD, its
+        epoch) is chosen on `val`, and it is scored on `test`, all without augmentation. Metrics are
 
-def full_measurement(
-    network: Network,
-    dataset: Dataset,
-    spec: EvaluateSpec,
-    views: ViewsSpec,
-    *,
-    device: torch.device,
-    seed: int,
-    autocast_dtype: torch.dtype | None = None,
-) -> Measurement:
-    """Returns the features of all splits with the settings of the test evaluation.
+        - for classes: accuracy, accuracy_std, and knn, the accuracy of the nearest training items;
+        - for a label set: map, map_std, map_tie_aware, and f1_micro, f1_macro and f1_sample at
+          thresholds chosen on `val`;
+        - for a number: r2 and r2_std;
+        - for all classes and label sets together: probe/gradient, the largest relative gradient
+          norm of their probes (not with SGD).
 
-    Raises DataError as `check_labels` does.
-    """
-    labels = (*dataset.tasks, *dataset.held_out)
-    rows = full_probe_rows(dataset.table, labels)
-    reader = Reader(network, dataset, spec.batch_size, views, device, autocast_dtype)
-    train, val, test = (reader.read(rows[split], labels) for split in SPLITS)
-    split_of = dict.fromkeys(dataset.tasks, "test") | dict.fromkeys(dataset.held_out, "heldout")
-    return Measurement(train, val, test, split_of, spec.probe, spec, seed)
+        All but the last are named as test/accuracy/<task> or heldout/accuracy/<label>. An accuracy
+        should be read beside the number of classes, dataset.table.size_of(label). If `predictions`
+        is given, the predictions are written to that path.
 
+        Raises DataError if a label is known for no item of a split, DivergedError if features or
+        logits are not finite, StorageError if the predictions cannot be written.
+        """
+        measurement, table = self.full_measurement(), self.dataset.table
+        split_of = measurement.split_of
+        probes, gradient = measurement.fit(table)
+        scores = measurement.scores_of(probes) | measurement.neighbours(table)
+        if gradient is not None:
+            scores[metrics.PROBE_GRADIENT] = gradient
+        if predictions is not None:
+            rows = full_probe_rows(table, tuple(split_of))["test"]
+            found = predict(probes, measurement.measured, rows, split_of, table)
+            save_predictions(predictions, Predictions(self.dataset.fingerprint, found))
+        return scores
 
-def check_labels(
-    table: LabelTable,
-    tasks: tuple[str, ...],
-    held_out: tuple[str, ...],
-    spec: EvaluateSpec,
-    *,
-    seed: int,
-) -> None:
-    """Raises DataError if a probe would have no known value of its label in one of the splits.
+    def full_measurement(self) -> Measurement:
+        """Returns the features of all splits with the settings of the test evaluation.
 
-    Reads labels only, so that it can be called before any image is decoded.
-    """
-    short_probe_rows(table, tasks, spec, seed)
-    full_probe_rows(table, (*tasks, *held_out))
+        Raises DataError if a label is known for no item of a split.
+        """
+        tasks, held_out = self.dataset.tasks, self.dataset.held_out
+        rows = full_probe_rows(self.dataset.table, (*tasks, *held_out))
+        train, val, test = (self.read(rows[split], (*tasks, *held_out)) for split in SPLITS)
+        split_of = dict.fromkeys(tasks, "test") | dict.fromkeys(held_out, "heldout")
+        return Measurement(train, val, test, split_of, self.spec.probe, self.spec, self.seed)
+
+    def read(self, rows: np.ndarray, labels: Iterable[str]) -> LabelledFeatures:
+        """Returns features and labels of these rows of the data, on the device.
+
+        Numbers are standardised by the train split, as in training.
+        """
+        features_ND = extract_features(
+            self.network,
+            self.dataset.images,
+            rows,
+            self.views,
+            batch_size=self.spec.batch_size,
+            device=self.device,
+            autocast_dtype=self.autocast_dtype,
+        )
+        table, values = self.dataset.table, {}
+        for label in labels:
+            if table.kind_of(label) == "number":
+                column = table.standardised(label)
+            else:
+                column = (table.labels | table.multi_hot)[label]
+            values[label] = torch.from_numpy(column[rows]).to(self.device)
+        return LabelledFeatures(features_ND.to(self.device), values)

@@ -24,7 +24,6 @@ from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.evaluate import Opened, open_checkpoint
-from mtcon_ray.evaluation import protocol
 from mtcon_ray.evaluation.probe import Probe
 from mtcon_ray.evaluation.regression import NumberProbe
 from mtcon_ray.evaluation.scoring import LabelProbe
@@ -61,14 +60,7 @@ def export_checkpoint(
         _check_onnx()
     opened = open_checkpoint(path, root=root, overrides=overrides, callbacks=callbacks)
     callbacks.on_note("fitting a probe for each label")
-    measurement = protocol.full_measurement(
-        opened.network,
-        opened.dataset,
-        opened.spec.evaluate,
-        opened.spec.views,
-        device=opened.device,
-        seed=opened.spec.seed,
-    )
+    measurement = opened.evaluation().full_measurement()
     probes = measurement.fit(opened.dataset.table).probes
     saved = checkpoint.load(path)
     facts = card(

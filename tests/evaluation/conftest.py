@@ -9,7 +9,7 @@ import torch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sources import LabelTable
 from mtcon_ray.data.views import ViewsSpec
-from mtcon_ray.evaluation.protocol import report, validate
+from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.evaluation.spec import EvaluateSpec, SGDProbeSpec, ShortProbeSpec
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.network import Network, build_network, projections
@@ -66,10 +66,10 @@ def dataset() -> Dataset:
 
 def run_validate(network: Network, dataset: Dataset, **changes: Any) -> dict[str, float]:
     spec = EvaluateSpec.model_validate({**SPEC.model_dump(), **changes})
-    return validate(network, dataset, spec, VIEWS, device=CPU, seed=7)
+    return Evaluation(network, dataset, spec, VIEWS, CPU, seed=7).validate()
 
 
 def run_report(
     network: Network, dataset: Dataset, spec: EvaluateSpec = SPEC, seed: int = 7
 ) -> dict[str, float]:
-    return report(network, dataset, spec, VIEWS, device=CPU, seed=seed)
+    return Evaluation(network, dataset, spec, VIEWS, CPU, seed).report()

@@ -11,8 +11,8 @@ from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.f_score import best_thresholds, f1_scores
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.probe import SetProbe
-from mtcon_ray.evaluation.probe_data import Reader
-from mtcon_ray.evaluation.protocol import check_labels
+from mtcon_ray.evaluation.probe_data import full_probe_rows
+from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.evaluation.sgd import train_probes
 from mtcon_ray.evaluation.spec import CONVERGED
 from mtcon_ray.models.network import Network
@@ -93,7 +93,7 @@ def test_the_objective_is_the_mean_of_scores_none_below_zero(
 def test_thresholds_of_f1_are_chosen_on_val(network: Network, dataset: Dataset) -> None:
     mixed = of_every_kind(dataset)
     train, val, test = (
-        Reader(network, mixed, 32, VIEWS, CPU, None).read(mixed.table.rows(split), ["Looks"])
+        Evaluation(network, mixed, SPEC, VIEWS, CPU, 7).read(mixed.table.rows(split), ["Looks"])
         for split in ("train", "val", "test")
     )
     by_sgd = SPEC.model_copy(update={"probe": SGD})
@@ -116,9 +116,9 @@ def test_a_set_or_number_that_a_split_lacks_is_named(dataset: Dataset) -> None:
     price[mixed.table.rows("test")] = np.nan
     table = replace(mixed.table, multi_hot={"Looks": bits}, continuous={"price": price})
     with pytest.raises(DataError, match=r"label 'Looks' must be known .* split 'val'"):
-        check_labels(table, ("Looks",), (), SPEC, seed=7)
+        full_probe_rows(table, ("Looks",))
     with pytest.raises(DataError, match=r"label 'price' must be known .* split 'test'"):
-        check_labels(table, ("colour",), ("price",), SPEC, seed=7)
+        full_probe_rows(table, ("colour", "price"))
 
 
 def test_no_seed_moves_a_reported_score(network: Network, dataset: Dataset) -> None:

@@ -14,7 +14,8 @@ from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.neighbours import neighbours_correct
 from mtcon_ray.evaluation.probe import LabelledFeatures, Probe
-from mtcon_ray.evaluation.protocol import check_labels, validate
+from mtcon_ray.evaluation.probe_data import full_probe_rows, short_probe_rows
+from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.evaluation.sgd import train_probes
 from mtcon_ray.evaluation.spec import CONVERGED, EvaluateSpec, LabelSetsSpec, ShortProbeSpec
 from mtcon_ray.models.network import Network
@@ -31,6 +32,7 @@ from tests.evaluation.conftest import (
     run_validate,
 )
 
+LABELS = (*TASKS, "brand")
 NAMES = {
     "Heel height": ("test", "heel-height"),
     "colour": ("test", "colour"),
@@ -104,7 +106,7 @@ def test_validate_reads_at_most_max_items_of_each_split_always_the_same(
     assert run_validate(network, dataset, **short) == first
     assert dataset.images.read == read + read
     spec = EvaluateSpec.model_validate({**SPEC.model_dump(), **short})
-    validate(network, dataset, spec, VIEWS, device=CPU, seed=8)
+    Evaluation(network, dataset, spec, VIEWS, CPU, seed=8).validate()
     assert set(dataset.images.read[80:]) != set(read)
 
 
@@ -187,13 +189,13 @@ def test_a_label_that_a_split_lacks_is_named(network: Network, dataset: Dataset)
         run_report(network, no_test)
 
 
-def test_labels_are_checked_without_images(dataset: Dataset) -> None:
-    check_labels(dataset.table, TASKS, ("brand",), SPEC, seed=7)
+def test_rows_are_checked_without_images(dataset: Dataset) -> None:
+    full_probe_rows(dataset.table, LABELS)
     for label, split in (("colour", "train"), ("Heel height", "val"), ("brand", "test")):
         rows = np.flatnonzero(dataset.table.split == ("train", "val", "test").index(split))
         table = with_labels(dataset, label, rows, -1).table
         with pytest.raises(DataError, match=f"label '{label}' must be known .* split '{split}'"):
-            check_labels(table, TASKS, ("brand",), SPEC, seed=7)
+            full_probe_rows(table, LABELS)
 
 
 def test_a_sparse_label_outside_the_short_probes_items_is_named(dataset: Dataset) -> None:
@@ -201,4 +203,4 @@ def test_a_sparse_label_outside_the_short_probes_items_is_named(dataset: Dataset
     table = with_labels(dataset, "colour", train[1:], -1).table
     spec = EvaluateSpec(short_probe=ShortProbeSpec(max_items=2))
     with pytest.raises(DataError, match=r"'colour' .* none of 2; raise evaluate.short_probe.max_"):
-        check_labels(table, TASKS, (), spec, seed=0)
+        short_probe_rows(table, TASKS, spec, seed=0)

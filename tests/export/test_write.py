@@ -18,7 +18,6 @@ from mtcon_ray.errors import CheckpointError, UserError
 from mtcon_ray.evaluate import Opened, open_checkpoint
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.probe import Probe, SetProbe
-from mtcon_ray.evaluation.protocol import full_measurement
 from mtcon_ray.evaluation.regression import NumberProbe
 from mtcon_ray.export.write import export_checkpoint
 from mtcon_ray.spec import parse_spec
@@ -91,10 +90,7 @@ def read_about(path: Path) -> dict[str, Any]:
 def own_values(opened: Opened, features_ND: torch.Tensor) -> dict[str, torch.Tensor]:
     """Returns the outputs of the evaluation's probes for these features, by label."""
     table = opened.dataset.table
-    probes = full_measurement(
-        opened.network, opened.dataset, opened.spec.evaluate, opened.spec.views,
-        device=opened.device, seed=opened.spec.seed,
-    ).fit(table).probes  # fmt: skip
+    probes = opened.evaluation().full_measurement().fit(table).probes
     values: dict[str, torch.Tensor] = {}
     for label, probe in probes.items():
         match probe:

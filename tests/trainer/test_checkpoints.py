@@ -11,8 +11,8 @@ import torch
 
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.evaluate import load_network
-from mtcon_ray.evaluation import protocol
 from mtcon_ray.evaluation.predictions import load_predictions
+from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.evaluation.spec import selected_epoch
 from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.trainer import Trainer
@@ -75,10 +75,8 @@ def test_the_stored_predictions_are_those_of_the_reported_accuracies(
 def evaluate(path: Path, dataset: Dataset) -> dict[str, float]:
     """Returns the test evaluation of the network in a file."""
     spec, network = load_network(path)
-    return protocol.report(
-        network.to(memory_format=torch.channels_last),
-        dataset, spec.evaluate, spec.views, device=CPU, seed=spec.seed,
-    )  # fmt: skip
+    network = network.to(memory_format=torch.channels_last)
+    return Evaluation(network, dataset, spec.evaluate, spec.views, CPU, spec.seed).report()
 
 
 def test_a_damaged_checkpoint_costs_an_epoch_and_says_so(

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import UNKNOWN_BIT
-from mtcon_ray.evaluation.bootstrap import resampled_counts
 
 EPSILON = 1e-8  # as in MultiSupCon's code
 
@@ -48,20 +47,6 @@ def tie_aware_average_precision(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
     """
     once_N1 = torch.ones(len(scores_NL), 1, dtype=torch.float64)
     return weighted_average_precision(scores_NL.cpu(), bits_NL.cpu(), once_N1)[:, 0]
-
-
-def map_std(scores_NL: Tensor, bits_NL: Tensor, resamples: int, seed: int) -> float:
-    """Returns the bootstrap standard deviation of the mean average precision over items.
-
-    Each resample weights the items by how often they were drawn. Copies of an item have equal
-    scores, so this is the tie-aware average precision.
-    """
-    scores_NL, bits_NL = scores_NL.cpu(), bits_NL.cpu()
-    values = [
-        weighted_average_precision(scores_NL, bits_NL, counts_NK).mean(dim=0)
-        for counts_NK in resampled_counts(len(scores_NL), resamples, seed)
-    ]
-    return torch.cat(values).double().std().item()
 
 
 def weighted_average_precision(scores_NL: Tensor, bits_NL: Tensor, weight_NK: Tensor) -> Tensor:

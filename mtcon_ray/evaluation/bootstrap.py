@@ -1,4 +1,4 @@
-"""Bootstrap over test items: the standard deviation of an accuracy, and resample counts.
+"""Bootstrap over test items: scores of resamples, and their standard deviation.
 
 Source: the reported deviations of MSCon (Mu, Guttag and Makar 2023, arXiv:2307.02712) are those of
 1000 resamples of the test set.
@@ -10,16 +10,48 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mtcon_ray.evaluation.average_precision import weighted_average_precision
+from mtcon_ray.evaluation.r_squared import weighted_r_squared
+from mtcon_ray.metrics import Kind
+
 # Largest number of counts in memory at once: 4 bytes each, and 8 more while they are drawn.
 MOST_COUNTS = 2**23
 
 
-def bootstrap_std(correct: Tensor, resamples: int, seed: int) -> float:
-    """Returns the bootstrap standard deviation of the accuracy, a fraction.
+def weighted_scores(kind: Kind, predicted: Tensor, truth: Tensor, counts_nK: Tensor) -> Tensor:
+    """Returns a label's score under K weightings of its n items, float64 [K].
 
-    correct is bool [n], n > 0. Each of the `resamples` resamples draws n items with replacement.
-    Its accuracy only depends on the number of correct items among them, which is binomial: drawing
-    that number has the same distribution as drawing items and takes microseconds. With many
+    The score is the accuracy for classes, the tie-aware mean average precision for a label set and
+    R^2 for a number. counts_nK is how often each item counts. All tensors are on the CPU.
+    """
+    match kind:
+        case "classes":
+            score_K = (predicted == truth).float() @ counts_nK
+            return score_K.double() / counts_nK.sum(dim=0)
+        case "set":
+            return weighted_average_precision(predicted, truth, counts_nK).mean(dim=0).double()
+        case "number":
+            return weighted_r_squared(predicted, truth, counts_nK)
+
+
+def score_std(kind: Kind, predicted: Tensor, truth: Tensor, resamples: int, seed: int) -> float:
+    """Returns the bootstrap standard deviation of a label's score over its n items, all known.
+
+    The score is that of `weighted_scores`. Each resample draws n items with replacement.
+    """
+    if kind == "classes":
+        return accuracy_std(predicted == truth, resamples, seed)
+    predicted, truth = predicted.cpu(), truth.cpu()
+    counts = resampled_counts(len(truth), resamples, seed)
+    scores = [weighted_scores(kind, predicted, truth, counts_nK) for counts_nK in counts]
+    return torch.cat(scores).std().item()
+
+
+def accuracy_std(correct: Tensor, resamples: int, seed: int) -> float:
+    """Returns the bootstrap standard deviation of the accuracy, a fraction; correct is bool [n].
+
+    The accuracy of a resample depends on its number of correct items alone, which is binomial:
+    drawing that number has the same distribution as drawing items and takes microseconds. With many
     resamples the result tends to sqrt(p (1 - p) / n).
     """
     n = len(correct)

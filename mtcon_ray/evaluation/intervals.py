@@ -20,10 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtcon_ray.evaluation.average_precision import weighted_average_precision
-from mtcon_ray.evaluation.bootstrap import resampled_counts
+from mtcon_ray.evaluation.bootstrap import resampled_counts, weighted_scores
 from mtcon_ray.evaluation.predictions import LabelPredictions
-from mtcon_ray.evaluation.regression import weighted_r_squared
 
 RESAMPLES = 1000
 # Resamples that are scored at once. Average precision of 4,000 items takes half the time if a
@@ -68,8 +66,7 @@ def resampled_scores(
 ) -> Scores | None:
     """Returns a label's scores by seed, or None if the seeds were tested on different items.
 
-    The score is the accuracy for classes, the tie-aware mean average precision for a label set,
-    R^2 for a number.
+    The score is that of `bootstrap.weighted_scores`.
     """
     seeds = tuple(sorted(by_seed))
     found = [by_seed[seed] for seed in seeds]
@@ -133,17 +130,11 @@ def _same_items(a: LabelPredictions | Scores, b: LabelPredictions | Scores) -> b
 def _scores(found: list[LabelPredictions], counts_nK: Tensor) -> np.ndarray:
     """Returns the score of each training under K weightings of the n items, float64 [S, K]."""
     truth = torch.from_numpy(found[0].truth)
-    predicted = [torch.from_numpy(each.predicted) for each in found]
-    match found[0].kind:
-        case "classes":
-            right_Sn = torch.stack([each == truth for each in predicted]).float()
-            score_SK = (right_Sn @ counts_nK).double() / counts_nK.sum(dim=0)
-        case "set":
-            each = [weighted_average_precision(p, truth, counts_nK).mean(dim=0) for p in predicted]
-            score_SK = torch.stack(each).double()
-        case "number":
-            score_SK = torch.stack([weighted_r_squared(p, truth, counts_nK) for p in predicted])
-    return score_SK.numpy()
+    each = [
+        weighted_scores(one.kind, torch.from_numpy(one.predicted), truth, counts_nK)
+        for one in found
+    ]
+    return torch.stack(each).numpy()
 
 
 def _means(drawn_SK: np.ndarray, seed: int) -> np.ndarray:

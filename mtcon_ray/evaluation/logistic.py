@@ -16,7 +16,6 @@ All labels share the standardisation and the principal axes of the features.
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +23,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.errors import DivergedError
-from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
+from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe, Probe, SetProbe
 from mtcon_ray.evaluation.spec import CONVERGED
 
 # Relative gradient norms at which the solver stops: of a short probe, while penalties are compared,
@@ -124,24 +123,13 @@ class Bits:
 Objective = Classes | Bits
 
 
-class LinearFit(NamedTuple):
-    """Probes by label.
-
-    gradient is the largest relative gradient norm of a probe: that at the solution over that at
-    zero weights.
-    """
-
-    probes: dict[str, Probe | SetProbe]
-    gradient: float
-
-
 def fit(
     train: LabelledFeatures,
     num_classes: Mapping[str, int],
     penalties: Sequence[float],
     *,
     val: LabelledFeatures | None = None,
-) -> LinearFit:
+) -> Fit:
     """Returns the probe of each label of `train`, with the penalty that is best on `val`.
 
     Best means the highest accuracy, or mean average precision for a label set; of equal ones the
@@ -151,7 +139,7 @@ def fit(
     Raises DivergedError if a feature of `train`, or a logit on `val`, is not finite.
     """
     design = Design(train.features)
-    probes: dict[str, Probe | SetProbe] = {}
+    probes: dict[str, LinearProbe] = {}
     worst = 0.0
     for label, y in train.labels.items():
         if label in num_classes:
@@ -165,7 +153,7 @@ def fit(
             penalty, weight = _best(regression, penalties, val)
         probes[label] = regression.probe(weight, penalty)
         worst = max(worst, regression.gradient_left(weight, penalty))
-    return LinearFit(probes, worst)
+    return Fit(probes, worst)
 
 
 def _best(

@@ -20,9 +20,7 @@ import numpy as np
 from mtcon_ray import metrics
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.data.sources.base import LabelTable
-from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
-from mtcon_ray.evaluation.regression import NumberProbe
-from mtcon_ray.evaluation.scoring import LabelProbe
+from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
 from mtcon_ray.metrics import Kind
 
 PREDICTED = {"classes": "predicted", "number": "predicted", "set": "scores"}
@@ -57,7 +55,7 @@ class Predictions:
 
 
 def predict(
-    probes: Mapping[str, LabelProbe],
+    probes: Mapping[str, LinearProbe],
     measured: LabelledFeatures,
     rows: np.ndarray,
     split_of: Mapping[str, str],
@@ -73,14 +71,12 @@ def predict(
         is_known = table.known(label)[rows]
         known = LabelledFeatures(measured.features[is_known], {})
         truth = (table.labels | table.multi_hot | table.continuous)[label][rows[is_known]]
-        match probe:
-            case Probe():
-                predicted = probe.predicted(known)
-            case SetProbe():
-                predicted = probe.scores(known.features).float()
-            case NumberProbe():
-                mean, deviation = table.moments(label)
-                predicted = mean + deviation * probe.predictions(known.features)
+        predicted = probe.predicted(known)
+        if probe.kind == "set":
+            predicted = predicted.float()
+        elif probe.kind == "number":
+            mean, deviation = table.moments(label)
+            predicted = mean + deviation * predicted
         place = split_of[label], metrics.slug(label)
         found[place] = LabelPredictions(rows[is_known], truth, predicted.cpu().numpy())
     return found

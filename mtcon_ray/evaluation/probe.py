@@ -1,8 +1,9 @@
 """Linear probes on fixed features, and the items that they are trained and scored on."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,6 +11,8 @@ from torch import Tensor
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation.average_precision import mean_average_precision
+from mtcon_ray.evaluation.bootstrap import score_std
+from mtcon_ray.evaluation.r_squared import r_squared
 from mtcon_ray.metrics import Kind
 
 
@@ -42,36 +45,51 @@ class LabelledFeatures:
 
 
 @dataclass(frozen=True)
-class LinearProbe:
+class LinearProbe(ABC):
     """Linear layer of one label: weight [D + 1, C], whose last row is the offset.
 
     `made` describes the training for messages, such as "after 3 epochs".
     """
+
+    kind: ClassVar[Kind]
 
     label: str
     weight: Tensor
     made: str
 
     def scores(self, features_ND: Tensor) -> Tensor:
-        """Returns the logits [n, C]. Raises DivergedError if one is not finite."""
+        """Returns the outputs [n, C]. Raises DivergedError if one is not finite."""
         weight = self.weight
         logits_NC = torch.addmm(weight[-1], features_ND.to(weight.dtype), weight[:-1])
         if not torch.isfinite(logits_NC).all():
             raise DivergedError(
-                f"logits of the probe of {self.label!r} {self.made} must be finite, got inf or "
+                f"outputs of the probe of {self.label!r} {self.made} must be finite, got inf or "
                 "nan; look at the encoder's features, or lower evaluate.probe.lr, which solver "
                 "sgd has"
             )
         return logits_NC
 
+    def predicted(self, data: LabelledFeatures) -> Tensor:
+        """Returns the predictions; raises as `scores`."""
+        return self.scores(data.features)
+
+    @abstractmethod
+    def score(self, data: LabelledFeatures) -> float:
+        """Returns the score on the items whose value is known; raises as `scores`."""
+
+    def score_std(self, data: LabelledFeatures, resamples: int, seed: int) -> float:
+        """Returns the bootstrap standard deviation of that score; raises as `scores`."""
+        known = data.known(self.label)
+        truth = known.labels[self.label]
+        return score_std(self.kind, self.predicted(known), truth, resamples, seed)
+
 
 class Probe(LinearProbe):
-    """Softmax layer over the classes of a label."""
+    """Softmax layer over the classes of a label; predicts the class with the highest logit."""
 
-    kind: ClassVar[Kind] = "classes"
+    kind = "classes"
 
     def predicted(self, data: LabelledFeatures) -> Tensor:
-        """Returns the class with the highest logit, int64 [n]; raises as `scores`."""
         return self.scores(data.features).argmax(dim=1)
 
     def correct(self, data: LabelledFeatures) -> Tensor:
@@ -82,15 +100,39 @@ class Probe(LinearProbe):
         return self.predicted(data) == data.labels[self.label]
 
     def score(self, data: LabelledFeatures) -> float:
-        """Returns the accuracy on the items whose class is known; raises as `scores`."""
+        """Returns the accuracy."""
         return self.correct(data.known(self.label)).double().mean().item()
 
 
 class SetProbe(LinearProbe):
-    """Layer of sigmoids, one for each of the C labels of a set."""
+    """Layer of sigmoids, one for each of the C labels of a set; predicts their logits."""
 
-    kind: ClassVar[Kind] = "set"
+    kind = "set"
 
     def score(self, data: LabelledFeatures) -> float:
-        """Returns the mean average precision; raises as `scores`."""
+        """Returns the mean average precision."""
         return mean_average_precision(self.scores(data.features), data.labels[self.label])
+
+
+class NumberProbe(LinearProbe):
+    """Linear function of the features; predicts numbers, standardised as the labels were."""
+
+    kind = "number"
+
+    def predicted(self, data: LabelledFeatures) -> Tensor:
+        return self.scores(data.features)[:, 0]
+
+    def score(self, data: LabelledFeatures) -> float:
+        """Returns R^2."""
+        return r_squared(self.predicted(data), data.labels[self.label])
+
+
+class Fit(NamedTuple):
+    """Probes by label.
+
+    gradient is the largest relative gradient norm of the probes of classes and label sets: that at
+    the solution over that at zero weights. None if they were trained by SGD.
+    """
+
+    probes: dict[str, LinearProbe]
+    gradient: float | None

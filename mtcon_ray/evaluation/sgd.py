@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import UNKNOWN_BIT
 from mtcon_ray.errors import DivergedError
-from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
+from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe, Probe, SetProbe
 from mtcon_ray.evaluation.spec import LabelSetsSpec, SGDProbeSpec
 
 GAMMA_NEGATIVE, CLIP = 4, 0.05
@@ -28,7 +28,7 @@ def train_probes(
     *,
     seed: int,
     val: LabelledFeatures,
-) -> dict[str, Probe | SetProbe]:
+) -> dict[str, LinearProbe]:
     """Returns the probe of each label of `train`, from the epoch with the highest score on `val`.
 
     The score is the accuracy, or mean average precision for a label set. Labels in `num_classes`
@@ -49,7 +49,7 @@ def train_probes(
     Raises DivergedError if a logit on `val` is not finite; with several rates, only if this
     happens with all of them.
     """
-    probes = {}
+    probes: dict[str, LinearProbe] = {}
     for label in train.labels:
         known, size = train.known(label), num_classes.get(label)
         courses = [_epochs(known, label, size, recipe, sets, seed, rate) for rate in recipe.rates]

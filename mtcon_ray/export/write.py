@@ -24,9 +24,7 @@ from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.evaluate import Opened, open_checkpoint
-from mtcon_ray.evaluation.probe import Probe
-from mtcon_ray.evaluation.regression import NumberProbe
-from mtcon_ray.evaluation.scoring import LabelProbe
+from mtcon_ray.evaluation.probe import LinearProbe
 from mtcon_ray.export.card import card, card_text, inside
 from mtcon_ray.export.model import ExportedModel, Head
 from mtcon_ray.training import checkpoint
@@ -80,7 +78,7 @@ def export_checkpoint(
     return facts
 
 
-def build_model(opened: Opened, probes: dict[str, LabelProbe]) -> ExportedModel:
+def build_model(opened: Opened, probes: dict[str, LinearProbe]) -> ExportedModel:
     """Returns the module, in eval mode on the CPU, without gradients."""
     dataset, spec = opened.dataset, opened.spec
     labels = (*dataset.tasks, *dataset.held_out)
@@ -90,14 +88,14 @@ def build_model(opened: Opened, probes: dict[str, LabelProbe]) -> ExportedModel:
     return model.eval().requires_grad_(False)
 
 
-def _head(probe: LabelProbe, table: LabelTable) -> Head:
+def _head(probe: LinearProbe, table: LabelTable) -> Head:
     """Returns the probe as a module; a number's standardisation is folded into its weights."""
-    if isinstance(probe, NumberProbe):
+    weight = probe.weight.cpu()
+    if probe.kind == "number":
         mean, deviation = table.moments(probe.label)
-        weight_D1 = (probe.weight * deviation)[:, None]
-        return Head(weight_D1.cpu(), (probe.offset * deviation + mean).cpu(), "none")
-    weight = probe.weight.float().cpu()
-    return Head(weight[:-1], weight[-1], "softmax" if isinstance(probe, Probe) else "sigmoid")
+        return Head(weight[:-1] * deviation, weight[-1] * deviation + mean, "none")
+    weight = weight.float()
+    return Head(weight[:-1], weight[-1], "softmax" if probe.kind == "classes" else "sigmoid")
 
 
 def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format) -> None:

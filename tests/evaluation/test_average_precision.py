@@ -7,12 +7,11 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 from mtcon_ray.evaluation.average_precision import (
-    map_std,
     mean_average_precision,
     tie_aware_average_precision,
     weighted_average_precision,
 )
-from mtcon_ray.evaluation.bootstrap import resampled_counts
+from mtcon_ray.evaluation.bootstrap import resampled_counts, score_std
 
 UNKNOWN = 255
 
@@ -78,7 +77,7 @@ def test_a_label_that_no_item_has_scores_nothing() -> None:
     assert tie_aware_average_precision(scores, bits).tolist() == [1.0, 0.0]
     unknown = torch.full((3, 2), UNKNOWN, dtype=torch.uint8)
     assert mean_average_precision(scores, unknown) == 0
-    assert map_std(scores, unknown, 10, seed=0) == 0
+    assert score_std("set", scores, unknown, 10, seed=0) == 0
 
 
 def test_the_deviation_is_that_of_resampled_items() -> None:
@@ -88,7 +87,8 @@ def test_the_deviation_is_that_of_resampled_items() -> None:
     for _ in range(1500):
         rows = torch.randint(40, (40,), generator=generator)
         values.append(tie_aware_average_precision(scores[rows], bits[rows]).mean().item())
-    assert map_std(scores, bits, 20_000, seed=0) == pytest.approx(np.std(values), rel=0.06)
+    found = score_std("set", scores, bits, 20_000, seed=0)
+    assert found == pytest.approx(np.std(values), rel=0.06)
 
 
 def test_a_resample_counts_copies_as_equal_ranks() -> None:

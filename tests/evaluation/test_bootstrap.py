@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from mtcon_ray.evaluation.bootstrap import bootstrap_std
+from mtcon_ray.evaluation.bootstrap import accuracy_std
 
 
 @pytest.mark.parametrize(("n", "right"), [(5000, 4000), (100, 30), (7, 1)])
@@ -13,22 +13,22 @@ def test_tends_to_the_binomial_deviation(n: int, right: int) -> None:
     correct = torch.arange(n) < right
     p = right / n
     expected = math.sqrt(p * (1 - p) / n)
-    assert bootstrap_std(correct, 50_000, seed=0) == pytest.approx(expected, rel=0.015)
+    assert accuracy_std(correct, 50_000, seed=0) == pytest.approx(expected, rel=0.015)
 
 
 def test_is_the_deviation_of_resampled_items() -> None:
     correct = torch.arange(60) % 4 != 0
     index = torch.randint(0, 60, (20_000, 60), generator=torch.Generator().manual_seed(0))
     expected = correct[index].double().mean(dim=1).std().item()
-    assert bootstrap_std(correct, 20_000, seed=0) == pytest.approx(expected, rel=0.03)
+    assert accuracy_std(correct, 20_000, seed=0) == pytest.approx(expected, rel=0.03)
 
 
 @pytest.mark.parametrize("right", [0, 9])
 def test_no_deviation_where_all_are_alike(right: int) -> None:
-    assert bootstrap_std(torch.arange(9) < right, 1000, seed=0) == 0
+    assert accuracy_std(torch.arange(9) < right, 1000, seed=0) == 0
 
 
 def test_follows_from_its_seed() -> None:
     correct = torch.arange(100) < 70
-    assert bootstrap_std(correct, 1000, seed=1) == bootstrap_std(correct, 1000, seed=1)
-    assert bootstrap_std(correct, 1000, seed=1) != bootstrap_std(correct, 1000, seed=2)
+    assert accuracy_std(correct, 1000, seed=1) == accuracy_std(correct, 1000, seed=1)
+    assert accuracy_std(correct, 1000, seed=1) != accuracy_std(correct, 1000, seed=2)

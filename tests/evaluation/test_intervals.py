@@ -20,7 +20,7 @@ from mtcon_ray.evaluation.intervals import (
     verdict,
 )
 from mtcon_ray.evaluation.predictions import LabelPredictions
-from mtcon_ray.evaluation.regression import r_squared
+from mtcon_ray.evaluation.r_squared import r_squared
 
 
 def of_classes(right: Any) -> Scores:

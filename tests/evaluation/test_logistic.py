@@ -16,12 +16,11 @@ from mtcon_ray.evaluation.logistic import (
     Bits,
     Classes,
     Design,
-    LinearFit,
     Objective,
     Regression,
     fit,
 )
-from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
+from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe, Probe, SetProbe
 from mtcon_ray.evaluation.spec import CONVERGED
 
 NUM_CLASSES = {"shape": 5, "colour": 3}
@@ -64,7 +63,7 @@ def slowly(
     return (x_ND @ weight + offset).detach()
 
 
-def logits_of(probe: Probe | SetProbe, train: LabelledFeatures) -> Tensor:
+def logits_of(probe: LinearProbe, train: LabelledFeatures) -> Tensor:
     return train.features.double() @ probe.weight[:-1] + probe.weight[-1]
 
 
@@ -79,7 +78,7 @@ def val() -> LabelledFeatures:
 
 
 @pytest.fixture(scope="module")
-def fitted(train: LabelledFeatures, val: LabelledFeatures) -> LinearFit:
+def fitted(train: LabelledFeatures, val: LabelledFeatures) -> Fit:
     return fit(train, NUM_CLASSES, PENALTIES, val=val)
 
 
@@ -157,7 +156,7 @@ def test_the_curvature_is_the_hessians_diagonal(train: LabelledFeatures) -> None
 
 
 def test_each_label_has_the_penalty_that_is_best_on_val(
-    train: LabelledFeatures, val: LabelledFeatures, fitted: LinearFit
+    train: LabelledFeatures, val: LabelledFeatures, fitted: Fit
 ) -> None:
     """The choice agrees with probes fitted at each penalty alone; ties go to the largest."""
     for label, found in fitted.probes.items():
@@ -207,7 +206,7 @@ def test_penalties_are_compared_close_to_their_minima(monkeypatch: pytest.Monkey
     assert sum(a == b for a, b in zip(ours, converged, strict=True)) >= 13
 
 
-def test_probes_have_converged(fitted: LinearFit) -> None:
+def test_probes_have_converged(fitted: Fit) -> None:
     assert 0 < fitted.gradient <= logistic.FINAL < CONVERGED
 
 
@@ -218,7 +217,7 @@ def test_a_probe_that_has_not_converged_says_so(
     assert fit(train, NUM_CLASSES, [1e-4], val=val).gradient > CONVERGED
 
 
-def predictions(found: LinearFit, data: LabelledFeatures) -> Tensor:
+def predictions(found: Fit, data: LabelledFeatures) -> Tensor:
     columns = []
     for label in ("shape", "colour"):
         probe = found.probes[label]
@@ -230,7 +229,7 @@ def predictions(found: LinearFit, data: LabelledFeatures) -> Tensor:
 
 
 def test_neither_order_nor_scale_nor_threads_move_a_prediction(
-    train: LabelledFeatures, val: LabelledFeatures, fitted: LinearFit
+    train: LabelledFeatures, val: LabelledFeatures, fitted: Fit
 ) -> None:
     expected = predictions(fitted, items(1000, seed=2))
     order = torch.randperm(len(train.features), generator=torch.Generator().manual_seed(3))
@@ -258,7 +257,7 @@ def test_neither_order_nor_scale_nor_threads_move_a_prediction(
 
 
 def test_a_label_is_probed_alike_alone_and_beside_others(
-    train: LabelledFeatures, val: LabelledFeatures, fitted: LinearFit
+    train: LabelledFeatures, val: LabelledFeatures, fitted: Fit
 ) -> None:
     for label, beside in fitted.probes.items():
         alone = fit(train.of([label]), NUM_CLASSES, PENALTIES, val=val.of([label])).probes[label]

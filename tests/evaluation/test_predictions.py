@@ -16,9 +16,13 @@ from mtcon_ray.evaluation.predictions import (
     predict,
     save_predictions,
 )
-from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
-from mtcon_ray.evaluation.regression import NumberProbe
-from mtcon_ray.evaluation.scoring import LabelProbe
+from mtcon_ray.evaluation.probe import (
+    LabelledFeatures,
+    LinearProbe,
+    NumberProbe,
+    Probe,
+    SetProbe,
+)
 
 TABLE = LabelTable(
     names=tuple("abcdef"),
@@ -37,10 +41,10 @@ SPLIT_OF = {"Colour": "test", "tags": "test", "height": "heldout"}
 def predictions() -> Predictions:
     """Returns the predictions of probes with weights given here."""
     identity = torch.cat([torch.eye(2), torch.zeros(1, 2)])
-    probes: dict[str, LabelProbe] = {
+    probes: dict[str, LinearProbe] = {
         "Colour": Probe("Colour", identity, ""),
         "tags": SetProbe("tags", identity, ""),
-        "height": NumberProbe("height", torch.ones(2).double(), torch.zeros(1).double()),
+        "height": NumberProbe("height", torch.tensor([[1.0], [1.0], [0.0]]).double(), ""),
     }
     measured = LabelledFeatures(FEATURES, {})
     found = predict(probes, measured, TABLE.rows("test"), SPLIT_OF, TABLE)

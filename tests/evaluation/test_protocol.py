@@ -9,7 +9,7 @@ import torch
 
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import DataError
-from mtcon_ray.evaluation.bootstrap import bootstrap_std
+from mtcon_ray.evaluation.bootstrap import accuracy_std
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.neighbours import neighbours_correct
@@ -72,7 +72,7 @@ def test_validate_gives_the_mean_of_the_short_probe(network: Network, dataset: D
         correct = probe.correct(val)
         accuracies.append(correct.double().mean().item())
         assert values.pop(f"val/accuracy/{slug}") == accuracies[-1]
-        assert values.pop(f"val/accuracy_std/{slug}") == bootstrap_std(correct, 200, seed=7)
+        assert values.pop(f"val/accuracy_std/{slug}") == accuracy_std(correct, 200, seed=7)
     assert values == {"val/accuracy": pytest.approx(sum(accuracies) / 2, rel=1e-12)}
     assert accuracies[0] != accuracies[1]
 
@@ -120,7 +120,7 @@ def test_report_gives_the_full_protocol(network: Network, dataset: Dataset) -> N
         assert isinstance(probe, Probe)
         correct = probe.correct(test.known(label))
         assert values.pop(f"{split}/accuracy/{slug}") == correct.double().mean().item()
-        assert values.pop(f"{split}/accuracy_std/{slug}") == bootstrap_std(correct, 200, seed=7)
+        assert values.pop(f"{split}/accuracy_std/{slug}") == accuracy_std(correct, 200, seed=7)
         near = neighbours_correct(label, train, test, NUM_CLASSES[label], k=7)
         assert values.pop(f"{split}/knn/{slug}") == near.double().mean().item()
     assert values.pop("probe/gradient") == found.gradient <= CONVERGED

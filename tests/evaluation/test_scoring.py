@@ -6,8 +6,8 @@ import torch
 
 from mtcon_ray.data.sources import LabelTable
 from mtcon_ray.evaluation.logistic import fit
-from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
-from mtcon_ray.evaluation.regression import NumberProbe, train_number_probe
+from mtcon_ray.evaluation.probe import LabelledFeatures, NumberProbe, Probe, SetProbe
+from mtcon_ray.evaluation.regression import train_number_probe
 from mtcon_ray.evaluation.scoring import Measurement
 from mtcon_ray.evaluation.sgd import train_probes
 from mtcon_ray.evaluation.spec import (

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtcon_ray.errors import DivergedError
-from mtcon_ray.evaluation.probe import LabelledFeatures, Probe, SetProbe
+from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe, Probe
 from mtcon_ray.evaluation.sgd import train_probes
 from mtcon_ray.evaluation.spec import LabelSetsSpec, SGDProbeSpec
 
@@ -31,7 +31,7 @@ def make_data(seed: int, n: int = 70, dtype: torch.dtype = torch.float64) -> Lab
 
 def trained(
     train: LabelledFeatures, recipe: SGDProbeSpec, *, seed: int, val: LabelledFeatures
-) -> dict[str, Probe | SetProbe]:
+) -> dict[str, LinearProbe]:
     return train_probes(train, NUM_CLASSES, recipe, LabelSetsSpec(), seed=seed, val=val)
 
 
@@ -112,7 +112,7 @@ def test_of_several_rates_each_label_gets_the_best_of_those_trained_alone() -> N
 def test_of_several_rates_one_must_not_diverge() -> None:
     train, val = make_data(0), make_data(1)
     recipe = RECIPE.model_copy(update={"lr": (1e308, 1e307)})
-    with pytest.raises(DivergedError, match=r"logits of the probe of 'shape' .* must be finite"):
+    with pytest.raises(DivergedError, match=r"outputs of the probe of 'shape' .* must be finite"):
         trained(train, recipe, seed=0, val=val)
 
 
@@ -156,6 +156,6 @@ def test_numbers_that_are_not_finite_end_the_trial(where: str) -> None:
     if where != "lr":
         {"train": train, "val": val}[where].features[3, 2] = torch.inf
     with pytest.raises(
-        DivergedError, match="logits of the probe of 'shape' after 1 epochs must be finite"
+        DivergedError, match="outputs of the probe of 'shape' after 1 epochs must be finite"
     ):
         trained(train, recipe, seed=0, val=val)

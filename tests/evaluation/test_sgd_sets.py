@@ -193,6 +193,6 @@ def test_features_that_are_not_finite_are_named() -> None:
     train = data()
     broken = LabelledFeatures(train.features * torch.inf, train.labels)
     with pytest.raises(
-        DivergedError, match="logits of the probe of 'looks' after 1 epochs must be finite"
+        DivergedError, match="outputs of the probe of 'looks' after 1 epochs must be finite"
     ):
         trained(train, val=broken)

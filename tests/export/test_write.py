@@ -17,8 +17,7 @@ from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.errors import CheckpointError, UserError
 from mtcon_ray.evaluate import Opened, open_checkpoint
 from mtcon_ray.evaluation.features import extract_features
-from mtcon_ray.evaluation.probe import Probe, SetProbe
-from mtcon_ray.evaluation.regression import NumberProbe
+from mtcon_ray.evaluation.probe import NumberProbe, Probe, SetProbe
 from mtcon_ray.export.write import export_checkpoint
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.training_job import train_run
@@ -96,7 +95,7 @@ def own_values(opened: Opened, features_ND: torch.Tensor) -> dict[str, torch.Ten
         match probe:
             case NumberProbe():
                 mean, deviation = table.moments(label)
-                values[label] = probe.predictions(features_ND)[:, None] * deviation + mean
+                values[label] = probe.scores(features_ND) * deviation + mean
             case SetProbe():
                 values[label] = probe.scores(features_ND).sigmoid()
             case Probe(weight=weight):

@@ -172,39 +172,15 @@ def test_numbers_lose_what_the_kernel_says(
     assert_rows_lose(z_BVD, Near(column, bandwidth=bandwidth, missing=missing), expected)
 
 
-@pytest.mark.parametrize("missing", ["skip", "self_only"])
-@pytest.mark.parametrize("kind", ["sets", "counts", "numbers"])
-def test_items_alone_and_grouped_are_the_same_relation(
-    kind: str, missing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Grouping many items by equal labels changes nothing, whatever decides about grouping.
-
-    On a CPU B^2 L decides, on other devices B^2. Counts are compared in blocks of labels.
-    """
-    sets = torch.tensor([[1, 1, 0], [0, 0, 0], [1, 1, 0], [-1, -1, -1], [-1, 1, 0], [-1, -1, -1]])
-    numbers = torch.tensor([0.0, math.nan, 0.0, 0.2, math.nan, 7.0])
+def test_counts_are_compared_in_blocks_of_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = torch.tensor([[1, 1, 0], [0, 0, 0], [2, 1, 0], [-1, -1, -1], [-1, 1, 0], [-1, -1, -1]])
     z_HBVD = unit_rows(6, 2)[None]
-
-    def found() -> list[Tensor]:
-        relation = (
-            Near(numbers, bandwidth=0.5, missing=missing)
-            if kind == "numbers"
-            else LabelSets(sets, threshold=0.3, counts=kind == "counts", missing=missing)
-        )
-        degrees, pairs = relation.degrees(z_HBVD), relation.pairs(z_HBVD[0])
-        known = slice(None) if missing == "self_only" else degrees.count_HB[0] > 0
-        of_known = relation.sums(z_HBVD)[:, known]
-        few = pairs.pull_HNN, pairs.push_HN, pairs.num_valid_H
-        return [*degrees, *few, of_known, relation.entropies(z_HBVD)]
-
-    alone = found()
-    assert alone[-1].max() > 0
-    for most, looks, as_before in ((0, True, False), (36, False, True), (35, False, False)):
-        monkeypatch.setattr(soft_positives, "MOST_ALONE", most)
-        monkeypatch.setattr(soft_positives, "is_sync_free", lambda x, looks=looks: looks)
-        assert (soft_positives.grouped(sets)[0] is sets) == as_before
-        for one, other in zip(alone, found(), strict=True):
-            torch.testing.assert_close(one, other)
+    whole = LabelSets(sets, threshold=0.3, counts=True).degrees(z_HBVD)
+    monkeypatch.setattr(soft_positives, "MOST_AT_ONCE", 2 * 36)
+    for one, other in zip(
+        whole, LabelSets(sets, threshold=0.3, counts=True).degrees(z_HBVD), strict=True
+    ):
+        torch.testing.assert_close(one, other)
 
 
 def test_numbers_far_apart_are_no_partners_and_equal_ones_are_classes() -> None:

@@ -3,10 +3,10 @@
 from typing import ClassVar, Literal, Self
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from mtcon_ray.errors import SpecError
 from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
 
 
@@ -91,15 +91,9 @@ def transformer_blocks(width: int, depth: int, heads: int) -> nn.Sequential:
 def patches(x_NCHW: Tensor, patch: int) -> Tensor:
     """Returns the images' patches row by row, [N, P, C * patch * patch].
 
-    Raises SpecError if a side is not divisible by `patch`.
+    Raises RuntimeError if a side is not divisible by `patch`.
     """
-    if x_NCHW.shape[2] % patch or x_NCHW.shape[3] % patch:
-        raise SpecError(
-            f"images must have sides divisible by model.encoder.patch {patch}, "
-            f"got {list(x_NCHW.shape[2:])}; choose another views.size"
-        )
-    parts_NCYXHW = x_NCHW.unfold(2, patch, patch).unfold(3, patch, patch)
-    return parts_NCYXHW.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
+    return F.pixel_unshuffle(x_NCHW, patch).flatten(2).mT.contiguous()
 
 
 def positions(rows: int, columns: int, like: Tensor) -> Tensor:

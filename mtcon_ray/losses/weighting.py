@@ -45,28 +45,21 @@ class Weighting(nn.Module, ABC):
         """Clamps the parameters to their bounds; called after each optimizer step."""
 
 
-class EqualWeights(Weighting):
-    """The plain sum of the losses: CCN, and the unweighted variants of MSCon and MTCon."""
-
-    def forward(
-        self, loss_by_task: Mapping[str, Tensor], range_by_task: Mapping[str, Range] = NO_RANGES
-    ) -> Weighted:
-        ones = {t: torch.ones_like(loss.detach()) for t, loss in loss_by_task.items()}
-        return Weighted(torch.stack(list(loss_by_task.values())).sum(), ones)
-
-
 class FixedWeights(Weighting):
-    """The sum of the losses with a fixed weight for each, by name."""
+    """The sum of the losses with a fixed weight for each, by name; without weights the plain sum.
 
-    def __init__(self, weight_by_name: Mapping[str, float]) -> None:
+    The plain sum is that of CCN, and of the unweighted variants of MSCon and MTCon.
+    """
+
+    def __init__(self, weight_by_name: Mapping[str, float] | None = None) -> None:
         super().__init__()
-        self.weight_by_name = dict(weight_by_name)
+        self.weight_by_name = weight_by_name or {}
 
     def forward(
         self, loss_by_task: Mapping[str, Tensor], range_by_task: Mapping[str, Range] = NO_RANGES
     ) -> Weighted:
         weights = {
-            name: torch.full_like(loss.detach(), self.weight_by_name[name])
+            name: torch.full_like(loss.detach(), self.weight_by_name.get(name, 1.0))
             for name, loss in loss_by_task.items()
         }
         terms = [weights[name] * loss for name, loss in loss_by_task.items()]

@@ -23,7 +23,8 @@ from mtcon_ray.errors import nearest
 from mtcon_ray.losses.contrastive import Range, contrast_by_head
 from mtcon_ray.losses.cosines import Compared
 from mtcon_ray.losses.positives import OwnView, Relation
-from mtcon_ray.losses.weighting import NO_RANGES, EqualWeights, Weighting
+from mtcon_ray.losses.weighting import NO_RANGES, FixedWeights, Weighting
+from mtcon_ray.metrics import Kind
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.heads import ProjectionHead
 from mtcon_ray.models.network import Network
@@ -139,8 +140,8 @@ class Method(nn.Module, ABC):
         return self.tasks
 
     def make_weighting(self) -> Weighting:
-        """Returns the weighting of the losses; by default equal weights."""
-        return EqualWeights()
+        """Returns the weighting of the losses; by default their sum."""
+        return FixedWeights()
 
     def make_network(self, encoder: Encoder) -> Network:
         """Returns the encoder with a head for each name."""
@@ -177,9 +178,13 @@ class Method(nn.Module, ABC):
         self.weighting.clamp()
 
 
-def check_task(task: str, columns: tuple[str, ...], what: str) -> None:
-    """Raises ValueError if a spec's field `task` is none of the columns of a kind."""
-    if task not in columns:
+def check_task(task: str | None, problem: Problem, kind: Kind = "classes") -> None:
+    """Raises ValueError if no task is of the kind, or the spec's field `task` is none of them."""
+    columns = problem.of_kind(kind)
+    what = {"classes": "a column of classes", "set": "a label set", "number": "a number"}[kind]
+    if not columns:
+        raise ValueError(f"data.tasks must have {what}, got {dict(problem.kinds)}")
+    if task is not None and task not in columns:
         raise ValueError(
             f"task must be {what} in data.tasks {list(columns)}, got "
             f"{task!r}{nearest(task, columns)}"

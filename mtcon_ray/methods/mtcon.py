@@ -20,7 +20,7 @@ from mtcon_ray.losses.calibrated_weighting import CalibratedVariance
 from mtcon_ray.losses.positives import EqualLabel, Relation
 from mtcon_ray.losses.soft_positives import LabelSets, Near
 from mtcon_ray.losses.weighting import (
-    EqualWeights,
+    FixedWeights,
     LearnedTemperature,
     LearnedVariance,
     Weighting,
@@ -89,7 +89,7 @@ class MTCon(ContrastiveMethod):
     def make_weighting(self) -> Weighting:
         match self.spec.weighting:
             case "equal":
-                return EqualWeights()
+                return FixedWeights()
             case "calibrated":
                 return CalibratedVariance(self.tasks, least_excess=self.spec.least_excess)
             case "temperature":

@@ -41,16 +41,10 @@ class MultiSupCon(ContrastiveMethod):
 
         def check(self, problem: Problem) -> None:
             super().check(problem)
+            check_task(self.task, problem, "set")
             sets = problem.of_kind("set")
-            if not sets:
-                raise ValueError(
-                    f"data.tasks must hold a label set for multisupcon, got {list(problem.tasks)}; "
-                    "name one of data.multi_hot there"
-                )
             if self.task is None and len(sets) > 1:
                 raise ValueError(f"task must name one of the label sets {list(sets)}, got none")
-            if self.task is not None:
-                check_task(self.task, sets, "a label set")
 
     spec: Spec
 

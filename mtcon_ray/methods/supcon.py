@@ -25,7 +25,7 @@ class SupCon(ContrastiveMethod):
 
         def check(self, problem: Problem) -> None:
             super().check(problem)
-            check_task(self.task, problem.of_kind("classes"), "a column of classes")
+            check_task(self.task, problem)
 
     spec: Spec
 

@@ -19,7 +19,7 @@ from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples
 from mtcon_ray.data.triplets import triplets
 from mtcon_ray.losses.triplet import embedding_size, triplet_hinge
-from mtcon_ray.methods.base import Method, MethodOutput, MethodSpec
+from mtcon_ray.methods.base import Method, MethodOutput, MethodSpec, check_task
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.network import Network
 
@@ -52,8 +52,7 @@ class TripletSpec(MethodSpec):
 
     def check(self, problem: Problem) -> None:
         super().check(problem)
-        if not problem.of_kind("classes"):
-            raise ValueError(f"data.tasks must have a column of classes, got {dict(problem.kinds)}")
+        check_task(None, problem)
         if problem.batch_size > self.num_triplets:
             raise ValueError(
                 f"num_triplets must be at least train.batch_size, got {self.num_triplets} and "

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.losses.classification import cross_entropy
-from mtcon_ray.losses.weighting import EqualWeights, LearnedVariance, Weighting
+from mtcon_ray.losses.weighting import FixedWeights, LearnedVariance, Weighting
 from mtcon_ray.methods.base import METHODS, Method, MethodOutput, MethodSpec, check_task
 
 # exp(-s) CE + s/2: Kendall et al. 2018, arXiv:1705.07115, eq. 10.
@@ -34,13 +34,7 @@ class XEnt(Method):
 
         def check(self, problem: Problem) -> None:
             super().check(problem)
-            columns = problem.of_kind("classes")
-            if self.task is not None:
-                check_task(self.task, columns, "a column of classes")
-            if not columns:
-                raise ValueError(
-                    f"data.tasks must have a column of classes, got {dict(problem.kinds)}"
-                )
+            check_task(self.task, problem)
 
     spec: Spec
 
@@ -52,7 +46,7 @@ class XEnt(Method):
 
     def make_weighting(self) -> Weighting:
         if self.spec.weighting == "none":
-            return EqualWeights()
+            return FixedWeights()
         return LearnedVariance(self.heads, penalty=KENDALL_PENALTY)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from mtcon_ray.losses.weighting import (
     LOG_VARIANCE_BOUND,
-    EqualWeights,
     FixedWeights,
     LearnedVariance,
 )
@@ -148,10 +147,10 @@ def test_normalised_weights_keep_their_ratio_and_have_mean_one() -> None:
 
 def test_equal_weights_are_the_plain_sum() -> None:
     losses = losses_of_case_a()
-    objective, weight_by_task = EqualWeights()(losses)
+    objective, weight_by_task = FixedWeights()(losses)
     assert objective.item() == pytest.approx(VALUES["A_tau0.1"]["mtcon_s_mean"], rel=1e-6)
     assert [w.item() for w in weight_by_task.values()] == [1, 1]
-    assert EqualWeights().sigma_by_task() == {}
+    assert FixedWeights().sigma_by_task() == {}
 
 
 def test_clamp_brings_log_variances_back_into_their_bounds() -> None:

@@ -15,7 +15,7 @@ from mtcon_ray.errors import SpecError
 from mtcon_ray.losses import multisupcon, nt_xent, supcon
 from mtcon_ray.losses.calibrated_weighting import CalibratedVariance
 from mtcon_ray.losses.soft_positives import Near
-from mtcon_ray.losses.weighting import EqualWeights, LearnedTemperature, LearnedVariance
+from mtcon_ray.losses.weighting import FixedWeights, LearnedTemperature, LearnedVariance
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.spec import parse_spec
 from tests.losses.cases import contrastive
@@ -60,7 +60,7 @@ def test_learned_weights_have_the_values_of_case_a() -> None:
 
 
 def test_the_spec_chooses_the_weighting() -> None:
-    assert isinstance(MTCon(MTCon.Spec(weighting="equal"), problem(*TASKS)).weighting, EqualWeights)
+    assert isinstance(MTCon(MTCon.Spec(weighting="equal"), problem(*TASKS)).weighting, FixedWeights)
     calibrated = MTCon(MTCon.Spec(weighting="calibrated"), problem(*TASKS)).weighting
     assert isinstance(calibrated, CalibratedVariance)
     for normalise in (False, True):

@@ -60,7 +60,7 @@ def test_its_head_is_the_only_set_or_the_one_it_names() -> None:
 @pytest.mark.parametrize(
     ("sets", "task", "message"),
     [
-        ((), None, r"data.tasks must hold a label set for multisupcon, got \['shape'\]"),
+        ((), None, r"data.tasks must have a label set, got \{'shape': 'classes'\}"),
         (("looks", "tags"), None, "task must name one of the label sets .* got none"),
         (("looks",), "look", r"task must be a label set .* got 'look'; did you mean 'looks'"),
         (("looks",), "shape", "task must be a label set .* got 'shape'"),

@@ -5,32 +5,28 @@ plain InfoNCE.
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Literal
 
-import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Batch, Problem
-from mtcon_ray.losses.amcl import Form, adapt
-from mtcon_ray.losses.learned_temperature import (
-    TAU_MAX,
-    TAU_MIN,
-    Adaptive,
-    Regulariser,
-    TemperatureNet,
+from mtcon_ray.losses.amcl import Form
+from mtcon_ray.losses.learned_temperature import Adaptive, Regulariser
+from mtcon_ray.methods.adaptive import (
+    AdaptiveSpec,
+    adapt_heads,
+    seeded_temperature_net,
+    top_k_warning,
 )
-from mtcon_ray.methods.base import METHODS, MethodOutput, compare
+from mtcon_ray.methods.base import METHODS, MethodOutput
 from mtcon_ray.methods.self_supervised import (
     KeyQueues,
     PredictorSpec,
     QueueSpec,
     RedundancySpec,
     SelfSupervisedMethod,
-    bound_shares,
-    top_k_warning,
 )
 from mtcon_ray.models.batch_norm_heads import BatchNormProjector, SimSiamHead
 
@@ -42,7 +38,7 @@ class AMCL(SelfSupervisedMethod):
     The objective is the sum of the heads' losses, see `losses.amcl`.
     """
 
-    class Spec(QueueSpec, PredictorSpec, RedundancySpec):
+    class Spec(AdaptiveSpec, QueueSpec, PredictorSpec, RedundancySpec):
         """Adaptive multi-head contrastive learning. Task labels are used by the probes alone.
 
         Fields whose description begins with the name of a system are used in that form only. With
@@ -63,26 +59,11 @@ class AMCL(SelfSupervisedMethod):
             "barlow 1e-6. If beta is below the similarity of a pair, the best temperature of that "
             "pair is a bound; 1 is safer",
         )
-        tau_min: float = Field(
-            TAU_MIN,
-            gt=0,
-            le=100,
-            description="lowest temperature; most positives reach it and then have losses of up to "
-            "1 / tau_min, so 0.05 is safer than the paper's 1e-5",
-        )
-        tau_max: float = Field(TAU_MAX, gt=0, le=100, description="highest temperature")
         regulariser: Regulariser = Field(
             "printed",
             description="regulariser of the negatives' temperatures; printed: "
             "beta (d'/2 log tau + 1/tau), a mean over top_k; released: beta (log tau + 1/tau), a "
             "sum over top_k",
-        )
-        top_k: int | None = Field(
-            None,
-            ge=1,
-            le=1_000_000,
-            description="number of hardest negatives per anchor in the loss, at most as many as "
-            "there are; null: 1 as printed, 100 as released",
         )
         unit_columns: bool = Field(
             False,
@@ -100,10 +81,6 @@ class AMCL(SelfSupervisedMethod):
 
         def check(self, problem: Problem) -> None:
             super().check(problem)
-            if self.tau_min >= self.tau_max:
-                raise ValueError(
-                    f"tau_min must be below tau_max, got {self.tau_min} and {self.tau_max}"
-                )
             if self.form == "moco":
                 self.check_queue(problem)
 
@@ -113,10 +90,7 @@ class AMCL(SelfSupervisedMethod):
         super().__init__(spec, problem)
         # Barlow Twins compares columns, which are vectors over the items of a batch.
         width = {"barlow": problem.batch_size, "simsiam": spec.dim}.get(spec.form, problem.head_dim)
-        # Initial weights follow from the seed alone, and the caller's random state is kept.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(problem.seed)
-            self.temperature_net = TemperatureNet(width)
+        self.temperature_net = seeded_temperature_net(width, problem.seed)
         default_beta = 1e-6 if spec.form == "barlow" else 1e-4
         beta = default_beta if spec.beta is None else spec.beta
         self.adaptive = Adaptive(
@@ -137,22 +111,13 @@ class AMCL(SelfSupervisedMethod):
         return super().make_head(head, width)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
-        """Returns the scalar loss of each head; z_by_head[head] is z_BVD as in `losses.amcl`.
-
-        The details are the shares of each head's temperatures within 1 % of either bound.
-        """
-        spec = self.spec
-        losses, compared, temperatures = {}, {}, {}
-        for i, (head, z_BVD) in enumerate(z_by_head.items()):
-            is_two_sided = spec.form in ("moco", "simsiam")
-            query_BVD, key_BVD = z_BVD.chunk(2, dim=2) if is_two_sided else (z_BVD, z_BVD)
-            compared[head] = compare(query_BVD, key_BVD)
-            queue = None if self.queues is None else self.queues.rows[i].to(z_BVD.dtype)
-            losses[head], temperatures[head] = adapt(
-                z_BVD, self.adaptive, form=spec.form, queue=queue, off_diagonal=spec.off_diagonal
-            )
-        shares = partial(bound_shares, temperatures, spec.tau_min, spec.tau_max)
-        return MethodOutput(losses, compared, details=shares)
+        return adapt_heads(
+            z_by_head,
+            self.adaptive,
+            form=self.spec.form,
+            queue_HKD=None if self.queues is None else self.queues.rows,
+            off_diagonal=self.spec.off_diagonal,
+        )
 
     def after_step(self, output: MethodOutput) -> None:
         """Appends the step's keys to the queues.

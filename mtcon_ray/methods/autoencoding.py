@@ -4,26 +4,29 @@ The contrastive loss is NT-Xent with one fixed temperature, or AMCL with one tem
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Problem
-from mtcon_ray.losses.amcl import adapt
 from mtcon_ray.losses.contrastive import contrast
-from mtcon_ray.losses.learned_temperature import Adaptive, TemperatureNet
+from mtcon_ray.losses.learned_temperature import Adaptive
 from mtcon_ray.losses.positives import OwnView
+from mtcon_ray.methods.adaptive import (
+    AdaptiveSpec,
+    adapt_heads,
+    seeded_temperature_net,
+    top_k_warning,
+)
 from mtcon_ray.methods.base import ContrastiveSpec, Method, MethodOutput, compare
-from mtcon_ray.methods.self_supervised import bound_shares, number_heads, top_k_warning
+from mtcon_ray.methods.self_supervised import number_heads
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.encoders.vit import ViT
 from mtcon_ray.models.masked import DECODER_HEADS, Decoder
 
 
-class AutoencodingSpec(ContrastiveSpec):
+class AutoencodingSpec(AdaptiveSpec, ContrastiveSpec):
     """Fields common to the masked auto-encoding methods."""
 
     mask_ratio: float = Field(0.5, gt=0, lt=1, description="share of patches that is hidden")
@@ -34,24 +37,8 @@ class AutoencodingSpec(ContrastiveSpec):
     contrast: Literal["infonce", "amcl"] = Field(
         "infonce", description="infonce: one temperature for all pairs; amcl: one for each pair"
     )
-    num_heads: int = Field(1, ge=1, le=64, description="projection heads; AMCL has 3")
     beta: float = Field(
         1e-4, ge=0, le=1000, description="AMCL: weight of the regulariser of temperatures"
-    )
-    tau_min: float = Field(
-        1e-5,
-        gt=0,
-        le=1,
-        description="AMCL: lowest temperature; most positives reach it and then have losses of up "
-        "to 1 / tau_min, so 0.05, or train.max_grad_norm 1, is safer",
-    )
-    tau_max: float = Field(2.0, gt=1, le=100, description="AMCL: highest temperature")
-    top_k: int | None = Field(
-        None,
-        ge=1,
-        le=1_000_000,
-        description="AMCL: number of hardest negatives per anchor in the loss, at most as many as "
-        "there are; null: 1 as printed",
     )
 
     def warnings(self) -> dict[str, str]:
@@ -75,10 +62,7 @@ class AutoencodingMethod(Method):
         super().__init__(spec, problem)
         self.adaptive = None
         if spec.contrast == "amcl":
-            # Initial weights follow from the seed alone, and the caller's random state is kept.
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(problem.seed)
-                self.temperature_net = TemperatureNet(problem.head_dim)
+            self.temperature_net = seeded_temperature_net(problem.head_dim, problem.seed)
             self.adaptive = Adaptive(
                 self.temperature_net, spec.beta, spec.tau_min, spec.tau_max, spec.top_k
             )
@@ -107,14 +91,9 @@ class AutoencodingMethod(Method):
         z_by_head[head] is z_BVD with unit rows. Heads of errors are ignored. With AMCL, the details
         are the shares of temperatures within 1 % of either bound.
         """
-        spec = self.spec
-        losses, compared, temperatures = {}, {}, {}
-        for head in self.instance_heads:
-            z_BVD = z_by_head[head]
-            compared[head] = compare(z_BVD)
-            if self.adaptive is None:
-                losses[head] = contrast([z_BVD], OwnView(), spec.temperature).loss[0]
-            else:
-                losses[head], temperatures[head] = adapt(z_BVD, self.adaptive, form="infonce")
-        shares = partial(bound_shares, temperatures, spec.tau_min, spec.tau_max)
-        return MethodOutput(losses, compared, details=shares)
+        rows = {head: z_by_head[head] for head in self.instance_heads}
+        if self.adaptive is not None:
+            return adapt_heads(rows, self.adaptive, form="infonce")
+        loss_H = contrast(list(rows.values()), OwnView(), self.spec.temperature).loss
+        compared = {head: compare(z_BVD) for head, z_BVD in rows.items()}
+        return MethodOutput(dict(zip(rows, loss_H.unbind(), strict=True)), compared)

@@ -7,14 +7,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from mtcon_ray import metrics
 from mtcon_ray.data.batch import Problem
 from mtcon_ray.losses.cosines import Compared
-from mtcon_ray.losses.learned_temperature import RELEASED_TOP_K, Regulariser, num_hardest
 from mtcon_ray.methods.base import Method, SeveralViewsSpec
-
-# A temperature within this relative distance of a bound counts as being at the bound.
-NEAR = 0.01
 
 
 class SelfSupervisedSpec(SeveralViewsSpec):
@@ -37,33 +32,6 @@ class SelfSupervisedMethod(Method):
 
     def name_heads(self) -> tuple[str, ...]:
         return number_heads(self.spec.num_heads)
-
-
-def bound_shares(
-    tau_by_head: Mapping[str, Tensor], tau_min: float, tau_max: float
-) -> dict[str, Tensor]:
-    """Returns by metric name the shares of each head's temperatures [P] within NEAR of a bound."""
-    shares = {}
-    for head, tau_P in tau_by_head.items():
-        slug = metrics.slug(head)
-        low, high = tau_P <= tau_min * (1 + NEAR), tau_P >= tau_max * (1 - NEAR)
-        shares[metrics.temperature_at_min(slug)] = low.float().mean()
-        shares[metrics.temperature_at_max(slug)] = high.float().mean()
-    return shares
-
-
-def top_k_warning(top_k: int | None, regulariser: Regulariser = "printed") -> dict[str, str]:
-    """Returns a warning by field name if AMCL has one negative per anchor, with which it collapses.
-
-    Without a warning the mapping is empty.
-    """
-    if num_hardest(top_k, regulariser) > 1:
-        return {}
-    return {
-        "top_k": "method.top_k must be well above 1 for AMCL to tell images apart, got "
-        f"{'null, which is 1' if top_k is None else top_k}; with one negative per anchor the heads "
-        f"collapse (cosine/random reaches cosine/positive); set it to {RELEASED_TOP_K}, as released"
-    }
 
 
 class QueueSpec(SelfSupervisedSpec):

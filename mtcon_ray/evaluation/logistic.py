@@ -70,57 +70,40 @@ class Design:
         return torch.cat([slope_DC, offset_C[None]])
 
 
-class Classes:
-    """Softmax cross-entropy over the classes of a label; y_N is int64 [N], MISSING if unknown."""
+class Objective:
+    """The cross-entropy of a label: softmax over its classes, or a sigmoid for each of a set.
 
-    probe_type = Probe
+    y is int64 [N], MISSING where unknown, with `num_classes`; without, it is uint8 [N, C],
+    UNKNOWN_BIT where unknown. Means are over known items; those of a set's labels are summed.
+    """
 
-    def __init__(self, label: str, y_N: Tensor, num_columns: int) -> None:
-        self.label, self.num_columns = label, num_columns
-        known_N = y_N != MISSING
-        self._y_N1 = y_N.where(known_N, 0)[:, None]
-        self._share_N1 = (known_N.double() / known_N.sum())[:, None]
+    def __init__(self, label: str, y: Tensor, num_classes: int | None) -> None:
+        self.label = label
+        self.probe_type = SetProbe if num_classes is None else Probe
+        if num_classes is None:
+            known, y_NC = y != UNKNOWN_BIT, y == 1
+        else:
+            known = (y != MISSING)[:, None]
+            y_NC = F.one_hot(y.clamp(min=0), num_classes)
+        self._share = known.double() / known.sum(dim=0).clamp(min=1)
+        self.target_NC = y_NC * self._share
 
     def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the mean cross-entropy of the known items, and its gradient by logits [N, C]."""
-        log_p_NC = logits.log_softmax(dim=1)
-        value = -(log_p_NC.gather(1, self._y_N1) * self._share_N1).sum()
-        error_NC = log_p_NC.exp_().mul_(self._share_N1)
-        return value, error_NC.scatter_add_(1, self._y_N1, -self._share_N1)
+        """Returns the value, and its gradient by logits [N, C]."""
+        if self.probe_type is SetProbe:
+            # softplus(x) - y x is the binary cross-entropy without overflow for large |x|.
+            value = (F.softplus(logits) * self._share - logits * self.target_NC).sum()
+            p_NC = logits.sigmoid()
+        else:
+            log_p_NC = logits.log_softmax(dim=1)
+            value = -(log_p_NC.flatten() @ self.target_NC.flatten())
+            p_NC = log_p_NC.exp_()
+        return value, p_NC.mul_(self._share).sub_(self.target_NC)
 
     def curvature(self, logits: Tensor) -> Tensor:
         """Returns the mean second derivative by each column of logits, p (1 - p): [C]."""
-        p_NC = logits.softmax(dim=1)
-        return (p_NC * (1 - p_NC) * self._share_N1).sum(dim=0)
-
-
-class Bits:
-    """Binary cross-entropy over the L labels of a set.
-
-    bits_NL is uint8 [N, L], UNKNOWN_BIT where unknown.
-    """
-
-    probe_type = SetProbe
-
-    def __init__(self, label: str, bits_NL: Tensor) -> None:
-        self.label, self.num_columns = label, bits_NL.shape[1]
-        known_NL = bits_NL != UNKNOWN_BIT
-        self._y_NL = (bits_NL == 1).double()
-        self._share_NL = known_NL.double() / known_NL.sum(dim=0).clamp(min=1)
-
-    def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the sum over labels of the mean over known items, and its gradient [N, L]."""
-        # softplus(x) - y x is the binary cross-entropy without overflow for large |x|.
-        value = ((F.softplus(logits) - self._y_NL * logits) * self._share_NL).sum()
-        return value, (logits.sigmoid() - self._y_NL) * self._share_NL
-
-    def curvature(self, logits: Tensor) -> Tensor:
-        """Returns the mean of p (1 - p) over the known items of each label, [L]."""
-        p_NL = logits.sigmoid()
-        return (p_NL * (1 - p_NL) * self._share_NL).sum(dim=0)
-
-
-Objective = Classes | Bits
+        p_NC = logits.sigmoid() if self.probe_type is SetProbe else logits.softmax(dim=1)
+        return (p_NC * (1 - p_NC) * self._share).sum(dim=0)
 
 
 def fit(
@@ -142,10 +125,7 @@ def fit(
     probes: dict[str, LinearProbe] = {}
     worst = 0.0
     for label, y in train.labels.items():
-        if label in num_classes:
-            regression = Regression(design, Classes(label, y, num_classes[label]))
-        else:
-            regression = Regression(design, Bits(label, y))
+        regression = Regression(design, Objective(label, y, num_classes.get(label)))
         if val is None:
             (penalty,) = penalties
             weight = regression.solve(penalty, regression.zero, ROUGH)
@@ -180,7 +160,7 @@ class Regression:
         self.objective = objective
         self._design = design
         self._xT = design.x.T.contiguous()
-        self.zero = design.x.new_zeros(len(self._xT), objective.num_columns)
+        self.zero = design.x.new_zeros(len(self._xT), objective.target_NC.shape[1])
         self._norm_at_zero = self.evaluate(self.zero, self.zero)[1].norm()
 
     def evaluate(self, weight: Tensor, penalty: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,8 +13,6 @@ from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation import logistic
 from mtcon_ray.evaluation.average_precision import mean_average_precision
 from mtcon_ray.evaluation.logistic import (
-    Bits,
-    Classes,
     Design,
     Objective,
     Regression,
@@ -122,9 +120,9 @@ def test_sets_reach_the_minimum_of_the_binary_cross_entropy_of_known_bits(
 
 def objectives(train: LabelledFeatures) -> list[Objective]:
     return [
-        Classes("shape", train.labels["shape"], 5),
-        Classes("colour", train.labels["colour"], 3),
-        Bits("looks", train.labels["looks"]),
+        Objective("shape", train.labels["shape"], 5),
+        Objective("colour", train.labels["colour"], 3),
+        Objective("looks", train.labels["looks"], None),
     ]
 
 
@@ -145,7 +143,7 @@ def test_the_gradient_is_the_slope_of_the_value(train: LabelledFeatures) -> None
 
 def test_the_curvature_is_the_hessians_diagonal(train: LabelledFeatures) -> None:
     for objective in objectives(train):
-        logits = torch.randn(len(train.features), objective.num_columns, dtype=torch.float64)
+        logits = torch.randn(len(train.features), objective.target_NC.shape[1], dtype=torch.float64)
         step = 1e-4
         for column, expected in enumerate(objective.curvature(logits)):
             shift = torch.zeros_like(logits[0])

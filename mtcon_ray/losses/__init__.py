@@ -106,26 +106,19 @@ def mtcon(
     relations = {
         task: _equal_label(labels_by_task[task], z, missing) for task, z in z_by_task.items()
     }
-    by_task: dict[str, Tensor] = {}
-    totals: list[Tensor] = []
     for z in z_by_task.values():
         check_floating(z)
+    losses: dict[str, Tensor] = {}
     groups = contrast_by_head(z_by_task, relations, temperature, reduction, average_over)
     for tasks, found in groups:
-        loss = _finite(found)
-        if log_variance is not None:
-            s_T = torch.stack([log_variance[task] for task in tasks])
-            if reduction == "none":
-                loss = torch.exp(-s_T)[:, None, None] * loss
-            else:
-                loss = torch.exp(-s_T) * loss + s_T
-        if reduction == "none":
-            by_task |= dict(zip(tasks, loss.unbind(), strict=True))
-        else:
-            totals.append(loss.sum())
+        losses |= zip(tasks, _finite(found).unbind(), strict=True)
+    for task, s in (log_variance or {}).items():
+        losses[task] = torch.exp(-s) * losses[task]
+        if reduction != "none":
+            losses[task] = losses[task] + s
     if reduction == "none":
-        return {task: by_task[task] for task in z_by_task}
-    return sum(totals[1:], totals[0])
+        return {task: losses[task] for task in z_by_task}
+    return torch.stack(list(losses.values())).sum()
 
 
 def multisupcon(

@@ -234,20 +234,14 @@ class Trainer:
 
     def evaluate(self, measure: Callable[[Evaluation], dict[str, float]]) -> dict[str, float]:
         """Returns what `measure` finds of the network."""
+        spec, dtype = self.spec, self.learner.autocast_dtype
+        evaluation = Evaluation(
+            self.network, self.dataset, spec.evaluate, spec.views, self.device, spec.seed, dtype
+        )
         with explain_out_of_memory(
-            f"evaluate.batch_size {self.spec.evaluate.batch_size}", "lower evaluate.batch_size"
+            f"evaluate.batch_size {spec.evaluate.batch_size}", "lower evaluate.batch_size"
         ):
-            return measure(
-                Evaluation(
-                    self.network,
-                    self.dataset,
-                    self.spec.evaluate,
-                    self.spec.views,
-                    self.device,
-                    self.spec.seed,
-                    self.learner.autocast_dtype,
-                )
-            )
+            return measure(evaluation)
 
     def _memory_check(self) -> AbstractContextManager[None]:
         train, views = self.spec.train, self.spec.views

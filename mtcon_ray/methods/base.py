@@ -10,7 +10,7 @@ training loop.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -207,6 +207,15 @@ class ContrastiveSpec(SeveralViewsSpec):
     """Fields common to the contrastive methods."""
 
     temperature: float = Field(0.1, gt=0, le=100, description="divides every similarity")
+
+
+class SupervisedSpec(ContrastiveSpec):
+    """Fields common to the contrastive methods whose positives follow from labels."""
+
+    missing: Literal["skip", "self_only"] = Field(
+        "skip",
+        description="positives of an item without label: none, or the other views of that item",
+    )
 
 
 class ContrastiveMethod(Method):

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.losses.self_supervised import moco
-from mtcon_ray.methods.base import METHODS, MethodOutput, compare
+from mtcon_ray.methods.base import METHODS, ContrastiveSpec, MethodOutput, compare
 from mtcon_ray.methods.self_supervised import KeyQueues, QueueSpec, SelfSupervisedMethod
 
 
@@ -20,11 +19,10 @@ class MoCo(SelfSupervisedMethod):
     Each view is a query for the keys of its item's other views.
     """
 
-    class Spec(QueueSpec):
+    class Spec(QueueSpec, ContrastiveSpec):
         """Momentum contrast. Task labels are used by the probes alone."""
 
         name: Literal["moco"] = "moco"
-        temperature: float = Field(0.1, gt=0, le=100, description="divides every similarity")
 
         def check(self, problem: Problem) -> None:
             super().check(problem)

@@ -25,7 +25,7 @@ from mtcon_ray.losses.weighting import (
     LearnedVariance,
     Weighting,
 )
-from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec
+from mtcon_ray.methods.base import METHODS, ContrastiveMethod, SupervisedSpec
 
 Temperature = Annotated[float, Field(gt=0, le=100)]
 
@@ -37,7 +37,7 @@ class MTCon(ContrastiveMethod):
     L is the contrastive loss of the task's head; `weighting` offers other combinations.
     """
 
-    class Spec(ContrastiveSpec):
+    class Spec(SupervisedSpec):
         """One contrastive head per task, supervised by its classes, label sets or numbers."""
 
         name: Literal["mtcon"] = "mtcon"
@@ -56,10 +56,6 @@ class MTCon(ContrastiveMethod):
             le=1,
             description="calibrated weights: lowest excess that counts, so that a task weighs at "
             "most 1/least_excess times as much as pure noise",
-        )
-        missing: Literal["skip", "self_only"] = Field(
-            "skip",
-            description="positives of an item without label: none, or the other views of that item",
         )
         threshold: float = Field(
             0.3, ge=0, le=1, description="label sets: lowest Jaccard overlap of positives"

@@ -10,7 +10,7 @@ from pydantic import Field
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.losses.positives import Relation
 from mtcon_ray.losses.soft_positives import LabelSets
-from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec, check_task
+from mtcon_ray.methods.base import METHODS, ContrastiveMethod, SupervisedSpec, check_task
 
 
 @METHODS.register("multisupcon")
@@ -20,7 +20,7 @@ class MultiSupCon(ContrastiveMethod):
     At threshold 1 positives have equal label sets, as in SupCon.
     """
 
-    class Spec(ContrastiveSpec):
+    class Spec(SupervisedSpec):
         """One head for a task that is a label set; the other tasks are only probed."""
 
         name: Literal["multisupcon"] = "multisupcon"
@@ -32,11 +32,6 @@ class MultiSupCon(ContrastiveMethod):
         )
         pair_weights: Literal["similarity", "one"] = Field(
             "similarity", description="weight of a positive: its overlap, or 1"
-        )
-        missing: Literal["skip", "self_only"] = Field(
-            "skip",
-            description="positives of an item without known labels: none, or the other views of "
-            "that item",
         )
 
         def check(self, problem: Problem) -> None:

@@ -6,22 +6,18 @@ from pydantic import Field
 
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.losses.positives import EqualLabel, Relation
-from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec, check_task
+from mtcon_ray.methods.base import METHODS, ContrastiveMethod, SupervisedSpec, check_task
 
 
 @METHODS.register("supcon")
 class SupCon(ContrastiveMethod):
     """SupCon, Khosla et al. 2020, arXiv:2004.11362, eq. 2, on the labels of one task."""
 
-    class Spec(ContrastiveSpec):
+    class Spec(SupervisedSpec):
         """One supervised contrastive head; the other tasks are only probed."""
 
         name: Literal["supcon"] = "supcon"
         task: str = Field(description="the task whose labels are used; one of data.tasks")
-        missing: Literal["skip", "self_only"] = Field(
-            "skip",
-            description="positives of an item without label: none, or the other views of that item",
-        )
 
         def check(self, problem: Problem) -> None:
             super().check(problem)

@@ -30,13 +30,17 @@ learned first; experiments/README.md has the measurements.
 """
 
 import math
-from collections.abc import Mapping
 
 import torch
-from torch import Tensor
 
-from mtcon_ray.losses.contrastive import Range
-from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND, NO_RANGES, LearnedVariance, Weighted
+from mtcon_ray.losses.weighting import (
+    LOG_VARIANCE_BOUND,
+    NO_RANGES,
+    LearnedVariance,
+    Losses,
+    Ranges,
+    Weighted,
+)
 
 # A range C - F below this, in nats, is rounding: the batch has one class, so no negatives, or no
 # label.
@@ -59,9 +63,7 @@ class CalibratedVariance(LearnedVariance):
         assert 0 < least_excess <= 1, least_excess
         self.least_excess = least_excess
 
-    def forward(
-        self, loss_by_task: Mapping[str, Tensor], range_by_task: Mapping[str, Range] = NO_RANGES
-    ) -> Weighted:
+    def forward(self, loss_by_task: Losses, range_by_task: Ranges = NO_RANGES) -> Weighted:
         s_T = self.log_variance
         loss_T = torch.stack([loss_by_task[t] for t in self.tasks])
         floor_T = torch.stack([range_by_task[t].floor for t in self.tasks]).to(loss_T.dtype)

@@ -12,7 +12,9 @@ from mtcon_ray.losses.contrastive import Range
 
 # exp(-s) lies between 0.0025 and 403. Weights beyond would exclude a task, or all others.
 LOG_VARIANCE_BOUND = 6.0
-NO_RANGES: Mapping[str, Range] = MappingProxyType({})
+Losses = Mapping[str, Tensor]
+Ranges = Mapping[str, Range]
+NO_RANGES: Ranges = MappingProxyType({})
 
 
 class Weighted(NamedTuple):
@@ -32,9 +34,7 @@ class Weighting(nn.Module, ABC):
     needs_ranges: ClassVar[bool] = False
 
     @abstractmethod
-    def forward(
-        self, loss_by_task: Mapping[str, Tensor], range_by_task: Mapping[str, Range] = NO_RANGES
-    ) -> Weighted:
+    def forward(self, loss_by_task: Losses, range_by_task: Ranges = NO_RANGES) -> Weighted:
         """Returns the scalar to minimise, and the weights, from each task's scalar loss in nats."""
 
     def sigma_by_task(self) -> dict[str, Tensor]:
@@ -55,9 +55,7 @@ class FixedWeights(Weighting):
         super().__init__()
         self.weight_by_name = weight_by_name or {}
 
-    def forward(
-        self, loss_by_task: Mapping[str, Tensor], range_by_task: Mapping[str, Range] = NO_RANGES
-    ) -> Weighted:
+    def forward(self, loss_by_task: Losses, range_by_task: Ranges = NO_RANGES) -> Weighted:
         weights = {
             name: torch.full_like(loss.detach(), self.weight_by_name.get(name, 1.0))
             for name, loss in loss_by_task.items()
@@ -94,9 +92,7 @@ class LearnedVariance(Weighting):
         # One vector, not a parameter per name: a task may be called "type" or "heel.height".
         self.log_variance = nn.Parameter(torch.zeros(len(tasks)))
 
-    def forward(
-        self, loss_by_task: Mapping[str, Tensor], range_by_task: Mapping[str, Range] = NO_RANGES
-    ) -> Weighted:
+    def forward(self, loss_by_task: Losses, range_by_task: Ranges = NO_RANGES) -> Weighted:
         s_T = self.log_variance
         loss_T = torch.stack([loss_by_task[t] for t in self.tasks])
         weight_T = torch.exp(-s_T)
@@ -132,9 +128,7 @@ class LearnedTemperature(LearnedVariance):
         """Returns sigma^2 of a task, a scalar with gradient."""
         return torch.exp(self.log_variance[self.tasks.index(task)])
 
-    def forward(
-        self, loss_by_task: Mapping[str, Tensor], range_by_task: Mapping[str, Range] = NO_RANGES
-    ) -> Weighted:
+    def forward(self, loss_by_task: Losses, range_by_task: Ranges = NO_RANGES) -> Weighted:
         ones = {t: torch.ones_like(loss.detach()) for t, loss in loss_by_task.items()}
         loss_T = torch.stack([loss_by_task[t] for t in self.tasks])
         return Weighted((loss_T + self.log_variance).sum(), ones)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from mtcon_ray.data.batch import Problem
 from mtcon_ray.losses.contrastive import contrast
@@ -23,7 +23,7 @@ from mtcon_ray.methods.base import ContrastiveSpec, Method, MethodOutput, compar
 from mtcon_ray.methods.self_supervised import number_heads
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.encoders.vit import ViT
-from mtcon_ray.models.masked import DECODER_HEADS, Decoder
+from mtcon_ray.models.masked import DECODER_HEADS, Decoder, MaskedNetwork
 
 
 class AutoencodingSpec(AdaptiveSpec, ContrastiveSpec):
@@ -72,18 +72,18 @@ class AutoencodingMethod(Method):
         """Names of the projection heads."""
         return number_heads(self.spec.num_heads)
 
-    def make_parts(
-        self, encoder: Encoder, *, levels: bool = False
-    ) -> tuple[ViT, dict[str, nn.Module], Decoder]:
-        """Returns the encoder, its projection heads by name, and the spec's decoder.
+    def make_masked(self, encoder: Encoder, **options: float) -> MaskedNetwork:
+        """Returns the encoder with its projection heads and the spec's decoder.
 
-        With `levels` each image's noise level is an input of the decoder.
+        `options` are those of MaskedNetwork. With `noise_level` the noise level of an image is an
+        input of the decoder.
         """
         assert isinstance(encoder, ViT)
-        spec = self.spec
+        spec, levels = self.spec, "noise_level" in options
         heads = {head: self.make_head(head, encoder.width) for head in self.instance_heads}
         width, depth = spec.decoder_width, spec.decoder_depth
-        return encoder, heads, Decoder(encoder, width=width, depth=depth, levels=levels)
+        decoder = Decoder(encoder, width=width, depth=depth, levels=levels)
+        return MaskedNetwork(encoder, heads, decoder, mask_ratio=spec.mask_ratio, **options)
 
     def contrast(self, z_by_head: Mapping[str, Tensor]) -> MethodOutput:
         """Returns each projection head's contrastive loss, NT-Xent in nats or AMCL's InfoNCE form.

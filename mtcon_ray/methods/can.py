@@ -56,9 +56,7 @@ class CAN(AutoencodingMethod):
         return FixedWeights(contrast | errors)
 
     def make_network(self, encoder: Encoder) -> MaskedNetwork:
-        parts = self.make_parts(encoder, levels=True)
-        mask_ratio, noise_level = self.spec.mask_ratio, self.spec.noise_level
-        return MaskedNetwork(*parts, mask_ratio=mask_ratio, noise_level=noise_level)
+        return self.make_masked(encoder, noise_level=self.spec.noise_level)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns each projection head's contrastive loss and the two mean squared errors.

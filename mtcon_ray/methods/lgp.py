@@ -62,10 +62,9 @@ class LGP(AutoencodingMethod):
         return (*self.instance_heads, RECONSTRUCTION)
 
     def make_network(self, encoder: Encoder) -> MaskedNetwork:
-        vit, heads, decoder = self.make_parts(encoder)
-        self._depth = len(vit.blocks)
-        mask_ratio, masked_share = self.spec.mask_ratio, self.spec.masked_share
-        return MaskedNetwork(vit, heads, decoder, mask_ratio=mask_ratio, masked_share=masked_share)
+        network = self.make_masked(encoder, masked_share=self.spec.masked_share)
+        self._depth = len(network.encoder.blocks)
+        return network
 
     def lr_group(self, parameter: str) -> int:
         """Returns the index in `lr_scales`: 1 for the first third of the blocks, 2 for the middle.

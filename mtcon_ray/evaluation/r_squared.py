@@ -10,16 +10,16 @@ def r_squared(predicted_N: Tensor, y_N: Tensor) -> float:
     Items whose y is NaN are left out.
     """
     known_N = ~y_N.isnan()
-    return weighted_r_squared(predicted_N[known_N], y_N[known_N], None).item()
+    predicted_N, y_N = predicted_N[known_N], y_N[known_N]
+    return weighted_r_squared(predicted_N, y_N, torch.ones_like(y_N)[:, None]).item()
 
 
-def weighted_r_squared(predicted_N: Tensor, y_N: Tensor, counts_NK: Tensor | None) -> Tensor:
-    """Returns R^2 under K weightings of the items, float64 [K]; unweighted with None (K = 1).
+def weighted_r_squared(predicted_N: Tensor, y_N: Tensor, counts_NK: Tensor) -> Tensor:
+    """Returns R^2 under K weightings of the items, float64 [K].
 
     counts_NK is how often each item counts in each weighting; y_N holds no NaN.
     """
-    weight_NK = torch.ones_like(y_N)[:, None] if counts_NK is None else counts_NK.double()
-    share_NK = weight_NK / weight_NK.sum(dim=0)
+    share_NK = counts_NK.double() / counts_NK.double().sum(dim=0)
     error_K = (predicted_N - y_N).square() @ share_NK
     centred_N = y_N - y_N.mean()
     spread_K = centred_N.square() @ share_NK - (centred_N @ share_NK).square()

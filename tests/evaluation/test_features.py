@@ -49,8 +49,6 @@ def test_rows_in_the_order_asked_for_whatever_the_batch(
 
 def test_modes_and_statistics_are_as_before(network: Network, images: np.ndarray) -> None:
     network.train()
-    frozen = network.encoder.get_submodule("stem")
-    frozen.eval()
     before = {name: value.clone() for name, value in network.state_dict().items()}
     modes = {name: module.training for name, module in network.named_modules()}
     extract_features(network, images, ROWS, VIEWS, batch_size=4, device=CPU)

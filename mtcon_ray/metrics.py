@@ -132,30 +132,18 @@ def reading(values: Mapping[str, float], split: str, label: str) -> Reading:
     return Reading(None, None)
 
 
-def cosine_positive(head: str | None = None) -> str:
-    """Returns the name of the mean cosine of positive pairs in an epoch's last step.
+def cosine(pairs: Literal["positive", "random"], head: str | None = None) -> str:
+    """Returns the name of the mean cosine of these pairs in an epoch's last step.
 
-    `head` is only given if there are several.
+    Random pairs are different images; after a collapse their cosine is close to that of positive
+    pairs. `head` is only given if there are several.
     """
-    return "cosine/positive" if head is None else f"cosine/positive/{head}"
+    return f"cosine/{pairs}" if head is None else f"cosine/{pairs}/{head}"
 
 
-def cosine_random(head: str | None = None) -> str:
-    """Returns the name of the mean cosine of different images in an epoch's last step.
-
-    After a collapse it is close to that of positive pairs.
-    """
-    return "cosine/random" if head is None else f"cosine/random/{head}"
-
-
-def temperature_at_min(head: str) -> str:
-    """Returns the name of the share of a head's pair temperatures at their lower bound."""
-    return f"temperature_at_min/{head}"
-
-
-def temperature_at_max(head: str) -> str:
-    """Returns the name of the share of a head's pair temperatures at their upper bound."""
-    return f"temperature_at_max/{head}"
+def temperature_at(bound: Literal["min", "max"], head: str) -> str:
+    """Returns the name of the share of a head's pair temperatures at this bound."""
+    return f"temperature_at_{bound}/{head}"
 
 
 def slug(column: str) -> str:

@@ -93,8 +93,8 @@ def bound_shares(
     for head, tau_P in tau_by_head.items():
         slug = metrics.slug(head)
         low, high = tau_P <= tau_min * (1 + NEAR), tau_P >= tau_max * (1 - NEAR)
-        shares[metrics.temperature_at_min(slug)] = low.float().mean()
-        shares[metrics.temperature_at_max(slug)] = high.float().mean()
+        shares[metrics.temperature_at("min", slug)] = low.float().mean()
+        shares[metrics.temperature_at("max", slug)] = high.float().mean()
     return shares
 
 

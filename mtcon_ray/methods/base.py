@@ -91,8 +91,8 @@ class MethodOutput(NamedTuple):
         for head, compared in self.compared.items():
             suffix = metrics.slug(head) if len(self.compared) > 1 else None
             positive, random = compared.cosines()
-            values[metrics.cosine_positive(suffix)] = positive
-            values[metrics.cosine_random(suffix)] = random
+            values[metrics.cosine("positive", suffix)] = positive
+            values[metrics.cosine("random", suffix)] = random
         return values | self.details()
 
 

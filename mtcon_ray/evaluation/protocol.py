@@ -1,6 +1,6 @@
 """Evaluation of the frozen encoder: a short probe during training, a full one at the end."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -109,7 +109,7 @@ class Evaluation:
         split_of = dict.fromkeys(tasks, "test") | dict.fromkeys(held_out, "heldout")
         return Measurement(train, val, test, split_of, self.spec.probe, self.spec, self.seed)
 
-    def read(self, rows: np.ndarray, labels: Iterable[str]) -> LabelledFeatures:
+    def read(self, rows: np.ndarray, labels: Sequence[str]) -> LabelledFeatures:
         """Returns features and labels of these rows of the data, on the device.
 
         Numbers are standardised by the train split, as in training.
@@ -123,11 +123,10 @@ class Evaluation:
             device=self.device,
             autocast_dtype=self.autocast_dtype,
         )
-        table, values = self.dataset.table, {}
-        for label in labels:
-            if table.kind_of(label) == "number":
-                column = table.standardised(label)
-            else:
-                column = (table.labels | table.multi_hot)[label]
-            values[label] = torch.from_numpy(column[rows]).to(self.device)
+        table = self.dataset.table
+        numbers = {
+            label: table.standardised(label) for label in labels if label in table.continuous
+        }
+        columns = table.labels | table.multi_hot | numbers
+        values = {name: torch.from_numpy(columns[name][rows]).to(self.device) for name in labels}
         return LabelledFeatures(features_ND.to(self.device), values)

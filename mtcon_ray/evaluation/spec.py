@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -76,24 +76,19 @@ class SGDProbeSpec(Spec):
 ProbeSpec = ConvergedProbeSpec | SGDProbeSpec
 
 
-class Solver:
-    """Base class of the ways to train the probe of the test evaluation."""
-
-    Spec: ClassVar[type[Spec]]
-
-
-SOLVERS: Table[Solver] = Table("solver")
+# Ways to train the probe of the test evaluation.
+SOLVERS: Table[Any] = Table("solver")
 
 
 @SOLVERS.register("lbfgs")
-class Converged(Solver):
+class Converged:
     """L-BFGS until convergence."""
 
     Spec = ConvergedProbeSpec
 
 
 @SOLVERS.register("sgd")
-class SGD(Solver):
+class SGD:
     """SGD, as the papers describe it."""
 
     Spec = SGDProbeSpec

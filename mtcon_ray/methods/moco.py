@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch, Problem
-from mtcon_ray.losses.self_supervised import moco
+from mtcon_ray.losses.self_supervised import moco, other_views
 from mtcon_ray.methods.base import METHODS, ContrastiveSpec, MethodOutput, compare
 from mtcon_ray.methods.self_supervised import KeyQueues, QueueSpec, SelfSupervisedMethod
 
@@ -44,9 +44,7 @@ class MoCo(SelfSupervisedMethod):
             query_BVD, key_BVD = z_BVD.chunk(2, dim=2)
             compared[head] = compare(query_BVD, key_BVD)
             query_ND, queue_KD = query_BVD.flatten(0, 1), rows_KD.to(query_BVD.dtype)
-            # Rolling the views pairs each query with the key of another view of its item.
-            shifts = range(1, key_BVD.shape[1])
-            keys = [key_BVD.roll(-shift, dims=1).flatten(0, 1) for shift in shifts]
+            keys = other_views(key_BVD).flatten(0, 1).unbind(dim=1)
             terms = [moco(query_ND, key_ND, queue_KD, temperature=temperature) for key_ND in keys]
             losses[head] = torch.stack(terms).mean()
         return MethodOutput(losses, compared)

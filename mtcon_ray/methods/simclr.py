@@ -5,11 +5,11 @@ from typing import Literal
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.positives import OwnView, Relation
 from mtcon_ray.methods.base import METHODS, ContrastiveMethod, ContrastiveSpec
-from mtcon_ray.methods.self_supervised import SelfSupervisedSpec, number_heads
+from mtcon_ray.methods.self_supervised import SelfSupervisedMethod, SelfSupervisedSpec
 
 
 @METHODS.register("simclr")
-class SimCLR(ContrastiveMethod):
+class SimCLR(SelfSupervisedMethod, ContrastiveMethod):
     """NT-Xent, Chen et al. 2020, arXiv:2002.05709, eq. 1, in each head."""
 
     class Spec(ContrastiveSpec, SelfSupervisedSpec):
@@ -21,9 +21,6 @@ class SimCLR(ContrastiveMethod):
         name: Literal["simclr"] = "simclr"
 
     spec: Spec
-
-    def name_heads(self) -> tuple[str, ...]:
-        return number_heads(self.spec.num_heads)
 
     def relation(self, head: str, batch: Batch) -> Relation:
         return OwnView()

@@ -1,57 +1,39 @@
 """The states of a trial: their words, colours, order in tables and MLflow statuses."""
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Self
 
 
 class Status(StrEnum):
-    """State of a trial; members are equal to the strings in event logs and JSON output."""
+    """State of a trial; members are equal to the strings in event logs and JSON output.
 
-    RUNNING = "RUNNING"
-    WAITING = "WAITING"
-    FINISHED = "FINISHED"
-    PRUNED = "PRUNED"
-    FAILED = "FAILED"
-    INTERRUPTED = "INTERRUPTED"
+    `words` is the state as users read it, `colour` a style of `rich` ("" for none), `rank` the
+    order in tables (the best first), `mlflow` the status of the trial's MLflow run.
+    """
 
-    @property
-    def words(self) -> str:
-        """The state as users read it."""
-        return _FACTS[self].words
+    RUNNING = "RUNNING", "running", "cyan", 2, "RUNNING"
+    WAITING = "WAITING", "waiting at a rung", "", 2, "RUNNING"
+    FINISHED = "FINISHED", "finished", "", 0, "FINISHED"
+    PRUNED = "PRUNED", "stopped early", "dim", 1, "KILLED"
+    FAILED = "FAILED", "failed", "red", 3, "FAILED"
+    INTERRUPTED = "INTERRUPTED", "interrupted", "yellow", 2, "KILLED"
 
-    @property
-    def colour(self) -> str:
-        """A style of `rich`, "" for none."""
-        return _FACTS[self].colour
-
-    @property
-    def rank(self) -> int:
-        """Order in tables, the best first."""
-        return _FACTS[self].rank
-
-    @property
-    def mlflow(self) -> str:
-        """Status of the trial's MLflow run."""
-        return _FACTS[self].mlflow
-
-    @property
-    def is_final(self) -> bool:
-        """True if the trial needs no more training."""
-        return self in (Status.FINISHED, Status.PRUNED, Status.FAILED)
-
-
-class _Facts(NamedTuple):
     words: str
     colour: str
     rank: int
     mlflow: str
 
+    # Defaults, because type checkers take the look-up Status("PRUNED") for a call of this method.
+    def __new__(
+        cls, name: str, words: str = "", colour: str = "", rank: int = 0, mlflow: str = ""
+    ) -> Self:
+        """Makes the member that is equal to `name`, with its facts as attributes."""
+        status = str.__new__(cls, name)
+        status._value_ = name
+        status.words, status.colour, status.rank, status.mlflow = words, colour, rank, mlflow
+        return status
 
-_FACTS = {
-    Status.RUNNING: _Facts("running", "cyan", 2, "RUNNING"),
-    Status.WAITING: _Facts("waiting at a rung", "", 2, "RUNNING"),
-    Status.FINISHED: _Facts("finished", "", 0, "FINISHED"),
-    Status.PRUNED: _Facts("stopped early", "dim", 1, "KILLED"),
-    Status.FAILED: _Facts("failed", "red", 3, "FAILED"),
-    Status.INTERRUPTED: _Facts("interrupted", "yellow", 2, "KILLED"),
-}
+    @property
+    def is_final(self) -> bool:
+        """True if the trial needs no more training."""
+        return self in (Status.FINISHED, Status.PRUNED, Status.FAILED)

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -60,13 +60,13 @@ class TrialResult:
     @property
     def value(self) -> float | None:
         """The objective of the selected network, a fraction; None without a finite one."""
-        value = selected_value(self._values(), self.select)
+        value = selected_value(objective_values(self.reports), self.select)
         return value if value is not None and math.isfinite(value) else None
 
     @property
     def model_epoch(self) -> int | None:
         """Epoch of the selected network, which model.pt keeps; None before the first probe."""
-        return selected_epoch(self._values(), self.select)
+        return selected_epoch(objective_values(self.reports), self.select)
 
     @property
     def full_budget(self) -> bool:
@@ -83,11 +83,6 @@ class TrialResult:
     def probe_values(self) -> dict[str, float]:
         """Metrics of the epoch that gave the trial its value; {} without a value."""
         return dict(self.reports).get(self.model_epoch or 0, {}) if self.value is not None else {}
-
-    def _values(self) -> dict[int, float]:
-        """The objective by epoch, of those that were probed."""
-        probed = {epoch: objective(metrics) for epoch, metrics in self.reports}
-        return {epoch: value for epoch, value in probed.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -206,9 +201,20 @@ def _trial(name: str, events: list[Event], spec: RecordedSpec) -> TrialResult:
         reason=reason,
         epochs=int(start.tags["mtcon.epochs"]),
         seed=int(start.tags["mtcon.seed"]),
-        reports=tuple((e.epoch, dict(e.metrics)) for e in events if isinstance(e, Reported)),
+        reports=reports_of(events),
         select=spec.select,
     )
+
+
+def reports_of(events: list[Event]) -> tuple[Report, ...]:
+    """Returns epoch and metrics of each report among a trial's events."""
+    return tuple((e.epoch, dict(e.metrics)) for e in events if isinstance(e, Reported))
+
+
+def objective_values(reports: Iterable[Report]) -> dict[int, float]:
+    """Returns the objective by epoch, of those epochs that were probed."""
+    probed = {epoch: objective(metrics) for epoch, metrics in reports}
+    return {epoch: value for epoch, value in probed.items() if value is not None}
 
 
 def was_submitted(folder: Path) -> bool:

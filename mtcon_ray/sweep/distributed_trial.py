@@ -23,6 +23,8 @@ from mtcon_ray.training.distributed import Ranks
 PLACEMENT_GROUP = "placement_group"
 # File beside the trial's checkpoints: the trial's last result after an error on one rank.
 ENDING = "ending.json"
+# Ray Train tries this often to place a trial's workers, a minute each: a node may have to boot.
+CONTROLLER_FAILURES = 30
 # Tune's callbacks run before it stops the trial's processes.
 REAP_SECONDS = 5.0
 
@@ -47,7 +49,6 @@ def distributed_trial(config: dict[str, Any]) -> None:
     restarts it, each rank reads the file and reports that result. If Train gives up, this function
     reports it.
     """
-    common = config["common"]
     work = Assignment.read(config)
     resources = work.spec.resources
     low, high = resources.worker_range
@@ -63,8 +64,8 @@ def distributed_trial(config: dict[str, Any]) -> None:
             name=f"{work.sweep.name}-{work.name}-{time.time_ns()}",
             storage_path=str(work.sweep / "tune" / "train"),
             failure_config=ray.train.FailureConfig(
-                max_failures=common["max_failures"],
-                controller_failure_limit=common["controller_failures"],  # type: ignore[call-arg]
+                max_failures=config["common"]["max_failures"],
+                controller_failure_limit=CONTROLLER_FAILURES,  # type: ignore[call-arg]
             ),
             callbacks=[TuneReportCallback()],  # type: ignore[list-item]
         ),

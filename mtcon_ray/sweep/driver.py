@@ -6,14 +6,13 @@ never read back, so that no pickle is ever loaded.
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, chdir
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import optuna
 import ray
 from optuna.trial import FrozenTrial, TrialState
 from ray import tune
@@ -34,6 +33,7 @@ from mtcon_ray.presentation import resume_line
 from mtcon_ray.recorded import load_recorded, write_beginnings
 from mtcon_ray.report.build import build_report
 from mtcon_ray.results import JOB, SweepResults, load_sweep
+from mtcon_ray.search.schedulers import Halving
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
 from mtcon_ray.status import Status
@@ -42,7 +42,6 @@ from mtcon_ray.sweep.distributed_trial import (
     distributed_trial,
     driver_resources,
 )
-from mtcon_ray.sweep.early_stopping import early_stopping
 from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.progress_callback import Watch
 from mtcon_ray.sweep.record import SweepRecord
@@ -52,9 +51,9 @@ from mtcon_ray.sweep.resume import (
     continued_trials,
     discard_leftovers,
     history,
-    recorded_values,
     settle,
 )
+from mtcon_ray.sweep.scheduler import tune_scheduler
 from mtcon_ray.sweep.searcher import StudySearcher
 from mtcon_ray.sweep.stopper import Stop
 from mtcon_ray.sweep.study import (
@@ -70,9 +69,6 @@ from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
-
-# Ray Train tries this often to place a trial's workers, a minute each: a node may have to boot.
-CONTROLLER_FAILURES = 30
 
 
 def run_sweep(
@@ -100,7 +96,9 @@ def run_sweep(
         first = preview(spec.search, spec.seed)
         plan, dataset = prepare(spec, root, view, uri, callbacks, first)
         check_same_data(parent_log(folder), dataset.fingerprint)
-        tags = {**provenance(Path.cwd()), **job_tag(), FINGERPRINT: dataset.fingerprint}
+        tags = {**provenance(Path.cwd()), FINGERPRINT: dataset.fingerprint}
+        if in_job():
+            tags[JOB] = "true"
         # Ray may replace a job's working directory while the driver runs in it.
         stack.enter_context(chdir(folder))
         environment = sweep_environment(spec.resources.cpus)
@@ -113,6 +111,8 @@ def run_sweep(
 
 @dataclass
 class _Sweep:
+    """One driver's work on a sweep; its methods up to `value` are called by the searcher."""
+
     spec: RunSpec
     root: Path
     folder: Path
@@ -123,88 +123,108 @@ class _Sweep:
 
     def __post_init__(self) -> None:
         self.lifecycle = Lifecycle(self.folder, self.spec.tracking, self.uri, self.callbacks)
+        self.study = open_study(journal_file(self.folder), self.folder.name)
+        self.record = SweepRecord(self.folder, self.spec)
+        self.stop = Stop(self.folder)
+        resources = self.spec.resources
+        request = f"{resources.cpus} CPUs and {resources.gpus:g} GPUs per worker"
+        self.watch = Watch(self.callbacks, self.stop, request)
+
+    @property
+    def stopping(self) -> bool:
+        """True if the sweep shall end."""
+        return self.stop.asked
+
+    def halt(self, reason: str) -> None:
+        """Asks all trials to checkpoint and end; first sets the open MLflow runs to KILLED."""
+        if not self.stop.asked:
+            self.lifecycle.mark_killed()
+        self.stop.ask(reason)
+
+    def started(self, trial: FrozenTrial) -> None:
+        """Records the start of a trial, or that it continues."""
+        self.record.trial_started(trial)
+        self.callbacks.on_suggest(trial.user_attrs[TRIAL], trial.params)
+
+    def ended(self, trial: FrozenTrial, outcome: Status, reason: str | None) -> None:
+        """Records the end of a trial, unless it waits at a rung."""
+        if outcome is not Status.WAITING:
+            self.record.trial_ended(trial, outcome, reason)
+        name, value = trial.user_attrs[TRIAL], self.value(trial)
+        self.callbacks.on_end(name, outcome.name, value, reason)
+
+    def explain(self, trial: FrozenTrial) -> str:
+        """Returns in one line why a trial failed, from Tune's error file."""
+        reason = self.watch.error_of(trial.user_attrs[TRIAL]) or "its process was lost"
+        return f"{reason} (log: {log_folder(self.folder) / 'ray.log'})"
+
+    def recorded(self, trial: FrozenTrial) -> dict[int, float]:
+        """Returns the values in a trial's event log, by epoch."""
+        return self.record.values(trial)
+
+    def value(self, trial: FrozenTrial) -> float | None:
+        """Returns the objective of the trial's selected epoch."""
+        return selected_value(trial.intermediate_values, self.spec.evaluate.select)
 
     def run(self, tags: dict[str, str]) -> SweepResults:
         """Trains the remaining trials, then builds the report and returns the results."""
-        study = open_study(journal_file(self.folder), self.folder.name)
-        record = SweepRecord(self.folder, self.spec)
-        settle(study, record)
-        stop = Stop(self.folder)
-
-        def halt(reason: str) -> None:
-            if not stop.asked:
-                self.lifecycle.mark_killed()
-            stop.ask(reason)
-
-        self.lifecycle.begin(self.plan, partial(record.start, tags))
+        settle(self.study, self.record)
+        self.lifecycle.begin(self.plan, partial(self.record.start, tags))
         try:
-            with on_signals(halt):
-                self._tune(study, record, stop, halt)
-            if not stop.asked:
-                return self._finish(study, record)
+            with on_signals(self.halt):
+                self._tune()
+            if not self.stop.asked:
+                return self._finish()
         except Exception as error:
             disk = storage_error(error)
             if disk is None:
                 raise
-            halt(str(disk))
+            self.halt(str(disk))
             # Ends the trials: they would train on and write into event logs that are closed below.
             ray.shutdown()
-        self._close_unfinished(study, record)
+        self._close_unfinished()
         self.lifecycle.close(stopped=True)
-        raise self._stopped(str(stop.reason))
+        raise self._stopped(str(self.stop.reason))
 
-    def _finish(self, study: optuna.Study, record: SweepRecord) -> SweepResults:
-        discard_leftovers(study, record)
+    def _finish(self) -> SweepResults:
+        discard_leftovers(self.study, self.record)
         results = load_sweep(self.folder)
-        report = build_report(results, importances(study), ui_command=ui_command(self.uri))
-        record.end("FINISHED" if results.winner else "FAILED", report, **_winner_tags(results))
+        report = build_report(results, importances(self.study), ui_command=ui_command(self.uri))
+        self.record.end("FINISHED" if results.winner else "FAILED", report, **_winner_tags(results))
         self.lifecycle.close(stopped=False)
         return results
 
-    def _close_unfinished(self, study: optuna.Study, record: SweepRecord) -> None:
+    def _close_unfinished(self) -> None:
         """Records the interrupted trials. On a full disk the resume does it instead."""
         try:
-            close_waiting(study, record)
-            record.end("KILLED", None, **{"mtcon.interrupted": "true"})
+            close_waiting(self.study, self.record)
+            self.record.end("KILLED", None, **{"mtcon.interrupted": "true"})
         except StorageError as error:
             self.callbacks.on_note(f"the end is not recorded, --resume puts it right: {error}")
 
-    def _tune(
-        self,
-        study: optuna.Study,
-        record: SweepRecord,
-        stop: Stop,
-        halt: Callable[[str], None],
-    ) -> None:
-        suggester = Suggester(study, self.spec.search, self.spec.seed)
-        continued = continued_trials(study)
-        early = early_stopping(self.spec.scheduler)
-        rungs = early.rungs(suggester.num_trials, record.epochs, self.spec.evaluate.every)
-        for trial in named_trials(study):
-            self._tell_known(record, trial, rungs)
+    def _tune(self) -> None:
+        suggester = Suggester(self.study, self.spec.search, self.spec.seed)
+        continued = continued_trials(self.study)
+        rungs = self._rungs(suggester.num_trials)
+        for trial in named_trials(self.study):
+            self._tell_known(trial, rungs)
         if not continued and suggester.num_given >= suggester.num_trials:
             return
-        ended = [t for t in named_trials(study) if t.state is not TrialState.RUNNING]
-        resources = self.spec.resources
-        request = f"{resources.cpus} CPUs and {resources.gpus:g} GPUs per worker"
-        watch = Watch(self.callbacks, stop, request)
+        ended = [t for t in named_trials(self.study) if t.state is not TrialState.RUNNING]
         searcher = StudySearcher(
             suggester,
             [t for t in continued if not (rungs and rungs.waits(t))],
+            self,
             max_concurrent=self._share(),
-            stopping=lambda: stop.asked,
-            halt=halt,
-            on_start=partial(self._started, record),
-            on_end=partial(self._ended, record),
-            explain=partial(self._explain, watch),
             rungs=rungs,
-            select=self.spec.evaluate.select,
-            recorded=partial(recorded_values, record),
         )
-        scheduler = early.tune_scheduler(
-            [history(t, record.epochs(t)) for t in ended],
-            {t.user_attrs[TRIAL]: history(t, record.epochs(t)) for t in continued},
+        scheduler = tune_scheduler(
+            self.spec.scheduler,
+            [history(t, self.record.epochs(t)) for t in ended],
+            {t.user_attrs[TRIAL]: history(t, self.record.epochs(t)) for t in continued},
         )
+        # Each driver of a sweep has its own directory in Tune's.
+        attempt = len(list((self.folder / "tune").glob("attempt-*")))
         tune.Tuner(
             self._trainable(),
             param_space={"common": self._common()},
@@ -212,19 +232,26 @@ class _Sweep:
                 search_alg=searcher,
                 scheduler=scheduler,
                 num_samples=-1,
-                reuse_actors=not self._is_gang,
+                reuse_actors=not self._is_distributed,
                 trial_name_creator=_name,
                 trial_dirname_creator=_name,
             ),
             run_config=tune.RunConfig(
-                name=self._attempt().name,
+                name=f"attempt-{attempt}",
                 storage_path=str(self.folder / "tune"),
-                callbacks=[watch, PlacementGroupCleanup()],
+                callbacks=[self.watch, PlacementGroupCleanup()],
                 failure_config=tune.FailureConfig(max_failures=self.spec.search.max_failures),
-                stop=stop,
+                stop=self.stop,
                 verbose=0,
             ),
         ).fit()
+
+    def _rungs(self, num_trials: int) -> Rungs | None:
+        """Returns the rungs at which trials wait for each other; None if no trial waits."""
+        scheduler = self.spec.scheduler
+        if not isinstance(scheduler, Halving.Spec):
+            return None
+        return Rungs(scheduler, num_trials, self.record.epochs, self.spec.evaluate.every)
 
     def _share(self) -> FairShare:
         freely = with_values(self.spec, {"search.max_concurrent": None})
@@ -232,12 +259,12 @@ class _Sweep:
 
     def _trainable(self) -> Any:
         resources = self.spec.resources
-        if self._is_gang:
+        if self._is_distributed:
             return tune.with_resources(distributed_trial, driver_resources())
         return tune.with_resources(ReusedTrainable, {"cpu": resources.cpus, "gpu": resources.gpus})
 
     @property
-    def _is_gang(self) -> bool:
+    def _is_distributed(self) -> bool:
         return self.spec.resources.worker_range[1] > 1
 
     def _common(self) -> dict[str, Any]:
@@ -248,43 +275,16 @@ class _Sweep:
             "root": str(self.root),
             "places": self.places,
             "max_failures": self.spec.search.max_failures,
-            "controller_failures": CONTROLLER_FAILURES,
         }
 
-    def _attempt(self) -> Path:
-        """Tune's directory of this driver; each driver of a sweep has its own."""
-        if not hasattr(self, "_attempt_folder"):
-            number = len(list((self.folder / "tune").glob("attempt-*")))
-            self._attempt_folder = self.folder / "tune" / f"attempt-{number}"
-        return self._attempt_folder
-
-    def _explain(self, watch: Watch, trial: str) -> str:
-        """Returns in one line why a trial failed, from Tune's error file."""
-        log = log_folder(self.folder) / "ray.log"
-        return f"{watch.error_of(trial) or 'its process was lost'} (log: {log})"
-
-    def _started(self, record: SweepRecord, trial: FrozenTrial, again: bool) -> None:
-        record.trial_started(trial)
-        self.callbacks.on_suggest(trial.user_attrs[TRIAL], trial.params)
-
-    def _ended(
-        self, record: SweepRecord, trial: FrozenTrial, outcome: Status, reason: str | None
-    ) -> None:
-        if outcome is not Status.WAITING:
-            record.trial_ended(trial, outcome, reason)
-        name, value = trial.user_attrs[TRIAL], self._value(trial)
-        self.callbacks.on_end(name, outcome.name, value, reason)
-
-    def _tell_known(self, record: SweepRecord, trial: FrozenTrial, rungs: Rungs | None) -> None:
+    def _tell_known(self, trial: FrozenTrial, rungs: Rungs | None) -> None:
         waits = rungs is not None and rungs.waits(trial)
         outcome = ENDS.get(trial.state, Status.WAITING if waits else Status.INTERRUPTED)
         self.callbacks.on_known(
-            trial.user_attrs[TRIAL], trial.params, outcome.name, record.spool(trial).last_epoch,
-            record.epochs(trial), self._value(trial), trial.user_attrs.get(REASON),
+            trial.user_attrs[TRIAL], trial.params, outcome.name,
+            self.record.spool(trial).last_epoch, self.record.epochs(trial), self.value(trial),
+            trial.user_attrs.get(REASON),
         )  # fmt: skip
-
-    def _value(self, trial: FrozenTrial) -> float | None:
-        return selected_value(trial.intermediate_values, self.spec.evaluate.select)
 
     def _stopped(self, reason: str) -> MtconError:
         line = resume_line(self.folder.name, submitted=in_job())
@@ -303,11 +303,6 @@ def _winner_tags(results: SweepResults) -> dict[str, str]:
 
 def _name(trial: Any) -> str:
     return str(trial.config["trial"])
-
-
-def job_tag() -> dict[str, str]:
-    """Returns the tag of a sweep that a job of `mtcon-ray submit` started; {} outside of jobs."""
-    return {JOB: "true"} if in_job() else {}
 
 
 def in_job() -> bool:

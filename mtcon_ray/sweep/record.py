@@ -5,15 +5,14 @@ from pathlib import Path
 from optuna.trial import FrozenTrial
 
 from mtcon_ray.evaluation.spec import selected_epoch
-from mtcon_ray.metrics import objective
 from mtcon_ray.paths import checkpoint_folder, log_folder, parent_log, trial_log
-from mtcon_ray.results import kept_files, load_sweep
+from mtcon_ray.results import kept_files, load_sweep, objective_values, reports_of
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.description import describe_sweep, describe_trial
 from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL
 from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Reported, Started
+from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Started
 from mtcon_ray.tracking.mlflow_ui import layout
 from mtcon_ray.training.checkpoint import discard_resume_state
 
@@ -83,7 +82,7 @@ class SweepRecord:
         if outcome is not Status.INTERRUPTED:
             discard_resume_state(folder, failed=outcome is Status.FAILED)
         tags: dict[str, str] = {}
-        values = objective_values(spool)
+        values = self.values(trial)
         epoch = selected_epoch(values, self.spec.evaluate.select)
         if epoch is not None:  # MLflow itself shows the last epoch
             tags = {"mtcon.model_epoch": str(epoch), "mtcon.value": f"{values[epoch]:.4f}"}
@@ -105,8 +104,6 @@ class SweepRecord:
         """Returns the trial's own number of epochs."""
         return int(trial.params.get("train.epochs", self.spec.train.epochs))
 
-
-def objective_values(log: EventLog) -> dict[int, float]:
-    """Returns the values of the objective in a trial's event log, by epoch."""
-    probed = {e.epoch: objective(e.metrics) for e in log.events() if isinstance(e, Reported)}
-    return {epoch: value for epoch, value in probed.items() if value is not None}
+    def values(self, trial: FrozenTrial) -> dict[int, float]:
+        """Returns the values of the objective that the trial's process wrote down, by epoch."""
+        return objective_values(reports_of(self.spool(trial).events()))

@@ -8,7 +8,7 @@ from mtcon_ray.paths import trial_log
 from mtcon_ray.results import trial_status
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.optuna_private import reloaded, writable
-from mtcon_ray.sweep.record import SweepRecord, objective_values
+from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.scheduler import History
 from mtcon_ray.sweep.searcher import report_missing, tell
 from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, named_trials, trial_name
@@ -56,7 +56,7 @@ def _restore_name(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) 
 
 
 def _settle_open(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -> None:
-    recorded = recorded_values(record, trial)
+    recorded = record.values(trial)
     report_missing(study, trial, recorded)
     values = trial.intermediate_values | recorded
     final = selected_value(values, record.spec.evaluate.select)
@@ -101,8 +101,3 @@ def _is_open(record: SweepRecord, trial: FrozenTrial) -> bool:
     """Returns True if a trial's event log has events, and the last one is no end."""
     events = record.spool(trial).events()
     return bool(events) and not isinstance(events[-1], Ended)
-
-
-def recorded_values(record: SweepRecord, trial: FrozenTrial) -> dict[int, float]:
-    """Returns the values of the objective that the trial's process wrote down, by epoch."""
-    return objective_values(record.spool(trial))

@@ -1,13 +1,13 @@
-"""Ray Tune's ASHA, restored from the trials of earlier drivers of the same sweep."""
+"""Ray Tune's scheduler of a sweep; ASHA is restored from the trials of earlier drivers."""
 
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import AsyncHyperBandScheduler
+from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
-from mtcon_ray.search.schedulers import ASHA
+from mtcon_ray.search.schedulers import ASHA, SchedulerSpec
 
 OBJECTIVE = "objective"
 # Percent of the trial's own epochs that are done. Rungs at shares of this budget stay fair when
@@ -15,6 +15,20 @@ OBJECTIVE = "objective"
 BUDGET = "budget"
 
 History = list[tuple[float, float]]  # (budget, objective), ascending
+
+
+def tune_scheduler(
+    spec: SchedulerSpec, past: Iterable[History], continued: Mapping[str, History]
+) -> TrialScheduler:
+    """Returns Tune's scheduler, given the values that earlier drivers of the sweep saw.
+
+    `past` holds the histories of ended trials, `continued` those of resumed trials, by name. ASHA
+    stops a trial when it reports at a rung. Otherwise Tune stops no trial: those of halving end by
+    themselves at a rung (see `halving.Rungs`).
+    """
+    if isinstance(spec, ASHA.Spec):
+        return ResumableASHA(spec, past, continued)
+    return FIFOScheduler()
 
 
 class ResumableASHA(AsyncHyperBandScheduler):

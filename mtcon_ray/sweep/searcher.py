@@ -3,23 +3,43 @@
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 from ray.tune.search import Searcher
 
-from mtcon_ray.evaluation.spec import Select, selected_value
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.optuna_private import reloaded, writable
 from mtcon_ray.sweep.scheduler import OBJECTIVE
 from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, Suggester, named_trials
 
-# Callbacks of the driver. OnStart: trial, True if it has been suggested before. OnEnd: trial,
-# outcome, reason.
-OnStart = Callable[[FrozenTrial, bool], None]
-OnEnd = Callable[[FrozenTrial, Status, str | None], None]
+
+class Driver(Protocol):
+    """The sweep's driver, as its searcher needs it."""
+
+    @property
+    def stopping(self) -> bool:
+        """True if the sweep shall end: no new trial is suggested."""
+
+    def halt(self, reason: str) -> None:
+        """Ends the sweep, because every further trial would fail for this reason too."""
+
+    def started(self, trial: FrozenTrial) -> None:
+        """Called before a trial starts, also if it has been suggested before."""
+
+    def ended(self, trial: FrozenTrial, outcome: Status, reason: str | None) -> None:
+        """Called when a trial has ended or waits at a rung."""
+
+    def explain(self, trial: FrozenTrial) -> str:
+        """Returns why a trial's process failed, in one line."""
+
+    def recorded(self, trial: FrozenTrial) -> Mapping[int, float]:
+        """Returns the values of the objective in the trial's event log, by epoch."""
+
+    def value(self, trial: FrozenTrial) -> float | None:
+        """Returns the objective of the trial's selected epoch."""
 
 
 class StudySearcher(Searcher):
@@ -33,46 +53,34 @@ class StudySearcher(Searcher):
         self,
         suggester: Suggester,
         continued: list[FrozenTrial],
+        driver: Driver,
         *,
         max_concurrent: Callable[[], int],
-        stopping: Callable[[], bool],
-        halt: Callable[[str], None],
-        on_start: OnStart,
-        on_end: OnEnd,
-        explain: Callable[[str], str],
         rungs: Rungs | None = None,
-        select: Select = "last",
-        recorded: Callable[[FrozenTrial], Mapping[int, float]] = lambda trial: {},
     ) -> None:
         super().__init__(metric=OBJECTIVE, mode="max")
         self._suggester = suggester
         self._study = suggester.study
         self._continued = list(continued)
+        self._driver = driver
         self._max_concurrent = max_concurrent
-        self._stopping = stopping
-        self._halt = halt
-        self._on_start = on_start
-        self._on_end = on_end
-        self._explain = explain
         self._rungs = rungs
-        self._select = select
-        self._recorded = recorded
         self._live: dict[str, FrozenTrial] = {}  # by Tune's id, as they were suggested
         self._until: dict[int, int | None] = {}  # by number: the epoch of the next rung
 
     def suggest(self, trial_id: str) -> Any:
         """Returns the next trial's configuration, None while enough are running, or FINISHED."""
-        if self._stopping():
+        if self._driver.stopping:
             return str(Searcher.FINISHED)
         if len(self._live) >= self._max_concurrent():
             return None
-        trial, again = self._next()
+        trial = self._next()
         if trial is None:
             # A trial that trains now may go on from a rung later, and must then be suggested.
             return None if self._rungs and self._live else str(Searcher.FINISHED)
         until = self._rungs.until(trial) if self._rungs else None
         self._live[trial_id], self._until[trial.number] = trial, until
-        self._on_start(trial, again)
+        self._driver.started(trial)
         return {
             "trial": trial.user_attrs[TRIAL],
             "repeat": trial.user_attrs[REPEAT],
@@ -80,18 +88,16 @@ class StudySearcher(Searcher):
             "until": until,
         }
 
-    def _next(self) -> tuple[FrozenTrial | None, bool]:
-        """Returns the next trial or None, and True if it has been suggested before."""
+    def _next(self) -> FrozenTrial | None:
         if not self._continued:
             trial = self._suggester.next()
             if trial or not self._rungs:
-                return trial, False
+                return trial
             trials = named_trials(self._study)
             self._continued, over = self._rungs.settled(trials, self._until)
             for trial in over:
-                tell(self._study, trial, Status.PRUNED, self._value(trial), None)
-                self._on_end(trial, Status.PRUNED, None)
-        return (self._continued.pop(0), True) if self._continued else (None, False)
+                self._close(trial, Status.PRUNED, None)
+        return self._continued.pop(0) if self._continued else None
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Records a validation accuracy at its epoch, unless that epoch has one already."""
@@ -105,33 +111,31 @@ class StudySearcher(Searcher):
         """Records in the study how the trial ended."""
         if result:
             if result.get("halt"):
-                self._halt(result["halt"])
+                self._driver.halt(result["halt"])
             self.on_trial_result(trial_id, result)
         # Workers of a distributed trial train on while Tune decides to stop it, and the report of a
         # killed worker may not arrive. The event log has those epochs.
-        recorded = self._recorded(self._live[trial_id])
+        recorded = self._driver.recorded(self._live[trial_id])
         report_missing(self._study, self._frozen(trial_id), recorded)
         trial = self._frozen(trial_id)
-        outcome, reason = self._outcome(trial, result, error)
-        tell(self._study, trial, outcome, self._value(trial), reason)
-        self._on_end(trial, outcome, reason)
+        self._close(trial, *self._outcome(trial, result, error))
         del self._live[trial_id], self._until[trial.number]
 
     def _outcome(
         self, trial: FrozenTrial, result: dict[str, Any] | None, error: bool
     ) -> tuple[Status, str | None]:
         outcome = Status((result or {}).get("outcome", Status.RUNNING))
-        if self._stopping() and (error or outcome in (Status.RUNNING, Status.WAITING)):
+        if self._driver.stopping and (error or outcome in (Status.RUNNING, Status.WAITING)):
             return Status.INTERRUPTED, None
         if error:
-            return Status.FAILED, self._explain(trial.user_attrs[TRIAL])
+            return Status.FAILED, self._driver.explain(trial)
         if outcome is Status.RUNNING:  # Tune stopped it between two reports
             return Status.PRUNED, None
         return outcome, (result or {}).get("reason")
 
-    def _value(self, trial: FrozenTrial) -> float | None:
-        """Returns the objective of the selected epoch."""
-        return selected_value(trial.intermediate_values, self._select)
+    def _close(self, trial: FrozenTrial, outcome: Status, reason: str | None) -> None:
+        tell(self._study, trial, outcome, self._driver.value(trial), reason)
+        self._driver.ended(trial, outcome, reason)
 
     def _frozen(self, trial_id: str) -> FrozenTrial:
         return reloaded(self._study, self._live[trial_id])

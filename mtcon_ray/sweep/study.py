@@ -21,9 +21,9 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from mtcon_ray.errors import SpecError
 from mtcon_ray.search.space import Dimension, Point, grid_points, with_lists
 from mtcon_ray.search.spec import SearchSpec
-from mtcon_ray.sweep.early_stopping import early_stopping
 from mtcon_ray.sweep.journal import Journal, ReadOnlyJournal
 from mtcon_ray.sweep.optuna_private import reloaded
 
@@ -31,6 +31,8 @@ from mtcon_ray.sweep.optuna_private import reloaded
 # sampler before the space counts as exhausted. TPE tends to repeat the best listed value.
 MAX_DUPLICATES = 5
 MAX_RANDOM_DUPLICATES = 100
+# Schedulers on which a sweep acts, by `scheduler.tune_scheduler` or `halving.Rungs`.
+ACTING = ("asha", "halving", "none")
 # Number of first configurations that a plan shows.
 NUM_PREVIEWED = 5
 
@@ -162,11 +164,14 @@ def named_trials(study: optuna.Study) -> list[FrozenTrial]:
 def preview(search: SearchSpec, seed: int, count: int = NUM_PREVIEWED) -> tuple[Point, ...]:
     """Returns the first configurations that do not depend on results, at most `count`.
 
-    Raises SpecError for a scheduler without an acting half: `plan` and the driver both call this
-    before anything starts, and such a sweep would never stop a trial.
+    Raises SpecError for a scheduler on which sweeps cannot act: `plan` and the driver both call
+    this before anything starts, and such a sweep would never stop a trial.
     """
-    if search.scheduler is not None:
-        early_stopping(search.scheduler)
+    if search.scheduler is not None and search.scheduler.name not in ACTING:
+        raise SpecError(
+            f"search.scheduler must be one that sweeps can act on ({', '.join(ACTING)}), got "
+            f"{search.scheduler.name!r}; add it to mtcon_ray/sweep/scheduler.py"
+        )
     independent = search.num_configurations
     if search.sampler == "tpe":
         startup = min(10, search.num_configurations * search.repeats // 3)

@@ -14,6 +14,7 @@ from mtcon_ray.status import Status
 from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.searcher import StudySearcher
 from mtcon_ray.sweep.study import TRIAL, Suggester, named_trials, open_study
+from tests.sweep.still_driver import StillDriver
 
 EPOCHS = 8
 VALUES = (0.3, 0.6, 0.5, 0.4)  # of the trials, the same at every rung
@@ -37,21 +38,22 @@ class Sweep:
             }
         )
         self.study = open_study(journal, "s")
-        self.ended: list[tuple[str, Status]] = []
         self.given = 0
+        self.driver = driver = StillDriver()
         opened = [t for t in named_trials(self.study) if t.state is TrialState.RUNNING]
         ladder = rungs(trials)
         self.searcher = StudySearcher(
             Suggester(self.study, search, 0),
             [t for t in opened if not ladder.waits(t)],
+            driver,
             max_concurrent=lambda: at_once,
-            stopping=lambda: False,
-            halt=lambda reason: None,
-            on_start=lambda trial, again: None,
-            on_end=lambda t, outcome, reason: self.ended.append((t.user_attrs[TRIAL], outcome)),
-            explain=lambda trial: "lost",
             rungs=ladder,
         )
+
+    @property
+    def ended(self) -> list[tuple[str, Status]]:
+        """Names and outcomes of the trials that have ended, in order."""
+        return [(t.user_attrs[TRIAL], outcome) for t, outcome, _ in self.driver.ends]
 
     def ask(self) -> tuple[str, Any]:
         self.given += 1

@@ -1,12 +1,16 @@
 """ASHA with trials of different lengths, and across restarts of the driver."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
-from ray.tune.schedulers import TrialScheduler
+import pytest
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
-from mtcon_ray.search.schedulers import ASHA, NoScheduler
-from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE, ResumableASHA
+from mtcon_ray.errors import SpecError
+from mtcon_ray.search.schedulers import ASHA, SCHEDULERS, Halving, NoScheduler, SchedulerSpec
+from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE, ResumableASHA, tune_scheduler
+from mtcon_ray.sweep.study import ACTING, preview
 
 CONTROLLER: Any = None
 
@@ -72,3 +76,29 @@ def test_rungs_of_the_spec_end_below_the_whole_budget() -> None:
     assert asha().rungs == (0.25, 0.5)
     assert asha(grace=0.1, reduction=3).rungs == (0.1, 0.30000000000000004, 0.9000000000000001)
     assert NoScheduler.Spec().rungs == ()
+
+
+class MedianSpec(SchedulerSpec):
+    """A scheduler that nobody gave an acting half."""
+
+    name: Literal["median"] = "median"
+
+
+def test_a_plan_refuses_a_scheduler_without_an_acting_half() -> None:
+    search = SearchSpec.model_validate({"space": {"train.lr": {"uniform": [0.1, 1]}}})
+    search = search.model_copy(update={"scheduler": MedianSpec()})
+    expected = r"search\.scheduler must be one that .* \(asha, halving, none\), got 'median'"
+    with pytest.raises(SpecError, match=expected):
+        preview(search, 0)
+
+
+def test_sweeps_act_on_every_registered_scheduler_and_no_other() -> None:
+    assert list(ACTING) == list(SCHEDULERS)
+
+
+@pytest.mark.parametrize("name", list(SCHEDULERS))
+def test_a_registered_scheduler_with_rungs_can_stop_trials(name: str) -> None:
+    """By Tune's scheduler, or by waiting at rungs; one without rungs is Tune's plain order."""
+    spec = SCHEDULERS[name].Spec()  # type: ignore[call-arg]
+    acts = type(tune_scheduler(spec, [], {})) is not FIFOScheduler
+    assert (acts or isinstance(spec, Halving.Spec)) is bool(spec.rungs)

@@ -12,6 +12,7 @@ from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.searcher import StudySearcher
 from mtcon_ray.sweep.study import REASON, Suggester, named_trials, open_study
+from tests.sweep.still_driver import StillDriver
 
 
 class Sweep:
@@ -27,32 +28,15 @@ class Sweep:
             {"space": {"method.temperature": {"grid": [0.1, 0.2, 0.3, 0.4]}}, "sampler": "grid"}
         )
         self.study = open_study(None, "s")
-        self.stopping = False
-        self.halted: list[str] = []
-        self.started: list[tuple[str, bool]] = []
-        self.ended: list[tuple[Status, str | None]] = []
+        self.driver = StillDriver(select, recorded)
         self.searcher = StudySearcher(
-            Suggester(self.study, spec, 0),
-            [],
-            max_concurrent=lambda: max_concurrent,
-            stopping=lambda: self.stopping,
-            halt=self._halt,
-            on_start=self._start,
-            on_end=self._end,
-            explain=lambda trial: f"{trial} was lost",
-            select=select,
-            recorded=lambda trial: recorded or {},
+            Suggester(self.study, spec, 0), [], self.driver, max_concurrent=lambda: max_concurrent
         )
 
-    def _halt(self, reason: str) -> None:
-        self.stopping = True
-        self.halted.append(reason)
-
-    def _start(self, trial: FrozenTrial, again: bool) -> None:
-        self.started.append((trial.user_attrs["mtcon.trial"], again))
-
-    def _end(self, trial: FrozenTrial, outcome: Status, reason: str | None) -> None:
-        self.ended.append((outcome, reason))
+    @property
+    def ended(self) -> list[tuple[Status, str | None]]:
+        """Outcomes and reasons of the trials that have ended, in order."""
+        return [(outcome, reason) for _, outcome, reason in self.driver.ends]
 
     def end(self, *, error: bool = False, **result: Any) -> FrozenTrial:
         """Suggests a trial and ends it at once."""
@@ -126,7 +110,7 @@ def test_an_interrupted_trial_stays_open() -> None:
 def test_what_ends_while_the_sweep_is_stopping_is_interrupted(ending: dict[str, Any]) -> None:
     sweep = Sweep()
     sweep.searcher.suggest("a")
-    sweep.stopping = True
+    sweep.driver.stopping = True
     error = ending.pop("error", False)
     sweep.searcher.on_trial_complete("a", ending or None, error=error)
     assert sweep.ended == [(Status.INTERRUPTED, None)]
@@ -158,7 +142,7 @@ def test_a_report_reads_its_own_trial_alone(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_error_that_every_trial_would_meet_ends_the_sweep_and_leaves_the_trial_open() -> None:
     sweep = Sweep()
     trial = sweep.end(outcome="INTERRUPTED", halt="last.pt must be writable", done=True)
-    assert sweep.halted == ["last.pt must be writable"]
+    assert sweep.driver.halted == ["last.pt must be writable"]
     assert sweep.ended == [(Status.INTERRUPTED, None)]
     assert trial.state is TrialState.RUNNING
     assert sweep.searcher.suggest("b") == Searcher.FINISHED

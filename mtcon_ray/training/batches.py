@@ -1,9 +1,8 @@
 """The global batches of a training, a pure function of seed and step."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import cycle
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples, epoch_order, step_generator
 from mtcon_ray.data.to_device import send
-from mtcon_ray.data.views import ViewParameters, ViewsSpec, draw_parameters, make_views
+from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.errors import SpecError
 from mtcon_ray.training.device import ImageFeed
 from mtcon_ray.training.distributed import Ranks
@@ -61,7 +60,7 @@ class Batches:
             {t: torch.from_numpy(column[t]).to(device) for t in dataset.tasks if t in column}
             for column in (table.labels, table.multi_hot, numbers)
         ]
-        # Two epochs: the next one's first rows are prefetched in an epoch's last step.
+        # Two epochs: the next one's first images are prefetched in an epoch's last step.
         self._order = lru_cache(2)(partial(epoch_order, np.arange(len(examples)), seed))
 
     def __call__(self, step: int) -> tuple[Tensor, Batch]:
@@ -84,29 +83,14 @@ class Batches:
             len(rows_BP) * V, self._source_size, self.views, step_generator(self.seed, step)
         )
         share = self.ranks.share(self.batch_size)
-        starts = range(share.start, share.stop, size)
-        parts = [slice(start, min(start + size, share.stop)) for start in starts]
-        rows = [rows_BP[part].reshape(-1) for part in parts]
-        ahead = self._examples.rows_EP[self._chosen(step + 1)[parts[0]]].reshape(-1)
-        # Rows needed next, for prefetching. Several chunks are computed twice in a step, so that
-        # after the last comes the first again, and the second time the next step's first.
-        after_last = [ahead] if len(parts) == 1 else [rows[0], ahead]
-        laters = map(cycle, [*([later] for later in rows[1:]), after_last])
+        later_BP = self._examples.rows_EP[self._chosen(step + 1)]
+        images = self._feed(rows_BP[share].reshape(-1), later=later_BP[share].reshape(-1))
+        own = parameters.rows(slice(share.start * V, share.stop * V))
         chunks = [
-            partial(
-                self._make_views, now, later, parameters.rows(slice(part.start * V, part.stop * V))
-            )
-            for part, now, later in zip(parts, rows, laters, strict=True)
+            partial(make_views, part, own.rows(slice(i * size * V, (i + 1) * size * V)), self.views)
+            for i, part in enumerate(images.split(size * rows_BP.shape[1]))
         ]
         return chunks, self._batch(chosen, rows_BP[:, 0])
-
-    def _make_views(
-        self, rows: np.ndarray, laters: Iterator[np.ndarray], parameters: ViewParameters
-    ) -> Tensor:
-        images = self._feed(rows)
-        if self._feed.streams:
-            self._feed.expect(next(laters))
-        return make_views(images, parameters, self.views)
 
     def _batch(self, chosen: np.ndarray, rows: np.ndarray) -> Batch:
         device = self._feed.device

@@ -68,24 +68,22 @@ class ImageFeed:
         self._reader = ThreadPoolExecutor(1, "images")  # starts its thread when first used
         self._expected: tuple[np.ndarray, Future[Tensor]] | None = None
 
-    def __call__(self, rows: np.ndarray) -> Tensor:
-        """Returns the images of these rows, uint8 [len(rows), S, S, 3], in their order."""
+    def __call__(self, rows: np.ndarray, *, later: np.ndarray) -> Tensor:
+        """Returns the images of these rows, uint8 [len(rows), S, S, 3], in their order.
+
+        Starts to prefetch the rows `later` if it `streams`; the next call may ask for others.
+        """
         if self._resident is not None:
             return self._resident[
                 send(torch.from_numpy(np.searchsorted(self._rows, rows)), self.device)
             ]
-        return self._read_or_awaited(rows).to(self.device, non_blocking=True)
-
-    def expect(self, rows: np.ndarray) -> None:
-        """Starts to prefetch these rows for the next call, which may request others."""
-        self._expected = rows, self._reader.submit(self._read, rows)
-
-    def _read_or_awaited(self, rows: np.ndarray) -> Tensor:
-        """Returns prefetched rows, or reads them; raises errors of reading, also the thread's."""
-        expected, self._expected = self._expected, None
-        if expected is not None and np.array_equal(expected[0], rows):
-            return expected[1].result()
-        return self._read(rows)
+        if self._expected is not None and np.array_equal(self._expected[0], rows):
+            images = self._expected[1].result()  # raises errors of the reading thread
+        else:
+            images = self._read(rows)
+        if self.streams:
+            self._expected = later, self._reader.submit(self._read, later)
+        return images.to(self.device, non_blocking=True)
 
     def _read(self, rows: np.ndarray) -> Tensor:
         images = torch.from_numpy(self._images[rows])

@@ -17,6 +17,7 @@ from mtcon_ray.training import batches
 from mtcon_ray.training.device import ImageFeed, explain_out_of_memory, pick_autocast, settle
 
 CPU = torch.device("cpu")
+NONE = np.array([], np.int64)
 
 
 def test_precision_as_asked() -> None:
@@ -31,25 +32,26 @@ def test_images_come_in_the_order_of_the_rows() -> None:
     images = np.arange(6, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)
     images.flags.writeable = False
     feed = ImageFeed(images, np.array([1, 3, 5]), CPU)
-    assert feed(np.array([5, 1])).tolist() == images[[5, 1]].tolist()
+    assert feed(np.array([5, 1]), later=NONE).tolist() == images[[5, 1]].tolist()
 
 
 def test_images_that_were_read_ahead_are_those_of_the_rows() -> None:
-    """The images were prefetched, prefetched for other rows, or not prefetched."""
+    """The images were not prefetched, prefetched, or prefetched for other rows."""
     images = np.arange(6, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)
     feed = ImageFeed(images, np.arange(6), CPU)
-    for expected, asked in (([3, 1], [3, 1]), ([2, 2], [5, 4]), (None, [0])):
-        if expected is not None:
-            feed.expect(np.array(expected))
-        assert feed(np.array(asked)).tolist() == images[asked].tolist()
+    feed.streams = True
+    for asked, later in (([0], [3, 1]), ([3, 1], [2, 2]), ([5, 4], [0])):
+        found = feed(np.array(asked), later=np.array(later))
+        assert found.tolist() == images[asked].tolist()
 
 
 def test_an_error_of_reading_ahead_is_raised_where_the_images_are_asked_for() -> None:
     """An index error stands in for a failing disk."""
     feed = ImageFeed(np.zeros((2, 1, 1, 3), np.uint8), np.arange(2), CPU)
-    feed.expect(np.array([7]))
+    feed.streams = True
+    feed(np.array([0]), later=np.array([7]))
     with pytest.raises(IndexError):
-        feed(np.array([7]))
+        feed(np.array([7]), later=NONE)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_images_that_are_kept_come_in_the_order_of_the_rows() -> None:
     feed = ImageFeed(images, np.array([1, 3, 5, 8]), CPU)
     feed._resident = feed._copy()
     kept, images[:] = images.copy(), 0
-    assert feed(np.array([8, 1, 5])).tolist() == kept[[8, 1, 5]].tolist()
+    assert feed(np.array([8, 1, 5]), later=NONE).tolist() == kept[[8, 1, 5]].tolist()
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -147,7 +149,8 @@ def test_images_are_kept_on_a_gpu_that_has_room() -> None:
     feed = ImageFeed(images, np.array([1, 3, 5, 8]), device)
     images_then = images.copy()
     images[:] = 0
-    assert feed(np.array([8, 1, 5])).cpu().numpy().tolist() == images_then[[8, 1, 5]].tolist()
+    found = feed(np.array([8, 1, 5]), later=NONE)
+    assert found.cpu().numpy().tolist() == images_then[[8, 1, 5]].tolist()
 
 
 @pytest.mark.parametrize(

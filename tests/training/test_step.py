@@ -130,7 +130,7 @@ def test_reading_ahead_changes_no_view(
         for _ in range(1 if len(chunks) == 1 else 2):
             for one, other in zip(chunks, found, strict=True):
                 assert torch.equal(one(), other())
-    # Only the very first chunk cannot be prefetched.
+    # Only the very first batch cannot be prefetched.
     assert readers.count("MainThread") == 1
 
 

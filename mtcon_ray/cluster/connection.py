@@ -216,7 +216,5 @@ def _unreachable(address: str | None, error: Exception) -> MtconError:
             f"a Ray of this machine must start within {START_LIMIT} s, got none; nothing is left "
             "of it: repeat the command when the machine is less busy"
         )
-    way_out = (
-        "" if address is None else "; start it, or unset RAY_ADDRESS for a Ray of this machine"
-    )
+    way_out = "; start it, or unset RAY_ADDRESS for a Ray of this machine" if address else ""
     return MtconError(f"no Ray could be started or reached at {address or LOCAL}: {text}{way_out}")

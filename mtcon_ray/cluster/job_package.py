@@ -41,8 +41,7 @@ class Upload(NamedTuple):
     """The files of a working directory that Ray would upload."""
 
     num_bytes: int
-    num_package_bytes: int
-    """Size of Ray's package of these files; at most 76 bytes too high."""
+    """Size of Ray's package of these files, without the headers of empty directories."""
     num_files: int
     largest: tuple[tuple[str, int], ...]
     """Files, and directories directly below the working directory, these with a final slash."""
@@ -50,35 +49,30 @@ class Upload(NamedTuple):
 
 def measure_upload(folder: Path) -> Upload:
     """Returns the directory's files without those that .gitignore, .rayignore or Ray exclude."""
-    sizes: dict[str, int] = {}  # files, and empty directories with a final slash
+    files: Counter[str] = Counter()
+    folders: Counter[str] = Counter()
 
     def see(path: Path) -> None:
-        name = str(path.relative_to(folder))
         if path.is_file():
-            sizes[name] = path.stat().st_size
-        elif path.is_dir() and not any(path.iterdir()):
-            sizes[f"{name}/"] = 0
+            name, size = str(path.relative_to(folder)), path.stat().st_size
+            files[name] = size
+            first, slash, _ = name.partition("/")
+            folders[first + slash] += size if slash else 0
 
     visit_working_directory(folder, see)
-    files = Counter({name: size for name, size in sizes.items() if not name.endswith("/")})
-    folders: Counter[str] = Counter()
-    for path, size in files.items():
-        first, slash, _ = path.partition("/")
-        folders[first + slash] += size if slash else 0
-    headers = sum(ZIP_ENTRY_BYTES + 2 * len(os.fsencode(name)) for name in sizes)
-    package = files.total() + headers + ZIP_END_BYTES
+    headers = sum(ZIP_ENTRY_BYTES + 2 * len(os.fsencode(name)) for name in files)
     largest = tuple((files + folders).most_common(NUM_LARGEST))
-    return Upload(files.total(), package, len(files), largest)
+    return Upload(files.total() + headers + ZIP_END_BYTES, len(files), largest)
 
 
 def check_upload(folder: Path, limit: int = MAX_PACKAGE_BYTES) -> Upload:
     """Returns the upload. Raises ResourceError naming the largest files if it is too large."""
     upload = measure_upload(folder)
-    if upload.num_package_bytes > limit:
+    if upload.num_bytes > limit:
         shown = "\n  ".join(f"{size / 1e6:8.1f} MB  {path}" for path, size in upload.largest)
         raise ResourceError(
             f"the upload must be at most {limit / 1e6:.4g} MB, for Ray's dashboard takes no more, "
-            f"got {upload.num_package_bytes / 1e6:.4g} MB in {upload.num_files:,} files of "
+            f"got {upload.num_bytes / 1e6:.4g} MB in {upload.num_files:,} files of "
             f"{folder}:\n"
             f"  {shown}\n"
             "name what the job does not need in .rayignore, and data by absolute paths"

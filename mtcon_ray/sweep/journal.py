@@ -9,11 +9,12 @@ import os
 from collections.abc import Generator
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from optuna.storages.journal import JournalFileBackend
 
 from mtcon_ray.errors import StorageError, SweepError
+from mtcon_ray.tracking.event_log import append_durably
 
 
 class Journal(JournalFileBackend):
@@ -44,11 +45,12 @@ class Journal(JournalFileBackend):
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Writes the lines durably or not at all. Raises StorageError."""
         text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+        end = _end_of_whole_lines(self._path)
         try:
-            with open(self._path, "r+b", buffering=0) as file:
-                _append(file, text.encode())
-        except OSError as error:
-            raise StorageError.of(self._path, error) from error
+            append_durably(self._path, end, text.encode())
+        except StorageError:
+            os.truncate(self._path, end)
+            raise
 
 
 class ReadOnlyJournal(Journal):
@@ -59,23 +61,11 @@ class ReadOnlyJournal(Journal):
         raise AssertionError(f"{self._path} is open for reading only, got {logs}")
 
 
-def _append(file: BinaryIO, data: bytes) -> None:
-    end = _end_of_whole_lines(file)
-    file.truncate(end)
-    file.seek(end)
-    try:
-        while data:
-            data = data[file.write(data) :]
-        os.fsync(file.fileno())
-    except OSError:
-        file.truncate(end)
-        raise
-
-
-def _end_of_whole_lines(file: BinaryIO) -> int:
+def _end_of_whole_lines(path: Path) -> int:
     """Returns the offset after the last line break, 0 without one."""
-    if not file.seek(0, os.SEEK_END):
-        return 0  # an empty file cannot be mapped
-    # Mapped, because a search from the end then reads the last page of a long journal only.
-    with mmap(file.fileno(), 0, access=ACCESS_READ) as lines:
-        return lines.rfind(b"\n") + 1
+    with path.open("rb") as file:
+        if not file.seek(0, os.SEEK_END):
+            return 0  # an empty file cannot be mapped
+        # Mapped, because a search from the end then reads the last page of a long journal only.
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as lines:
+            return lines.rfind(b"\n") + 1

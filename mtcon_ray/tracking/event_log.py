@@ -46,7 +46,11 @@ class EventLog:
                 return False
             case Reported() if event.epoch <= self._last_epoch or self._ended:
                 return False
-        self._write(replace(event, seq=self._next_seq, time_ms=time.time_ns() // 1_000_000))
+        event = replace(event, seq=self._next_seq, time_ms=time.time_ns() // 1_000_000)
+        line = json.dumps(event.to_json(), allow_nan=False).encode() + b"\n"
+        # A resume trusts this log over the study's journal, so it must survive a power cut.
+        append_durably(self.path, self._size, line)
+        self._catch_up()
         return True
 
     def events(self) -> list[Event]:
@@ -70,22 +74,23 @@ class EventLog:
             if isinstance(event, Reported):
                 self._last_epoch = event.epoch
 
-    def _write(self, event: Event) -> None:
-        line = json.dumps(event.to_json(), allow_nan=False).encode() + b"\n"
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            private = partial(os.open, mode=0o600)
-            with open(self.path, "ab", buffering=0, opener=private) as file:
-                # Bytes after the last complete line are left from a kill in the middle of a write.
-                file.truncate(self._size)
-                # One write for the whole line; a short count means that the disk is full.
-                if file.write(line) < len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-                # A resume trusts this log over the study's journal, so it must survive a power cut.
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise StorageError.of(self.path, error) from error
-        self._catch_up()
+
+def append_durably(path: Path, end: int, data: bytes) -> None:
+    """Appends data to the first `end` bytes of a file, readable by its user alone.
+
+    Bytes after `end` are left from a kill in the middle of a write, and are cut off. The data
+    survive a power cut. Raises StorageError; part of the data may have been written then.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "ab", buffering=0, opener=partial(os.open, mode=0o600)) as file:
+            file.truncate(end)
+            # One write for all; a short count means that the disk is full.
+            if file.write(data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StorageError.of(path, error) from error
 
 
 def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:

@@ -7,7 +7,6 @@ and sending an event twice has no effect.
 
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mtcon_ray.data.disk import write_whole
 from mtcon_ray.errors import SweepError
 from mtcon_ray.paths import event_folder, parent_log
 from mtcon_ray.tracking.event_log import identity, num_events, tail
@@ -229,9 +229,7 @@ class Sender:
     def _save(self) -> None:
         """Replaces the file atomically. A lost write only means that events are sent twice."""
         state = {"place": self._place, "offsets": self._offsets, "late": self._late}
-        new = self._cursors.with_suffix(".new")
-        new.write_text(json.dumps(state))
-        os.replace(new, self._cursors)
+        write_whole(self._cursors, json.dumps(state).encode())
 
 
 def track_sync(folder: Path, uri: str, experiment: str) -> tuple[int, int]:

@@ -5,8 +5,6 @@ last.pt and last.previous.pt, and spool/parent.jsonl, which is the run's record 
 MLflow.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,9 +60,7 @@ def train_run(
         check_same_data(parent_log(folder), dataset.fingerprint)
         write_beginnings(folder, spec, plan)
         lifecycle = Lifecycle(folder, spec.tracking, uri, callbacks)
-        training = _Training(spec, dataset, folder, device, callbacks, lifecycle)
-        with training.tracked(plan):
-            training.run()
+        _Training(spec, dataset, folder, device, callbacks, lifecycle).run(plan)
     return load_run(folder)
 
 
@@ -83,14 +79,16 @@ class _Training:
         self.log = self.lifecycle.log
         self.name = self.folder.name
 
-    @contextmanager
-    def tracked(self, plan: Plan) -> Iterator[None]:
-        """Opens the record, and closes it with the status that the block ends in."""
+    def run(self, plan: Plan) -> None:
+        """Trains to the end; the record ends with the status of the training.
+
+        Raises Interrupted with the line that resumes it.
+        """
         self.lifecycle.begin(plan, self._start)
         status, tags = Status.FAILED, {}
         try:
             with on_signals(self._stop):
-                yield
+                self._train()
             status = Status.FINISHED
         except (Interrupted, StorageError) as error:
             status, tags = Status.INTERRUPTED, {"mtcon.interrupted": "true"}
@@ -105,8 +103,7 @@ class _Training:
         finally:
             self._end(status, tags)
 
-    def run(self) -> None:
-        """Trains to the end. Raises Interrupted with the line that resumes it."""
+    def _train(self) -> None:
         run = Trainer(
             self.spec,
             self.dataset,

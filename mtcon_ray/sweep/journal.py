@@ -53,14 +53,6 @@ class Journal(JournalFileBackend):
             raise
 
 
-class ReadOnlyJournal(Journal):
-    """The journal of a sweep whose driver may be running in another process."""
-
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Raises AssertionError: a command that shows a sweep must not write to its journal."""
-        raise AssertionError(f"{self._path} is open for reading only, got {logs}")
-
-
 def _end_of_whole_lines(path: Path) -> int:
     """Returns the offset after the last line break, 0 without one."""
     with path.open("rb") as file:

@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 from mtcon_ray.errors import SpecError
 from mtcon_ray.search.space import Dimension, Point, grid_points, with_lists
 from mtcon_ray.search.spec import SearchSpec
-from mtcon_ray.sweep.journal import Journal, ReadOnlyJournal
+from mtcon_ray.sweep.journal import Journal
 from mtcon_ray.sweep.optuna_private import reloaded
 
 # Repeated configurations of the sampler before a random sampler is used instead, and of the random
@@ -60,7 +60,7 @@ def read_study(journal: Path, name: str) -> optuna.Study:
     Writes nothing. Raises SweepError for a damaged journal.
     """
     if journal.exists():
-        storage = JournalStorage(ReadOnlyJournal(journal))
+        storage = JournalStorage(Journal(journal))
         with suppress(KeyError):  # the driver may not have written the study's first line yet
             return optuna.load_study(study_name=name, storage=storage)
     return open_study(None, name)

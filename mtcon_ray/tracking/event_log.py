@@ -127,18 +127,13 @@ def num_events(path: Path, offset: int) -> int:
         return file.read().count(b"\n")
 
 
-def identity(path: Path) -> str | None:
-    """Returns 32 hexadecimal digits that identify a log by its first line; None without one.
+def identity(path: Path) -> str:
+    """Returns 32 hexadecimal digits that identify a log by its first event.
 
     They are a tag of the MLflow runs, by which a resumed sweep finds them again. So they must
     never change: they are a hash of the first event and the length of its line, as Python prints
     the parsed JSON.
     """
-    try:
-        with path.open("rb") as file:
-            line = file.readline()
-    except FileNotFoundError:
-        return None
-    if not line.endswith(b"\n"):
-        return None
+    with path.open("rb") as file:
+        line = file.readline()
     return sha256(repr((json.loads(line), len(line))).encode()).hexdigest()[:32]

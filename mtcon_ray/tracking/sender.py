@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mtcon_ray.data.disk import write_whole
 from mtcon_ray.errors import SweepError
 from mtcon_ray.paths import event_folder, parent_log
-from mtcon_ray.tracking.event_log import identity, num_events, tail
+from mtcon_ray.tracking.event_log import EventLog, identity, num_events, tail
 from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
 from mtcon_ray.tracking.mlflow_server import RefusedError, first_line, import_quietly, masked
 
@@ -152,13 +152,13 @@ class Sender:
         from mtcon_ray.tracking.runs import Runs
 
         parent = parent_log(self.folder)
-        mark, first = identity(parent), tail(parent)[:1]
-        if mark is None or not first:
+        events = EventLog.read(parent)
+        if not events:
             return None
-        begun, _ = first[0]
+        begun = events[0]
         if not isinstance(begun, Started):
             raise SweepError(f"{parent} must begin with a start, got {begun.kind}")
-        runs = Runs(self.uri, self.experiment, self.folder, mark, begun)
+        runs = Runs(self.uri, self.experiment, self.folder, identity(parent), begun)
         # The server no longer has the other runs, so their events are sent again from the start.
         self._offsets = {name: end for name, end in self._offsets.items() if name in runs.ids}
         return runs

@@ -68,9 +68,7 @@ def measure_spec(spec: RunSpec, folder: Path, rounds: int) -> tuple[str, ...]:
     """Returns the cells of a table row after its name."""
     every, num_epochs = spec.evaluate.every, spec.train.epochs
     trial = with_values(spec.trial({}), {"evaluate.every": 1, "train.epochs": rounds + 1})
-    run = TimedRun(
-        trial, opened(trial, folder), folder / "run", device=torch.device("cpu"), threads=1
-    )
+    run = TimedRun(trial, opened(trial, folder), folder / "run", device=torch.device("cpu"))
     epochs, probes = [], []
     begin = perf_counter()
     for _ in run:

@@ -60,7 +60,12 @@ def measure(
         dataset = opened(spec, Path(folder))
         for seed in seeds:
             for precision in PRECISIONS:
-                chosen = with_values(spec, {"seed": seed, "train.precision": precision})
+                changes = {
+                    "seed": seed,
+                    "train.precision": precision,
+                    "resources.cpus": usable_cores(),
+                }
+                chosen = with_values(spec, changes)
                 values = trained(chosen, dataset, Path(folder) / f"{precision}-{seed}", device)
                 print(f"seed {seed}, {precision}: {values}", flush=True)
                 found[precision].append(values)
@@ -71,7 +76,7 @@ def trained(
     spec: RunSpec, dataset: Dataset, folder: Path, device: torch.device
 ) -> dict[str, float]:
     """Trains to the end and returns the metrics of the test evaluation."""
-    run = Trainer(spec, dataset, folder, device=device, threads=usable_cores())
+    run = Trainer(spec, dataset, folder, device=device)
     for _ in run:
         pass
     return run.report()

@@ -48,7 +48,7 @@ def record(kind: str, seed: int, temperature: float, path: Path) -> None:
     store = path.parent / "store"
     dataset = open_dataset(spec.data, view_size=spec.views.size, store=store)
     with TemporaryDirectory() as folder:
-        run = Trainer(spec, dataset, Path(folder), device=torch.device("cpu"), threads=1)
+        run = Trainer(spec, dataset, Path(folder), device=torch.device("cpu"))
         values = [round(each.metrics[metrics.MEAN_ACCURACY], 6) for each in run]
     path.write_text(json.dumps(values))
     print(f"{path.stem}: {values[-1]:.4f}", flush=True)

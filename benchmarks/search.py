@@ -172,7 +172,7 @@ def train_grid(spec: RunSpec, root: Path) -> list[Curves]:
     again = spec.trial({FIELD: TEMPERATURES[-1]})
     folder = root / "again"
     data = open_dataset(again.data, view_size=again.views.size, store=cache_folder(root))
-    run = Trainer(again, data, folder, device=torch.device("cpu"), threads=again.resources.cpus)
+    run = Trainer(again, data, folder, device=torch.device("cpu"))
     assert [p.metrics[metrics.MEAN_ACCURACY] for p in run] == curves[0][str(TEMPERATURES[-1])]
     return curves
 

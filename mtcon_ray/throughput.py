@@ -45,12 +45,10 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
     base = with_values(spec, one_worker)
     dataset = open_dataset(base.data, view_size=base.views.size, store=cache_folder(root))
     times: list[float] = []
-    device, threads = choose_device(base), base.resources.cpus
+    device = choose_device(base)
     enough = stopwatch(device, times)
     with tempfile.TemporaryDirectory() as folder:
-        run = Trainer(
-            base, dataset, Path(folder), device=device, threads=threads, should_stop=enough
-        )
+        run = Trainer(base, dataset, Path(folder), device=device, should_stop=enough)
         for _ in run:
             pass
 

@@ -78,11 +78,9 @@ class Trainer:
         *,
         device: torch.device,
         ranks: Ranks = ALONE,
-        threads: int | None = None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        if threads is not None:
-            torch.set_num_threads(threads)
+        torch.set_num_threads(spec.resources.cpus)
         settle(device)
         self.spec = spec
         self.dataset = dataset

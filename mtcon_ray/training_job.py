@@ -109,7 +109,6 @@ class _Training:
             self.dataset,
             self.folder,
             device=self.device,
-            threads=self.spec.resources.cpus,
             should_stop=lambda: self.stopped_by is not None,
         )
         self.callbacks.on_suggest(self.name, {})

@@ -169,7 +169,6 @@ def _train(
         work.checkpoints,
         device=device,
         ranks=ranks,
-        threads=work.spec.resources.cpus,
         should_stop=lambda: at_rung or stop_asked(),
     )
     damage = f"{work.name}: {run.damage}" if run.damage else None

@@ -96,4 +96,4 @@ def make_data(spec: RunSpec, store: Path) -> Dataset:
 
 
 def make_run(spec: RunSpec, store: Path, folder: Path, **options: Any) -> Trainer:
-    return Trainer(spec, make_data(spec, store), folder, device=CPU, threads=1, **options)
+    return Trainer(spec, make_data(spec, store), folder, device=CPU, **options)

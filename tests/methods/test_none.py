@@ -45,7 +45,7 @@ def make_spec(encoder: dict[str, Any], **sections: Any) -> RunSpec:
 
 def make_run(spec: RunSpec, folder: Path) -> Trainer:
     dataset = open_dataset(spec.data, view_size=16, store=folder / "store")
-    return Trainer(spec, dataset, folder / "run", device=CPU, threads=1)
+    return Trainer(spec, dataset, folder / "run", device=CPU)
 
 
 def test_epochs_count_as_one() -> None:

@@ -124,9 +124,7 @@ def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
     spec, store = load_spec(path), cache_folder(root)
     dataset = open_dataset(spec.data, view_size=spec.views.size, store=store)
     for trial in results.trials:
-        uncut = Trainer(
-            spec.trial(trial.params), dataset, tmp_path / trial.name, device=CPU, threads=1
-        )
+        uncut = Trainer(spec.trial(trial.params), dataset, tmp_path / trial.name, device=CPU)
         reports = [(progress.epoch, progress.metrics) for progress in uncut]
         reports[-1] = (12, {**reports[-1][1], **uncut.report()})
         assert _comparable(trial.reports) == _comparable(reports)

@@ -45,7 +45,7 @@ def start(spec: RunSpec, dataset: Dataset) -> Callable[..., Trainer]:
     """Returns a function that starts or resumes a run in a folder."""
 
     def start(folder: Path, run_spec: RunSpec = spec, **options: Any) -> Trainer:
-        return Trainer(run_spec, dataset, folder, device=CPU, threads=1, **options)
+        return Trainer(run_spec, dataset, folder, device=CPU, **options)
 
     return start
 

@@ -244,7 +244,7 @@ def test_new_classes_in_the_test_split_change_no_training(
     monkeypatch.setattr(SOURCES["synthetic"], "read_labels", read_with_new_classes)
     other = open_dataset(spec.data, view_size=spec.views.size, store=tmp_path / "store")
     assert other.fingerprint != dataset.fingerprint
-    two = Trainer(spec, other, tmp_path / "two", device=CPU, threads=1)
+    two = Trainer(spec, other, tmp_path / "two", device=CPU)
     assert untimed(list(one)[-1]) == untimed(list(two)[-1])
     pairs = zip(one.network.state_dict().values(), two.network.state_dict().values(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)

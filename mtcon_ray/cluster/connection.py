@@ -98,7 +98,7 @@ def check_shared(folder: Path) -> None:
     marker = folder / f".seen-by-{os.getpid()}"
     marker.touch()
     try:
-        look = ray.remote(num_cpus=0)(_sees)
+        look = ray.remote(num_cpus=0)(os.path.exists)
         on_each = (NodeAffinitySchedulingStrategy(n["NodeID"], soft=False) for n in nodes)
         asked = [look.options(scheduling_strategy=one).remote(str(marker)) for one in on_each]
         sees = zip(nodes, ray.get(asked), strict=True)
@@ -110,10 +110,6 @@ def check_shared(folder: Path) -> None:
             f"the root must be on a file system that all nodes share, got {folder}, which "
             f"{', '.join(blind)} cannot see; name a shared folder with --root or storage.root"
         )
-
-
-def _sees(path: str) -> bool:
-    return Path(path).exists()
 
 
 @contextmanager

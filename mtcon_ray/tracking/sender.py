@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtcon_ray.data.disk import write_whole
+from mtcon_ray.data.disk import whole_file
 from mtcon_ray.errors import SweepError
 from mtcon_ray.paths import event_folder, parent_log
 from mtcon_ray.tracking.event_log import EventLog, identity, num_events, tail
@@ -229,7 +229,8 @@ class Sender:
     def _save(self) -> None:
         """Replaces the file atomically. A lost write only means that events are sent twice."""
         state = {"place": self._place, "offsets": self._offsets, "late": self._late}
-        write_whole(self._cursors, json.dumps(state).encode())
+        with whole_file(self._cursors) as file:
+            file.write(json.dumps(state).encode())
 
 
 def track_sync(folder: Path, uri: str, experiment: str) -> tuple[int, int]:

@@ -205,6 +205,7 @@ def test_penalties_are_compared_close_to_their_minima(monkeypatch: pytest.Monkey
 
 
 def test_probes_have_converged(fitted: Fit) -> None:
+    assert fitted.gradient is not None
     assert 0 < fitted.gradient <= logistic.FINAL < CONVERGED
 
 
@@ -212,7 +213,9 @@ def test_a_probe_that_has_not_converged_says_so(
     train: LabelledFeatures, val: LabelledFeatures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logistic, "MOST_STEPS", 1)
-    assert fit(train, NUM_CLASSES, [1e-4], val=val).gradient > CONVERGED
+    gradient = fit(train, NUM_CLASSES, [1e-4], val=val).gradient
+    assert gradient is not None
+    assert gradient > CONVERGED
 
 
 def predictions(found: Fit, data: LabelledFeatures) -> Tensor:
@@ -287,6 +290,7 @@ def test_a_class_without_items_is_never_predicted(train: LabelledFeatures) -> No
     assert probe.predicted(train).max() <= 4
     one = LabelledFeatures(train.features, {"shape": torch.zeros(300, dtype=torch.int64)})
     alone = fit(one, {"shape": 1}, [1e-3], val=one)
+    assert alone.gradient is not None
     assert math.isfinite(alone.gradient)
     assert alone.probes["shape"].weight.abs().max() == 0
 

@@ -123,6 +123,7 @@ def test_report_gives_the_full_protocol(network: Network, dataset: Dataset) -> N
         assert values.pop(f"{split}/accuracy_std/{slug}") == accuracy_std(correct, 200, seed=7)
         near = neighbours_correct(label, train, test, NUM_CLASSES[label], k=7)
         assert values.pop(f"{split}/knn/{slug}") == near.double().mean().item()
+    assert found.gradient is not None
     assert values.pop("probe/gradient") == found.gradient <= CONVERGED
     assert values == {}
 

@@ -79,7 +79,8 @@ def test_small_stem_keeps_the_resolution() -> None:
     for stem, side in (("imagenet", 1), ("small", 4)):
         net = ResNet18(ResNet18.Spec.model_validate({"stem": stem})).net
         sides: list[int] = []
-        net.layer4.register_forward_hook(lambda _, __, h, sides=sides: sides.append(h.shape[-1]))
+        stage = net.get_submodule("layer4")
+        stage.register_forward_hook(lambda _, __, h, sides=sides: sides.append(h.shape[-1]))
         net(images(32))
         assert sides == [side]
 
@@ -265,7 +266,7 @@ def test_imagenet_weights_are_read_from_torchvisions_cache(
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     ResNet18.Spec(weights="imagenet").fetch_weights()
     ours = ResNet18(ResNet18.Spec(weights="imagenet"))
-    assert torch.equal(ours.net.conv1.weight, theirs.conv1.weight)
+    assert torch.equal(ours.net.get_parameter("conv1.weight"), theirs.conv1.weight)
 
 
 def test_imagenet_weights_need_the_imagenet_stem() -> None:

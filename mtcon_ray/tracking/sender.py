@@ -14,7 +14,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtcon_ray.data.disk import whole_file
 from mtcon_ray.errors import SweepError
 from mtcon_ray.paths import event_folder, parent_log
 from mtcon_ray.tracking.event_log import EventLog, identity, num_events, tail
@@ -229,8 +228,9 @@ class Sender:
     def _save(self) -> None:
         """Replaces the file atomically. A lost write only means that events are sent twice."""
         state = {"place": self._place, "offsets": self._offsets, "late": self._late}
-        with whole_file(self._cursors) as file:
-            file.write(json.dumps(state).encode())
+        new = self._cursors.with_suffix(".new")
+        new.write_text(json.dumps(state))
+        new.replace(self._cursors)
 
 
 def track_sync(folder: Path, uri: str, experiment: str) -> tuple[int, int]:

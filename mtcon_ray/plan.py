@@ -21,74 +21,45 @@ class Plan(Spec):
 
     name: str
     root: str
-    num_trials: int = Field(description="trainings: configurations times repeats")
+    num_trials: int  # trainings: configurations times repeats
     num_configurations: int
     repeats: int
     epochs: int
     steps_per_epoch: int
     views_per_step: int
-    images_per_trial: int = Field(description="images drawn, each in all its views")
-    images_total: int = Field(description="before early stopping saves any")
-    scheduler: str = Field(
-        "not recorded", description="early stopping, and whether it is the default"
-    )
-    rung_epochs: tuple[int, ...] = Field(description="epochs after which a trial may be stopped")
-    epochs_total: int | None = Field(
-        None, description="epochs of all trials together; null: they depend on the trials' values"
-    )
-    num_items: dict[str, int] = Field(description="number of items by split")
-    standard_error: float | None = Field(
-        None,
-        description="upper bound for val/accuracy, from the short probe's number of val items; "
-        "null: not recorded",
-    )
-    classes: dict[str, int] = Field(
-        description="number of classes by label column; of labels for a set, 1 for numbers"
-    )
-    kinds: dict[str, Kind] = Field(
-        {}, description="kind of labels by label column; earlier versions recorded none"
-    )
-    majority: dict[str, float] = Field(
-        {},
-        description="baseline by label column, on the test split: share of the most frequent "
-        "class, or mean share of positives for a set; none for numbers",
-    )
-    objective: str = Field(
-        metrics.MEAN_ACCURACY, description="the metric that chooses between trials"
-    )
-    select: Select = Field("last", description="the epoch whose objective is a trial's value")
-    evaluation: int = Field(
-        EVALUATION,
-        description="version of the evaluation protocol; scores of different versions are not "
-        "comparable",
-    )
-    parameters: int | None = Field(
-        description="number of parameters of encoder and heads; null: not counted"
-    )
+    images_per_trial: int  # images drawn, each in all its views
+    images_total: int  # before early stopping saves any
+    scheduler: str = "not recorded"  # early stopping, and whether it is the default
+    rung_epochs: tuple[int, ...]  # epochs after which a trial may be stopped
+    epochs_total: int | None = None  # of all trials; None: they depend on the trials' values
+    num_items: dict[str, int]  # by split
+    # Upper bound for val/accuracy, from the short probe's number of val items; None: not recorded.
+    standard_error: float | None = None
+    classes: dict[str, int]  # by label column: classes, labels of a set, or 1 for numbers
+    kinds: dict[str, Kind] = Field({})  # by label column; earlier versions recorded none
+    # Baseline by label column, on the test split: share of the most frequent class, or mean share
+    # of positives for a set; none for numbers.
+    majority: dict[str, float] = Field({})
+    objective: str = metrics.MEAN_ACCURACY  # the metric that chooses between trials
+    select: Select = "last"  # the epoch whose objective is a trial's value
+    # Version of the evaluation protocol; scores of different versions are not comparable.
+    evaluation: int = EVALUATION
+    parameters: int | None  # of encoder and heads; None: not counted
     store_bytes: int
-    downloads: dict[str, int] = Field({}, description="bytes that remain to download, by URL")
+    downloads: dict[str, int] = Field({})  # bytes that remain to download, by URL
     cluster: str
-    concurrency: int | None = Field(description="trials at a time; null: unknown")
+    concurrency: int | None  # trials at a time; None: unknown
     cpus_per_trial: int
     gpus_per_trial: float
-    images_per_second: float | None = Field(
-        None, description="training throughput of one worker; null: not measured"
-    )
-    probe_seconds: float | None = Field(None, description="duration of a validation probe")
-    test_seconds: float | None = Field(None, description="duration of the test evaluation")
-    seconds_per_trial: float | None = Field(
-        None, description="duration of a trial with one worker, with probes and test evaluation"
-    )
-    device_hours: float | None = Field(
-        None,
-        description="duration of all trials with one worker each, with probes and test "
-        "evaluations; an upper bound if epochs_total is null; null: no measured rates",
-    )
-    wall_hours: float | None = Field(
-        None,
-        description="the same with `concurrency` trials at a time; null also if that is unknown, "
-        "and for trials with several workers or a share of a GPU",
-    )
+    # Measured rates and durations of one worker; None: not measured.
+    images_per_second: float | None = None  # training throughput
+    probe_seconds: float | None = None  # a validation probe
+    test_seconds: float | None = None  # the test evaluation
+    seconds_per_trial: float | None = None  # a trial, with probes and test evaluation
+    device_hours: float | None = None  # all trials; an upper bound if epochs_total is None
+    # All trials, `concurrency` at a time. None also if that is unknown, and for trials with several
+    # workers or a share of a GPU.
+    wall_hours: float | None = None
     first_configurations: tuple[dict[str, Any], ...]
     warnings: tuple[str, ...]
 

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 # At most about one line a second of epochs, and one each 5 s while images are decoded.
 LINE_SECONDS = 1.0
 DATA_SECONDS = 5.0
-# At least one line a minute of each trial; with more than 10 at a time, 10 lines of all.
+# At least one line a minute where epochs are not probed.
 SILENT_SECONDS = 60.0
-LINES_A_MINUTE = 10
 BAR_COLUMNS = 30
 
 
@@ -57,7 +56,6 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         self._progress: SweepProgress | None = None
         self._live: Live | None = None
         self._last_line = -math.inf
-        self._last_line_of: dict[str, float] = {}  # by trial
 
     def __enter__(self) -> "Console":
         if self._terminal.live and not self._quiet:
@@ -68,7 +66,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
 
     def __exit__(self, *exception: object) -> None:
         if self._progress:
-            self._log(_ended_text(self._progress))
+            self._log(f"{self._progress.name} ended: {self._progress.standing_text()}")
         if self._live:
             self._live.transient = self._progress is None
             self._live.stop()
@@ -115,7 +113,6 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         progress, now, text = self._sweep, self._elapsed, configuration_text(params)
         epochs = int(params.get("train.epochs", progress.epochs))
         progress.start(trial, text, epochs, now)
-        self._last_line_of[trial] = now
         own = f", {epochs} epochs" if epochs != progress.epochs else ""
         self._log(f"{trial} started{own}: {text}")
 
@@ -135,9 +132,9 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         """Shows a completed epoch; in a log only some of them, never the last."""
         value, loss, now = objective(metrics), metrics.get(LOSS), self._elapsed
         self._sweep.report(trial, epoch, epochs, value, now)
-        if epoch == epochs or not self._is_due(trial, probed=value is not None):
+        probed = value is not None
+        if epoch == epochs or not self._is_time(LINE_SECONDS if probed else SILENT_SECONDS):
             return
-        self._last_line_of[trial] = now
         values = [f"{self._sweep.objective} {accuracy_text(value)}"] if value is not None else []
         values += [f"loss {loss:.3f}"] if loss is not None else []
         self._log(f"{trial} epoch {epoch}/{epochs}{': ' * bool(values)}{', '.join(values)}")
@@ -180,20 +177,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
     def _is_time(self, seconds: float) -> bool:
         return self._clock() - self._last_line >= seconds
 
-    def _is_due(self, trial: str, *, probed: bool) -> bool:
-        silent = SILENT_SECONDS * max(1, len(self._sweep.running) / LINES_A_MINUTE)
-        since = self._elapsed - self._last_line_of.setdefault(trial, self._elapsed)
-        return since >= silent or (probed and self._is_time(LINE_SECONDS))
-
     def _frame(self) -> "RenderableType":
         if self._progress is None:
             return cell(self._preparing, shortened=True)
         return progress_table(self._progress, self._elapsed, self._terminal.size)
-
-
-def _ended_text(progress: SweepProgress) -> str:
-    text, best = f"{progress.name} ended: {progress.done_text()}", progress.best
-    if best is None or progress.num_trials == 1:
-        return text
-    value = f"{progress.objective} {accuracy_text(best.value)}"
-    return f"{text}; best {best.name}, {value} {best.in_brackets}".rstrip()

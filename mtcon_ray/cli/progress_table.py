@@ -11,6 +11,7 @@ from mtcon_ray.status import Status
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 MAX_TRIALS = 15
 # Lines of the terminal that are not trials: headline, column names, hidden trials, the cursor.
@@ -54,21 +55,12 @@ def bar(done: int, total: int, columns: int) -> str:
     return "█" * full + "░" * (columns - full)
 
 
-def _headline(progress: SweepProgress, elapsed: float) -> "Table":
-    """Name, number done, best value, times; the best configuration is shortened first."""
-    from rich.table import Table
-
-    value, configuration = progress.best_texts()
-    left = progress.left_text()
-    times = f"{duration_text(elapsed)}{', ' * bool(left)}{left}"
-    parts = [progress.name, f"· {progress.done_text()}", f"· {value}" if value else ""]
-    texts = [text for text in (*parts, configuration, f"· {times}") if text]
-    line = Table.grid(padding=(0, 1, 0, 0))
-    for text in texts:
-        line.add_column(no_wrap=text != configuration)
-    cells = [cell(text, shortened=True) for text in texts]
-    cells[0].stylize("bold")
-    line.add_row(*cells)
+def _headline(progress: SweepProgress, elapsed: float) -> "Text":
+    """Name, number done, times, best value and its configuration, which is shortened first."""
+    times = ", ".join(filter(None, (duration_text(elapsed), progress.left_text())))
+    parts = progress.name, progress.done_text(), times, progress.best_text()
+    line = cell(" · ".join(filter(None, parts)), shortened=True)
+    line.stylize("bold", 0, len(progress.name))
     return line
 
 

@@ -27,23 +27,14 @@ class TrialProgress:
     status: Status = Status.RUNNING
     reason: str | None = None
     begun: int = 0  # epochs trained before this command
-    first_report: tuple[float, int] | None = None
-    last_report: tuple[float, int] | None = None
-
-    @property
-    def in_brackets(self) -> str:
-        """The configuration in brackets, "" without one."""
-        return f"({self.configuration})" if self.configuration else ""
+    last_report: float | None = None
 
     @property
     def pace(self) -> tuple[float, int]:
         """Seconds, and the epochs trained in them, without those of an earlier command."""
-        if self.first_report is None or self.last_report is None:
+        if self.last_report is None:
             return 0.0, 0
-        (begin, first), (end, last) = self.first_report, self.last_report
-        if last > first:
-            return end - begin, last - first
-        return end - self.started, last - self.begun
+        return self.last_report - self.started, self.epoch - self.begun
 
 
 @dataclass
@@ -71,8 +62,7 @@ class SweepProgress:
         if value is not None:
             best = trial.value if self.select == "best" else None
             trial.value = value if best is None else max(best, value)
-        trial.first_report = trial.first_report or (now, epoch)
-        trial.last_report = (now, epoch)
+        trial.last_report = now
 
     def end(
         self, name: str, status: Status, value: float | None, reason: str | None, now: float
@@ -136,12 +126,13 @@ class SweepProgress:
         """Returns the number of trials done."""
         return f"{self.num_done}/{self.num_trials} done"
 
-    def best_texts(self) -> tuple[str, str]:
-        """Returns the best value, and its configuration in brackets; "" before there is one."""
+    def best_text(self) -> str:
+        """Returns the best value with its configuration, "" before there is one."""
         best = self.best
         if best is None:
-            return "", ""
-        return f"best {accuracy_text(best.value)}", best.in_brackets
+            return ""
+        brackets = f" ({best.configuration})" if best.configuration else ""
+        return f"best {accuracy_text(best.value)}{brackets}"
 
     def left_text(self) -> str:
         """Returns the time left, "" where unknown or nothing is left."""
@@ -150,8 +141,7 @@ class SweepProgress:
 
     def standing_text(self) -> str:
         """Returns how many trials are done, the best value and the time left, for a log."""
-        parts = self.done_text(), " ".join(self.best_texts()).strip(), self.left_text()
-        return "; ".join(filter(None, parts))
+        return "; ".join(filter(None, (self.done_text(), self.best_text(), self.left_text())))
 
     def _trial(self, name: str, now: float) -> TrialProgress:
         # A resumed sweep may end a trial that this command has not started.

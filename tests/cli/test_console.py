@@ -61,9 +61,7 @@ def test_plain_lines_tell_each_event_once() -> None:
     assert "1/3 done; best 0.540 (temperature=0.1)" in finished
     assert "[ 0:40] trial-0001 stopped early after epoch 1/4, val/accuracy 0.900; 2/3" in lines[-4]
     assert "trial-0002 failed (Diverged: loss is nan); 3/3 done" in lines[-2]
-    assert lines[-1] == (
-        "[ 0:40] shoes-1 ended: 3/3 done; best trial-0000, val/accuracy 0.540 (temperature=0.1)"
-    )
+    assert lines[-1] == ("[ 0:40] shoes-1 ended: 3/3 done; best 0.540 (temperature=0.1)")
     assert "\x1b" not in text_of(stream)
 
 
@@ -103,7 +101,7 @@ def test_plain_lines_of_preparations_and_of_a_resumed_sweep() -> None:
         "[1:03:05] trial-0002 epoch 7/8: loss 2.000",
         "[1:03:05] trial-0002 interrupted after epoch 8/8 (one / two), val/score 0.500; 1/3 done; "
         "best 0.500 (epochs=8)",
-        "[1:03:05] s-1 ended: 1/3 done; best trial-0002, val/score 0.500 (epochs=8)",
+        "[1:03:05] s-1 ended: 1/3 done; best 0.500 (epochs=8)",
     ]
 
 
@@ -117,9 +115,9 @@ def test_plain_lines_are_throttled() -> None:
     assert len(text_of(stream).splitlines()) == 4
 
 
-@pytest.mark.parametrize(("at_a_time", "lines"), [(1, 59), (50, 550)])
+@pytest.mark.parametrize(("at_a_time", "lines"), [(1, 59), (50, 59)])
 def test_a_long_training_is_not_silent(at_a_time: int, lines: int) -> None:
-    """A line a minute of one trial, ten of many; here are ten epochs a minute, and no probe."""
+    """A line a minute of all trials; here are ten epochs a minute of each, and no probe."""
     stream, terminal = plain()
     clock = Clock()
     with Console(terminal, clock=clock) as console:
@@ -167,7 +165,7 @@ def test_live_table_stands_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = screen(stream.getvalue(), 100)
     assert shown[0].startswith("shoes-1: 3 trials of 4 epochs")
     assert shown[1] == "the tracking server is away; events are kept"
-    assert shown[2].startswith("shoes-1 · 3/3 done · best 0.540 (temperature=0.1) · 0:40")
+    assert shown[2].startswith("shoes-1 · 3/3 done · 0:40 · best 0.540 (temperature=0.1)")
     assert shown[3].split() == ["trial", "configuration", "epoch", "val/accuracy", "state"]
     assert [line.split()[0] for line in shown[4:7]] == ["trial-0000", "trial-0001", "trial-0002"]
     assert "████████████ 4/4" in shown[4]

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from mtcon_ray.cli.follow import Follower
 from mtcon_ray.cli.main import program
 from mtcon_ray.cli.terminal import Terminal
-from tests.cli.screens import HIDE_CURSOR, SHOW_CURSOR, Clock, Tty, screen
+from tests.cli.screens import HIDE_CURSOR, SHOW_CURSOR, Tty, screen
 from tests.waiting import wait_until
 
 LOG = (
@@ -32,7 +32,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Tty:
 @pytest.mark.parametrize("length", [1, 7, 1000])
 def test_a_log_is_passed_on(terminal: Tty, length: int) -> None:
     """However its pieces are cut, and after the waiting line is gone."""
-    with Follower(Terminal.of(terminal), clock=Clock()) as follower:
+    with Follower(Terminal.of(terminal)) as follower:
         follower.wait("job s-1-1 is pending", 0)
         for place in range(0, len(LOG), length):
             follower.write(LOG[place : place + length])
@@ -43,16 +43,13 @@ def test_a_log_is_passed_on(terminal: Tty, length: int) -> None:
 
 
 def test_waiting_is_shown_until_the_job_prints(terminal: Tty) -> None:
-    clock = Clock()
-
     def shown() -> list[str]:
         return screen(terminal.getvalue(), 100)
 
-    with Follower(Terminal.of(terminal), clock=clock) as follower:
+    with Follower(Terminal.of(terminal)) as follower:
         follower.wait("job s-1-1 is pending", 12.0, "Job has not\nstarted \x1b[2Jyet.")
         waiting = "job s-1-1 is pending · 0:12 · Job has not started \\x1b[2Jyet."
         assert shown() == [waiting]
-        clock.now += 60
         follower.wait("job s-1-1 is pending", 72.0, "日本語" * 30)
         follower.write("")
         waiting = f"job s-1-1 is pending · 1:12 · {'日本語' * 30}"

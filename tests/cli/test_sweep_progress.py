@@ -48,8 +48,9 @@ def test_time_left_at_the_pace_so_far() -> None:
 
 
 def test_resumed_epochs_do_not_count_as_pace() -> None:
-    sweep = sweep_of(1, 100, "a")
-    report(sweep, "a", 90, 1, None)
+    sweep = sweep_of(1, 100)
+    sweep.trials["a"] = TrialProgress("a", 0, "lr=0.1", 90, 100, 0.1, Status.INTERRUPTED)
+    sweep.start("a", "lr=0.1", 100, now=1)
     report(sweep, "a", 91, 4, None)
     assert sweep.seconds_left() == pytest.approx(9 * 3)
 

@@ -53,22 +53,23 @@ class InferredColumns:
 
     def describe(self) -> list[str]:
         """Returns one line per finding, for the user to check."""
-        sized = {column: f"{column} ({count})" for column, count in self.classes.items()}
-        rows = [
-            ("images", f"{self.image_column!r}, {self.num_rows:,} rows, in {self.images}"),
-            ("tasks", ", ".join(sized[column] for column in self.tasks)),
-            *(("held out", sized[column]) for column in self.held_out),
-            ("split", self.split_column or "drawn: 70/10/20"),
-        ]
-        if self.incomplete_split:
-            rows.append(("", self.incomplete_split))
-        if self.num_absent:
-            rows.append(("missing", f"{self.num_absent:,} images, whose rows are left out"))
-        others = {"multi-hot": self.bits, "numbers": self.continuous, "not used": self.unused}
-        for what, columns in others.items():
-            if columns:
-                rows.append((what, f"{', '.join(columns[:8])}{' ...' * (len(columns) > 8)}"))
-        return [f"{what:<11}{text}" for what, text in rows]
+
+        def some(columns: tuple[str, ...]) -> str:
+            return f"{', '.join(columns[:8])}{' ...' * (len(columns) > 8)}"
+
+        absent = f"{self.num_absent:,} images, whose rows are left out" if self.num_absent else ""
+        rows = {
+            "images": f"{self.image_column!r}, {self.num_rows:,} rows, in {self.images}",
+            "tasks": ", ".join(f"{column} ({self.classes[column]})" for column in self.tasks),
+            "held out": ", ".join(f"{column} ({self.classes[column]})" for column in self.held_out),
+            "split": self.split_column or "drawn: 70/10/20",
+            "": self.incomplete_split,
+            "missing": absent,
+            "multi-hot": some(self.bits),
+            "numbers": some(self.continuous),
+            "not used": some(self.unused),
+        }
+        return [f"{what:<11}{text}" for what, text in rows.items() if text]
 
 
 def infer_columns(csv: Path, images: Path) -> InferredColumns:

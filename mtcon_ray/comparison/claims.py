@@ -1,10 +1,9 @@
 """Evaluation of a comparison's claims: paired difference, its interval, and a verdict."""
 
-import csv
-import io
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+
+import pandas as pd
 
 from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.comparison.spec import ClaimSpec
@@ -53,23 +52,16 @@ def markdown(found: list[Judged]) -> str:
 
 def as_csv(found: list[Judged]) -> str:
     """Returns the claims as CSV; column `covers` names the sources of variation in the interval."""
-    head = ["better", "than", "label", "margin", "difference", "low", "high", "covers", "verdict"]
-    lines = []
+    names = ["better", "than", "label", "margin", "difference", "low", "high", "covers", "verdict"]
+    rows = []
     for each in found:
-        claim, numbers, covers = each.claim, ["", "", ""], ""
-        if each.difference is not None:
-            numbers = [repr(number) for number in each.difference[:3]]
-            covers = "seeds and items" if each.difference.over_seeds else "items"
-        names = [claim.better, claim.than, claim.label, repr(claim.margin)]
-        lines.append([*names, *numbers, covers, each.verdict, each.why])
-    return csv_text([*head, "why"], lines)
-
-
-def csv_text(head: list[str], lines: Iterable[list[Any]]) -> str:
-    """Returns a table as CSV."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([head, *lines])
-    return text.getvalue()
+        claim, shown, covers = each.claim, each.difference, None
+        if shown is not None:
+            covers = "seeds and items" if shown.over_seeds else "items"
+        numbers = shown[:3] if shown else (None, None, None)
+        sides = claim.better, claim.than, claim.label, claim.margin
+        rows.append((*sides, *numbers, covers, each.verdict, each.why))
+    return pd.DataFrame(rows, columns=[*names, "why"]).to_csv(index=False)
 
 
 def _judge(claim: ClaimSpec, better: Row, than: Row) -> Judged:

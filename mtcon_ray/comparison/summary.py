@@ -5,8 +5,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import pandas as pd
+
 from mtcon_ray import metrics
-from mtcon_ray.comparison.claims import Judged, as_csv, csv_text, judged
+from mtcon_ray.comparison.claims import Judged, as_csv, judged
 from mtcon_ray.comparison.claims import markdown as claims_markdown
 from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.comparison.spec import ClaimSpec
@@ -48,12 +50,12 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
 def every_seed(rows: list[Row]) -> str:
     """Returns CSV with columns system, seed, metric and value, of each training's last epoch."""
     lines = [
-        [row.title, trial.seed, name, repr(value)]
+        (row.title, trial.seed, name, value)
         for row in rows
         for trial in row.finished
         for name, value in sorted(trial.last_metrics.items())
     ]
-    return csv_text(["system", "seed", "metric", "value"], lines)
+    return pd.DataFrame(lines, columns=["system", "seed", "metric", "value"]).to_csv(index=False)
 
 
 def picture(rows: list[Row]) -> bytes:

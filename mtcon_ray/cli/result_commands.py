@@ -1,7 +1,6 @@
 """Commands that read results: evaluate, report, list, status, best."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -70,7 +69,7 @@ def list_names(root: Path, as_json: bool) -> None:
 
     found = overviews(root)
     if as_json:
-        say(json.dumps([asdict(overview) for overview in found], indent=1))
+        say(json.dumps(found, indent=1))
         return
     if not found:
         say(f"nothing under {root} yet")
@@ -78,13 +77,13 @@ def list_names(root: Path, as_json: bool) -> None:
     header = ["name", "kind", "state", "done", "value", "epoch", "best"]
     rows = [
         [
-            o.name,
-            o.kind,
-            o.state,
-            f"{o.num_done}/{o.num_trials}",
-            accuracy_text(o.value),
-            str(o.model_epoch or NOTHING),
-            configuration_text(o.params) if o.params else "",
+            o["name"],
+            o["kind"],
+            o["state"],
+            f"{o['num_done']}/{o['num_trials']}",
+            accuracy_text(o["value"]),
+            str(o["model_epoch"] or NOTHING),
+            configuration_text(o["params"]) if o["params"] else "",
         ]
         for o in found
     ]

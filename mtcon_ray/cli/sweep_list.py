@@ -1,41 +1,43 @@
 """The sweeps and single trainings under a root, for `mtcon-ray list`."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mtcon_ray.errors import MtconError
 from mtcon_ray.lock import is_driven
 from mtcon_ray.paths import list_folders, parent_log, runs_folder, sweeps_folder
-from mtcon_ray.results import SweepResults, load_single, load_sweep, trial_status
+from mtcon_ray.results import load_single, load_sweep, trial_status
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.event_log import EventLog
 
 
-@dataclass(frozen=True)
-class Overview:
-    """A sweep, or a training as one trial; `value` is the winner's or the best so far."""
+def overviews(root: Path) -> list[dict[str, Any]]:
+    """Returns sweeps, then single trainings as one trial each, oldest first, as plain data.
 
-    name: str
-    kind: str
-    state: str
-    num_done: int
-    num_trials: int
-    value: float | None
-    params: dict[str, Any]
-    model_epoch: int | None = None
-
-
-def overviews(root: Path) -> list[Overview]:
-    """Returns sweeps, then single trainings, oldest first; broken ones with their error."""
+    `value` is the winner's or the best so far. A broken one has its error as its state.
+    """
     found = []
     for kind, place in (("sweep", sweeps_folder(root)), ("run", runs_folder(root))):
         for folder in list_folders(place):
             try:
                 results = (load_sweep if kind == "sweep" else load_single)(folder)
-                found.append(_overview(folder, kind, results))
+                state, trials, total = folder_state(folder), results.trials, results.num_trials
+                valued = [t for t in trials if t.value is not None]
+                best = results.winner or max(valued, key=lambda t: t.value or 0, default=None)
             except MtconError as error:
-                found.append(Overview(folder.name, kind, f"unreadable: {error}", 0, 0, None, {}))
+                state, trials, total, best = f"unreadable: {error}", (), 0, None
+            found.append(
+                {
+                    "name": folder.name,
+                    "kind": kind,
+                    "state": state,
+                    "num_done": sum(t.status.is_final for t in trials),
+                    "num_trials": total,
+                    "value": best.value if best else None,
+                    "params": best.params if best else {},
+                    "model_epoch": best.model_epoch if best else None,
+                }
+            )
     return found
 
 
@@ -46,19 +48,3 @@ def folder_state(folder: Path) -> str:
     events = EventLog.read(parent_log(folder))
     status = trial_status(events)[0] if events else Status.RUNNING
     return "stopped" if status == Status.RUNNING else status.words
-
-
-def _overview(folder: Path, kind: str, results: SweepResults) -> Overview:
-    done = [t for t in results.trials if t.status.is_final]
-    valued = [t for t in results.trials if t.value is not None]
-    best = results.winner or max(valued, key=lambda t: t.value or 0, default=None)
-    return Overview(
-        name=folder.name,
-        kind=kind,
-        state=folder_state(folder),
-        num_done=len(done),
-        num_trials=results.num_trials,
-        value=best.value if best else None,
-        params=best.params if best else {},
-        model_epoch=best.model_epoch if best else None,
-    )

@@ -40,7 +40,6 @@ def train_run(
     name: str | None = None,
     resume: bool = False,
     callbacks: Callbacks,
-    environ_uri: str | None = None,
 ) -> TrialResult:
     """Trains once, or goes on with a training that was cut; returns its record when it has ended.
 
@@ -55,7 +54,7 @@ def train_run(
         callbacks.on_note(f"{folder.name} has finished already")
         return done
     with claimed(folder):
-        uri = tracking_uri(spec.tracking.uri, environ_uri, root)
+        uri = tracking_uri(spec.tracking.uri, root)
         plan, dataset = prepare(spec, root, this_machine(), uri, callbacks)
         check_same_data(parent_log(folder), dataset.fingerprint)
         write_beginnings(folder, spec, plan)

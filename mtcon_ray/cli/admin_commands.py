@@ -9,12 +9,11 @@ import click
 from mtcon_ray import paths
 from mtcon_ray.cli import options
 from mtcon_ray.cli.console import Console
-from mtcon_ray.cli.options import Session
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SweepError, TrackingError
 from mtcon_ray.lock import driver_lock, is_driven
 from mtcon_ray.presentation import size_text
-from mtcon_ray.tracking.mlflow_server import check_server, masked
+from mtcon_ray.tracking.mlflow_server import check_server, masked, tracking_uri
 
 if TYPE_CHECKING:
     from mtcon_ray.results import SweepResults
@@ -35,9 +34,7 @@ if TYPE_CHECKING:
 @click.option("--register", metavar="NAME", help="Register it as a version of this MLflow model.")
 @options.overrides
 @options.root_folder
-@options.session
 def export(
-    session: Session,
     model: str,
     to: Path,
     kind: Literal["pt2", "onnx"],
@@ -54,7 +51,7 @@ def export(
 
     path, title, sweep = _checkpoint(root, model)
     run = _run_of(register, model, root, sweep) if register is not None else None
-    with Console(Terminal.of(), quiet=session.quiet) as console:
+    with Console(Terminal.of(), quiet=options.session().quiet) as console:
         export_checkpoint(
             path,
             to,
@@ -97,16 +94,16 @@ def clean(name: str, root: Path, yes: bool) -> None:
 @click.command("track-sync")
 @options.name
 @options.root_folder
-@options.session
-def track_sync(session: Session, name: str, root: Path) -> None:
+def track_sync(name: str, root: Path) -> None:
     """Send the events of a sweep or training that are not in MLflow yet."""
     from mtcon_ray.recorded import load_recorded
     from mtcon_ray.tracking import sender
 
     folder = paths.find_folder(root, name)
+    session = options.session()
     session.log_folder = paths.log_folder(root)
     tracking = load_recorded(folder / paths.SPEC_FILE).tracking
-    uri = options.tracking_of(tracking.uri, root)
+    uri = tracking_uri(tracking.uri, root)
     with driver_lock(folder):
         check_server(uri)
         sent, left = sender.track_sync(folder, uri, tracking.experiment)
@@ -154,7 +151,7 @@ def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None")
         raise SweepError(f"--register must go with a sweep's name, got {model!r}")
     tracking = sweep.spec.tracking
     return find_run(
-        register, uri=options.tracking_of(tracking.uri, root), experiment=tracking.experiment,
+        register, uri=tracking_uri(tracking.uri, root), experiment=tracking.experiment,
         sweep=sweep.name, trial=sweep.required_winner().name,
     )  # fmt: skip
 

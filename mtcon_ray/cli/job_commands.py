@@ -13,13 +13,12 @@ import click
 from mtcon_ray import paths
 from mtcon_ray.cli import options
 from mtcon_ray.cli.follow import Follower
-from mtcon_ray.cli.options import MLFLOW_VARIABLE, Session
 from mtcon_ray.cli.run_commands import name_option
 from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.presentation import NOTHING, duration_text, printable
-from mtcon_ray.tracking.mlflow_server import ui_command
+from mtcon_ray.tracking.mlflow_server import URI_VARIABLE, ui_command
 
 if TYPE_CHECKING:
     from mtcon_ray.cluster.jobs import Jobs
@@ -55,9 +54,7 @@ job_argument = click.argument("job")
     type=click.Path(path_type=Path),
     help="Your own packages to install too, one per line; implies --install.",
 )
-@options.session
 def submit(
-    session: Session,
     target: Path,
     overrides: tuple[str, ...],
     name: str | None,
@@ -86,7 +83,7 @@ def submit(
     command = [*program, str(inside), *_settings(overrides), *(["--root", root] if root else [])]
     packages = read_requirements(requirements) if requirements else [] if install else None
     return _start(
-        session, address, stem, command, dict(os.environ),
+        address, stem, command, dict(os.environ),
         name=name, root=root or storage, spec_uri=spec_uri, follow=not no_follow,
         requirements=packages,
     )  # fmt: skip
@@ -97,10 +94,7 @@ def submit(
 @options.overrides
 @address_option
 @follow_option
-@options.session
-def resume(
-    session: Session, job: str, overrides: tuple[str, ...], address: str | None, no_follow: bool
-) -> int:
+def resume(job: str, overrides: tuple[str, ...], address: str | None, no_follow: bool) -> int:
     """Resume the sweep of a JOB that has ended, or a sweep by its name.
 
     Spec, changes, tracking and installed packages are those of its last job; --set
@@ -119,7 +113,7 @@ def resume(
     settings = tuple(word for before, word in given if before == "--set")
     _, spec_uri, storage = _beginnings(inside, settings)
     return _start(
-        session, address, last.sweep, command, dict(last.variables) | os.environ,
+        address, last.sweep, command, dict(last.variables) | os.environ,
         name=last.sweep, root=dict(given).get("--root", storage), spec_uri=spec_uri,
         follow=not no_follow, requirements=last.requirements,
     )  # fmt: skip
@@ -149,13 +143,12 @@ def jobs(address: str | None, as_json: bool) -> None:
 @job_argument
 @address_option
 @click.option("-f", "--follow", is_flag=True, help="Print until the job ends.")
-@options.session
-def logs(session: Session, job: str, address: str | None, follow: bool) -> int:
+def logs(job: str, address: str | None, follow: bool) -> int:
     """Print the log of a JOB, or of a sweep's newest job."""
     known = _jobs(address)
     found = known.find(job)
     if follow:
-        return _follow(session, known, found.id)
+        return _follow(known, found.id)
     click.echo(printable(known.logs(found.id)), nl=False)
     return 0
 
@@ -213,7 +206,6 @@ def _beginnings(target: Path, overrides: tuple[str, ...]) -> tuple[str, str | No
 
 
 def _start(
-    session: Session,
     address: str | None,
     stem: str,
     command: list[str],
@@ -228,8 +220,9 @@ def _start(
     """Submits the command, prints where it can be watched, and follows it."""
     from mtcon_ray.cluster.job_package import check_upload, job_variables
 
+    quiet = options.session().quiet
     # The log is passed on as it is, so the job itself has to print less.
-    command = [*command, *([QUIET] if session.quiet and follow else [])]
+    command = [*command, *([QUIET] if quiet and follow else [])]
     here = Path.cwd()
     upload, variables = check_upload(here), job_variables(environ, command)
     known = _jobs(address)
@@ -237,10 +230,10 @@ def _start(
         stem, command, working_dir=here, root=paths.choose_root(root), name=name,
         variables=variables, requirements=requirements,
     )  # fmt: skip
-    if session.quiet:
+    if quiet:
         say(job.id)
     else:
-        uri = spec_uri or environ.get(MLFLOW_VARIABLE)
+        uri = spec_uri or environ.get(URI_VARIABLE)
         there = "the head's own; the sweep's last line says how to open it"
         say(f"job {job.id}: {upload.num_files:,} files, {upload.num_bytes / 1e6:.1f} MB")
         if requirements is not None:
@@ -248,12 +241,12 @@ def _start(
         say(f"results: {root or paths.DEFAULT_ROOT}, as the cluster's head sees it")
         say(f"dashboard: {known.address}/#/jobs/{job.id}")
         say(f"MLflow: {ui_command(uri) if uri else there}")
-    return _follow(session, known, job.id) if follow else 0
+    return _follow(known, job.id) if follow else 0
 
 
-def _follow(session: Session, known: "Jobs", job_id: str) -> int:
+def _follow(known: "Jobs", job_id: str) -> int:
     try:
-        with Follower(Terminal.of(), quiet=session.quiet) as follower:
+        with Follower(Terminal.of(), quiet=options.session().quiet) as follower:
             return known.follow(job_id, follower.write, follower.wait)
     except KeyboardInterrupt:
         say(

@@ -1,6 +1,5 @@
 """Options that several commands share, and the verbosity of all."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,7 @@ from click.shell_completion import CompletionItem
 
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.paths import choose_root, list_folders, runs_folder, sweeps_folder
-from mtcon_ray.tracking.mlflow_server import tracking_uri
 
-MLFLOW_VARIABLE = "MLFLOW_TRACKING_URI"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -40,6 +37,11 @@ class Session:
             say(f"preparing: {what}", err=True)
 
 
+def session() -> Session:
+    """Returns the state of the invocation of the running command."""
+    return click.get_current_context().ensure_object(Session)
+
+
 def verbosity(command: Command) -> Command:
     """Adds `-v` and `-q`, which are accepted before and after the name of a command."""
 
@@ -51,11 +53,6 @@ def verbosity(command: Command) -> Command:
     add_v = click.option("-v", "--verbose", help="Show traces.", **options)
     add_q = click.option("-q", "--quiet", help="Results only.", **options)
     return add_v(add_q(command))
-
-
-def tracking_of(spec_uri: str | None, root: Path) -> str:
-    """Returns the tracking URI of a spec's `tracking.uri`, the environment and the root."""
-    return tracking_uri(spec_uri, os.environ.get(MLFLOW_VARIABLE), root)
 
 
 def _root(**options: Any) -> Callable[[Command], Command]:
@@ -71,7 +68,6 @@ def _names(
     return [CompletionItem(f.name) for f in folders if f.name.startswith(incomplete)]
 
 
-session = click.make_pass_decorator(Session, ensure=True)
 spec_file = click.argument("spec", type=click.Path(path_type=Path))
 name = click.argument("name", shell_complete=_names)
 overrides = click.option(

@@ -8,12 +8,11 @@ import click
 from mtcon_ray import paths
 from mtcon_ray.cli import options
 from mtcon_ray.cli.console import Console
-from mtcon_ray.cli.options import Session
 from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SweepError
 from mtcon_ray.presentation import NOTHING, accuracy_text, configuration_text, resume_line
-from mtcon_ray.tracking.mlflow_server import ui_command
+from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 
 INDENT = "  "
 
@@ -23,18 +22,11 @@ INDENT = "  "
 @options.overrides
 @options.root_folder
 @options.as_json
-@options.session
-def evaluate(
-    session: Session,
-    checkpoint: Path,
-    overrides: tuple[str, ...],
-    root: Path,
-    as_json: bool,
-) -> None:
+def evaluate(checkpoint: Path, overrides: tuple[str, ...], root: Path, as_json: bool) -> None:
     """Measure the test and held-out scores of a checkpoint's encoder."""
     from mtcon_ray.evaluate import evaluate_checkpoint
 
-    with Console(Terminal.of(), quiet=session.quiet or as_json) as console:
+    with Console(Terminal.of(), quiet=options.session().quiet or as_json) as console:
         values = evaluate_checkpoint(checkpoint, root=root, overrides=overrides, callbacks=console)
     if as_json:
         say(json.dumps(values, indent=1))
@@ -46,8 +38,7 @@ def evaluate(
 @click.command()
 @options.name
 @options.root_folder
-@options.session
-def report(session: Session, name: str, root: Path) -> None:
+def report(name: str, root: Path) -> None:
     """Build a sweep's report again, also while it runs, and print its path."""
     from mtcon_ray.report.build import build_report
     from mtcon_ray.results import load_sweep
@@ -55,7 +46,7 @@ def report(session: Session, name: str, root: Path) -> None:
 
     folder = _sweep_folder(root, name)
     results = load_sweep(folder)
-    uri = options.tracking_of(results.spec.tracking.uri, root)
+    uri = tracking_uri(results.spec.tracking.uri, root)
     shares = importances(read_study(paths.journal_file(folder), folder.name))
     say(build_report(results, shares, ui_command=ui_command(uri)))
 

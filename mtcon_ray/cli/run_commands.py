@@ -8,11 +8,10 @@ import click
 from mtcon_ray import paths
 from mtcon_ray.cli import options
 from mtcon_ray.cli.console import Console
-from mtcon_ray.cli.options import Session
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SweepError
 from mtcon_ray.presentation import printable
-from mtcon_ray.tracking.mlflow_server import ui_command
+from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 
 
 def _checked_name(
@@ -44,9 +43,7 @@ continue_option = click.option(
 @name_option
 @resume_option
 @options.root
-@options.session
 def train(
-    session: Session,
     spec: Path,
     overrides: tuple[str, ...],
     name: str | None,
@@ -54,6 +51,7 @@ def train(
     root: str | None,
 ) -> None:
     """Train once, tracked by MLflow, without Ray; the spec's search is not used."""
+    session = options.session()
     with Console(Terminal.of(), quiet=session.quiet) as console:
         from mtcon_ray.cli.results_table import score_lines
         from mtcon_ray.results import load_single
@@ -63,14 +61,7 @@ def train(
         run_spec = load_spec(spec, overrides, with_search=False)
         where = paths.choose_root(root or run_spec.storage.root)
         session.log_folder = paths.log_folder(where)
-        result = train_run(
-            run_spec,
-            root=where,
-            name=name,
-            resume=resume,
-            callbacks=console,
-            environ_uri=os.environ.get(options.MLFLOW_VARIABLE),
-        )
+        result = train_run(run_spec, root=where, name=name, resume=resume, callbacks=console)
     folder = paths.run_folder(where, result.name)
     lines = score_lines(load_single(folder), result.last_metrics)
     lines.append(f"checkpoint: {paths.kept_model(folder)} (network of epoch {result.model_epoch})")
@@ -84,9 +75,7 @@ def train(
 @resume_option
 @continue_option
 @options.root
-@options.session
 def sweep(
-    session: Session,
     spec: Path,
     overrides: tuple[str, ...],
     name: str | None,
@@ -95,7 +84,7 @@ def sweep(
     root: str | None,
 ) -> int:
     """Run or resume a sweep and show its leaderboard."""
-    terminal = Terminal.of()
+    session, terminal = options.session(), Terminal.of()
     with Console(terminal, quiet=session.quiet) as console:
         from mtcon_ray.spec import load_spec
 
@@ -112,17 +101,10 @@ def sweep(
         from mtcon_ray.cli.results_table import leaderboard_lines, winner_lines
         from mtcon_ray.sweep.driver import run_sweep
 
-        results = run_sweep(
-            run_spec,
-            root=where,
-            name=name,
-            resume=resume,
-            callbacks=console,
-            environ_uri=os.environ.get(options.MLFLOW_VARIABLE),
-        )
+        results = run_sweep(run_spec, root=where, name=name, resume=resume, callbacks=console)
     lines = ["", *leaderboard_lines(results, columns=terminal.columns), "", *winner_lines(results)]
     lines.append(f"report: {paths.report_page(results.folder)}")
-    lines.append(f"MLflow: {ui_command(options.tracking_of(run_spec.tracking.uri, where))}")
+    lines.append(f"MLflow: {ui_command(tracking_uri(run_spec.tracking.uri, where))}")
     terminal.write(printable("\n".join([*lines, ""])))
     return 0 if results.winner else 1
 
@@ -132,19 +114,13 @@ def sweep(
 @options.overrides
 @click.option("--only", multiple=True, metavar="TITLE", help="Train one system; may be repeated.")
 @options.root
-@options.session
-def compare(
-    session: Session,
-    file: Path,
-    overrides: tuple[str, ...],
-    only: tuple[str, ...],
-    root: str | None,
-) -> int:
+def compare(file: Path, overrides: tuple[str, ...], only: tuple[str, ...], root: str | None) -> int:
     """Train the systems of a comparison's FILE with one budget; started again, it resumes."""
     from mtcon_ray.comparison.run import run_comparison
     from mtcon_ray.comparison.spec import load_comparison
     from mtcon_ray.comparison.summary import markdown
 
+    session = options.session()
     comparison = load_comparison(file, overrides, only)
     first = next(iter(comparison.specs.values()))
     where = paths.choose_root(root or first.storage.root)
@@ -155,13 +131,7 @@ def compare(
             say(f"\n{title}")
         return Console(Terminal.of(), quiet=session.quiet)
 
-    rows, folder = run_comparison(
-        comparison,
-        root=where,
-        watch=watch,
-        on_phase=session.say_phase,
-        environ_uri=os.environ.get(options.MLFLOW_VARIABLE),
-    )
+    rows, folder = run_comparison(comparison, root=where, watch=watch, on_phase=session.say_phase)
     say(f"\n{markdown(rows, comparison.claims)}\ntable and picture: {folder}")
     return 0 if all(row.finished for row in rows) else 1
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from mtcon_ray.cli import options
-from mtcon_ray.cli.options import Session
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.paths import choose_root, log_folder
 
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="The spec's file.  [default: NAME.yaml]"
 )
-@options.session
-def init(session: Session, csv: Path, images: Path, output: Path | None) -> None:
+def init(csv: Path, images: Path, output: Path | None) -> None:
     """Write a commented spec for a CSV and its IMAGES (a folder or tar).
 
     Nothing is written if `validate` would refuse the spec.
@@ -42,7 +40,7 @@ def init(session: Session, csv: Path, images: Path, output: Path | None) -> None
     except BaseException:
         path.unlink()
         raise
-    if not session.quiet:
+    if not options.session().quiet:
         commands = [f"mtcon-ray {command} {path}" for command in ("validate", "plan", "sweep")]
         say("\n  ".join([f"wrote {path}", *found.describe()]))
         say("\n  ".join(["next:", *commands]))
@@ -51,8 +49,7 @@ def init(session: Session, csv: Path, images: Path, output: Path | None) -> None
 @click.command()
 @options.spec_file
 @options.overrides
-@options.session
-def validate(session: Session, spec: Path, overrides: tuple[str, ...]) -> None:
+def validate(spec: Path, overrides: tuple[str, ...]) -> None:
     """Check a spec, its labels and its images; start nothing."""
     from mtcon_ray.cli.plan_text import counted, data_lines
     from mtcon_ray.spec import load_spec
@@ -61,7 +58,7 @@ def validate(session: Session, spec: Path, overrides: tuple[str, ...]) -> None:
     plan = _plan_anywhere(run_spec)
     for warning in plan.warnings:
         say(f"warning: {warning}", err=True)
-    if not session.quiet:
+    if not options.session().quiet:
         say(f"{spec} is valid: {counted(plan.num_trials, 'trial')} of {plan.epochs} epochs")
         for label, text in data_lines(run_spec, plan):
             say(f"  {label:<10}{text}")
@@ -91,9 +88,7 @@ def _plan_anywhere(spec: "RunSpec") -> "Plan":
 @click.option(
     "--calibrate", is_flag=True, help="Train 20 steps and evaluate once here to estimate hours."
 )
-@options.session
 def plan(
-    session: Session,
     spec: Path,
     overrides: tuple[str, ...],
     root: str | None,
@@ -108,7 +103,7 @@ def plan(
 
     run_spec = load_spec(spec, overrides)
     where = choose_root(root or run_spec.storage.root)
-    session.log_folder = log_folder(where)
+    options.session().log_folder = log_folder(where)
     rates = None
     if calibrate:
         from mtcon_ray.throughput import measure_rates
@@ -120,7 +115,7 @@ def plan(
     resolved = make_plan(
         run_spec,
         where,
-        _view(cluster, session),
+        _view(cluster),
         data.table,
         downloads=data.downloads,
         first_configurations=preview(run_spec.search, run_spec.seed),
@@ -132,7 +127,7 @@ def plan(
     say("\n".join(plan_lines(run_spec, resolved)))
 
 
-def _view(cluster: str | None, session: Session) -> "ClusterView":
+def _view(cluster: str | None) -> "ClusterView":
     """Returns the nodes that a sweep would find; Ray is imported only where a cluster is meant."""
     from mtcon_ray.local import LOCAL, this_machine
 
@@ -140,7 +135,7 @@ def _view(cluster: str | None, session: Session) -> "ClusterView":
         return this_machine()
     from mtcon_ray.cluster.connection import view_of
 
-    return view_of(cluster, session.say_phase)
+    return view_of(cluster, options.session().say_phase)
 
 
 @click.command()

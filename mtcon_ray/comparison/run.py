@@ -25,7 +25,6 @@ def run_comparison(
     root: Path,
     watch: Callable[[str], AbstractContextManager[Callbacks]],
     on_phase: Callable[[str], None] = lambda what: None,
-    environ_uri: str | None = None,
 ) -> tuple[list[Row], Path]:
     """Trains all systems; returns their rows in order, and the folder of the tables.
 
@@ -44,7 +43,7 @@ def run_comparison(
     folder = root / "comparisons" / comparison.name
     for title, spec in comparison.specs.items():
         try:
-            rows.append(Row(title, _train(title, spec, root, watch, environ_uri)))
+            rows.append(Row(title, _train(title, spec, root, watch)))
         except Interrupted:  # a MtconError too, but it must end the comparison
             raise
         except MtconError as error:
@@ -58,7 +57,6 @@ def _train(
     spec: RunSpec,
     root: Path,
     watch: Callable[[str], AbstractContextManager[Callbacks]],
-    environ_uri: str | None,
 ) -> SweepResults:
     folder = sweep_folder(root, spec.name)
     started = (folder / SPEC_FILE).exists()
@@ -68,11 +66,4 @@ def _train(
         if found.spec == spec and len(done) == spec.search.repeats:
             return found
     with watch(title) as callbacks:
-        return run_sweep(
-            spec,
-            root=root,
-            name=spec.name,
-            resume=started,
-            callbacks=callbacks,
-            environ_uri=environ_uri,
-        )
+        return run_sweep(spec, root=root, name=spec.name, resume=started, callbacks=callbacks)

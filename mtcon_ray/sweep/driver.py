@@ -78,7 +78,6 @@ def run_sweep(
     name: str | None = None,
     resume: bool = False,
     callbacks: Callbacks,
-    environ_uri: str | None = None,
 ) -> SweepResults:
     """Runs or resumes a sweep to its end, builds its report and returns its results.
 
@@ -91,7 +90,7 @@ def run_sweep(
     spec = with_scheduler(spec, load_recorded(folder / SPEC_FILE) if resume else None)
     with ExitStack() as stack:
         stack.enter_context(claimed(folder))
-        uri = tracking_uri(spec.tracking.uri, environ_uri, root)
+        uri = tracking_uri(spec.tracking.uri, root)
         view = view_of(None, callbacks.on_phase)
         first = preview(spec.search, spec.seed)
         plan, dataset = prepare(spec, root, view, uri, callbacks, first)

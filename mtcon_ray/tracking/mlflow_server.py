@@ -21,6 +21,7 @@ from mtcon_ray.paths import mlflow_artifacts, mlflow_database
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+URI_VARIABLE = "MLFLOW_TRACKING_URI"
 SERVERS = ("http", "https")
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 SECRET_WORDS = r"(?i:password|passwd|pwd|token|secret|api[-_]?key|access[-_]?key|credentials?)"
@@ -35,15 +36,16 @@ class RefusedError(Exception):
     """Error for an event that the server will never accept, although it answers."""
 
 
-def tracking_uri(spec_uri: str | None, environ_uri: str | None, root: Path) -> str:
+def tracking_uri(spec_uri: str | None, root: Path) -> str:
     """Returns the absolute URI for all processes: the spec's, MLFLOW_TRACKING_URI, or SQLite.
 
     Raises SpecError for a relative path, which depends on the working directory, and for a URI
     that is neither a database nor a server.
     """
+    environ_uri = os.environ.get(URI_VARIABLE)
     if not spec_uri and not environ_uri:
         return f"sqlite:///{mlflow_database(root.absolute())}"
-    name = "tracking.uri" if spec_uri else "MLFLOW_TRACKING_URI"
+    name = "tracking.uri" if spec_uri else URI_VARIABLE
     uri = str(spec_uri or environ_uri).rstrip("/")
     scheme = uri.partition(":")[0].partition("+")[0].lower()
     way_out = f"; give sqlite:////absolute/path.db or http://host:port, or unset {name}"

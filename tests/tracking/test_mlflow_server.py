@@ -11,6 +11,7 @@ import pytest
 
 from mtcon_ray.errors import SpecError, TrackingError
 from mtcon_ray.tracking.mlflow_server import (
+    URI_VARIABLE,
     artifact_location,
     check_server,
     first_line,
@@ -24,11 +25,14 @@ from tests.waiting import PATIENCE_SECONDS
 ROOT = Path("/data/mtcon")
 
 
-def test_spec_wins_over_environment_and_default() -> None:
-    assert tracking_uri("http://a:1", "http://b:2", ROOT) == "http://a:1"
-    assert tracking_uri(None, "http://b:2/", ROOT) == "http://b:2"
-    assert tracking_uri(None, None, ROOT) == "sqlite:////data/mtcon/mlflow.db"
-    assert tracking_uri(None, "", ROOT) == "sqlite:////data/mtcon/mlflow.db"
+def test_spec_wins_over_environment_and_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(URI_VARIABLE, "http://b:2/")
+    assert tracking_uri("http://a:1", ROOT) == "http://a:1"
+    assert tracking_uri(None, ROOT) == "http://b:2"
+    monkeypatch.setenv(URI_VARIABLE, "")
+    assert tracking_uri(None, ROOT) == "sqlite:////data/mtcon/mlflow.db"
+    monkeypatch.delenv(URI_VARIABLE)
+    assert tracking_uri(None, ROOT) == "sqlite:////data/mtcon/mlflow.db"
 
 
 @pytest.mark.parametrize(
@@ -36,17 +40,18 @@ def test_spec_wins_over_environment_and_default() -> None:
     ["postgresql://u:p@h/db", "mysql+pymysql://u:p@h/db", "sqlite:////a/b.db", "databricks"],
 )
 def test_absolute_places_are_taken_as_they_are(uri: str) -> None:
-    assert tracking_uri(uri, None, ROOT) == uri
+    assert tracking_uri(uri, ROOT) == uri
 
 
 @pytest.mark.parametrize(
     "uri", ["sqlite:///mlflow.db", "sqlite://", "./mlruns", "file:///a/mlruns", "/a", "ftp://h"]
 )
-def test_relative_places_and_files_are_refused(uri: str) -> None:
-    with pytest.raises(SpecError, match=r"^MLFLOW_TRACKING_URI must .*; give sqlite:////"):
-        tracking_uri(None, uri, ROOT)
+def test_relative_places_and_files_are_refused(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SpecError, match=r"^tracking\.uri must"):
-        tracking_uri(uri, None, ROOT)
+        tracking_uri(uri, ROOT)
+    monkeypatch.setenv(URI_VARIABLE, uri)
+    with pytest.raises(SpecError, match=r"^MLFLOW_TRACKING_URI must .*; give sqlite:////"):
+        tracking_uri(None, ROOT)
 
 
 def test_artifacts_go_under_the_root_unless_a_server_has_them() -> None:

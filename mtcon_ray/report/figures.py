@@ -5,8 +5,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from matplotlib.lines import Line2D
-
 from mtcon_ray import metrics
 from mtcon_ray.presentation import score_word
 from mtcon_ray.report import plotting
@@ -15,12 +13,14 @@ from mtcon_ray.results import SweepResults, TrialResult
 Points = list[tuple[int, float]]
 Courses = dict[str, tuple[dict[str, Points], str]]
 
-CURVES: dict[str, dict[str, Any]] = {
-    plotting.FULL: {"color": plotting.SKY, "linewidth": 1.3},
-    plotting.LESS: {"color": plotting.GREY, "linewidth": 1.0},
-    plotting.FAILED: {"color": plotting.INK, "linewidth": 1.0, "linestyle": ":"},
-    plotting.WINNER: {"color": plotting.VERMILLION, "linewidth": 2.4},
+LINES: dict[str, dict[str, Any]] = {
+    plotting.FULL: {"linestyle": "-", "linewidth": 1.3, "color": plotting.SKY},
+    plotting.LESS: {"linestyle": "-", "linewidth": 1.0},
+    plotting.FAILED: {"linestyle": ":", "linewidth": 1.0},
+    plotting.WINNER: {"linestyle": "-", "linewidth": 2.4},
 }
+# A curve and, at its last point, the marker that its trial has in the other figures.
+CURVES = {kind: look | LINES[kind] for kind, look in plotting.STANDINGS.items()}
 
 
 def epochs_figure(results: SweepResults) -> bytes:
@@ -37,25 +37,23 @@ def epochs_figure(results: SweepResults) -> bytes:
                 axes.plot(
                     *zip(*points, strict=True),
                     alpha=1.0 if trial is winner else faint,
+                    markevery=[len(points) - 1],
                     **CURVES[kind],
-                    **_end(kind, len(points)),
                 )
         axes.set_xlabel("epoch")
         axes.set_ylabel(f"mean validation {score_word(results.recorded.labels)} (fraction)")
         plotting.count_axis(axes)
-        handles = [
-            Line2D([], [], label=kind, **look, **_end(kind, 1))
-            for kind, look in CURVES.items()
-            if kind in present
-        ]
-        figure.legend(handles=handles, loc="outside upper left", ncols=len(CURVES))
+        plotting.legend(figure, {kind: CURVES[kind] for kind in CURVES if kind in present})
         return plotting.png(figure)
 
 
 def course_figure(shown: Courses) -> bytes:
     """Draws a panel for each learning curve of a trial, at least one; returns a PNG."""
     names = list(dict.fromkeys(name for lines, _ in shown.values() for name in lines))
-    looks = {name: plotting.SERIES[i % len(plotting.SERIES)] for i, name in enumerate(names)}
+    looks = {
+        name: {**plotting.SERIES[i % len(plotting.SERIES)], "markersize": 3.5}
+        for i, name in enumerate(names)
+    }
     with plotting.styled():
         figure, grid = plotting.panels(len(shown), height=2.75)
         for axes, (title, (lines, unit)) in zip(grid, shown.items(), strict=True):
@@ -64,12 +62,8 @@ def course_figure(shown: Courses) -> bytes:
             axes.set_ylabel(unit)
             plotting.count_axis(axes)
             for name, points in lines.items():
-                axes.plot(*zip(*points, strict=True), markersize=3.5, **looks[name])
-        handles = [
-            Line2D([], [], label=plotting.shortened(name), markersize=3.5, **looks[name])
-            for name in names
-        ]
-        figure.legend(handles=handles, loc="outside upper left", ncols=min(4, len(handles)))
+                axes.plot(*zip(*points, strict=True), **looks[name])
+        plotting.legend(figure, looks)
         return plotting.png(figure)
 
 
@@ -128,10 +122,3 @@ def courses(trial: TrialResult, tasks: tuple[str, ...]) -> Courses:
         for title, (lines, unit) in found.items()
         if any(lines.values())
     }
-
-
-def _end(kind: str, num_points: int) -> dict[str, Any]:
-    """Returns matplotlib arguments for a marker at the last point only."""
-    look = plotting.STANDINGS[kind]
-    face = look.get("markerfacecolor", CURVES[kind]["color"])
-    return {"marker": look["marker"], "markevery": [num_points - 1], "markerfacecolor": face}

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from mtcon_ray import metrics
 from mtcon_ray.presentation import score_word, value_text
@@ -53,12 +52,7 @@ def parameter_figure(results: SweepResults, path: str) -> bytes:
                 _join_means(axes, xs, score_T2[:, 0], [t.full_budget for t in trials])
             _set_axis(axes, scale, names, xs)
         _note_epochs(grid[0], xs, next(iter(shown.values())), trials, standings)
-        handles = [
-            Line2D([], [], linestyle="", label=standing, **look)
-            for standing, look in STANDINGS.items()
-            if standing in standings
-        ]
-        figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+        plotting.legend(figure, {s: look for s, look in STANDINGS.items() if s in standings})
         return plotting.png(figure)
 
 
@@ -116,13 +110,13 @@ def _draw_points(axes: Axes, xs: np.ndarray, score_T2: np.ndarray, standings: np
         if standing == FAILED:
             # No value: drawn at the bottom, to show where trials fail.
             foot = axes.get_xaxis_transform()
-            axes.plot(xs[chosen], np.full(chosen.sum(), 0.03), linestyle="", transform=foot, **look)
+            axes.plot(xs[chosen], np.full(chosen.sum(), 0.03), transform=foot, **look)
             continue
         chosen &= np.isfinite(score_T2[:, 0])
         if chosen.any():
             x, (y, std) = xs[chosen], score_T2[chosen].T
             axes.errorbar(x, y, np.nan_to_num(std), fmt="none", ecolor=look["color"], **bar)
-            axes.plot(x, y, linestyle="", zorder=3, **look)
+            axes.plot(x, y, zorder=3, **look)
 
 
 def _join_means(axes: Axes, xs: np.ndarray, ys: np.ndarray, full_budget: list[bool]) -> None:

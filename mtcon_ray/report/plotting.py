@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from math import ceil
@@ -12,6 +12,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 from matplotlib.ticker import (
     FixedLocator,
     FuncFormatter,
@@ -38,10 +39,10 @@ SERIES: list[dict[str, Any]] = [
 # The standing of a trial, and how its point is drawn.
 FULL, LESS, FAILED, WINNER = "full budget", "stopped early or unfinished", "failed", "winner"
 STANDINGS: dict[str, dict[str, Any]] = {
-    FULL: {"color": BLUE, "marker": "o"},
-    LESS: {"color": GREY, "marker": "o", "markerfacecolor": "white"},
-    FAILED: {"color": INK, "marker": "x"},
-    WINNER: {"color": VERMILLION, "marker": "D", "markersize": 7},
+    FULL: {"linestyle": "", "color": BLUE, "marker": "o"},
+    LESS: {"linestyle": "", "color": GREY, "marker": "o", "markerfacecolor": "white"},
+    FAILED: {"linestyle": "", "color": INK, "marker": "x"},
+    WINNER: {"linestyle": "", "color": VERMILLION, "marker": "D", "markersize": 7},
 }
 CROWD = 30  # with more trials in a panel, all but the winner's are drawn faintly
 WIDTH = 9.2
@@ -94,6 +95,12 @@ def panels(count: int, *, height: float, columns: int | None = None) -> tuple[Fi
     for unused in grid[count:]:
         unused.remove()
     return figure, grid[:count]
+
+
+def legend(figure: Figure, looks: Mapping[str, dict[str, Any]]) -> None:
+    """Adds a legend above the panels, with an entry per name in its look."""
+    handles = [Line2D([], [], label=shortened(name), **look) for name, look in looks.items()]
+    figure.legend(handles=handles, loc="outside upper left", ncols=4)
 
 
 def png(figure: Figure) -> bytes:

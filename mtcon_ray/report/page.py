@@ -29,8 +29,6 @@ from mtcon_ray.results import SweepResults
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.events import Event, Started
 
-MAX_REASON = 160
-
 
 def headline(results: SweepResults) -> tuple[str, str]:
     """Returns a sentence about the winner and its lead, and sentences that rate the lead."""
@@ -113,7 +111,7 @@ def leaderboard(results: SweepResults) -> list[dict[str, Any]]:
             "value": accuracy_text(trial.value, deviation(trial, tasks)),
             "tasks": [accuracy_text(*metrics.reading(trial.probe_values, "val", s)) for s in slugs],
             "status": trial.status.words,
-            "reason": _shortened(trial.reason),
+            "reason": trial.reason or "",
         }
         for trial in results.ranked()
     ]
@@ -210,8 +208,3 @@ def _counted(results: SweepResults) -> str:
 
 def _repeats(count: int, seed: int) -> str:
     return f" to {seed + count - 1}, each configuration {count} times" if count > 1 else ""
-
-
-def _shortened(reason: str | None) -> str:
-    line = " ".join((reason or "").split())
-    return line if len(line) <= MAX_REASON else f"{line[: MAX_REASON - 1]}…"

@@ -146,7 +146,7 @@ def params_text(params: Mapping[str, Any]) -> str:
     return ", ".join(pairs[:MAX_NAMED]) + (f" and {left} more" if left > 0 else "")
 
 
-def resume_line(name: str, *, submitted: bool) -> str:
+def resume_line(name: str, *, submitted: bool = False) -> str:
     """Returns how a user resumes a stopped sweep, which a job of `mtcon-ray submit` may have begun.
 
     >>> resume_line("mine", submitted=True)
@@ -170,15 +170,6 @@ def score_note(labels: Labels) -> str:
     """Returns, in brackets, the scores that "score" is a mean of; "" where it has a name."""
     kinds = labels.task_kinds
     return f" ({metrics.objective_title(kinds)})" if len(kinds) > 1 else ""
-
-
-def capitalised(words: str) -> str:
-    """Returns the words with a capital at the start, unless the first is a name such as mAP.
-
-    >>> capitalised("accuracy while training"), capitalised("mAP while training")
-    ('Accuracy while training', 'mAP while training')
-    """
-    return words if words.startswith("mAP") else words[:1].upper() + words[1:]
 
 
 def network_text(trial: "TrialResult") -> str:

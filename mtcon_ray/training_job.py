@@ -19,6 +19,7 @@ from mtcon_ray.paths import parent_log, runs_folder
 from mtcon_ray.plan import Plan
 from mtcon_ray.planning import prepare_root
 from mtcon_ray.preparation import prepare
+from mtcon_ray.presentation import resume_line
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.results import TrialResult, kept_files, load_run
 from mtcon_ray.signals import Interrupted, on_signals
@@ -49,7 +50,7 @@ def train_run(
     spec = spec.trial({})
     device = choose_device(spec)
     prepare_root(root)
-    folder = choose_folder(runs_folder(root), spec, name, resume, way_on=_way_on)
+    folder = choose_folder(runs_folder(root), spec, name, resume, way_on=resume_line)
     if EventLog.read(parent_log(folder)) and (done := load_run(folder)).status == Status.FINISHED:
         callbacks.on_note(f"{folder.name} has finished already")
         return done
@@ -77,9 +78,10 @@ class _Training:
     def __post_init__(self) -> None:
         self.log = self.lifecycle.log
         self.name = self.folder.name
+        self.to_go_on = f"to go on: {resume_line(self.name)}"
 
     def run(self, plan: Plan) -> None:
-        """Trains to the end; the record ends with the status of the training.
+        """Opens the record, trains to the end, and records how the training ended.
 
         Raises Interrupted with the line that resumes it.
         """
@@ -94,7 +96,7 @@ class _Training:
             if isinstance(error, StorageError):
                 tags["mtcon.reason"] = str(error)
                 self.lifecycle.mark_killed()  # the record below may find no room either
-                raise StorageError(f"{error}; {self._to_go_on()}") from error
+                raise StorageError(f"{error}; {self.to_go_on}") from error
             raise
         except BaseException as error:
             tags = {"mtcon.reason": f"{type(error).__name__}: {error}"[:4000]}
@@ -137,11 +139,8 @@ class _Training:
 
     def _interrupted(self) -> Interrupted:
         return Interrupted(
-            f"stopped by {self.stopped_by}; the training is checkpointed; {self._to_go_on()}"
+            f"stopped by {self.stopped_by}; the training is checkpointed; {self.to_go_on}"
         )
-
-    def _to_go_on(self) -> str:
-        return f"to go on: {_way_on(self.name)}"
 
     def _start(self) -> Started:
         tags = {
@@ -163,12 +162,8 @@ class _Training:
                 discard_resume_state(self.folder)
         except StorageError as error:
             if status == Status.FINISHED:
-                raise StorageError(f"{error}; {self._to_go_on()}") from error
+                raise StorageError(f"{error}; {self.to_go_on}") from error
             self.callbacks.on_note(f"the end of {self.name} is not recorded: {error}")
         result = load_run(self.folder)
         self.callbacks.on_end(self.name, result.status, result.value, result.reason)
         self.lifecycle.close(stopped=status == Status.INTERRUPTED)
-
-
-def _way_on(name: str) -> str:
-    return f"repeat the command with --name {name} --resume"

@@ -30,7 +30,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     # End of the core; the layers below this line may use Ray, MLflow and Optuna.
     ("tracking",),
     ("folder", "preparation", "results"),
-    ("training_job", "presentation"),
+    ("presentation",),
+    ("training_job",),
     ("report",),
     ("cluster",),
     ("sweep",),

@@ -15,7 +15,6 @@ from mtcon_ray.metrics import slug
 from mtcon_ray.presentation import (
     ONE_SEED,
     ONE_SEED_NOTE,
-    capitalised,
     commands,
     label_title,
     network_text,
@@ -76,7 +75,7 @@ def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn
         for i, path in enumerate(results.spec.search.space):
             yield Drawn(
                 f"parameter-{i}-{slug(path)}.png",
-                capitalised(f"{word} against {path}"),
+                f"Validation {word} against {path}",
                 f"Validation {word} of each trial's network. Bars: ± one bootstrap deviation. "
                 "Hollow points had less than their full budget and cannot win.",
                 parameter_figure(results, path),
@@ -84,7 +83,7 @@ def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn
     if any(t.probe_values for t in results.trials):
         yield Drawn(
             "epochs.png",
-            capitalised(f"{word} while training"),
+            f"Validation {word} while training",
             f"Mean validation {word}{score_note(labels)} of every trial by epoch, the winner on "
             "top.",
             epochs_figure(results),

@@ -89,18 +89,14 @@ def _check_claims(given: ComparisonSpec, specs: dict[str, RunSpec], path: Path) 
     """
     for i, claim in enumerate(given.claims):
         where = f"{path}: claims.{i}"
-        for field in ("better", "than"):
-            title = getattr(claim, field)
+        if claim.better == claim.than:
+            raise SpecError(f"{where} must name two systems, got {claim.better!r} twice")
+        for field, title in (("better", claim.better), ("than", claim.than)):
             if title not in given.systems:
                 hint = nearest(title, given.systems)
                 raise SpecError(f"{where}.{field} must name a system, got {title!r}{hint}")
-        if claim.better == claim.than:
-            raise SpecError(f"{where} must name two systems, got {claim.better!r} twice")
-        for title in (claim.better, claim.than):
-            if title not in specs:
-                continue
-            data = specs[title].data
-            labels = [*data.tasks, *data.held_out]
+            data = specs[title].data if title in specs else None
+            labels = [*data.tasks, *data.held_out] if data else [claim.label]
             if claim.label not in labels:
                 raise SpecError(
                     f"{where}.label must be a task or held-out label of {title!r}, got "

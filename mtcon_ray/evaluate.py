@@ -98,10 +98,9 @@ def load_network(path: Path) -> tuple[RunSpec, Network]:
     try:
         network.load_state_dict(tensors)
     except RuntimeError as error:
-        _, first, *rest = (line.strip() for line in str(error).splitlines())
-        more = f" and {len(rest)} more misfits" if rest else ""
+        first = str(error).splitlines()[1].strip()  # the line before it names the class
         raise CheckpointError(
-            f"checkpoint {path} must fit the network of its own spec, got {first}{more}; "
+            f"checkpoint {path} must fit the network of its own spec, got {first}; "
             "read it with the version that wrote it"
         ) from None
     return spec, network

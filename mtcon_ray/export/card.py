@@ -1,12 +1,15 @@
 """Description of an exported model: model.json for programs, README.md for people."""
 
 import json
+import platform
 from collections.abc import Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from mtcon_ray import metrics
+import torch
+
+from mtcon_ray import __version__, metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.spec import PATHS, RunSpec, dump_spec
 
@@ -50,12 +53,11 @@ def card(
     *,
     title: str,
     file: str,
-    trained: Mapping[str, Any],
-    versions: Mapping[str, str],
+    checkpoint: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Returns the content of model.json. Paths in the spec are reduced to file names.
 
-    `scores` are metrics by name; `trained` is from the checkpoint (fingerprint, epoch, value).
+    `scores` are metrics by name; of the checkpoint fingerprint, epoch and value are recorded.
     """
     views = spec.views
     objective = metrics.objective_name(map(spec.data.kind_of, spec.data.tasks))
@@ -68,7 +70,7 @@ def card(
             "precision": "float32",
             "encoder": spec.model.encoder.name,
             "method": spec.method.name,
-            "checkpoint": {"epoch": trained.get("epoch"), objective: trained.get("value")},
+            "checkpoint": {"epoch": checkpoint.get("epoch"), objective: checkpoint.get("value")},
         },
         "preprocessing": {
             "resize": f"{SQUARE[spec.data.made_square]}; bilinear, antialiased, 8 bits as Pillow; "
@@ -81,9 +83,13 @@ def card(
         "labels": {
             name: _label(name, dataset, scores) for name in (*dataset.tasks, *dataset.held_out)
         },
-        "data": {"fingerprint": dataset.fingerprint, "trained_on": trained["fingerprint"]},
+        "data": {"fingerprint": dataset.fingerprint, "trained_on": checkpoint["fingerprint"]},
         "spec": _public(spec),
-        "versions": versions,
+        "versions": {
+            "mtcon-ray": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
     }
 
 

@@ -8,7 +8,6 @@ README.md                 the same for people, and how to load the model
 
 import json
 import os
-import platform
 import shutil
 from collections.abc import Iterable
 from importlib import import_module
@@ -19,7 +18,6 @@ import torch
 from safetensors.torch import save
 from torch.export import Dim
 
-from mtcon_ray import __version__
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import ResourceError, UserError
@@ -60,19 +58,13 @@ def export_checkpoint(
     callbacks.on_note("fitting a probe for each label")
     measurement = opened.evaluation().full_measurement()
     probes = measurement.fit(opened.dataset.table).probes
-    saved = checkpoint.load(path)
     facts = card(
         opened.spec,
         opened.dataset,
         measurement.scores_of(probes),
         title=title or path.stem,
         file=f"model.{format}",
-        trained={key: saved[key] for key in ("fingerprint", "epoch", "value") if key in saved},
-        versions={
-            "mtcon-ray": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
+        checkpoint=checkpoint.load(path),
     )
     _write(build_model(opened, probes), facts, to, format)
     return facts

@@ -74,18 +74,10 @@ def submit(
     """
     from mtcon_ray.cluster.job_package import read_requirements
 
-    inside = _inside(target)
-    stem, spec_uri, storage = _beginnings(target, overrides)
-    if root and not root.startswith(("/", "~")):
-        raise SpecError(f"--root must be absolute, for the cluster writes there, got {root!r}")
-    is_script = inside.suffix == ".py"
-    program = ["python", "-u"] if is_script else ["python", "-m", "mtcon_ray", "sweep"]
-    command = [*program, str(inside), *_settings(overrides), *(["--root", root] if root else [])]
     packages = read_requirements(requirements) if requirements else [] if install else None
-    return _start(
-        address, stem, command, dict(os.environ),
-        name=name, root=root or storage, spec_uri=spec_uri, follow=not no_follow,
-        requirements=packages,
+    return _submit(
+        target, overrides, name, root, address,
+        follow=not no_follow, environ=dict(os.environ), requirements=packages,
     )  # fmt: skip
 
 
@@ -107,15 +99,12 @@ def resume(job: str, overrides: tuple[str, ...], address: str | None, no_follow:
             f"{job!r} must be a job of `mtcon-ray submit` to be resumed, got one that is none; "
             "repeat its command with --name NAME --resume"
         )
-    inside = _inside(Path(last.command[2] if last.command[1] != "-m" else last.command[4]))
-    command = [*(word for word in last.command if word != QUIET), *_settings(overrides)]
-    given = [(before, word) for before, word in pairwise(command)]
+    target = Path(last.command[2] if last.command[1] != "-m" else last.command[4])
+    given = list(pairwise(last.command))
     settings = tuple(word for before, word in given if before == "--set")
-    _, spec_uri, storage = _beginnings(inside, settings)
-    return _start(
-        address, last.sweep, command, dict(last.variables) | os.environ,
-        name=last.sweep, root=dict(given).get("--root", storage), spec_uri=spec_uri,
-        follow=not no_follow, requirements=last.requirements,
+    return _submit(
+        target, (*settings, *overrides), last.sweep, dict(given).get("--root"), address,
+        follow=not no_follow, environ=last.variables | os.environ, requirements=last.requirements,
     )  # fmt: skip
 
 
@@ -175,10 +164,6 @@ def _jobs(address: str | None) -> "Jobs":
     return Jobs(cluster_dashboard(address))
 
 
-def _settings(overrides: Sequence[str]) -> list[str]:
-    return [word for override in overrides for word in ("--set", override)]
-
-
 def _inside(target: Path) -> Path:
     """Returns the target's path within the uploaded folder."""
     here = Path.cwd()
@@ -205,25 +190,31 @@ def _beginnings(target: Path, overrides: tuple[str, ...]) -> tuple[str, str | No
     return spec.name, spec.tracking.uri, root
 
 
-def _start(
-    address: str | None,
-    stem: str,
-    command: list[str],
-    environ: dict[str, str],
-    *,
+def _submit(
+    target: Path,
+    overrides: tuple[str, ...],
     name: str | None,
     root: str | None,
-    spec_uri: str | None,
+    address: str | None,
+    *,
     follow: bool,
+    environ: dict[str, str],
     requirements: Sequence[str] | None,
 ) -> int:
-    """Submits the command, prints where it can be watched, and follows it."""
+    """Submits the sweep of a spec or script, prints where it can be watched, and follows it."""
     from mtcon_ray.cluster.job_package import check_upload, job_variables
 
-    quiet = options.session().quiet
+    inside, quiet, here = _inside(target), options.session().quiet, Path.cwd()
+    stem, spec_uri, storage = _beginnings(target, overrides)
+    if root and not root.startswith(("/", "~")):
+        raise SpecError(f"--root must be absolute, for the cluster writes there, got {root!r}")
+    is_script = inside.suffix == ".py"
+    command = ["python", "-u"] if is_script else ["python", "-m", "mtcon_ray", "sweep"]
+    command += [str(inside), *(word for each in overrides for word in ("--set", each))]
+    command += ["--root", root] if root else []
     # The log is passed on as it is, so the job itself has to print less.
-    command = [*command, *([QUIET] if quiet and follow else [])]
-    here = Path.cwd()
+    command += [QUIET] if quiet and follow else []
+    root = root or storage
     upload, variables = check_upload(here), job_variables(environ, command)
     known = _jobs(address)
     job = known.submit(

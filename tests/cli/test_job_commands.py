@@ -1,0 +1,57 @@
+"""Tests of the command that a job of a cluster is resumed with."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from mtcon_ray.cli.main import program
+
+SPEC = """\
+version: 1
+name: small
+data: {kind: synthetic, num_items: 300}
+search: {space: {method.temperature: {uniform: [0.1, 1.0]}}, num_trials: 3}
+"""
+COMMAND = ["python", "-m", "mtcon_ray", "sweep", "spec.yaml"]
+LAST = [*COMMAND, "--set", "train.lr=0.1", "--root", "/data/results", "-q"]
+
+
+@pytest.mark.parametrize(
+    ("last", "resumed"),
+    [
+        (LAST, COMMAND),
+        (["python", "-u", "script.py", *LAST[5:]], ["python", "-u", "script.py"]),
+    ],
+)
+def test_a_job_is_resumed_with_the_settings_of_its_last_one(
+    last: list[str], resumed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New settings follow the former ones; name, root and packages are those of the last job."""
+    submitted: dict[str, Any] = {}
+
+    class Cluster:
+        def __init__(self, address: str) -> None:
+            self.address = address
+
+        def find(self, job: str) -> SimpleNamespace:
+            return SimpleNamespace(command=last, sweep=job, variables={}, requirements=["a==1"])
+
+        def submit(self, stem: str, command: list[str], **options: Any) -> SimpleNamespace:
+            submitted.update(options, command=command)
+            return SimpleNamespace(id="small-1-2")
+
+    monkeypatch.setattr("mtcon_ray.cluster.jobs.Jobs", Cluster)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    (tmp_path / "script.py").touch()
+    more = ["--set", "search.num_trials=9"]
+    result = CliRunner().invoke(program, ["resume", "small-1", *more, "--no-follow"])
+    assert result.exit_code == 0, result.output
+    assert submitted["command"] == [*resumed, *LAST[5:7], *more, "--root", "/data/results"]
+    assert submitted["name"] == "small-1"
+    assert submitted["root"] == Path("/data/results")
+    assert submitted["requirements"] == ["a==1"]
+    assert "job small-1-2: " in result.stdout

@@ -91,18 +91,16 @@ def _resource_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     if plan.device_hours is None or plan.seconds_per_trial is None:
         yield "device-hours", "rate unknown; --calibrate measures it here"
         return
-    share, alone = (
-        (", by one worker with its share of the batch", ", on one worker") if high > 1 else ("", "")
-    )
     yield (
         "measured here",
-        f"{plan.images_per_second:,.0f} images a second, each in all its views{share}; a probe "
-        f"{plan.probe_seconds:.2f} s, the test evaluation {plan.test_seconds:.2f} s",
+        f"{plan.images_per_second:,.0f} images a second, each in all its views, by one worker with "
+        f"its share of the batch; a probe {plan.probe_seconds:.2f} s, the test evaluation "
+        f"{plan.test_seconds:.2f} s",
     )
     trial = duration_text(plan.seconds_per_trial)
-    yield "a whole trial", f"{trial}, probes and test evaluation in it{alone}"
+    yield "a whole trial", f"{trial} on one worker, probes and test evaluation in it"
     most = " at most" if plan.epochs_total is None else ""
-    hours = f"{plan.device_hours:.2f}{most}, with all probes and test evaluations{alone}"
+    hours = f"{plan.device_hours:.2f}{most} on one worker, with all probes and test evaluations"
     yield "device-hours", hours
     if plan.wall_hours is not None:
         wall = duration_text(plan.wall_hours * 3600)

@@ -67,13 +67,6 @@ search:
   repeats: 1               # seeds per configuration
 
 resources: {{workers: 1, cpus: 1, gpus: 0}}   # of one trial
-
-tracking:
-  uri: null                # MLflow's; null: MLFLOW_TRACKING_URI, else SQLite under the root
-  experiment: mtcon-ray
-
-storage:
-  root: null               # where everything is written; null: ~/mtcon-ray
 """
 
 

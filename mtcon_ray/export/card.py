@@ -93,11 +93,6 @@ def card(
     }
 
 
-def inside(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the metadata stored inside each model file: labels and preprocessing as JSON."""
-    return {part: json.dumps(facts[part]) for part in ("labels", "preprocessing")}
-
-
 def _label(name: str, dataset: Dataset, scores: Mapping[str, float]) -> dict[str, Any]:
     table = dataset.table
     kind, classes = table.kind_of(name), table.classes | table.multi_hot_names

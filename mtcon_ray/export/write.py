@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.evaluate import Opened, open_checkpoint
 from mtcon_ray.evaluation.probe import LinearProbe
-from mtcon_ray.export.card import card, card_text, inside
+from mtcon_ray.export.card import card, card_text
 from mtcon_ray.export.model import ExportedModel, Head
 from mtcon_ray.training import checkpoint
 
@@ -52,8 +52,12 @@ def export_checkpoint(
     """
     if to.exists():
         raise UserError(f"--to must name a folder that is not there yet, got {to}")
-    if format == "onnx":
-        _check_onnx()
+    missing = [package for package in ("onnx", "onnxscript") if find_spec(package) is None]
+    if format == "onnx" and missing:
+        raise UserError(
+            f"--format onnx must have the package {missing[0]}, got none; install "
+            "'mtcon-ray[onnx]', or take --format pt2"
+        )
     opened = open_checkpoint(path, root=root, overrides=overrides, callbacks=callbacks)
     callbacks.on_note("fitting a probe for each label")
     measurement = opened.evaluation().full_measurement()
@@ -95,7 +99,7 @@ def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format
     try:
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
-        about = inside(facts)
+        about = {part: json.dumps(facts[part]) for part in ("labels", "preprocessing")}
         _save(model, building / facts["model"]["file"], format, about)
         # safetensors refuses tensors that are not contiguous, such as those in channels_last.
         tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
@@ -130,14 +134,3 @@ def _save(model: ExportedModel, path: Path, format: Format, about: dict[str, str
     assert program is not None
     program.model.metadata_props.update(about)
     program.save(path)
-
-
-def _check_onnx() -> None:
-    try:
-        for package in ("onnx", "onnxscript"):
-            import_module(package)
-    except ImportError as error:
-        raise UserError(
-            f"--format onnx must have the package {error.name}, got none; install "
-            "'mtcon-ray[onnx]', or take --format pt2"
-        ) from None

@@ -23,7 +23,6 @@ from mtcon_ray.tracking.mlflow_server import URI_VARIABLE, ui_command
 if TYPE_CHECKING:
     from mtcon_ray.cluster.jobs import Jobs
 
-INTERRUPTED = 130
 QUIET = "-q"
 address_option = click.option(
     "--address", metavar="URL",
@@ -245,4 +244,4 @@ def _follow(known: "Jobs", job_id: str) -> int:
             f"`mtcon-ray stop {job_id}` ends it",
             err=True,
         )
-        return INTERRUPTED
+        return options.INTERRUPTED

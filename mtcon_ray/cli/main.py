@@ -19,7 +19,7 @@ import click
 from mtcon_ray import __version__
 from mtcon_ray.cli.admin_commands import clean, completion, export, track_sync
 from mtcon_ray.cli.job_commands import jobs, logs, resume, stop, submit
-from mtcon_ray.cli.options import Session, verbosity
+from mtcon_ray.cli.options import INTERRUPTED, Session, verbosity
 from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, status
 from mtcon_ray.cli.run_commands import compare, sweep, train
 from mtcon_ray.cli.spec_commands import init, plan, schema, validate
@@ -27,8 +27,6 @@ from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import MtconError, storage_error
 from mtcon_ray.paths import choose_root, log_folder
 from mtcon_ray.tracking.mlflow_server import masked
-
-INTERRUPTED = 130
 
 
 class Program(click.Group):
@@ -42,9 +40,8 @@ class Program(click.Group):
         """Runs a command and exits with its code; takes the arguments of `click.Group.main`."""
         session = Session()
         options |= {"standalone_mode": False, "obj": session}
-        run = super().main
         try:
-            code = run(*arguments, **options)
+            code = super().main(*arguments, **options)
         except click.ClickException as error:
             error.show()
             code = error.exit_code

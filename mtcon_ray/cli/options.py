@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.paths import choose_root, list_folders, runs_folder, sweeps_folder
 
+INTERRUPTED = 130  # the exit code after a signal
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

@@ -52,16 +52,15 @@ def markdown(found: list[Judged]) -> str:
 
 def as_csv(found: list[Judged]) -> str:
     """Returns the claims as CSV; column `covers` names the sources of variation in the interval."""
-    names = ["better", "than", "label", "margin", "difference", "low", "high", "covers", "verdict"]
+    names = [*ClaimSpec.model_fields, "difference", "low", "high", "covers", "verdict", "why"]
     rows = []
     for each in found:
         claim, shown, covers = each.claim, each.difference, None
         if shown is not None:
             covers = "seeds and items" if shown.over_seeds else "items"
         numbers = shown[:3] if shown else (None, None, None)
-        sides = claim.better, claim.than, claim.label, claim.margin
-        rows.append((*sides, *numbers, covers, each.verdict, each.why))
-    return pd.DataFrame(rows, columns=[*names, "why"]).to_csv(index=False)
+        rows.append((*claim.model_dump().values(), *numbers, covers, each.verdict, each.why))
+    return pd.DataFrame(rows, columns=names).to_csv(index=False)
 
 
 def _judge(claim: ClaimSpec, better: Row, than: Row) -> Judged:

@@ -43,7 +43,15 @@ def run_comparison(
     folder = root / "comparisons" / comparison.name
     for title, spec in comparison.specs.items():
         try:
-            rows.append(Row(title, _train(title, spec, root, watch)))
+            sweep = sweep_folder(root, spec.name)
+            started = (sweep / SPEC_FILE).exists()
+            results = _finished(sweep, spec) if started else None
+            if results is None:
+                with watch(title) as callbacks:
+                    results = run_sweep(
+                        spec, root=root, name=spec.name, resume=started, callbacks=callbacks
+                    )
+            rows.append(Row(title, results))
         except Interrupted:  # a MtconError too, but it must end the comparison
             raise
         except MtconError as error:
@@ -52,18 +60,8 @@ def run_comparison(
     return rows, folder
 
 
-def _train(
-    title: str,
-    spec: RunSpec,
-    root: Path,
-    watch: Callable[[str], AbstractContextManager[Callbacks]],
-) -> SweepResults:
-    folder = sweep_folder(root, spec.name)
-    started = (folder / SPEC_FILE).exists()
-    if started:
-        found = load_sweep(folder)
-        done = [t for t in found.trials if t.status == Status.FINISHED]
-        if found.spec == spec and len(done) == spec.search.repeats:
-            return found
-    with watch(title) as callbacks:
-        return run_sweep(spec, root=root, name=spec.name, resume=started, callbacks=callbacks)
+def _finished(folder: Path, spec: RunSpec) -> SweepResults | None:
+    """Returns the results of a sweep of this spec, None if a training is left to do."""
+    found = load_sweep(folder)
+    done = [trial for trial in found.trials if trial.status == Status.FINISHED]
+    return found if found.spec == spec and len(done) == spec.search.repeats else None

@@ -68,11 +68,13 @@ def load_comparison(
         given = ComparisonSpec.model_validate(read_yaml(path))
     except ValidationError as error:
         raise SpecError(f"{path}: {explain(error, ComparisonSpec)}") from None
-    base = deepcopy(given.base)
     for override in overrides:
-        apply_override(base, override)
-    chosen = _chosen(given, tuple(only))
-    specs = {title: _run_spec(given, base, title, path) for title in chosen}
+        apply_override(given.base, override)
+    chosen = tuple(only) or tuple(given.systems)
+    unknown = [title for title in chosen if title not in given.systems]
+    if unknown:
+        raise SpecError(f"no system {unknown[0]!r}; systems: {', '.join(given.systems)}")
+    specs = {t: _run_spec(given, t, path) for t in given.systems if t in chosen}
     names = [spec.name for spec in specs.values()]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -104,18 +106,11 @@ def _check_claims(given: ComparisonSpec, specs: dict[str, RunSpec], path: Path) 
                 )
 
 
-def _chosen(given: ComparisonSpec, only: tuple[str, ...]) -> list[str]:
-    unknown = [title for title in only if title not in given.systems]
-    if unknown:
-        raise SpecError(f"no system {unknown[0]!r}; systems: {', '.join(given.systems)}")
-    return [title for title in given.systems if not only or title in only]
-
-
-def _run_spec(given: ComparisonSpec, base: dict[str, Any], title: str, path: Path) -> RunSpec:
+def _run_spec(given: ComparisonSpec, title: str, path: Path) -> RunSpec:
     system = given.systems[title]
     search = {"sampler": "grid", "repeats": system.seeds, "scheduler": {"name": "none"}}
-    name = f"{given.name}-{slug(title)}"
-    raw = deepcopy({"version": 1, **base, "name": name, "method": system.method, "search": search})
+    own = {"name": f"{given.name}-{slug(title)}", "method": system.method, "search": search}
+    raw = deepcopy({"version": 1, **given.base, **own})
     for place, value in system.changes.items():
         set_value(raw, place, value)
     return parse_spec(raw, where=f"{path}: systems.{title}", folder=path.resolve().parent)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.csv_file import WORDS_FOR_NOTHING, CsvFile, read_csv
@@ -98,9 +99,8 @@ def infer_columns(csv: Path, images: Path) -> InferredColumns:
     classes = {c: n for c, n in counts.items() if _is_label(n, left[c])}
     if classes:
         # As a spec with these columns reads them.
-        fields: dict[str, object]
-        fields = {"image_column": image, "split_column": split, "group_column": group}
-        fields |= {"csv": str(csv), "images": str(images), "tasks": tuple(classes)}
+        fields: dict[str, object] = {"csv": str(csv), "images": str(images), "image_column": image}
+        fields |= {"split_column": split, "group_column": group, "tasks": tuple(classes)}
         source = SOURCES["table"]
         labels = source(source.Spec.model_validate(fields)).read_labels()
         classes = {c: n for c, n in classes.items() if _can_be_learnt(labels, c)}
@@ -181,11 +181,8 @@ def _is_label(num_classes: int, cells: np.ndarray) -> bool:
 
 def _is_measure(cells: np.ndarray) -> bool:
     """Returns True for numbers with decimals; many different integers may be identifiers."""
-    try:
-        present = cells[cells != ""].astype(float)
-    except ValueError:
-        return False
-    return bool(np.isfinite(present).all()) and _has_decimals(cells)
+    numbers = pd.to_numeric(cells[cells != ""], errors="coerce")
+    return bool(np.isfinite(numbers).all()) and _has_decimals(cells)
 
 
 def _has_decimals(cells: np.ndarray) -> bool:

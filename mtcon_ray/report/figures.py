@@ -8,19 +8,19 @@ from typing import Any
 from mtcon_ray import metrics
 from mtcon_ray.presentation import score_word
 from mtcon_ray.report import plotting
+from mtcon_ray.report.plotting import FAILED, FULL, LESS, STANDINGS, WINNER
 from mtcon_ray.results import SweepResults, TrialResult
 
 Points = list[tuple[int, float]]
 Courses = dict[str, tuple[dict[str, Points], str]]
 
-LINES: dict[str, dict[str, Any]] = {
-    plotting.FULL: {"linestyle": "-", "linewidth": 1.3, "color": plotting.SKY},
-    plotting.LESS: {"linestyle": "-", "linewidth": 1.0},
-    plotting.FAILED: {"linestyle": ":", "linewidth": 1.0},
-    plotting.WINNER: {"linestyle": "-", "linewidth": 2.4},
-}
 # A curve and, at its last point, the marker that its trial has in the other figures.
-CURVES = {kind: look | LINES[kind] for kind, look in plotting.STANDINGS.items()}
+CURVES: dict[str, dict[str, Any]] = {
+    FULL: STANDINGS[FULL] | {"linestyle": "-", "linewidth": 1.3, "color": plotting.SKY},
+    LESS: STANDINGS[LESS] | {"linestyle": "-", "linewidth": 1.0},
+    FAILED: STANDINGS[FAILED] | {"linestyle": ":", "linewidth": 1.0},
+    WINNER: STANDINGS[WINNER] | {"linestyle": "-", "linewidth": 2.4},
+}
 
 
 def epochs_figure(results: SweepResults) -> bytes:

@@ -17,6 +17,7 @@ MAX_TRIALS = 15
 # Lines of the terminal that are not trials: headline, column names, hidden trials, the cursor.
 OTHER_LINES = 4
 BAR_COLUMNS = 12
+STATE_COLUMNS = 18
 # Narrower terminals have no bars, which leaves room for configurations.
 WIDE_COLUMNS = 90
 
@@ -72,9 +73,8 @@ def _trials(progress: SweepProgress, trials: Iterable[TrialProgress], columns: i
     table.add_column("configuration")
     table.add_column("epoch", no_wrap=True)
     table.add_column(progress.objective, no_wrap=True)
-    words = max(len(trial.status.words) for trial in progress.by_name)
-    # Reasons of failures are shortened too, but show more than their status has columns.
-    table.add_column("state", no_wrap=True, max_width=max(words, columns // 4))
+    # Reasons of failures are shortened; all states have room.
+    table.add_column("state", no_wrap=True, max_width=max(STATE_COLUMNS, columns // 4))
     for trial in trials:
         done = f"{trial.epoch}/{trial.epochs or '?'}"
         progress_bar = f"{bar(trial.epoch, trial.epochs, BAR_COLUMNS)} " if wide else ""

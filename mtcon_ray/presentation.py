@@ -18,14 +18,11 @@ if TYPE_CHECKING:
     from mtcon_ray.results import SweepResults, TrialResult
 
 NOTHING = "—"
-UNITS = ("B", "kB", "MB", "GB", "TB")
 # Characters that control a terminal or reorder text, and surrogates, which cannot be encoded.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-# A sentence names at most this many searched fields; tables name all.
-MAX_NAMED = 3
 # Marks intervals of a single seed.
 ONE_SEED = "¹"
-ONE_SEED_NOTE = "One seed, of either side: the interval covers the test items alone."
+ONE_SEED_NOTE = f"{ONE_SEED} One seed, of either side: the interval covers the test items alone."
 
 
 def printable(text: str) -> str:
@@ -95,19 +92,6 @@ def duration_text(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def size_text(num_bytes: float) -> str:
-    """Returns a number of bytes in the unit that keeps the number short.
-
-    >>> size_text(512), size_text(93_000_000)
-    ('512 B', '93.0 MB')
-    """
-    for unit in UNITS[:-1]:
-        if num_bytes < 1000:
-            return f"{num_bytes:.0f} B" if unit == "B" else f"{num_bytes:.1f} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.1f} {UNITS[-1]}"
-
-
 def short_paths(paths: Iterable[str]) -> dict[str, str]:
     """Returns each path of a spec with its shortest unambiguous end.
 
@@ -124,7 +108,7 @@ def short_paths(paths: Iterable[str]) -> dict[str, str]:
 
 
 def configuration_text(params: Mapping[str, Any]) -> str:
-    """Returns searched fields and their values in one line of a table or log.
+    """Returns searched fields and their values in one line.
 
     >>> configuration_text({"method.temperature": 0.1, "train.epochs": 8})
     'temperature=0.1 epochs=8'
@@ -132,18 +116,6 @@ def configuration_text(params: Mapping[str, Any]) -> str:
     short = short_paths(params)
     text = " ".join(f"{short[path]}={value_text(value)}" for path, value in params.items())
     return one_line(text) or "no searched fields"
-
-
-def params_text(params: Mapping[str, Any]) -> str:
-    """Returns searched fields and their values for a sentence.
-
-    >>> params_text({"method.temperature": 0.1, "train.lr": 0.2})
-    'temperature = 0.1, lr = 0.2'
-    """
-    short = short_paths(params)
-    pairs = [f"{short[path]} = {value_text(value)}" for path, value in params.items()]
-    left = len(pairs) - MAX_NAMED
-    return ", ".join(pairs[:MAX_NAMED]) + (f" and {left} more" if left > 0 else "")
 
 
 def resume_line(name: str, *, submitted: bool = False) -> str:

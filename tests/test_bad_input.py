@@ -77,7 +77,9 @@ class Shop:
         assert result.stderr.count("error: ") == 1
         assert not re.search("unexpected|Traceback", result.output)
         assert len(result.stderr) < 1500
-        assert re.fullmatch(r"(\[ \d:\d\d\] (starting|preparing: .*|decoded .*)\n)*", result.stdout)
+        assert re.fullmatch(
+            r"(\[ \d:\d\d\] (starting|preparing: .*|decoding images: .*)\n)*", result.stdout
+        )
         for part in says:
             assert part in result.stderr
         assert self.everything() == kept

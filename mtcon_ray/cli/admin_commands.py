@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
+from rich.filesize import decimal
 
 from mtcon_ray import paths
 from mtcon_ray.cli import options
@@ -12,7 +13,6 @@ from mtcon_ray.cli.console import Console
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SweepError, TrackingError
 from mtcon_ray.lock import driver_lock, is_driven
-from mtcon_ray.presentation import size_text
 from mtcon_ray.tracking.mlflow_server import check_server, masked, tracking_uri
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ def clean(name: str, root: Path, yes: bool) -> None:
     if is_driven(folder):
         raise SweepError(f"{folder.name!r} is running; stop it before it is removed")
     for entry in sorted(folder.iterdir()):
-        say(f"{size_text(_bytes(entry)):>10}  {entry}")
-    say(f"{size_text(_bytes(folder)):>10}  {folder}, in all")
+        say(f"{decimal(_bytes(entry)):>10}  {entry}")
+    say(f"{decimal(_bytes(folder)):>10}  {folder}, in all")
     say(f"not touched: its runs in MLflow, and decoded images in {paths.cache_folder(root)}")
     if not yes:
         say("nothing removed; --yes removes it")

@@ -7,19 +7,20 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.filesize import decimal
+
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cli.progress_table import bar, progress_table
 from mtcon_ray.cli.sweep_progress import SweepProgress, TrialProgress
 from mtcon_ray.cli.tables import cell
 from mtcon_ray.cli.terminal import Terminal
-from mtcon_ray.metrics import LOSS, MEAN_ACCURACY, objective
+from mtcon_ray.metrics import LOSS, objective
 from mtcon_ray.presentation import (
     accuracy_text,
     configuration_text,
     duration_text,
     one_line,
     printable,
-    size_text,
 )
 from mtcon_ray.status import Status
 
@@ -82,18 +83,16 @@ class Console(Callbacks, AbstractContextManager["Console"]):
 
     def on_download(self, done: int, total: int) -> None:
         """Shows the bytes downloaded so far."""
-        sizes = f"{size_text(done)} of {size_text(total)}"
-        self._show_data("downloading data", done, total, sizes, f"downloaded {sizes}")
+        self._show_data("downloading data", done, total, f"{decimal(done)} of {decimal(total)}")
 
     def on_decode(self, done: int, total: int) -> None:
         """Shows the images decoded so far."""
-        count = f"{done}/{total}"
-        self._show_data("decoding images", done, total, count, f"decoded {count} images")
+        self._show_data("decoding images", done, total, f"{done}/{total}")
 
-    def _show_data(self, doing: str, done: int, total: int, amount: str, line: str) -> None:
+    def _show_data(self, doing: str, done: int, total: int, amount: str) -> None:
         self._preparing = f"{doing} {bar(done, total, BAR_COLUMNS)} {amount}"
         if done == total or self._is_time(DATA_SECONDS):
-            self._log(line)
+            self._log(f"{doing}: {amount}")
 
     def on_start(self, name: str, folder: Path, plan: Any) -> None:
         """Prints the sweep's size and folder."""
@@ -104,8 +103,6 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         text = f"{name}: {trials} of {plan.epochs} epochs"
         if plan.num_trials > 1 and plan.concurrency:
             text += f", {plan.concurrency} at a time"
-        text += f", by {plan.objective}" if plan.objective != MEAN_ACCURACY else ""
-        text += ", of each its best epoch" if plan.select == "best" else ""
         self._print(f"{text}, in {folder}")
 
     def on_suggest(self, trial: str, params: Mapping[str, Any]) -> None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+from rich.filesize import decimal
+
 from mtcon_ray import metrics
 from mtcon_ray.plan import Plan
-from mtcon_ray.presentation import configuration_text, duration_text, size_text
+from mtcon_ray.presentation import configuration_text, duration_text
 from mtcon_ray.spec import RunSpec
 
 LABEL_COLUMNS = 16
@@ -20,11 +22,10 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
         *data_lines(spec, plan),
         (plan.objective, f"standard error at most {plan.standard_error:.3f}"),
     ]
-    for url, num_bytes in plan.downloads.items():
-        here = f"{url} is here already"
-        rows.append(("download", f"{size_text(num_bytes)} of {url}, once" if num_bytes else here))
+    left = {url: num_bytes for url, num_bytes in plan.downloads.items() if num_bytes}
+    rows += [("download", f"{decimal(count)} of {url}, once") for url, count in left.items()]
     rows += [
-        ("store", f"{size_text(plan.store_bytes)} of decoded images under {plan.root}"),
+        ("store", f"{decimal(plan.store_bytes)} of decoded images under {plan.root}"),
         *_resource_rows(spec, plan),
     ]
     for i, point in enumerate(plan.first_configurations):
@@ -48,8 +49,8 @@ def data_lines(spec: RunSpec, plan: Plan) -> list[Row]:
     words = {"classes": "{} classes", "set": "{} labels", "number": "a number"}
 
     def labels(columns: tuple[str, ...]) -> str:
-        extents = (words[spec.data.kind_of(c)].format(plan.classes[c]) for c in columns)
-        return ", ".join(f"{c} ({extent})" for c, extent in zip(columns, extents, strict=True))
+        extents = {c: words[spec.data.kind_of(c)].format(plan.classes[c]) for c in columns}
+        return ", ".join(f"{c} ({extent})" for c, extent in extents.items())
 
     items = ", ".join(f"{count:,} {split}" for split, count in plan.num_items.items())
     rows = [("items", items), ("tasks", labels(spec.data.tasks))]

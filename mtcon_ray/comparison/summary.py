@@ -13,7 +13,7 @@ from mtcon_ray.comparison.claims import markdown as claims_markdown
 from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.comparison.spec import ClaimSpec
 from mtcon_ray.evaluation.intervals import Interval
-from mtcon_ray.presentation import ONE_SEED, ONE_SEED_NOTE, accuracy_text, interval_text
+from mtcon_ray.presentation import ONE_SEED_NOTE, accuracy_text, interval_text
 from mtcon_ray.report import plotting
 
 
@@ -120,7 +120,7 @@ def _notes(rows: list[Row], claims: list[Judged]) -> str:
     if any(found):
         notes.append("In square brackets: 95 % interval over seeds and test items.")
     if any(each is not None and not each.over_seeds for each in found):
-        notes.append(f"{ONE_SEED} {ONE_SEED_NOTE}")
+        notes.append(ONE_SEED_NOTE)
     if None in found:
         notes.append(
             "±: bootstrap deviation over test items of one training, where no predictions are "

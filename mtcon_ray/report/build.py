@@ -13,7 +13,6 @@ from mtcon_ray import paths
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.metrics import slug
 from mtcon_ray.presentation import (
-    ONE_SEED,
     ONE_SEED_NOTE,
     commands,
     label_title,
@@ -126,7 +125,7 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         accuracies=accuracies,
         leads=any(row["lead"] for row in accuracies),
         intervals=any("[" in row["lead"] + row["seeds"] * several for row in accuracies),
-        one_seed=f"{ONE_SEED} {ONE_SEED_NOTE}",
+        one_seed=ONE_SEED_NOTE,
         network=network_text(results.winner) if results.winner else "",
         warnings=page.warnings(results),
         score=score_word(labels),

@@ -8,11 +8,11 @@ from mtcon_ray import metrics
 from mtcon_ray.evaluation.intervals import difference, mean_interval
 from mtcon_ray.presentation import (
     accuracy_text,
+    configuration_text,
     duration_text,
     interval_text,
     label_scores,
     network_text,
-    params_text,
     probe_warnings,
     score_note,
     score_word,
@@ -39,7 +39,7 @@ def headline(results: SweepResults) -> tuple[str, str]:
             f"{_counted(results)}.{' The reasons are given below.' if failures(results) else ''}",
         )
     best = configurations(results)[0]
-    who = params_text(winner.params) if winner.params else winner.name
+    who = configuration_text(winner.params) if winner.params else winner.name
     seeds = len(best.trials)
     if best.spread is None:
         value = accuracy_text(winner.value, deviation(winner, results.spec.data.tasks))
@@ -53,7 +53,7 @@ def headline(results: SweepResults) -> tuple[str, str]:
         start = start.replace(" won with ", " reached ", 1) if not winner.params else start
         alone = "No other configuration had its full budget to compare it with."
         return f"{start}.", f"{alone} {network}"
-    second = params_text(lead.runner_up.params)
+    second = configuration_text(lead.runner_up.params)
     times = f" ({lead.deviations:.1f} bootstrap deviations)" if lead.deviations is not None else ""
     side = "above" if lead.gap >= 0 else "below"
     sentence = f"{start}, {abs(lead.gap):.3f}{times} {side} the runner-up, {second}."

@@ -87,13 +87,12 @@ def test_plain_lines_of_preparations_and_of_a_resumed_sweep() -> None:
     assert text_of(stream).splitlines() == [
         "[ 0:00] starting",
         "[ 0:00] preparing: connecting to Ray",
-        "[ 0:05] downloaded 27.0 MB of 93.0 MB",
-        "[ 0:10] downloaded 57.0 MB of 93.0 MB",
-        "[ 0:15] downloaded 87.0 MB of 93.0 MB",
-        "[ 0:16] downloaded 93.0 MB of 93.0 MB",
-        "[ 0:16] decoded 10/10 images",
-        "[1:02:05] s-1: 3 trials of 4 epochs, 2 at a time, by val/score, of each its best epoch, "
-        "in /s",
+        "[ 0:05] downloading data: 27.0 MB of 93.0 MB",
+        "[ 0:10] downloading data: 57.0 MB of 93.0 MB",
+        "[ 0:15] downloading data: 87.0 MB of 93.0 MB",
+        "[ 0:16] downloading data: 93.0 MB of 93.0 MB",
+        "[ 0:16] decoding images: 10/10",
+        "[1:02:05] s-1: 3 trials of 4 epochs, 2 at a time, in /s",
         "[1:02:05] trial-0000 restored, failed at epoch 2/4 (Error: one / two), val/score 0.300: "
         r'temperature=0.3 tasks=["a b", "c\n\u001b[2J"]',
         "[1:02:05] trial-0001 restored, waiting at a rung at epoch 2/4: no searched fields",

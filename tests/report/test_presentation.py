@@ -4,7 +4,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from mtcon_ray.presentation import commands, params_text, value_text
+from mtcon_ray.presentation import commands, configuration_text, value_text
 from mtcon_ray.spec import load_spec
 from tests.report.conftest import MakeSweep
 
@@ -43,8 +43,7 @@ def test_no_winner_no_command_for_it(sweep: MakeSweep, tmp_path: Path) -> None:
     assert len(commands(results, tmp_path)) == 1
 
 
-def test_sentences_stay_short_and_unambiguous() -> None:
-    """Parameters are named by the last part of their path if it is unique, at most three."""
-    assert params_text({"a.lr": 1.0, "b.lr": 2}) == "a.lr = 1, b.lr = 2"
-    assert params_text({f"a.{n}": 1 for n in "stuvw"}) == "s = 1, t = 1, u = 1 and 2 more"
+def test_configurations_are_unambiguous() -> None:
+    """Parameters are named by the last part of their path if it is unique."""
+    assert configuration_text({"a.lr": 1.0, "b.lr": 2, "b.c": "x"}) == "a.lr=1 b.lr=2 c=x"
     assert value_text("<b>") == "<b>"

@@ -66,7 +66,7 @@ def test_a_sweep_downloads_once_and_says_so_before(
         command("validate", spec, "--set", f"storage.root={root}")
         lines = " ".join(command("plan", spec, "--root", root).split())
         assert "download 61.4 kB of s3://photos/pictures.tar, once" in lines
-        assert "download s3://photos/labels.csv is here already" in lines
+        assert lines.count(" download ") == 1, "the labels have been read already"
         assert (s3.reads("labels.csv"), s3.reads("pictures.tar")) == (1, 0)
         before: list[int] = []
 

@@ -1,7 +1,6 @@
-"""Notes on the runs of a sweep and its trials in MLflow, in Markdown."""
+"""The description of a sweep's run in MLflow, in Markdown."""
 
 import shlex
-from pathlib import Path
 
 from mtcon_ray.paths import SPEC_FILE, log_folder, report_page
 from mtcon_ray.presentation import commands
@@ -29,11 +28,6 @@ def describe_sweep(results: SweepResults, ended: bool) -> str:
         "\n".join(f"- {name}: `{path}`" for name, path in places),
     ]
     return "\n\n".join(parts)
-
-
-def describe_trial(checkpoints: Path, log: Path) -> str:
-    """Returns a trial's note: the paths of its checkpoints and logs."""
-    return f"- Checkpoints: `{checkpoints}`\n- Logs: `{log}`"
 
 
 def _code(line: str) -> str:

@@ -5,15 +5,14 @@ from pathlib import Path
 from optuna.trial import FrozenTrial
 
 from mtcon_ray.evaluation.spec import selected_epoch
-from mtcon_ray.paths import checkpoint_folder, log_folder, parent_log, trial_log
+from mtcon_ray.paths import checkpoint_folder, parent_log, trial_log
 from mtcon_ray.results import kept_files, load_sweep, objective_values, reports_of
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.status import Status
-from mtcon_ray.sweep.description import describe_sweep, describe_trial
+from mtcon_ray.sweep.description import describe_sweep
 from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Started
-from mtcon_ray.tracking.mlflow_ui import layout
 from mtcon_ray.training.checkpoint import discard_resume_state
 
 
@@ -27,18 +26,10 @@ class SweepRecord:
 
     def start(self, tags: dict[str, str]) -> Started:
         """Returns the sweep's start event."""
-        data = self.spec.data
         return Started(
             params={},
             tags={"mtcon.sweep": self.folder.name, **tags},
             note=describe_sweep(load_sweep(self.folder), ended=False),
-            view=layout(
-                self.folder.name,
-                tuple(self.spec.search.space),
-                data.tasks,
-                map(data.kind_of, data.tasks),
-                self.spec.evaluate.select,
-            ),
         )
 
     def end(self, status: str, report: Path | None, **tags: str) -> None:
@@ -58,7 +49,6 @@ class SweepRecord:
         spool.append(
             Started(
                 params=trial.params,
-                note=describe_trial(self.checkpoints(trial), log_folder(self.folder)),
                 tags={
                     "mtcon.trial": trial.user_attrs[TRIAL],
                     "mtcon.sweep": self.folder.name,

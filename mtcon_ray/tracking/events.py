@@ -46,7 +46,6 @@ class Started(Event, kind="start"):
     params: Mapping[str, Any]
     tags: Mapping[str, str]
     note: str | None = None
-    view: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

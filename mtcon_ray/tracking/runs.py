@@ -174,12 +174,8 @@ class Runs:
         params = first.params if isinstance(first, Started) else {}
         tags = dict(last.tags) if isinstance(last, Ended) else {}
         notes = [e.note for e in (last, first) if isinstance(e, Started | Ended) and e.note]
-        if notes and name == PARENT:
-            tags[mlflow_ui.NOTE] = mlflow_ui.parent_note(
-                notes[0], self.experiment_id, self._identity
-            )
-        elif notes:
-            tags[mlflow_ui.NOTE] = mlflow_ui.trial_note(notes[0], self.experiment_id, run_id)
+        if notes:
+            tags[mlflow_ui.NOTE] = notes[0]
         # MLflow's client (3.17.2) splits this into batches of at most 1,000 entries, of which at
         # most 100 are parameters and 100 tags. Those are the limits of every server.
         self._client.log_batch(
@@ -189,9 +185,6 @@ class Runs:
             tags=[RunTag(k, str(v)[:MAX_VALUE]) for k, v in tags.items()],
             synchronous=True,
         )
-        if isinstance(first, Started) and first.view:
-            key, tag = f"{mlflow_ui.VIEW}{self._identity}", mlflow_ui.packed(first.view)
-            self._client.set_experiment_tag(self.experiment_id, key, tag)
         if isinstance(first, Started) and self._dataset:
             self._client.log_inputs(run_id, [self._dataset])
         if isinstance(last, Ended):

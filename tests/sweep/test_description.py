@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from mtcon_ray.sweep.description import describe_sweep, describe_trial
+from mtcon_ray.sweep.description import describe_sweep
 from tests.recorded import plan_with
 from tests.report.conftest import make_sweep
 
@@ -38,8 +38,3 @@ def test_a_sweep_under_way_claims_no_winner(tmp_path: Path) -> None:
     text = describe_sweep(make_sweep(tmp_path), ended=False)
     assert text.startswith("No result yet.")
     assert "won with" not in text
-
-
-def test_a_trial_names_its_files() -> None:
-    text = describe_trial(Path("/r/checkpoints/trial-0000"), Path("/r/log"))
-    assert text == "- Checkpoints: `/r/checkpoints/trial-0000`\n- Logs: `/r/log`"

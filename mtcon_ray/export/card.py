@@ -4,10 +4,12 @@ import json
 import platform
 from collections.abc import Mapping
 from functools import reduce
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import torch
+from jinja2 import Environment, StrictUndefined
 
 from mtcon_ray import __version__, metrics
 from mtcon_ray.data.dataset import Dataset
@@ -16,28 +18,10 @@ from mtcon_ray.spec import PATHS, RunSpec, dump_spec
 FORMAT = 1
 # Sections of the spec that are not exported: they name machines, servers and directories.
 PRIVATE = ("search", "resources", "tracking", "storage")
-USE = {
-    "model.pt2": """import torch
-model = torch.export.load("model.pt2").module()
-found = model(torch.from_numpy(images))  # found["embedding"], found["labels"][name]""",
-    "model.onnx": """import onnxruntime
-session = onnxruntime.InferenceSession("model.onnx")
-embedding, *labels = session.run(None, {"images": images})""",
-}
-READ = """import numpy, PIL.Image, PIL.ImageOps
-image = PIL.Image.open("photograph.jpg")
-image.draft("RGB", ({twice}, {twice}))  # a large JPEG decoded smaller, as for its scores
-image = PIL.ImageOps.exif_transpose(image)  # upright
-images = numpy.array(image.convert("RGB"))[None]"""
 SQUARE = {
     "squash": "both sides to stored_size, so that shapes are squashed",
     "crop": "the central square of the shorter side to stored_size",
     "pad": "the longer side to stored_size, in the middle of a white square",
-}
-NOTE = {
-    "model.pt2": "Open a `.pt2` only from somebody whom you would let run code: torch's reader may "
-    "run what is in it. `weights.safetensors` runs nothing.",
-    "model.onnx": "Outputs are named `embedding`, then `labels/NAME` in the order of the table.",
 }
 MEANING = {
     "classes": "probability of each class",
@@ -119,58 +103,14 @@ def _public(spec: RunSpec) -> dict[str, Any]:
 
 def card_text(facts: Mapping[str, Any]) -> str:
     """Returns the text of README.md for the content of model.json."""
-    model, size = facts["model"], facts["preprocessing"]["stored_size"]
-    rows = [_row(name, label) for name, label in facts["labels"].items()]
-    weights = facts["spec"]["model"]["encoder"].get("weights")
-    start = (
-        f" It started from the weights `{weights}`, which have a licence too." if weights else ""
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True, autoescape=False
     )
-    lines = [
-        f"# {facts['title']}",
-        "",
-        f"An image encoder ({model['encoder']}, trained by {model['method']}) with a linear probe "
-        "for each label, exported by mtcon-ray " + facts["versions"]["mtcon-ray"] + ".",
-        "",
-        "```python",
-        USE[model["file"]],
-        "```",
-        "",
-        "`images` is uint8 `[N, height, width, 3]`, RGB, of any size and upright; resizing "
-        f"({facts['preprocessing']['resize']}) and normalisation are inside. "
-        f"{NOTE[model['file']]} One image file is read by",
-        "",
-        "```python",
-        READ.format(twice=2 * size),
-        "```",
-        "",
-        "Lay a transparent one on white before.",
-        "",
-        "| label | trained on | output | classes | score on the test split |",
-        "| --- | --- | --- | --- | --- |",
-        *rows,
-        "",
-        "Names of the classes, in the order of the outputs, stand in `model.json`, with the spec "
-        "and the data's fingerprint; classes and preprocessing are in each model file too. Scores "
-        "are of this file's own probes, in float32; those that the training reported may be of "
-        "bfloat16.",
-        "",
-        "The weights were learned from images. Pass them on only as the licences of these images "
-        f"allow.{start}",
-        "",
-    ]
-    return "\n".join(lines)
+    environment.filters["cell"] = _cell
+    text = files("mtcon_ray.export").joinpath("card.md").read_text(encoding="utf-8")
+    return environment.from_string(text).render(facts)
 
 
-def _row(name: str, label: Mapping[str, Any]) -> str:
-    score = label["score"]
-    shown = "-" if score["test"] is None else f"{score['test']:.3f} ±{score['deviation']:.3f}"
-    count = "-" if label["classes"] is None else str(len(label["classes"]))
-    # A label's name may hold line breaks or bars, which would break the Markdown table.
-    cells = [
-        json.dumps(name, ensure_ascii=False)[1:-1].replace("|", "\\|"),
-        "yes" if label["trained"] else "no",
-        label["output"],
-        count,
-        f"{score['name']} {shown}",
-    ]
-    return f"| {' | '.join(cells)} |"
+def _cell(name: str) -> str:
+    """Returns a label's name without line breaks and bars, which would break a Markdown table."""
+    return json.dumps(name, ensure_ascii=False)[1:-1].replace("|", "\\|")

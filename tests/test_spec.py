@@ -65,16 +65,8 @@ def refused(raw: dict[str, Any]) -> str:
         ),
         ({"resources": {"gpus": 1.5}}, "gpus must be whole above 1, got 1.5"),
         (
-            {
-                "data": {
-                    "kind": "table",
-                    "csv": "a",
-                    "images": "b",
-                    "tasks": ["kind"],
-                    "held_out": ["Kind"],
-                }
-            },
-            "must differ in letters and digits, got 'kind' and 'Kind'",
+            {"data": {"kind": "table", "csv": "a", "images": "b", "tasks": ["k", "K"]}},
+            "must differ in letters and digits, got 'k' and 'K'",
         ),
         (
             {"evaluate": {"label_sets": {"loss": "asymmetric"}}},

@@ -90,10 +90,10 @@ def test_what_it_writes_is_valid(
 @pytest.mark.parametrize(
     ("image", "splits", "images", "says"),
     [
-        ("{folder}/images/{i}.png", "train val test", "images.tar", "take it out of column"),
+        ("{folder}/images/{i}.png", "train val test", "images.tar", "must name files in"),
         ("/elsewhere/{i}.png", "train val test", "images", "must name files inside"),
         ("{i}.png", "train val test ", "images", "must name a split in each row"),
-        ("{i}.PNG", "train val test", "images", "must agree in letter case"),
+        ("{i}.PNG", "train val test", "images", "is there as '0.png'"),
         ("{i}.png", "train val test", "images.zip", "must be a folder or end in .tar"),
     ],
     ids=["absolute and tar", "outside", "empty split", "letter case", "zip"],

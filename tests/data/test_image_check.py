@@ -171,7 +171,7 @@ def test_a_file_of_the_same_name_is_named(
 
 @pytest.mark.parametrize("suffix", ["", ".tar", ".tar.gz"])
 def test_a_file_in_a_deeper_folder_is_named(files: Any, tmp_path: Path, suffix: str) -> None:
-    """Of several files with the name, it is the one whose folders are most similar."""
+    """If several files have the name, it is the one whose folders are most similar."""
     files.frame["image"] = "Photos/" + files.frame["image"]
     images = pack(files, tmp_path, suffix, "a/photos/") if suffix else str(tmp_path / "above")
     for folder in ("a", "b"):

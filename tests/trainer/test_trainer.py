@@ -12,10 +12,8 @@ from torch import Tensor
 
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.data.sources import SOURCES, DataSource, LabelTable
-from mtcon_ray.data.views import ViewsSpec, evaluation_views
 from mtcon_ray.errors import CheckpointError, DivergedError, OutOfMemoryError, SpecError
 from mtcon_ray.evaluate import load_network
-from mtcon_ray.evaluation import features
 from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.trainer import Progress, Trainer
@@ -290,18 +288,3 @@ def test_a_cut_training_with_adam_ends_bit_equal(
     for key, state in first.items():
         assert set(state) == {"step", "exp_avg", "exp_avg_sq"}
         assert all(torch.equal(value, second[key][name]) for name, value in state.items())
-
-
-def test_the_probes_of_a_run_make_their_views_once(
-    start: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[int] = []
-
-    def counting(batch: Tensor, views: ViewsSpec) -> Tensor:
-        made.append(len(batch))
-        return evaluation_views(batch, views)
-
-    monkeypatch.setattr(features, "evaluation_views", counting)
-    after_epochs = [len(made) for _ in start(tmp_path)]
-    assert after_epochs[0] > 0
-    assert after_epochs == [after_epochs[0]] * 3

@@ -31,7 +31,7 @@ class ShortProbeSpec(Spec):
         1e-2, description="L2 penalty: half of it times the squared norm of the weights is added"
     )
     max_items: int = Field(
-        900, ge=2, description="at most this many training and as many validation items"
+        800, ge=2, description="at most this many training and as many validation items"
     )
 
 

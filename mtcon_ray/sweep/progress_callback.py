@@ -44,7 +44,7 @@ class Watch(Callback):
     def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
         """Pickles as an empty Callback: Tune saves its callbacks, which nothing reads back.
 
-        An callbacks may not be picklable.
+        Our callbacks may not be picklable.
         """
         return Callback, ()
 

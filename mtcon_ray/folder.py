@@ -56,10 +56,6 @@ def _check_resumable(stored: RunSpec, given: RunSpec) -> None:
     free: tuple[str, ...] = FREE_ON_RESUME
     if given.search.num_configurations >= stored.search.num_configurations:
         free += ("search.num_trials",)
-    # The field may be omitted (a default) in one spec and written out in the other: earlier
-    # versions wrote its value into every recorded spec.
-    if _warmups(stored) == _warmups(given):
-        free += ("train.warmup_epochs",)
     before, after = dump_spec(with_scheduler(stored)), dump_spec(with_scheduler(given, stored))
     changed = [
         f"{path}: {old!r} then, {new!r} now"
@@ -73,13 +69,6 @@ def _check_resumable(stored: RunSpec, given: RunSpec) -> None:
             "give the spec it was started with (--set PATH=VALUE sets single fields), or start "
             "anew with another --name"
         )
-
-
-def _warmups(spec: RunSpec) -> list[float]:
-    """Returns the warm-up in epochs for each listed or extreme value of train.epochs."""
-    searched = spec.search.space.get("train.epochs")
-    numbers = searched.extremes if searched else [spec.train.epochs]
-    return [spec.train.model_copy(update={"epochs": n}).warmup for n in numbers]
 
 
 @contextmanager

@@ -121,22 +121,6 @@ def test_a_resume_may_not_change_what_a_trial_is(
     assert shown in str(error.value)
 
 
-@pytest.mark.parametrize("epochs", [None, {"int": [2, 9]}])
-def test_a_warm_up_may_be_omitted_on_resume_if_trials_keep_theirs(
-    tmp_path: Path, spec: RunSpec, epochs: dict[str, Any] | None
-) -> None:
-    """Earlier versions wrote the default warm-up to all specs."""
-    omitted = with_values(spec, {"search.space.train.epochs": epochs}) if epochs else spec
-    begin(tmp_path, omitted, "new")
-    choose(tmp_path, omitted, "new", True)
-    written = omitted.train.model_copy(update={"warmup_epochs": 1})
-    begin(tmp_path, omitted.model_copy(update={"train": written}), "old")
-    choose(tmp_path, omitted, "old", True)
-    other = with_values(omitted, {"train.warmup_epochs": 0})
-    with pytest.raises(SweepError, match=r"warmup_epochs: None then, 0\.0 now"):
-        choose(tmp_path, other, "new", True)
-
-
 def test_two_drivers_of_one_sweep_are_one_too_many(tmp_path: Path) -> None:
     with (
         claimed(tmp_path / "s"),

@@ -118,14 +118,12 @@ class Method(nn.Module, ABC):
     momentum * teacher + (1 - momentum) * network after each step. Rows of every head are then
     [query | key] along the last axis; keys come from the teacher and have no gradient.
     `progress`: share of training that is done, in [0, 1), set before each step.
-    `phases`: values of `progress` at which the objective changes.
     """
 
     Spec: ClassVar[type[MethodSpec]]
     weighting: Weighting
     momentum: float | None = None
     progress: float = 0.0
-    phases: tuple[float, ...] = ()
 
     def __init__(self, spec: MethodSpec, problem: Problem) -> None:
         super().__init__()

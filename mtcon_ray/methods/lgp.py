@@ -50,7 +50,6 @@ class LGP(AutoencodingMethod):
 
     def __init__(self, spec: Spec, problem: Problem) -> None:
         super().__init__(spec, problem)
-        self.phases = (spec.masked_share,)
         self._depth = 0
 
     @property

@@ -14,6 +14,7 @@ MAX_DEPTH = 50
 _FLOAT = re.compile(r"[-+]?(?:(?:\.\d+|\d+\.\d*)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)$", re.ASCII)
 MAX_SPEC_BYTES = 1_000_000
 # The parser in C takes an eighth of the time; PyYAML lacks it if it was built without libyaml.
+# mypy accepts no base class that is chosen at run time.
 _SafeLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 

@@ -50,6 +50,7 @@ class RunSpec(Spec):
     )
     seed: int = Field(0, ge=0, lt=2**31, description="everything random follows from it")
     data: Annotated[DataSpec, Choice(SOURCES, "kind")] = Field(
+        # mypy sees the base class of all sources' sections, which has further required fields.
         default_factory=lambda: SOURCES["synthetic"].Spec(kind="synthetic")  # type: ignore[call-arg]
     )
     views: ViewsSpec = ViewsSpec()

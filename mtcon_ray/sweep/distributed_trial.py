@@ -52,6 +52,8 @@ def distributed_trial(config: dict[str, Any]) -> None:
     work = Assignment.read(config)
     resources = work.spec.resources
     low, high = resources.worker_range
+    # mypy sees the types of Train's first version. The second, which runs, takes a range of
+    # workers and its own callbacks, and limits failures of its controller.
     trainer = TorchTrainer(
         _train_as_worker,
         train_loop_config=config,

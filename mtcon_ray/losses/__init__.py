@@ -112,13 +112,15 @@ def mtcon(
     groups = contrast_by_head(z_by_task, relations, temperature, reduction, average_over)
     for tasks, found in groups:
         losses |= zip(tasks, _finite(found).unbind(), strict=True)
-    for task, s in (log_variance or {}).items():
-        losses[task] = torch.exp(-s) * losses[task]
-        if reduction != "none":
-            losses[task] = losses[task] + s
     if reduction == "none":
-        return {task: losses[task] for task in z_by_task}
-    return torch.stack(list(losses.values())).sum()
+        return {
+            t: losses[t] * (torch.exp(-log_variance[t]) if log_variance else 1) for t in z_by_task
+        }
+    loss_T = torch.stack(list(losses.values()))
+    if log_variance is None:
+        return loss_T.sum()
+    s_T = torch.stack([log_variance[task] for task in losses])
+    return (torch.exp(-s_T) * loss_T + s_T).sum()
 
 
 def multisupcon(

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.data.batch import Batch
 from mtcon_ray.methods.autoencoding import AutoencodingMethod, AutoencodingSpec
 from mtcon_ray.methods.base import METHODS, MethodOutput
 from mtcon_ray.models.encoders import Encoder
@@ -47,10 +47,7 @@ class LGP(AutoencodingMethod):
         )
 
     spec: Spec
-
-    def __init__(self, spec: Spec, problem: Problem) -> None:
-        super().__init__(spec, problem)
-        self._depth = 0
+    _depth = 0  # blocks of the network, known once it is made
 
     @property
     def is_masked(self) -> bool:

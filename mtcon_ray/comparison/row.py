@@ -38,6 +38,12 @@ class Row:
         """True if the system's method trains its encoder; False also without results."""
         return self.results is not None and self.results.spec.method.trains
 
+    @property
+    def features(self) -> tuple[int, ...]:
+        """Returns the numbers of features that the probes saw, () where none was recorded."""
+        recorded = (t.last_metrics.get(metrics.PROBE_FEATURES) for t in self.finished)
+        return tuple(sorted({int(width) for width in recorded if width is not None}))
+
     def readings(self, split: str, label: str) -> list[metrics.Reading]:
         """Returns a label's score and its bootstrap deviation for each seed."""
         name = metrics.slug(label)

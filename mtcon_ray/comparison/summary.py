@@ -13,7 +13,7 @@ from mtcon_ray.comparison.claims import markdown as claims_markdown
 from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.comparison.spec import ClaimSpec
 from mtcon_ray.evaluation.intervals import Interval
-from mtcon_ray.presentation import ONE_SEED_NOTE, accuracy_text, interval_text
+from mtcon_ray.presentation import NOTHING, ONE_SEED_NOTE, accuracy_text, interval_text
 from mtcon_ray.report import plotting
 
 
@@ -24,14 +24,15 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
     """
     shown = columns(rows)
     best = {place: max(_values(rows, place), default=None) for place in shown}
-    lines = [f"| system | seeds | {_objectives(rows)} | " + " | ".join(shown.values()) + " |"]
-    lines.append("| --- |" + " ---: |" * (len(shown) + 2))
+    names = ["system", "seeds", "features", _objectives(rows), *shown.values()]
+    lines = [f"| {' | '.join(names)} |", "| --- |" + " ---: |" * (len(shown) + 3)]
     for row in rows:
         cells = [row.title, str(len(row.finished))]
         if not row.finished:
             reason = row.why.splitlines()[0].replace("|", "/")
-            cells += [f"failed: {reason}", *("—" for _ in shown)]
+            cells += [NOTHING, f"failed: {reason}", *(NOTHING for _ in shown)]
         else:
+            cells.append(", ".join(map(str, row.features)) or NOTHING)
             cells.append(accuracy_text(fmean(t.value for t in row.finished if t.value is not None)))
             for place in shown:
                 (value, std), interval = row.reading(*place), row.interval(*place)

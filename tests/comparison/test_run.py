@@ -57,9 +57,9 @@ def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
     good, wild = rows
     assert [t.seed for t in good.finished] == [0, 1]
     assert not wild.finished
-    assert "| good | 2 | 0." in (folder / "table.md").read_text()
+    assert "| good | 2 | 32 | 0." in (folder / "table.md").read_text()
     wild_line = (folder / "table.md").read_text().splitlines()[3]
-    assert wild_line.startswith("| wild | 0 | failed: ")
+    assert wild_line.startswith("| wild | 0 | — | failed: ")
     assert "be finite, got inf or nan" in wild_line
     spool = root / "sweeps" / "few-good" / "spool" / "trial-0000.jsonl"
     events = EventLog.read(spool)

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ def test_each_tuned_system_has_its_sweeps(load: Load) -> None:
     assert (first.search.sampler, list(first.search.space)) == ("random", [LR, TEMPERATURE, CROP])
     assert first.search.first_points == ({LR: 0.2, TEMPERATURE: 0.2}, {TEMPERATURE: 0.3})
     assert again.search.first_points == ()
+    assert again.search.scheduler is not None, "ten best would be stopped early"
 
 
 def test_a_system_adds_replaces_and_removes_searched_fields(load: Load) -> None:
@@ -314,7 +316,10 @@ def test_curves_need_two_epochs_of_a_system_that_trains(load: Load, rows: list[R
     """Other means are drawn in the panels of both, so one more curve changes the figure."""
     assert curves(rows[:1]) is None
     spec = load().specs["MTCon"]
-    assert curves([Row("short", results_of(spec, trial(0, {}, 0.5)))]) is None
+    whole = trial(0, {}, 0.5, 0.5, 0.5, 0.5)
+    once = Row("probed once", results_of(spec, replace(whole, reports=whole.reports[-1:])))
+    assert len(once.finished) == 1
+    assert curves([once]) is None
     one = curves(rows)
     assert one is not None
     other = Row("Other", results_of(spec, trial(0, {}, 0.2, 0.6, 0.6, 0.6)))

@@ -7,9 +7,9 @@ from mtcon_ray.presentation import NOTHING, accuracy_text, short_paths, value_te
 from mtcon_ray.results import SweepResults
 
 NOTE = (
-    "Epochs and trial-hours are sums over all trainings: of tuning, of the best configurations "
-    "again where there is a second sum of tuning, and of the final seeds. The validation score is "
-    "that by which the configuration was chosen; the final trainings have other seeds."
+    "Epochs are those of all trainings: tuning, then the best configurations again if they were "
+    "trained again, then the final seeds. Trial-hours are the time of all these trainings. The "
+    "validation score is the one that chose the configuration; the final seeds are others."
 )
 
 

@@ -30,17 +30,18 @@ class CsvFile:
     columns: dict[str, np.ndarray]
     rows: np.ndarray
 
-    def column(self, name: str, field: str, hint: str = "") -> np.ndarray:
+    def column(self, name: str, field: str = "", hint: str = "") -> np.ndarray:
         """Returns the cells of a column, object [N] of str, "" where empty.
 
-        `field` is the spec field that names the column. `hint` follows it in the message.
+        `field` is the spec field that names the column, if one does. `hint` follows it in the
+        message.
 
         Raises DataError if the column is absent.
         """
         if name not in self.columns:
+            named = f" that data.{field} names{hint}" if field else ""
             raise DataError(
-                f"{self.path} must have the column {name!r} that data.{field} names{hint}"
-                f"{nearest(name, self.columns)}"
+                f"{self.path} must have the column {name!r}{named}{nearest(name, self.columns)}"
             )
         return self.columns[name]
 
@@ -77,6 +78,14 @@ def read_csv(path: Path) -> CsvFile:
     return CsvFile(path, columns, filled + 2)  # `filled` counts from 0, below the header in row 1
 
 
+def read_lines(path: Path) -> list[str]:
+    """Returns the lines of a text file without their ends. Raises DataError if it is unreadable."""
+    try:
+        return path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} must be a readable text file in UTF-8, got {error}") from None
+
+
 def join_attributes(table: CsvFile, images: np.ndarray, path: Path) -> CsvFile:
     """Returns the table with a column added for each attribute of a file in CelebA's format.
 
@@ -87,10 +96,7 @@ def join_attributes(table: CsvFile, images: np.ndarray, path: Path) -> CsvFile:
     Raises DataError if the file cannot be read or is malformed, or an attribute has the name of
     another column.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"data.attributes must be a readable text file: {error}") from None
+    lines = read_lines(path)
     if len(lines) < 2:
         raise DataError(f"{path} must have a line of names below its first, got {len(lines)} lines")
     names = lines[1].split()

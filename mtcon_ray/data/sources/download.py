@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,12 +20,13 @@ class Part:
     """A file or folder of a download.
 
     It is the first of `places`, which are paths below the root, that exists. `archive` holds it,
-    and is found on `page`.
+    and is found on `page`. md5 has the published digests of files, by file name.
     """
 
     places: tuple[str, ...]
     archive: str
     page: str
+    md5: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Returns where the part may lie, and where to get it."""
@@ -58,6 +59,11 @@ class DownloadSource(DataSource):
     num_split: ClassVar[tuple[int, int, int] | None] = None
     recipe: ClassVar[Mapping[str, Any]]
     spec: DownloadSpec
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The label columns that the spec names."""
+        return (*self.spec.tasks, *self.spec.held_out)
 
     @abstractmethod
     def parts(self) -> dict[str, Part]:

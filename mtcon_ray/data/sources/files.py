@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import comb
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from mtcon_ray.data.decoding import Resize, decode_image
 from mtcon_ray.data.image_files import ImageFiles, UnreadableImageError
 from mtcon_ray.data.labels import too_many_bad
 from mtcon_ray.data.sources.base import DataSource, DataSpec
+from mtcon_ray.errors import DataError
 
 # Part of the cache key: increase it if the same files would be decoded to other pixels.
 VERSION = 2
@@ -76,6 +78,14 @@ class FilesSource(DataSource):
         Raises UnreadableImageError if it cannot be decoded.
         """
         return decode_image(data, size, self.spec.resize)
+
+    def refuse_outside(self, names: Sequence[str], where: Path) -> None:
+        """Raises DataError if the file `where` names an image outside of `files`."""
+        outside = self.files.find_outside(names)
+        if outside is not None:
+            raise DataError(
+                f"{where} must name files inside {self.files.root}, got {names[outside]!r}"
+            )
 
     @property
     def max_bad_fraction(self) -> float:

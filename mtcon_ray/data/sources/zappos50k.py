@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import numpy as np
 from pydantic import Field
 
-from mtcon_ray.data.csv_file import CsvFile, encode_classes, read_csv, read_lines
+from mtcon_ray.data.csv_file import CsvFile, encode_columns, read_csv, read_lines
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.sources.base import SOURCES, LabelTable
 from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part
@@ -129,13 +129,12 @@ class ZapposSource(FilesSource, DownloadSource):
         return [found.get(cid, f"{cid.replace('-', '.')}.jpg") for cid in self._csv.column("CID")]
 
     def read_labels(self) -> LabelTable:
-        columns = (*self.spec.tasks, *self.spec.held_out)
-        encoded = {column: encode_classes(self._values(column)) for column in columns}
+        labels, classes = encode_columns({c: self._values(c) for c in self.columns})
         split, warnings = self._read_split()
         return LabelTable(
             names=tuple(self.names),
-            labels={column: codes for column, (codes, _) in encoded.items()},
-            classes={column: classes for column, (_, classes) in encoded.items()},
+            labels=labels,
+            classes=classes,
             split=split,
             warnings=warnings,
         )

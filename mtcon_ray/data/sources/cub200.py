@@ -54,7 +54,11 @@ class CubSource(FilesSource, DownloadSource):
             description="image: the attribute seen with the highest certainty in each image; "
             "species: the one seen in most images of the species",
         )
-        crop: bool = Field(False, description="cut each image to the bird's bounding box first")
+        crop: bool = Field(
+            False,
+            description="cut each image to the bird's bounding box first; an exported model then "
+            "needs such images too",
+        )
 
     page = "https://www.vision.caltech.edu/datasets/cub_200_2011/"
     num_items = 11_788

@@ -1,5 +1,6 @@
 """Base of the kinds of data that read a published download as it unpacks."""
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -86,17 +87,30 @@ class DownloadSource(DataSource):
         ]
 
     def differences(self, table: LabelTable) -> list[str]:
-        """Returns a line for each number of items that differs from the published one."""
+        """Returns a line for each number of items and each file that differs from the published.
+
+        `table` has the labels of all items.
+        """
         counts = {"images": (len(table), self.num_items)}
         if self.num_split is not None:
             for split, published in zip(SPLITS, self.num_split, strict=True):
                 counts[f"{split} images"] = len(table.rows(split)), published
-        return [
+        found = [
             f"{got:,} {what}, where {published:,} are published"
             for what, (got, published) in counts.items()
             if got != published
         ]
+        for what in self.parts():
+            path, known = self.path(what), self.parts()[what].md5
+            if path.name in known and _md5(path) != known[path.name]:
+                found.append(f"{path} has another MD5 than the published {known[path.name]}")
+        return found
 
     def folder(self, what: str) -> ImageFolder:
         """Returns a part as a folder of images. Raises DataError if it is not there."""
         return ImageFolder(self.path(what))
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

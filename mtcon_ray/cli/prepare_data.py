@@ -16,7 +16,7 @@ from mtcon_ray.data.sources.download import DownloadSource
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError, SpecError
 from mtcon_ray.paths import cache_folder
-from mtcon_ray.planning import check_data
+from mtcon_ray.preparation import check_data
 from mtcon_ray.safe_yaml import dump_yaml
 from mtcon_ray.spec import RunSpec, apply_override, parse_spec, set_value
 

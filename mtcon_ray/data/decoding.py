@@ -55,7 +55,7 @@ def decode_image(
                 image.draft("RGB", (2 * size, 2 * size))
             _set_upright(image)
             whole = _on_white(image)
-            return np.asarray(_square(whole if box is None else _cut(whole, box), size, resize))
+            return np.asarray(make_square(whole if box is None else _cut(whole, box), size, resize))
     except UnidentifiedImageError:
         raise UnreadableImageError("not an image" if data else "empty file") from None
     except Exception as error:  # Pillow's decoders raise almost anything on corrupt bytes
@@ -77,8 +77,11 @@ def _cut(image: Image.Image, box: Box) -> Image.Image:
     )
 
 
-def _square(whole: Image.Image, size: int, resize: Resize) -> Image.Image:
-    """Returns the image resized to [size, size]. Change `export.model.StoredResize` with it."""
+def make_square(whole: Image.Image, size: int, resize: Resize) -> Image.Image:
+    """Returns an RGB image resized to [size, size], as `decode_image` describes.
+
+    Change `export.model.StoredResize` with it.
+    """
     width = height = size
     if resize == "crop":
         side = min(whole.size)

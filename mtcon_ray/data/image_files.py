@@ -34,8 +34,8 @@ class UnreadableImageError(Exception):
 
 def leads_outside(name: str) -> bool:
     """Returns True for a name that is absolute, has `..` as a part, or contains a null byte."""
-    path = PurePosixPath(name)
-    return path.is_absolute() or ".." in path.parts or "\0" in name
+    # By hand: with PurePosixPath the names of 200,000 images took a second longer.
+    return name.startswith("/") or ".." in name.split("/") or "\0" in name
 
 
 class ImageFiles:

@@ -103,18 +103,22 @@ def test_a_tenth_of_train_is_for_validation(tmp_path: Path) -> None:
 
 
 def test_images_may_be_cut_to_the_bird(tmp_path: Path) -> None:
-    """The box of 20 x 10 pixels from (10, 4) is white on black."""
+    """The box of 200 x 100 pixels from (100, 40) is white on black.
+
+    A JPEG that is decoded at a reduced scale, as other large ones are, would be cut elsewhere.
+    """
     make(tmp_path)
-    pixels = np.zeros((20, 40, 3), dtype=np.uint8)
-    pixels[4:14, 10:30] = 255
+    boxes = tmp_path / "CUB_200_2011" / "bounding_boxes.txt"
+    boxes.write_text(boxes.read_text().replace("1 10.0 4.0 20.0 10.0", "1 100.0 40.0 200.0 100.0"))
+    pixels = np.zeros((200, 400, 3), dtype=np.uint8)
+    pixels[40:140, 100:300] = 255
     whole, cut = source_of("cub200", tmp_path), source_of("cub200", tmp_path, crop=True)
     Image.fromarray(pixels).save(whole.path("images") / whole.read_labels().names[0], quality=95)
     assert cut.decode([0], 16)[0].min() > 200
     assert whole.decode([0], 16)[0].min() < 50
     assert cut.content_key() != whole.content_key()
     before = cut.content_key()
-    boxes = tmp_path / "CUB_200_2011" / "bounding_boxes.txt"
-    boxes.write_text(boxes.read_text().replace("1 10.0", "1 11.0", 1))
+    boxes.write_text(boxes.read_text().replace("1 100.0", "1 101.0", 1))
     assert source_of("cub200", tmp_path, crop=True).content_key() != before
     boxes.write_text(boxes.read_text().replace("2 10.0", "2 500.0", 1))
     _, bad = source_of("cub200", tmp_path, crop=True).decode([1], 16)

@@ -1,14 +1,19 @@
-"""Text of a sweep's plan."""
+"""Text of the plan of a sweep, and of all sweeps of a comparison."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
 from mtcon_ray import metrics
+from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.data.sources import DataSpec
 from mtcon_ray.plan import Plan
 from mtcon_ray.presentation import configuration_text, duration_text
 from mtcon_ray.spec import RunSpec
+
+if TYPE_CHECKING:
+    from mtcon_ray.comparison.stages import Stage
 
 LABEL_COLUMNS = 16
 Row = tuple[str, str]
@@ -33,6 +38,33 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
         rows.append(("" if i else "first to run", configuration_text(point)))
     rows += [("warning", text) for text in plan.warnings]
     return [plan.name, *(f"  {label:<{LABEL_COLUMNS}}{text}" for label, text in rows)]
+
+
+def stage_lines(stages: Iterable["Stage"]) -> list[str]:
+    """Returns a comparison's sweeps as a table, with sums; "at most" if epochs are not known."""
+    found = list(stages)
+    rows = []
+    for title, name, plan in found:
+        what = f"{plan.num_configurations:,} x {plan.epochs:,} epochs"
+        what += f", {plan.repeats:,} seeds" if plan.repeats > 1 else ""
+        if plan.rung_epochs:
+            rungs = ", ".join(map(str, plan.rung_epochs))
+            what += f", {plan.scheduler} after epochs {rungs}"
+        rows.append([title, name, *_work([plan]), what])
+    rows.append(["all", "", *_work([plan for _, _, plan in found]), ""])
+    header = ["system", "sweep", "trials", "epochs", "images", "configurations"]
+    return table_lines(header, rows, right=(2, 3, 4))
+
+
+def _work(plans: list[Plan]) -> list[str]:
+    """Returns the sums of trials, of their epochs, and of the images of these epochs."""
+    whole = [plan.num_trials * plan.epochs for plan in plans]
+    epochs = [plan.epochs_total or most for plan, most in zip(plans, whole, strict=True)]
+    images = [p.images_per_trial // p.epochs * n for p, n in zip(plans, epochs, strict=True)]
+    most = "at most " if any(plan.epochs_total is None for plan in plans) else ""
+    sums = sum(plan.num_trials for plan in plans), sum(epochs), sum(images)
+    trials, trained, seen = (f"{number:,}" for number in sums)
+    return [trials, f"{most}{trained}", f"{most}{seen}"]
 
 
 def counted(number: float, noun: str) -> str:

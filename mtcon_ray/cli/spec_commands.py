@@ -1,6 +1,5 @@
 """Commands that write and check a spec: init, prepare, validate, plan, schema."""
 
-import os
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,6 @@ from mtcon_ray.cli.terminal import say
 from mtcon_ray.paths import choose_root, log_folder
 
 if TYPE_CHECKING:
-    from mtcon_ray.capacity import ClusterView
     from mtcon_ray.plan import Plan
     from mtcon_ray.spec import RunSpec
 
@@ -155,7 +153,7 @@ def plan(
     resolved = make_plan(
         run_spec,
         where,
-        _view(cluster),
+        options.cluster_view(cluster),
         data.table,
         downloads=data.downloads,
         first_configurations=preview(run_spec.search, run_spec.seed),
@@ -165,17 +163,6 @@ def plan(
         say(resolved.model_dump_json(indent=1))
         return
     say("\n".join(plan_lines(run_spec, resolved)))
-
-
-def _view(cluster: str | None) -> "ClusterView":
-    """Returns the nodes that a sweep would find; Ray is imported only where a cluster is meant."""
-    from mtcon_ray.local import LOCAL, this_machine
-
-    if cluster == LOCAL or (cluster is None and not os.environ.get("RAY_ADDRESS")):
-        return this_machine()
-    from mtcon_ray.cluster.connection import view_of
-
-    return view_of(cluster, options.session().say_phase)
 
 
 @click.command()

@@ -1,12 +1,13 @@
 """Text of the plan of a sweep, and of all sweeps of a comparison."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
 from mtcon_ray import metrics
 from mtcon_ray.cli.tables import table_lines
+from mtcon_ray.data.sources import DataSpec
 from mtcon_ray.plan import Plan
 from mtcon_ray.presentation import configuration_text, duration_text
 from mtcon_ray.spec import RunSpec
@@ -24,7 +25,7 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     assert plan.parameters is not None
     rows = [
         *_training_rows(spec, plan),
-        *data_lines(spec, plan),
+        *data_lines(spec.data, plan.num_items, plan.classes),
         (plan.objective, f"standard error at most {plan.standard_error:.3f}"),
     ]
     left = {url: num_bytes for url, num_bytes in plan.downloads.items() if num_bytes}
@@ -76,17 +77,20 @@ def counted(number: float, noun: str) -> str:
     return f"{shown} {noun}{'' if number == 1 else 's'}"
 
 
-def data_lines(spec: RunSpec, plan: Plan) -> list[Row]:
-    """Returns the items of each split, and every label with its kind and number of classes."""
+def data_lines(data: DataSpec, num_items: Mapping[str, int], sizes: Mapping[str, int]) -> list[Row]:
+    """Returns the items of each split, and every label with its kind and number of classes.
+
+    `num_items` is by split. `sizes` has the numbers of classes, or of labels in a set, by label.
+    """
     words = {"classes": "{} classes", "set": "{} labels", "number": "a number"}
 
     def labels(columns: tuple[str, ...]) -> str:
-        extents = {c: words[spec.data.kind_of(c)].format(plan.classes[c]) for c in columns}
+        extents = {c: words[data.kind_of(c)].format(sizes[c]) for c in columns}
         return ", ".join(f"{c} ({extent})" for c, extent in extents.items())
 
-    items = ", ".join(f"{count:,} {split}" for split, count in plan.num_items.items())
-    rows = [("items", items), ("tasks", labels(spec.data.tasks))]
-    return rows + ([("held out", labels(spec.data.held_out))] if spec.data.held_out else [])
+    items = ", ".join(f"{count:,} {split}" for split, count in num_items.items())
+    rows = [("items", items), ("tasks", labels(data.tasks))]
+    return rows + ([("held out", labels(data.held_out))] if data.held_out else [])
 
 
 def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:

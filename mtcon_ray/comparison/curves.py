@@ -30,7 +30,9 @@ def curves(rows: list[Row]) -> bytes | None:
     levels = {title: fmean(mean.values()) for title, mean in fixed.items() if mean}
     looks = dict(zip(levels, FIXED, strict=False))
     with plotting.styled():
-        figure, panels = plotting.panels(len(means), height=1.9, columns=ACROSS)
+        # The label of the y axis is longer than a low panel.
+        height = 1.9 if len(means) > ACROSS else 2.8
+        figure, panels = plotting.panels(len(means), height=height, columns=ACROSS)
         for i, (title, axes) in enumerate(zip(means, panels, strict=True)):
             axes.set_title(plotting.shortened(title, 22), loc="left", fontsize="medium")
             for other in means:

@@ -275,7 +275,7 @@ def rows(load: Load) -> list[Row]:
     again = tuned(tuning.again, trial(0, point(0.3, HALF), *[0.6] * 4), trial(1, point(0.5), 0.7))
     final = results_of(spec, *(trial(i, {}, 0.4, 0.5, 0.6, 0.7, seed=6 + i) for i in range(3)))
     return [
-        Row("Random", results_of(comparison.specs["Random"], trial(0, {}, 0.3))),
+        Row("Random", results_of(comparison.specs["Random"], replace(trial(0, {}, 0.3), epochs=1))),
         Row("MTCon", final, tuned=(tuned(tuning.first, *TRIALS), again)),
         Row("XEnt", None, "out of disk", (tuned(comparison.tuning["XEnt"].first, TRIALS[3]),)),
     ]
@@ -322,5 +322,6 @@ def test_curves_need_two_epochs_of_a_system_that_trains(load: Load, rows: list[R
     assert curves([once]) is None
     one = curves(rows)
     assert one is not None
+    assert curves(rows[1:]) != one, "the level of a system without training is drawn"
     other = Row("Other", results_of(spec, trial(0, {}, 0.2, 0.6, 0.6, 0.6)))
     assert curves([*rows, other]) not in (None, one)

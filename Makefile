@@ -1,7 +1,7 @@
-# `make test` needs python3 (3.11 or 3.12) with pip, and nothing else; it makes .venv by itself.
+# `make test` needs python3 (3.11 to 3.13) with pip, and nothing else; it makes .venv by itself.
 
-PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
-	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2>/dev/null \
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null \
 	&& echo $$p && break; done)
 BIN := .venv/bin
 # Most tests that take long wait for processes to start or end: three at a time, also on two cores.
@@ -54,7 +54,7 @@ clean:  ## the environment and caches; results under ~/mtcon-ray stay
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/ready: pyproject.toml constraints.txt
-	@test -n "$(PYTHON)" || { echo "no Python 3.11 or 3.12 found; name one: make PYTHON=..." >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.13 found; name one: make PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'

@@ -23,6 +23,8 @@ MEAN_ACCURACY, MEAN_SCORE = "val/accuracy", "val/score"
 BEST = "val/best"
 # Largest gradient norm of the test evaluation's probes, relative to that at zero weights.
 PROBE_GRADIENT = "probe/gradient"
+# Number of features on which the probes of the test evaluation are fitted.
+PROBE_FEATURES = "probe/features"
 # Score by kind of label: accuracy, mean average precision of a label set, R^2 of a number.
 SCORES = {"classes": "accuracy", "set": "map", "number": "r2"}
 # Display name of the score by kind of label.

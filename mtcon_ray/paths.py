@@ -4,10 +4,11 @@
 <root>/runs/<name>/     one training   <root>/store/                    decoded images
 """
 
+import os
 import re
 from pathlib import Path
 
-from mtcon_ray.errors import SweepError, nearest
+from mtcon_ray.errors import ResourceError, SweepError, nearest
 
 DEFAULT_ROOT = Path("~/mtcon-ray")
 # Names become folders, MLflow run names and parts of commands.
@@ -23,6 +24,20 @@ OLD_MODEL_FILE = "best.pt"
 def choose_root(chosen: str | None) -> Path:
     """Returns the absolute root: `chosen`, or ~/mtcon-ray with None or ""."""
     return (Path(chosen) if chosen else DEFAULT_ROOT).expanduser().absolute()
+
+
+def prepare_root(root: Path) -> None:
+    """Creates the root, readable by its owner only. Raises ResourceError if it is not writable."""
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        probe = root / f".writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ResourceError(
+            f"the root must be a folder that can be written, got {root} ({error.strerror}); "
+            "name another with --root or storage.root"
+        ) from None
 
 
 def sweeps_folder(root: Path) -> Path:

@@ -4,15 +4,13 @@ Bad input is found in the order of its cost: first the labels, the images' files
 the network's weights, then the tracking server, beside which images are downloaded and decoded.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.capacity import ClusterView
 from mtcon_ray.data.dataset import CheckedData, Dataset, check_dataset, open_dataset
-from mtcon_ray.errors import ResourceError
-from mtcon_ray.paths import cache_folder
+from mtcon_ray.paths import cache_folder, prepare_root
 from mtcon_ray.plan import Plan
 from mtcon_ray.planning import make_plan
 from mtcon_ray.spec import RunSpec, with_each_encoder
@@ -51,20 +49,6 @@ def prepare(
         callbacks.on_phase("asking the MLflow server")
         asked.answer()
     return plan, dataset
-
-
-def prepare_root(root: Path) -> None:
-    """Creates the root, readable by its owner only. Raises ResourceError if it is not writable."""
-    try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        probe = root / f".writable-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ResourceError(
-            f"the root must be a folder that can be written, got {root} ({error.strerror}); "
-            "name another with --root or storage.root"
-        ) from None
 
 
 def check_data(spec: RunSpec, root: Path) -> CheckedData:

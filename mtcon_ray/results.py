@@ -5,6 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,8 @@ Report = tuple[int, dict[str, float]]
 class TrialResult:
     """One trial; `epochs` is its own budget, `reports` one (epoch, metrics) per epoch.
 
-    `select` is the spec's `evaluate.select`: which epoch's network is selected.
+    `select` is the spec's `evaluate.select`: which epoch's network is selected. `seconds` is the
+    time in which it trained and was evaluated, without its time at rungs or between two drivers.
     """
 
     name: str
@@ -46,6 +48,7 @@ class TrialResult:
     seed: int
     reports: tuple[Report, ...]
     select: Select = "last"
+    seconds: float = 0.0
 
     @property
     def last_epoch(self) -> int:
@@ -203,7 +206,18 @@ def _trial(name: str, events: list[Event], spec: RecordedSpec) -> TrialResult:
         seed=int(start.tags["mtcon.seed"]),
         reports=reports_of(events),
         select=spec.select,
+        seconds=_seconds(events),
     )
+
+
+def _seconds(events: list[Event]) -> float:
+    """Returns the time between each report and the event before it, summed, in seconds.
+
+    A trial that goes on after a rung or a kill has a reopen event first.
+    """
+    legs = (b.time_ms - a.time_ms for a, b in pairwise(events) if isinstance(b, Reported))
+    # The start is written by the driver, whose clock may be ahead of the trial's node.
+    return sum(max(0, leg) for leg in legs) / 1000
 
 
 def reports_of(events: list[Event]) -> tuple[Report, ...]:

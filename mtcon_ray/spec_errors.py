@@ -168,7 +168,8 @@ def _without_kind(location: Location, model: type[Spec]) -> Location:
 def _without_member(location: Location) -> Location:
     """Returns a location up to the field, without the union member that pydantic appends."""
     for i, key in enumerate(location):
-        if isinstance(key, str) and location[:2] != ("search", "space"):
+        # In a search space `int` is the name of a kind of dimension.
+        if isinstance(key, str) and "space" not in location[:i]:
             is_type = key in ("int", "float", "str", "bool") or key.startswith("constrained-")
             if is_type or key.startswith(("tuple[", "dict[")):
                 return location[:i]

@@ -37,6 +37,7 @@ def test_checkpoint_is_measured_again_also_on_other_labels(spec: RunSpec, tmp_pa
         "test/knn/colour",
         "heldout/accuracy/mark",
         "heldout/knn/mark",
+        "probe/features",
         "probe/gradient",
     }
     assert result.status == "FINISHED"

@@ -15,10 +15,10 @@ from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
 from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.models.network import build_network, projections
-from mtcon_ray.paths import SPEC_FILE
+from mtcon_ray.paths import SPEC_FILE, prepare_root
 from mtcon_ray.plan import Plan
 from mtcon_ray.planning import Rates
-from mtcon_ray.preparation import fetch_weights, prepare_root
+from mtcon_ray.preparation import fetch_weights
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.spec import RunSpec, load_spec, parse_spec
 from tests.data.labels import labels_of

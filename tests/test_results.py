@@ -119,6 +119,23 @@ def test_value_is_found_under_both_names_of_the_objective(folder: Folder) -> Non
     assert folder.last().model_epoch is None
 
 
+def test_the_time_at_a_rung_and_after_the_end_is_not_counted(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trained in seconds 10 to 13 and 50 to 54, in two legs."""
+    seconds = iter([10, 12, 13, 50, 54, 70])
+    monkeypatch.setattr("time.time_ns", lambda: next(seconds) * 10**9)
+    spool = EventLog(folder.path / "spool" / "trial-0000.jsonl")
+    tags = {"mtcon.epochs": "3", "mtcon.seed": "0"}
+    spool.append(Started(params={}, tags=tags))
+    for epoch in (1, 2, 3):
+        if epoch == 3:
+            spool.append(Reopened())
+        spool.append(Reported(epoch=epoch, metrics={"loss": 1.0}))
+    spool.append(Ended(status="FINISHED", tags={}))
+    assert folder.last().seconds == 3 + 4
+
+
 def test_ranked_best_first(folder: Folder) -> None:
     folder.trial([0.9, 0.9], "FAILED")  # 0
     folder.trial([0.8], "KILLED", tags=PRUNED)  # 1

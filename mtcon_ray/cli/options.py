@@ -1,15 +1,19 @@
 """Options that several commands share, and the verbosity of all."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.paths import choose_root, list_folders, runs_folder, sweeps_folder
+
+if TYPE_CHECKING:
+    from mtcon_ray.capacity import ClusterView
 
 INTERRUPTED = 130  # the exit code after a signal
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -41,6 +45,17 @@ class Session:
 def session() -> Session:
     """Returns the state of the invocation of the running command."""
     return click.get_current_context().ensure_object(Session)
+
+
+def cluster_view(cluster: str | None) -> "ClusterView":
+    """Returns the nodes that a sweep would find; Ray is imported only where a cluster is meant."""
+    from mtcon_ray.local import LOCAL, this_machine
+
+    if cluster == LOCAL or (cluster is None and not os.environ.get("RAY_ADDRESS")):
+        return this_machine()
+    from mtcon_ray.cluster.connection import view_of
+
+    return view_of(cluster, session().say_phase)
 
 
 def verbosity(command: Command) -> Command:

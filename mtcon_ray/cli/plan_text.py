@@ -1,13 +1,19 @@
-"""Text of a sweep's plan."""
+"""Text of the plan of a sweep, and of all sweeps of a comparison."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
 from mtcon_ray import metrics
+from mtcon_ray.cli.tables import table_lines
+from mtcon_ray.data.sources import DataSpec
 from mtcon_ray.plan import Plan
 from mtcon_ray.presentation import configuration_text, duration_text
 from mtcon_ray.spec import RunSpec
+
+if TYPE_CHECKING:
+    from mtcon_ray.comparison.stages import Stage
 
 LABEL_COLUMNS = 16
 Row = tuple[str, str]
@@ -19,7 +25,7 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     assert plan.parameters is not None
     rows = [
         *_training_rows(spec, plan),
-        *data_lines(spec, plan),
+        *data_lines(spec.data, plan.num_items, plan.classes),
         (plan.objective, f"standard error at most {plan.standard_error:.3f}"),
     ]
     left = {url: num_bytes for url, num_bytes in plan.downloads.items() if num_bytes}
@@ -34,6 +40,33 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     return [plan.name, *(f"  {label:<{LABEL_COLUMNS}}{text}" for label, text in rows)]
 
 
+def stage_lines(stages: Iterable["Stage"]) -> list[str]:
+    """Returns a comparison's sweeps as a table, with sums; "at most" if epochs are not known."""
+    found = list(stages)
+    rows = []
+    for title, name, plan in found:
+        what = f"{plan.num_configurations:,} x {plan.epochs:,} epochs"
+        what += f", {plan.repeats:,} seeds" if plan.repeats > 1 else ""
+        if plan.rung_epochs:
+            rungs = ", ".join(map(str, plan.rung_epochs))
+            what += f", {plan.scheduler} after epochs {rungs}"
+        rows.append([title, name, *_work([plan]), what])
+    rows.append(["all", "", *_work([plan for _, _, plan in found]), ""])
+    header = ["system", "sweep", "trials", "epochs", "images", "configurations"]
+    return table_lines(header, rows, right=(2, 3, 4))
+
+
+def _work(plans: list[Plan]) -> list[str]:
+    """Returns the sums of trials, of their epochs, and of the images of these epochs."""
+    whole = [plan.num_trials * plan.epochs for plan in plans]
+    epochs = [plan.epochs_total or most for plan, most in zip(plans, whole, strict=True)]
+    images = [p.images_per_trial // p.epochs * n for p, n in zip(plans, epochs, strict=True)]
+    most = "at most " if any(plan.epochs_total is None for plan in plans) else ""
+    sums = sum(plan.num_trials for plan in plans), sum(epochs), sum(images)
+    trials, trained, seen = (f"{number:,}" for number in sums)
+    return [trials, f"{most}{trained}", f"{most}{seen}"]
+
+
 def counted(number: float, noun: str) -> str:
     """Returns a number with its noun.
 
@@ -44,17 +77,20 @@ def counted(number: float, noun: str) -> str:
     return f"{shown} {noun}{'' if number == 1 else 's'}"
 
 
-def data_lines(spec: RunSpec, plan: Plan) -> list[Row]:
-    """Returns the items of each split, and every label with its kind and number of classes."""
+def data_lines(data: DataSpec, num_items: Mapping[str, int], sizes: Mapping[str, int]) -> list[Row]:
+    """Returns the items of each split, and every label with its kind and number of classes.
+
+    `num_items` is by split. `sizes` has the numbers of classes, or of labels in a set, by label.
+    """
     words = {"classes": "{} classes", "set": "{} labels", "number": "a number"}
 
     def labels(columns: tuple[str, ...]) -> str:
-        extents = {c: words[spec.data.kind_of(c)].format(plan.classes[c]) for c in columns}
+        extents = {c: words[data.kind_of(c)].format(sizes[c]) for c in columns}
         return ", ".join(f"{c} ({extent})" for c, extent in extents.items())
 
-    items = ", ".join(f"{count:,} {split}" for split, count in plan.num_items.items())
-    rows = [("items", items), ("tasks", labels(spec.data.tasks))]
-    return rows + ([("held out", labels(spec.data.held_out))] if spec.data.held_out else [])
+    items = ", ".join(f"{count:,} {split}" for split, count in num_items.items())
+    rows = [("items", items), ("tasks", labels(data.tasks))]
+    return rows + ([("held out", labels(data.held_out))] if data.held_out else [])
 
 
 def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:

@@ -113,18 +113,27 @@ def sweep(
 @click.argument("file", type=click.Path(path_type=Path))
 @options.overrides
 @click.option("--only", multiple=True, metavar="TITLE", help="Train one system; may be repeated.")
+@click.option("--plan", "only_plan", is_flag=True, help="Print all sweeps; start nothing.")
 @options.root
-def compare(file: Path, overrides: tuple[str, ...], only: tuple[str, ...], root: str | None) -> int:
+def compare(
+    file: Path, overrides: tuple[str, ...], only: tuple[str, ...], only_plan: bool, root: str | None
+) -> int:
     """Train the systems of a comparison's FILE with one budget; started again, it resumes."""
-    from mtcon_ray.comparison.run import run_comparison
     from mtcon_ray.comparison.spec import load_comparison
-    from mtcon_ray.comparison.summary import markdown
 
     session = options.session()
     comparison = load_comparison(file, overrides, only)
     first = next(iter(comparison.specs.values()))
     where = paths.choose_root(root or first.storage.root)
     session.log_folder = paths.log_folder(where)
+    if only_plan:
+        from mtcon_ray.cli.plan_text import stage_lines
+        from mtcon_ray.comparison.stages import plan_stages
+
+        say("\n".join(stage_lines(plan_stages(comparison, where, options.cluster_view(None)))))
+        return 0
+    from mtcon_ray.comparison.run import run_comparison
+    from mtcon_ray.comparison.summary import markdown
 
     def watch(title: str) -> Console:
         if not session.quiet:

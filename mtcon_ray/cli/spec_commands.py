@@ -1,6 +1,5 @@
-"""Commands that write and check a spec: init, validate, plan, schema."""
+"""Commands that write and check a spec: init, prepare, validate, plan, schema."""
 
-import os
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,6 @@ from mtcon_ray.cli.terminal import say
 from mtcon_ray.paths import choose_root, log_folder
 
 if TYPE_CHECKING:
-    from mtcon_ray.capacity import ClusterView
     from mtcon_ray.plan import Plan
     from mtcon_ray.spec import RunSpec
 
@@ -47,6 +45,44 @@ def init(csv: Path, images: Path, output: Path | None) -> None:
 
 
 @click.command()
+@click.argument("kind")
+@click.option(
+    "--root",
+    "download",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The folder into which the data set's archives were unpacked.",
+)
+@click.option(
+    "--size", type=int, metavar="PX", help="Side of a view in pixels.  [default: the recipe's]"
+)
+@click.option(
+    "--storage",
+    metavar="FOLDER",
+    help="Folder of all results; the decoded images are cached there.  [default: ~/mtcon-ray]",
+)
+@options.overrides
+def prepare(
+    kind: str, download: Path, size: int | None, storage: str | None, overrides: tuple[str, ...]
+) -> None:
+    """Check a published data set, decode its images, and print a spec to start from.
+
+    KIND is a kind of data, such as zappos50k. The spec has the recipe of the data set's paper and
+    is all that is written to standard output. Decoding continues where it was interrupted.
+    """
+    from mtcon_ray.cli.prepare_data import prepare_data, recipe_spec
+
+    raw, run_spec = recipe_spec(kind, download, size, overrides)
+    root = choose_root(storage or run_spec.storage.root)
+    session = options.session()
+    session.log_folder = log_folder(root)
+    for line in prepare_data(run_spec, root, quiet=session.quiet):
+        if not session.quiet:
+            say(line, err=True)
+    say(raw.rstrip())
+
+
+@click.command()
 @options.spec_file
 @options.overrides
 def validate(spec: Path, overrides: tuple[str, ...]) -> None:
@@ -60,7 +96,7 @@ def validate(spec: Path, overrides: tuple[str, ...]) -> None:
         say(f"warning: {warning}", err=True)
     if not options.session().quiet:
         say(f"{spec} is valid: {counted(plan.num_trials, 'trial')} of {plan.epochs} epochs")
-        for label, text in data_lines(run_spec, plan):
+        for label, text in data_lines(run_spec.data, plan.num_items, plan.classes):
             say(f"  {label:<10}{text}")
 
 
@@ -117,7 +153,7 @@ def plan(
     resolved = make_plan(
         run_spec,
         where,
-        _view(cluster),
+        options.cluster_view(cluster),
         data.table,
         downloads=data.downloads,
         first_configurations=preview(run_spec.search, run_spec.seed),
@@ -127,17 +163,6 @@ def plan(
         say(resolved.model_dump_json(indent=1))
         return
     say("\n".join(plan_lines(run_spec, resolved)))
-
-
-def _view(cluster: str | None) -> "ClusterView":
-    """Returns the nodes that a sweep would find; Ray is imported only where a cluster is meant."""
-    from mtcon_ray.local import LOCAL, this_machine
-
-    if cluster == LOCAL or (cluster is None and not os.environ.get("RAY_ADDRESS")):
-        return this_machine()
-    from mtcon_ray.cluster.connection import view_of
-
-    return view_of(cluster, options.session().say_phase)
 
 
 @click.command()

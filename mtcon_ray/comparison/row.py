@@ -14,11 +14,15 @@ from mtcon_ray.status import Status
 
 @dataclass(frozen=True)
 class Row:
-    """One system with its sweep's results, or the reason why there are none."""
+    """One system with its sweep's results, or the reason why there are none.
+
+    `tuned` has the sweeps that chose its configuration, in order.
+    """
 
     title: str
     results: SweepResults | None
     reason: str | None = None
+    tuned: tuple[SweepResults, ...] = ()
 
     @property
     def finished(self) -> list[TrialResult]:
@@ -37,6 +41,12 @@ class Row:
     def is_trained(self) -> bool:
         """True if the system's method trains its encoder; False also without results."""
         return self.results is not None and self.results.spec.method.trains
+
+    @property
+    def features(self) -> tuple[int, ...]:
+        """Returns the numbers of features that the probes saw, () where none was recorded."""
+        recorded = (t.last_metrics.get(metrics.PROBE_FEATURES) for t in self.finished)
+        return tuple(sorted({int(width) for width in recorded if width is not None}))
 
     def readings(self, split: str, label: str) -> list[metrics.Reading]:
         """Returns a label's score and its bootstrap deviation for each seed."""
@@ -75,3 +85,10 @@ def columns(rows: list[Row]) -> dict[tuple[str, str], str]:
                 held_out = ", held out" if split == "heldout" else ""
                 found.setdefault((split, label), label_title(spec.labels, label) + held_out)
     return found
+
+
+def objectives(rows: list[Row]) -> str:
+    """Returns the metric name of the systems' objective; several if their task kinds differ."""
+    found = [row.results.spec.data for row in rows if row.results]
+    names = [metrics.objective_name(map(data.kind_of, data.tasks)) for data in found]
+    return ", ".join(sorted(set(names))) or metrics.MEAN_ACCURACY

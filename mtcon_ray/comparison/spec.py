@@ -1,18 +1,20 @@
-"""The YAML file of a comparison: a shared base spec, the systems, and the claims."""
+"""The YAML file of a comparison: a shared base spec, the systems, their tuning, and the claims."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
+from mtcon_ray.comparison.tuning import TuneSpec, Tuning, check_equal, make_tuning
 from mtcon_ray.errors import SpecError, nearest
 from mtcon_ray.metrics import slug
 from mtcon_ray.registry import Spec
 from mtcon_ray.safe_yaml import read_yaml
-from mtcon_ray.spec import RunSpec, apply_override, parse_spec, set_value
+from mtcon_ray.search.space import Dimension
+from mtcon_ray.spec import RunSpec, apply_override, parse_spec, set_value, with_values
 from mtcon_ray.spec_errors import explain
 
 
@@ -23,7 +25,15 @@ class SystemSpec(Spec):
     changes: dict[str, Any] = Field(
         {}, description="dotted path to value, where a system's recipe must differ from the base"
     )
-    seeds: int = Field(1, ge=1, le=100, description="trainings: seed, seed + 1, ...")
+    seeds: int | None = Field(
+        None, ge=1, le=100, description="trainings: seed, seed + 1, ...; null: tune.seeds, else 1"
+    )
+    tuned: bool = Field(True, description="false: trained as it stands, where others are tuned")
+    space: dict[str, Dimension | None] = Field(
+        {},
+        description="searched fields of this system, beside those of tune.space or in their place; "
+        "null: the field is not searched",
+    )
 
 
 class ClaimSpec(Spec):
@@ -44,16 +54,39 @@ class ComparisonSpec(Spec):
     )
     base: dict[str, Any] = Field(description="a spec without name, method and search")
     systems: dict[str, SystemSpec] = Field(min_length=1, description="title to system")
+    tune: TuneSpec | None = Field(None, description="null: systems are trained as they stand")
     claims: tuple[ClaimSpec, ...] = Field((), description="statements to decide")
+
+    @model_validator(mode="after")
+    def _spaces_are_searched(self) -> Self:
+        shared = self.tune.space if self.tune else {}
+        for title, system in self.systems.items():
+            if system.space and not (self.tune and system.tuned):
+                raise ValueError(
+                    f"systems.{title}.space must be empty unless the system is tuned, got "
+                    f"{list(system.space)}; add `tune`, or remove `tuned: false`"
+                )
+            for path, dimension in system.space.items():
+                if dimension is None and path not in shared:
+                    raise ValueError(
+                        f"systems.{title}.space.{path} must be in tune.space to be null"
+                        f"{nearest(path, shared)}"
+                    )
+        return self
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Validated specs by title; each is a sweep over seeds only."""
+    """Validated specs by title; each is a sweep over seeds only.
+
+    The spec of a tuned system still lacks the values that `tuning`, by title, will choose. With
+    tuning the seeds of all systems, tuned or not, follow those of the tuning sweeps.
+    """
 
     name: str
     specs: dict[str, RunSpec]
     claims: tuple[ClaimSpec, ...] = ()  # claims whose systems are both among the specs
+    tuning: Mapping[str, Tuning] = field(default_factory=dict)
 
 
 def load_comparison(
@@ -61,27 +94,39 @@ def load_comparison(
 ) -> Comparison:
     """Loads a comparison from YAML; overrides `a.b=value` change the base spec of all systems.
 
+    Those that begin with `tune.` change the section `tune` instead.
     `only` selects systems by title; empty selects all. Raises SpecError for an invalid file or
-    title, and for systems whose sweeps would share a folder.
+    title, for systems whose sweeps would share a folder, and for systems that would be tuned with
+    different numbers of configurations.
     """
+    raw, of_base = read_yaml(path), []
+    for override in overrides:
+        if override.startswith("tune."):
+            apply_override(raw, override)
+        else:
+            of_base.append(override)
     try:
-        given = ComparisonSpec.model_validate(read_yaml(path))
+        given = ComparisonSpec.model_validate(raw)
     except ValidationError as error:
         raise SpecError(f"{path}: {explain(error, ComparisonSpec)}") from None
-    for override in overrides:
+    for override in of_base:
         apply_override(given.base, override)
     chosen = tuple(only) or tuple(given.systems)
     unknown = [title for title in chosen if title not in given.systems]
     if unknown:
         raise SpecError(f"no system {unknown[0]!r}; systems: {', '.join(given.systems)}")
-    specs = {t: _run_spec(given, t, path) for t in given.systems if t in chosen}
-    names = [spec.name for spec in specs.values()]
+    titles = [title for title in given.systems if title in chosen]
+    specs = {title: _run_spec(given, title, path) for title in titles}
+    tuning = {title: _tuning(given, title, path) for title in titles if _is_tuned(given, title)}
+    check_equal(tuning, str(path))
+    sweeps = [*specs.values(), *(each.first for each in tuning.values())]
+    names = [spec.name for spec in (*sweeps, *(t.again for t in tuning.values() if t.again))]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SpecError(f"{path}: titles must differ in letters and digits, got {twice} twice")
     _check_claims(given, specs, path)
     claims = (c for c in given.claims if c.better in specs and c.than in specs)
-    return Comparison(given.name, specs, tuple(claims))
+    return Comparison(given.name, specs, tuple(claims), tuning)
 
 
 def _check_claims(given: ComparisonSpec, specs: dict[str, RunSpec], path: Path) -> None:
@@ -93,10 +138,10 @@ def _check_claims(given: ComparisonSpec, specs: dict[str, RunSpec], path: Path) 
         where = f"{path}: claims.{i}"
         if claim.better == claim.than:
             raise SpecError(f"{where} must name two systems, got {claim.better!r} twice")
-        for field, title in (("better", claim.better), ("than", claim.than)):
+        for role, title in (("better", claim.better), ("than", claim.than)):
             if title not in given.systems:
                 hint = nearest(title, given.systems)
-                raise SpecError(f"{where}.{field} must name a system, got {title!r}{hint}")
+                raise SpecError(f"{where}.{role} must name a system, got {title!r}{hint}")
             data = specs[title].data if title in specs else None
             labels = [*data.tasks, *data.held_out] if data else [claim.label]
             if claim.label not in labels:
@@ -106,11 +151,39 @@ def _check_claims(given: ComparisonSpec, specs: dict[str, RunSpec], path: Path) 
                 )
 
 
+def _is_tuned(given: ComparisonSpec, title: str) -> bool:
+    return given.tune is not None and given.systems[title].tuned
+
+
 def _run_spec(given: ComparisonSpec, title: str, path: Path) -> RunSpec:
+    """Returns the spec of a system's final trainings."""
+    where = f"{path}: systems.{title}"
+    seeds = given.systems[title].seeds or (given.tune.seeds if given.tune else 1)
+    search = {"sampler": "grid", "repeats": seeds, "scheduler": {"name": "none"}}
+    raw = {**_raw(given, title), "search": search}
+    spec = parse_spec(raw, where=where, folder=path.resolve().parent)
+    if given.tune is None:
+        return spec
+    if _is_tuned(given, title) and not spec.method.trains:
+        raise SpecError(
+            f"{where}.tuned must be false for method {spec.method.name}, which trains nothing, "
+            "got true"
+        )
+    return with_values(spec, {"seed": spec.seed + given.tune.repeats})
+
+
+def _tuning(given: ComparisonSpec, title: str, path: Path) -> Tuning:
+    assert given.tune is not None
+    raw, space = _raw(given, title), given.systems[title].space
+    where, folder = f"{path}: systems.{title}", path.resolve().parent
+    return make_tuning(given.tune, space, raw, where=where, folder=folder)
+
+
+def _raw(given: ComparisonSpec, title: str) -> dict[str, Any]:
+    """Returns a system's spec without `search`, as plain data."""
     system = given.systems[title]
-    search = {"sampler": "grid", "repeats": system.seeds, "scheduler": {"name": "none"}}
-    own = {"name": f"{given.name}-{slug(title)}", "method": system.method, "search": search}
+    own = {"name": f"{given.name}-{slug(title)}", "method": system.method}
     raw = deepcopy({"version": 1, **given.base, **own})
     for place, value in system.changes.items():
         set_value(raw, place, value)
-    return parse_spec(raw, where=f"{path}: systems.{title}", folder=path.resolve().parent)
+    return raw

@@ -1,4 +1,4 @@
-"""Tables of a comparison: Markdown, CSV with every seed, a figure, and the claims."""
+"""Tables of a comparison: Markdown, CSV with every seed, figures, the claims, and the tuning."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,31 +7,33 @@ from typing import Any
 
 import pandas as pd
 
-from mtcon_ray import metrics
+from mtcon_ray.comparison import tuning_table
 from mtcon_ray.comparison.claims import Judged, as_csv, judged
 from mtcon_ray.comparison.claims import markdown as claims_markdown
-from mtcon_ray.comparison.row import Row, columns
+from mtcon_ray.comparison.curves import curves
+from mtcon_ray.comparison.row import Row, columns, objectives
 from mtcon_ray.comparison.spec import ClaimSpec
 from mtcon_ray.evaluation.intervals import Interval
-from mtcon_ray.presentation import ONE_SEED_NOTE, accuracy_text, interval_text
+from mtcon_ray.presentation import NOTHING, ONE_SEED_NOTE, accuracy_text, interval_text
 from mtcon_ray.report import plotting
 
 
 def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
-    """Returns the table as Markdown, followed by the claims and notes.
+    """Returns the table as Markdown, followed by the claims, what was tuned, and notes.
 
     Scores are fractions: the mean over seeds with its interval. The best of each column is bold.
     """
     shown = columns(rows)
     best = {place: max(_values(rows, place), default=None) for place in shown}
-    lines = [f"| system | seeds | {_objectives(rows)} | " + " | ".join(shown.values()) + " |"]
-    lines.append("| --- |" + " ---: |" * (len(shown) + 2))
+    names = ["system", "seeds", "features", objectives(rows), *shown.values()]
+    lines = [f"| {' | '.join(names)} |", "| --- |" + " ---: |" * (len(shown) + 3)]
     for row in rows:
         cells = [row.title, str(len(row.finished))]
         if not row.finished:
             reason = row.why.splitlines()[0].replace("|", "/")
-            cells += [f"failed: {reason}", *("—" for _ in shown)]
+            cells += [NOTHING, f"failed: {reason}", *(NOTHING for _ in shown)]
         else:
+            cells.append(", ".join(map(str, row.features)) or NOTHING)
             cells.append(accuracy_text(fmean(t.value for t in row.finished if t.value is not None)))
             for place in shown:
                 (value, std), interval = row.reading(*place), row.interval(*place)
@@ -43,7 +45,8 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     found = judged(rows, claims)
     notes = _notes(rows, found) + _beside_baselines(rows)
-    parts = ["\n".join(lines) + "\n", claims_markdown(found), notes]
+    tables = ["\n".join(lines) + "\n", claims_markdown(found), tuning_table.markdown(rows)]
+    parts = [*tables, notes]
     return "\n".join(part for part in parts if part)
 
 
@@ -95,15 +98,22 @@ def picture(rows: list[Row]) -> bytes:
 
 
 def write_tables(folder: Path, rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> None:
-    """Writes table.md, table.csv, table.png and, with claims, claims.csv, from results so far."""
+    """Writes the results so far: table.md, table.csv, table.png, and curves.png of the trainings.
+
+    With claims also claims.csv; with tuned systems also tuning.csv.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     claims = tuple(claims)
     (folder / "table.md").write_text(markdown(rows, claims), encoding="utf-8")
     (folder / "table.csv").write_text(every_seed(rows), encoding="utf-8")
     if claims:
         (folder / "claims.csv").write_text(as_csv(judged(rows, claims)), encoding="utf-8")
+    if tuned := tuning_table.as_csv(rows):
+        (folder / "tuning.csv").write_text(tuned, encoding="utf-8")
     if any(row.finished for row in rows):
         (folder / "table.png").write_bytes(picture(rows))
+    if (drawn := curves(rows)) is not None:
+        (folder / "curves.png").write_bytes(drawn)
 
 
 def _intervals(rows: list[Row]) -> list[Interval | None]:
@@ -145,13 +155,6 @@ def _beside_baselines(rows: list[Row]) -> str:
     if not counts:
         return ""
     return f"Trained systems above the best one without training: {'; '.join(counts)}.\n"
-
-
-def _objectives(rows: list[Row]) -> str:
-    """Returns the metric name of the systems' objective; several if their task kinds differ."""
-    found = [row.results.spec.data for row in rows if row.results]
-    names = [metrics.objective_name(map(data.kind_of, data.tasks)) for data in found]
-    return ", ".join(sorted(set(names))) or metrics.MEAN_ACCURACY
 
 
 def _values(rows: list[Row], place: tuple[str, str]) -> list[float]:

@@ -4,8 +4,9 @@ pandas is imported inside the functions that need it: commands that read no CSV 
 faster.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -30,17 +31,18 @@ class CsvFile:
     columns: dict[str, np.ndarray]
     rows: np.ndarray
 
-    def column(self, name: str, field: str, hint: str = "") -> np.ndarray:
+    def column(self, name: str, field: str = "", hint: str = "") -> np.ndarray:
         """Returns the cells of a column, object [N] of str, "" where empty.
 
-        `field` is the spec field that names the column. `hint` follows it in the message.
+        `field` is the spec field that names the column, if one does. `hint` follows it in the
+        message.
 
         Raises DataError if the column is absent.
         """
         if name not in self.columns:
+            named = f" that data.{field} names{hint}" if field else ""
             raise DataError(
-                f"{self.path} must have the column {name!r} that data.{field} names{hint}"
-                f"{nearest(name, self.columns)}"
+                f"{self.path} must have the column {name!r}{named}{nearest(name, self.columns)}"
             )
         return self.columns[name]
 
@@ -77,6 +79,46 @@ def read_csv(path: Path) -> CsvFile:
     return CsvFile(path, columns, filled + 2)  # `filled` counts from 0, below the header in row 1
 
 
+def read_lines(path: Path, most: int | None = None) -> list[str]:
+    """Returns the lines of a text file, or its first ones, without their ends.
+
+    Raises DataError if the file is unreadable.
+    """
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            return [line.rstrip("\n") for line in islice(file, most)]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} must be a readable text file in UTF-8, got {error}") from None
+
+
+def read_fields(
+    path: Path, fields: Mapping[str, type], *, separator: str = r"\s+", skip: int = 0, more: bool
+) -> dict[str, np.ndarray]:
+    """Returns the first fields of each line after `skip` lines, [N] of the given type by name.
+
+    `separator` is a regular expression. `more` allows further fields in any line, which are
+    ignored. For files of millions of lines: strings are the only Python objects that are created.
+
+    Raises DataError if the file cannot be read, or a line has other fields.
+    """
+    import pandas as pd
+
+    try:
+        frame = pd.read_csv(
+            path, sep=separator, header=None, names=list(fields), skiprows=skip, dtype=dict(fields),
+            usecols=range(len(fields)) if more else None, index_col=False, na_filter=False,
+            encoding="utf-8",
+        )  # fmt: skip
+    # Among the ValueErrors are those of pandas' parser, of numbers and of the encoding.
+    except (OSError, ValueError) as error:
+        what = "at least" if more else "just"
+        raise DataError(
+            f"{path} must have {what} {len(fields)} fields in each line after the first {skip}, "
+            f"got: {error}"
+        ) from None
+    return {name: np.asarray(frame[name]) for name in fields}
+
+
 def join_attributes(table: CsvFile, images: np.ndarray, path: Path) -> CsvFile:
     """Returns the table with a column added for each attribute of a file in CelebA's format.
 
@@ -87,10 +129,7 @@ def join_attributes(table: CsvFile, images: np.ndarray, path: Path) -> CsvFile:
     Raises DataError if the file cannot be read or is malformed, or an attribute has the name of
     another column.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"data.attributes must be a readable text file: {error}") from None
+    lines = read_lines(path)
     if len(lines) < 2:
         raise DataError(f"{path} must have a line of names below its first, got {len(lines)} lines")
     names = lines[1].split()
@@ -183,6 +222,17 @@ def encode_classes(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
     names, inverse = np.unique(cells[present], return_inverse=True)
     codes[present] = inverse
     return codes, tuple(str(name) for name in names)
+
+
+def encode_columns(
+    columns: Mapping[str, np.ndarray],
+) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
+    """Returns `encode_classes` of several columns: class indices and class names, by column."""
+    encoded = {name: encode_classes(cells) for name, cells in columns.items()}
+    return (
+        {name: codes for name, (codes, _) in encoded.items()},
+        {name: classes for name, (_, classes) in encoded.items()},
+    )
 
 
 def read_bits(table: CsvFile, columns: Sequence[str], field: str) -> np.ndarray:

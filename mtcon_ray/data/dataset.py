@@ -92,8 +92,15 @@ def open_dataset(
 
 
 def store_size(spec: DataSpec, view_size: int) -> int:
-    """Returns the side of the decoded images in pixels; by default 1.25 times a view's side."""
-    return spec.store_size or round(1.25 * view_size)
+    """Returns the side of the decoded images in pixels.
+
+    The default is 1.25 times a view's side, but never larger than the images themselves: a crop of
+    an enlarged copy has no more detail than a crop of the image, and the copy is blurred.
+    """
+    if spec.store_size is not None:
+        return spec.store_size
+    size = round(1.25 * view_size)
+    return size if spec.native_size is None else min(size, spec.native_size)
 
 
 def store_bytes(num_items: int, spec: DataSpec, view_size: int) -> int:

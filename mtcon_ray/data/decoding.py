@@ -20,25 +20,42 @@ warnings.simplefilter("error", Image.DecompressionBombWarning)
 warnings.filterwarnings("ignore", "(Possibly c|C)orrupt EXIF data", UserWarning)
 # Ways to make an image square; `decode_image` describes them.
 Resize = Literal["squash", "crop", "pad"]
+Box = tuple[float, float, float, float]
+"""Left, top, right and bottom edge of a part of an upright image, pixels."""
+JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 
 
-def decode_image(data: bytes, size: int, resize: Resize = "squash") -> np.ndarray:
+def decode_image(
+    data: bytes,
+    size: int,
+    resize: Resize = "squash",
+    *,
+    box: Box | None = None,
+    allow_truncated: bool = False,
+) -> np.ndarray:
     """Returns one image, uint8 [size, size, 3], upright, antialiased, transparency as white.
 
     `squash` scales both sides to `size`. `crop` takes the central square of the shorter side's
     length and scales it. `pad` scales the longer side to `size` and fills the rest with white.
+    The part of the image outside of `box` is cut off before. With `allow_truncated` the part that
+    is missing at the end of a JPEG is grey.
 
     Raises UnreadableImageError if `data` cannot be decoded, or has more than 8 bits per channel,
     which Pillow would clip.
     """
+    if allow_truncated and data.startswith(JPEG_START):
+        # As Pillow does with LOAD_TRUNCATED_IMAGES, which would hold for all threads and formats.
+        data += JPEG_END
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
             if image.mode not in EIGHT_BIT:
                 raise ValueError(f"mode {image.mode} must be 8 bits a channel")
-            # JPEG only: decodes at a reduced scale that still is at least twice the target size.
-            image.draft("RGB", (2 * size, 2 * size))
+            if box is None:
+                # JPEG only: decodes at a reduced scale that is at least twice the target size.
+                image.draft("RGB", (2 * size, 2 * size))
             _set_upright(image)
-            return np.asarray(_square(_on_white(image), size, resize))
+            whole = _on_white(image)
+            return np.asarray(make_square(whole if box is None else _cut(whole, box), size, resize))
     except UnidentifiedImageError:
         raise UnreadableImageError("not an image" if data else "empty file") from None
     except Exception as error:  # Pillow's decoders raise almost anything on corrupt bytes
@@ -53,8 +70,18 @@ def _set_upright(image: Image.Image) -> None:
         ImageOps.exif_transpose(image, in_place=True)
 
 
-def _square(whole: Image.Image, size: int, resize: Resize) -> Image.Image:
-    """Returns the image resized to [size, size]. Change `export.model.StoredResize` with it."""
+def _cut(image: Image.Image, box: Box) -> Image.Image:
+    left, top, right, bottom = map(round, box)
+    return image.crop(
+        (max(0, left), max(0, top), min(right, image.width), min(bottom, image.height))
+    )
+
+
+def make_square(whole: Image.Image, size: int, resize: Resize) -> Image.Image:
+    """Returns an RGB image resized to [size, size], as `decode_image` describes.
+
+    Change `export.model.StoredResize` with it.
+    """
     width = height = size
     if resize == "crop":
         side = min(whole.size)

@@ -37,12 +37,16 @@ def writable_store(store: Path) -> Iterator[None]:
         ) from error
 
 
-def build_folder(folder: Path, needed: int, fill: Callable[[Path], None]) -> None:
+def build_folder(
+    folder: Path, needed: int, fill: Callable[[Path], None], *, resumable: bool = False
+) -> None:
     """Creates `folder` with the files that `fill(directory)` writes, unless it exists.
 
     `fill` is called with a temporary directory, <folder>.building, which is renamed at the end:
     other processes find the complete folder or none. The first process builds it under a lock on
     <folder>.lock, and the others wait. The kernel releases the lock of a process that is killed.
+    With `resumable` the temporary directory of a process that was killed or interrupted stays, and
+    the next `fill` is called with it; an error removes it.
 
     Raises ResourceError if fewer than `needed` bytes are free.
     """
@@ -53,14 +57,25 @@ def build_folder(folder: Path, needed: int, fill: Callable[[Path], None]) -> Non
         if folder.exists():  # another process may have built it meanwhile
             return
         building = folder.with_suffix(".building")
-        shutil.rmtree(building, ignore_errors=True)  # left by a killed process
-        check_disk(needed, folder.parent)
-        building.mkdir(mode=0o700)
+        if not resumable:
+            shutil.rmtree(building, ignore_errors=True)  # left by a killed process
+        check_disk(needed - bytes_built(folder), folder.parent)
+        building.mkdir(mode=0o700, exist_ok=resumable)
         try:
             fill(building)
             building.rename(folder)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
+        except BaseException as error:
+            if not resumable or isinstance(error, Exception):
+                shutil.rmtree(building, ignore_errors=True)
+            raise
+
+
+def bytes_built(folder: Path) -> int:
+    """Returns the size on disk of what `build_folder` left for a folder when it was interrupted."""
+    building = folder.with_suffix(".building")
+    files = building.iterdir() if building.exists() else ()
+    # In blocks of 512 bytes: a file that is filled piece by piece has its full length at once.
+    return sum(file.stat().st_blocks * 512 for file in files)
 
 
 @contextmanager

@@ -4,6 +4,8 @@
 <store>/<key>/bad.json     {row: reason} of images that could not be decoded and are black
 <store>/<key>/meta.json    format, number of items, size and content key
 <store>/<key>.lock         held while <key>.building is filled and renamed to <key>
+<store>/<key>.building/    the same while it is incomplete, and
+                           decoded.json   [number of rows in images.npy, bad.json so far]
 <store>/keys/<signature>   the content key of the source with this signature
 <store>/remote/            downloads, see data/remote.py
 
@@ -23,17 +25,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 from uuid import uuid4
 
 import numpy as np
 
-from mtcon_ray.data.disk import build_folder, check_disk, writable_store
+from mtcon_ray.data.disk import build_folder, bytes_built, check_disk, whole_file, writable_store
 from mtcon_ray.data.labels import check_bad
 from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.errors import DataError, ResourceError
 
 FORMAT = 2
 ROWS_PER_TASK = 64
+# At most so many tasks are repeated after a kill.
+TASKS_PER_SAVE = 64
 MAX_THREADS = 8
 
 ReportProgress = Callable[[int, int], None]
@@ -71,6 +76,8 @@ def open_image_cache(
     `progress(done, total)` is called with numbers of images. With `node_store` images are read
     from a copy there, see `local_copy`.
 
+    Decoding that was interrupted or killed continues where it was.
+
     Raises DataError if too many images cannot be decoded, ResourceError if the disk is too small
     or not writable; no partial result remains.
     """
@@ -81,13 +88,13 @@ def open_image_cache(
         folder = _folder(store, size, content)
 
         def fill(building: Path) -> None:
-            bad = _decode_all(source, shape, building / "images.npy", progress)
+            bad = _decode_all(source, shape, building, progress)
             check_bad(bad, num_items, source.max_bad_fraction)
             (building / "bad.json").write_text(json.dumps(bad, indent=1))
             meta = {"format": FORMAT, "num_items": num_items, "size": size, "content": content}
             (building / "meta.json").write_text(json.dumps(meta, indent=1))
 
-        build_folder(folder, num_bytes(num_items, size), fill)
+        build_folder(folder, num_bytes(num_items, size), fill, resumable=True)
     near = local_copy(folder, node_store) if node_store else folder
     return _load(near, shape, content)
 
@@ -103,12 +110,14 @@ def check_room(
     Raises ResourceError if the disk is too small.
     """
     known = _key_file(source, store)
+    needed = num_bytes(num_items, size) + downloads
     if known is not None and known.exists():
         content = known.read_text()
         folder = _folder(store, size, content)
         if folder.exists():
             return _load(folder, (num_items, size, size, 3), content)
-    check_disk(num_bytes(num_items, size) + downloads, store)
+        needed -= bytes_built(folder)
+    check_disk(needed, store)
     return None
 
 
@@ -139,13 +148,22 @@ def _content_key(source: DataSource, known: Path | None) -> str:
 def _decode_all(
     source: DataSource,
     shape: tuple[int, int, int, int],
-    path: Path,
+    building: Path,
     progress: ReportProgress | None,
 ) -> dict[int, str]:
-    """Writes all images to one .npy file; returns the reasons of bad rows, ascending by row."""
+    """Writes all images to one .npy file, from the first row that is not there yet.
+
+    Returns the reasons of bad rows, ascending by row.
+    """
     num_items, size, *_ = shape
+    path, saved = building / "images.npy", building / "decoded.json"
+    done, bad = 0, {}
+    if saved.exists():
+        done, reasons = json.loads(saved.read_text())
+        bad = {int(row): why for row, why in reasons.items()}
     # Writes the header only: np.save would need the whole array in memory.
-    start = np.lib.format.open_memmap(path, "w+", np.uint8, shape).offset
+    mode: Literal["r+", "w+"] = "r+" if done else "w+"
+    start = np.lib.format.open_memmap(path, mode, np.uint8, shape).offset
 
     def decode(first: int) -> dict[int, str]:
         rows = range(first, min(first + ROWS_PER_TASK, num_items))
@@ -157,16 +175,26 @@ def _decode_all(
             file.write(images.tobytes())
         return reasons
 
-    bad: dict[int, str] = {}
     with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
         # An exception that leaves the loop closes the iterator of `map`, which cancels the rest.
-        for task, reasons in enumerate(pool.map(decode, range(0, num_items, ROWS_PER_TASK)), 1):
+        tasks = range(done, num_items, ROWS_PER_TASK)
+        for task, reasons in enumerate(pool.map(decode, tasks), 1):
             bad |= reasons
+            done = min(done + ROWS_PER_TASK, num_items)
+            if task % TASKS_PER_SAVE == 0 or done == num_items:
+                # First the images: after a power cut they must not be missing from the file.
+                _flush(path)
+                with whole_file(saved) as file:
+                    file.write(json.dumps((done, bad)).encode())
             if progress is not None:
-                progress(min(task * ROWS_PER_TASK, num_items), num_items)
+                progress(done, num_items)
+    saved.unlink(missing_ok=True)
+    return bad
+
+
+def _flush(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
-    return bad
 
 
 def _load(folder: Path, shape: tuple[int, int, int, int], content: str) -> CachedImages:
@@ -209,5 +237,4 @@ def _copy(folder: Path, building: Path) -> None:
     shutil.copytree(folder, building, dirs_exist_ok=True)
     for file in building.iterdir():
         # Flushed before the rename: after a power cut the name must not exist without the data.
-        with file.open("rb") as written:
-            os.fsync(written.fileno())
+        _flush(file)

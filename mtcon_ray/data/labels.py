@@ -31,7 +31,8 @@ class LabelTable:
     multi_hot[name] is uint8 [N, L] of 0 and 1, UNKNOWN_BIT (255) where unknown; its L names are in
     multi_hot_names[name].
     continuous[column] is float64 [N], NaN where unknown.
-    split is int8 [N], an index into SPLITS, LEFT_OUT (-1) for items whose image cannot be read.
+    split is int8 [N], an index into SPLITS, LEFT_OUT (-1) for items that are in none or whose image
+    cannot be read.
     names are the items' names, such as their image paths.
     """
 

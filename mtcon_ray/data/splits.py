@@ -1,7 +1,7 @@
 """Assignment of items to splits: by a column, or at random with each group in one split."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -60,7 +60,9 @@ def named_split(table: CsvFile, column: str) -> np.ndarray:
     return split
 
 
-def drawn_split(groups: np.ndarray, fractions: tuple[float, ...], seed: int) -> np.ndarray:
+def drawn_split(
+    groups: np.ndarray, fractions: tuple[float, ...], seed: int | Sequence[int]
+) -> np.ndarray:
     """Returns a random split with each group in one split: int8 [N], an index into SPLITS.
 
     Groups are assigned greedily, the largest first and equal sizes in random order, each to the
@@ -75,6 +77,18 @@ def drawn_split(groups: np.ndarray, fractions: tuple[float, ...], seed: int) -> 
         split_of_group[group] = room.argmax()
         room[split_of_group[group]] -= sizes[group]
     return split_of_group[group_of_item]
+
+
+def stratified_split(
+    strata: np.ndarray, groups: np.ndarray, fractions: tuple[float, ...], seed: int
+) -> np.ndarray:
+    """Returns a random split as `drawn_split` does, with the same `fractions` in each stratum."""
+    split = np.zeros(len(groups), dtype=np.int8)
+    names, stratum_of_item = np.unique(strata, return_inverse=True)
+    for stratum in range(len(names)):
+        rows = np.flatnonzero(stratum_of_item == stratum)
+        split[rows] = drawn_split(groups[rows], fractions, (seed, stratum))
+    return split
 
 
 def num_straddling(groups: np.ndarray, split: np.ndarray) -> int:

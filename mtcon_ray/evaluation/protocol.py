@@ -77,11 +77,12 @@ class Evaluation:
           thresholds chosen on `val`;
         - for a number: r2 and r2_std;
         - for all classes and label sets together: probe/gradient, the largest relative gradient
-          norm of their probes (not with SGD).
+          norm of their probes (not with SGD);
+        - for all labels: probe/features, the width of the features.
 
-        All but the last are named as test/accuracy/<task> or heldout/accuracy/<label>. An accuracy
-        should be read beside the number of classes, dataset.table.size_of(label). If `predictions`
-        is given, the predictions are written to that path.
+        All but the last two are named as test/accuracy/<task> or heldout/accuracy/<label>. An
+        accuracy should be read beside the number of classes, dataset.table.size_of(label). If
+        `predictions` is given, the predictions are written to that path.
 
         Raises DataError if a label is known for no item of a split, DivergedError if features or
         logits are not finite, StorageError if the predictions cannot be written.
@@ -90,6 +91,7 @@ class Evaluation:
         split_of = measurement.split_of
         probes, gradient = measurement.fit(table)
         scores = measurement.scores_of(probes) | measurement.neighbours(table)
+        scores[metrics.PROBE_FEATURES] = float(measurement.train.features.shape[1])
         if gradient is not None:
             scores[metrics.PROBE_GRADIENT] = gradient
         if predictions is not None:

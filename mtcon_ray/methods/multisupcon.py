@@ -5,9 +5,11 @@ Zaigrajew and Zieba, code at github.com/WolodjaZ/MultiSupContrast.
 
 from typing import Literal
 
+import torch
 from pydantic import Field
+from torch import Tensor
 
-from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT, Batch, Problem
 from mtcon_ray.losses.positives import Relation
 from mtcon_ray.losses.soft_positives import LabelSets
 from mtcon_ray.methods.base import METHODS, ContrastiveMethod, SupervisedSpec, check_task
@@ -21,11 +23,16 @@ class MultiSupCon(ContrastiveMethod):
     """
 
     class Spec(SupervisedSpec):
-        """One head for a task that is a label set; the other tasks are only probed."""
+        """One head for a label set; the other tasks are only probed."""
 
         name: Literal["multisupcon"] = "multisupcon"
         task: str | None = Field(
             None, description="the task whose label sets are used; null: the only one"
+        )
+        sets_from: Literal["task", "classes"] = Field(
+            "task",
+            description="label set of an item; task: that of the field task; classes: its classes "
+            "in all tasks of classes",
         )
         threshold: float = Field(
             0.3, ge=0, le=1, description="lowest Jaccard overlap of positives; 0: all items"
@@ -36,6 +43,14 @@ class MultiSupCon(ContrastiveMethod):
 
         def check(self, problem: Problem) -> None:
             super().check(problem)
+            if self.sets_from == "classes":
+                if self.task is not None:
+                    raise ValueError(
+                        f"task must be null with sets_from classes, got {self.task!r}; the set has "
+                        "the classes of all tasks"
+                    )
+                check_task(None, problem, "classes")
+                return
             check_task(self.task, problem, "set")
             sets = problem.of_kind("set")
             if self.task is None and len(sets) > 1:
@@ -44,12 +59,29 @@ class MultiSupCon(ContrastiveMethod):
     spec: Spec
 
     def name_heads(self) -> tuple[str, ...]:
+        if self.spec.sets_from == "classes":
+            return ("classes",)
         return (self.spec.task or self.problem.of_kind("set")[0],)
 
     def relation(self, head: str, batch: Batch) -> Relation:
+        of_classes = self.spec.sets_from == "classes"
         return LabelSets(
-            batch.label_sets[head],
+            self._sets_of_classes(batch) if of_classes else batch.label_sets[head],
             threshold=self.spec.threshold,
             similarity_weights=self.spec.pair_weights == "similarity",
             missing=self.spec.missing,
         )
+
+    def _sets_of_classes(self, batch: Batch) -> Tensor:
+        """Returns each item's classes in all tasks as one label set, uint8 [B, sum of classes].
+
+        The bits of a task are unknown where the item's class is.
+        """
+        bits = []
+        for task in self.problem.of_kind("classes"):
+            class_B1 = batch.labels[task][:, None]
+            # Not one_hot, which reads the values on the device.
+            each_C = torch.arange(self.problem.sizes[task], device=class_B1.device)
+            bits_BC = (class_B1 == each_C).to(torch.uint8)
+            bits.append(bits_BC.where(class_B1 != MISSING, UNKNOWN_BIT))
+        return torch.cat(bits, dim=1)

@@ -212,6 +212,39 @@ def test_a_comparison_is_checked_before_anything_starts(invoke: Invoke, tmp_path
     assert not (tmp_path / "mtcon-ray" / "sweeps").exists()
 
 
+def test_all_sweeps_of_a_comparison_are_planned(invoke: Invoke, tmp_path: Path) -> None:
+    """Halving of four configurations over four epochs: 4 x 1 + 2 x 1 + 1 x 2."""
+    path = tmp_path / "few.yaml"
+    path.write_text(
+        "name: few\n"
+        "base: {data: {kind: synthetic, num_items: 100}, train: {epochs: 6, batch_size: 10}}\n"
+        "systems: {A: {method: simclr}, Random: {method: none, tuned: false}}\n"
+        "tune:\n"
+        "  epochs: 4\n"
+        "  num_trials: 4\n"
+        "  again: 2\n"
+        "  scheduler: {name: halving, reduction: 2}\n"
+        "  space: {train.lr: {loguniform: [0.01, 0.1]}}\n"
+    )
+    planned = invoke("compare", str(path), "--plan")
+    assert planned.exit_code == 0, planned.stderr
+    cells = [line.split() for line in planned.stdout.splitlines()]
+    assert [line[:5] for line in cells[1:]] == [
+        ["A", "tune", "4", "8", "560"],
+        ["A", "again", "2", "12", "840"],
+        ["A", "seeds", "3", "18", "1,260"],
+        ["Random", "seeds", "3", "3", "0"],
+        ["all", "12", "41", "2,660"],
+    ]
+    assert "4 x 4 epochs, halving after epochs 1, 2" in planned.stdout
+    asha = invoke("compare", str(path), "--plan", "--set", "tune.scheduler={name: asha}")
+    assert "at most 16" in asha.stdout.splitlines()[1]
+    assert not (tmp_path / "mtcon-ray" / "sweeps").exists()
+    wrong = invoke("compare", str(path), "--plan", "--set", "train.batch_size=500")
+    assert wrong.exit_code == 2
+    assert "train.batch_size must be at most the training split's 70" in wrong.stderr
+
+
 def test_nothing_there_is_said_once(invoke: Invoke, tmp_path: Path) -> None:
     assert f"nothing under {tmp_path / 'mtcon-ray'} yet" in invoke("list").stdout
     assert json.loads(invoke("list", "--json").stdout) == []

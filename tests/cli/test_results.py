@@ -193,6 +193,7 @@ def test_train_prints_accuracies_and_is_listed(invoke: Invoke, tmp_path: Path) -
         "heldout/accuracy/mark",
         "heldout/accuracy_std/mark",
         "heldout/knn/mark",
+        "probe/features",
         "probe/gradient",
     }
     refused = invoke("train", spec, "--name", "tiny-1")

@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -10,9 +11,26 @@ from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.comparison.run import run_comparison
 from mtcon_ray.comparison.spec import load_comparison
 from mtcon_ray.folder import claimed
+from mtcon_ray.paths import parent_log, trial_log
+from mtcon_ray.recorded import write_beginnings
+from mtcon_ray.signals import Interrupted
+from mtcon_ray.spec import RunSpec
 from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Ended, Reported, Started
+from tests.recorded import plan_with
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
+
+BASE: dict[str, Any] = {
+    "data": {"kind": "synthetic", "num_items": 120},
+    "views": {"size": 16},
+    "model": {"encoder": {"name": "small", "width": 4}},
+    "train": {"epochs": 2, "batch_size": 16},
+    "evaluate": {"bootstrap": 20},
+    "tracking": {"offline": True},
+    # one process for trials, since each takes seconds to start
+    "resources": {"cpus": 2},
+}
 
 
 def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
@@ -21,16 +39,7 @@ def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
         yaml.safe_dump(
             {
                 "name": "few",
-                "base": {
-                    "data": {"kind": "synthetic", "num_items": 120},
-                    "views": {"size": 16},
-                    "model": {"encoder": {"name": "small", "width": 4}},
-                    "train": {"epochs": 2, "batch_size": 16},
-                    "evaluate": {"bootstrap": 20},
-                    "tracking": {"offline": True},
-                    # one process for trials, since each takes seconds to start
-                    "resources": {"cpus": 2},
-                },
+                "base": BASE,
                 "systems": {
                     "good": {"method": {"name": "mtcon"}, "seeds": 2},
                     "wild": {
@@ -57,9 +66,9 @@ def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
     good, wild = rows
     assert [t.seed for t in good.finished] == [0, 1]
     assert not wild.finished
-    assert "| good | 2 | 0." in (folder / "table.md").read_text()
+    assert "| good | 2 | 32 | 0." in (folder / "table.md").read_text()
     wild_line = (folder / "table.md").read_text().splitlines()[3]
-    assert wild_line.startswith("| wild | 0 | failed: ")
+    assert wild_line.startswith("| wild | 0 | — | failed: ")
     assert "be finite, got inf or nan" in wild_line
     spool = root / "sweeps" / "few-good" / "spool" / "trial-0000.jsonl"
     events = EventLog.read(spool)
@@ -69,3 +78,57 @@ def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
     assert again[0].finished == good.finished
     assert EventLog.read(spool) == events
     assert "must have one driver at a time" in again[1].why
+
+
+def write_tuning(root: Path, spec: RunSpec, values: dict[float, float]) -> None:
+    """Writes a finished sweep of tuning, as if it had been trained: value by learning rate."""
+    folder = root / "sweeps" / spec.name
+    folder.mkdir(parents=True)
+    write_beginnings(folder, spec, plan_with())
+    ended = Ended(status="FINISHED", tags={})
+    for event in (Started(params={}, tags={}), ended):
+        EventLog(parent_log(folder)).append(event)
+    for i, (lr, value) in enumerate(values.items()):
+        log = EventLog(trial_log(folder, f"trial-{i:04d}"))
+        params = {"train.lr": lr, "views.crop_scale": "[0.5, 1.0]"}
+        log.append(Started(params=params, tags={"mtcon.epochs": "1", "mtcon.seed": "0"}))
+        log.append(Reported(epoch=1, metrics={"val/accuracy": value}))
+        log.append(ended)
+
+
+def test_a_tuned_system_resumes_at_the_stage_where_it_was(tmp_path: Path) -> None:
+    """The best two of three configurations are trained again, and the winner with a new seed.
+
+    The first sweep is only written, because each start of a Ray takes ten seconds.
+    """
+    path, root = tmp_path / "few.yaml", tmp_path / "root"
+    space = {"train.lr": {"choice": [0.01, 0.1, 0.2]}, "views.crop_scale": {"choice": [[0.5, 1.0]]}}
+    tune = {"epochs": 1, "num_trials": 3, "again": 2, "seeds": 1, "space": space}
+    systems = {"A": {"method": "mtcon"}}
+    path.write_text(yaml.safe_dump({"name": "few", "base": BASE, "systems": systems, "tune": tune}))
+    comparison, watched = load_comparison(path), []
+    write_tuning(root, comparison.tuning["A"].first, {0.01: 0.3, 0.1: 0.5, 0.2: 0.4})
+
+    def watch(what: str) -> nullcontext[Callbacks]:
+        watched.append(what)
+        if watched == ["A: the best again", "A"]:
+            raise Interrupted("stopped by SIGTERM")
+        return nullcontext(Callbacks())
+
+    with pytest.raises(Interrupted):
+        run_comparison(comparison, root=root, watch=watch)
+    [row], folder = run_comparison(comparison, root=root, watch=watch)
+    assert watched == ["A: the best again", "A", "A"]
+    again, final = row.tuned[1], row.finished
+    assert [t.params["train.lr"] for t in again.trials] == [0.1, 0.2]
+    assert [(t.seed, t.last_epoch) for t in again.trials] == [(0, 2)] * 2
+    assert [(t.seed, t.last_epoch) for t in final] == [(1, 2)]
+    winner = again.required_winner()
+    assert row.results is not None
+    assert row.results.spec.train.lr == winner.params["train.lr"]
+    assert row.results.spec.views.crop_scale == (0.5, 1.0)
+    assert final[0].seconds > 0
+    assert "| A | 3 | 3 + 4 + 2 | " in (folder / "table.md").read_text()
+    assert {"curves.png", "tuning.csv"} <= {file.name for file in folder.iterdir()}
+    run_comparison(comparison, root=root, watch=watch)
+    assert len(watched) == 3

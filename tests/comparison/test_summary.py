@@ -20,6 +20,7 @@ def trial(seed: int, shape: float, tilt: float, status: Status = Status.FINISHED
         "test/accuracy_std/shape": 0.02,
         "heldout/accuracy/tilt": tilt,
         "heldout/accuracy_std/tilt": 0.04,
+        "probe/features": 64.0,
     }
     return TrialResult(
         name=f"trial-{seed:04d}",
@@ -54,11 +55,11 @@ def test_scores_are_means_over_finished_seeds(rows: list[Row]) -> None:
         ("heldout", "tilt"): "tilt, held out",
     }
     assert markdown(rows).splitlines() == [
-        "| system | seeds | val/accuracy | shape | tilt, held out |",
-        "| --- | ---: | ---: | ---: | ---: |",
-        "| MTCon | 2 | 0.650 | **0.750 ± 0.020** | 0.250 ± 0.040 |",
-        "| SimCLR | 1 | 0.500 | 0.600 ± 0.020 | **0.500 ± 0.040** |",
-        "| CSN | 0 | failed: no triplets / for shape | — | — |",
+        "| system | seeds | features | val/accuracy | shape | tilt, held out |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| MTCon | 2 | 64 | 0.650 | **0.750 ± 0.020** | 0.250 ± 0.040 |",
+        "| SimCLR | 1 | 64 | 0.500 | 0.600 ± 0.020 | **0.500 ± 0.040** |",
+        "| CSN | 0 | — | failed: no triplets / for shape | — | — |",
         "",
         "±: bootstrap deviation over test items of one training, where no predictions are stored; "
         "it is no interval, and says nothing of seeds.",
@@ -81,14 +82,18 @@ def test_the_mean_over_tasks_of_other_kinds_is_no_accuracy(rows: list[Row]) -> N
     spec = parse_spec({"name": "x", "data": data})
     former = trial(0, 0.7, 0.3)
     sets = Row("Sets", results_of(spec, former))
-    assert markdown([sets]).startswith("| system | seeds | val/score | attributes (mAP) |")
-    assert "| Sets | 1 | 0.600 |" in markdown([sets])
-    assert markdown([*rows, sets]).startswith("| system | seeds | val/accuracy, val/score |")
+    assert markdown([sets]).startswith(
+        "| system | seeds | features | val/score | attributes (mAP) |"
+    )
+    assert "| Sets | 1 | 64 | 0.600 |" in markdown([sets])
+    assert markdown([*rows, sets]).startswith(
+        "| system | seeds | features | val/accuracy, val/score |"
+    )
 
 
 def test_the_csv_has_every_metric_of_every_seed(rows: list[Row]) -> None:
     read = list(csv.DictReader(every_seed(rows).splitlines()))
-    assert len(read) == 15
+    assert len(read) == 18
     assert {"system": "MTCon", "seed": "1", "metric": "test/accuracy/shape", "value": "0.8"} in read
 
 

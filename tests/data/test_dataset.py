@@ -168,6 +168,15 @@ def test_store_size_and_bytes() -> None:
     assert store_bytes(10, drawn(), 32) == 10 * 40 * 40 * 3
 
 
+def test_images_are_not_enlarged_unless_asked_to() -> None:
+    class Small(DataSpec):
+        native_size = 32
+
+    spec = Small(kind="small", tasks=("kind",))
+    assert [store_size(spec, view_size) for view_size in (16, 25, 26, 64)] == [20, 31, 32, 32]
+    assert store_size(spec.model_copy(update={"store_size": 40}), 16) == 40
+
+
 def test_the_fingerprint_follows_images_labels_splits_and_size(files: Any, tmp_path: Path) -> None:
     """The fingerprint changes with each of them, and is otherwise reproducible."""
 

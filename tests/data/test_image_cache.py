@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -13,9 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from mtcon_ray.data import image_cache
 from mtcon_ray.data.image_cache import check_room, open_image_cache
 from mtcon_ray.data.sources import SOURCES, DataSource, LabelTable
 from mtcon_ray.errors import DataError, ResourceError
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 class CountingSource(DataSource):
@@ -109,26 +113,87 @@ def test_too_many_bad_rows_stop_and_leave_no_store(tmp_path: Path) -> None:
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
 
 
-@pytest.mark.parametrize("error", [ValueError("crash"), KeyboardInterrupt()])
-def test_a_failure_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
-    """Any exception removes the partial store; the next opening starts from scratch."""
+def test_an_error_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partial store is removed; the next opening starts from scratch."""
     source = CountingSource()
 
     def fail(rows: Sequence[int], size: int) -> np.ndarray:
-        raise error
+        raise ValueError("crash")
 
     with monkeypatch.context() as patch:
         patch.setattr(source, "decode", fail)
-        with pytest.raises(type(error)):
+        with pytest.raises(ValueError, match="crash"):
             open_image_cache(source, 150, 8, tmp_path, None)
     assert [path for path in tmp_path.iterdir() if path.suffix != ".lock"] == []
     assert len(open_image_cache(source, 150, 8, tmp_path, None).images) == 150
 
 
+def test_interrupted_decoding_continues_where_it_was_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """150 rows are three tasks; the second is saved when the interrupt comes."""
+    monkeypatch.setattr(image_cache, "TASKS_PER_SAVE", 2)
+
+    def stop(done: int, total: int) -> None:
+        if done == 128:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        open_image_cache(CountingSource(bad=(70,), allowed=0.1), 150, 8, tmp_path, stop)
+    source, seen = CountingSource(bad=(140,), allowed=0.1), []
+    stored = open_image_cache(source, 150, 8, tmp_path, lambda done, total: seen.append(done))
+    assert source.decoded == list(range(128, 150))
+    assert seen == [150]
+    assert (stored.images[:, 3, 3, 1] == np.arange(150)).all()
+    assert stored.bad == {70: "row 72: broken", 140: "row 142: broken"}
+    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["bad.json", "images.npy", "meta.json"]
+
+
+@pytest.mark.slow
+def test_decoding_continues_after_a_kill(tmp_path: Path) -> None:
+    """A process that is killed by SIGKILL leaves the rows that it saved."""
+    script = f"""
+import os, signal
+from pathlib import Path
+from mtcon_ray.data import image_cache
+from tests.data.test_image_cache import CountingSource
+image_cache.TASKS_PER_SAVE = 1
+def kill(done, total):
+    os.kill(os.getpid(), signal.SIGKILL)
+image_cache.open_image_cache(CountingSource(), 150, 8, Path({str(tmp_path)!r}), kill)
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, check=False)
+    assert done.returncode == -signal.SIGKILL
+    source = CountingSource()
+    stored = open_image_cache(source, 150, 8, tmp_path, None)
+    assert sorted(source.decoded) == list(range(64, 150))
+    assert (stored.images[:, 0, 0, 0] == np.arange(150)).all()
+
+
+def test_room_is_needed_only_for_what_is_not_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first 64 rows, 19 of 60 MB, are on the disk when decoding continues."""
+    monkeypatch.setattr(image_cache, "TASKS_PER_SAVE", 1)
+    source = CountingSource(delay=0.01)
+    source.stamp = "stamp"
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        open_image_cache(source, 200, 316, tmp_path, stop)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 45_000_000))
+    with pytest.raises(ResourceError, match="GB free"):
+        check_room(source, 200, 317, tmp_path)
+    assert check_room(source, 200, 316, tmp_path) is None
+    assert len(open_image_cache(source, 200, 316, tmp_path, None).images) == 200
+
+
 def test_what_a_killed_process_left_is_swept_away(tmp_path: Path) -> None:
-    """The partial folder of a killed process is removed and replaced."""
+    """A partial folder that does not say which rows it has is filled from the first row."""
     open_image_cache(CountingSource(), 3, 8, tmp_path, None)
     (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
     folder.rename(folder.with_suffix(".building"))

@@ -11,7 +11,7 @@ from PIL import Image
 from mtcon_ray.data import image_files
 from mtcon_ray.data.dataset import check_dataset, open_dataset
 from mtcon_ray.data.sources import DataSpec
-from mtcon_ray.data.sources.table import SAMPLE
+from mtcon_ray.data.sources.files import SAMPLE
 from mtcon_ray.errors import DataError
 from tests.data.labels import labels_of
 

@@ -60,6 +60,7 @@ def test_every_kind_is_measured_by_its_own_score(network: Network, dataset: Data
         *(f"test/{score}/looks" for score in scores),
         *(f"heldout/{score}/price" for score in ("r2", "r2_std")),
         *(f"heldout/{score}/brand" for score in ("accuracy", "accuracy_std", "knn")),
+        "probe/features",
         "probe/gradient",
     }
     assert all(0 < values[f"test/{score}/looks"] < 1 for score in scores)

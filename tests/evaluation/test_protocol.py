@@ -125,6 +125,7 @@ def test_report_gives_the_full_protocol(network: Network, dataset: Dataset) -> N
         assert values.pop(f"{split}/knn/{slug}") == near.double().mean().item()
     assert found.gradient is not None
     assert values.pop("probe/gradient") == found.gradient <= CONVERGED
+    assert values.pop("probe/features") == train.features.shape[1]
     assert values == {}
 
 

@@ -40,6 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "mtcon-equal": {"name": "mtcon", "weighting": "equal"},
     "mtcon-temperature": {"name": "mtcon", "weighting": "temperature"},
     "mtcon-mixed": {"name": "mtcon", "weighting": "calibrated"},
+    "multisupcon-classes": {"name": "multisupcon", "sets_from": "classes"},
     "xent-kendall": {"name": "xent", "weighting": "kendall"},
     "csn-fixed": {"name": "csn", "masks": "fixed_disjoint"},
     "scenet-pair": {"name": "scenet", "weights_from": "pair"},

@@ -71,6 +71,41 @@ def test_its_task_must_be_a_set(sets: tuple[str, ...], task: str | None, message
         MultiSupCon.Spec(task=task).check(sets_problem(*sets))
 
 
+def test_the_classes_of_all_tasks_may_be_the_set() -> None:
+    """Equal classes in one of two tasks are an overlap of 1/3; a missing class is left out."""
+    classes = problem("shape", "colour", sizes={"shape": 2, "colour": 3})
+    labels = {"shape": torch.tensor([0, 0, 1, 0]), "colour": torch.tensor([2, 1, 1, -1])}
+    sets_BL = torch.tensor(
+        [[1, 0, 0, 0, 1], [1, 0, 0, 1, 0], [0, 1, 0, 1, 0], [1, 0, 255, 255, 255]]
+    )
+    z_by_head, as_sets = case_c()
+    as_sets.label_sets["looks"][:, :5], as_sets.label_sets["looks"][:, 5] = sets_BL, 0
+    spec = MultiSupCon.Spec(sets_from="classes", threshold=0.3)
+    method = MultiSupCon(spec, classes)
+    assert method.heads == ("classes",)
+    found = method({"classes": z_by_head["looks"]}, Batch(labels, num_items=4)).losses["classes"]
+    expected = MultiSupCon(MultiSupCon.Spec(threshold=0.3), sets_problem("looks"))(
+        z_by_head, as_sets
+    )
+    assert found.item() == pytest.approx(expected.losses["looks"].item(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "task", "message"),
+    [
+        (sets_problem("looks"), "looks", "task must be null with sets_from classes, got 'looks'"),
+        (
+            problem("looks", kinds={"looks": "set"}),
+            None,
+            "data.tasks must have a column of classes",
+        ),
+    ],
+)
+def test_the_set_of_classes_needs_classes(given: Problem, task: str | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MultiSupCon.Spec(sets_from="classes", task=task).check(given)
+
+
 @pytest.mark.parametrize("threshold", [-0.01, 1.01])
 def test_the_threshold_is_a_share(threshold: float) -> None:
     with pytest.raises(ValueError, match="threshold"):

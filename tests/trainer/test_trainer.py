@@ -157,6 +157,7 @@ def test_the_report_names_test_and_held_out_labels(whole: Trainer) -> None:
     assert whole.report().keys() == {
         *(f"test/{kind}/{task}" for kind in kinds for task in ("shape", "colour")),
         *(f"heldout/{kind}/mark" for kind in kinds),
+        "probe/features",
         "probe/gradient",
     }
 

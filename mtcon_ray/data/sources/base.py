@@ -43,8 +43,14 @@ class DataSpec(Spec):
         ("train",), description="splits that label_noise applies to"
     )
     store_size: int | None = Field(
-        None, ge=8, le=2048, description="side of stored images; null: 1.25 x views.size"
+        None,
+        ge=8,
+        le=2048,
+        description="side of stored images; null: 1.25 x views.size, never more than images of a "
+        "fixed size have",
     )
+    # The side of the images, pixels, if all have the same; else None.
+    native_size: ClassVar[int | None] = None
 
     def kind_of(self, name: str) -> Kind:
         """Returns the kind of a task's or held-out column's labels; "classes" by default."""

@@ -2,12 +2,10 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import islice
-from math import comb
 from pathlib import Path, PureWindowsPath
 from typing import Literal, Self
 
@@ -24,32 +22,23 @@ from mtcon_ray.data.csv_file import (
     read_lists,
     read_numbers,
 )
-from mtcon_ray.data.decoding import Resize, decode_image
-from mtcon_ray.data.image_files import ARCHIVES, ImageFiles, UnreadableImageError, open_files
-from mtcon_ray.data.labels import too_many_bad
-from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec, LabelTable
+from mtcon_ray.data.image_files import ARCHIVES, ImageFiles, open_files
+from mtcon_ray.data.sources.base import SOURCES, LabelTable
+from mtcon_ray.data.sources.files import FilesSource, FilesSpec, evenly
 from mtcon_ray.data.splits import drawn_split, named_split, num_straddling
 from mtcon_ray.errors import DataError
 from mtcon_ray.metrics import Kind
 from mtcon_ray.registry import PathOrUrl, is_url
 
-# Part of the cache key: increase it if the same files would be decoded to other pixels.
-VERSION = 2
-CHECK_THREADS = 8
-# With one image in ten corrupt, a sample of 50 contains a corrupt one with probability 99.5 %.
-# Decoding 50 large photographs takes one to two seconds.
-SAMPLE = 50
-# Upper bound of the probability that acceptable data are refused because of their sample.
-ERROR_RATE = 0.001
 # Bounds on the cost of a hint: each is a system call, slow on network file systems.
 NUM_TRIED, MAX_LISTED = 20, 100_000
 
 
 @SOURCES.register("table")
-class TableSource(DataSource):
+class TableSource(FilesSource):
     """Labels from a CSV; an empty cell is a missing label, never a class."""
 
-    class Spec(DataSpec):
+    class Spec(FilesSpec):
         """A CSV and its images."""
 
         kind: Literal["table"] = "table"
@@ -84,14 +73,6 @@ class TableSource(DataSource):
             "|", min_length=1, description="separator of names within a cell of a column of lists"
         )
         continuous: tuple[str, ...] = Field((), description="columns of numbers")
-        resize: Resize = Field(
-            "squash",
-            description="how images become square: squash both sides, crop the middle, or pad "
-            "with white",
-        )
-        max_bad_images: float = Field(
-            0.01, ge=0, lt=1, description="share of missing or corrupt images that is tolerated"
-        )
 
         @model_validator(mode="after")
         def _fields_are_consistent(self) -> Self:
@@ -110,20 +91,12 @@ class TableSource(DataSource):
                     raise ValueError(f"{name} must be one file, got the folder {url}")
             return self
 
-        @property
-        def made_square(self) -> Resize:
-            return self.resize
-
         def kind_of(self, name: str) -> Kind:
             if name in self.multi_hot:
                 return "set"
             return "number" if name in self.continuous else "classes"
 
     spec: Spec
-
-    @property
-    def max_bad_fraction(self) -> float:
-        return self.spec.max_bad_images
 
     @cached_property
     def _csv(self) -> CsvFile:
@@ -134,12 +107,12 @@ class TableSource(DataSource):
         return join_attributes(table, images, Path(self.spec.attributes))
 
     @cached_property
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
         column, table = self.spec.image_column, self._csv
         cells = table.column(column, "image_column")
         table.refuse(cells == "", column, "name an image")
-        names = self._files.relative(list(cells))
-        outside = self._files.find_outside(names)
+        names = self.files.relative(list(cells))
+        outside = self.files.find_outside(names)
         if outside is not None:
             raise DataError(
                 f"column {column!r} of {table.path} must name files inside {self.spec.images}, "
@@ -147,21 +120,21 @@ class TableSource(DataSource):
             )
         return names
 
-    def _likely_cause(self, absent: Sequence[str]) -> str:
+    def likely_cause(self, absent: Sequence[str]) -> str:
         """Returns a line with the likely cause of absent names, "" if none is recognised.
 
-        It is another column of the table that names files, or an existing file whose name differs
-        only in folders, letter case or ending.
+        The cause is another column of the table that names files, or an existing file whose name
+        differs only in folders, letter case or ending.
         """
-        files, column = self._files, self.spec.image_column
+        files, column = self.files, self.spec.image_column
         for other, cells in self._csv.columns.items():
-            names = files.relative(cells[_evenly(len(cells), NUM_TRIED)])
+            names = files.relative(cells[evenly(len(cells), NUM_TRIED)])
             if other != column and sum(map(files.exists, names)) > len(names) / 2:
                 return f"\ndid you mean image_column: {other!r}?"
         there = defaultdict(list)
         for path in islice(files.names(), MAX_LISTED):
             there[_stem(path)].append(path)
-        for name in (absent[i] for i in _evenly(len(absent), NUM_TRIED)):
+        for name in (absent[i] for i in evenly(len(absent), NUM_TRIED)):
             if same := there.get(_stem(name)):
                 found = get_close_matches(name, same, n=1, cutoff=0)[0]
                 return (
@@ -171,7 +144,7 @@ class TableSource(DataSource):
         return ""
 
     @cached_property
-    def _files(self) -> ImageFiles:
+    def files(self) -> ImageFiles:
         if is_url(self.spec.images):
             return ImageFiles(Path(self.spec.images))  # not downloaded yet
         return open_files(Path(self.spec.images))
@@ -197,7 +170,7 @@ class TableSource(DataSource):
             multi_hot[name], multi_hot_names[name] = bits, bit_names
         split = self._read_split()
         return LabelTable(
-            names=tuple(self._names),
+            names=tuple(self.names),
             labels=labels,
             classes=classes,
             split=split,
@@ -210,7 +183,7 @@ class TableSource(DataSource):
     def _read_split(self) -> np.ndarray:
         if self.spec.split_column is not None:
             return named_split(self._csv, self.spec.split_column)
-        groups = np.array(self._names, dtype=object)
+        groups = np.array(self.names, dtype=object)
         if self.spec.group_column is not None:
             named = self._csv.column(self.spec.group_column, "group_column")
             # Prefixes keep an item without a group apart from a group with the item's name.
@@ -219,7 +192,7 @@ class TableSource(DataSource):
 
     def _leaks(self, split: np.ndarray) -> list[str]:
         """Returns warnings of images listed twice, and of images or groups in several splits."""
-        names = np.array(self._names, dtype=object)
+        names = np.array(self.names, dtype=object)
         found = []
         repeats = len(names) - len(set(names))
         if repeats:
@@ -235,79 +208,19 @@ class TableSource(DataSource):
                 )
         return found
 
-    def content_key(self) -> str:
-        return self._keyed(self._files.digest(self._names))
+    def describe(self, row: int) -> str:
+        return f"row {self._csv.rows[row]}, {self.names[row]}"
 
-    def signature(self) -> str | None:
-        stamps = self._files.signature(self._names)
-        return None if stamps is None else self._keyed(stamps)
-
-    def _keyed(self, digest: str) -> str:
-        # The key includes the CSV's row numbers, because cached reasons of bad images quote them.
-        rows = hashlib.sha256(self._csv.rows.tobytes()).hexdigest()
-        how = f"table {VERSION} {self.spec.resize}"
-        return hashlib.sha256(f"{how} {digest} {rows}".encode()).hexdigest()
+    def key_details(self) -> str:
+        # The CSV's row numbers, because cached reasons of bad images quote them.
+        return hashlib.sha256(self._csv.rows.tobytes()).hexdigest()
 
     def check_images(self, size: int) -> tuple[dict[int, str], str]:
         if is_url(self.spec.images):
             return {}, ""  # not downloaded yet
-        names, allowed = self._names, self.spec.max_bad_images
-        absent = self._files.find_absent(names)
-        bad = {i: f"row {self._csv.rows[i]}, {names[i]}: no such file" for i in absent}
-        most = allowed * len(names)
-        if len(bad) > most:
-            cause = self._likely_cause([names[i] for i in absent])
-            raise too_many_bad(f"{len(bad)} of {len(names)}", bad.values(), allowed, cause)
-        there = np.setdiff1d(np.arange(len(names)), absent)
-        sample = there[_evenly(len(there), SAMPLE)]
-        corrupt: dict[int, str] = {}
-        with ThreadPoolExecutor(CHECK_THREADS) as pool:
-            for _, reasons in pool.map(lambda row: self.decode([row], size), sample.tolist()):
-                corrupt |= reasons
-        if len(sample) == len(there):
-            return dict(sorted((bad | corrupt).items())), ""
-        share = (most - len(absent)) / len(there)
-        return bad, _judge_sample(corrupt, len(sample), share, allowed)
-
-    def decode(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
-        images = np.zeros((len(rows), size, size, 3), dtype=np.uint8)
-        reasons = {}
-        for place, row in enumerate(rows):
-            name = self._names[row]
-            try:
-                images[place] = decode_image(self._files.read(name), size, self.spec.resize)
-            except UnreadableImageError as error:
-                reasons[row] = f"row {self._csv.rows[row]}, {name}: {error}"
-        return images, reasons
-
-
-def _evenly(count: int, most: int) -> np.ndarray:
-    """Returns at most `most` indices below `count`, evenly spaced, ascending int64."""
-    return np.linspace(0, count - 1, min(count, most)).round().astype(int)
+        return super().check_images(size)
 
 
 def _stem(name: str) -> str:
     """Returns a file's name in lower case without folders, also Windows', and without ending."""
     return PureWindowsPath(name).stem.lower()
-
-
-def _judge_sample(corrupt: Mapping[int, str], size: int, share: float, allowed: float) -> str:
-    """Returns a warning about the corrupt images among a sample of `size`, "" if there are none.
-
-    `corrupt` maps rows to reasons. `share` is the share of corrupt images, among those that exist,
-    with which the share of bad images is just the `allowed` one. Raises DataError if a larger share
-    is shown at an error rate of ERROR_RATE.
-    """
-    got = f"{len(corrupt)} of a sample of {size}"
-    # A one-sided binomial test: refuse if this many corrupt images are too unlikely in a sample
-    # from data whose share of corrupt images is just tolerated.
-    counts = range(len(corrupt), size + 1)
-    chance = sum(comb(size, k) * share**k * (1 - share) ** (size - k) for k in counts)
-    if chance < ERROR_RATE:
-        raise too_many_bad(got, corrupt.values(), allowed)
-    if not corrupt:
-        return ""
-    return (
-        f"{got} images cannot be decoded, first {next(iter(corrupt.values()))}; if more than "
-        f"{allowed:.2%} of all images are missing or corrupt, training stops"
-    )

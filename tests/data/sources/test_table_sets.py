@@ -47,7 +47,7 @@ def test_a_broken_file_of_attributes_is_named(files: Any, text: str, message: st
     with pytest.raises(DataError, match=message):
         SOURCES["table"](spec).read_labels()
     path.unlink()
-    with pytest.raises(DataError, match=r"data\.attributes must be a readable text file"):
+    with pytest.raises(DataError, match="must be a readable text file in UTF-8"):
         SOURCES["table"](spec).read_labels()
 
 

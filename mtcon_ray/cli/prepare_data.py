@@ -1,0 +1,94 @@
+"""Check of a published data set, the cache of its images, and the spec to start from."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.filesize import decimal
+
+from mtcon_ray.cli.console import Console
+from mtcon_ray.cli.plan_text import data_lines
+from mtcon_ray.cli.terminal import Terminal
+from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.data.sources.download import DownloadSource
+from mtcon_ray.data.splits import SPLITS
+from mtcon_ray.errors import DataError, SpecError
+from mtcon_ray.paths import cache_folder
+from mtcon_ray.preparation import check_data
+from mtcon_ray.safe_yaml import dump_yaml
+from mtcon_ray.spec import RunSpec, apply_override, parse_spec, set_value
+
+
+def recipe_spec(
+    kind: str, root: Path, size: int | None, overrides: tuple[str, ...]
+) -> tuple[str, RunSpec]:
+    """Returns the spec of a published data set with its paper's recipe, as YAML and parsed.
+
+    Raises SpecError for a kind that is no download, or an invalid override.
+    """
+    source = SOURCES[kind]
+    if not issubclass(source, DownloadSource):
+        known = [name for name in SOURCES if issubclass(SOURCES[name], DownloadSource)]
+        raise SpecError(
+            f"KIND must be a published data set, got {kind!r}; known: {', '.join(known)}"
+        )
+    raw: dict[str, Any] = {
+        "version": 1,
+        "name": kind,
+        "data": {"kind": kind, "root": str(root.absolute())},
+    }
+    for path, value in source.recipe.items():
+        set_value(raw, path, value)
+    if size is not None:
+        set_value(raw, "views.size", size)
+    for override in overrides:
+        apply_override(raw, override)
+    spec = parse_spec(raw)
+    # Written out, because a user is likely to change them.
+    raw["data"] |= {"tasks": list(spec.data.tasks), "held_out": list(spec.data.held_out)}
+    return dump_yaml(raw), spec
+
+
+def prepare_data(spec: RunSpec, root: Path, *, quiet: bool) -> Iterator[str]:
+    """Checks the data of a spec and decodes its images; yields lines on each.
+
+    The cache of decoded images lies below `root`. Unless quiet, progress is shown on standard
+    error. Raises DataError if a part is missing or unusable.
+    """
+    data = spec.data
+    source = SOURCES[data.kind](data)
+    assert isinstance(source, DownloadSource)
+    if missing := source.missing():
+        lines = "".join(f"\n  {line}" for line in missing)
+        raise DataError(f"{source.spec.root} must hold the whole data set, got none of:{lines}")
+    checked = check_data(spec, root)
+    labels = checked.labels
+    yield f"{data.kind} in {source.spec.root}"
+    num_items: dict[str, int] = {split: len(labels.rows(split)) for split in SPLITS}
+    sizes = {column: labels.size_of(column) for column in (*data.tasks, *data.held_out)}
+    yield from (f"  {what:<10}{text}" for what, text in data_lines(data, num_items, sizes))
+    yield from (f"warning: {line}" for line in source.differences(labels))
+    decoded = []
+    with Console(Terminal.of(sys.stderr), quiet=quiet) as console:
+
+        def progress(done: int, total: int) -> None:
+            decoded.append(done)
+            console.on_decode(done, total)
+
+        console.on_phase("reading the images' files")
+        dataset = open_dataset(
+            data,
+            view_size=spec.views.size,
+            store=cache_folder(root),
+            progress=progress,
+            checked=checked,
+        )
+    yield from (f"warning: {line}" for line in dataset.table.warnings)
+    side = dataset.images.shape[1]
+    how = "decoded" if decoded else "were decoded before"
+    yield (
+        f"  {'images':<10}{len(labels):,} of {side} x {side} pixels {how}, "
+        f"{decimal(dataset.images.nbytes)} in {cache_folder(root)}"
+    )

@@ -1,0 +1,142 @@
+"""Equal tuning: the sweeps that choose a system's configuration before its final trainings.
+
+Every system tries the same number of configurations for the same number of epochs. Selection reads
+validation scores alone.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pydantic import Field
+
+from mtcon_ray.errors import MtconError, SpecError
+from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.search.space import Dimension, Point
+from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.spec import RunSpec, parse_spec, set_value, with_scheduler, with_values
+from mtcon_ray.status import Status
+
+# A system's own dimensions beside those of `tune.space`; None removes one.
+Changes = Mapping[str, Dimension | None]
+
+
+class TuneSpec(SearchSpec):
+    """The section `search` of every tuned system, and the budgets of tuning."""
+
+    epochs: int = Field(ge=1, le=100_000, description="of each configuration")
+    again: int | None = Field(
+        None,
+        ge=1,
+        description="that many best configurations are trained again for train.epochs, and the "
+        "best of them is chosen; null: the best one after `epochs` is chosen",
+    )
+    seeds: int = Field(
+        3, ge=1, le=100, description="final trainings of a system, with seeds that tuning had not"
+    )
+
+    def search(self, changes: Changes) -> dict[str, Any]:
+        """Returns a system's section `search` as plain data."""
+        space = {path: d for path, d in {**self.space, **changes}.items() if d is not None}
+        points = [{p: v for p, v in point.items() if p in space} for point in self.first_points]
+        own = set(TuneSpec.model_fields) - set(SearchSpec.model_fields)
+        return {
+            **self.model_dump(mode="json", by_alias=True, exclude=own),
+            "space": {path: d.model_dump(mode="json", by_alias=True) for path, d in space.items()},
+            "first_points": [point for point in points if point],
+        }
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A system's sweeps before the final one.
+
+    `first` tries all configurations. `again` trains the best ones once more, for the final number
+    of epochs; `again_spec` sets them. Both use the spec's seed, and with `repeats` those after it.
+    """
+
+    first: RunSpec
+    again: RunSpec | None
+
+
+def make_tuning(
+    tune: TuneSpec, changes: Changes, raw: Mapping[str, Any], *, where: str, folder: Path
+) -> Tuning:
+    """Returns the sweeps that tune a system, whose spec is `raw`; relative paths start at `folder`.
+
+    The space is checked at both budgets. `where` begins the message of the SpecError for anything
+    that is invalid.
+    """
+    search = tune.search(changes)
+    whole = {"num_trials": tune.again or 1, "first_points": [], "scheduler": {"name": "none"}}
+    short = deepcopy(dict(raw))
+    set_value(short, "train.epochs", tune.epochs)
+    stages = {"tune": {**short, "search": search}, "again": {**raw, "search": {**search, **whole}}}
+    first, again = (
+        parse_spec(
+            {**given, "name": f"{raw['name']}-{stage}"}, where=f"{where}, {stage}", folder=folder
+        )
+        for stage, given in stages.items()
+    )
+    num_configurations = first.search.num_configurations
+    if (tune.again or 1) > num_configurations:
+        raise SpecError(
+            f"{where}: tune.again must be at most the number of configurations, got {tune.again} "
+            f"of {num_configurations}"
+        )
+    return Tuning(with_scheduler(first), again if tune.again else None)
+
+
+def check_equal(tuning: Mapping[str, Tuning], where: str) -> None:
+    """Raises SpecError if two systems, by title, try different numbers of configurations."""
+    numbers = {title: each.first.search.num_configurations for title, each in tuning.items()}
+    first = next(iter(numbers), None)
+    for title, number in numbers.items():
+        if number != numbers[first or title]:
+            raise SpecError(
+                f"{where}: tune must try the same number of configurations in each system, got "
+                f"{numbers[first or title]} in {first!r} and {number} in {title!r}; list more "
+                "values in the smaller space, or lower tune.num_trials"
+            )
+
+
+def again_spec(again: RunSpec, first: SweepResults) -> RunSpec:
+    """Returns the sweep `again` with the best configurations of the first one set.
+
+    Raises MtconError if no configuration has a value.
+    """
+    points = best_points(first, again.search.num_configurations)
+    if not points:
+        raise MtconError(f"no trial of {first.name!r} has a finite value")
+    return with_values(again, {"search.num_trials": len(points), "search.first_points": points})
+
+
+def final_spec(final: RunSpec, last: SweepResults) -> RunSpec:
+    """Returns the final sweep with the values of the winner of the last sweep of tuning.
+
+    Raises MtconError if no trial of it has trained for its full budget.
+    """
+    return with_values(final, last.required_winner().params)
+
+
+def best_points(results: SweepResults, count: int) -> list[Point]:
+    """Returns the best configurations, at most `count`, best first.
+
+    Those that early stopping let train longer come first: they were better at the same epoch. Then
+    the mean validation score over seeds decides.
+    """
+    seeds: dict[str, list[TrialResult]] = defaultdict(list)
+    for trial in results.trials:
+        if trial.value is not None and trial.status != Status.FAILED:
+            seeds[trial.configuration].append(trial)
+
+    def key(trials: list[TrialResult]) -> tuple[int, float]:
+        value = fmean(t.value for t in trials if t.value is not None)
+        return sum(t.last_epoch for t in trials), value
+
+    best = sorted(seeds.values(), key=key, reverse=True)[:count]
+    return [trials[0].params for trials in best]

@@ -1,0 +1,116 @@
+"""Base of the kinds of data that read a published download as it unpacks."""
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from mtcon_ray.data.image_files import ImageFolder
+from mtcon_ray.data.sources.base import DataSource, DataSpec, LabelTable
+from mtcon_ray.data.splits import SPLITS
+from mtcon_ray.errors import DataError
+from mtcon_ray.registry import LocalPath
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file or folder of a download.
+
+    It is the first of `places`, which are paths below the root, that exists. `archive` holds it,
+    and is found on `page`. md5 has the published digests of files, by file name.
+    """
+
+    places: tuple[str, ...]
+    archive: str
+    page: str
+    md5: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Returns where the part may lie, and where to get it."""
+        return f"{' or '.join(self.places)}, from {self.archive} of {self.page}"
+
+    def find(self, root: Path) -> Path | None:
+        """Returns the part's path below the root, None if it is not there."""
+        return next((root / place for place in self.places if (root / place).exists()), None)
+
+
+class DownloadSpec(DataSpec):
+    """Spec fields common to all kinds of data that read a download."""
+
+    root: LocalPath = Field(
+        min_length=1, description="folder into which the data set's archives were unpacked"
+    )
+
+
+class DownloadSource(DataSource):
+    """Base class of the kinds of data that read a download; `mtcon-ray prepare` checks it.
+
+    page is the address of the data set. num_items is the published number of images, and num_split
+    that of each split where splits are published. recipe has the values of other sections of the
+    spec that the data set's paper uses, by dotted path; they are printed, never applied.
+    """
+
+    Spec: ClassVar[type[DownloadSpec]]
+    page: ClassVar[str]
+    num_items: ClassVar[int]
+    num_split: ClassVar[tuple[int, int, int] | None] = None
+    recipe: ClassVar[Mapping[str, Any]]
+    spec: DownloadSpec
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The label columns that the spec names."""
+        return (*self.spec.tasks, *self.spec.held_out)
+
+    @abstractmethod
+    def parts(self) -> dict[str, Part]:
+        """Returns the files and folders that the spec needs, by what they hold."""
+
+    def path(self, what: str) -> Path:
+        """Returns the path of a part. Raises DataError, with its origin, if it is not there."""
+        part, root = self.parts()[what], Path(self.spec.root)
+        found = part.find(root)
+        if found is None:
+            raise DataError(f"data.root must hold {what} ({part}), got {root}, where they are not")
+        return found
+
+    def missing(self) -> list[str]:
+        """Returns a line for each part that is not there."""
+        return [
+            f"{what}: {part}"
+            for what, part in self.parts().items()
+            if part.find(Path(self.spec.root)) is None
+        ]
+
+    def differences(self, table: LabelTable) -> list[str]:
+        """Returns a line for each number of items and each file that differs from the published.
+
+        `table` has the labels of all items.
+        """
+        counts = {"images": (len(table), self.num_items)}
+        if self.num_split is not None:
+            for split, published in zip(SPLITS, self.num_split, strict=True):
+                counts[f"{split} images"] = len(table.rows(split)), published
+        found = [
+            f"{got:,} {what}, where {published:,} are published"
+            for what, (got, published) in counts.items()
+            if got != published
+        ]
+        for what in self.parts():
+            path, known = self.path(what), self.parts()[what].md5
+            if path.name in known and _md5(path) != known[path.name]:
+                found.append(f"{path} has another MD5 than the published {known[path.name]}")
+        return found
+
+    def folder(self, what: str) -> ImageFolder:
+        """Returns a part as a folder of images. Raises DataError if it is not there."""
+        return ImageFolder(self.path(what))
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

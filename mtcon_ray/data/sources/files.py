@@ -1,0 +1,159 @@
+"""Base of the kinds of data whose images are files: their check, decoding and cache key."""
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import comb
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from mtcon_ray.data.decoding import Resize, decode_image
+from mtcon_ray.data.image_files import ImageFiles, UnreadableImageError
+from mtcon_ray.data.labels import too_many_bad
+from mtcon_ray.data.sources.base import DataSource, DataSpec
+from mtcon_ray.errors import DataError
+
+# Part of the cache key: increase it if the same files would be decoded to other pixels.
+VERSION = 2
+CHECK_THREADS = 8
+# With one image in ten corrupt, a sample of 50 contains a corrupt one with probability 99.5 %.
+# Decoding 50 large photographs takes one to two seconds.
+SAMPLE = 50
+# Upper bound of the probability that acceptable data are refused because of their sample.
+ERROR_RATE = 0.001
+
+
+class FilesSpec(DataSpec):
+    """Spec fields common to all kinds of data whose images are files."""
+
+    resize: Resize = Field(
+        "squash",
+        description="how images become square: squash both sides, crop the middle, or pad "
+        "with white",
+    )
+    max_bad_images: float = Field(
+        0.01, ge=0, lt=1, description="share of missing or corrupt images that is tolerated"
+    )
+
+    @property
+    def made_square(self) -> Resize:
+        return self.resize
+
+
+class FilesSource(DataSource):
+    """Base class of the kinds of data whose images are files in a folder or an archive."""
+
+    Spec: ClassVar[type[FilesSpec]]
+    spec: FilesSpec
+
+    @property
+    @abstractmethod
+    def files(self) -> ImageFiles:
+        """The folder or archive that holds the images."""
+
+    @property
+    @abstractmethod
+    def names(self) -> Sequence[str]:
+        """The name of each image within `files`, in the order of the items."""
+
+    def describe(self, row: int) -> str:
+        """Returns the words for an item in reasons of bad images."""
+        return self.names[row]
+
+    def key_details(self) -> str:
+        """Returns text that changes with the pixels made of the same files, or with `describe`."""
+        return ""
+
+    def likely_cause(self, absent: Sequence[str]) -> str:
+        """Returns a line with the likely cause of absent names, "" if none is recognised."""
+        return ""
+
+    def decode_file(self, row: int, data: bytes, size: int) -> np.ndarray:
+        """Returns the image of a row, uint8 [size, size, 3], from the content of its file.
+
+        Raises UnreadableImageError if it cannot be decoded.
+        """
+        return decode_image(data, size, self.spec.resize)
+
+    def refuse_outside(self, names: Sequence[str], where: Path) -> None:
+        """Raises DataError if the file `where` names an image outside of `files`."""
+        outside = self.files.find_outside(names)
+        if outside is not None:
+            raise DataError(
+                f"{where} must name files inside {self.files.root}, got {names[outside]!r}"
+            )
+
+    @property
+    def max_bad_fraction(self) -> float:
+        return self.spec.max_bad_images
+
+    def content_key(self) -> str:
+        return self._keyed(self.files.digest(self.names))
+
+    def signature(self) -> str | None:
+        stamps = self.files.signature(self.names)
+        return None if stamps is None else self._keyed(stamps)
+
+    def _keyed(self, digest: str) -> str:
+        how = f"{self.spec.kind} {VERSION} {self.spec.resize}"
+        return hashlib.sha256(f"{how} {digest} {self.key_details()}".encode()).hexdigest()
+
+    def check_images(self, size: int) -> tuple[dict[int, str], str]:
+        names, allowed = self.names, self.spec.max_bad_images
+        absent = self.files.find_absent(names)
+        bad = {i: f"{self.describe(i)}: no such file" for i in absent}
+        most = allowed * len(names)
+        if len(bad) > most:
+            cause = self.likely_cause([names[i] for i in absent])
+            raise too_many_bad(f"{len(bad)} of {len(names)}", bad.values(), allowed, cause)
+        there = np.setdiff1d(np.arange(len(names)), absent)
+        sample = there[evenly(len(there), SAMPLE)]
+        corrupt: dict[int, str] = {}
+        with ThreadPoolExecutor(CHECK_THREADS) as pool:
+            for _, reasons in pool.map(lambda row: self.decode([row], size), sample.tolist()):
+                corrupt |= reasons
+        if len(sample) == len(there):
+            return dict(sorted((bad | corrupt).items())), ""
+        share = (most - len(absent)) / len(there)
+        return bad, _judge_sample(corrupt, len(sample), share, allowed)
+
+    def decode(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
+        images = np.zeros((len(rows), size, size, 3), dtype=np.uint8)
+        reasons = {}
+        for place, row in enumerate(rows):
+            try:
+                images[place] = self.decode_file(row, self.files.read(self.names[row]), size)
+            except UnreadableImageError as error:
+                reasons[row] = f"{self.describe(row)}: {error}"
+        return images, reasons
+
+
+def evenly(count: int, most: int) -> np.ndarray:
+    """Returns at most `most` indices below `count`, evenly spaced, ascending int64."""
+    return np.linspace(0, count - 1, min(count, most)).round().astype(int)
+
+
+def _judge_sample(corrupt: Mapping[int, str], size: int, share: float, allowed: float) -> str:
+    """Returns a warning about the corrupt images among a sample of `size`, "" if there are none.
+
+    `corrupt` maps rows to reasons. `share` is the share of corrupt images, among those that exist,
+    with which the share of bad images is just the `allowed` one. Raises DataError if a larger share
+    is shown at an error rate of ERROR_RATE.
+    """
+    got = f"{len(corrupt)} of a sample of {size}"
+    # A one-sided binomial test: refuse if this many corrupt images are too unlikely in a sample
+    # from data whose share of corrupt images is just tolerated.
+    counts = range(len(corrupt), size + 1)
+    chance = sum(comb(size, k) * share**k * (1 - share) ** (size - k) for k in counts)
+    if chance < ERROR_RATE:
+        raise too_many_bad(got, corrupt.values(), allowed)
+    if not corrupt:
+        return ""
+    return (
+        f"{got} images cannot be decoded, first {next(iter(corrupt.values()))}; if more than "
+        f"{allowed:.2%} of all images are missing or corrupt, training stops"
+    )

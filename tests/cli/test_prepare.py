@@ -1,0 +1,117 @@
+"""Tests of `mtcon-ray prepare`, on a small tree of UC Merced's format and one of CelebA's."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from mtcon_ray.cli.main import program
+from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.data.sources.base import DataSource
+from mtcon_ray.data.sources.celeba import MD5
+from mtcon_ray.data.sources.download import DownloadSource
+from mtcon_ray.spec import parse_spec, set_value
+from tests.data.sources import test_celeba, test_ucmerced
+
+Invoke = Callable[..., Result]
+DOWNLOADS = [kind for kind in SOURCES if issubclass(SOURCES[kind], DownloadSource)]
+
+
+@pytest.fixture
+def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """Returns a function that runs a command line in this process with a temporary home folder."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    runner = CliRunner()
+    return lambda *arguments: runner.invoke(program, list(map(str, arguments)))
+
+
+def test_a_download_is_checked_and_decoded_once(invoke: Invoke, tmp_path: Path) -> None:
+    """The spec on standard output is valid; the second time nothing is decoded."""
+    root = test_ucmerced.make(tmp_path / "merced")
+    first = invoke("prepare", "ucmerced", "--root", root, "--size", 16)
+    assert first.exit_code == 0, first.output
+    assert "  items     42 train, 6 val, 12 test\n" in first.stderr
+    assert "  tasks     labels (4 labels)\n  held out  land_use (3 classes)\n" in first.stderr
+    assert "warning: 60 images, where 2,100 are published\n" in first.stderr
+    assert "] decoding images: 60/60\n" in first.stderr
+    store = tmp_path / "home" / "mtcon-ray" / "store"
+    assert f"  images    60 of 20 x 20 pixels decoded, 72.0 kB in {store}\n" in first.stderr
+    again = invoke("prepare", "ucmerced", "--root", root, "--size", 16)
+    assert "  images    60 of 20 x 20 pixels were decoded before, 72.0 kB" in again.stderr
+    assert "decoding" not in again.stderr
+    raw = yaml.safe_load(again.stdout)
+    assert parse_spec(raw).views.size == 16
+    assert raw["data"] == {
+        "kind": "ucmerced", "root": str(root), "tasks": ["labels"], "held_out": ["land_use"],
+    }  # fmt: skip
+
+
+def test_the_spec_that_is_printed_is_what_validate_accepts(invoke: Invoke, tmp_path: Path) -> None:
+    """With -q the spec is all that is printed; the cache follows --storage."""
+    root = test_ucmerced.make(tmp_path / "merced")
+    command = ("prepare", "ucmerced", "--root", root, "--size", 16, "--storage", tmp_path / "here")
+    changes = ("--set", "train.batch_size=8", "--set", "data.resize=crop", "-q")
+    done = invoke(*command, *changes)
+    assert done.stderr == ""
+    assert (tmp_path / "here" / "store").exists()
+    (tmp_path / "spec.yaml").write_text(done.stdout)
+    assert yaml.safe_load(done.stdout)["data"]["resize"] == "crop"
+    assert invoke("validate", tmp_path / "spec.yaml").exit_code == 0
+
+
+def test_missing_parts_are_listed_with_their_origin(invoke: Invoke, tmp_path: Path) -> None:
+    done = invoke("prepare", "ucmerced", "--root", tmp_path)
+    assert done.exit_code == 2
+    assert done.stderr == (
+        f"error: {tmp_path} must hold the whole data set, got none of:\n"
+        "  images: UCMerced_LandUse/Images or Images, from UCMerced_LandUse.zip of "
+        "http://weegee.vision.ucmerced.edu/datasets/landuse.html\n"
+        "  labels: LandUse_Multilabeled.txt or UCMerced_LandUse/LandUse_Multilabeled.txt or "
+        "multilabels/LandUse_Multilabeled.txt, from multilabels.zip of "
+        "https://bigearth.eu/datasets\n"
+    )
+
+
+def test_another_checksum_is_a_warning(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = test_celeba.make(tmp_path / "faces")
+    changes = ("--size", 16, "--set", "train.batch_size=2")
+    done = invoke("prepare", "celeba", "--root", root, *changes)
+    assert done.exit_code == 0, done.output
+    assert done.stderr.count("has another MD5 than the published") == 2
+    published = hashlib.md5((root / "list_attr_celeba.txt").read_bytes()).hexdigest()
+    monkeypatch.setitem(MD5, "list_attr_celeba.txt", published)
+    done = invoke("prepare", "celeba", "--root", root, *changes)
+    assert done.stderr.count("has another MD5 than the published") == 1
+
+
+def test_another_kind_is_refused(invoke: Invoke, tmp_path: Path) -> None:
+    done = invoke("prepare", "table", "--root", tmp_path)
+    assert done.exit_code == 2
+    assert "KIND must be a published data set, got 'table'; known: celeba, c" in done.stderr
+    done = invoke("prepare", "zapos50k", "--root", tmp_path)
+    assert "unknown kind of data 'zapos50k'; did you mean 'zappos50k'?" in done.stderr
+
+
+@pytest.mark.parametrize("kind", DOWNLOADS)
+def test_every_recipe_is_a_valid_spec(kind: str, tmp_path: Path) -> None:
+    raw = {"version": 1, "name": kind, "data": {"kind": kind, "root": str(tmp_path)}}
+    source: type[DataSource] = SOURCES[kind]
+    assert issubclass(source, DownloadSource)
+    for path, value in source.recipe.items():
+        set_value(raw, path, value)
+    spec = parse_spec(raw)
+    assert spec.data.tasks
+    assert spec.model_dump()["data"] == SOURCES[kind].Spec.model_validate(raw["data"]).model_dump()
+
+
+@pytest.mark.parametrize("kind", DOWNLOADS)
+def test_a_relative_root_starts_at_the_spec(kind: str, tmp_path: Path) -> None:
+    raw = {"version": 1, "name": kind, "data": {"kind": kind, "root": "files"}}
+    raw |= {"method": SOURCES[kind].recipe.get("method", "mtcon")}  # type: ignore[attr-defined]
+    assert parse_spec(raw, folder=tmp_path).data.root == str(tmp_path / "files")  # type: ignore[attr-defined]

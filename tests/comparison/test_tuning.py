@@ -1,0 +1,327 @@
+"""Equal tuning without training: the sweeps that follow from the YAML, and what they choose."""
+
+import csv
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mtcon_ray.comparison import tuning_table
+from mtcon_ray.comparison.curves import curves
+from mtcon_ray.comparison.row import Row
+from mtcon_ray.comparison.spec import Comparison, load_comparison
+from mtcon_ray.comparison.summary import markdown, write_tables
+from mtcon_ray.comparison.tuning import again_spec, best_points, final_spec
+from mtcon_ray.errors import MtconError, SpecError
+from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.spec import RunSpec
+from mtcon_ray.status import Status
+from mtcon_ray.sweep.study import preview
+from tests.recorded import results_of
+
+LR, TEMPERATURE, CROP = "train.lr", "method.temperature", "views.crop_scale"
+WHOLE, HALF = [0.2, 1.0], [0.5, 1.0]
+TUNE: dict[str, Any] = {
+    "epochs": 4,
+    "num_trials": 6,
+    "again": 2,
+    "sampler": "random",
+    "scheduler": {"name": "halving", "reduction": 2},
+    "space": {
+        LR: {"loguniform": [0.01, 1.0]},
+        TEMPERATURE: {"uniform": [0.1, 0.5]},
+        CROP: {"choice": [WHOLE, HALF]},
+    },
+    "first_points": [{LR: 0.2, TEMPERATURE: 0.2}, {TEMPERATURE: 0.3}],
+}
+SYSTEMS: dict[str, Any] = {
+    "Random": {"method": "none", "tuned": False, "seeds": 1},
+    "MTCon": {"method": "mtcon"},
+    "XEnt": {
+        "method": "xent",
+        "space": {TEMPERATURE: None, LR: {"loguniform": [0.01, 0.2]}, "train.momentum": {
+            "uniform": [0.5, 0.9]}},
+    },
+}  # fmt: skip
+BASE: dict[str, Any] = {"data": {"kind": "synthetic"}, "train": {"epochs": 8}, "seed": 5}
+ONE = {"A": {"method": "mtcon"}}
+Load = Callable[..., Comparison]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Returns a function that loads the comparison with overrides and some parts replaced."""
+
+    def made(*overrides: str, **changes: Any) -> Comparison:
+        path = tmp_path / "few.yaml"
+        raw = {"name": "few", "base": BASE, "systems": SYSTEMS, "tune": TUNE, **changes}
+        path.write_text(yaml.safe_dump(raw, sort_keys=False))
+        return load_comparison(path, overrides)
+
+    return made
+
+
+def without(*keys: str, **changes: Any) -> dict[str, Any]:
+    return {k: v for k, v in TUNE.items() if k not in keys} | changes
+
+
+def test_each_tuned_system_has_its_sweeps(load: Load) -> None:
+    comparison = load()
+    assert list(comparison.tuning) == ["MTCon", "XEnt"]
+    tuning = comparison.tuning["MTCon"]
+    first, again, final = tuning.first, tuning.again, comparison.specs["MTCon"]
+    assert again is not None
+    names = [spec.name for spec in (first, again, final)]
+    assert names == ["few-mtcon-tune", "few-mtcon-again", "few-mtcon"]
+    assert [spec.train.epochs for spec in (first, again, final)] == [4, 8, 8]
+    counts = [s.search.num_configurations * s.search.repeats for s in (first, again, final)]
+    assert counts == [6, 2, 3]
+    assert [s.scheduler.name for s in (first, again, final)] == ["halving", "none", "none"]
+    assert (first.search.sampler, list(first.search.space)) == ("random", [LR, TEMPERATURE, CROP])
+    assert first.search.first_points == ({LR: 0.2, TEMPERATURE: 0.2}, {TEMPERATURE: 0.3})
+    assert again.search.first_points == ()
+    assert again.search.scheduler is not None, "ten best would be stopped early"
+
+
+def test_a_system_adds_replaces_and_removes_searched_fields(load: Load) -> None:
+    """A first point loses the fields that the system does not search."""
+    search = load().tuning["XEnt"].first.search
+    assert list(search.space) == [LR, CROP, "train.momentum"]
+    assert search.space[LR].extremes == (0.01, 0.2)
+    assert search.first_points == ({LR: 0.2},)
+
+
+def test_overrides_change_the_base_or_the_tuning(load: Load) -> None:
+    comparison = load("tune.num_trials=3", "train.epochs=9")
+    tuning = comparison.tuning["MTCon"]
+    assert tuning.again is not None
+    assert tuning.first.search.num_configurations == 3
+    epochs = [tuning.first.train.epochs, tuning.again.train.epochs]
+    assert [*epochs, comparison.specs["MTCon"].train.epochs] == [4, 9, 9]
+
+
+def test_final_seeds_are_none_of_those_of_tuning(load: Load) -> None:
+    """Systems that are not tuned have the final seeds too, so that differences are paired."""
+    for repeats in (1, 2):
+        comparison = load(tune=without(repeats=repeats, seeds=4))
+        for tuning in comparison.tuning.values():
+            assert tuning.again is not None
+            assert (tuning.first.seed, tuning.again.seed) == (5, 5)
+            assert (tuning.first.search.repeats, tuning.again.search.repeats) == (repeats, repeats)
+        assert {spec.seed for spec in comparison.specs.values()} == {5 + repeats}
+        assert [s.search.repeats for s in comparison.specs.values()] == [1, 4, 4]
+
+
+def test_at_random_equal_spaces_have_equal_configurations(load: Load) -> None:
+    tuning = load(systems={t: {"method": t} for t in ("mtcon", "simclr")}).tuning
+    first, other = (preview(t.first.search, t.first.seed, count=6) for t in tuning.values())
+    assert first == other
+    assert len(first) == 6
+
+
+def test_the_scheduler_of_tuning_is_written_out(load: Load) -> None:
+    """A finished sweep is recognised by its recorded spec, which has the scheduler."""
+    first = load(tune=without("scheduler", num_trials=20)).tuning["MTCon"].first
+    assert first.search.scheduler == first.scheduler
+    assert first.scheduler.name == "asha"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tune": without("epochs")}, r"tune\.epochs: is required"),
+        ({"tune": without(epoch=3)}, r"tune\.epoch: unknown key; did you mean 'epochs'"),
+        (
+            {"tune": without(space={LR: {"int": [1.5, 3]}}, first_points=[])},
+            r"tune\.space\.train\.lr\.int\.0 must be an integer, got 1\.5",
+        ),
+        (
+            {"tune": without(space={"train.lrr": {"grid": [1]}}, first_points=[]), "systems": ONE},
+            r"systems\.A, tune: search\.space\.train\.lrr: .*did you mean 'lr'",
+        ),
+        (
+            {"tune": without(space={"method": {"grid": ["mtcon"]}}, first_points=[]),
+             "systems": ONE},
+            "search.space.method must not be searched",
+        ),
+        ({"systems": {"A": {"method": "xent"}}}, r"systems\.A, tune: .*temperature: unknown key"),
+        (
+            {"tune": without(again=7)},
+            "systems.MTCon: tune.again must be at most the number of configurations, got 7 of 6",
+        ),
+        (
+            {"base": {**BASE, "evaluate": {"every": 6}}},
+            r"systems\.MTCon, tune: evaluate\.every must be at most train\.epochs, got 6 and 4",
+        ),
+        (
+            {"tune": without(repeats=1, epochs=1), "systems": ONE},
+            r"systems\.A, tune: search\.scheduler must find a probe before its last rung",
+        ),
+        (
+            {"systems": {**SYSTEMS, "None": {"method": "none"}}},
+            r"systems\.None\.tuned must be false for method none, which trains nothing, got true",
+        ),
+        (
+            {"systems": {"A": {"method": "mtcon", "tuned": False, "space": {LR: None}}}},
+            r"systems\.A\.space must be empty unless the system is tuned, got \['train\.lr'\]",
+        ),
+        ({"tune": None}, r"systems\.XEnt\.space must be empty unless the system is tuned"),
+        (
+            {"systems": {"A": {"method": "mtcon", "space": {"train.lrr": None}}}},
+            r"systems\.A\.space\.train\.lrr must be in tune\.space to be null; did you mean",
+        ),
+        (
+            {"systems": {**SYSTEMS, "Few": {"method": "mtcon", "space": {
+                LR: None, TEMPERATURE: None}}}, "tune": without(again=1)},
+            "the same number of configurations in each system, got 6 in 'MTCon' and 2 in 'Few'",
+        ),
+        (
+            {"systems": {t: {"method": "mtcon"} for t in ("A", "A again")}},
+            r"titles must differ .* \['few-a-again'\] twice",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_found_before_the_first_training(
+    load: Load, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        load(**changes)
+
+
+def trial(
+    number: int,
+    params: dict[str, Any],
+    *values: float,
+    status: Status = Status.FINISHED,
+    seed: int = 5,
+) -> TrialResult:
+    """Returns a trial of four epochs with these values from the first epoch on."""
+    reports = tuple(
+        (epoch, {"val/accuracy": value, "test/accuracy/shape": 1 - value, "probe/features": 32.0})
+        for epoch, value in enumerate(values, start=1)
+    )
+    name = f"trial-{number:04d}"
+    return TrialResult(name, number, params, status, None, 4, seed, reports, seconds=1800.0)
+
+
+def point(lr: float, crop: list[float] = WHOLE) -> dict[str, Any]:
+    return {LR: lr, TEMPERATURE: 0.2, CROP: crop}
+
+
+def tuned(spec: RunSpec, *trials: TrialResult) -> SweepResults:
+    return results_of(spec, *trials, name=spec.name)
+
+
+TRIALS = (
+    trial(0, point(0.1), 0.5, 0.6, status=Status.PRUNED),
+    trial(1, point(0.2), 0.9, status=Status.PRUNED),
+    trial(2, point(0.3, HALF), 0.4, 0.5, 0.6, 0.7),
+    trial(3, point(0.4), 0.4, 0.5, 0.6, 0.8, status=Status.FAILED),
+    trial(4, point(0.5), 0.5, 0.7, status=Status.PRUNED),
+    trial(5, point(0.6), status=Status.FAILED),
+)
+
+
+def test_the_best_are_those_that_halving_kept_longest(load: Load) -> None:
+    """Failed trials are none of them, whatever their values were; test scores do not count."""
+    first = tuned(load().tuning["MTCon"].first, *TRIALS)
+    assert best_points(first, 2) == [point(0.3, HALF), point(0.5)]
+    assert [p[LR] for p in best_points(first, 9)] == [0.3, 0.5, 0.1, 0.2]
+
+
+def test_with_several_seeds_the_mean_decides(load: Load) -> None:
+    values = {(0, 0.1): 0.9, (1, 0.1): 0.1, (2, 0.2): 0.6, (3, 0.2): 0.5}
+    trials = [trial(i, point(lr), *[v] * 4, seed=5 + i % 2) for (i, lr), v in values.items()]
+    lost = trial(4, point(0.3), *[0.95] * 4)
+    first = tuned(load(tune=without(repeats=2)).tuning["MTCon"].first, *trials, lost)
+    assert [p[LR] for p in best_points(first, 3)] == [0.2, 0.1, 0.3]
+
+
+def test_the_best_are_trained_again_and_the_winner_finally(load: Load) -> None:
+    comparison = load()
+    tuning = comparison.tuning["MTCon"]
+    assert tuning.again is not None
+    again = again_spec(tuning.again, tuned(tuning.first, *TRIALS))
+    assert again.search.first_points == (point(0.3, HALF), point(0.5))
+    assert (again.search.num_configurations, again.train.epochs) == (2, 8)
+    only = again_spec(tuning.again, tuned(tuning.first, TRIALS[2], TRIALS[3]))
+    assert only.search.num_configurations == 1
+    final = final_spec(
+        comparison.specs["MTCon"], tuned(again, trial(0, point(0.3, HALF), *[0.6] * 4))
+    )
+    assert (final.train.lr, final.views.crop_scale, final.train.epochs) == (0.3, (0.5, 1.0), 8)
+    assert (final.name, final.seed, final.search.space) == ("few-mtcon", 6, {})
+
+
+def test_without_a_value_there_is_nothing_to_choose(load: Load) -> None:
+    comparison = load()
+    tuning = comparison.tuning["MTCon"]
+    failed = tuned(tuning.first, *TRIALS[3::2])
+    assert tuning.again is not None
+    with pytest.raises(MtconError, match="no trial of 'few-mtcon-tune' has a finite value"):
+        again_spec(tuning.again, failed)
+    with pytest.raises(MtconError, match="no trial of 'few-mtcon-tune' has trained for its full"):
+        final_spec(comparison.specs["MTCon"], failed)
+
+
+@pytest.fixture
+def rows(load: Load) -> list[Row]:
+    comparison = load()
+    tuning, spec = comparison.tuning["MTCon"], comparison.specs["MTCon"]
+    assert tuning.again is not None
+    again = tuned(tuning.again, trial(0, point(0.3, HALF), *[0.6] * 4), trial(1, point(0.5), 0.7))
+    final = results_of(spec, *(trial(i, {}, 0.4, 0.5, 0.6, 0.7, seed=6 + i) for i in range(3)))
+    return [
+        Row("Random", results_of(comparison.specs["Random"], replace(trial(0, {}, 0.3), epochs=1))),
+        Row("MTCon", final, tuned=(tuned(tuning.first, *TRIALS), again)),
+        Row("XEnt", None, "out of disk", (tuned(comparison.tuning["XEnt"].first, TRIALS[3]),)),
+    ]
+
+
+def test_the_table_has_costs_and_chosen_values(rows: list[Row]) -> None:
+    lines = tuning_table.markdown(rows).splitlines()
+    assert lines[0] == (
+        "| system | configurations | epochs | trial-hours | chosen by val/accuracy | lr | "
+        "temperature | crop_scale | momentum |"
+    )
+    assert lines[2] == "| Random | 0 | 1 | 0.50 | — | — | — | — | — |"
+    assert lines[3] == "| MTCon | 6 | 13 + 5 + 12 | 5.50 | 0.600 | 0.3 | 0.2 | [0.5, 1.0] | — |"
+    assert lines[4] == "| XEnt | 1 | 4 | 0.50 | — | — | — | — | — |"
+    assert tuning_table.NOTE in markdown(rows)
+    assert tuning_table.markdown(rows[:1]) == ""
+
+
+def test_every_trial_of_tuning_is_in_the_csv(rows: list[Row]) -> None:
+    read = list(csv.DictReader(tuning_table.as_csv(rows).splitlines()))
+    assert len(read) == 6 + 2 + 1
+    assert read[2] == {
+        "system": "MTCon", "sweep": "few-mtcon-tune", "trial": "trial-0002", "seed": "5",
+        "status": "FINISHED", "epochs": "4", "hours": "0.5", "value": "0.7",
+        LR: "0.3", TEMPERATURE: "0.2", CROP: "[0.5, 1.0]", "train.momentum": "",
+    }  # fmt: skip
+    assert tuning_table.as_csv(rows[:1]) == ""
+
+
+def test_curves_and_tuning_are_written_beside_the_table(rows: list[Row], tmp_path: Path) -> None:
+    write_tables(tmp_path / "out", rows)
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {"table.md", "table.csv", "table.png", "curves.png", "tuning.csv"}
+    assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_curves_need_two_epochs_of_a_system_that_trains(load: Load, rows: list[Row]) -> None:
+    """Other means are drawn in the panels of both, so one more curve changes the figure."""
+    assert curves(rows[:1]) is None
+    spec = load().specs["MTCon"]
+    whole = trial(0, {}, 0.5, 0.5, 0.5, 0.5)
+    once = Row("probed once", results_of(spec, replace(whole, reports=whole.reports[-1:])))
+    assert len(once.finished) == 1
+    assert curves([once]) is None
+    one = curves(rows)
+    assert one is not None
+    assert curves(rows[1:]) != one, "the level of a system without training is drawn"
+    other = Row("Other", results_of(spec, trial(0, {}, 0.2, 0.6, 0.6, 0.6)))
+    assert curves([*rows, other]) not in (None, one)

@@ -1,0 +1,30 @@
+"""Small trees in the formats of published downloads."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.data.sources.download import DownloadSource
+
+
+def source_of(kind: str, root: Path, **fields: Any) -> DownloadSource:
+    """Returns the source of a kind of data whose download lies at `root`."""
+    spec = SOURCES[kind].Spec.model_validate({"kind": kind, "root": str(root)} | fields)
+    source = SOURCES[kind](spec)
+    assert isinstance(source, DownloadSource)
+    return source
+
+
+def save_image(path: Path, level: int, size: tuple[int, int] = (12, 9)) -> None:
+    """Writes an image of one grey level; its format follows the file's name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((size[1], size[0], 3), level, dtype=np.uint8)).save(path)
+
+
+def write_text(path: Path, *lines: str, end: str = "\n") -> None:
+    """Writes lines with these line ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(line + end for line in lines).encode())

@@ -1,11 +1,14 @@
-"""Training of all systems of a comparison, one sweep after the other; finished ones are reused."""
+"""Training of all systems of a comparison, a sweep for each; finished ones are reused."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cluster.connection import view_of
+from mtcon_ray.comparison.drivers import Drivers, drivers_at_a_time
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.spec import Comparison
 from mtcon_ray.comparison.stages import plan_stages
@@ -14,7 +17,7 @@ from mtcon_ray.comparison.tuning import Tuning, again_spec, final_spec
 from mtcon_ray.errors import MtconError
 from mtcon_ray.paths import SPEC_FILE, parent_log, sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep, trial_status
-from mtcon_ray.signals import Interrupted
+from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.driver import run_sweep
@@ -37,33 +40,51 @@ def run_comparison(
     the callback (a context manager) of a sweep, by a text that names it. `on_phase` is called with
     a text before the connection to a cluster. If a system fails, its row has the reason and the
     other systems are trained all the same. The tables are rewritten before each training and at
-    the end.
+    the end. On a cluster with room for several systems these are trained at a time, each with a
+    driver process of its own; `watch` is then not called, and `on_phase` with each start.
 
     Raises SpecError, DataError or ResourceError for problems that can be found before the first
     training, and Interrupted as `run_sweep` does.
     """
+    cluster = view_of(None, on_phase)
+    for _ in plan_stages(comparison, root, cluster):
+        pass  # planning is the check
     rows: list[Row] = []
     tables = root / "comparisons" / comparison.name
 
-    def train(spec: RunSpec, what: str) -> SweepResults:
-        folder = sweep_folder(root, spec.name)
-        started = (folder / SPEC_FILE).exists()
-        results = _finished(folder, spec) if started else None
-        if results is None:
-            if rows:
-                write_tables(tables, rows, comparison.claims)
-            with watch(what) as callbacks:
-                results = run_sweep(
-                    spec, root=root, name=spec.name, resume=started, callbacks=callbacks
-                )
-        return results
+    drivers = Drivers(root, tables / "drivers", on_phase)
 
-    for _ in plan_stages(comparison, root, view_of(None, on_phase)):
-        pass  # planning is the check
-    for title, spec in comparison.specs.items():
-        rows.append(_train_system(title, spec, comparison.tuning.get(title), train))
+    def train_here(spec: RunSpec, what: str) -> SweepResults:
+        if rows:
+            write_tables(tables, rows, comparison.claims)
+        started = (sweep_folder(root, spec.name) / SPEC_FILE).exists()
+        with watch(what) as callbacks:
+            return run_sweep(spec, root=root, name=spec.name, resume=started, callbacks=callbacks)
+
+    at_a_time = drivers_at_a_time(comparison, cluster)
+    train = partial(_reused, root, train_here if at_a_time == 1 else drivers.train)
+
+    def train_system(title: str) -> Row:
+        return _train_system(title, comparison.specs[title], comparison.tuning.get(title), train)
+
+    if at_a_time == 1:
+        for title in comparison.specs:
+            rows.append(train_system(title))
+    else:
+        with ThreadPoolExecutor(at_a_time) as pool, on_signals(drivers.stop):
+            for row in pool.map(train_system, comparison.specs):
+                rows.append(row)
+                if drivers.have_run:
+                    write_tables(tables, rows, comparison.claims)
     write_tables(tables, rows, comparison.claims)
     return rows, tables
+
+
+def _reused(root: Path, train: Train, spec: RunSpec, what: str) -> SweepResults:
+    """Returns the results of a sweep: stored ones if it is over, else those of `train`."""
+    folder = sweep_folder(root, spec.name)
+    results = _finished(folder, spec) if (folder / SPEC_FILE).exists() else None
+    return train(spec, what) if results is None else results
 
 
 def _train_system(title: str, final: RunSpec, tuning: Tuning | None, train: Train) -> Row:

@@ -1,11 +1,12 @@
 """Training of all systems of a comparison, one sweep after the other; finished ones are reused."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
+from functools import cache
 from pathlib import Path
 
 from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.cluster.connection import view_of
+from mtcon_ray.cluster.connection import connected, sweep_environment, view_of
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.spec import Comparison
 from mtcon_ray.comparison.stages import plan_stages
@@ -42,12 +43,22 @@ def run_comparison(
     training, and Interrupted as `run_sweep` does.
     """
 
+    folder = root / "comparisons" / comparison.name
+
+    @cache
+    def hold_session(cpus: int) -> None:
+        # Held by all sweeps from the first that is left to train, because starting Ray takes longer
+        # than a short training.
+        session.enter_context(connected(folder / "ray.log", sweep_environment(cpus)))
+
     def train(spec: RunSpec, what: str) -> SweepResults:
-        folder = sweep_folder(root, spec.name)
-        started = (folder / SPEC_FILE).exists()
-        results = _finished(folder, spec) if started else None
+        of_sweep = sweep_folder(root, spec.name)
+        started = (of_sweep / SPEC_FILE).exists()
+        results = _finished(of_sweep, spec) if started else None
         if results is None:
             with watch(what) as callbacks:
+                callbacks.on_phase("connecting to Ray")
+                hold_session(spec.resources.cpus)
                 results = run_sweep(
                     spec, root=root, name=spec.name, resume=started, callbacks=callbacks
                 )
@@ -56,10 +67,10 @@ def run_comparison(
     for _ in plan_stages(comparison, root, view_of(None, on_phase)):
         pass  # planning is the check
     rows: list[Row] = []
-    folder = root / "comparisons" / comparison.name
-    for title, spec in comparison.specs.items():
-        rows.append(_train_system(title, spec, comparison.tuning.get(title), train))
-        write_tables(folder, rows, comparison.claims)
+    with ExitStack() as session:
+        for title, spec in comparison.specs.items():
+            rows.append(_train_system(title, spec, comparison.tuning.get(title), train))
+            write_tables(folder, rows, comparison.claims)
     return rows, folder
 
 

@@ -16,7 +16,7 @@ from mtcon_ray.local import choose_device
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.paths import cache_folder
-from mtcon_ray.planning import prepare_root
+from mtcon_ray.preparation import prepare_root
 from mtcon_ray.recorded import parse_recorded
 from mtcon_ray.safe_yaml import parse_yaml
 from mtcon_ray.spec import RunSpec, with_values

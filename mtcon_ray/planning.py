@@ -4,7 +4,6 @@ Independent of Ray: the resources of the cluster are passed as a `ClusterView`.
 """
 
 import math
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,16 +13,15 @@ import torch
 
 from mtcon_ray import metrics
 from mtcon_ray.capacity import ClusterView, check_cluster
-from mtcon_ray.data.dataset import CheckedData, check_dataset, store_bytes
+from mtcon_ray.data.dataset import store_bytes
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
-from mtcon_ray.errors import DataError, ResourceError
+from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
-from mtcon_ray.paths import cache_folder
 from mtcon_ray.plan import Plan
-from mtcon_ray.spec import RunSpec, with_values
+from mtcon_ray.spec import RunSpec, with_each_encoder
 
 # Standard error of val/accuracy above which `plan` warns: configurations whose scores differ by
 # less are ranked by chance.
@@ -40,20 +38,6 @@ class Rates:
     """Duration of one validation probe, including its views."""
     test_seconds: float
     """Duration of the test evaluation after the last epoch."""
-
-
-def prepare_root(root: Path) -> None:
-    """Creates the root, readable by its owner only. Raises ResourceError if it is not writable."""
-    try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        probe = root / f".writable-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ResourceError(
-            f"the root must be a folder that can be written, got {root} ({error.strerror}); "
-            "name another with --root or storage.root"
-        ) from None
 
 
 def make_plan(
@@ -154,26 +138,6 @@ def make_plan(
     )
 
 
-def fetch_weights(spec: RunSpec) -> None:
-    """Downloads the encoder's named weights, also those of searched values, before trials start.
-
-    Raises SpecError if they cannot be downloaded.
-    """
-    for one in _with_each_encoder(spec):
-        one.model.encoder.fetch_weights()
-
-
-def check_data(spec: RunSpec, root: Path) -> CheckedData:
-    """Reads labels and checks images; see `check_dataset`.
-
-    A CSV in an object store is downloaded, images are not. What is read can be passed on to
-    `make_plan` and `open_dataset`.
-    """
-    if spec.data.urls():
-        prepare_root(root)
-    return check_dataset(spec.data, spec.views.size, cache_folder(root))
-
-
 def _hours(
     rates: Rates, num_images: int, num_probes: int, num_trials: int, share: float, few: int | None
 ) -> dict[str, float | None]:
@@ -217,15 +181,6 @@ def _numbers(spec: RunSpec, path: str, value: int) -> list[int]:
     return [int(number) for number in numbers if isinstance(number, int | float)]
 
 
-def _with_each_encoder(spec: RunSpec) -> Iterator[RunSpec]:
-    """Yields the spec, and a copy for each listed value of a searched encoder field."""
-    yield spec
-    for path, dimension in spec.search.space.items():
-        if path.startswith("model.encoder."):
-            for value in dimension.values or ():
-                yield with_values(spec, {path: value, "search": {}})
-
-
 def _count_parameters(
     spec: RunSpec, sizes: dict[str, int], *, all_networks: bool = True
 ) -> int | None:
@@ -236,7 +191,7 @@ def _count_parameters(
     None. Raises CheckpointError if weights do not fit.
     """
     counts = []
-    for one in _with_each_encoder(spec):
+    for one in with_each_encoder(spec):
         if not all_networks and not one.model.encoder.is_checked_by_building:
             continue
         with torch.device("meta"):  # allocates no memory and computes no initial weights

@@ -4,16 +4,18 @@ Bad input is found in the order of its cost: first the labels, the images' files
 the network's weights, then the tracking server, beside which images are downloaded and decoded.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.capacity import ClusterView
-from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.data.dataset import CheckedData, Dataset, check_dataset, open_dataset
+from mtcon_ray.errors import ResourceError
 from mtcon_ray.paths import cache_folder
 from mtcon_ray.plan import Plan
-from mtcon_ray.planning import check_data, fetch_weights, make_plan
-from mtcon_ray.spec import RunSpec
+from mtcon_ray.planning import make_plan
+from mtcon_ray.spec import RunSpec, with_each_encoder
 from mtcon_ray.tracking.mlflow_server import ServerCheck
 
 
@@ -49,3 +51,37 @@ def prepare(
         callbacks.on_phase("asking the MLflow server")
         asked.answer()
     return plan, dataset
+
+
+def prepare_root(root: Path) -> None:
+    """Creates the root, readable by its owner only. Raises ResourceError if it is not writable."""
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        probe = root / f".writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ResourceError(
+            f"the root must be a folder that can be written, got {root} ({error.strerror}); "
+            "name another with --root or storage.root"
+        ) from None
+
+
+def check_data(spec: RunSpec, root: Path) -> CheckedData:
+    """Reads labels and checks images; see `check_dataset`.
+
+    A CSV in an object store is downloaded, images are not. What is read can be passed on to
+    `make_plan` and `open_dataset`.
+    """
+    if spec.data.urls():
+        prepare_root(root)
+    return check_dataset(spec.data, spec.views.size, cache_folder(root))
+
+
+def fetch_weights(spec: RunSpec) -> None:
+    """Downloads the encoder's named weights, also those of searched values, before trials start.
+
+    Raises SpecError if they cannot be downloaded.
+    """
+    for one in with_each_encoder(spec):
+        one.model.encoder.fetch_weights()

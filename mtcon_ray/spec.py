@@ -4,7 +4,7 @@
 since pydantic's `model_copy` checks nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -219,6 +219,15 @@ def with_values(spec: RunSpec, values: Mapping[str, Any]) -> RunSpec:
     for path, value in values.items():
         set_value(raw, path, value)
     return _validated(raw)
+
+
+def with_each_encoder(spec: RunSpec) -> Iterator[RunSpec]:
+    """Yields the spec, and a copy for each listed value of a searched encoder field."""
+    yield spec
+    for path, dimension in spec.search.space.items():
+        if path.startswith("model.encoder."):
+            for value in dimension.values or ():
+                yield with_values(spec, {path: value, "search": {}})
 
 
 def with_scheduler(spec: RunSpec, recorded: RunSpec | None = None) -> RunSpec:

@@ -14,7 +14,8 @@ from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.local import choose_device
 from mtcon_ray.paths import cache_folder
-from mtcon_ray.planning import Rates, prepare_root
+from mtcon_ray.planning import Rates
+from mtcon_ray.preparation import prepare_root
 from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.trainer import Trainer
 

@@ -17,8 +17,7 @@ from mtcon_ray.folder import choose_folder, claimed
 from mtcon_ray.local import choose_device, this_machine
 from mtcon_ray.paths import parent_log, runs_folder
 from mtcon_ray.plan import Plan
-from mtcon_ray.planning import prepare_root
-from mtcon_ray.preparation import prepare
+from mtcon_ray.preparation import prepare, prepare_root
 from mtcon_ray.presentation import resume_line
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.results import TrialResult, kept_files, load_run

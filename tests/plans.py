@@ -5,7 +5,8 @@ from typing import Any
 
 from mtcon_ray.capacity import ClusterView
 from mtcon_ray.plan import Plan
-from mtcon_ray.planning import check_data, make_plan
+from mtcon_ray.planning import make_plan
+from mtcon_ray.preparation import check_data
 from mtcon_ray.spec import RunSpec
 
 

@@ -17,7 +17,8 @@ from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.paths import SPEC_FILE
 from mtcon_ray.plan import Plan
-from mtcon_ray.planning import Rates, fetch_weights, prepare_root
+from mtcon_ray.planning import Rates
+from mtcon_ray.preparation import fetch_weights, prepare_root
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.spec import RunSpec, load_spec, parse_spec
 from tests.data.labels import labels_of

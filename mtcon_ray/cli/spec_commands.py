@@ -67,7 +67,8 @@ def validate(spec: Path, overrides: tuple[str, ...]) -> None:
 def _plan_anywhere(spec: "RunSpec") -> "Plan":
     """Returns the plan of a spec on a cluster of unlimited size. Raises UserError."""
     from mtcon_ray.capacity import ClusterView, NodeKind
-    from mtcon_ray.planning import check_data, make_plan
+    from mtcon_ray.planning import make_plan
+    from mtcon_ray.preparation import check_data
 
     anywhere = ClusterView("any cluster", (NodeKind("any node", 1e9, 1e9, None),))
     root = choose_root(spec.storage.root)
@@ -98,7 +99,8 @@ def plan(
 ) -> None:
     """Print the trials, data and resources of a sweep; start nothing."""
     from mtcon_ray.cli.plan_text import plan_lines
-    from mtcon_ray.planning import check_data, make_plan
+    from mtcon_ray.planning import make_plan
+    from mtcon_ray.preparation import check_data
     from mtcon_ray.spec import load_spec
 
     run_spec = load_spec(spec, overrides)

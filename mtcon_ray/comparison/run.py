@@ -11,7 +11,8 @@ from mtcon_ray.comparison.spec import Comparison
 from mtcon_ray.comparison.summary import write_tables
 from mtcon_ray.errors import MtconError
 from mtcon_ray.paths import SPEC_FILE, sweep_folder
-from mtcon_ray.planning import check_data, make_plan
+from mtcon_ray.planning import make_plan
+from mtcon_ray.preparation import check_data
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.signals import Interrupted
 from mtcon_ray.spec import RunSpec

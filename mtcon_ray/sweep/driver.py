@@ -27,8 +27,7 @@ from mtcon_ray.evaluation.spec import selected_value
 from mtcon_ray.folder import choose_folder, claimed
 from mtcon_ray.paths import SPEC_FILE, journal_file, log_folder, parent_log, sweeps_folder
 from mtcon_ray.plan import Plan
-from mtcon_ray.planning import prepare_root
-from mtcon_ray.preparation import prepare
+from mtcon_ray.preparation import prepare, prepare_root
 from mtcon_ray.presentation import resume_line
 from mtcon_ray.recorded import load_recorded, write_beginnings
 from mtcon_ray.report.build import build_report

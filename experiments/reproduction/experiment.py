@@ -23,7 +23,7 @@ class Verdict:
     """An answer to one claim.
 
     `paper` and `ours` are the differences behind it as text, with units; `why` has the reason for
-    an answer that no difference explains.
+    an answer that no difference explains. `label` is the label for readers, if there is one.
     """
 
     claim: str
@@ -31,6 +31,7 @@ class Verdict:
     paper: str = ""
     ours: str = ""
     why: str = ""
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Claim:
     """A statement of a paper: `better` scores higher than `than` on a label, as the papers name it.
 
     Both cells measure the label, in training or held out. `paper` is the printed difference in
-    percentage points, None if the paper prints no numbers. `margin` is a fraction.
+    percentage points, None if the paper prints no numbers. `margin` is a fraction. `text` replaces
+    the sentence, which does not name the label.
     """
 
     better: Cell
@@ -51,7 +53,7 @@ class Claim:
     def __str__(self) -> str:
         """Returns the claim in words."""
         over = f" by {self.margin:g}" if self.margin else ""
-        return self.text or f"{self.better.title} above {self.than.title}{over}, {self.label}"
+        return self.text or f"{self.better.title} above {self.than.title}{over}"
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,20 @@ class Trained:
 class Outcome:
     """Findings of an experiment: a table, pictures as PNG bytes by caption, and verdicts.
 
-    `notes` are sentences that explain the numbers, one paragraph each.
+    `notes` are sentences that explain the numbers, one paragraph each. Readers see `readable`
+    instead of the table, if there is one.
     """
 
     table: pd.DataFrame
     pictures: Mapping[str, bytes] = field(default_factory=dict)
     verdicts: Sequence[Verdict] = ()
     notes: Sequence[str] = ()
+    readable: pd.DataFrame | None = None
+
+    @property
+    def shown(self) -> pd.DataFrame:
+        """The table for readers."""
+        return self.table if self.readable is None else self.readable
 
 
 Finish = Callable[[Setting, Mapping[Cell, Trained]], Outcome]
@@ -122,6 +131,18 @@ class Experiment:
     claim: str
     cells: Callable[[Setting], Iterable[Cell]]
     finish: Finish
+
+
+def described(file: str, doc: str | None) -> tuple[str, str, str]:
+    """Returns name, title and claim of an experiment from its module's `__file__` and `__doc__`.
+
+    The title is the docstring's first line without its full stop, the claim the paragraph that
+    begins with "Claim: ".
+    """
+    assert doc is not None, "an experiment needs the docstring of its module"
+    paragraphs = [" ".join(text.split()) for text in doc.split("\n\n")]
+    (claim,) = (text for text in paragraphs if text.startswith("Claim: "))
+    return Path(file).stem, paragraphs[0].rstrip("."), claim.removeprefix("Claim: ")
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,22 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
 
 from experiments.reproduction.experiment import Experiment, Outcome, Verdict
 
-VERDICT_COLUMNS = ("claim", "verdict", "paper, points", "ours, points [95 % interval]", "why")
+# Heading of each field of a verdict, in the order of the table.
+VERDICT_COLUMNS = {
+    "claim": "claim",
+    "label": "label",
+    "answer": "verdict",
+    "paper": "paper (points)",
+    "ours": "ours (points)",
+    "why": "reason",
+}
 
 
 def write(folder: Path, experiment: Experiment, outcome: Outcome) -> None:
@@ -33,12 +41,13 @@ def picture_file(caption: str) -> str:
 
 def verdicts_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
     """Returns the verdicts as a table with VERDICT_COLUMNS."""
-    return pd.DataFrame(list(map(astuple, verdicts)), columns=list(VERDICT_COLUMNS))
+    table = pd.DataFrame(map(asdict, verdicts), columns=list(VERDICT_COLUMNS))
+    return table.rename(columns=VERDICT_COLUMNS)
 
 
 def markdown(experiment: Experiment, outcome: Outcome) -> str:
     """Returns table, notes and verdicts as Markdown."""
-    parts = [f"# {experiment.title}", experiment.claim, markdown_table(outcome.table)]
+    parts = [f"# {experiment.title}", experiment.claim, markdown_table(outcome.shown)]
     parts += outcome.notes
     if outcome.verdicts:
         parts += ["## Claims", markdown_table(verdicts_table(outcome.verdicts))]
@@ -50,7 +59,8 @@ def markdown_table(table: pd.DataFrame) -> str:
     rows = [list(table.columns), ["---"] * len(table.columns)]
     rows += [[cell_text(value) for value in row] for row in table.itertuples(index=False)]
     return "\n".join(
-        "| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows
+        "| " + " | ".join(" / ".join(cell.replace("|", "/").splitlines()) for cell in row) + " |"
+        for row in rows
     )
 
 

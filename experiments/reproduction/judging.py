@@ -42,17 +42,25 @@ def judge(
             answer = cast(Answer, one.verdict) if one.difference else answer
         answer = answer_at(setting, answer)
         paper = "" if claim.paper is None else f"{claim.paper:+.2f}"
-        verdicts.append(Verdict(str(claim), answer, paper, ours, why))
+        source = trained[claim.better].source
+        label = source.name_label(claim.label) if source else claim.label
+        verdicts.append(Verdict(str(claim), answer, paper, ours, why, label))
     return verdicts
 
 
 def points(difference: Interval | None) -> str:
     """Returns a difference of fractions with its interval, in percentage points."""
-    if difference is None:
-        return ""
-    scaled = (100 * number for number in difference[:3])
-    value, low, high = (f"{number:+.2f}" for number in scaled)
-    return f"{value} [{low}, {high}]{'' if difference.over_seeds else ONE_SEED}"
+    return "" if difference is None else _scaled(difference, "+")
+
+
+def percent(interval: Interval | None) -> str:
+    """Returns the interval of a fraction, in percent, without its middle."""
+    return "" if interval is None else _scaled(interval, "").partition(" ")[2]
+
+
+def _scaled(interval: Interval, sign: str) -> str:
+    value, low, high = (f"{100 * number:{sign}.2f}" for number in interval[:3])
+    return f"{value} [{low}, {high}]{'' if interval.over_seeds else ONE_SEED}"
 
 
 def _reason(trained: Mapping[Cell, Trained], claim: Claim) -> str:

@@ -32,7 +32,7 @@ def run_comparison(
     A second call resumes: it loads finished systems and continues unfinished ones. `watch` returns
     the callback (a context manager) of a system's sweep. `on_phase` is called with a text before
     the connection to a cluster. If a system fails, its row has the reason and the other systems
-    are trained all the same. The tables are rewritten after each system.
+    are trained all the same. The tables are rewritten before each training and at the end.
 
     Raises SpecError, DataError or ResourceError for problems that can be found before the first
     training, and Interrupted as `run_sweep` does.
@@ -40,7 +40,7 @@ def run_comparison(
     view = view_of(None, on_phase)
     for spec in comparison.specs.values():
         make_plan(spec, root, view, check_data(spec, root).table)
-    rows = []
+    rows: list[Row] = []
     folder = root / "comparisons" / comparison.name
     for title, spec in comparison.specs.items():
         try:
@@ -48,6 +48,8 @@ def run_comparison(
             started = (sweep / SPEC_FILE).exists()
             results = _finished(sweep, spec) if started else None
             if results is None:
+                if rows:
+                    write_tables(folder, rows, comparison.claims)
                 with watch(title) as callbacks:
                     results = run_sweep(
                         spec, root=root, name=spec.name, resume=started, callbacks=callbacks
@@ -57,7 +59,7 @@ def run_comparison(
             raise
         except MtconError as error:
             rows.append(Row(title, None, str(error)))
-        write_tables(folder, rows, comparison.claims)
+    write_tables(folder, rows, comparison.claims)
     return rows, folder
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from experiments.reproduction.budgets import BUDGETS
-from experiments.reproduction.cells import SYSTEMS, Cell, Setting, cells_of
+from experiments.reproduction.cells import SYSTEMS, Cell, cells_of
 from experiments.reproduction.data import (
     DATA_SETS,
     DataChoice,
@@ -14,12 +14,7 @@ from experiments.reproduction.data import (
     subset,
 )
 from mtcon_ray.errors import SpecError
-
-
-def setting(root: Path, budget: str = "smoke", *overrides: str, only: str = "synthetic") -> Setting:
-    photos = root / "photos"
-    choice = DataChoice(only, photos if photos.exists() else None, None, root / "subsets")
-    return Setting(BUDGETS[budget], choice, root, overrides)
+from tests.experiments.pretended import setting
 
 
 @pytest.mark.parametrize("budget", ["smoke", "small"])

@@ -132,7 +132,7 @@ def panel(title: str, space: Space, place_N2: np.ndarray) -> PlanePanel:
     """Returns the panel with items coloured by two attributes, in four groups."""
     a, b = halving_attributes(space.sets_NL)
     first, second = space.names[a], space.names[b]
-    names = ["neither", second, first, f"{first}, {second}"]
+    names = ["neither", second, first, "both"]
     code_N = 2 * space.sets_NL[:, a].astype(np.int64) + space.sets_NL[:, b]
     return PlanePanel(title, place_N2, code_N, names)
 

@@ -2,7 +2,7 @@
 
     python experiments/tsne_heads.py --budget small --photos FOLDER
 
-Cost: trainings that the tables need too, and seconds for t-SNE at smoke, some 3 minutes at small.
+Cost: trainings that the tables need too, and for t-SNE seconds at smoke, a minute at small.
 
 Claim: the space of each task's head groups the images by the label of that task.
 

@@ -34,7 +34,7 @@ CLASSES: tuple[dict[str, Any], ...] = (
     {"color": VERMILLION, "marker": "x"},
     {"color": GREEN, "marker": "v"},
     {"color": PURPLE, "marker": "P"},
-    {"color": "#F0E442", "marker": "*"},
+    {"color": "#8C564B", "marker": "*"},
 )
 BARS: tuple[dict[str, Any], ...] = (
     {"facecolor": SKY, "edgecolor": BLUE, "alpha": 0.75},
@@ -132,7 +132,8 @@ def plane_figure(panels: Sequence[PlanePanel], method: str, columns: int | None 
         height = 3.0 + 0.2 * ((most + 1) // 2)
         figure, grid = plotting.panels(len(panels), height=height, columns=columns)
         for axes, panel in zip(grid, panels, strict=True):
-            axes.set_title(plotting.shortened(panel.title, 36), loc="left")
+            # In three columns a title of 36 letters fits at this size.
+            axes.set_title(plotting.shortened(panel.title, 36), loc="left", fontsize=9.5)
             axes.set_xlabel(f"{method} axis 1 (no unit)")
             axes.set_ylabel(f"{method} axis 2 (no unit)")
             axes.set_xticks([])

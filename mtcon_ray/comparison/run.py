@@ -37,12 +37,12 @@ def run_comparison(
     A second call resumes: it loads finished sweeps and continues unfinished ones. `watch` returns
     the callback (a context manager) of a sweep, by a text that names it. `on_phase` is called with
     a text before the connection to a cluster. If a system fails, its row has the reason and the
-    other systems are trained all the same. The tables are rewritten after each system.
+    other systems are trained all the same. The tables are rewritten before each sweep
+    and at the end.
 
     Raises SpecError, DataError or ResourceError for problems that can be found before the first
     training, and Interrupted as `run_sweep` does.
     """
-
     folder = root / "comparisons" / comparison.name
 
     @cache
@@ -56,6 +56,8 @@ def run_comparison(
         started = (of_sweep / SPEC_FILE).exists()
         results = _finished(of_sweep, spec) if started else None
         if results is None:
+            if rows:
+                write_tables(folder, rows, comparison.claims)
             with watch(what) as callbacks:
                 callbacks.on_phase("connecting to Ray")
                 hold_session(spec.resources.cpus)
@@ -70,7 +72,7 @@ def run_comparison(
     with ExitStack() as session:
         for title, spec in comparison.specs.items():
             rows.append(_train_system(title, spec, comparison.tuning.get(title), train))
-            write_tables(folder, rows, comparison.claims)
+    write_tables(folder, rows, comparison.claims)
     return rows, folder
 
 

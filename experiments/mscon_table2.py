@@ -1,0 +1,43 @@
+"""MSCon, table 2: tasks of disaster images in domain.
+
+    python experiments/mscon_table2.py --budget small --photos FOLDER
+
+Cost: 15 systems, three seeds each; other tables share most of them.
+
+Claim: MSCon scores higher in each task than SimCLR, CSN and SupCon on that task, and higher than
+multi-task cross-entropy in disaster types.
+"""
+
+from experiments.reproduction.command import main
+from experiments.reproduction.tables import Above, PaperTable, single_task, table_experiment
+
+TASKS = {
+    "damage_severity": "Damage severity",
+    "disaster_types": "Disaster types",
+    "humanitarian": "Humanitarian",
+    "informative": "Informative",
+}
+
+EXPERIMENT = table_experiment(
+    __file__,
+    __doc__,
+    PaperTable(
+        "MSCon",
+        2,
+        systems={
+            **single_task(TASKS),
+            "XEnt Multi-Task": ("xent-multi",),
+            "SimCLR": ("simclr",),
+            "CSN": ("csn",),
+            "MSCon": ("mtcon", "mtcon-equal"),
+        },
+        above=[
+            *(Above("MSCon", than, tuple(TASKS)) for than in ("SimCLR", "CSN")),
+            *(Above("MSCon", f"SupCon {word}", (task,)) for task, word in TASKS.items()),
+            Above("MSCon", "XEnt Multi-Task", ("disaster_types",)),
+        ],
+    ),
+)
+
+if __name__ == "__main__":
+    main(EXPERIMENT)

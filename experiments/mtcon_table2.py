@@ -1,0 +1,28 @@
+"""MTCon, table 2: tasks of shoes and birds in domain.
+
+    python experiments/mtcon_table2.py --budget small --photos FOLDER
+
+Cost: 28 systems, three seeds each; other tables share most of them.
+
+Claim: MTCon scores higher in each task than multi-task cross-entropy, SupCon on that task and
+SCE-Net.
+"""
+
+from experiments.reproduction.command import main
+from experiments.reproduction.tables import IN_DOMAIN, Above, PaperTable, table_experiment
+
+TASKS = ("category", "closure", "gender", "shape", "size", "primary_color")
+
+EXPERIMENT = table_experiment(
+    __file__,
+    __doc__,
+    PaperTable(
+        "MTCon",
+        2,
+        systems=IN_DOMAIN,
+        above=[Above("MTCon", than, TASKS) for than in ("XEnt MT", "SupCon", "SCE-Net")],
+    ),
+)
+
+if __name__ == "__main__":
+    main(EXPERIMENT)

@@ -1,0 +1,129 @@
+"""Budgets: how long each training of the matrix takes, and with how many seeds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# With fewer seeds a claim about a method is not judged.
+MIN_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One budget: dotted paths of a spec to values, for all trainings and by family of systems.
+
+    `num_items` limits photographs and synthetic images, None keeps all. A budget with `recipes`
+    takes image size, encoder, batch size and epochs from the recipe of each data set.
+    """
+
+    name: str
+    title: str
+    seeds: int
+    num_items: int | None
+    base: Mapping[str, Any]
+    families: Mapping[str, Mapping[str, Any]]
+    recipes: bool = False
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of a training, except those of triplets and of a data set's own recipe."""
+        return int(self.base["train.epochs"])
+
+    @property
+    def judges(self) -> bool:
+        """True if claims are judged: with fewer seeds a result may be an accident of one."""
+        return self.seeds >= MIN_SEEDS
+
+
+SMALL_ENCODER = {"model.encoder": {"name": "small", "width": 16}, "model.head_dim": 32}
+# Photographs and encoder of the small budget are those of compare_methods.yaml, as is its rate.
+SMALL_RATES = {
+    "contrastive": {"train.lr": 0.2},
+    "self_supervised": {"train.lr": 0.2},
+    "xent": {"train.lr": 0.05},
+}
+
+BUDGETS = {
+    budget.name: budget
+    for budget in (
+        Budget(
+            "smoke",
+            "seconds per training, to see that everything runs",
+            seeds=1,
+            num_items=500,
+            base={
+                "views.size": 16,
+                "model.encoder": {"name": "small", "width": 4},
+                "model.head_dim": 8,
+                "train.epochs": 2,
+                "train.batch_size": 32,
+                "evaluate.every": 2,
+                "evaluate.bootstrap": 100,
+            },
+            families={
+                **SMALL_RATES,
+                "triplet": {
+                    "train.optimizer": "adam",
+                    "train.lr": 0.001,
+                    "method.num_triplets": 300,
+                    "train.epochs": 1,
+                    "evaluate.every": 1,
+                },
+            },
+        ),
+        Budget(
+            "small",
+            "a minute or two per training on one core",
+            seeds=3,
+            num_items=9200,
+            base={
+                **SMALL_ENCODER,
+                "views.size": 40,
+                "train.epochs": 12,
+                "train.batch_size": 64,
+                "evaluate.every": 4,
+            },
+            families={
+                **SMALL_RATES,
+                # An epoch of 10,000 triplets is 30,000 views, so five are the others' twelve.
+                "triplet": {
+                    "train.optimizer": "adam",
+                    "train.lr": 0.001,
+                    "train.epochs": 5,
+                    "evaluate.every": 5,
+                },
+            },
+        ),
+        Budget(
+            "paper",
+            "the papers' recipes, hours per training on a GPU",
+            seeds=3,
+            num_items=None,
+            recipes=True,
+            base={
+                "views.size": 112,
+                "model.encoder": {"name": "resnet18", "weights": "imagenet"},
+                "model.head_dim": 32,
+                "train.epochs": 200,
+                "train.warmup_epochs": 0,
+                "train.batch_size": 64,
+                "train.lr": 0.05,
+                "evaluate.every": 50,
+                "resources.gpus": 1,
+            },
+            families={
+                # A fifth of the rate of contrastive systems, as MSCon states.
+                "xent": {"train.lr": 0.01},
+                # The authors' code of CSN: 5e-5 * 0.985^epoch, embeddings of 64 numbers.
+                "triplet": {
+                    "train.optimizer": "adam",
+                    "train.lr": 5e-5,
+                    "train.lr_schedule": "exponential",
+                    "train.lr_final": 0.985**200,
+                    "train.batch_size": 256,
+                    "model.head_dim": 64,
+                },
+            },
+        ),
+    )
+}

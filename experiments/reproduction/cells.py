@@ -1,0 +1,258 @@
+"""Cells of the matrix of trainings: a system on a data set, named in the papers' terms.
+
+A cell is one sweep over seeds. Its name and its spec follow from the cell and the setting alone,
+so that every table and figure which needs the same training finds the same sweep.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from experiments.reproduction.budgets import Budget
+from experiments.reproduction.data import DATA_SETS, DataChoice, Source
+from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.spec import RunSpec, apply_override, parse_spec, set_value
+
+
+@dataclass(frozen=True)
+class System:
+    """A method of the papers: title, family (a key of `Budget.families`), and `method` section.
+
+    A system with `per_label` is trained on one label, which the cell names.
+    """
+
+    title: str
+    family: str
+    method: Mapping[str, Any]
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    per_label: bool = False
+    has_seeds: bool = True
+
+
+MAX_NAME = 81  # characters in the name of a spec
+
+# Views of photographs, whose colours are labels, keep most of the colour. Self-supervised systems
+# know no labels, and need the stronger views of their recipes.
+KEEP_COLOURS = {
+    "crop_scale": [0.4, 1.0],
+    "brightness": 0.2,
+    "contrast": 0.2,
+    "hue": 0.02,
+    "saturation": 0.2,
+    "grayscale": 0.0,
+}
+# The temperature of MSCon and MTCon, and of their SimCLR and SupCon.
+TEMPERATURE = 0.1
+
+
+def _contrastive(title: str, **method: Any) -> System:
+    return System(title, "contrastive", {"temperature": TEMPERATURE, **method})
+
+
+# AMCL's augmentations, by their number: random crops; with blur and loss of colour; with changed
+# colours and flips.
+CROPS = {"crop_scale": (0.08, 1.0), "flip": 0.0, "jitter": 0.0, "grayscale": 0.0, "blur": 0.0}
+BLURS = CROPS | {"grayscale": 0.2, "blur": 0.5}
+JITTERS = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
+AUGMENTATIONS = {1: CROPS, 3: BLURS, 5: BLURS | JITTERS | {"flip": 0.5, "jitter": 0.8}}
+
+
+def _augmented(count: int) -> dict[str, System]:
+    """Returns SimCLR and AMCL with this number of augmentations, as AMCL's poster compares them.
+
+    AMCL has the authors' hundred negatives and clipping: with one negative its heads collapse. Its
+    lowest temperature is 0.05, since the paper's 1e-5 gives losses of 1e5.
+    """
+    views = {f"views.{name}": value for name, value in AUGMENTATIONS[count].items()}
+    amcl = {"name": "amcl", "form": "simclr", "tau_min": 0.05, "top_k": 100}
+    text = f"{count} augmentation{'s' if count > 1 else ''}"
+    clipped = {**views, "train.max_grad_norm": 1.0}
+    return {
+        f"simclr-{count}": System(
+            f"SimCLR, {text}", "self_supervised", {"name": "simclr", "temperature": 0.5}, views
+        ),
+        f"amcl-{count}": System(f"AMCL, {text}", "self_supervised", amcl, clipped),
+    }
+
+
+SYSTEMS: Mapping[str, System] = {
+    "handcrafted": System(
+        "Handcrafted features",
+        "none",
+        {"name": "none"},
+        {"model.encoder": {"name": "handcrafted"}},
+        has_seeds=False,
+    ),
+    "untrained": System("Untrained encoder", "none", {"name": "none"}),
+    "mtcon": _contrastive("MTCon, learned weights", name="mtcon", weighting="learned"),
+    "mtcon-equal": _contrastive("MTCon, equal weights", name="mtcon", weighting="equal"),
+    "mtcon-calibrated": _contrastive(
+        "MTCon, calibrated weights", name="mtcon", weighting="calibrated"
+    ),
+    "supcon": System(
+        "SupCon", "contrastive", {"name": "supcon", "temperature": TEMPERATURE}, per_label=True
+    ),
+    "simclr": System("SimCLR", "self_supervised", {"name": "simclr", "temperature": TEMPERATURE}),
+    "xent": System("XEnt", "xent", {"name": "xent"}, per_label=True),
+    "xent-multi": System("XEnt multi-task", "xent", {"name": "xent"}),
+    "xent-kendall": System(
+        "XEnt multi-task, Kendall's weights", "xent", {"name": "xent", "weighting": "kendall"}
+    ),
+    "csn": System("CSN", "triplet", {"name": "csn"}),
+    "scenet": System("SCE-Net", "triplet", {"name": "scenet"}),
+    "multisupcon-0.1": _contrastive("MultiSupCon, c = 0.1", name="multisupcon", threshold=0.1),
+    "multisupcon-0.3": _contrastive("MultiSupCon, c = 0.3", name="multisupcon", threshold=0.3),
+    "multisupcon-0.5": _contrastive("MultiSupCon, c = 0.5", name="multisupcon", threshold=0.5),
+    # SupCon on label sets: positives have exactly the same set.
+    "multisupcon-1.0": _contrastive("SupCon on equal sets", name="multisupcon", threshold=1.0),
+    **{name: each for count in AUGMENTATIONS for name, each in _augmented(count).items()},
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training, in the papers' terms, in which also `held_out` and `noise` name labels.
+
+    `system` is a key of SYSTEMS, followed by ":label" if it is trained on one label. `held_out` is
+    a task that is held out beside the data set's own held-out labels. `noise` has label and share
+    of wrong labels. `changes` has dotted paths of the spec with their values.
+    """
+
+    data: str
+    system: str
+    held_out: str | None = None
+    noise: tuple[tuple[str, float], ...] = ()
+    changes: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The key of the cell's system in SYSTEMS."""
+        return self.system.partition(":")[0]
+
+    @property
+    def label(self) -> str | None:
+        """The one label that the system is trained on, or None."""
+        return self.system.partition(":")[2] or None
+
+    @property
+    def title(self) -> str:
+        """The system for readers, without its data set."""
+        title = SYSTEMS[self.key].title
+        title = f"{title} on {self.label}" if self.label else title
+        noise = [f"{share:g} of {label} wrong" for label, share in self.noise]
+        changed = [f"{path.rpartition('.')[2]} {value}" for path, value in self.changes]
+        return ", ".join([title, *noise, *changed])
+
+    @property
+    def slug(self) -> str:
+        """Name of the cell within one source and budget: letters, digits, `.`, `_` and `-`."""
+        parts = [self.data, *([f"no-{self.held_out}"] if self.held_out else [])]
+        parts += [self.system, *(f"noise-{label}-{share:g}" for label, share in self.noise)]
+        parts += [f"{path.rpartition('.')[2]}-{value}" for path, value in self.changes]
+        return re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-")
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Labels that the cell trains on or may train on, as the papers name them."""
+        return tuple(task for task in DATA_SETS[self.data].tasks if task != self.held_out)
+
+    @property
+    def held_out_labels(self) -> tuple[str, ...]:
+        """Labels that are held out from the training."""
+        own = DATA_SETS[self.data].held_out
+        return (*([self.held_out] if self.held_out else []), *own)
+
+
+def cells_of(data: str, *systems: str, held_out: str | None = None) -> list[Cell]:
+    """Returns a cell of each system; "supcon:*" stands for one on each task."""
+    found = []
+    for system in systems:
+        key, _, label = system.partition(":")
+        tasks = Cell(data, key, held_out).tasks
+        names = [f"{key}:{task}" for task in tasks] if label == "*" else [system]
+        found += [Cell(data, name, held_out) for name in names]
+    return found
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All that turns a cell into a spec: budget, images, root, and `path=value` overrides."""
+
+    budget: Budget
+    choice: DataChoice
+    root: Path
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of a reproduction with this setting, the same when it is resumed."""
+        return "-".join(filter(None, (self.budget.name, self.choice.only)))
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the tables, figures and report."""
+        return self.root / "reproductions" / self.name
+
+    @cached_property
+    def _sources(self) -> dict[str, Source]:
+        return {}
+
+    def source(self, data: str) -> Source:
+        """Returns the images for a data set. Raises MissingImagesError if they are not there."""
+        if data not in self._sources:
+            self._sources[data] = self.choice.source(data, self.budget.num_items)
+        return self._sources[data]
+
+    def name_of(self, cell: Cell) -> str:
+        """Returns the name of a cell's sweep; a digest replaces the end of a long one."""
+        name = f"{self.budget.name}-{self.source(cell.data).choice}-{cell.slug}"
+        if len(name) <= MAX_NAME:
+            return name
+        digest = sha256(name.encode()).hexdigest()[:8]
+        return f"{name[: MAX_NAME - len(digest) - 1]}-{digest}"
+
+    def spec_of(self, cell: Cell) -> RunSpec:
+        """Returns the spec of a cell's sweep over seeds.
+
+        Raises MissingImagesError if the chosen images are not there, SpecError for a value that
+        the spec refuses.
+        """
+        source, system = self.source(cell.data), SYSTEMS[cell.key]
+        column, budget = source.columns, self.budget
+        method = {**system.method, **({"task": column[cell.label]} if cell.label else {})}
+        seeds = budget.seeds if system.has_seeds else 1
+        raw: dict[str, Any] = {
+            "name": self.name_of(cell),
+            "data": {
+                **deepcopy(dict(source.data)),
+                "tasks": [column[label] for label in cell.tasks],
+                "held_out": [column[label] for label in cell.held_out_labels],
+            },
+            "method": method,
+            "search": {"sampler": "grid", "repeats": seeds, "scheduler": {"name": "none"}},
+        }
+        kind = DATA_SETS[cell.data].kind
+        recipe = SOURCES[kind].recipe if budget.recipes and kind in SOURCES else {}  # type: ignore[attr-defined]
+        values = {**budget.base, **recipe, **budget.families.get(system.family, {})}
+        for path, value in (values | dict(system.changes) | dict(cell.changes)).items():
+            set_value(raw, path, deepcopy(value))
+        for label, share in cell.noise:
+            raw["data"].setdefault("label_noise", {})[column[label]] = share
+        if source.choice == "photos" and system.family != "self_supervised":
+            raw["views"] = {**KEEP_COLOURS, **raw["views"]}
+        for override in self.overrides:
+            apply_override(raw, override)
+        # A training shorter than the interval of its probes is probed at its end.
+        probed, epochs = raw["evaluate"]["every"], raw["train"]["epochs"]
+        raw["evaluate"]["every"] = min(probed, epochs)
+        return parse_spec(raw, where=f"{cell.data}, {cell.title}")
+
+
+def unique(cells: Iterable[Cell]) -> list[Cell]:
+    """Returns each cell once, in order of its first appearance."""
+    return list(dict.fromkeys(cells))

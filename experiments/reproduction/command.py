@@ -1,0 +1,84 @@
+"""Command line of the experiments: the same options for each file."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from experiments.reproduction.budgets import BUDGETS
+from experiments.reproduction.cells import Setting
+from experiments.reproduction.data import CHOICES, DataChoice
+from experiments.reproduction.experiment import Experiment
+from experiments.reproduction.running import run
+from mtcon_ray.cli import options as cli_options
+from mtcon_ray.cli.console import Console
+from mtcon_ray.cli.main import Program
+from mtcon_ray.cli.terminal import Terminal, say
+from mtcon_ray.paths import choose_root
+
+FOLDER = click.Path(path_type=Path, file_okay=False, exists=True, resolve_path=True)
+
+
+def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options from which `make_setting` makes a setting."""
+    for option in (
+        cli_options.root,
+        cli_options.overrides,
+        click.option("--paper-data", type=FOLDER, help="Folder with the official downloads."),
+        click.option("--photos", type=FOLDER, help="Folder with fashion_shoes, fashion_products."),
+        click.option(
+            "--data", type=click.Choice(CHOICES),
+            help="Images of all data sets.  [default: the paper's where found, else photos, else "
+            "synthetic]",
+        ),
+        click.option(
+            "--budget", type=click.Choice(list(BUDGETS)), default="smoke", show_default=True,
+            help="Length of each training.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def make_setting(
+    budget: str,
+    data: str | None,
+    photos: Path | None,
+    paper_data: Path | None,
+    overrides: tuple[str, ...],
+    root: str | None,
+) -> Setting:
+    """Returns the setting of a command's options."""
+    where = choose_root(root)
+    choice = DataChoice(data, photos, paper_data, where / "reproductions" / "subsets")
+    return Setting(BUDGETS[budget], choice, where, overrides)
+
+
+def watch(title: str) -> Console:
+    """Returns the display of a sweep; prints its title."""
+    session = cli_options.session()
+    if not session.quiet:
+        say(f"\n{title}")
+    return Console(Terminal.of(), quiet=session.quiet)
+
+
+def main(experiment: Experiment) -> None:
+    """Runs one experiment by the arguments of the command line, and exits."""
+
+    @click.command(experiment.name, help=experiment.claim)
+    @setting_options
+    def command(**given: Any) -> None:
+        setting, session = make_setting(**given), cli_options.session()
+        done = run(experiment, setting, watch, session.say_phase)
+        say((done.folder / "table.md").read_text(encoding="utf-8"))
+        say(f"table and pictures: {done.folder}")
+
+    run_command(command)
+
+
+def run_command(command: click.Command) -> None:
+    """Runs a command by the arguments of the command line, and exits with its code."""
+    program = Program(command.name, commands=[cli_options.verbosity(command)])
+    program([str(command.name), *sys.argv[1:]], prog_name=sys.argv[0])

@@ -1,0 +1,68 @@
+"""Picture of a table: a panel per label, the paper's value and ours of each method."""
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from mtcon_ray.report import plotting
+
+# Columns whose values name a panel; the other columns are those of one method.
+PLACE = ["data", "label", "held out", "metric"]
+# The method of a row that has no counterpart in the paper.
+LACKING = "—"
+PAPER: dict[str, Any] = {
+    "linestyle": "", "marker": "D", "color": plotting.ORANGE, "markerfacecolor": "white",
+}  # fmt: skip
+OURS: dict[str, Any] = {"linestyle": "", "marker": "o", "color": plotting.BLUE}
+LOOKS = {"the paper, ± as printed": PAPER, "ours, ± bootstrap deviation": OURS}
+
+
+def draw_table(table: pd.DataFrame) -> bytes:
+    """Draws a panel for each label and metric of a table made by `tables`; returns a PNG.
+
+    A row of a panel is one method; a diamond is the paper's value, a dot is ours.
+    """
+    groups = list(table.groupby(PLACE, sort=False))
+    most = max(len(group) for _, group in groups)
+    across = 2 if len(groups) in (2, 4) else min(3, len(groups))
+    with plotting.styled():
+        height = 0.9 + 0.23 * most
+        figure, grid = plotting.panels(len(groups), height=height, columns=across)
+        before: list[str] = []
+        for i, ((place, group), axes) in enumerate(zip(groups, grid, strict=True)):
+            _draw_panel(axes, place, group)
+            names = row_names(group)
+            axes.set_yticks(range(len(group)), [plotting.shortened(name, 36) for name in names])
+            # Panels in one line have the same methods if they are of the same data.
+            axes.tick_params(labelleft=i % across == 0 or names != before)
+            before = names
+        plotting.legend(figure, LOOKS)
+        return plotting.png(figure)
+
+
+def _draw_panel(axes: Axes, place: Any, group: pd.DataFrame) -> None:
+    data, label, held_out, metric = place
+    title = f"{label}, held out" if held_out == "yes" else label
+    axes.set_title(f"{data}\n{plotting.shortened(title, 30)}", loc="left")
+    axes.set_xlabel(f"{metric} (%)")
+    for column, look, offset in (("paper", PAPER, 0.14), ("ours", OURS, -0.14)):
+        deviation = "± paper" if column == "paper" else "± items"
+        for y, (_, row) in enumerate(group.iterrows()):
+            if pd.notna(row[column]):
+                bar = None if pd.isna(row[deviation]) else row[deviation]
+                axes.errorbar(row[column], y + offset, xerr=bar, capsize=2, **look)
+    axes.set_ylim(len(group) - 0.5, -0.5)
+
+
+def row_names(group: pd.DataFrame) -> list[str]:
+    """Returns a name for each row of one label: the paper's, with ours if there are several.
+
+    Systems that the paper lacks have our name.
+    """
+    several = group.groupby("method")["ours is"].transform("nunique") > 1
+    rows = zip(group["method"], group["ours is"], several, strict=True)
+    return [
+        ours if method == LACKING else f"{method}: {ours}" if is_one_of_several else method
+        for method, ours, is_one_of_several in rows
+    ]

@@ -1,0 +1,154 @@
+"""Experiments: a table or figure of a paper, from its trainings to its files and verdicts."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+
+from experiments.reproduction.cells import Cell, Setting
+from experiments.reproduction.data import Source
+from mtcon_ray import metrics
+from mtcon_ray.comparison.row import Row
+from mtcon_ray.evaluation.intervals import Interval
+
+Answer = Literal[
+    "holds", "does not hold", "undecided", "not testable here", "not judged at this budget"
+]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An answer to one claim.
+
+    `paper` and `ours` are the differences behind it as text, with units; `why` has the reason for
+    an answer that no difference explains. `label` is the label for readers, if there is one.
+    """
+
+    claim: str
+    answer: Answer
+    paper: str = ""
+    ours: str = ""
+    why: str = ""
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of a paper: `better` scores higher than `than` on a label, as the papers name it.
+
+    Both cells measure the label, in training or held out. `paper` is the printed difference in
+    percentage points, None if the paper prints no numbers. `margin` is a fraction. `text` replaces
+    the sentence, which does not name the label.
+    """
+
+    better: Cell
+    than: Cell
+    label: str
+    paper: float | None = None
+    margin: float = 0.0
+    text: str = ""
+
+    def __str__(self) -> str:
+        """Returns the claim in words."""
+        over = f" by {self.margin:g}" if self.margin else ""
+        return self.text or f"{self.better.title} above {self.than.title}{over}"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A cell with its results; scores are fractions, and None without a finished training."""
+
+    cell: Cell
+    source: Source | None
+    row: Row
+
+    @property
+    def finished(self) -> bool:
+        """True if at least one seed has finished."""
+        return bool(self.row.finished)
+
+    def place(self, label: str) -> tuple[str, str]:
+        """Returns split and column of a label, named as in the paper: test, or heldout."""
+        assert self.source is not None
+        split = "heldout" if label in self.cell.held_out_labels else "test"
+        return split, self.source.columns[label]
+
+    def reading(self, label: str) -> metrics.Reading:
+        """Returns a label's mean score over seeds and its mean bootstrap deviation."""
+        return self.row.reading(*self.place(label)) if self.source else metrics.Reading(None, None)
+
+    def seeds(self, label: str) -> list[float]:
+        """Returns a label's score of each seed."""
+        if self.source is None:
+            return []
+        found = self.row.readings(*self.place(label))
+        return [each.value for each in found if each.value is not None]
+
+    def interval(self, label: str) -> Interval | None:
+        """Returns a label's mean score with its 95 % interval over seeds and test items."""
+        return self.row.interval(*self.place(label)) if self.source else None
+
+    def metric(self, name: str) -> list[float]:
+        """Returns a metric of the last epoch, named as in `mtcon_ray.metrics`, of each seed."""
+        return [t.last_metrics[name] for t in self.row.finished if name in t.last_metrics]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Findings of an experiment: a table, pictures as PNG bytes by caption, and verdicts.
+
+    `notes` are sentences that explain the numbers, one paragraph each. Readers see `readable`
+    instead of the table, if there is one.
+    """
+
+    table: pd.DataFrame
+    pictures: Mapping[str, bytes] = field(default_factory=dict)
+    verdicts: Sequence[Verdict] = ()
+    notes: Sequence[str] = ()
+    readable: pd.DataFrame | None = None
+
+    @property
+    def shown(self) -> pd.DataFrame:
+        """The table for readers."""
+        return self.table if self.readable is None else self.readable
+
+
+Finish = Callable[[Setting, Mapping[Cell, Trained]], Outcome]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure of a paper.
+
+    `name` is that of its file. `cells` returns the trainings that it needs at a setting; `finish`
+    makes table, pictures and verdicts of them, and is called again at each run.
+    """
+
+    name: str
+    title: str
+    claim: str
+    cells: Callable[[Setting], Iterable[Cell]]
+    finish: Finish
+
+
+def described(file: str, doc: str | None) -> tuple[str, str, str]:
+    """Returns name, title and claim of an experiment from its module's `__file__` and `__doc__`.
+
+    The title is the docstring's first line without its full stop, the claim the paragraph that
+    begins with "Claim: ".
+    """
+    assert doc is not None, "an experiment needs the docstring of its module"
+    paragraphs = [" ".join(text.split()) for text in doc.split("\n\n")]
+    (claim,) = (text for text in paragraphs if text.startswith("Claim: "))
+    return Path(file).stem, paragraphs[0].rstrip("."), claim.removeprefix("Claim: ")
+
+
+@dataclass(frozen=True)
+class Done:
+    """An experiment that has run, with its outcome and folder."""
+
+    experiment: Experiment
+    outcome: Outcome
+    folder: Path

@@ -1,0 +1,64 @@
+"""Running of experiments: trainings that are left to do, then files and verdicts."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from experiments.reproduction.cells import Cell, Setting, unique
+from experiments.reproduction.data import MissingImagesError
+from experiments.reproduction.experiment import Done, Experiment, Trained
+from experiments.reproduction.files import write
+from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.comparison.row import Row
+from mtcon_ray.comparison.run import run_comparison
+from mtcon_ray.comparison.spec import Comparison
+from mtcon_ray.spec import RunSpec
+
+Watch = Callable[[str], AbstractContextManager[Callbacks]]
+
+
+def run(
+    experiment: Experiment,
+    setting: Setting,
+    watch: Watch,
+    on_phase: Callable[[str], None] = lambda what: None,
+) -> Done:
+    """Trains the cells that are not trained yet, and writes the experiment's files.
+
+    These are table.csv, table.md, one PNG per picture and, with verdicts, claims.csv, all in the
+    folder of its name. Raises what `run_comparison` raises.
+    """
+    trained = train(experiment.name, setting, unique(experiment.cells(setting)), watch, on_phase)
+    outcome, folder = experiment.finish(setting, trained), setting.folder / experiment.name
+    write(folder, experiment, outcome)
+    return Done(experiment, outcome, folder)
+
+
+def train(
+    name: str,
+    setting: Setting,
+    cells: Sequence[Cell],
+    watch: Watch,
+    on_phase: Callable[[str], None] = lambda what: None,
+) -> dict[Cell, Trained]:
+    """Returns the results of all cells; those that other experiments have trained are reused.
+
+    A cell whose images are missing, or whose trainings fail, has a row with the reason.
+    """
+    specs: dict[str, RunSpec] = {}
+    missing: dict[Cell, Row] = {}
+    for cell in cells:
+        try:
+            specs[setting.name_of(cell)] = setting.spec_of(cell)
+        except MissingImagesError as error:
+            missing[cell] = Row(cell.slug, None, str(error))
+    rows: list[Row] = []
+    if specs:
+        comparison = Comparison(f"{setting.name}-{name}".replace("_", "-"), specs)
+        rows, _ = run_comparison(comparison, root=setting.root, watch=watch, on_phase=on_phase)
+    row_of = {row.title: row for row in rows}
+    return {
+        cell: Trained(cell, None, missing[cell])
+        if cell in missing
+        else Trained(cell, setting.source(cell.data), row_of[setting.name_of(cell)])
+        for cell in cells
+    }

@@ -1,0 +1,266 @@
+"""Experiments that are tables: a paper's values beside ours, and the order of its methods."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import stdev
+
+import pandas as pd
+
+from experiments.reproduction.cells import Cell, Setting, unique
+from experiments.reproduction.data import DATA_SETS
+from experiments.reproduction.drawing import LACKING, PLACE, draw_table, row_names
+from experiments.reproduction.experiment import Claim, Experiment, Outcome, Trained, described
+from experiments.reproduction.judging import judge, percent
+from experiments.reproduction.paper import PaperValue, values_of
+from mtcon_ray import metrics
+from mtcon_ray.presentation import ONE_SEED_NOTE
+
+# Without training; an encoder that is not above them has learned little.
+BASELINES = ("handcrafted", "untrained")
+# The papers' metrics in their tables: heading, and our metric's mean for an F1.
+F1_MEANS = {
+    "F1_micro_percent_val": "micro",
+    "F1_macro_percent_val": "macro",
+    "F1_sample_percent_val": "sample",
+}
+SCORES = {"top1_accuracy_percent": "accuracy", "mAP_percent_val": "mAP"}
+HEADINGS = {
+    **SCORES,
+    **{name: f"{mean} F1" for name, mean in F1_MEANS.items()},
+    "mAP_percent_train": "mAP of the training split",
+}
+
+MULTI_TASK: Mapping[str, tuple[str, ...]] = {
+    # Tables 4 and 5 of MTCon abbreviate the name that table 6 spells out.
+    "XEnt MT": ("xent-kendall",),
+    "XEnt Multi-Task": ("xent-kendall",),
+    "SimCLR": ("simclr",),
+    "CSN": ("csn",),
+    "SCE-Net": ("scenet",),
+    "MTCon": ("mtcon", "mtcon-equal"),
+}
+# Tables 2 and 3 of MTCon: XEnt and SupCon have a network of their own for each label.
+IN_DOMAIN: Mapping[str, tuple[str, ...]] = {
+    **MULTI_TASK,
+    "XEnt": ("xent:{label}",),
+    "SupCon": ("supcon:{label}",),
+}
+
+NOTES = (
+    "Ours: linear probes on the frozen encoder, converged logistic regression whose penalty is "
+    "chosen on the validation split, scored on the test split; the mean over seeds in percent. "
+    "Deviations: the paper's as printed, ours of resamples of the test items (mean over "
+    "seeds), and of the seeds.",
+    "In square brackets: 95 % interval over seeds and test items. " + ONE_SEED_NOTE,
+)
+STAND_IN_NOTE = (
+    "The images are not the paper's, so only the order of methods can be compared with it, not the "
+    "values: {names}."
+)
+
+
+@dataclass(frozen=True)
+class Above:
+    """Claims of a table: on each of these labels, one of the paper's methods is above another."""
+
+    better: str
+    than: str
+    labels: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A value of the table: the paper's, None for a system that the paper lacks, and our cell."""
+
+    method: str
+    cell: Cell
+    data: str
+    label: str
+    metric: str
+    is_held_out: bool
+    printed: PaperValue | None
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A printed table: the system of each method, and the claims about their order.
+
+    `systems` has keys of SYSTEMS by the paper's method, with "{label}" where a method has a network
+    of its own for each label; the first one of several is that of the claims.
+    """
+
+    paper: str
+    number: int
+    systems: Mapping[str, tuple[str, ...]]
+    above: Sequence[Above]
+
+    @property
+    def values(self) -> tuple[PaperValue, ...]:
+        """The printed values."""
+        return values_of(self.paper, self.number)
+
+    def lines(self) -> list[Line]:
+        """Returns a line for each printed value and system, then those of the baselines."""
+        lines = [
+            Line(v.method, cell_of(v, system), v.data, v.label, v.metric, v.is_held_out, v)
+            for v in self.values
+            for system in self.systems[v.method]
+        ]
+        for v in dict.fromkeys((v.data, v.label, v.metric, v.is_held_out) for v in self.values):
+            lines += [Line(LACKING, Cell(v[0], system), *v, None) for system in BASELINES]
+        return lines
+
+    def cells(self, setting: Setting | None = None) -> list[Cell]:
+        """Returns the trainings behind the table, which do not depend on the setting."""
+        return unique(line.cell for line in self.lines())
+
+    def claims(self) -> list[Claim]:
+        """Returns the claims with the paper's differences, in the main metric of each label."""
+        found = []
+        for above in self.above:
+            for label in above.labels:
+                better, than = self._printed(above.better, label), self._printed(above.than, label)
+                sides = (
+                    cell_of(better, self.systems[better.method][0]),
+                    cell_of(than, self.systems[than.method][0]),
+                )
+                text = f"{better.method} above {than.method}"
+                found.append(Claim(*sides, label, better.value - than.value, text=text))
+        return found
+
+    def _printed(self, method: str, label: str) -> PaperValue:
+        """Returns a printed accuracy or mean average precision. Raises ValueError without one."""
+        for value in self.values:
+            if (value.method, value.label) == (method, label) and value.metric in SCORES:
+                return value
+        raise ValueError(f"{self.paper}, table {self.number} has no {method!r} on {label!r}")
+
+    def finish(self, setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
+        """Returns table, picture and verdicts."""
+        lines = self.lines()
+        table = pd.DataFrame([_row(line, trained[line.cell]) for line in lines])
+        sources = {line.data: trained[line.cell].source for line in lines}
+        names = [
+            f"{source.title} for {DATA_SETS[data].title}"
+            for data, source in sources.items()
+            if source is not None and source.is_stand_in
+        ]
+        stand_in = [STAND_IN_NOTE.format(names="; ".join(names))] if names else []
+        return Outcome(
+            table,
+            {f"{self.paper}, table {self.number}: the paper's values and ours": draw_table(table)},
+            judge(setting, trained, self.claims()),
+            [*NOTES, *stand_in],
+            readable=readable(table),
+        )
+
+
+def table_experiment(file: str, doc: str | None, table: PaperTable) -> Experiment:
+    """Returns the experiment of a module, from its `__file__` and `__doc__`, that makes a table."""
+    return Experiment(*described(file, doc), table.cells, table.finish)
+
+
+def single_task(words: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Returns the systems of XEnt and SupCon on one label each, from label to the paper's word."""
+    return {
+        f"{title} {word}": (f"{key}:{label}",)
+        for title, key in (("XEnt", "xent"), ("SupCon", "supcon"))
+        for label, word in words.items()
+    }
+
+
+def off_diagonal(better: str, than: str, words: Mapping[str, str]) -> list[Above]:
+    """Returns claims that a method is above each network of one label on all other labels.
+
+    `words` are as in `single_task`.
+    """
+    return [
+        Above(better, f"{than} {word}", [label for label in words if label != own])
+        for own, word in words.items()
+    ]
+
+
+def cell_of(value: PaperValue, system: str) -> Cell:
+    """Returns the training behind a printed value: without the label, if that is held out."""
+    own = value.is_held_out and value.label in DATA_SETS[value.data].tasks
+    held_out = value.label if own else None
+    return Cell(value.data, system.format(label=value.label), held_out)
+
+
+def readable(table: pd.DataFrame) -> pd.DataFrame:
+    """Returns a table for readers: values with their deviations, all methods of a label together.
+
+    Columns that have the same value in all rows are left out.
+    """
+    parts = []
+    for _, group in table.groupby(PLACE, sort=False):
+        held_out = group["held out"].map({"yes": ", held out", "no": ""})
+        parts.append(
+            pd.DataFrame(
+                {
+                    "data": group["data"],
+                    "label": group["label"] + held_out,
+                    "metric": group["metric"],
+                    "method": row_names(group),
+                    "paper (%)": _with(group["paper"], group["± paper"]),
+                    "ours (%)": _with(group["ours"], group["± items"]),
+                    "95 % interval": group["interval"],
+                    "± seeds": group["± seeds"],
+                    "difference": group["difference"],
+                    "no result because": group["reason"],
+                }
+            )
+        )
+    whole = pd.concat(parts)
+    kept = [c for c in whole.columns if c in ("label", "method") or whole[c].nunique() > 1]
+    return whole[kept]
+
+
+def _with(values: pd.Series, deviations: pd.Series) -> list[str]:
+    """Returns values as text with their deviations, "" without a value."""
+    pairs = zip(values, deviations, strict=True)
+    return [
+        "" if pd.isna(v) else f"{v:.2f}" if pd.isna(d) else f"{v:.2f} ± {d:.2f}" for v, d in pairs
+    ]
+
+
+def _row(line: Line, trained: Trained) -> dict[str, object]:
+    """Returns a line of the table, values in percent."""
+    ours, seeds = _ours(line, trained)
+    printed, deviation = line.printed, trained.reading(line.label).std
+    interval = trained.interval(line.label) if line.metric in SCORES else None
+    value = None if printed is None else printed.value
+    has_deviation = ours is not None and deviation is not None and line.metric in SCORES
+    source = trained.source
+    images = "no images" if source is None else source.title
+    return {
+        "data": DATA_SETS[line.data].title,
+        "images": images,
+        "label": line.label if source is None else source.name_label(line.label),
+        "held out": "yes" if line.is_held_out else "no",
+        "metric": HEADINGS[line.metric],
+        "method": line.method,
+        "ours is": line.cell.title,
+        "paper": value,
+        "± paper": None if printed is None else printed.deviation,
+        "ours": ours,
+        "± items": 100 * deviation if has_deviation and deviation is not None else None,
+        "interval": percent(interval),
+        "± seeds": stdev(seeds) if len(seeds) > 1 else None,
+        "seeds": len(seeds),
+        "difference": None if value is None or ours is None else ours - value,
+        "reason": "" if trained.finished else trained.row.why,
+    }
+
+
+def _ours(line: Line, trained: Trained) -> tuple[float | None, list[float]]:
+    """Returns our mean over seeds and each seed's value, in percent."""
+    if line.metric in SCORES:
+        found = trained.seeds(line.label)
+    elif line.metric in F1_MEANS and trained.source is not None:
+        split, column = trained.place(line.label)
+        found = trained.metric(metrics.f1(split, F1_MEANS[line.metric], metrics.slug(column)))
+    else:
+        found = []
+    scaled = [100 * score for score in found]
+    return (sum(scaled) / len(scaled) if scaled else None), scaled

@@ -1,0 +1,64 @@
+"""Settings and cells with results that no training produced."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from experiments.reproduction.budgets import BUDGETS
+from experiments.reproduction.cells import Cell, Setting
+from experiments.reproduction.data import DataChoice
+from experiments.reproduction.experiment import Trained
+from mtcon_ray import metrics
+from mtcon_ray.comparison.row import Row
+from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
+from mtcon_ray.results import TrialResult
+from mtcon_ray.status import Status
+from tests.recorded import results_of
+
+NUM_ITEMS = 400
+
+
+def setting(root: Path, budget: str = "smoke", *overrides: str, only: str = "synthetic") -> Setting:
+    """Returns a setting with images of one kind; photographs are below root/photos, if there."""
+    photos = root / "photos"
+    choice = DataChoice(only, photos if photos.exists() else None, None, root / "subsets")
+    return Setting(BUDGETS[budget], choice, root, overrides)
+
+
+def trained(where: Setting, cell: Cell, accuracies: Sequence[float]) -> Trained:
+    """Returns a cell with an accuracy per seed in all labels; without any, it has failed.
+
+    A label set has the mean average precision, and as its F1 a half of that.
+    """
+    spec = where.spec_of(cell)
+    folder, trials = where.root / where.name_of(cell), []
+    for seed, accuracy in enumerate(accuracies):
+        values, labels = {"val/accuracy": accuracy}, {}
+        for column, kind in spec.labels.kinds.items():
+            split = "test" if column in spec.data.tasks else "heldout"
+            values[metrics.score(kind, split, column)] = accuracy
+            values[metrics.score_std(kind, split, column)] = 0.02
+            if kind == "set":
+                values |= {metrics.f1(split, m, column): accuracy / 2 for m in ("micro", "macro")}
+            right = np.arange(NUM_ITEMS) < round(accuracy * NUM_ITEMS)
+            truth = np.zeros(NUM_ITEMS, dtype=np.int64)
+            labels[split, column] = LabelPredictions(
+                np.arange(NUM_ITEMS), truth, np.where(right, 0, 1)
+            )
+        name = f"trial-{seed:04d}"
+        path = folder / "checkpoints" / name / "predictions.npz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_predictions(path, Predictions("abc", labels))
+        trials.append(TrialResult(name, seed, {}, Status.FINISHED, None, 1, seed, ((1, values),)))
+    row = Row(where.name_of(cell), results_of(spec, *trials, folder=folder))
+    failed = Row(where.name_of(cell), None, "diverged\nin step 3")
+    return Trained(cell, where.source(cell.data), row if trials else failed)
+
+
+def all_trained(
+    where: Setting, cells: Sequence[Cell], accuracies: Mapping[Cell, Sequence[float]]
+) -> dict[Cell, Trained]:
+    """Returns all cells trained; those without own accuracies have 0.5 for each seed."""
+    default = [0.5] * where.budget.seeds
+    return {cell: trained(where, cell, accuracies.get(cell, default)) for cell in cells}

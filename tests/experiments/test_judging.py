@@ -1,0 +1,62 @@
+"""Verdicts of claims about two cells."""
+
+from pathlib import Path
+
+import pytest
+
+from experiments.reproduction.cells import Cell
+from experiments.reproduction.data import MissingImagesError
+from experiments.reproduction.experiment import Claim, Trained
+from experiments.reproduction.judging import answer_at, judge
+from mtcon_ray.comparison.row import Row
+from tests.experiments.pretended import all_trained, setting
+
+GOOD, POOR = Cell("zappos50k", "mtcon"), Cell("zappos50k", "csn")
+FAILED = Cell("zappos50k", "scenet")
+SCORES = {GOOD: [0.8, 0.82, 0.81], POOR: [0.5, 0.51, 0.52], FAILED: []}
+
+
+def test_answers_and_the_differences_behind_them(tmp_path: Path) -> None:
+    where = setting(tmp_path, "small")
+    trained = all_trained(where, list(SCORES), SCORES)
+    claims = [
+        Claim(GOOD, POOR, "brand", 10.0),
+        Claim(POOR, GOOD, "closure", text="the worse one is better"),
+        Claim(GOOD, POOR, "gender", margin=0.3),
+        Claim(GOOD, FAILED, "brand"),
+    ]
+    first, second, third, last = judge(where, trained, claims)
+    assert (first.claim, first.answer) == ("MTCon, learned weights above CSN", "holds")
+    assert (first.paper, first.label) == ("+10.00", "brand (tilt)")
+    assert first.ours.startswith("+30.00 [+")
+    assert (second.claim, second.answer) == ("the worse one is better", "does not hold")
+    assert third.claim == "MTCon, learned weights above CSN by 0.3"
+    assert third.answer == "undecided"
+    assert (last.answer, last.ours, last.why) == (
+        "not testable here", "", "SCE-Net: diverged\nin step 3",
+    )  # fmt: skip
+
+
+def test_few_seeds_are_not_judged(tmp_path: Path) -> None:
+    where = setting(tmp_path, "smoke")
+    trained = all_trained(where, list(SCORES), SCORES)
+    shown, failed = judge(
+        where, trained, [Claim(GOOD, POOR, "brand"), Claim(GOOD, FAILED, "brand")]
+    )
+    assert shown.answer == "not judged at this budget"
+    assert shown.ours.startswith("+30.00 [")
+    assert failed.answer == "not testable here"
+    assert answer_at(setting(tmp_path, "small"), "undecided") == "undecided"
+
+
+def test_a_claim_without_images_says_which_are_missing(tmp_path: Path) -> None:
+    where = setting(tmp_path, "small", only="paper")
+    with pytest.raises(MissingImagesError) as raised:
+        where.source("zappos50k")
+    missing = {
+        cell: Trained(cell, None, Row(cell.slug, None, str(raised.value))) for cell in SCORES
+    }
+    (verdict,) = judge(where, missing, [Claim(GOOD, POOR, "brand", 1.0)])
+    assert verdict.answer == "not testable here"
+    assert verdict.label == "brand"
+    assert "UT Zappos50K needs" in verdict.why

@@ -1,0 +1,125 @@
+"""Tables of the papers: each printed value beside ours, and claims about the methods' order."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from experiments.reproduction.cells import Cell, unique
+from experiments.reproduction.experiment import Experiment
+from experiments.reproduction.files import markdown, picture_file, write
+from experiments.reproduction.paper import paper_values
+from experiments.reproduction.tables import PaperTable
+from mtcon_ray.spec import dump_spec
+from tests.experiments.pretended import all_trained, setting
+
+FOLDER = Path(__file__).parents[2] / "experiments"
+NAMES = sorted(path.stem for path in FOLDER.glob("*_table*.py"))
+
+
+def experiment(name: str) -> Experiment:
+    found: Experiment = importlib.import_module(f"experiments.{name}").EXPERIMENT
+    return found
+
+
+def table(name: str) -> PaperTable:
+    found: Any = experiment(name).finish
+    assert isinstance(found.__self__, PaperTable)
+    return found.__self__
+
+
+def test_every_printed_value_is_in_a_table() -> None:
+    printed = [line.printed for name in NAMES for line in table(name).lines() if line.printed]
+    assert set(printed) == set(paper_values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_claims_are_what_the_paper_prints(name: str) -> None:
+    claims = table(name).claims()
+    assert claims
+    assert [str(claim) for claim in claims if not claim.paper or claim.paper <= 0] == []
+    assert len({(c.better, c.than, c.label) for c in claims}) == len(claims)
+    cells = table(name).cells()
+    assert all(claim.better in cells and claim.than in cells for claim in claims)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_says_its_command_its_cost_and_its_claim(name: str) -> None:
+    found = experiment(name)
+    assert found.name == name
+    assert found.title.startswith(f"{table(name).paper}, table {table(name).number}: ")
+    assert found.claim[-1] == "."
+    text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    assert f"    python experiments/{name}.py --budget" in text
+    assert "\nCost: " in text
+
+
+def test_tables_share_each_training(tmp_path: Path) -> None:
+    """Two cells of one spec would be trained twice; two specs of one name would collide."""
+    where = setting(tmp_path)
+    cells = unique(cell for name in NAMES for cell in table(name).cells())
+    assert len(cells) == 77
+    specs = [where.spec_of(cell) for cell in cells]
+    assert len({spec.name for spec in specs}) == len(cells)
+    bodies = [{**dump_spec(spec), "name": ""} for spec in specs]
+    assert [a for i, a in enumerate(bodies) if a in bodies[:i]] == []
+    of_shoes = [set(table(name).cells()) for name in ("mscon_table1", "mtcon_table4")]
+    assert Cell("zappos50k", "supcon:gender") in set.intersection(*of_shoes)
+
+
+def test_a_table_has_both_values_the_difference_and_the_deviations(tmp_path: Path) -> None:
+    where, brand = setting(tmp_path, "small"), table("mscon_table3")
+    mscon, failed = Cell("zappos50k", "mtcon"), Cell("zappos50k", "mtcon-equal")
+    found = all_trained(where, brand.cells(), {mscon: [0.6, 0.7, 0.65], failed: []})
+    outcome = brand.finish(where, found)
+    rows = outcome.table.set_index("ours is")
+    row = rows.loc["MTCon, learned weights"]
+    assert (row["paper"], row["± paper"]) == (42.62, 1.52)
+    assert row["ours"] == pytest.approx(65.0)
+    assert row["difference"] == pytest.approx(65.0 - 42.62)
+    assert (row["± items"], row["seeds"]) == (pytest.approx(2.0), 3)
+    assert row["± seeds"] == pytest.approx(5.0)
+    assert row["label"] == "brand (tilt)"
+    assert pd.isna(rows.loc["MTCon, equal weights"]["ours"])
+    assert pd.isna(rows.loc["Handcrafted features"]["paper"])
+    shown = outcome.shown.set_index("method")
+    assert list(shown.columns) == [
+        "label", "paper (%)", "ours (%)", "95 % interval", "± seeds", "difference",
+        "no result because",
+    ]  # fmt: skip
+    assert shown.loc["MSCon: MTCon, learned weights"]["ours (%)"] == "65.00 ± 2.00"
+    assert shown.loc["XEnt MT"]["paper (%)"] == "32.10 ± 1.48"
+    assert shown.loc["MSCon: MTCon, equal weights"]["no result because"] == "diverged\nin step 3"
+    (verdict,) = outcome.verdicts
+    assert (verdict.claim, verdict.answer) == ("MSCon above XEnt MT", "holds")
+    assert (verdict.paper, verdict.label) == ("+10.52", "brand (tilt)")
+    write(tmp_path / "out", experiment("mscon_table3"), outcome)
+    (picture,) = outcome.pictures
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {"table.csv", "table.md", "claims.csv", picture_file(picture)}
+    assert "synthetic images for UT Zappos50K" in markdown(experiment("mscon_table3"), outcome)
+    assert "diverged / in step 3" in markdown(experiment("mscon_table3"), outcome)
+
+
+def test_label_sets_have_their_own_metrics(tmp_path: Path) -> None:
+    where, faces = setting(tmp_path, "small"), table("multisupcon_table1")
+    outcome = faces.finish(where, all_trained(where, faces.cells(), {}))
+    rows = outcome.table.set_index(["method", "metric"])["ours"]
+    assert rows["SimCLR", "mAP"] == pytest.approx(50.0)
+    assert rows["SimCLR", "micro F1"] == pytest.approx(25.0)
+    assert pd.isna(rows["SimCLR", "mAP of the training split"])
+    assert [verdict.claim for verdict in outcome.verdicts] == [
+        "MultiSupCon_0.5 above MultiSupCon_0.3",
+        "MultiSupCon_0.3 above SupCon",
+        "SupCon above SimCLR",
+        "SimCLR above MultiSupCon_0.1",
+    ]
+
+
+def test_a_held_out_task_is_trained_without(tmp_path: Path) -> None:
+    cells = table("mtcon_table1").cells()
+    assert Cell("medic", "mtcon", "informative") in cells
+    assert Cell("medic", "mtcon") not in cells
+    assert Cell("cub200_2011", "mtcon") in cells

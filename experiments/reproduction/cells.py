@@ -16,6 +16,7 @@ from typing import Any
 from experiments.reproduction.budgets import Budget
 from experiments.reproduction.data import DATA_SETS, DataChoice, Source
 from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.data.sources.download import DownloadSource
 from mtcon_ray.spec import RunSpec, apply_override, parse_spec, set_value
 
 
@@ -236,8 +237,7 @@ class Setting:
             "method": method,
             "search": {"sampler": "grid", "repeats": seeds, "scheduler": {"name": "none"}},
         }
-        kind = DATA_SETS[cell.data].kind
-        recipe = SOURCES[kind].recipe if budget.recipes and kind in SOURCES else {}  # type: ignore[attr-defined]
+        recipe = recipe_of(cell.data) if budget.recipes else {}
         values = {**budget.base, **recipe, **budget.families.get(system.family, {})}
         for path, value in (values | dict(system.changes) | dict(cell.changes)).items():
             set_value(raw, path, deepcopy(value))
@@ -251,6 +251,13 @@ class Setting:
         probed, epochs = raw["evaluate"]["every"], raw["train"]["epochs"]
         raw["evaluate"]["every"] = min(probed, epochs)
         return parse_spec(raw, where=f"{cell.data}, {cell.title}")
+
+
+def recipe_of(data: str) -> dict[str, Any]:
+    """Returns the fields that the paper of a data set states, without those of its method."""
+    source = SOURCES[DATA_SETS[data].kind]
+    assert issubclass(source, DownloadSource)
+    return {path: v for path, v in source.recipe.items() if path.partition(".")[0] != "method"}
 
 
 def unique(cells: Iterable[Cell]) -> list[Cell]:

@@ -14,9 +14,9 @@ from experiments.reproduction.experiment import Experiment
 from experiments.reproduction.running import run
 from mtcon_ray.cli import options as cli_options
 from mtcon_ray.cli.console import Console
-from mtcon_ray.cli.main import Program
+from mtcon_ray.cli.main import HELP, Script, run_script
 from mtcon_ray.cli.terminal import Terminal, say
-from mtcon_ray.paths import choose_root
+from mtcon_ray.paths import choose_root, log_folder
 
 FOLDER = click.Path(path_type=Path, file_okay=False, exists=True, resolve_path=True)
 
@@ -52,6 +52,7 @@ def make_setting(
 ) -> Setting:
     """Returns the setting of a command's options."""
     where = choose_root(root)
+    cli_options.session().log_folder = log_folder(where)
     choice = DataChoice(data, photos, paper_data, where / "reproductions" / "subsets")
     return Setting(BUDGETS[budget], choice, where, overrides)
 
@@ -64,21 +65,21 @@ def watch(title: str) -> Console:
     return Console(Terminal.of(), quiet=session.quiet)
 
 
+def script(name: str, text: str, act: Callable[..., int | None]) -> Script:
+    """Returns the command that calls `act` with its options, and prints `text` as its help."""
+    command = click.command(name, help=text, cls=Script, context_settings=HELP)(act)
+    return cli_options.verbosity(command)
+
+
 def main(experiment: Experiment) -> None:
     """Runs one experiment by the arguments of the command line, and exits."""
 
-    @click.command(experiment.name, help=experiment.claim)
     @setting_options
-    def command(**given: Any) -> None:
-        setting, session = make_setting(**given), cli_options.session()
-        done = run(experiment, setting, watch, session.say_phase)
+    def act(**given: Any) -> int:
+        setting = make_setting(**given)
+        done = run(experiment, setting, watch, cli_options.session().say_phase)
         say((done.folder / "table.md").read_text(encoding="utf-8"))
         say(f"table and pictures: {done.folder}")
+        return 0 if any(cell.finished for cell in done.trained.values()) else 1
 
-    run_command(command)
-
-
-def run_command(command: click.Command) -> None:
-    """Runs a command by the arguments of the command line, and exits with its code."""
-    program = Program(command.name, commands=[cli_options.verbosity(command)])
-    program([str(command.name), *sys.argv[1:]], prog_name=sys.argv[0])
+    run_script(script(experiment.name, experiment.claim, act), None, sys.argv[0])

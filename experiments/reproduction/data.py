@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.errors import DataError
 
 CHOICES = ("paper", "photos", "synthetic")
@@ -199,13 +198,11 @@ class DataChoice:
         if self.only == "photos":
             where = f"{data_set.photos.folder}/labels.csv below --photos"
             return f"{data_set.title} needs {where}, got {self.photos}"
-        if data_set.kind not in SOURCES:
-            return f"{data_set.title} needs the kind of data {data_set.kind!r}, got none"
         return f"{data_set.title} needs {data_set.kind} below --paper-data, got {self.paper_data}"
 
     def _paper(self, data_set: DataSet, num_items: int | None) -> tuple[Any, ...] | None:
         root = self.paper_data and self.paper_data / data_set.kind
-        if root is None or not root.is_dir() or data_set.kind not in SOURCES:
+        if root is None or not root.is_dir():
             return None
         columns = {label: data_set.columns.get(label, label) for label in data_set.labels}
         return data_set.title, {"kind": data_set.kind, "root": str(root)}, columns

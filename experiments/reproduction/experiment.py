@@ -147,8 +147,9 @@ def described(file: str, doc: str | None) -> tuple[str, str, str]:
 
 @dataclass(frozen=True)
 class Done:
-    """An experiment that has run, with its outcome and folder."""
+    """An experiment that has run, with its outcome, its trainings, and the folder of its files."""
 
     experiment: Experiment
     outcome: Outcome
+    trained: Mapping[Cell, Trained]
     folder: Path

@@ -9,7 +9,6 @@ from experiments.reproduction.experiment import Done, Experiment, Trained
 from experiments.reproduction.files import write
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.comparison.row import Row
-from mtcon_ray.comparison.run import run_comparison
 from mtcon_ray.comparison.spec import Comparison
 from mtcon_ray.spec import RunSpec
 
@@ -30,7 +29,7 @@ def run(
     trained = train(experiment.name, setting, unique(experiment.cells(setting)), watch, on_phase)
     outcome, folder = experiment.finish(setting, trained), setting.folder / experiment.name
     write(folder, experiment, outcome)
-    return Done(experiment, outcome, folder)
+    return Done(experiment, outcome, trained, folder)
 
 
 def train(
@@ -53,6 +52,9 @@ def train(
             missing[cell] = Row(cell.slug, None, str(error))
     rows: list[Row] = []
     if specs:
+        # Imports Ray and MLflow, which takes seconds.
+        from mtcon_ray.comparison.run import run_comparison
+
         comparison = Comparison(f"{setting.name}-{name}".replace("_", "-"), specs)
         rows, _ = run_comparison(comparison, root=setting.root, watch=watch, on_phase=on_phase)
     row_of = {row.title: row for row in rows}

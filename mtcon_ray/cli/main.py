@@ -28,16 +28,14 @@ from mtcon_ray.errors import MtconError, storage_error
 from mtcon_ray.paths import choose_root, log_folder
 from mtcon_ray.tracking.mlflow_server import masked
 
+HELP = {"help_option_names": ["-h", "--help"]}
 
-class Program(click.Group):
-    """Group of commands; turns every error into one line and an exit code."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Returns the commands in the order in which they are used."""
-        return list(self.commands)
+class Script(click.Command):
+    """Command that turns every error into one line and an exit code."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """Runs a command and exits with its code; takes the arguments of `click.Group.main`."""
+        """Runs the command and exits with its code; takes the arguments of `click.Command.main`."""
         session = Session()
         options |= {"standalone_mode": False, "obj": session}
         try:
@@ -59,13 +57,26 @@ class Program(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
 
+class Program(Script, click.Group):
+    """Group of such commands."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the commands in the order in which they are used."""
+        return list(self.commands)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the installed program or a script; SIGTERM ends it as Ctrl-C does."""
+    run_script(program, arguments, str(program.name))
+
+
+def run_script(script: Script, arguments: Sequence[str] | None, name: str) -> None:
+    """Runs a script and exits; SIGTERM ends it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    program(arguments, prog_name=program.name)
+    script(arguments, prog_name=name)
 
 
-@click.group("mtcon-ray", cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("mtcon-ray", cls=Program, context_settings=HELP)
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @verbosity
 def program() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
@@ -106,15 +107,13 @@ def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn
 
 def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) -> str:
     """Returns the page as HTML."""
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(files(__package__).joinpath("page.html").read_text("utf-8"))
+    template = files(__package__).joinpath("page.html").read_text("utf-8")
     parent = EventLog.read(paths.parent_log(results.folder))
     sentence, worth = page.headline(results)
     labels = results.recorded.labels
     accuracies, several = page.accuracies(results), results.spec.search.repeats > 1
-    return template.render(
+    return fill(
+        template,
         results=results,
         headline=sentence,
         verdict=worth,
@@ -138,6 +137,19 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         provenance=page.provenance(parent),
         ui_command=ui_command,
     )
+
+
+def fill(template: str, **values: Any) -> str:
+    """Returns a page from a Jinja template, whose variable `style` is the style of all pages.
+
+    Values are escaped, except for those that the template calls safe. Raises UndefinedError for a
+    name of the template without a value.
+    """
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    style = files(__package__).joinpath("page.css").read_text("utf-8")
+    return environment.from_string(template).render(style=style, **values)
 
 
 def _seconds(folder: Path, parent: list[Event]) -> float | None:

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from experiments.reproduction.budgets import BUDGETS
-from experiments.reproduction.cells import SYSTEMS, Cell, cells_of
+from experiments.reproduction.cells import SYSTEMS, Cell, Setting, cells_of
 from experiments.reproduction.data import (
     DATA_SETS,
     DataChoice,
@@ -156,3 +156,43 @@ def test_every_label_has_a_column_in_each_stand_in(name: str) -> None:
     for stand_in in (data_set.photos, data_set.synthetic):
         assert set(stand_in.columns) == set(data_set.labels)
         assert len(set(stand_in.columns.values())) == len(data_set.labels)
+
+
+def of_paper(root: Path, name: str) -> Setting:
+    """Returns the paper budget on a folder for a data set's official download."""
+    (root / DATA_SETS[name].kind).mkdir()
+    return Setting(BUDGETS["paper"], DataChoice("paper", None, root, root / "subsets"), root)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "encoder", "head_dim", "epochs"),
+    [
+        ("zappos50k", 112, "resnet18", 32, 200),
+        ("medic", 224, "resnet50", 64, 200),
+        ("cub200_2011", 224, "resnet50", 64, 200),
+        ("celeba_64", 64, "resnet50", 128, 80),
+        ("stl10", 96, "resnet18", 128, 1000),
+        ("cifar10", 32, "resnet18", 128, 1000),
+    ],
+)
+def test_the_paper_budget_has_the_recipe_of_each_data_set(
+    name: str, size: int, encoder: str, head_dim: int, epochs: int, tmp_path: Path
+) -> None:
+    spec = of_paper(tmp_path, name).spec_of(Cell(name, "simclr"))
+    assert (spec.data.kind, spec.method.name) == (DATA_SETS[name].kind, "simclr")
+    assert (spec.views.size, spec.model.encoder.name) == (size, encoder)
+    assert (spec.model.head_dim, spec.train.epochs) == (head_dim, epochs)
+    labels = (*spec.data.tasks, *spec.data.held_out)
+    assert labels == tuple(
+        DATA_SETS[name].columns.get(label, label) for label in DATA_SETS[name].labels
+    )
+
+
+@pytest.mark.parametrize("name", [n for n in SYSTEMS if not n.startswith("multisupcon")])
+def test_every_system_has_a_valid_spec_of_the_papers(name: str, tmp_path: Path) -> None:
+    cell = Cell("zappos50k", f"{name}:closure" if SYSTEMS[name].per_label else name)
+    spec = of_paper(tmp_path, "zappos50k").spec_of(cell)
+    assert spec.search.repeats == (3 if SYSTEMS[name].has_seeds else 1)
+    rates = {"contrastive": 0.05, "self_supervised": 0.05, "xent": 0.01, "triplet": 5e-5}
+    family = SYSTEMS[name].family
+    assert spec.train.lr == rates.get(family, spec.train.lr)

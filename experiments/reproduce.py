@@ -1,0 +1,85 @@
+"""All tables and figures of the papers, and one report with a verdict for each claim.
+
+    python experiments/reproduce.py --all --budget smoke
+    python experiments/reproduce.py --all --budget small --photos FOLDER
+    python experiments/reproduce.py ccn_table1 mtcon_table1 --budget paper --paper-data FOLDER
+
+Started again with the same options, it goes on with what is left. Trainings that several tables or
+figures need are run once.
+
+Cost: `smoke` less than an hour on 2 cores, on synthetic images; `small` a night.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from experiments.reproduction.command import make_setting, script, setting_options, watch
+from experiments.reproduction.experiment import Done, Experiment
+from experiments.reproduction.page import Failure, write_page
+from experiments.reproduction.running import run
+from mtcon_ray.cli import options as cli_options
+from mtcon_ray.cli.main import run_script
+from mtcon_ray.cli.terminal import say
+from mtcon_ray.errors import MtconError
+from mtcon_ray.signals import Interrupted
+
+# In the order of the report. Each is a file of this folder with an EXPERIMENT.
+NAMES = (
+    "ccn_table1",
+    "mscon_table1",
+    "mscon_table2",
+    "mscon_table3",
+    "mscon_table4",
+    "mtcon_table1",
+    "mtcon_table2",
+    "mtcon_table3",
+    "mtcon_table4",
+    "mtcon_table5",
+    "mtcon_table6",
+    "multisupcon_table1",
+)
+
+
+def load(name: str) -> Experiment:
+    """Returns the experiment of a file of this folder."""
+    found: Experiment = import_module(f"experiments.{name}").EXPERIMENT
+    return found
+
+
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--all", "everything", is_flag=True, help="Make all tables and figures.")
+@setting_options
+def reproduce(names: Sequence[str], everything: bool, **given: Any) -> int:
+    """Runs the experiments; returns the exit code, 1 if one could not be run."""
+    unknown = [name for name in names if name not in NAMES]
+    if unknown or everything == bool(names):
+        problem = f"no experiment {unknown[0]!r}" if unknown else "give names or --all"
+        raise click.UsageError(f"{problem}; experiments: {', '.join(NAMES)}")
+    chosen = NAMES if everything else tuple(names)
+    setting, session = make_setting(**given), cli_options.session()
+    path = setting.folder / "index.html"
+    done: list[Done] = []
+    failures: list[Failure] = []
+    for i, name in enumerate(chosen, 1):
+        experiment = load(name)
+        say(f"\n[{i} of {len(chosen)}] {experiment.title}")
+        try:
+            done.append(run(experiment, setting, watch, session.say_phase))
+        except Interrupted:  # a MtconError too, but it must end the reproduction
+            raise
+        except MtconError as error:
+            say(f"error: {error}", err=True)
+            failures.append(Failure(experiment, str(error)))
+        write_page(path, setting, done, failures, len(chosen))
+    say(f"\nreport: {path}")
+    return 1 if failures else 0
+
+
+COMMAND = script("reproduce", "Make tables and figures of the papers, and a report.", reproduce)
+
+if __name__ == "__main__":
+    run_script(COMMAND, None, sys.argv[0])

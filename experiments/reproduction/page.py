@@ -1,0 +1,172 @@
+"""Report of a reproduction: one self-contained HTML page with every claim and its verdict."""
+
+import json
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import pandas as pd
+
+from experiments.reproduction.cells import Cell, Setting, unique
+from experiments.reproduction.data import DATA_SETS, MissingImagesError
+from experiments.reproduction.experiment import Answer, Done, Experiment
+from experiments.reproduction.files import cell_text, verdicts_table
+from experiments.reproduction.paper import inconsistencies
+from mtcon_ray import __version__
+from mtcon_ray.data.disk import whole_file
+from mtcon_ray.report.build import fill
+
+ANSWERS: tuple[Answer, ...] = get_args(Answer)
+STATISTICS = (
+    "A claim holds if the whole 95 % interval of the difference lies above the claim's margin, "
+    "does not hold if no part of it does, and is undecided otherwise. The interval is a paired "
+    "bootstrap over test items and seeds. Not testable here: images are missing or a training "
+    "failed. Not judged at this budget: fewer than three seeds."
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An experiment that could not be run, and why."""
+
+    experiment: Experiment
+    reason: str
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A table of the page: headings, those of numbers, and rows of (heading, text)."""
+
+    columns: tuple[str, ...]
+    numbers: frozenset[str]
+    rows: list[list[tuple[str, str]]]
+
+
+def write_page(
+    path: Path, setting: Setting, done: Sequence[Done], failures: Sequence[Failure], planned: int
+) -> None:
+    """Writes the page, atomically; `planned` is the number of experiments that were asked for."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with whole_file(path) as file:
+        file.write(page(setting, done, failures, planned).encode(errors="replace"))
+
+
+def page(setting: Setting, done: Sequence[Done], failures: Sequence[Failure], planned: int) -> str:
+    """Returns the page as HTML."""
+    verdicts = [verdict for each in done for verdict in each.outcome.verdicts]
+    counts = Counter(verdict.answer for verdict in verdicts)
+    left = planned - len(done) - len(failures)
+    cells = unique(cell for each in done for cell in each.trained)
+    return fill(
+        Path(__file__).with_name("page.html").read_text(encoding="utf-8"),
+        name=setting.name,
+        headline=_headline(counts),
+        verdict="; ".join(f"{answer}: {counts[answer]}" for answer in ANSWERS if counts[answer])
+        + (f". Not made yet: {left}." if left else "."),
+        failures=failures,
+        facts=list(_facts(setting, done, cells)),
+        answers=ANSWERS,
+        experiments=[_section(each) for each in done],
+        statistics=STATISTICS,
+        inconsistencies=_frame(
+            pd.DataFrame(
+                [(", ".join(i.papers), i.place, i.text, i.choice) for i in inconsistencies()],
+                columns=["papers", "place", "contradiction", "choice made here"],
+            )
+        ),
+        images=_frame(_images(setting, cells)),
+        settings=_frame(_settings(setting)),
+        provenance=f"Made by mtcon-ray {__version__}. Each training has a report of its own below "
+        f"{setting.root / 'sweeps'}.",
+    )
+
+
+def _headline(counts: Counter[Answer]) -> str:
+    claims = _counted(counts.total(), "claim")
+    judged = sum(counts[answer] for answer in ("holds", "does not hold", "undecided"))
+    return f"{counts['holds']} of {claims} hold" if judged else f"{claims}, none of them judged"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + "s" * (number != 1)
+
+
+def _facts(
+    setting: Setting, done: Sequence[Done], cells: Sequence[Cell]
+) -> Iterator[tuple[str, str, str]]:
+    """Yields name, value and explanation of each key fact."""
+    trained = {cell: found for each in done for cell, found in each.trained.items()}
+    trainings = sum(len(found.row.finished) for found in trained.values())
+    failed = sum(not found.finished for found in trained.values())
+    used = sum(len(each.trained) for each in done)
+    yield "Budget", setting.budget.name, setting.budget.title
+    yield "Tables and figures", str(len(done)), f"use {_counted(used, 'system')}"
+    without = f", {failed} of them without a result" if failed else ""
+    yield "Trainings", f"{trainings:,}", f"of {_counted(len(cells), 'different system')}{without}"
+
+
+def _section(done: Done) -> dict[str, Any]:
+    """Returns the content of one experiment's section."""
+    outcome = done.outcome
+    counts = Counter(verdict.answer for verdict in outcome.verdicts)
+    return {
+        "name": done.experiment.name,
+        "title": done.experiment.title,
+        "claim": done.experiment.claim[:1].upper() + done.experiment.claim[1:],
+        "counts": [counts[answer] or "" for answer in ANSWERS],
+        "pictures": [
+            {"caption": caption, "uri": f"data:image/png;base64,{b64encode(png).decode()}"}
+            for caption, png in outcome.pictures.items()
+        ],
+        "verdicts": _frame(_without_empty(verdicts_table(outcome.verdicts))),
+        "table": _frame(outcome.shown),
+        "notes": outcome.notes,
+    }
+
+
+def _without_empty(table: pd.DataFrame) -> pd.DataFrame:
+    """Returns the table without columns that are "" in all rows."""
+    return table[[column for column in table.columns if table[column].astype(bool).any()]]
+
+
+def _frame(table: pd.DataFrame) -> Frame:
+    numbers = frozenset(table.select_dtypes("number").columns)
+    columns = tuple(map(str, table.columns))
+    rows = [
+        list(zip(columns, map(cell_text, row), strict=True))
+        for row in table.itertuples(index=False)
+    ]
+    return Frame(columns, numbers, rows)
+
+
+def _images(setting: Setting, cells: Sequence[Cell]) -> pd.DataFrame:
+    """Returns the images that were used for each data set of the papers, by label."""
+    rows = []
+    for name in dict.fromkeys(cell.data for cell in cells):
+        data_set = DATA_SETS[name]
+        try:
+            source = setting.source(name)
+        except MissingImagesError as error:
+            rows.append((data_set.title, f"none: {error}", ""))
+        else:
+            labels = ", ".join(map(source.name_label, data_set.labels))
+            rows.append((data_set.title, source.title, labels))
+    return pd.DataFrame(rows, columns=["data set", "images used", "labels (their columns)"])
+
+
+def _settings(setting: Setting) -> pd.DataFrame:
+    """Returns the fields that the budget sets, by family of systems."""
+    budget = setting.budget
+    families: Mapping[str, Mapping[str, Any]] = {"all": budget.base, **budget.families}
+    rows = [
+        (family, path, value if isinstance(value, str) else json.dumps(value))
+        for family, values in families.items()
+        for path, value in values.items()
+    ]
+    for override in setting.overrides:
+        path, _, value = override.partition("=")
+        rows.append(("all", path, value))
+    return pd.DataFrame(rows, columns=["systems", "field", "value"])

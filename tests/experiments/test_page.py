@@ -1,0 +1,74 @@
+"""The report of a reproduction: every claim with its verdict, pictures inlined."""
+
+import importlib
+import re
+from pathlib import Path
+
+from experiments.reproduction.cells import Cell
+from experiments.reproduction.experiment import Done, Experiment
+from experiments.reproduction.page import ANSWERS, Failure, page, write_page
+from experiments.reproduction.paper import inconsistencies
+from tests.experiments.pretended import all_trained, setting
+
+
+def done(root: Path, name: str, budget: str = "small") -> Done:
+    where = setting(root, budget, "train.epochs=20")
+    found: Experiment = importlib.import_module(f"experiments.{name}").EXPERIMENT
+    better = {Cell("zappos50k", "mtcon"): [0.9, 0.9, 0.9]}
+    trained = all_trained(where, list(found.cells(where)), better)
+    return Done(found, found.finish(where, trained), trained, root)
+
+
+def words(html: str) -> str:
+    """Returns the text of a page with single spaces."""
+    body = html.partition("<body>")[2]
+    return " ".join(re.sub(r"<[^>]+>", " ", body).split())
+
+
+def test_a_page_has_each_claim_with_its_verdict(tmp_path: Path) -> None:
+    tables = [done(tmp_path, "mscon_table3"), done(tmp_path, "mscon_table4")]
+    failed = Failure(tables[0].experiment, "the disk <is> full")
+    where = setting(tmp_path, "small", "train.epochs=20")
+    html = page(where, [*tables, tables[0]], [failed], planned=5)
+    text = words(html)
+    assert "2 of 6 claims hold" in text
+    assert "holds: 2; does not hold: 4. Not made yet: 1." in text
+    assert "MSCon, table 3: the brand of shoes, which no training saw: the disk &lt;is&gt;" in text
+    for each in tables:
+        assert each.experiment.title in text
+        for verdict in each.outcome.verdicts:
+            assert f"{verdict.claim} {verdict.label} {verdict.answer} {verdict.paper}" in text
+    assert "XEnt MT above MSCon informative (texture) does not hold +0.96 +0.00 [" in text
+    assert html.count('src="data:image/png;base64,') == 3
+    assert not re.search(r'(?:src|href)="(?!data:|#)', html)
+    # Systems of both tables are counted once.
+    assert "use 24 systems" in text
+    assert "of 19 different systems" in text
+    assert text.count("synthetic images") >= 2
+    assert "all train.epochs 20" in text
+    for listed in inconsistencies():
+        assert " ".join(listed.place.split()) in text.replace("&#39;", "'")
+
+
+def test_a_page_of_few_seeds_judges_nothing(tmp_path: Path) -> None:
+    one = done(tmp_path, "mscon_table4", "smoke")
+    write_page(tmp_path / "out" / "index.html", setting(tmp_path), [one], [], planned=1)
+    text = words((tmp_path / "out" / "index.html").read_text(encoding="utf-8"))
+    assert "4 claims, none of them judged not judged at this budget: 4." in text
+    assert "Not made yet" not in text
+
+
+def test_answers_are_counted_by_table(tmp_path: Path) -> None:
+    html = page(setting(tmp_path, "small"), [done(tmp_path, "mscon_table4")], [], 1)
+    row = re.search(r'<a href="#mscon_table4">.*?</tr>', html, re.S)
+    assert row is not None
+    counts = re.findall(r'<td class="number">(\d*)</td>', row[0])
+    headings = re.findall(r'<th class="number" scope="col">([a-z ]*)</th>', html)
+    assert dict(zip(ANSWERS, counts, strict=True)) == {
+        "holds": "",
+        "does not hold": "4",
+        "undecided": "",
+        "not testable here": "",
+        "not judged at this budget": "",
+    }
+    assert headings[: len(ANSWERS)] == list(ANSWERS)

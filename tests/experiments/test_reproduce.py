@@ -1,0 +1,94 @@
+"""The command that makes all tables and figures."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from experiments import reproduce
+from experiments.reproduction.experiment import Experiment
+from mtcon_ray.errors import ResourceError
+from tests.waiting import PATIENCE_SECONDS
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def run(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "experiments/reproduce.py", *arguments, "--root", str(root)],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "HOME": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=10 * PATIENCE_SECONDS,
+    )
+
+
+def test_every_experiment_of_the_folder_is_in_the_report() -> None:
+    files = {path.stem for path in (REPOSITORY / "experiments").glob("*_table*.py")}
+    assert files <= set(reproduce.NAMES)
+    assert len(set(reproduce.NAMES)) == len(reproduce.NAMES)
+    assert [name for name in reproduce.NAMES if reproduce.load(name).name != name] == []
+
+
+def here(*arguments: str | Path) -> int | str | None:
+    """Returns the exit code of the command, run in this process."""
+    with pytest.raises(SystemExit) as ended:
+        reproduce.COMMAND(list(map(str, arguments)))
+    return ended.value.code
+
+
+def test_the_experiments_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert here() == 2
+    assert "Error: give names or --all; experiments: ccn_table1, " in capsys.readouterr().err
+    assert here("mscon_table3", "--all") == 2
+    assert "Error: give names or --all" in capsys.readouterr().err
+    assert here("table1") == 2
+    assert "Error: no experiment 'table1'; experiments: " in capsys.readouterr().err
+
+
+def test_missing_images_leave_a_report_without_results(tmp_path: Path) -> None:
+    options = "--budget", "small", "--data", "photos", "--root", tmp_path
+    assert here("mscon_table3", *options) == 0
+    folder = tmp_path / "reproductions" / "small-photos"
+    claims = pd.read_csv(folder / "mscon_table3" / "claims.csv")
+    assert claims["verdict"].tolist() == ["not testable here"]
+    assert "not testable here: 1." in (folder / "index.html").read_text(encoding="utf-8")
+
+
+def test_what_fails_is_in_the_report_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(experiment: Experiment, *_: object) -> None:
+        raise ResourceError(f"no room for {experiment.name}")
+
+    monkeypatch.setattr(reproduce, "run", fail)
+    assert here("mscon_table3", "mscon_table4", "--root", tmp_path) == 1
+    html = (tmp_path / "reproductions" / "smoke" / "index.html").read_text(encoding="utf-8")
+    assert "no room for mscon_table3" in html
+    assert "no room for mscon_table4" in html
+
+
+@pytest.mark.soak
+@pytest.mark.ray
+@pytest.mark.mlflow
+def test_a_table_is_made_and_made_again_without_training(tmp_path: Path) -> None:
+    small = ["mscon_table3", "--budget", "smoke", "--set", "tracking.offline=true"]
+    first = run(tmp_path, *small)
+    assert first.returncode == 0, first.stderr
+    folder = tmp_path / "reproductions" / "smoke"
+    table = pd.read_csv(folder / "mscon_table3" / "table.csv")
+    assert table["ours"].notna().all()
+    assert table["paper"].notna().sum() == 3
+    sweeps = {path.name for path in (tmp_path / "sweeps").iterdir()}
+    assert len(sweeps) == 5
+    assert first.stdout.count("trial-0000 started") == 5
+    again = run(tmp_path, *small)
+    assert again.returncode == 0, again.stderr
+    assert "started" not in again.stdout
+    assert pd.read_csv(folder / "mscon_table3" / "table.csv").equals(table)
+    assert "not judged at this budget" in (folder / "index.html").read_text(encoding="utf-8")

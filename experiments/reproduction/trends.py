@@ -117,7 +117,8 @@ def difference_verdict(
         return Verdict(claim, answer_at(setting, "not testable here"), why=NO_RESULTS)
     shown = points(found) if in_points else interval_text(found, signed=True)
     if math.isinf(found.low):  # of a single seed, without test items
-        shown = f"{shown.partition(' ')[0]}{ONE_SEED}"
+        unit = " points" if in_points else ""
+        shown = f"{shown.partition(' ')[0]}{ONE_SEED}{unit}"
     return Verdict(claim, answer_at(setting, _answer(found)), ours=shown)
 
 

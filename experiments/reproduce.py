@@ -41,6 +41,15 @@ NAMES = (
     "mtcon_table5",
     "mtcon_table6",
     "multisupcon_table1",
+    "noise_figure",
+    "temperature_figure",
+    "epochs_figure",
+    "batch_size_figure",
+    "multisupcon_threshold",
+    "multisupcon_umap",
+    "tsne_heads",
+    "amcl_histograms",
+    "theorem1",
 )
 
 

@@ -3,16 +3,17 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor, nn
 
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.local import choose_device
-from mtcon_ray.methods import METHODS
+from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.paths import cache_folder, prepare_root
 from mtcon_ray.recorded import parse_recorded
@@ -82,9 +83,37 @@ def load_network(path: Path) -> tuple[RunSpec, Network]:
 
     Raises CheckpointError if the file cannot be read or its network does not fit its spec.
     """
+    spec, method, state = _load(path)
+    network = build_network(spec.model, method.make_network, spec.seed)
+    _fill(network, state["network"], path)
+    return spec, network
+
+
+def load_method(path: Path) -> Method:
+    """Returns the method of a checkpoint (model.pt or last.pt) with its learned parameters.
+
+    It is on the CPU. Its buffers, such as queues of keys, are as at the start of a training.
+    Raises CheckpointError if the file cannot be read or does not hold these parameters, as those
+    of earlier versions do not.
+    """
+    _, method, state = _load(path)
+    learned = {name for name, _ in method.named_parameters()}
+    kept = state.get("method")
+    if not isinstance(kept, dict) or not learned <= kept.keys():
+        raise CheckpointError(
+            f"checkpoint {path} must hold the learned parameters of its method, got a file without "
+            "all of them; train again with this version"
+        )
+    _fill(method, method.state_dict() | {name: kept[name] for name in learned}, path)
+    return method
+
+
+def _load(path: Path) -> tuple[RunSpec, Method, dict[str, Any]]:
+    """Returns a checkpoint's spec, its method as at the start, and its content."""
     state = checkpoint.load(path)
     try:
-        raw, sizes, tensors = json.loads(state["spec"]), dict(state["sizes"]), state["network"]
+        raw, sizes = json.loads(state["spec"]), dict(state["sizes"])
+        state["network"]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"checkpoint {path} must hold a spec, sizes and a network as this program writes "
@@ -92,17 +121,19 @@ def load_network(path: Path) -> tuple[RunSpec, Network]:
         ) from None
     spec = parse_recorded(raw, where=str(path))
     # Sizes from the checkpoint, not from data, which may have other classes by now.
-    method = METHODS[spec.method.name](spec.method, spec.problem(sizes))
-    network = build_network(spec.model, method.make_network, spec.seed)
+    return spec, METHODS[spec.method.name](spec.method, spec.problem(sizes)), state
+
+
+def _fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Copies a checkpoint's tensors to a module. Raises CheckpointError if they do not fit."""
     try:
-        network.load_state_dict(tensors)
+        module.load_state_dict(tensors)
     except RuntimeError as error:
         first = str(error).splitlines()[1].strip()  # the line before it names the class
         raise CheckpointError(
             f"checkpoint {path} must fit the network of its own spec, got {first}; "
             "read it with the version that wrote it"
         ) from None
-    return spec, network
 
 
 def _parsed(override: str) -> tuple[str, object]:

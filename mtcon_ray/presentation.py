@@ -81,6 +81,17 @@ def interval_text(interval: "Interval | None", *, signed: bool = False) -> str:
     return f"{value} [{low}, {high}]{'' if interval.over_seeds else ONE_SEED}"
 
 
+def p_text(p: float | None) -> str:
+    """Returns a p value to 3 decimals.
+
+    >>> p_text(0.0312), p_text(0.0004), p_text(None)
+    ('0.031', '< 0.001', '—')
+    """
+    if p is None:
+        return NOTHING
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
 def duration_text(seconds: float) -> str:
     """Returns hours, minutes and seconds.
 

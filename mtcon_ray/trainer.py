@@ -263,11 +263,14 @@ class Trainer:
         elif self.spec.evaluate.select == "best" and self.best is not None:
             return
         table = self.dataset.table
+        # Without buffers: queues of keys may be larger than the network.
+        learned = {name: p.detach() for name, p in self.learner.method.named_parameters()}
         checkpoint.save(
             self.folder / MODEL_FILE,
             {
                 **self._identity(),
                 "network": self.network.state_dict(),
+                "method": learned,
                 "classes": {label: list(names) for label, names in table.classes.items()},
                 "epoch": epoch,
                 "value": value,

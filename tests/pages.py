@@ -7,7 +7,7 @@ from typing import NamedTuple
 REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"
 PAGES = sorted(
-    [REPOSITORY / "README.md", *DOCS.glob("*.md"),
+    [REPOSITORY / "README.md", *DOCS.glob("*.md"), *DOCS.glob("results/*.md"),
      *(REPOSITORY / folder / "README.md" for folder in ("cluster", "docker", "experiments"))]
 )  # fmt: skip
 # Marks in the line above a block. A block without a mark is run with the others of its page.

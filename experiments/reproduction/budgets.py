@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# With fewer seeds a claim about a method is not judged.
-MIN_SEEDS = 3
+from mtcon_ray.comparison.claims import MIN_SEEDS
 
 
 @dataclass(frozen=True)

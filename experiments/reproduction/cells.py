@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ class System:
     has_seeds: bool = True
 
 
+MAX_NAME = 81  # characters in the name of a spec
+
 # Views of photographs, whose colours are labels, keep most of the colour. Self-supervised systems
 # know no labels, and need the stronger views of their recipes.
 KEEP_COLOURS = {
@@ -50,6 +53,32 @@ TEMPERATURE = 0.1
 
 def _contrastive(title: str, **method: Any) -> System:
     return System(title, "contrastive", {"temperature": TEMPERATURE, **method})
+
+
+# AMCL's augmentations, by their number: random crops; with blur and loss of colour; with changed
+# colours and flips.
+CROPS = {"crop_scale": (0.08, 1.0), "flip": 0.0, "jitter": 0.0, "grayscale": 0.0, "blur": 0.0}
+BLURS = CROPS | {"grayscale": 0.2, "blur": 0.5}
+JITTERS = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
+AUGMENTATIONS = {1: CROPS, 3: BLURS, 5: BLURS | JITTERS | {"flip": 0.5, "jitter": 0.8}}
+
+
+def _augmented(count: int) -> dict[str, System]:
+    """Returns SimCLR and AMCL with this number of augmentations, as AMCL's poster compares them.
+
+    AMCL has the authors' hundred negatives and clipping: with one negative its heads collapse. Its
+    lowest temperature is 0.05, since the paper's 1e-5 gives losses of 1e5.
+    """
+    views = {f"views.{name}": value for name, value in AUGMENTATIONS[count].items()}
+    amcl = {"name": "amcl", "form": "simclr", "tau_min": 0.05, "top_k": 100}
+    text = f"{count} augmentation{'s' if count > 1 else ''}"
+    clipped = {**views, "train.max_grad_norm": 1.0}
+    return {
+        f"simclr-{count}": System(
+            f"SimCLR, {text}", "self_supervised", {"name": "simclr", "temperature": 0.5}, views
+        ),
+        f"amcl-{count}": System(f"AMCL, {text}", "self_supervised", amcl, clipped),
+    }
 
 
 SYSTEMS: Mapping[str, System] = {
@@ -82,7 +111,7 @@ SYSTEMS: Mapping[str, System] = {
     "multisupcon-0.5": _contrastive("MultiSupCon, c = 0.5", name="multisupcon", threshold=0.5),
     # SupCon on label sets: positives have exactly the same set.
     "multisupcon-1.0": _contrastive("SupCon on equal sets", name="multisupcon", threshold=1.0),
-    "amcl": System("AMCL on SimCLR", "self_supervised", {"name": "amcl", "form": "simclr"}),
+    **{name: each for count in AUGMENTATIONS for name, each in _augmented(count).items()},
 }
 
 
@@ -181,8 +210,12 @@ class Setting:
         return self._sources[data]
 
     def name_of(self, cell: Cell) -> str:
-        """Returns the name of a cell's sweep."""
-        return f"{self.budget.name}-{self.source(cell.data).choice}-{cell.slug}"
+        """Returns the name of a cell's sweep; a digest replaces the end of a long one."""
+        name = f"{self.budget.name}-{self.source(cell.data).choice}-{cell.slug}"
+        if len(name) <= MAX_NAME:
+            return name
+        digest = sha256(name.encode()).hexdigest()[:8]
+        return f"{name[: MAX_NAME - len(digest) - 1]}-{digest}"
 
     def spec_of(self, cell: Cell) -> RunSpec:
         """Returns the spec of a cell's sweep over seeds.
@@ -214,6 +247,9 @@ class Setting:
             raw["views"] = {**KEEP_COLOURS, **raw["views"]}
         for override in self.overrides:
             apply_override(raw, override)
+        # A training shorter than the interval of its probes is probed at its end.
+        probed, epochs = raw["evaluate"]["every"], raw["train"]["epochs"]
+        raw["evaluate"]["every"] = min(probed, epochs)
         return parse_spec(raw, where=f"{cell.data}, {cell.title}")
 
 

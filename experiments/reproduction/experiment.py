@@ -22,8 +22,9 @@ Answer = Literal[
 class Verdict:
     """An answer to one claim.
 
-    `paper` and `ours` are the differences behind it as text, with units; `why` has the reason for
-    an answer that no difference explains. `label` is the label for readers, if there is one.
+    `paper` and `ours` are the differences behind it as text, with units; `p` is that of the test
+    that decided it, corrected by Holm. `why` has the reason for an answer that no difference
+    explains. `label` is the label for readers, if there is one.
     """
 
     claim: str
@@ -32,6 +33,7 @@ class Verdict:
     ours: str = ""
     why: str = ""
     label: str = ""
+    p: str = ""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ VERDICT_COLUMNS = {
     "claim": "claim",
     "label": "label",
     "answer": "verdict",
-    "paper": "paper (points)",
-    "ours": "ours (points)",
+    "paper": "paper",
+    "ours": "ours",
+    "p": "p (Holm)",
     "why": "reason",
 }
 

@@ -8,7 +8,7 @@ from experiments.reproduction.experiment import Answer, Claim, Trained, Verdict
 from mtcon_ray.comparison.claims import judged
 from mtcon_ray.comparison.spec import ClaimSpec
 from mtcon_ray.evaluation.intervals import Interval
-from mtcon_ray.presentation import ONE_SEED
+from mtcon_ray.presentation import ONE_SEED, p_text
 
 
 def answer_at(setting: Setting, answer: Answer) -> Answer:
@@ -36,21 +36,22 @@ def judge(
     verdicts = []
     for claim in claims:
         answer: Answer = "not testable here"
-        why, ours = _reason(trained, claim), ""
+        why, ours, p = _reason(trained, claim), "", ""
         if one := found.get(id(claim)):
             ours, why = points(one.difference), one.why
+            p = "" if one.p_holm is None else p_text(one.p_holm)
             answer = cast(Answer, one.verdict) if one.difference else answer
         answer = answer_at(setting, answer)
-        paper = "" if claim.paper is None else f"{claim.paper:+.2f}"
+        paper = "" if claim.paper is None else f"{claim.paper:+.2f} points"
         source = trained[claim.better].source
         label = source.name_label(claim.label) if source else claim.label
-        verdicts.append(Verdict(str(claim), answer, paper, ours, why, label))
+        verdicts.append(Verdict(str(claim), answer, paper, ours, why, label, p))
     return verdicts
 
 
 def points(difference: Interval | None) -> str:
     """Returns a difference of fractions with its interval, in percentage points."""
-    return "" if difference is None else _scaled(difference, "+")
+    return "" if difference is None else f"{_scaled(difference, '+')} points"
 
 
 def percent(interval: Interval | None) -> str:

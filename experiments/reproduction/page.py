@@ -21,10 +21,10 @@ from mtcon_ray.report.build import fill
 
 ANSWERS: tuple[Answer, ...] = get_args(Answer)
 STATISTICS = (
-    "A claim holds if the whole 95 % interval of the difference lies above the claim's margin, "
-    "does not hold if no part of it does, and is undecided otherwise. The interval is a paired "
-    "bootstrap over test items and seeds. Not testable here: images are missing or a training "
-    "failed. Not judged at this budget: fewer than three seeds."
+    "Each claim is tested against its margin by a paired bootstrap over test items and seeds. It "
+    "holds, or does not hold, if p is at most 5 % after Holm's correction for the claims of its "
+    "table, and is undecided otherwise. The 95 % intervals are not corrected. Not testable here: "
+    "images are missing or a training failed. Not judged at this budget: fewer than three seeds."
 )
 
 

@@ -116,7 +116,8 @@ def check_shared(folder: Path) -> None:
 def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
     """Holds a Ray session for the sweep: in the cluster of RAY_ADDRESS, else on this machine.
 
-    Ray's own messages go to the `log` file. Raises MtconError if no cluster answers.
+    A session that is held already, with the same environment, is used and stays. Ray's own messages
+    go to the `log` file. Raises MtconError if no cluster answers.
     """
     keep_aws_secrets_from_trials()
     environment = beside_the_job(environment)
@@ -124,6 +125,27 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
     handler = _log_to(log)
     # Else each log line that a full disk refuses would print a traceback on the terminal.
     raises, logging.raiseExceptions = logging.raiseExceptions, False
+    is_held = ray.is_initialized() and _environment_of_session() == environment
+    if not is_held:
+        ray.shutdown()
+        _open_session(environment)
+    try:
+        yield
+    finally:
+        if not is_held:
+            ray.shutdown()
+        for name in ("ray", "ray.tune", "ray.train"):
+            logging.getLogger(name).removeHandler(handler)
+        handler.close()
+        logging.raiseExceptions = raises
+
+
+def _environment_of_session() -> dict[str, str]:
+    """Returns the environment variables that the open session gives to its processes."""
+    return dict(ray.get_runtime_context().runtime_env.env_vars())
+
+
+def _open_session(environment: Mapping[str, str]) -> None:
     address = cluster_address()
     options: dict[str, Any] = {
         "log_to_driver": False,
@@ -141,14 +163,6 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
     finally:
         if umask is not None:
             os.umask(umask)
-    try:
-        yield
-    finally:
-        ray.shutdown()
-        for name in ("ray", "ray.tune", "ray.train"):
-            logging.getLogger(name).removeHandler(handler)
-        handler.close()
-        logging.raiseExceptions = raises
 
 
 def sweep_environment(threads: int) -> dict[str, str]:

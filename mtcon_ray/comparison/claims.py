@@ -1,69 +1,99 @@
-"""Evaluation of a comparison's claims: paired difference, its interval, and a verdict."""
+"""Evaluation of a comparison's claims: paired difference, its interval, p, and a verdict.
+
+Each claim is tested against its margin alone, the minimum effect. No second test against zero is
+needed: a difference above a margin is above zero, and one that is above zero but not shown to be
+above the margin does not decide the claim.
+"""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.comparison.spec import ClaimSpec
-from mtcon_ray.evaluation.intervals import Interval, difference, verdict
-from mtcon_ray.presentation import interval_text
+from mtcon_ray.evaluation.intervals import (
+    Interval,
+    difference,
+    holm,
+    p_value,
+    verdict,
+)
+from mtcon_ray.presentation import interval_text, p_text
+
+# Of each trained system. Two seeds hardly show how far seeds differ.
+MIN_SEEDS = 3
 
 
 @dataclass(frozen=True)
 class Judged:
     """A claim and the paired difference that decides it.
 
-    `difference` is None if there is no measurement; `why` then has the reason.
+    `difference` is None if there is no measurement, `p` if the claim is not tested; `why` then has
+    the reason. `p_holm` is p corrected for all claims that are tested together.
     """
 
     claim: ClaimSpec
     heading: str  # the label's column heading
     difference: Interval | None
-    why: str
+    why: str = ""
+    p: float | None = None
+    p_holm: float | None = None
 
     @property
     def verdict(self) -> str:
         """Returns "holds", "does not hold" or "undecided"."""
-        return verdict(self.difference, self.claim.margin) if self.difference else "undecided"
+        if self.difference is None or self.p_holm is None:
+            return "undecided"
+        return verdict(self.difference, self.claim.margin, self.p_holm)
 
 
 def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
-    """Evaluates the claims whose systems are both among the rows."""
+    """Evaluates the claims whose systems are both among the rows; pass all claims of one table.
+
+    Holm's correction counts the claims that can be tested.
+    """
     row_of = {row.title: row for row in rows}
     found = [c for c in claims if c.better in row_of and c.than in row_of]
-    return [_judge(claim, row_of[claim.better], row_of[claim.than]) for claim in found]
+    measured = [_measure(claim, row_of[claim.better], row_of[claim.than]) for claim in found]
+    corrected = iter(holm([each.p for each in measured if each.p is not None]))
+    return [m if m.p is None else replace(m, p_holm=next(corrected)) for m in measured]
 
 
 def markdown(found: list[Judged]) -> str:
     """Returns a Markdown table of the claims; "" without claims."""
     if not found:
         return ""
-    lines = ["| claim | label | difference | verdict |", "| --- | --- | ---: | --- |"]
+    lines = [
+        "| claim | label | difference | p (Holm) | verdict |",
+        "| --- | --- | ---: | ---: | --- |",
+    ]
     for each in found:
         claim, shown = each.claim, interval_text(each.difference, signed=True)
         by = f" by {claim.margin:g}" if claim.margin else ""
         verdict = f"{each.verdict}: {each.why}" if each.why else each.verdict
         names = f"{claim.better} above {claim.than}{by}".replace("|", "/")
-        lines.append(f"| {names} | {each.heading} | {shown} | {verdict} |")
+        cells = [names, each.heading, shown, p_text(each.p_holm), verdict]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def as_csv(found: list[Judged]) -> str:
     """Returns the claims as CSV; column `covers` names the sources of variation in the interval."""
-    names = [*ClaimSpec.model_fields, "difference", "low", "high", "covers", "verdict", "why"]
+    measured = ("difference", "low", "high", "covers", "p", "p_holm")
+    names = [*ClaimSpec.model_fields, *measured, "verdict", "why"]
     rows = []
     for each in found:
         claim, shown, covers = each.claim, each.difference, None
         if shown is not None:
             covers = "seeds and items" if shown.over_seeds else "items"
         numbers = shown[:3] if shown else (None, None, None)
-        rows.append((*claim.model_dump().values(), *numbers, covers, each.verdict, each.why))
+        found_by = (*numbers, covers, each.p, each.p_holm)
+        rows.append((*claim.model_dump().values(), *found_by, each.verdict, each.why))
     return pd.DataFrame(rows, columns=names).to_csv(index=False)
 
 
-def _judge(claim: ClaimSpec, better: Row, than: Row) -> Judged:
+def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
     headings = {label: text for (_, label), text in reversed(columns([better, than]).items())}
     heading = headings.get(claim.label, claim.label)
     scores = []
@@ -75,4 +105,12 @@ def _judge(claim: ClaimSpec, better: Row, than: Row) -> Judged:
     if scores[0] is None or scores[1] is None:
         return Judged(claim, heading, None, "no stored predictions")
     found = difference(scores[0], scores[1])
-    return Judged(claim, heading, found, "" if found else "measured on different items")
+    if found is None:
+        return Judged(claim, heading, None, "measured on different items")
+    # A system without training has one deterministic result, so it needs no further seeds.
+    trained = [row for row in (better, than) if row.is_trained]
+    fewest = min((len(row.finished) for row in trained), default=MIN_SEEDS)
+    if fewest < MIN_SEEDS:
+        seeds = f"{fewest} seed{'s' * (fewest > 1)}, at least {MIN_SEEDS} are needed"
+        return Judged(claim, heading, found, seeds)
+    return Judged(claim, heading, found, p=p_value(scores[0], scores[1], claim.margin))

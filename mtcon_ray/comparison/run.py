@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from functools import partial
+from contextlib import AbstractContextManager, ExitStack
+from functools import cache, partial
 from pathlib import Path
 
 from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.cluster.connection import view_of
+from mtcon_ray.cluster.connection import connected, sweep_environment, view_of
 from mtcon_ray.comparison.drivers import Drivers, drivers_at_a_time
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.spec import Comparison
@@ -39,9 +39,9 @@ def run_comparison(
     A second call resumes: it loads finished sweeps and continues unfinished ones. `watch` returns
     the callback (a context manager) of a sweep, by a text that names it. `on_phase` is called with
     a text before the connection to a cluster. If a system fails, its row has the reason and the
-    other systems are trained all the same. The tables are rewritten before each training and at
-    the end. On a cluster with room for several systems these are trained at a time, each with a
-    driver process of its own; `watch` is then not called, and `on_phase` with each start.
+    other systems are trained all the same. The tables are rewritten before each sweep and at the
+    end. On a cluster with room for several systems these are trained at a time, each with a driver
+    process of its own; `watch` is then not called, and `on_phase` with each start.
 
     Raises SpecError, DataError or ResourceError for problems that can be found before the first
     training, and Interrupted as `run_sweep` does.
@@ -50,15 +50,22 @@ def run_comparison(
     for _ in plan_stages(comparison, root, cluster):
         pass  # planning is the check
     rows: list[Row] = []
-    tables = root / "comparisons" / comparison.name
+    folder = root / "comparisons" / comparison.name
+    drivers = Drivers(root, folder / "drivers", on_phase)
 
-    drivers = Drivers(root, tables / "drivers", on_phase)
+    @cache
+    def hold_session(cpus: int) -> None:
+        # Held by all sweeps from the first that is left to train, because starting Ray takes longer
+        # than a short training.
+        session.enter_context(connected(folder / "ray.log", sweep_environment(cpus)))
 
     def train_here(spec: RunSpec, what: str) -> SweepResults:
         if rows:
-            write_tables(tables, rows, comparison.claims)
+            write_tables(folder, rows, comparison.claims)
         started = (sweep_folder(root, spec.name) / SPEC_FILE).exists()
         with watch(what) as callbacks:
+            callbacks.on_phase("connecting to Ray")
+            hold_session(spec.resources.cpus)
             return run_sweep(spec, root=root, name=spec.name, resume=started, callbacks=callbacks)
 
     at_a_time = drivers_at_a_time(comparison, cluster)
@@ -68,16 +75,17 @@ def run_comparison(
         return _train_system(title, comparison.specs[title], comparison.tuning.get(title), train)
 
     if at_a_time == 1:
-        for title in comparison.specs:
-            rows.append(train_system(title))
+        with ExitStack() as session:
+            for title in comparison.specs:
+                rows.append(train_system(title))
     else:
         with ThreadPoolExecutor(at_a_time) as pool, on_signals(drivers.stop):
             for row in pool.map(train_system, comparison.specs):
                 rows.append(row)
                 if drivers.have_run:
-                    write_tables(tables, rows, comparison.claims)
-    write_tables(tables, rows, comparison.claims)
-    return rows, tables
+                    write_tables(folder, rows, comparison.claims)
+    write_tables(folder, rows, comparison.claims)
+    return rows, folder
 
 
 def _reused(root: Path, train: Train, spec: RunSpec, what: str) -> SweepResults:

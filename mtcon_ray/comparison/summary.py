@@ -129,6 +129,11 @@ def _notes(rows: list[Row], claims: list[Judged]) -> str:
     notes = []
     if any(found):
         notes.append("In square brackets: 95 % interval over seeds and test items.")
+    if tested := sum(each.p is not None for each in claims):
+        notes.append(
+            "p (Holm): of the difference against the claim's margin, two-sided, corrected for the "
+            f"number of tested claims ({tested}). Intervals are not corrected."
+        )
     if any(each is not None and not each.over_seeds for each in found):
         notes.append(ONE_SEED_NOTE)
     if None in found:

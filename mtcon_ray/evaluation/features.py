@@ -1,4 +1,7 @@
-"""Feature extraction with the frozen encoder: each item once, without augmentation."""
+"""Feature extraction with the frozen network: each item once, without augmentation."""
+
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -7,6 +10,8 @@ from torch import Tensor
 from mtcon_ray.data.to_device import send
 from mtcon_ray.data.views import ViewsSpec, evaluation_views
 from mtcon_ray.models.network import Network
+
+Found = TypeVar("Found")
 
 
 def extract_features(
@@ -24,7 +29,44 @@ def extract_features(
     images is uint8 [N, S, S, 3] and may be a memory map; one batch is read at a time. The network
     runs in eval mode, so batch-norm statistics do not change; its mode is restored afterwards.
     """
-    batches: list[Tensor] = []
+    batches = _by_batch(
+        network, network.features, images, rows, views, batch_size, device, autocast_dtype
+    )
+    # One copy to the CPU at the end: a copy per batch would synchronise with the device, which
+    # would then be idle while the next batch is read.
+    return torch.cat([h_ND.float() for h_ND in batches]).cpu()
+
+
+def extract_projections(
+    network: Network,
+    images: np.ndarray,
+    rows: np.ndarray,
+    views: ViewsSpec,
+    *,
+    batch_size: int,
+    device: torch.device,
+) -> dict[str, Tensor]:
+    """Returns each head's output for these rows of `images`, by the head's name.
+
+    The outputs are float32 [len(rows), width of the head] on the CPU; all else is as in
+    `extract_features`.
+    """
+    batches = _by_batch(network, network, images, rows, views, batch_size, device, None)
+    return {name: torch.cat([z[name].float() for z in batches]).cpu() for name in network.names}
+
+
+def _by_batch(
+    network: Network,
+    forward: Callable[[Tensor], Found],
+    images: np.ndarray,
+    rows: np.ndarray,
+    views: ViewsSpec,
+    batch_size: int,
+    device: torch.device,
+    autocast_dtype: torch.dtype | None,
+) -> list[Found]:
+    """Returns what `forward` computes of each batch of evaluation views, on the device."""
+    batches: list[Found] = []
     was_training = network.training
     network.eval()
     try:
@@ -34,10 +76,7 @@ def extract_features(
         ):
             for start in range(0, len(rows), batch_size):
                 pixels = torch.from_numpy(images[rows[start : start + batch_size]])
-                x_NCHW = evaluation_views(send(pixels, device), views)
-                batches.append(network.features(x_NCHW).float())
+                batches.append(forward(evaluation_views(send(pixels, device), views)))
     finally:
         network.train(was_training)
-    # One copy to the CPU at the end: a copy per batch would synchronise with the device, which
-    # would then be idle while the next batch is read.
-    return torch.cat(batches).cpu()
+    return batches

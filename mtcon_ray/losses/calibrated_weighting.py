@@ -26,7 +26,7 @@ keeps e = 1; e of a clean task falls and its weight rises, by a factor of 1/leas
 
 The bound least_excess is needed because e near 1 means noise or a task that is not learned yet, and
 the loss cannot tell which. Without a bound the encoder is trained almost only on the task that is
-learned first; experiments/README.md has the measurements.
+learned first; docs/results/photographs.md has measurements.
 """
 
 import math

@@ -18,9 +18,7 @@ from mtcon_ray.spec import parse_spec
 from mtcon_ray.status import Status
 from tests.recorded import results_of
 
-SPEC = parse_spec(
-    {"name": "x", "data": {"kind": "synthetic", "tasks": ["shape"], "held_out": ["tilt"]}}
-)
+DATA = {"kind": "synthetic", "tasks": ["shape"], "held_out": ["tilt"]}
 NUM_ITEMS = 1000
 MakeRow = Callable[..., Row]
 
@@ -34,7 +32,15 @@ def row(tmp_path: Path) -> MakeRow:
     """
     hard_N = np.random.default_rng(0).random(NUM_ITEMS)
 
-    def make(title: str, shares: Sequence[float], *, stored: bool = True, moved: int = 0) -> Row:
+    def make(
+        title: str,
+        shares: Sequence[float],
+        *,
+        stored: bool = True,
+        moved: int = 0,
+        method: str = "mtcon",
+    ) -> Row:
+        spec = parse_spec({"name": "x", "data": DATA, "method": method})
         trials, folder, rows = [], tmp_path / title, np.arange(NUM_ITEMS) + moved
         for seed, share in enumerate(shares):
             random, values, labels = np.random.default_rng(seed + len(title)), {}, {}
@@ -53,7 +59,7 @@ def row(tmp_path: Path) -> MakeRow:
                 path = folder / "checkpoints" / name / "predictions.npz"
                 path.parent.mkdir(parents=True)
                 save_predictions(path, Predictions("abc", labels))
-        return Row(title, results_of(SPEC, *trials, folder=folder))
+        return Row(title, results_of(spec, *trials, folder=folder))
 
     return make
 
@@ -112,15 +118,72 @@ def test_claims_have_the_paired_difference_and_a_verdict(row: MakeRow) -> None:
     assert other.heading == "tilt, held out"
     assert single.difference is not None
     assert not single.difference.over_seeds
+    assert [each.p is None for each in found] == [False, False, False, True]
     text = markdown(rows, claims)
     value, low, high, _ = first.difference
-    line = f"| A above BB | shape | {value:+.3f} [{low:+.3f}, {high:+.3f}] | holds |"
-    assert line in text
+    assert first.p_holm is not None
+    cells = f"{value:+.3f} [{low:+.3f}, {high:+.3f}] | {first.p_holm:.3f} | holds |"
+    assert f"| A above BB | shape | {cells}" in text
     assert "| A above BB by 0.2 | shape |" in text
     read = list(csv.DictReader(as_csv(found).splitlines()))
     assert (read[0]["better"], read[0]["label"], read[0]["verdict"]) == ("A", "shape", "holds")
     assert float(read[0]["low"]) == low
     assert [line["covers"] for line in read] == ["seeds and items"] * 3 + ["items"]
+    assert [float(line["p_holm"] or "nan") for line in read[:3]] == [e.p_holm for e in found[:3]]
+    assert (float(read[0]["p"]), read[3]["p"]) == (first.p, "")
+    assert "corrected for the number of tested claims (3). Intervals are not" in text
+
+
+def test_claims_of_one_table_are_corrected_together(row: MakeRow) -> None:
+    """A claim that holds alone is undecided beside nine others; its interval stays as it is."""
+    rows = [row("A", [0.70, 0.72, 0.71]), row("BB", [0.65, 0.66, 0.64])]
+    (alone,) = judged(rows, [claim("A", "BB")])
+    assert alone.p is not None
+    assert 0.005 < alone.p < 0.05
+    assert (alone.p_holm, alone.verdict) == (alone.p, "holds")
+    together = judged(rows, [claim("A", "BB")] * 10)
+    assert {each.p_holm for each in together} == {10 * alone.p}
+    assert {each.verdict for each in together} == {"undecided"}
+    assert {each.difference for each in together} == {alone.difference}
+    assert f"| {10 * alone.p:.3f} | undecided |" in markdown(rows, [claim("A", "BB")] * 10)
+
+
+def test_a_claim_is_tested_against_its_margin_alone(row: MakeRow) -> None:
+    """A difference above zero that may be below the margin does not decide the claim."""
+    rows = [row("A", [0.70, 0.72, 0.71]), row("BB", [0.65, 0.66, 0.64])]
+    (plain,) = judged(rows, [claim("A", "BB")])
+    assert plain.difference is not None
+    assert plain.verdict == "holds"
+    inside, above = plain.difference.value - 0.002, plain.difference.high + 0.02
+    for margin, expected in ((inside, "undecided"), (above, "does not hold")):
+        (found,) = judged(rows, [claim("A", "BB", margin=margin)])
+        assert found.verdict == expected
+
+
+def test_few_seeds_are_not_judged_unless_a_system_is_not_trained(row: MakeRow) -> None:
+    """The difference is shown all the same, and other claims are not corrected for it."""
+    rows = [
+        row("A", [0.70, 0.72, 0.71]),
+        row("two", [0.5, 0.5]),
+        row("single", [0.5]),
+        row("fixed", [0.5], method="none"),
+    ]
+    pairs = [("A", "two"), ("single", "two"), ("two", "fixed"), ("A", "fixed"), ("fixed", "fixed")]
+    found = judged(rows, [claim(better, than) for better, than in pairs])
+    assert [each.why for each in found] == [
+        "2 seeds, at least 3 are needed",
+        "1 seed, at least 3 are needed",
+        "2 seeds, at least 3 are needed",
+        "",
+        "",
+    ]
+    assert [each.verdict for each in found] == ["undecided"] * 3 + ["holds", "undecided"]
+    assert all(each.difference for each in found)
+    assert found[3].p is not None
+    assert found[3].p_holm == 2 * found[3].p
+    text = markdown(rows, [claim("A", "two")])
+    assert "| — | undecided: 2 seeds, at least 3 are needed |" in text
+    assert "p (Holm):" not in text
 
 
 def test_what_cannot_be_compared_is_undecided_and_says_why(row: MakeRow) -> None:
@@ -139,7 +202,7 @@ def test_what_cannot_be_compared_is_undecided_and_says_why(row: MakeRow) -> None
         "failed has no finished training",
     ]
     text = markdown(rows, [claim("A", "failed", label="tilt")])
-    assert "| A above failed | tilt, held out | — | undecided: failed has no finished" in text
+    assert "| A above failed | tilt, held out | — | — | undecided: failed has no finished" in text
 
 
 def test_claims_are_written_beside_the_tables(row: MakeRow, tmp_path: Path) -> None:

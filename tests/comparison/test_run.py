@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 import yaml
 
 from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.cluster import connection
 from mtcon_ray.comparison import run
 from mtcon_ray.comparison.run import run_comparison
 from mtcon_ray.comparison.spec import load_comparison
@@ -34,7 +36,9 @@ BASE: dict[str, Any] = {
 }
 
 
-def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
+def test_systems_are_trained_once_and_a_failure_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "few.yaml"
     path.write_text(
         yaml.safe_dump(
@@ -62,8 +66,18 @@ def test_systems_are_trained_once_and_a_failure_is_told(tmp_path: Path) -> None:
         watched.append(title)
         return nullcontext(Callbacks())
 
+    sessions: list[dict[str, Any]] = []
+
+    def init(**options: Any) -> None:
+        sessions.append(options)
+        open_ray(**options)
+
+    open_ray = connection._init
+    monkeypatch.setattr(connection, "_init", init)
     root = tmp_path / "root"
     rows, folder = run_comparison(comparison, root=root, watch=watch)
+    assert len(sessions) == 1
+    assert not ray.is_initialized()
     good, wild = rows
     assert [t.seed for t in good.finished] == [0, 1]
     assert not wild.finished

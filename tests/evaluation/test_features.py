@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mtcon_ray.data.views import ViewsSpec, evaluation_views
-from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.evaluation.features import extract_features, extract_projections
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.network import Network, build_network, projections
 from mtcon_ray.models.spec import ModelSpec
@@ -45,6 +45,20 @@ def test_rows_in_the_order_asked_for_whatever_the_batch(
         expected = network.features(evaluation_views(torch.from_numpy(images[ROWS]), VIEWS))
     torch.testing.assert_close(features_ND, expected, rtol=1e-5, atol=1e-5)
     assert not features_ND.is_inference()
+
+
+@pytest.mark.parametrize("batch_size", [4, 100])
+def test_projections_are_each_heads_rows(images: np.ndarray, batch_size: int) -> None:
+    spec = ModelSpec(encoder=Small.Spec(width=4), head_dim=4)
+    network = build_network(spec, projections(("shape", "tilt"), dim=8, hidden=None), seed=0)
+    found = extract_projections(network, images, ROWS, VIEWS, batch_size=batch_size, device=CPU)
+    network.eval()
+    with torch.no_grad():
+        expected = network(evaluation_views(torch.from_numpy(images[ROWS]), VIEWS))
+    assert found.keys() == {"shape", "tilt"}
+    for head, z_ND in found.items():
+        torch.testing.assert_close(z_ND, expected[head], rtol=1e-5, atol=1e-5)
+    assert not torch.equal(found["shape"], found["tilt"])
 
 
 def test_modes_and_statistics_are_as_before(network: Network, images: np.ndarray) -> None:

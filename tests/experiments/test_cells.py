@@ -68,6 +68,37 @@ def test_names_differ_by_all_that_changes_the_training(tmp_path: Path) -> None:
     assert setting(tmp_path).spec_of(cells[4]).method.temperature == 0.05  # type: ignore[attr-defined]
 
 
+def test_long_names_are_cut_and_stay_different(tmp_path: Path) -> None:
+    where = setting(tmp_path)
+    cells = [
+        Cell("medic", "mtcon-calibrated", "damage_severity", (("disaster_types", share),))
+        for share in (0.25, 0.75)
+    ]
+    names = [where.spec_of(cell).name for cell in cells]
+    assert [len(name) for name in names] == [81, 81]
+    assert names[0] != names[1]
+    assert names[0].startswith("smoke-synthetic-medic-no-damage-severity-mtcon-calibrated-noise-")
+
+
+def test_a_short_training_is_probed_at_its_end(tmp_path: Path) -> None:
+    short, long = (
+        setting(tmp_path, "small").spec_of(Cell("medic", "mtcon", changes=(("train.epochs", n),)))
+        for n in (3, 6)
+    )
+    assert (short.train.epochs, short.evaluate.every) == (3, 3)
+    assert (long.train.epochs, long.evaluate.every) == (6, 4)
+
+
+def test_each_number_of_augmentations_adds_to_the_one_before(tmp_path: Path) -> None:
+    one, three, five = (
+        setting(tmp_path).spec_of(Cell("stl10", f"amcl-{count}")).views for count in (1, 3, 5)
+    )
+    assert {view.crop_scale for view in (one, three, five)} == {(0.08, 1.0)}
+    assert (one.blur, one.grayscale, one.jitter, one.flip) == (0, 0, 0, 0)
+    assert (three.blur, three.grayscale, three.jitter, three.flip) == (0.5, 0.2, 0, 0)
+    assert (five.blur, five.grayscale, five.jitter, five.flip) == (0.5, 0.2, 0.8, 0.5)
+
+
 def test_an_override_changes_every_cell_and_a_wrong_one_is_refused(tmp_path: Path) -> None:
     cell = Cell("zappos50k", "mtcon")
     assert setting(tmp_path, "smoke", "train.epochs=3").spec_of(cell).train.epochs == 3

@@ -32,13 +32,13 @@ def test_a_page_has_each_claim_with_its_verdict(tmp_path: Path) -> None:
     html = page(where, [*tables, tables[0]], [failed], planned=5)
     text = words(html)
     assert "2 of 6 claims hold" in text
-    assert "holds: 2; does not hold: 4. Not made yet: 1." in text
+    assert "holds: 2; undecided: 4. Not made yet: 1." in text
     assert "MSCon, table 3: the brand of shoes, which no training saw: the disk &lt;is&gt;" in text
     for each in tables:
         assert each.experiment.title in text
         for verdict in each.outcome.verdicts:
             assert f"{verdict.claim} {verdict.label} {verdict.answer} {verdict.paper}" in text
-    assert "XEnt MT above MSCon informative (texture) does not hold +0.96 +0.00 [" in text
+    assert "XEnt MT above MSCon informative (texture) undecided +0.96 +0.00 [" in text
     assert html.count('src="data:image/png;base64,') == 3
     assert not re.search(r'(?:src|href)="(?!data:|#)', html)
     # Systems of both tables are counted once.
@@ -66,8 +66,8 @@ def test_answers_are_counted_by_table(tmp_path: Path) -> None:
     headings = re.findall(r'<th class="number" scope="col">([a-z ]*)</th>', html)
     assert dict(zip(ANSWERS, counts, strict=True)) == {
         "holds": "",
-        "does not hold": "4",
-        "undecided": "",
+        "does not hold": "",
+        "undecided": "4",
         "not testable here": "",
         "not judged at this budget": "",
     }

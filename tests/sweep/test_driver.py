@@ -228,6 +228,7 @@ def test_a_trial_that_fails_is_recorded_with_its_error_and_the_sweep_goes_on(
 def test_one_trial_at_a_time_repeats_exactly_whatever_the_test_labels_say(
     tmp_path: Path, photos: Path
 ) -> None:
+    """Also whatever the held-out labels say, of all splits."""
     import pandas as pd
 
     table = pd.read_csv(photos / "fashion_shoes" / "labels.csv", dtype=str, keep_default_na=False)
@@ -244,12 +245,16 @@ def test_one_trial_at_a_time_repeats_exactly_whatever_the_test_labels_say(
             "scheduler": {"name": "asha", "grace": 0.5},
         },
     }
-    outcomes = []
+    outcomes, scores = [], []
     for variant in ("true", "corrupt"):
         if variant == "corrupt":
-            test = table["split"] == "test"
-            table.loc[test, "category"] = table.loc[test, "category"].to_numpy()[::-1]
+            before, test = table.copy(), table["split"] == "test"
+            for task in ("category", "gender"):
+                table.loc[test, task] = table.loc[test, task].to_numpy()[::-1]
             table["brand"] = table["brand"].to_numpy()[::-1]
+            changed = (table != before).groupby(table["split"]).any()
+            assert changed["brand"].to_dict() == {"test": True, "train": True, "val": True}
+            assert changed["category"].to_dict() == {"test": True, "train": False, "val": False}
         table.to_csv(tmp_path / f"{variant}.csv", index=False)
         data = {
             "kind": "table", "csv": str(tmp_path / f"{variant}.csv"),
@@ -268,7 +273,11 @@ def test_one_trial_at_a_time_repeats_exactly_whatever_the_test_labels_say(
                 for t in results.trials
             ]
         )  # fmt: skip
+        assert results.winner is not None
+        scores.append(results.winner.last_metrics)
     assert outcomes[0] == outcomes[1]
+    for name in ("test/accuracy/category", "test/accuracy/gender", "heldout/accuracy/brand"):
+        assert scores[0][name] != scores[1][name], "the evaluation reads the labels"
 
 
 @pytest.mark.soak

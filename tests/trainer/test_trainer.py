@@ -13,7 +13,7 @@ from torch import Tensor
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.data.sources import SOURCES, DataSource, LabelTable
 from mtcon_ray.errors import CheckpointError, DivergedError, OutOfMemoryError, SpecError
-from mtcon_ray.evaluate import load_network
+from mtcon_ray.evaluate import load_method, load_network
 from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.trainer import Progress, Trainer
@@ -168,6 +168,28 @@ def test_a_checkpoint_gives_back_spec_and_network(whole: Trainer) -> None:
     assert spec == whole.spec
     for name, value in whole.network.state_dict().items():
         assert torch.equal(network.state_dict()[name], value), name
+
+
+@pytest.mark.parametrize("file", ["model.pt", "last.pt"])
+def test_a_checkpoint_gives_back_what_its_method_learned(whole: Trainer, file: str) -> None:
+    method = load_method(whole.folder / file)
+    learned = dict(method.named_parameters())
+    assert learned
+    for name, value in whole.learner.method.named_parameters():
+        assert torch.equal(learned[name], value), name
+        assert value.abs().min() > 0, "as at the start"
+
+
+def test_a_checkpoint_without_its_methods_parameters_is_refused(
+    whole: Trainer, tmp_path: Path
+) -> None:
+    """Checkpoints of earlier versions have a network alone."""
+    state = checkpoint.load(whole.folder / "model.pt")
+    del state["method"]
+    checkpoint.save(tmp_path / "model.pt", state)
+    with pytest.raises(CheckpointError, match="must hold the learned parameters of its method"):
+        load_method(tmp_path / "model.pt")
+    load_network(tmp_path / "model.pt")
 
 
 def test_another_architecture_is_refused(

@@ -1,0 +1,205 @@
+"""AMCL, figure of similarities: positive and negative pairs for 1, 3 and 5 augmentations.
+
+    python experiments/amcl_histograms.py --budget small --photos FOLDER
+
+Cost: 6 trainings a seed; on two cores 2 minutes at smoke, some 20 at small.
+
+Claim: with more augmentations the similarities of positive and negative pairs overlap more with
+SimCLR, and less with AMCL.
+
+The figure on the authors' poster at ECCV 2024 (Wang et al. 2023, arXiv:2310.05615), which prints no
+numbers. The verdicts measure it by the chance that a positive pair is more similar than a negative
+one.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from experiments.reproduction.cells import AUGMENTATIONS, Cell, Setting
+from experiments.reproduction.command import main
+from experiments.reproduction.embeddings import separation
+from experiments.reproduction.experiment import Experiment, Outcome, Trained, Verdict, described
+from experiments.reproduction.figures import HistogramPanel, histograms_figure
+from experiments.reproduction.interval_table import interval_columns, percent_of, readable
+from experiments.reproduction.spaces import choose_items, model_file, open_trained
+from experiments.reproduction.trends import difference_verdict, over_seeds, trend_verdict
+from mtcon_ray.data.to_device import send
+from mtcon_ray.data.views import draw_parameters, make_views
+from mtcon_ray.evaluate import load_method
+from mtcon_ray.methods import Method
+from mtcon_ray.methods.amcl import AMCL
+from mtcon_ray.methods.base import ContrastiveMethod
+from mtcon_ray.results import TrialResult
+
+DATA = "stl10"
+TITLES = {"simclr": "SimCLR", "amcl": "AMCL"}
+# Quantities of a pair, with their unit on an axis.
+HEADS, BACKBONE = "heads", "encoder"
+UNITS = {HEADS: "cosine / temperature (no unit)", BACKBONE: "cosine of features (no unit)"}
+PAIRS = 500
+CHUNK = 64  # images whose views are encoded at a time
+NOTES = (
+    f"Pairs: two views of each of at most {PAIRS} images of the validation split, and views of two "
+    "different images, with the augmentations of the training. Cosines of heads are divided by the "
+    "temperature, which AMCL learns for each pair; the mean over its three heads.",
+    "Separated: the chance that a positive pair is more similar than a negative one, in percent, "
+    "with its 95 % interval over seeds by Student's t. AMCL's lowest temperature is 0.05, where "
+    "the paper has 1e-5.",
+)
+
+
+class Similarities(NamedTuple):
+    """Similarities of P positive and P negative pairs."""
+
+    positive_P: np.ndarray
+    negative_P: np.ndarray
+
+
+# By method, number of augmentations and quantity; one per seed.
+Found = dict[tuple[str, int, str], list[Similarities]]
+
+
+def cell(method: str, count: int) -> Cell:
+    """Returns the training of a method with this number of augmentations."""
+    return Cell(DATA, f"{method}-{count}")
+
+
+def cells(setting: Setting) -> list[Cell]:
+    """Returns both methods with all numbers of augmentations."""
+    return [cell(method, count) for method in TITLES for count in AUGMENTATIONS]
+
+
+def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
+    """Returns how well pairs are separated, the histograms of the first seed, and the verdicts."""
+    found: Found = {}
+    for method in TITLES:
+        for count in AUGMENTATIONS:
+            each = trained[cell(method, count)]
+            for trial in each.row.finished:
+                pairs = similarities(setting, each, trial)
+                for quantity, values in pairs.items():
+                    found.setdefault((method, count, quantity), []).append(values)
+    separated = {key: [separation(*seed) for seed in seeds] for key, seeds in found.items()}
+    table = pd.DataFrame(
+        {
+            "of": quantity,
+            "method": TITLES[method],
+            "augmentations": count,
+            "seeds": len(values),
+            **interval_columns("separated (%)", percent_of(over_seeds(values))),
+        }
+        for quantity in UNITS
+        for method in TITLES
+        for count in AUGMENTATIONS
+        for values in [separated.get((method, count, quantity), [])]
+    )
+    pictures = {}
+    if len(found) == len(TITLES) * len(AUGMENTATIONS) * len(UNITS):
+        pictures["Similarities of pairs"] = draw({key: seeds[0] for key, seeds in found.items()})
+    verdicts = verdicts_of(setting, separated)
+    return Outcome(table, pictures, verdicts, NOTES, readable=readable(table))
+
+
+def similarities(setting: Setting, trained: Trained, trial: TrialResult) -> dict[str, Similarities]:
+    """Returns the similarities of positive and negative pairs by quantity, of one training."""
+    opened = open_trained(trained.row, trial, setting.root)
+    method = load_method(model_file(trained.row, trial))
+    # In random order: neighbours in a table may be of the same class.
+    rows = np.random.default_rng(0).permutation(choose_items(opened, "val", PAIRS))
+    views = opened.spec.views
+    images = torch.from_numpy(opened.dataset.images[rows])
+    generator = torch.Generator().manual_seed(0)
+    parameters = draw_parameters(2 * len(rows), images.shape[1], views, generator)
+    parts = []
+    network = opened.network.eval()
+    with torch.inference_mode():
+        for start in range(0, len(rows), CHUNK):
+            chunk = slice(2 * start, 2 * (start + CHUNK))
+            pixels = send(images[start : start + CHUNK], opened.device)
+            h_ND = network.encoder(make_views(pixels, parameters.rows(chunk), views))
+            parts.append({BACKBONE: h_ND, **network.apply_heads(h_ND)})
+        whole = {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
+        features = F.normalize(whole.pop(BACKBONE), dim=1)
+        in_heads = [pairs_of(z_ND, scaled_by(method, head)) for head, z_ND in whole.items()]
+    heads = Similarities(*(np.mean(kind, axis=0) for kind in zip(*in_heads, strict=True)))
+    return {HEADS: heads, BACKBONE: pairs_of(features, cosines)}
+
+
+def pairs_of(z_ND: Tensor, measure: Callable[[Tensor, Tensor], Tensor]) -> Similarities:
+    """Returns the measure of both views of an item, and of views of neighbouring items.
+
+    Rows 2 i and 2 i + 1 are the views of item i.
+    """
+    first_PD, second_PD = z_ND[0::2], z_ND[1::2]
+    positive_P, negative_P = measure(first_PD, second_PD), measure(first_PD, second_PD.roll(1, 0))
+    return Similarities(positive_P.double().numpy(), negative_P.double().numpy())
+
+
+def cosines(z_PD: Tensor, other_PD: Tensor) -> Tensor:
+    """Returns the cosines of unit rows."""
+    return (z_PD * other_PD).sum(dim=1)
+
+
+def scaled_by(method: Method, head: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """Returns a measure of pairs: their cosine divided by the method's temperature."""
+
+    def measure(z_PD: Tensor, other_PD: Tensor) -> Tensor:
+        if isinstance(method, AMCL):
+            phi = method.temperature_net
+            temperature = method.adaptive.temperature(cosines(phi(z_PD), phi(other_PD)))
+        else:
+            assert isinstance(method, ContrastiveMethod)
+            temperature = torch.as_tensor(method.temperature(head))
+        return cosines(z_PD, other_PD) / temperature
+
+    return measure
+
+
+def draw(found: Mapping[tuple[str, int, str], Similarities]) -> bytes:
+    """Draws a row for each method and quantity, a column for each number of augmentations."""
+    panels = []
+    for quantity, unit in UNITS.items():
+        for method, title in TITLES.items():
+            row = {count: found[method, count, quantity] for count in AUGMENTATIONS}
+            everything = np.concatenate([np.concatenate(pairs) for pairs in row.values()])
+            # Equal axes in a row, without its few extreme pairs.
+            low, high = np.quantile(everything, [0.002, 0.998])
+            panels += [
+                HistogramPanel(
+                    f"{title}, {quantity}, {count} aug.",
+                    unit,
+                    {"two views of an image": positive, "two images": negative},
+                    (float(low), float(high)),
+                )
+                for count, (positive, negative) in row.items()
+            ]
+    return histograms_figure(panels, columns=len(AUGMENTATIONS))
+
+
+def verdicts_of(
+    setting: Setting, separated: Mapping[tuple[str, int, str], list[float]]
+) -> list[Verdict]:
+    """Returns the verdicts on SimCLR with more augmentations, and on AMCL against SimCLR."""
+    found = []
+    for quantity in UNITS:
+        by_count = [separated.get(("simclr", count, quantity), []) for count in AUGMENTATIONS]
+        text = f"{quantity}: SimCLR separates pairs less with more augmentations"
+        found.append(trend_verdict(setting, text, [*AUGMENTATIONS], by_count, falls=True))
+        for count in AUGMENTATIONS:
+            amcl, simclr = (separated.get((m, count, quantity), []) for m in ("amcl", "simclr"))
+            leads = [a - b for a, b in zip(amcl, simclr, strict=False)]
+            text = f"{quantity}: AMCL separates pairs more than SimCLR, augmentations: {count}"
+            found.append(difference_verdict(setting, text, over_seeds(leads)))
+    return found
+
+
+EXPERIMENT = Experiment(*described(__file__, __doc__), cells, finish)
+
+if __name__ == "__main__":
+    main(EXPERIMENT)

@@ -1,0 +1,49 @@
+"""MSCon, figure 4, bottom row: accuracy of each task against the number of epochs.
+
+    python experiments/epochs_figure.py --budget small --photos FOLDER
+
+Cost: 5 trainings a seed at small, together as long as 8 usual ones, 3 at smoke, 6 at paper; on two
+cores a minute at smoke, some 20 at small.
+
+Claim: longer training gives higher accuracy.
+
+Figure 4 of MSCon (Mu et al. 2023, arXiv:2307.02712), figures 6 and 7 of MTCon. The papers chose
+200 epochs; they print neither the accuracies nor the epochs that they tried.
+"""
+
+from experiments.reproduction.cells import Cell, Setting
+from experiments.reproduction.command import main
+from experiments.reproduction.experiment import Verdict, described
+from experiments.reproduction.grids import Grid, Measured
+
+VALUES = {
+    "smoke": (1, 2, 4),
+    "small": (3, 6, 12, 24, 48),
+    "paper": (25, 50, 100, 150, 200, 300),
+}
+NOTE = "Each number of epochs is a training with a cosine schedule of its own length."
+
+
+def values(setting: Setting) -> tuple[float, ...]:
+    """Returns the numbers of epochs."""
+    return VALUES[setting.budget.name]
+
+
+def cell(setting: Setting, value: float) -> Cell:
+    """Returns the training of this many epochs."""
+    epochs = round(value)
+    changes = () if epochs == setting.budget.epochs else (("train.epochs", epochs),)
+    return Cell("medic", "mtcon", changes=changes)
+
+
+def verdicts(measured: Measured) -> list[Verdict]:
+    """Returns the verdicts on the mean of all tasks."""
+    return measured.rises_with("number of epochs")
+
+
+EXPERIMENT = Grid("medic", "epochs", values, cell, verdicts, (NOTE,)).experiment(
+    described(__file__, __doc__)
+)
+
+if __name__ == "__main__":
+    main(EXPERIMENT)

@@ -1,0 +1,143 @@
+"""MultiSupCon, figure 2: the projector's output after the first and the last epoch by UMAP.
+
+    python experiments/multisupcon_umap.py --budget small --photos FOLDER
+
+Cost: trainings of MultiSupCon's table, and three more of one epoch a seed; a minute or two for
+UMAP, which needs the extra `figures`.
+
+Claim: training brings images with overlapping label sets together, MultiSupCon's more than that of
+SimCLR and of SupCon on equal sets.
+
+The paper shows pictures alone. The verdicts measure them: the Jaccard overlap of the label sets of
+10 nearest neighbours, beyond that of random pairs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from experiments.reproduction.cells import Cell, Setting
+from experiments.reproduction.command import main
+from experiments.reproduction.embeddings import (
+    NEIGHBOURS,
+    NO_UMAP,
+    halving_attributes,
+    neighbour_overlap,
+    umap_if_installed,
+)
+from experiments.reproduction.experiment import Experiment, Outcome, Trained, Verdict, described
+from experiments.reproduction.figures import PlanePanel, plane_figure
+from experiments.reproduction.interval_table import interval_columns, readable
+from experiments.reproduction.spaces import choose_items, head_spaces, open_trained
+from experiments.reproduction.trends import difference_verdict, over_seeds
+from mtcon_ray.data.batch import UNKNOWN_BIT
+
+DATA, LABEL = "celeba_64", "40_attributes"
+SIMCLR, MULTI, EQUAL = "simclr", "multisupcon-0.5", "multisupcon-1.0"
+TITLES = {SIMCLR: "SimCLR", MULTI: "MultiSupCon, c = 0.5", EQUAL: "SupCon on equal sets"}
+FIRST, LAST = "first", "last"
+LIMIT = 4000  # items: UMAP of six times as many takes minutes
+NOTES = (
+    f"Overlap: the Jaccard index of an item's label set and those of its {NEIGHBOURS} nearest "
+    "neighbours by cosine of the projector's output, less that of random pairs; the mean over "
+    "seeds with its 95 % interval by Student's t.",
+    f"At most {LIMIT} images of the training split, without augmentation. The paper has all of "
+    "them, in an augmented view, and three dimensions instead of two. Colours: the two attributes "
+    "that divide the images into the most equal groups.",
+    "First epoch: a training of one epoch with a schedule of its own and the same seed, since "
+    "trainings keep the network of their last epoch.",
+)
+
+
+@dataclass(frozen=True)
+class Space:
+    """The projector's output [N, D] of N items and their label sets [N, L] with L names."""
+
+    z_ND: np.ndarray
+    sets_NL: np.ndarray
+    names: tuple[str, ...]
+
+
+def cell(system: str, epoch: str) -> Cell:
+    """Returns the training whose network is that of the first or of the last epoch."""
+    return Cell(DATA, system, changes=(("train.epochs", 1),) if epoch == FIRST else ())
+
+
+def cells(setting: Setting) -> list[Cell]:
+    """Returns all methods after their first and their last epoch."""
+    return [cell(system, epoch) for epoch in (FIRST, LAST) for system in TITLES]
+
+
+def open_space(setting: Setting, trained: Trained, index: int) -> Space:
+    """Returns the space of a training's projector; `index` counts its seeds."""
+    opened = open_trained(trained.row, trained.row.finished[index], setting.root)
+    column, table = trained.place(LABEL)[1], opened.dataset.table
+    rows = choose_items(opened, "train", LIMIT)
+    rows = rows[(table.multi_hot[column][rows] != UNKNOWN_BIT).all(axis=1)]
+    (z_ND,) = head_spaces(opened, rows).values()
+    return Space(z_ND, table.multi_hot[column][rows], table.multi_hot_names[column])
+
+
+def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
+    """Returns the overlaps of neighbours, the picture if there is umap-learn, and the verdicts."""
+    spaces = {
+        (system, epoch): [open_space(setting, each, i) for i in range(len(each.row.finished))]
+        for epoch in (FIRST, LAST)
+        for system in TITLES
+        for each in [trained[cell(system, epoch)]]
+    }
+    overlaps = {
+        key: [neighbour_overlap(space.z_ND, space.sets_NL) for space in found]
+        for key, found in spaces.items()
+    }
+    table = pd.DataFrame(
+        {
+            "method": TITLES[system],
+            "epoch": epoch,
+            "seeds": len(found),
+            **interval_columns("overlap with neighbours", over_seeds(found)),
+        }
+        for (system, epoch), found in overlaps.items()
+    )
+    last = overlaps[MULTI, LAST]
+    compared = {
+        f"overlap of {TITLES[MULTI]} after the last epoch above the first": overlaps[MULTI, FIRST],
+        f"overlap of {TITLES[MULTI]} above that of SimCLR": overlaps[SIMCLR, LAST],
+        f"overlap of {TITLES[MULTI]} above that of SupCon": overlaps[EQUAL, LAST],
+    }
+    verdicts = [above(setting, claim, last, less) for claim, less in compared.items()]
+    place, pictures, notes = umap_if_installed(), {}, list(NOTES)
+    if place is None:
+        notes.append(f"There is no picture: {NO_UMAP}.")
+    elif all(spaces.values()):
+        panels = [
+            panel(f"{TITLES[system]}, {epoch} epoch", found[0], place(found[0].z_ND))
+            for (system, epoch), found in spaces.items()
+        ]
+        pictures["Projector by UMAP"] = plane_figure(panels, "UMAP", columns=len(TITLES))
+    return Outcome(table, pictures, verdicts, notes, readable=readable(table, digits=3))
+
+
+def above(setting: Setting, claim: str, more: list[float], less: list[float]) -> Verdict:
+    """Returns the verdict that the overlaps of one training are above those of another, by seed."""
+    pairs = zip(more, less, strict=True) if len(more) == len(less) else ()
+    return difference_verdict(
+        setting, claim, over_seeds([a - b for a, b in pairs]), in_points=False
+    )
+
+
+def panel(title: str, space: Space, place_N2: np.ndarray) -> PlanePanel:
+    """Returns the panel with items coloured by two attributes, in four groups."""
+    a, b = halving_attributes(space.sets_NL)
+    first, second = space.names[a], space.names[b]
+    names = ["neither", second, first, "both"]
+    code_N = 2 * space.sets_NL[:, a].astype(np.int64) + space.sets_NL[:, b]
+    return PlanePanel(title, place_N2, code_N, names)
+
+
+EXPERIMENT = Experiment(*described(__file__, __doc__), cells, finish)
+
+if __name__ == "__main__":
+    main(EXPERIMENT)

@@ -1,0 +1,219 @@
+"""MSCon, figure 3: task weights and accuracies against wrong labels of one task.
+
+    python experiments/noise_figure.py --budget small --photos FOLDER
+
+Cost: 36 trainings a seed, 18 at smoke; on two cores some 5 minutes at smoke, 90 at small.
+
+Claim: as the labels of a task become wrong its learned weight falls, the held-out label then loses
+less than with equal weights, and the accuracy on the wrong labels falls to chance.
+
+Figure 3 of MSCon (Mu et al. 2023, arXiv:2307.02712) and of MTCon, which print no numbers for it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from experiments.reproduction.cells import Cell, Setting
+from experiments.reproduction.command import main
+from experiments.reproduction.experiment import Experiment, Outcome, Trained, Verdict, described
+from experiments.reproduction.figures import Curve, CurvePanel, curves_figure, fixed
+from experiments.reproduction.interval_table import interval_columns, percent_of, readable
+from experiments.reproduction.trends import (
+    combined,
+    difference_verdict,
+    interval_of,
+    over_seeds,
+    seeds_of,
+    trend_verdict,
+)
+from mtcon_ray import metrics
+from mtcon_ray.evaluation.intervals import Interval, Scores
+
+EQUAL, LEARNED, CALIBRATED = "equal weights", "learned weights", "calibrated weights"
+WEIGHTINGS = {EQUAL: "mtcon-equal", LEARNED: "mtcon", CALIBRATED: "mtcon-calibrated"}
+FEW_SHARES, ALL_SHARES = (0.0, 0.5, 1.0), (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+CEILING = "ceiling, perfect features"
+NOTES = (
+    "Wrong labels: this share of the training labels of one task is drawn anew, uniformly over its "
+    "K classes, once for all weightings and seeds. The papers do not print their shares.",
+    "The accuracy on wrong labels is the expectation over test labels that are redrawn in the same "
+    "way, (1 - share) times the accuracy on right ones plus share / K. If all labels are wrong it "
+    "is therefore 1 / K by construction. The probe is fitted on the wrong labels of training.",
+    "Bands: 95 % intervals over seeds and test items; of weights, over seeds by Student's t. "
+    "Learned weights also shrink the steps of the encoder, so compare how much a curve loses, not "
+    "its height.",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A data set, the task whose labels become wrong, and the held-out label that is read.
+
+    `leaves_out` is the held-out label if it is a task of the data set.
+    """
+
+    data: str
+    wrong: str
+    read: str
+    leaves_out: str | None = None
+
+    def cell(self, weighting: str, share: float) -> Cell:
+        """Returns the training with this share of wrong labels."""
+        noise = ((self.wrong, share),) if share else ()
+        return Cell(self.data, WEIGHTINGS[weighting], self.leaves_out, noise)
+
+
+CASES = (
+    Case("zappos50k", wrong="closure", read="brand"),
+    Case("medic", "disaster_types", "damage_severity", leaves_out="damage_severity"),
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """The results of one weighting at one share of wrong labels."""
+
+    case: Case
+    share: float
+    trained: Trained
+
+    def scores(self, label: str) -> Scores | None:
+        """Returns the accuracies of a label, whose test labels are right."""
+        finished = self.trained.finished
+        return self.trained.row.scores(*self.trained.place(label)) if finished else None
+
+    def scores_on_wrong(self) -> Scores | None:
+        """Returns the expected accuracies on test labels that are redrawn as in training.
+
+        A redrawn label does not depend on the image, so any prediction meets it with chance 1 / K.
+        """
+        found = self.scores(self.case.wrong)
+        return found and combined(lambda s_P: self.expected(s_P[0]), [found])
+
+    def expected(self, accuracy: np.ndarray) -> np.ndarray:
+        """Returns the accuracy on redrawn labels, from that on right ones."""
+        results = self.trained.row.results
+        assert results is not None
+        assert results.plan is not None
+        num_classes = results.plan.classes[self.trained.place(self.case.wrong)[1]]
+        return (1 - self.share) * accuracy + self.share / num_classes
+
+    def weights(self) -> list[float]:
+        """Returns the weight of the task with wrong labels, as a share of all, of each seed."""
+        if not self.trained.finished:
+            return []
+        by_task = {
+            task: self.trained.metric(metrics.weight(metrics.slug(self.trained.place(task)[1])))
+            for task in self.trained.cell.tasks
+        }
+        sums = map(sum, zip(*by_task.values(), strict=True))
+        return [w / total for w, total in zip(by_task[self.case.wrong], sums, strict=True)]
+
+    def intervals(self) -> dict[str, Interval | None]:
+        """Returns the quantities of the figure's panels in percent, by their key."""
+        found = {
+            "weight": over_seeds(self.weights()),
+            "read": interval_of(self.scores(self.case.read)),
+            "on wrong": interval_of(self.scores_on_wrong()),
+            "on right": interval_of(self.scores(self.case.wrong)),
+        }
+        return {key: percent_of(interval) for key, interval in found.items()}
+
+
+def shares(setting: Setting) -> tuple[float, ...]:
+    """Returns the shares of wrong labels."""
+    return FEW_SHARES if setting.budget.name == "smoke" else ALL_SHARES
+
+
+def cells(setting: Setting) -> list[Cell]:
+    """Returns the trainings of all weightings at all shares."""
+    return [case.cell(w, share) for case in CASES for w in WEIGHTINGS for share in shares(setting)]
+
+
+def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
+    """Returns a table row per training, a picture per data set, and the verdicts."""
+    rows, pictures, verdicts = [], {}, []
+    for case in CASES:
+        points = {
+            weighting: [Point(case, s, trained[case.cell(weighting, s)]) for s in shares(setting)]
+            for weighting in WEIGHTINGS
+        }
+        rows += table_rows(points)
+        verdicts += verdicts_of(setting, case, points)
+        if all(point.trained.finished for line in points.values() for point in line):
+            pictures[f"Wrong labels of {case.wrong}"] = draw(case, points)
+    table = pd.DataFrame(rows)
+    return Outcome(table, pictures, verdicts, NOTES, readable=readable(table))
+
+
+def table_rows(points: Mapping[str, list[Point]]) -> list[dict[str, object]]:
+    """Returns a row for each weighting and share, in percent."""
+    return [
+        {
+            "data": point.case.data,
+            "wrong": point.case.wrong,
+            "weighting": weighting,
+            "wrong labels (%)": round(100 * point.share),
+            "seeds": len(point.trained.row.finished),
+            **interval_columns("weight, of all (%)", found["weight"]),
+            **interval_columns("held-out label (%)", found["read"]),
+            **interval_columns("on wrong labels (%)", found["on wrong"]),
+            **interval_columns("on right labels (%)", found["on right"]),
+        }
+        for weighting, line in points.items()
+        for point in line
+        for found in [point.intervals()]
+    ]
+
+
+def draw(case: Case, points: Mapping[str, list[Point]]) -> bytes:
+    """Draws weight, held-out accuracy and the accuracies of the task; returns a PNG."""
+    first = next(iter(points.values()))
+    xs = [100 * point.share for point in first]
+    source = first[0].trained.source
+    assert source is not None
+    wrong, read = source.name_label(case.wrong), source.name_label(case.read)
+    ceiling = [float(100 * point.expected(np.ones(()))) for point in first]
+
+    def curves(key: str) -> dict[str, Curve]:
+        return {w: Curve(xs, [p.intervals()[key] for p in line]) for w, line in points.items()}
+
+    panels = [
+        CurvePanel(f"weight of {wrong}", "share of all weights (%)", curves("weight")),
+        CurvePanel(f"{read}, held out", "accuracy (%)", curves("read")),
+        CurvePanel(
+            f"{wrong}, wrong test labels", "accuracy (%)", curves("on wrong"),
+            {CEILING: fixed(xs, ceiling)},
+        ),
+        CurvePanel(f"{wrong}, right test labels", "accuracy (%)", curves("on right")),
+    ]  # fmt: skip
+    return curves_figure(panels, f"wrong training labels of {wrong} (%)")
+
+
+def verdicts_of(setting: Setting, case: Case, points: Mapping[str, list[Point]]) -> list[Verdict]:
+    """Returns the verdicts on weights, on the held-out label and on the wrong task's accuracy."""
+    xs, where = shares(setting), f"{case.data}, {case.wrong} wrong"
+    found = []
+    for weighting in (LEARNED, CALIBRATED):
+        weights = [point.weights() for point in points[weighting]]
+        text = f"{where}: the weight of the task falls with {weighting}"
+        found.append(trend_verdict(setting, text, xs, weights, falls=True))
+    for weighting in (LEARNED, CALIBRATED):
+        corners = (points[w][i].scores(case.read) for w in (weighting, EQUAL) for i in (-1, 0))
+        text = f"{where}: {case.read}, held out, loses less with {weighting} than with {EQUAL}"
+        saved = interval_of(combined(lambda s: (s[0] - s[1]) - (s[2] - s[3]), list(corners)))
+        found.append(difference_verdict(setting, text, saved))
+    for weighting, line in points.items():
+        accuracies = [seeds_of(point.scores_on_wrong()) for point in line]
+        text = f"{where}: the accuracy on wrong labels falls with {weighting}"
+        found.append(trend_verdict(setting, text, xs, accuracies, falls=True))
+    return found
+
+
+EXPERIMENT = Experiment(*described(__file__, __doc__), cells, finish)
+
+if __name__ == "__main__":
+    main(EXPERIMENT)

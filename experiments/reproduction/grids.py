@@ -1,0 +1,130 @@
+"""Experiments that vary one field of a training: a curve per label, and claims about its shape."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from experiments.reproduction.cells import Cell, Setting
+from experiments.reproduction.data import DATA_SETS
+from experiments.reproduction.experiment import Experiment, Outcome, Trained, Verdict
+from experiments.reproduction.figures import Curve, CurvePanel, curves_figure
+from experiments.reproduction.interval_table import interval_columns, percent_of, readable
+from experiments.reproduction.trends import (
+    combined,
+    difference_verdict,
+    interval_of,
+    mean_of,
+    seeds_of,
+    trend_verdict,
+)
+from mtcon_ray.evaluation.intervals import Interval, Scores
+
+MEAN = "mean of all tasks"
+BANDS_NOTE = (
+    "Bands and square brackets: 95 % intervals over seeds and test items, with one seed over the "
+    "items alone."
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The scores of a grid: of each label at each value, None where the training failed."""
+
+    setting: Setting
+    values: tuple[float, ...]
+    by_label: Mapping[str, Sequence[Scores | None]]
+
+    @property
+    def means(self) -> list[Scores | None]:
+        """The mean of the labels' scores, by value."""
+        return [mean_of(scores) for scores in zip(*self.by_label.values(), strict=True)]
+
+    def rises_with(self, what: str) -> list[Verdict]:
+        """Returns the verdicts that the mean rises with the value, and ends above its start."""
+        first, last = self.values[0], self.values[-1]
+        by_value = [seeds_of(scores) for scores in self.means]
+        rises = f"accuracy rises with the {what}, {MEAN}"
+        above = f"{what} {last:g} above {first:g}, {MEAN}"
+        return [
+            trend_verdict(self.setting, rises, self.values, by_value),
+            difference_verdict(self.setting, above, self.difference(last, first)),
+        ]
+
+    def difference(self, value: float, than: float) -> Interval | None:
+        """Returns the paired difference of the means at two values."""
+        pair = [self.means[self.values.index(each)] for each in (value, than)]
+        return interval_of(combined(lambda s: s[0] - s[1], pair))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Values of one field, with the training at each, and the claims about its effect.
+
+    `cell` is called with setting and value; the training must be of the data set `data`.
+    """
+
+    data: str
+    x_label: str
+    values: Callable[[Setting], tuple[float, ...]]
+    cell: Callable[[Setting, float], Cell]
+    verdicts: Callable[[Measured], list[Verdict]]
+    notes: tuple[str, ...] = ()
+
+    def experiment(self, described: tuple[str, str, str]) -> Experiment:
+        """Returns the experiment with this name, title and claim."""
+        return Experiment(*described, self.cells, self.finish)
+
+    def cells(self, setting: Setting) -> list[Cell]:
+        """Returns the training of each value."""
+        return [self.cell(setting, value) for value in self.values(setting)]
+
+    def finish(self, setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
+        """Returns table, picture and verdicts."""
+        found = [trained[cell] for cell in self.cells(setting)]
+        measured = Measured(setting, self.values(setting), self._scores(found))
+        table = pd.DataFrame(self._rows(measured, found))
+        pictures = {}
+        if all(each.finished for each in found):
+            pictures[f"Accuracy by {self.x_label.partition(' (')[0]}"] = self._draw(
+                measured, found[0]
+            )
+        notes = (*self.notes, BANDS_NOTE)
+        verdicts = self.verdicts(measured)
+        return Outcome(table, pictures, verdicts, notes, readable=readable(table))
+
+    def _scores(self, found: Sequence[Trained]) -> dict[str, list[Scores | None]]:
+        return {
+            label: [t.row.scores(*t.place(label)) if t.finished else None for t in found]
+            for label in DATA_SETS[self.data].tasks
+        }
+
+    def _rows(self, measured: Measured, found: Sequence[Trained]) -> list[dict[str, object]]:
+        columns = {**measured.by_label, MEAN: measured.means}
+        return [
+            {self.x_label: value, "seeds": len(each.row.finished)}
+            | {
+                name: number
+                for label, scores in columns.items()
+                for name, number in interval_columns(
+                    f"{label} (%)", percent_of(interval_of(scores[i]))
+                ).items()
+            }
+            for i, (value, each) in enumerate(zip(measured.values, found, strict=True))
+        ]
+
+    def _draw(self, measured: Measured, first: Trained) -> bytes:
+        assert first.source is not None
+        panels = [
+            CurvePanel(
+                first.source.name_label(label),
+                "accuracy (%)",
+                {
+                    "mean over seeds, 95 % band": Curve(
+                        measured.values, [percent_of(interval_of(each)) for each in scores]
+                    )
+                },
+            )
+            for label, scores in measured.by_label.items()
+        ]
+        return curves_figure(panels, self.x_label, log=True)

@@ -1,0 +1,50 @@
+"""Networks of finished trainings with their heads, and the images to look at them with."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.comparison.row import Row
+from mtcon_ray.data.splits import Split
+from mtcon_ray.evaluate import Opened, open_checkpoint
+from mtcon_ray.evaluation.features import extract_projections
+from mtcon_ray.paths import checkpoint_folder, kept_model
+from mtcon_ray.results import TrialResult
+
+
+def open_trained(row: Row, trial: TrialResult, root: Path) -> Opened:
+    """Returns a training's kept network with its heads and its data.
+
+    It is on a GPU only where there is one. Raises what `open_checkpoint` raises.
+    """
+    # The cluster that trained it may have had more workers and GPUs than this machine.
+    gpus = 1 if torch.cuda.is_available() else 0
+    here = ("resources.workers=1", f"resources.gpus={gpus}")
+    return open_checkpoint(model_file(row, trial), root=root, overrides=here, callbacks=Callbacks())
+
+
+def model_file(row: Row, trial: TrialResult) -> Path:
+    """Returns the path of a training's kept network."""
+    assert row.results is not None
+    return kept_model(checkpoint_folder(row.results.folder, trial.name))
+
+
+def choose_items(opened: Opened, split: Split, limit: int) -> np.ndarray:
+    """Returns the rows of at most `limit` random items of a split, ascending, always the same."""
+    rows = opened.dataset.table.rows(split)
+    return np.sort(np.random.default_rng(0).permutation(rows)[:limit])
+
+
+def head_spaces(opened: Opened, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the output of every head for these items, float32 [N, D], by head."""
+    found = extract_projections(
+        opened.network,
+        opened.dataset.images,
+        rows,
+        opened.spec.views,
+        batch_size=opened.spec.evaluate.batch_size,
+        device=opened.device,
+    )
+    return {head: z_ND.numpy() for head, z_ND in found.items()}

@@ -1,0 +1,51 @@
+"""MSCon, figure 4, top row: accuracy of each task against the temperature.
+
+    python experiments/temperature_figure.py --budget small --photos FOLDER
+
+Cost: 7 trainings a seed, 3 at smoke; on two cores a minute at smoke, some 20 at small.
+
+Claim: a temperature of 0.1 is best, far lower and far higher ones are worse.
+
+Figure 4 of MSCon (Mu et al. 2023, arXiv:2307.02712), figures 6 and 7 of MTCon. The papers chose
+0.1; they print neither the accuracies nor the temperatures that they tried.
+"""
+
+from experiments.reproduction.cells import TEMPERATURE, Cell, Setting
+from experiments.reproduction.command import main
+from experiments.reproduction.experiment import Verdict, described
+from experiments.reproduction.grids import Grid, Measured
+from experiments.reproduction.trends import difference_verdict
+
+FEW, ALL = (0.03, 0.1, 1.0), (0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0)
+
+
+def values(setting: Setting) -> tuple[float, ...]:
+    """Returns the temperatures."""
+    return FEW if setting.budget.name == "smoke" else ALL
+
+
+def cell(setting: Setting, value: float) -> Cell:
+    """Returns the training at a temperature."""
+    changes = () if value == TEMPERATURE else (("method.temperature", value),)
+    return Cell("medic", "mtcon", changes=changes)
+
+
+def verdicts(measured: Measured) -> list[Verdict]:
+    """Returns a verdict for each other temperature, on the mean of all tasks."""
+    return [
+        difference_verdict(
+            measured.setting,
+            f"temperature {TEMPERATURE:g} above {value:g}, mean of all tasks",
+            measured.difference(TEMPERATURE, value),
+        )
+        for value in measured.values
+        if value != TEMPERATURE
+    ]
+
+
+EXPERIMENT = Grid("medic", "temperature (no unit)", values, cell, verdicts).experiment(
+    described(__file__, __doc__)
+)
+
+if __name__ == "__main__":
+    main(EXPERIMENT)

@@ -1,0 +1,111 @@
+"""MTCon, figures 4 and 5: every head's projection space in the plane by t-SNE.
+
+    python experiments/tsne_heads.py --budget small --photos FOLDER
+
+Cost: trainings that the tables need too, and for t-SNE seconds at smoke, a minute at small.
+
+Claim: the space of each task's head groups the images by the label of that task.
+
+The paper shows pictures alone. The verdicts measure them: in the space of a label's own head the 10
+nearest neighbours name the label more often than in the spaces of the other heads.
+"""
+
+from collections.abc import Mapping
+from statistics import fmean
+
+import pandas as pd
+
+from experiments.reproduction.cells import Cell, Setting
+from experiments.reproduction.command import main
+from experiments.reproduction.embeddings import NEIGHBOURS, neighbour_accuracy, tsne
+from experiments.reproduction.experiment import Experiment, Outcome, Trained, Verdict, described
+from experiments.reproduction.figures import PlanePanel, plane_figure
+from experiments.reproduction.interval_table import interval_columns, percent_of, readable
+from experiments.reproduction.spaces import choose_items, head_spaces, open_trained
+from experiments.reproduction.trends import difference_verdict, over_seeds
+
+CELLS = [Cell(data, "mtcon") for data in ("zappos50k", "medic")]
+LIMIT = 5000  # items: t-SNE of 10,000 takes minutes
+NOTES = (
+    f"Neighbours: the share of test items whose label is the most frequent one among their "
+    f"{NEIGHBOURS} nearest other test items by cosine, in percent, the mean over seeds with its "
+    "95 % interval by Student's t.",
+    f"Pictures: the first seed's heads on at most {LIMIT} test items, without augmentation; t-SNE "
+    "with perplexity 30, started from two principal components. The paper names no settings.",
+)
+
+# A label's accuracy by neighbours in the space of a head, one per seed, by (head, label).
+Accuracies = dict[tuple[str, str], list[float]]
+
+
+def cells(setting: Setting) -> list[Cell]:
+    """Returns MTCon with learned weights on both data sets, which the tables need too."""
+    return CELLS
+
+
+def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
+    """Returns accuracies by neighbours in each space, a picture per data set, and verdicts."""
+    rows, pictures, verdicts = [], {}, []
+    for cell in CELLS:
+        found = measure(setting, trained[cell])
+        rows += [
+            {
+                "data": cell.data,
+                "label": label,
+                "head": head,
+                "own": "yes" if head == label else "",
+                **interval_columns("neighbours (%)", percent_of(over_seeds(accuracies))),
+            }
+            for (head, label), accuracies in sorted(found.items(), key=lambda each: each[0][::-1])
+        ]
+        verdicts += [own_is_above(setting, cell, label, found) for label in cell.tasks]
+        if trained[cell].finished:
+            pictures[f"Heads on {cell.data}"] = draw(setting, trained[cell])
+    table = pd.DataFrame(rows)
+    return Outcome(table, pictures, verdicts, NOTES, readable=readable(table))
+
+
+def measure(setting: Setting, trained: Trained) -> Accuracies:
+    """Returns the accuracies by neighbours of every label in the space of every head."""
+    found: Accuracies = {}
+    for trial in trained.row.finished:
+        opened = open_trained(trained.row, trial, setting.root)
+        rows = choose_items(opened, "test", LIMIT)
+        spaces = head_spaces(opened, rows)
+        columns = {label: trained.place(label)[1] for label in trained.cell.tasks}
+        for head in columns:
+            for label, column in columns.items():
+                codes = opened.dataset.table.labels[column][rows]
+                accuracy = neighbour_accuracy(spaces[columns[head]], codes)
+                found.setdefault((head, label), []).append(accuracy)
+    return found
+
+
+def own_is_above(setting: Setting, cell: Cell, label: str, found: Accuracies) -> Verdict:
+    """Returns the verdict that a label is read better in its own space than in the others."""
+    claim = f"{cell.data}: {label} groups more in its own head's space than in the others"
+    own = found.get((label, label), [])
+    others = [found[head, label] for head in cell.tasks if head != label and own]
+    leads = [a - fmean(rest) for a, *rest in zip(own, *others, strict=True)]
+    return difference_verdict(setting, claim, over_seeds(leads))
+
+
+def draw(setting: Setting, trained: Trained) -> bytes:
+    """Draws a panel per head, coloured by the label of its task; returns a PNG."""
+    assert trained.source is not None
+    opened = open_trained(trained.row, trained.row.finished[0], setting.root)
+    rows, table = choose_items(opened, "test", LIMIT), opened.dataset.table
+    spaces = head_spaces(opened, rows)
+    panels = []
+    for label in trained.cell.tasks:
+        column, title = trained.place(label)[1], trained.source.name_label(label)
+        names = (*table.classes[column], *table.unseen.get(column, ()))
+        place_N2 = tsne(spaces[column])
+        panels.append(PlanePanel(f"head of {title}", place_N2, table.labels[column][rows], names))
+    return plane_figure(panels, "t-SNE")
+
+
+EXPERIMENT = Experiment(*described(__file__, __doc__), cells, finish)
+
+if __name__ == "__main__":
+    main(EXPERIMENT)

@@ -128,7 +128,11 @@ def test_thresholds_stand_beside_the_papers(tmp_path: Path) -> None:
     paper = outcome.table.set_index("threshold")["the paper (%)"].dropna()
     assert paper.to_dict() == {"0.1": 65.1, "0.3": 71.1, "0.5": 73.9, "1": 68.3, "SimCLR": 66.8}
     assert outcome.table["difference (points)"].notna().sum() == len(paper)
-    assert [verdict.paper for verdict in outcome.verdicts] == ["+1.70", "+8.80", "+5.60"]
+    assert [verdict.paper for verdict in outcome.verdicts] == [
+        "+1.70 points",
+        "+8.80 points",
+        "+5.60 points",
+    ]
 
 
 def test_wrong_labels_lower_the_weight_and_the_ceiling(tmp_path: Path) -> None:

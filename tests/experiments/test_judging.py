@@ -27,8 +27,10 @@ def test_answers_and_the_differences_behind_them(tmp_path: Path) -> None:
     ]
     first, second, third, last = judge(where, trained, claims)
     assert (first.claim, first.answer) == ("MTCon, learned weights above CSN", "holds")
-    assert (first.paper, first.label) == ("+10.00", "brand (tilt)")
+    assert (first.paper, first.label) == ("+10.00 points", "brand (tilt)")
     assert first.ours.startswith("+30.00 [+")
+    assert first.ours.endswith("] points")
+    assert (first.p, last.p) == ("< 0.001", "")
     assert (second.claim, second.answer) == ("the worse one is better", "does not hold")
     assert third.claim == "MTCon, learned weights above CSN by 0.3"
     assert third.answer == "undecided"

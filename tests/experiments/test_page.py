@@ -38,7 +38,7 @@ def test_a_page_has_each_claim_with_its_verdict(tmp_path: Path) -> None:
         assert each.experiment.title in text
         for verdict in each.outcome.verdicts:
             assert f"{verdict.claim} {verdict.label} {verdict.answer} {verdict.paper}" in text
-    assert "XEnt MT above MSCon informative (texture) undecided +0.96 +0.00 [" in text
+    assert "XEnt MT above MSCon informative (texture) undecided +0.96 points +0.00 [" in text
     assert html.count('src="data:image/png;base64,') == 3
     assert not re.search(r'(?:src|href)="(?!data:|#)', html)
     # Systems of both tables are counted once.

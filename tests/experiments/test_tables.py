@@ -94,7 +94,7 @@ def test_a_table_has_both_values_the_difference_and_the_deviations(tmp_path: Pat
     assert shown.loc["MSCon: MTCon, equal weights"]["no result because"] == "diverged\nin step 3"
     (verdict,) = outcome.verdicts
     assert (verdict.claim, verdict.answer) == ("MSCon above XEnt MT", "holds")
-    assert (verdict.paper, verdict.label) == ("+10.52", "brand (tilt)")
+    assert (verdict.paper, verdict.label) == ("+10.52 points", "brand (tilt)")
     write(tmp_path / "out", experiment("mscon_table3"), outcome)
     (picture,) = outcome.pictures
     written = {path.name for path in (tmp_path / "out").iterdir()}

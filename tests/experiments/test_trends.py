@@ -123,10 +123,10 @@ def test_verdict_of_a_difference(values: list[float], answer: str) -> None:
 
 def test_verdicts_show_points_or_plain_numbers() -> None:
     interval = Interval(0.25, 0.125, 0.375, True)
-    assert difference_verdict(setting(), "", interval).ours == "+25.00 [+12.50, +37.50]"
+    assert difference_verdict(setting(), "", interval).ours == "+25.00 [+12.50, +37.50] points"
     plain = difference_verdict(setting(), "", interval, in_points=False)
     assert plain.ours == "+0.250 [+0.125, +0.375]"
-    assert difference_verdict(setting(), "", over_seeds([0.25])).ours == "+25.00¹"
+    assert difference_verdict(setting(), "", over_seeds([0.25])).ours == "+25.00¹ points"
 
 
 def test_without_results_a_claim_is_not_testable() -> None:

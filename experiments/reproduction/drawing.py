@@ -27,7 +27,7 @@ def draw_table(table: pd.DataFrame) -> bytes:
     most = max(len(group) for _, group in groups)
     across = 2 if len(groups) in (2, 4) else min(3, len(groups))
     with plotting.styled():
-        height = 0.9 + 0.23 * most
+        height = 1.1 + 0.23 * most
         figure, grid = plotting.panels(len(groups), height=height, columns=across)
         before: list[str] = []
         for i, ((place, group), axes) in enumerate(zip(groups, grid, strict=True)):
@@ -43,8 +43,9 @@ def draw_table(table: pd.DataFrame) -> bytes:
 
 def _draw_panel(axes: Axes, place: Any, group: pd.DataFrame) -> None:
     data, label, held_out, metric = place
-    title = f"{label}, held out" if held_out == "yes" else label
-    axes.set_title(f"{data}\n{plotting.shortened(title, 30)}", loc="left")
+    first = f"{data}, held out" if held_out == "yes" else data
+    # A label and its column of other images need a line each, or titles of panels would overlap.
+    axes.set_title(f"{first}\n{label}".replace(" (", "\n("), loc="left", fontsize=10)
     axes.set_xlabel(f"{metric} (%)")
     for column, look, offset in (("paper", PAPER, 0.14), ("ours", OURS, -0.14)):
         deviation = "± paper" if column == "paper" else "± items"

@@ -53,6 +53,10 @@ NOTES = (
     "seeds), and of the seeds.",
     "In square brackets: 95 % interval over seeds and test items. " + ONE_SEED_NOTE,
 )
+LABEL_SETS_NOTE = (
+    "The paper's scores of label sets are of the validation split and ours of the test split. Ours "
+    "have thresholds of F1 chosen on the validation split, and none of the training split."
+)
 STAND_IN_NOTE = (
     "The images are not the paper's, so only the order of methods can be compared with it, not the "
     "values: {names}."
@@ -145,12 +149,14 @@ class PaperTable:
             for data, source in sources.items()
             if source is not None and source.is_stand_in
         ]
-        stand_in = [STAND_IN_NOTE.format(names="; ".join(names))] if names else []
+        notes = [STAND_IN_NOTE.format(names="; ".join(names))] if names else []
+        if any(line.metric in F1_MEANS for line in lines):
+            notes.append(LABEL_SETS_NOTE)
         return Outcome(
             table,
             {f"{self.paper}, table {self.number}: the paper's values and ours": draw_table(table)},
             judge(setting, trained, self.claims()),
-            [*NOTES, *stand_in],
+            [*NOTES, *notes],
             readable=readable(table),
         )
 

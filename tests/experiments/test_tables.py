@@ -110,6 +110,7 @@ def test_label_sets_have_their_own_metrics(tmp_path: Path) -> None:
     assert rows["SimCLR", "mAP"] == pytest.approx(50.0)
     assert rows["SimCLR", "micro F1"] == pytest.approx(25.0)
     assert pd.isna(rows["SimCLR", "mAP of the training split"])
+    assert any("are of the validation split" in note for note in outcome.notes)
     assert [verdict.claim for verdict in outcome.verdicts] == [
         "MultiSupCon_0.5 above MultiSupCon_0.3",
         "MultiSupCon_0.3 above SupCon",

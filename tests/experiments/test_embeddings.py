@@ -45,6 +45,7 @@ def test_tsne_of_few_items() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.soak  # umap-learn compiles itself for a minute first
 def test_umap_keeps_clusters_apart_and_is_the_same_each_time() -> None:
     pytest.importorskip("umap")
     place = umap_if_installed()

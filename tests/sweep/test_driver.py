@@ -18,13 +18,14 @@ from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import SpecError, SweepError
-from mtcon_ray.paths import cache_folder, sweep_folder
+from mtcon_ray.paths import cache_folder, checkpoint_folder, kept_model, sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.search.schedulers import NoScheduler
 from mtcon_ray.spec import load_spec
 from mtcon_ray.sweep.driver import run_sweep
 from mtcon_ray.sweep.study import REASON, named_trials, open_study
 from mtcon_ray.trainer import Trainer
+from mtcon_ray.training.checkpoint import load
 from tests.sweep.small_sweeps import TINY, command, epochs_of, failing_steps, logged, wait_for
 from tests.waiting import PATIENCE_SECONDS
 
@@ -245,13 +246,16 @@ def test_one_trial_at_a_time_repeats_exactly_whatever_the_test_labels_say(
             "scheduler": {"name": "asha", "grace": 0.5},
         },
     }
-    outcomes, scores = [], []
+    outcomes, scores, networks = [], [], []
     for variant in ("true", "corrupt"):
         if variant == "corrupt":
             before, test = table.copy(), table["split"] == "test"
             for task in ("category", "gender"):
                 table.loc[test, task] = table.loc[test, task].to_numpy()[::-1]
-            table["brand"] = table["brand"].to_numpy()[::-1]
+            # With missing ones and a new class, so known items, classes and counts differ too.
+            brand = table["brand"].to_numpy()[::-1].copy()
+            brand[::3], brand[1::3] = "", "invented"
+            table["brand"] = brand
             changed = (table != before).groupby(table["split"]).any()
             assert changed["brand"].to_dict() == {"test": True, "train": True, "val": True}
             assert changed["category"].to_dict() == {"test": True, "train": False, "val": False}
@@ -275,7 +279,10 @@ def test_one_trial_at_a_time_repeats_exactly_whatever_the_test_labels_say(
         )  # fmt: skip
         assert results.winner is not None
         scores.append(results.winner.last_metrics)
+        kept = kept_model(checkpoint_folder(results.folder, results.winner.name))
+        networks.append({name: value.tolist() for name, value in load(kept)["network"].items()})
     assert outcomes[0] == outcomes[1]
+    assert networks[0] == networks[1]
     for name in ("test/accuracy/category", "test/accuracy/gender", "heldout/accuracy/brand"):
         assert scores[0][name] != scores[1][name], "the evaluation reads the labels"
 

@@ -21,7 +21,7 @@ from mtcon_ray.evaluation.intervals import (
 )
 from mtcon_ray.presentation import interval_text, p_text
 
-# Of each trained system. Two seeds hardly show how far seeds differ.
+# Of each system that depends on its seed. Two seeds hardly show how far seeds differ.
 MIN_SEEDS = 3
 
 
@@ -30,7 +30,8 @@ class Judged:
     """A claim and the paired difference that decides it.
 
     `difference` is None if there is no measurement, `p` if the claim is not tested; `why` then has
-    the reason. `p_holm` is p corrected for all claims that are tested together.
+    the reason. `p_holm` is p corrected for all claims that are tested together. `has_label` is
+    False if the data of a system lack the claim's label.
     """
 
     claim: ClaimSpec
@@ -39,10 +40,13 @@ class Judged:
     why: str = ""
     p: float | None = None
     p_holm: float | None = None
+    has_label: bool = True
 
     @property
     def verdict(self) -> str:
-        """Returns "holds", "does not hold" or "undecided"."""
+        """Returns "holds", "does not hold", "undecided" or "not testable here"."""
+        if not self.has_label:
+            return "not testable here"
         if self.difference is None or self.p_holm is None:
             return "undecided"
         return verdict(self.difference, self.claim.margin, self.p_holm)
@@ -100,17 +104,22 @@ def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
     for row in (better, than):
         if row.results is None or not row.finished:
             return Judged(claim, heading, None, f"{row.title} has no finished training")
-        split = "test" if claim.label in row.results.spec.data.tasks else "heldout"
+        data = row.results.spec.data
+        if claim.label not in (*data.tasks, *data.held_out):
+            why = f"the data of {row.title} have no such label"
+            return Judged(claim, heading, None, why, has_label=False)
+        split = "test" if claim.label in data.tasks else "heldout"
         scores.append(row.scores(split, claim.label))
     if scores[0] is None or scores[1] is None:
         return Judged(claim, heading, None, "no stored predictions")
     found = difference(scores[0], scores[1])
     if found is None:
         return Judged(claim, heading, None, "measured on different items")
-    # A system without training has one deterministic result, so it needs no further seeds.
-    trained = [row for row in (better, than) if row.is_trained]
-    fewest = min((len(row.finished) for row in trained), default=MIN_SEEDS)
-    if fewest < MIN_SEEDS:
+    # Fixed features have one result: no other seed is left out of the interval, and none is needed.
+    varying = [row for row in (better, than) if row.depends_on_seed]
+    fewest = min((len(row.finished) for row in varying), default=0)
+    found = found._replace(over_seeds=fewest > 1)
+    if varying and fewest < MIN_SEEDS:
         seeds = f"{fewest} seed{'s' * (fewest > 1)}, at least {MIN_SEEDS} are needed"
         return Judged(claim, heading, found, seeds)
     return Judged(claim, heading, found, p=p_value(scores[0], scores[1], claim.margin))

@@ -43,6 +43,12 @@ class Row:
         return self.results is not None and self.results.spec.method.trains
 
     @property
+    def depends_on_seed(self) -> bool:
+        """False if each seed has the same result: fixed features or given weights, untrained."""
+        encoder = self.results.spec.model.encoder if self.results is not None else None
+        return self.is_trained or encoder is None or encoder.is_random
+
+    @property
     def features(self) -> tuple[int, ...]:
         """Returns the numbers of features that the probes saw, () where none was recorded."""
         recorded = (t.last_metrics.get(metrics.PROBE_FEATURES) for t in self.finished)

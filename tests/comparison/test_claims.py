@@ -18,7 +18,7 @@ from mtcon_ray.spec import parse_spec
 from mtcon_ray.status import Status
 from tests.recorded import results_of
 
-DATA = {"kind": "synthetic", "tasks": ["shape"], "held_out": ["tilt"]}
+DATA: dict[str, object] = {"kind": "synthetic", "tasks": ["shape"], "held_out": ["tilt"]}
 NUM_ITEMS = 1000
 MakeRow = Callable[..., Row]
 
@@ -39,8 +39,11 @@ def row(tmp_path: Path) -> MakeRow:
         stored: bool = True,
         moved: int = 0,
         method: str = "mtcon",
+        encoder: str = "small",
+        data: dict[str, object] = DATA,
     ) -> Row:
-        spec = parse_spec({"name": "x", "data": DATA, "method": method})
+        model = {"encoder": encoder}
+        spec = parse_spec({"name": "x", "data": data, "method": method, "model": model})
         trials, folder, rows = [], tmp_path / title, np.arange(NUM_ITEMS) + moved
         for seed, share in enumerate(shares):
             random, values, labels = np.random.default_rng(seed + len(title)), {}, {}
@@ -160,27 +163,32 @@ def test_a_claim_is_tested_against_its_margin_alone(row: MakeRow) -> None:
         assert found.verdict == expected
 
 
-def test_few_seeds_are_not_judged_unless_a_system_is_not_trained(row: MakeRow) -> None:
+def test_few_seeds_are_not_judged_unless_a_system_does_not_depend_on_them(row: MakeRow) -> None:
     """The difference is shown all the same, and other claims are not corrected for it."""
     rows = [
         row("A", [0.70, 0.72, 0.71]),
         row("two", [0.5, 0.5]),
         row("single", [0.5]),
-        row("fixed", [0.5], method="none"),
+        row("random", [0.5], method="none"),
+        row("fixed", [0.5], method="none", encoder="handcrafted"),
+        row("other", [0.5], method="none", encoder="handcrafted"),
     ]
-    pairs = [("A", "two"), ("single", "two"), ("two", "fixed"), ("A", "fixed"), ("fixed", "fixed")]
+    pairs = [("A", "two"), ("single", "two"), ("two", "fixed"), ("A", "random")]
+    pairs += [("A", "fixed"), ("fixed", "other")]
     found = judged(rows, [claim(better, than) for better, than in pairs])
     assert [each.why for each in found] == [
         "2 seeds, at least 3 are needed",
         "1 seed, at least 3 are needed",
         "2 seeds, at least 3 are needed",
+        "1 seed, at least 3 are needed",
         "",
         "",
     ]
-    assert [each.verdict for each in found] == ["undecided"] * 3 + ["holds", "undecided"]
-    assert all(each.difference for each in found)
-    assert found[3].p is not None
-    assert found[3].p_holm == 2 * found[3].p
+    assert [each.verdict for each in found] == ["undecided"] * 4 + ["holds", "undecided"]
+    assert found[4].p is not None
+    assert found[4].p_holm == 2 * found[4].p
+    over_seeds = [each.difference.over_seeds for each in found if each.difference]
+    assert over_seeds == [True, False, True, False, True, False]
     text = markdown(rows, [claim("A", "two")])
     assert "| — | undecided: 2 seeds, at least 3 are needed |" in text
     assert "p (Holm):" not in text
@@ -203,6 +211,17 @@ def test_what_cannot_be_compared_is_undecided_and_says_why(row: MakeRow) -> None
     ]
     text = markdown(rows, [claim("A", "failed", label="tilt")])
     assert "| A above failed | tilt, held out | — | — | undecided: failed has no finished" in text
+
+
+def test_a_claim_about_a_label_that_the_data_lack_is_not_testable(row: MakeRow) -> None:
+    """Other claims are not corrected for it."""
+    other = row("other", [0.5, 0.5, 0.5], data={**DATA, "held_out": []})
+    rows = [row("A", [0.70, 0.72, 0.71]), other]
+    found = judged(rows, [claim("A", "other", "tilt"), claim("A", "other")])
+    assert [each.verdict for each in found] == ["not testable here", "holds"]
+    assert found[1].p_holm == found[1].p
+    line = "| A above other | tilt, held out | — | — | not testable here: the data of other have no"
+    assert line in markdown(rows, [claim("A", "other", "tilt")])
 
 
 def test_claims_are_written_beside_the_tables(row: MakeRow, tmp_path: Path) -> None:

@@ -62,6 +62,15 @@ def test_every_norm_is_one_that_ranks_can_share(name: str) -> None:
     assert all(type(m) in (nn.BatchNorm2d, nn.LayerNorm) for m in norms)
 
 
+@pytest.mark.parametrize("name", BUILDABLE)
+def test_every_encoder_says_whether_its_features_depend_on_the_seed(name: str) -> None:
+    spec, found = ENCODERS[name].Spec(name=name), []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        found.append(ENCODERS[name](spec).eval()(images(32)))
+    assert spec.is_random != torch.equal(*found)
+
+
 @pytest.mark.parametrize("name", list(ENCODERS))
 def test_every_encoder_is_chosen_by_its_name(name: str) -> None:
     spec = TypeAdapter(ModelSpec).validate_python({"encoder": {"name": name}})
@@ -141,7 +150,9 @@ def test_weights_of_a_local_file_are_torchvisions(tmp_path: Path) -> None:
     theirs = resnet18(weights=None)
     theirs(images(32))
     torch.save(theirs.state_dict(), tmp_path / "weights.pt")
-    ours = ResNet18(ResNet18.Spec(weights=str(tmp_path / "weights.pt"))).eval()
+    spec = ResNet18.Spec(weights=str(tmp_path / "weights.pt"))
+    assert not spec.is_random
+    ours = ResNet18(spec).eval()
     expected = theirs.eval()
     expected.fc = nn.Identity()
     torch.testing.assert_close(ours(images(32)), expected(images(32)))

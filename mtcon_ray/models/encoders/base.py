@@ -19,6 +19,11 @@ class EncoderSpec(Spec):
     name: str
 
     @property
+    def is_random(self) -> bool:
+        """True if the features before training depend on the seed."""
+        return True
+
+    @property
     def is_checked_by_building(self) -> bool:
         """True if building the encoder may refuse this section; `validate` then builds it."""
         return True

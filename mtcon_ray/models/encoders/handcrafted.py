@@ -38,6 +38,10 @@ class Handcrafted(Encoder):
             4, ge=2, le=16, description="bins a channel of the joint colour histogram"
         )
 
+        @property
+        def is_random(self) -> bool:
+            return False
+
         def check(self, view_size: int) -> None:
             most = max(self.pixels, self.cells)
             if view_size < most:

@@ -59,6 +59,10 @@ class ResNetSpec(EncoderSpec):
         return self
 
     @property
+    def is_random(self) -> bool:
+        return self.weights is None
+
+    @property
     def is_checked_by_building(self) -> bool:
         return self.weights is not None
 

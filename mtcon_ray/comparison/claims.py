@@ -6,7 +6,8 @@ above the margin does not decide the claim.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 import pandas as pd
 
@@ -14,11 +15,15 @@ from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.comparison.spec import ClaimSpec
 from mtcon_ray.evaluation.intervals import (
     Interval,
+    Scores,
+    SeedVariance,
     difference,
     holm,
     p_value,
+    seed_variance,
     verdict,
 )
+from mtcon_ray.metrics import Kind
 from mtcon_ray.presentation import interval_text, p_text
 
 # Of each system that depends on its seed. Two seeds hardly show how far seeds differ.
@@ -29,9 +34,9 @@ MIN_SEEDS = 3
 class Judged:
     """A claim and the paired difference that decides it.
 
-    `difference` is None if there is no measurement, `p` if the claim is not tested; `why` then has
-    the reason. `p_holm` is p corrected for all claims that are tested together. `has_label` is
-    False if the data of a system lack the claim's label.
+    `difference` is None if there is no measurement, `p` and the `scores` of both systems if the
+    claim is not tested; `why` then has the reason. `p_holm` is p corrected for all claims that are
+    tested together. `has_label` is False if the data of a system lack the claim's label.
     """
 
     claim: ClaimSpec
@@ -41,6 +46,7 @@ class Judged:
     p: float | None = None
     p_holm: float | None = None
     has_label: bool = True
+    scores: tuple[Scores, Scores] | None = field(default=None, repr=False, compare=False)
 
     @property
     def verdict(self) -> str:
@@ -55,13 +61,24 @@ class Judged:
 def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
     """Evaluates the claims whose systems are both among the rows; pass all claims of one table.
 
-    Holm's correction counts the claims that can be tested.
+    Holm's correction counts the claims that can be tested. The variance over seeds of each of them
+    is at least the mean one of those on labels of the same kind.
     """
     row_of = {row.title: row for row in rows}
     found = [c for c in claims if c.better in row_of and c.than in row_of]
     measured = [_measure(claim, row_of[claim.better], row_of[claim.than]) for claim in found]
-    corrected = iter(holm([each.p for each in measured if each.p is not None]))
-    return [m if m.p is None else replace(m, p_holm=next(corrected)) for m in measured]
+    least = _seed_variances(rows, measured)
+    p_values = [
+        p_value(*m.scores, m.claim.margin, least.get(m.scores[0].kind))
+        for m in measured
+        if m.scores
+    ]
+    tested = iter(zip(p_values, holm(p_values), strict=True))
+    for i, each in enumerate(measured):
+        if each.scores:
+            p, p_holm = next(tested)
+            measured[i] = replace(each, p=p, p_holm=p_holm)
+    return measured
 
 
 def markdown(found: list[Judged]) -> str:
@@ -122,4 +139,24 @@ def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
     if varying and fewest < MIN_SEEDS:
         seeds = f"{fewest} seed{'s' * (fewest > 1)}, at least {MIN_SEEDS} are needed"
         return Judged(claim, heading, found, seeds)
-    return Judged(claim, heading, found, p=p_value(scores[0], scores[1], claim.margin))
+    return Judged(claim, heading, found, scores=(scores[0], scores[1]))
+
+
+def _seed_variances(rows: list[Row], measured: list[Judged]) -> dict[Kind, SeedVariance]:
+    """Returns the mean of the tested claims' variances over seeds, by kind of label.
+
+    Scores of different kinds have different scales. The seeds of each system count once for the
+    degrees of freedom, however many claims it is part of.
+    """
+    found: dict[Kind, list[float]] = {}
+    titles: dict[Kind, set[str]] = {}
+    for each in measured:
+        if each.scores and (variance := seed_variance(*each.scores)):
+            kind = each.scores[0].kind
+            found.setdefault(kind, []).append(variance.value)
+            titles.setdefault(kind, set()).update((each.claim.better, each.claim.than))
+    num_seeds = {row.title: len(row.finished) for row in rows}
+    return {
+        kind: SeedVariance(fmean(values), sum(num_seeds[title] - 1 for title in titles[kind]))
+        for kind, values in found.items()
+    }

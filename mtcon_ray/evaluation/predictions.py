@@ -27,6 +27,13 @@ PREDICTED = {"classes": "predicted", "number": "predicted", "set": "scores"}
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, BadZipFile)
 
 
+def kind_of(truth: np.ndarray) -> Kind:
+    """Returns the kind of a label from the shape and type of its true values."""
+    if truth.ndim == 2:
+        return "set"
+    return "number" if truth.dtype.kind == "f" else "classes"
+
+
 @dataclass(frozen=True)
 class LabelPredictions:
     """One label's true values and one training's predictions, arrays as in the file."""
@@ -37,10 +44,8 @@ class LabelPredictions:
 
     @property
     def kind(self) -> Kind:
-        """Kind of the label, from the shape and type of `truth`."""
-        if self.truth.ndim == 2:
-            return "set"
-        return "number" if self.truth.dtype.kind == "f" else "classes"
+        """Kind of the label."""
+        return kind_of(self.truth)
 
 
 @dataclass(frozen=True)

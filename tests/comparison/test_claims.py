@@ -151,6 +151,17 @@ def test_claims_of_one_table_are_corrected_together(row: MakeRow) -> None:
     assert f"| {10 * alone.p:.3f} | undecided |" in markdown(rows, [claim("A", "BB")] * 10)
 
 
+def test_seeds_that_agree_by_chance_decide_less_beside_others_that_differ(row: MakeRow) -> None:
+    rows = [row("A", [0.70, 0.70, 0.70]), row("BB", [0.65, 0.65, 0.65]), row("C", [0.5, 0.6, 0.8])]
+    (alone,) = judged(rows, [claim("A", "BB")])
+    first, wide = judged(rows, [claim("A", "BB"), claim("C", "BB")])
+    (wide_alone,) = judged(rows, [claim("C", "BB")])
+    assert alone.p is not None
+    assert first.p is not None
+    assert first.p > 10 * alone.p
+    assert wide.p == wide_alone.p
+
+
 def test_a_claim_is_tested_against_its_margin_alone(row: MakeRow) -> None:
     """A difference above zero that may be below the margin does not decide the claim."""
     rows = [row("A", [0.70, 0.72, 0.71]), row("BB", [0.65, 0.66, 0.64])]

@@ -57,13 +57,17 @@ def _draw_panel(axes: Axes, place: Any, group: pd.DataFrame) -> None:
 
 
 def row_names(group: pd.DataFrame) -> list[str]:
-    """Returns a name for each row of one label: the paper's, with ours if there are several.
+    """Returns a name for each row of one label: the paper's, with our variant if there are several.
 
     Systems that the paper lacks have our name.
     """
     several = group.groupby("method")["ours is"].transform("nunique") > 1
     rows = zip(group["method"], group["ours is"], several, strict=True)
     return [
-        ours if method == LACKING else f"{method}: {ours}" if is_one_of_several else method
+        ours
+        if method == LACKING
+        else f"{method}, {ours.partition(', ')[2]}"  # of "MTCon, learned weights" the weights
+        if is_one_of_several
+        else method
         for method, ours, is_one_of_several in rows
     ]

@@ -113,5 +113,7 @@ def test_every_recipe_is_a_valid_spec(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", DOWNLOADS)
 def test_a_relative_root_starts_at_the_spec(kind: str, tmp_path: Path) -> None:
     raw = {"version": 1, "name": kind, "data": {"kind": kind, "root": "files"}}
-    raw |= {"method": SOURCES[kind].recipe.get("method", "mtcon")}  # type: ignore[attr-defined]
-    assert parse_spec(raw, folder=tmp_path).data.root == str(tmp_path / "files")  # type: ignore[attr-defined]
+    source = SOURCES[kind]
+    assert issubclass(source, DownloadSource)
+    raw |= {"method": source.recipe.get("method", "mtcon")}
+    assert parse_spec(raw, folder=tmp_path).data.model_dump()["root"] == str(tmp_path / "files")

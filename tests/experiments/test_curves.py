@@ -87,11 +87,12 @@ def test_curves_without_a_training_lack_a_picture_but_not_the_rows(
 
 
 @pytest.mark.parametrize(("change", "answer"), [(0.05, "holds"), (-0.05, "does not hold")])
-@pytest.mark.parametrize("module", [epochs_figure, batch_size_figure], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "experiment", [epochs_figure.EXPERIMENT, batch_size_figure.EXPERIMENT], ids=lambda e: e.name
+)
 def test_longer_training_and_larger_batches_are_judged_by_their_trend(
-    module: object, change: float, answer: str, tmp_path: Path
+    experiment: Experiment, change: float, answer: str, tmp_path: Path
 ) -> None:
-    experiment: Experiment = module.EXPERIMENT  # type: ignore[attr-defined]
     where = setting(tmp_path, "small")
     cells = [*experiment.cells(where)]
     rising = {

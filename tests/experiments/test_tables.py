@@ -89,9 +89,9 @@ def test_a_table_has_both_values_the_difference_and_the_deviations(tmp_path: Pat
         "label", "paper (%)", "ours (%)", "95 % interval", "± seeds", "difference",
         "no result because",
     ]  # fmt: skip
-    assert shown.loc["MSCon: MTCon, learned weights"]["ours (%)"] == "65.00 ± 2.00"
+    assert shown.loc["MSCon, learned weights"]["ours (%)"] == "65.00 ± 2.00"
     assert shown.loc["XEnt MT"]["paper (%)"] == "32.10 ± 1.48"
-    assert shown.loc["MSCon: MTCon, equal weights"]["no result because"] == "diverged\nin step 3"
+    assert shown.loc["MSCon, equal weights"]["no result because"] == "diverged\nin step 3"
     (verdict,) = outcome.verdicts
     assert (verdict.claim, verdict.answer) == ("MSCon above XEnt MT", "holds")
     assert (verdict.paper, verdict.label) == ("+10.52 points", "brand (tilt)")

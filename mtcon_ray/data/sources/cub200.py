@@ -17,7 +17,7 @@ from mtcon_ray.data.csv_file import encode_columns, read_fields, read_lines
 from mtcon_ray.data.decoding import Box, decode_image
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.sources.base import SOURCES, LabelTable
-from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part
+from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part, mscon_recipe
 from mtcon_ray.data.sources.files import FilesSource, FilesSpec
 from mtcon_ray.data.splits import SPLITS, stratified_split
 from mtcon_ray.errors import DataError
@@ -63,14 +63,7 @@ class CubSource(FilesSource, DownloadSource):
     page = "https://www.vision.caltech.edu/datasets/cub_200_2011/"
     num_items = 11_788
     num_split = (5_394, 600, 5_794)
-    recipe: ClassVar[Mapping[str, Any]] = {
-        "views.size": 224,
-        "model.encoder": {"name": "resnet50", "weights": "imagenet"},
-        "model.head_dim": 64,
-        "train.epochs": 200,
-        "train.batch_size": 64,
-        "train.lr": 0.05,
-    }
+    recipe: ClassVar[Mapping[str, Any]] = mscon_recipe(224, "resnet50", head_dim=64)
     spec: Spec
 
     def parts(self) -> dict[str, Part]:

@@ -111,6 +111,21 @@ class DownloadSource(DataSource):
         return ImageFolder(self.path(what))
 
 
+def mscon_recipe(size: int, encoder: str, *, head_dim: int) -> dict[str, Any]:
+    """Returns the settings of MSCon and MTCon for views of `size` pixels.
+
+    Mu, Guttag and Makar 2023, arXiv:2307.02712; MTCon states the same.
+    """
+    return {
+        "views.size": size,
+        "model.encoder": {"name": encoder, "weights": "imagenet"},
+        "model.head_dim": head_dim,
+        "train.epochs": 200,
+        "train.batch_size": 64,
+        "train.lr": 0.05,
+    }
+
+
 def _md5(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -14,7 +14,7 @@ from mtcon_ray.data.csv_file import CsvFile, doubtful_names, encode_columns, rea
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.sources.base import SOURCES, LabelTable
-from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part
+from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part, mscon_recipe
 from mtcon_ray.data.sources.files import FilesSource, FilesSpec
 from mtcon_ray.data.splits import SPLITS
 
@@ -49,14 +49,7 @@ class MedicSource(FilesSource, DownloadSource):
     page = "https://crisisnlp.qcri.org/medic/"
     num_items = 71_198
     num_split = (49_353, 6_157, 15_688)
-    recipe: ClassVar[Mapping[str, Any]] = {
-        "views.size": 224,
-        "model.encoder": {"name": "resnet50", "weights": "imagenet"},
-        "model.head_dim": 64,
-        "train.epochs": 200,
-        "train.batch_size": 64,
-        "train.lr": 0.05,
-    }
+    recipe: ClassVar[Mapping[str, Any]] = mscon_recipe(224, "resnet50", head_dim=64)
     spec: Spec
 
     def parts(self) -> dict[str, Part]:

@@ -16,7 +16,7 @@ from pydantic import Field
 from mtcon_ray.data.csv_file import CsvFile, encode_columns, read_csv, read_lines
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.sources.base import SOURCES, LabelTable
-from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part
+from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part, mscon_recipe
 from mtcon_ray.data.sources.files import FilesSource, FilesSpec
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS, stratified_split
 from mtcon_ray.errors import DataError, nearest
@@ -87,14 +87,7 @@ class ZapposSource(FilesSource, DownloadSource):
 
     page = "https://vision.cs.utexas.edu/projects/finegrained/utzap50k/"
     num_items = 50_025
-    recipe: ClassVar[Mapping[str, Any]] = {
-        "views.size": 112,
-        "model.encoder": {"name": "resnet18", "weights": "imagenet"},
-        "model.head_dim": 32,
-        "train.epochs": 200,
-        "train.batch_size": 64,
-        "train.lr": 0.05,
-    }
+    recipe: ClassVar[Mapping[str, Any]] = mscon_recipe(112, "resnet18", head_dim=32)
     spec: Spec
 
     def parts(self) -> dict[str, Part]:

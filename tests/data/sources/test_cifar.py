@@ -160,7 +160,9 @@ def test_published_sizes(tmp_path: Path, kind: str, file: str, size: str) -> Non
     write_text(tmp_path / file)
     with pytest.raises(DataError, match=f"must have {size} bytes .*, got 0"):
         binary(kind, tmp_path).read_labels()
-    numbers = SOURCES[kind].num_images  # type: ignore[attr-defined]
+    source = SOURCES[kind]
+    assert issubclass(source, BinarySource)
+    numbers = source.num_images
     assert sum(numbers.values()) == 60_000
     assert sum(number for name, number in numbers.items() if "test" in name) == 10_000
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.labels import read_table
-from mtcon_ray.data.sources import SOURCES, LabelTable
+from mtcon_ray.data.sources import LabelTable
 from mtcon_ray.data.sources.stl10 import Stl10Source
 from mtcon_ray.errors import DataError
 from tests.data.sources.binary_files import binary, expected, picture, shrink
@@ -156,7 +156,7 @@ def test_a_file_of_another_size_is_refused(root: Path, file: str, size: int, mes
 
 def test_published_sizes() -> None:
     """The numbers of images on the page of STL-10; an image has 3 x 96 x 96 bytes."""
-    assert SOURCES["stl10"].num_images == {  # type: ignore[attr-defined]
+    assert Stl10Source.num_images == {
         "train_X.bin": 5000, "test_X.bin": 8000, "unlabeled_X.bin": 100_000,
     }  # fmt: skip
 

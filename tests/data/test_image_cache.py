@@ -1,6 +1,7 @@
 """Tests of the image store: decoded once, atomic, and checked for disk space."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -149,6 +150,23 @@ def test_interrupted_decoding_continues_where_it_was_saved(
     (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["bad.json", "images.npy", "meta.json"]
+
+
+def test_images_are_flushed_before_their_number_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut a saved number must not count images that never reached the disk."""
+    flush, flushed = os.fsync, []
+
+    def watched(descriptor: int) -> None:
+        flushed.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        flush(descriptor)
+
+    monkeypatch.setattr(image_cache, "TASKS_PER_SAVE", 1)
+    monkeypatch.setattr(os, "fsync", watched)
+    open_image_cache(CountingSource(), 150, 8, tmp_path, None)
+    files = [name for name in flushed if name in ("images.npy", ".decoded.json.partial")]
+    assert files == ["images.npy", ".decoded.json.partial"] * 3
 
 
 @pytest.mark.slow

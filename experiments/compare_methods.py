@@ -1,9 +1,9 @@
-"""All comparisons in one command: all systems on shoes, with label noise, on label sets, tuned.
+"""All comparisons in one command: systems on shoes, wrong labels, label sets, heads, tuning.
 
     python experiments/compare_methods.py --photos FOLDER [options of `mtcon-ray compare`]
 
 FOLDER must contain fashion_shoes and fashion_products. A second call resumes stopped comparisons.
-The tuned ones come last: they take six hours on 2 cores, the others two.
+Those with tuned systems come last: they take seven hours on 2 cores, the others two.
 """
 
 import subprocess
@@ -18,6 +18,7 @@ COMPARISONS = {
     "compare_methods.yaml": ("fashion_shoes", SHOES),
     "compare_noise.yaml": ("fashion_shoes", SHOES),
     "compare_products.yaml": ("fashion_products", SHOES | {"attributes": "list_attr_fashion.txt"}),
+    "compare_heads.yaml": ("fashion_shoes", SHOES),
     "compare_tuned.yaml": ("fashion_shoes", SHOES),
     "compare_tuned_colour.yaml": ("fashion_shoes", SHOES),
 }

@@ -207,7 +207,7 @@ def test_every_comparison_runs_small(photos: Path, tmp_path: Path) -> None:
         file.write_text(yaml.safe_dump(raw))
     code = f". .venv/bin/activate\n{block.code.replace('FOLDER', str(photos))}"
     printed = run(["bash"], code, tmp_path, {**os.environ, "HOME": str(tmp_path)})
-    assert printed.count("table and picture: ") == len(files) == 5
+    assert printed.count("table and picture: ") == len(files) == 6
 
 
 INSTALLED = run_by("tests/test_docs_commands.py::test_a_fresh_checkout_becomes_an_environment")

@@ -84,8 +84,10 @@ BUDGETS = {
             },
             families={
                 **SMALL_RATES,
-                # An epoch of 10,000 triplets is 30,000 views, so five are the others' twelve.
+                # An epoch of 10,000 triplets is 30,000 views, so five are the others' twelve. The
+                # embedding is what is probed, so it is as wide as the encoder.
                 "triplet": {
+                    "model.head_dim": 128,
                     "train.optimizer": "adam",
                     "train.lr": 0.001,
                     "train.epochs": 5,

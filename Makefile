@@ -4,8 +4,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null \
 	&& echo $$p && break; done)
 BIN := .venv/bin
-# Most tests that take long wait for processes to start or end: three at a time, also on two cores.
-PYTEST := $(BIN)/python -m pytest --durations=10 -n 3 --dist worksteal
+# Most tests that take long wait for processes to start or end: four at a time, also on two cores.
+PYTEST := $(BIN)/python -m pytest --durations=10 -n 4 --dist worksteal
 # Importing Ray and MLflow takes each worker ten seconds, a third of the time of `make check`.
 # It therefore leaves out every file that imports them, not only the tests that start them.
 WITHOUT_RAY := $(addprefix --ignore=, \

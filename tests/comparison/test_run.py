@@ -10,6 +10,7 @@ import yaml
 
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cluster import connection
+from mtcon_ray.cluster.connection import connected, sweep_environment
 from mtcon_ray.comparison import run
 from mtcon_ray.comparison.run import run_comparison
 from mtcon_ray.comparison.spec import load_comparison
@@ -31,8 +32,8 @@ BASE: dict[str, Any] = {
     "train": {"epochs": 2, "batch_size": 16},
     "evaluate": {"bootstrap": 20},
     "tracking": {"offline": True},
-    # one process for trials, since each takes seconds to start
-    "resources": {"cpus": 2},
+    # One thread: two that wait for each other on a busy machine make small probes ten times slower.
+    "resources": {"cpus": 1},
 }
 
 
@@ -101,9 +102,8 @@ def test_systems_are_trained_beside_each_other(
     """As on a cluster with room for two; here each driver starts a Ray of its own."""
     monkeypatch.setattr(run, "drivers_at_a_time", lambda comparison, cluster: 2)
     path, root = tmp_path / "few.yaml", tmp_path / "root"
-    base = {**BASE, "resources": {"cpus": 1}}
     systems = {"A": {"method": "mtcon"}, "B": {"method": "xent"}}
-    path.write_text(yaml.safe_dump({"name": "few", "base": base, "systems": systems}))
+    path.write_text(yaml.safe_dump({"name": "few", "base": BASE, "systems": systems}))
     comparison = load_comparison(path)
     said: list[str] = []
 
@@ -157,9 +157,10 @@ def test_a_tuned_system_resumes_at_the_stage_where_it_was(tmp_path: Path) -> Non
             raise Interrupted("stopped by SIGTERM")
         return nullcontext(Callbacks())
 
-    with pytest.raises(Interrupted):
-        run_comparison(comparison, root=root, watch=watch)
-    [row], folder = run_comparison(comparison, root=root, watch=watch)
+    with connected(tmp_path / "ray.log", sweep_environment(1)):  # one start of Ray for both
+        with pytest.raises(Interrupted):
+            run_comparison(comparison, root=root, watch=watch)
+        [row], folder = run_comparison(comparison, root=root, watch=watch)
     assert watched == ["A: the best again", "A", "A"]
     again, final = row.tuned[1], row.finished
     assert [t.params["train.lr"] for t in again.trials] == [0.1, 0.2]

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -15,6 +15,7 @@ import yaml
 from optuna.trial import TrialState
 
 from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.cluster.connection import connected, sweep_environment
 from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import SpecError, SweepError
@@ -226,6 +227,14 @@ def test_a_trial_that_fails_is_recorded_with_its_error_and_the_sweep_goes_on(
     assert [t.user_attrs[REASON] for t in failed] == reasons
 
 
+@pytest.fixture
+def held_ray(tmp_path: Path) -> Iterator[None]:
+    """Holds one Ray for all sweeps of a test, since each start takes ten seconds."""
+    with connected(tmp_path / "ray.log", sweep_environment(1)):
+        yield
+
+
+@pytest.mark.usefixtures("held_ray")
 def test_one_trial_at_a_time_repeats_exactly_whatever_the_test_labels_say(
     tmp_path: Path, photos: Path
 ) -> None:

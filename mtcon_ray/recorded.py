@@ -19,7 +19,9 @@ from mtcon_ray.evaluation.spec import EVALUATION, Select, ShortProbeSpec
 from mtcon_ray.metrics import Kind, Labels
 from mtcon_ray.paths import PLAN_FILE, SPEC_FILE
 from mtcon_ray.plan import Plan
+from mtcon_ray.resources import TrackingSpec
 from mtcon_ray.safe_yaml import dump_yaml, read_yaml
+from mtcon_ray.search.schedulers import SCHEDULERS
 from mtcon_ray.search.spec import SearchSpec
 
 if TYPE_CHECKING:
@@ -46,11 +48,42 @@ class RecordedSpec:
 
     @cached_property
     def search(self) -> SearchSpec:
-        """The search section."""
+        """The search section, without a scheduler that only a plugin knows."""
+        search = dict(self.raw.get("search", {}))
+        scheduler = search.get("scheduler")
+        if isinstance(scheduler, Mapping) and scheduler.get("name") not in set(SCHEDULERS):
+            del search["scheduler"]
         try:
-            return SearchSpec.model_validate(self.raw.get("search", {}))
+            return SearchSpec.model_validate(search)
         except ValidationError:
             return self.whole.search  # raises the error that names file, field and rule
+
+    @property
+    def scheduler(self) -> str:
+        """The name of the scheduler."""
+        recorded = self.raw.get("search", {}).get("scheduler")
+        return str(recorded["name"]) if recorded else self.whole.scheduler.name
+
+    @cached_property
+    def tracking(self) -> TrackingSpec:
+        """The tracking section."""
+        return TrackingSpec.model_validate(self.raw.get("tracking", {}))
+
+    @property
+    def method(self) -> str:
+        """The name of the method."""
+        return str(self._field("method", "name"))
+
+    @property
+    def encoder(self) -> str:
+        """The name of the encoder."""
+        encoder = self._field("model", "encoder")
+        return str(encoder["name"] if isinstance(encoder, Mapping) else encoder.name)
+
+    @property
+    def data(self) -> str:
+        """The kind of data."""
+        return str(self._field("data", "kind"))
 
     @cached_property
     def labels(self) -> Labels:

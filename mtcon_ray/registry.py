@@ -139,7 +139,7 @@ class Choice:
     def __get_pydantic_core_schema__(
         self, source: type[Any], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        # Runs when the spec's class is defined: all kinds must be registered by then.
+        # Runs when the spec's class is defined, and again by `rebuild`.
         choices = {name: handler.generate_schema(self.table[name].Spec) for name in self.table}
         union = core_schema.tagged_union_schema(choices, discriminator=self.key)
         return core_schema.no_info_before_validator_function(self._with_key, union)
@@ -184,15 +184,25 @@ def field_paths(section: type[Spec]) -> list[str]:
     return list(dict.fromkeys(path for path, _ in _fields(section)))
 
 
+@cache
 def path_fields(section: type[Spec]) -> frozenset[str]:
     """Returns the dotted paths of all fields with paths, of every kind of each section."""
     found = _fields(section)
     return frozenset(path for path, parts in found if any(isinstance(p, PathMark) for p in parts))
 
 
+@cache
 def open_fields(section: type[Spec]) -> frozenset[str]:
     """Returns the dotted paths of all mappings whose keys the user chooses."""
     return frozenset(path for path, parts in _fields(section) if dict in parts)
+
+
+def rebuild(*sections: type[Spec]) -> None:
+    """Rebuilds sections, inner ones first, after kinds were added to their tables."""
+    for section in sections:
+        section.model_rebuild(force=True)
+    for cached in (choice_fields, path_fields, open_fields):
+        cached.cache_clear()
 
 
 def _fields(section: type[Spec], prefix: str = "") -> Iterator[tuple[str, list[Any]]]:

@@ -18,6 +18,7 @@ from mtcon_ray.errors import SpecError
 from mtcon_ray.evaluation.spec import EvaluateSpec
 from mtcon_ray.methods import METHODS, MethodSpec, one_epoch_if_untrained
 from mtcon_ray.models.spec import ModelSpec
+from mtcon_ray.plugins import MODULE, import_installed, import_named
 from mtcon_ray.registry import (
     Choice,
     Spec,
@@ -26,6 +27,7 @@ from mtcon_ray.registry import (
     is_word,
     open_fields,
     path_fields,
+    rebuild,
 )
 from mtcon_ray.resources import ResourcesSpec, StorageSpec, TrackingSpec
 from mtcon_ray.safe_yaml import parse_yaml, read_yaml
@@ -36,9 +38,12 @@ from mtcon_ray.spec_errors import explain
 from mtcon_ray.training.spec import TrainSpec
 
 # Sections that are not part of a trial's configuration.
-NOT_SEARCHABLE = ("version", "name", "search", "resources", "tracking", "storage")
+NOT_SEARCHABLE = ("version", "name", "plugins", "search", "resources", "tracking", "storage")
 # A sweep without `search.scheduler` uses ASHA if it has at least this many trials.
 MIN_ASHA_TRIALS = 10
+
+import_installed()
+rebuild(ModelSpec, SearchSpec)
 
 
 class RunSpec(Spec):
@@ -49,6 +54,11 @@ class RunSpec(Spec):
         pattern=r"^[a-z0-9][a-z0-9._-]{0,80}$", description="lower case letters, digits, . _ -"
     )
     seed: int = Field(0, ge=0, lt=2**31, description="everything random follows from it")
+    plugins: tuple[Annotated[str, Field(pattern=f"^{MODULE}$")], ...] = Field(
+        (),
+        description="modules with further methods, encoders, kinds of data or schedulers, beside "
+        "the spec; needs --allow-plugins",
+    )
     data: Annotated[DataSpec, Choice(SOURCES, "kind")] = Field(
         # mypy sees the base class of all sources' sections, which has further required fields.
         default_factory=lambda: SOURCES["synthetic"].Spec(kind="synthetic")  # type: ignore[call-arg]
@@ -155,28 +165,23 @@ class RunSpec(Spec):
         return trial.model_copy(update={"train": train})
 
 
-# Sections with several kinds, each with the field that selects the kind.
-CHOICES = choice_fields(RunSpec)
-# Fields whose values cannot be compared within a sweep, and what to do instead.
-NOT_COMPARABLE = {
-    **{
-        ".".join(map(str, path)): "each kind has fields of its own; `mtcon-ray compare` trains "
-        "several kinds under one budget"
-        for place, choice in CHOICES.items()
-        for path in (place, (*place, choice.key))
-    },
-    **dict.fromkeys(
-        ("data.tasks", "data.held_out"),
-        "means over other labels cannot be compared; `mtcon-ray compare` trains each choice under "
-        "one budget",
-    ),
-    "evaluate.select": "it says by which epoch trials are compared; set evaluate.select for the "
-    "whole sweep",
-}
-# A key of these mappings may contain dots, so the rest of a path is one key.
-OPEN_KEYS = open_fields(RunSpec)
-# On the command line, relative paths start at the working directory.
-PATHS = path_fields(RunSpec)
+def not_comparable() -> dict[str, str]:
+    """Returns the fields whose values cannot be compared within a sweep, and what to do instead."""
+    return {
+        **{
+            ".".join(map(str, path)): "each kind has fields of its own; `mtcon-ray compare` trains "
+            "several kinds under one budget"
+            for place, choice in choice_fields(RunSpec).items()
+            for path in (place, (*place, choice.key))
+        },
+        **dict.fromkeys(
+            ("data.tasks", "data.held_out"),
+            "means over other labels cannot be compared; `mtcon-ray compare` trains each choice "
+            "under one budget",
+        ),
+        "evaluate.select": "it says by which epoch trials are compared; set evaluate.select for "
+        "the whole sweep",
+    }
 
 
 def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = True) -> RunSpec:
@@ -185,12 +190,14 @@ def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = 
     With `with_search=False`, for a single training, the section `search` is dropped unread.
     Raises SpecError with file, field, rule, value and the nearest valid key.
     """
-    raw = read_yaml(path)
+    raw, folder = read_yaml(path), path.resolve().parent
+    # Before the overrides, since their paths depend on the fields of plugins.
+    import_plugins(raw, where=str(path), folder=folder)
     for override in overrides:
         apply_override(raw, override)
     if not with_search:
         raw.pop("search", None)
-    return parse_spec(raw, where=str(path), folder=path.resolve().parent)
+    return parse_spec(raw, where=str(path), folder=folder)
 
 
 def parse_spec(
@@ -200,9 +207,21 @@ def parse_spec(
 
     `where` begins the message of the SpecError that is raised if the data are invalid.
     """
+    import_plugins(raw, where=where, folder=folder)
     spec = _validated(raw, f"{where}: ", {"folder": folder})
     check_space(spec, where)
     return spec
+
+
+def import_plugins(raw: Mapping[str, Any], *, where: str, folder: Path | None) -> bool:
+    """Imports the plugins that a spec names, as plain data; returns True if there are new ones.
+
+    Raises SpecError without the user's consent, and if one cannot be imported.
+    """
+    is_new = import_named(raw.get("plugins"), where, folder)
+    if is_new:
+        rebuild(ModelSpec, SearchSpec, RunSpec)
+    return is_new
 
 
 def dump_spec(spec: RunSpec) -> dict[str, Any]:
@@ -250,8 +269,8 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
     """
     for path, dimension in spec.search.space.items():
         place = f"{where}: search.space.{path}"
-        if path in NOT_COMPARABLE:
-            raise SpecError(f"{place} must not be searched, for {NOT_COMPARABLE[path]}")
+        if reason := not_comparable().get(path):
+            raise SpecError(f"{place} must not be searched, for {reason}")
         if path.split(".")[0] in NOT_SEARCHABLE:
             raise SpecError(f"{place} must not be searched, for it is the same for all trials")
         for value in dimension.extremes:
@@ -266,14 +285,15 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
 def apply_override(raw: dict[str, Any], override: str) -> None:
     """Sets the field of a `path=value` override in plain data; the value is read as YAML.
 
-    Relative paths in PATHS are made absolute. Raises SpecError if the override is malformed.
+    Relative paths start at the working directory and are made absolute. Raises SpecError if the
+    override is malformed.
     """
     path, equals, text = override.partition("=")
     if not equals or not path:
         raise SpecError(f"--set must read path=value, got {override!r}")
     value = parse_yaml(text, f"--set {path}")
     path = path.strip()
-    if path in PATHS and isinstance(value, str) and not is_url(value):
+    if path in path_fields(RunSpec) and isinstance(value, str) and not is_url(value):
         file = Path(value).expanduser().absolute()
         # model.encoder.weights may also be a name, such as imagenet. An unknown name is refused
         # when the encoder is built.
@@ -287,13 +307,16 @@ def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
 
     Raises SpecError if the path leads through a field that is no section.
     """
-    open_key = next((o for o in OPEN_KEYS if path.startswith(f"{o}.")), None)
+    # A key of these mappings may contain dots, so the rest of a path is one key.
+    open_keys = open_fields(RunSpec)
+    open_key = next((o for o in open_keys if path.startswith(f"{o}.")), None)
     keys = [*open_key.split("."), path[len(open_key) + 1 :]] if open_key else path.split(".")
     node = raw
     for i, key in enumerate(keys[:-1]):
         child = {} if node.get(key) is None else node[key]
-        if isinstance(child, str) and tuple(keys[: i + 1]) in CHOICES:
-            child = {CHOICES[tuple(keys[: i + 1])].key: child}
+        choice = choice_fields(RunSpec).get(tuple(keys[: i + 1]))
+        if isinstance(child, str) and choice is not None:
+            child = {choice.key: child}
         node[key] = child
         if not isinstance(child, dict):
             raise SpecError(

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "mtcon_ray"
 # From bottom to top. A name is a module or a sub-package directly under mtcon_ray.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "callbacks", "status"),
-    ("lock", "metrics", "paths", "safe_yaml", "registry", "signals"),
+    ("lock", "metrics", "paths", "plugins", "safe_yaml", "registry", "signals"),
     ("data",),
     ("losses",),
     ("models",),
@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("recorded",),
     ("local", "trainer"),
     ("throughput", "evaluate"),
-    ("export",),
+    ("export", "testing"),
     # End of the core; the layers below this line may use Ray, MLflow and Optuna.
     ("tracking",),
     ("folder", "preparation", "results"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mtcon_ray import paths
+from mtcon_ray import paths, plugins
 from mtcon_ray.cli import options
 from mtcon_ray.cli.follow import Follower
 from mtcon_ray.cli.run_commands import name_option
@@ -100,6 +100,8 @@ def resume(job: str, overrides: tuple[str, ...], address: str | None, no_follow:
         )
     target = Path(last.command[2] if last.command[1] != "-m" else last.command[4])
     given = list(pairwise(last.command))
+    if options.ALLOW_PLUGINS in last.command:
+        plugins.allow()
     settings = tuple(word for before, word in given if before == "--set")
     return _submit(
         target, (*settings, *overrides), last.sweep, dict(given).get("--root"), address,
@@ -186,6 +188,11 @@ def _beginnings(target: Path, overrides: tuple[str, ...]) -> tuple[str, str | No
             f"storage.root must lie outside the folder that is uploaded, got {root}: a job's copy "
             "of it vanishes; give an absolute path on the cluster"
         )
+    if outside := plugins.outside(spec.plugins, Path.cwd()):
+        raise SpecError(
+            f"plugins must lie in the folder that is uploaded, {Path.cwd()}, or be installed on "
+            f"the cluster, got {', '.join(outside)}; cd to a folder that has spec and plugins"
+        )
     return spec.name, spec.tracking.uri, root
 
 
@@ -211,6 +218,7 @@ def _submit(
     command = ["python", "-u"] if is_script else ["python", "-m", "mtcon_ray", "sweep"]
     command += [str(inside), *(word for each in overrides for word in ("--set", each))]
     command += ["--root", root] if root else []
+    command += [options.ALLOW_PLUGINS] if plugins.allowed_folders() is not None else []
     # The log is passed on as it is, so the job itself has to print less.
     command += [QUIET] if quiet and follow else []
     root = root or storage

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from mtcon_ray import plugins
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.paths import choose_root, list_folders, runs_folder, sweeps_folder
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from mtcon_ray.capacity import ClusterView
 
 INTERRUPTED = 130  # the exit code after a signal
+ALLOW_PLUGINS = "--allow-plugins"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -86,10 +88,27 @@ def _names(
 
 spec_file = click.argument("spec", type=click.Path(path_type=Path))
 name = click.argument("name", shell_complete=_names)
-overrides = click.option(
-    "--set", "overrides", multiple=True, metavar="PATH=VALUE",
-    help="Change a field of the spec, as method.temperature=0.2; may be repeated.",
-)  # fmt: skip
+
+
+def _allow_plugins(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    if given:
+        plugins.allow()
+
+
+def overrides(command: Command) -> Command:
+    """Adds `--set` and `--allow-plugins`, for commands that read whole specs."""
+    change = click.option(
+        "--set", "overrides", multiple=True, metavar="PATH=VALUE",
+        help="Change a field of the spec, as method.temperature=0.2; may be repeated.",
+    )  # fmt: skip
+    allow = click.option(
+        ALLOW_PLUGINS, is_flag=True, expose_value=False, callback=_allow_plugins,
+        envvar="MTCON_RAY_ALLOW_PLUGINS", show_envvar=True,
+        help="Import the modules that the spec names in `plugins`, which runs their code.",
+    )  # fmt: skip
+    return change(allow(command))
+
+
 root = _root()
 # As an absolute path, for commands that read no `storage.root` from a spec.
 root_folder = _root(callback=lambda context, parameter, given: choose_root(given))

@@ -46,7 +46,7 @@ def report(name: str, root: Path) -> None:
 
     folder = _sweep_folder(root, name)
     results = load_sweep(folder)
-    uri = tracking_uri(results.spec.tracking.uri, root)
+    uri = tracking_uri(results.recorded.tracking.uri, root)
     shares = importances(read_study(paths.journal_file(folder), folder.name))
     say(build_report(results, shares, ui_command=ui_command(uri)))
 

@@ -1,5 +1,6 @@
 """Commands that write and check a spec: init, prepare, validate, plan, schema."""
 
+import json
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ import click
 from mtcon_ray.cli import options
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.paths import choose_root, log_folder
+from mtcon_ray.plugins import installed_plugins
 
 if TYPE_CHECKING:
     from mtcon_ray.plan import Plan
@@ -168,5 +170,10 @@ def plan(
 @click.command()
 def schema() -> None:
     """Print the JSON Schema of a spec, for editors."""
+    if installed_plugins():
+        from mtcon_ray.spec import RunSpec
+
+        say(json.dumps(RunSpec.model_json_schema(), indent=1))
+        return
     # Written by docs/reference.py: making it here would import torch, which takes seconds.
     say(files("mtcon_ray").joinpath("spec.schema.json").read_text(encoding="utf-8").rstrip())

@@ -14,6 +14,7 @@ from mtcon_ray.comparison.spec import Comparison
 from mtcon_ray.errors import MtconError
 from mtcon_ray.local import LOCAL
 from mtcon_ray.paths import sweep_folder
+from mtcon_ray.plugins import allowed_folders
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.signals import Interrupted
 from mtcon_ray.spec import RunSpec, dump_spec
@@ -65,12 +66,22 @@ class Drivers:
         file.write_text(json.dumps(dump_spec(spec), indent=1), encoding="utf-8")
         command = [sys.executable, "-m", "mtcon_ray", "--quiet", "sweep", str(file)]
         options = ["--continue", "--name", spec.name, "--root", str(self._root)]
+        environment, folders = dict(os.environ), allowed_folders()
+        if folders is not None:
+            options.append("--allow-plugins")
+            # The driver's spec lies in another folder than that of the comparison.
+            before = filter(None, [environment.get("PYTHONPATH")])
+            environment["PYTHONPATH"] = os.pathsep.join([*before, *folders])
         with log.open("w", encoding="utf-8") as written:
             with self._lock:
                 self._raise_if_stopped()
                 # In a session of its own, so that Ctrl-C reaches it once, from `stop`.
                 driver = subprocess.Popen(
-                    [*command, *options], stdout=written, stderr=written, start_new_session=True
+                    [*command, *options],
+                    stdout=written,
+                    stderr=written,
+                    env=environment,
+                    start_new_session=True,
                 )
                 self._running.add(driver)
                 self.have_run = True

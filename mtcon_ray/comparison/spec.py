@@ -11,10 +11,17 @@ from pydantic import Field, ValidationError, model_validator
 from mtcon_ray.comparison.tuning import TuneSpec, Tuning, check_equal, make_tuning
 from mtcon_ray.errors import SpecError, nearest
 from mtcon_ray.metrics import slug
-from mtcon_ray.registry import Spec
+from mtcon_ray.registry import Spec, rebuild
 from mtcon_ray.safe_yaml import read_yaml
 from mtcon_ray.search.space import Dimension
-from mtcon_ray.spec import RunSpec, apply_override, parse_spec, set_value, with_values
+from mtcon_ray.spec import (
+    RunSpec,
+    apply_override,
+    import_plugins,
+    parse_spec,
+    set_value,
+    with_values,
+)
 from mtcon_ray.spec_errors import explain
 
 # An override of these may take a claim's label away; the claim is then not testable here.
@@ -104,6 +111,9 @@ def load_comparison(
     with different numbers of configurations.
     """
     raw, of_base = read_yaml(path), []
+    base, folder = raw.get("base"), path.resolve().parent
+    if isinstance(base, dict) and import_plugins(base, where=f"{path}: base", folder=folder):
+        rebuild(TuneSpec, ComparisonSpec)
     for override in overrides:
         if override.startswith("tune."):
             apply_override(raw, override)

@@ -13,7 +13,8 @@ from jinja2 import Environment, StrictUndefined
 
 from mtcon_ray import __version__, metrics
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.spec import PATHS, RunSpec, dump_spec
+from mtcon_ray.registry import path_fields
+from mtcon_ray.spec import RunSpec, dump_spec
 
 FORMAT = 1
 # Sections of the spec that are not exported: they name machines, servers and directories.
@@ -93,7 +94,7 @@ def _label(name: str, dataset: Dataset, scores: Mapping[str, float]) -> dict[str
 
 def _public(spec: RunSpec) -> dict[str, Any]:
     sections = {key: value for key, value in dump_spec(spec).items() if key not in PRIVATE}
-    for path in PATHS:
+    for path in path_fields(RunSpec):
         *keys, last = path.split(".")
         section = reduce(lambda found, key: found.get(key) or {}, keys, sections)
         if section.get(last):

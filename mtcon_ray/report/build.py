@@ -72,7 +72,7 @@ def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn
     labels, winner = results.recorded.labels, results.winner
     word = score_word(labels)
     if any(t.probe_values and t.status != Status.FAILED for t in results.trials):
-        for i, path in enumerate(results.spec.search.space):
+        for i, path in enumerate(results.recorded.search.space):
             yield Drawn(
                 f"parameter-{i}-{slug(path)}.png",
                 f"Validation {word} against {path}",
@@ -111,7 +111,7 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
     parent = EventLog.read(paths.parent_log(results.folder))
     sentence, worth = page.headline(results)
     labels = results.recorded.labels
-    accuracies, several = page.accuracies(results), results.spec.search.repeats > 1
+    accuracies, several = page.accuracies(results), results.recorded.search.repeats > 1
     return fill(
         template,
         results=results,

@@ -42,7 +42,7 @@ def headline(results: SweepResults) -> tuple[str, str]:
     who = configuration_text(winner.params) if winner.params else winner.name
     seeds = len(best.trials)
     if best.spread is None:
-        value = accuracy_text(winner.value, deviation(winner, results.spec.data.tasks))
+        value = accuracy_text(winner.value, deviation(winner, results.recorded.labels.tasks))
     else:
         value = f"{accuracy_text(best.value, best.spread)} (mean and deviation over {seeds} seeds)"
     labels = results.recorded.labels
@@ -81,7 +81,7 @@ def facts(results: SweepResults, seconds: float | None) -> list[tuple[str, str, 
 
 def setup(results: SweepResults) -> list[tuple[str, str]]:
     """Returns name and value of each setting: method, data, tasks, search space, sampler, seed."""
-    spec = results.spec
+    spec = results.recorded
     space = [
         f"{path}: {d.kind} {', '.join(map(value_text, d.extremes))}"
         for path, d in spec.search.space.items()
@@ -89,25 +89,25 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
     num_items = results.plan.num_items if results.plan else {}
     items = ", ".join(f"{n:,} {split}" for split, n in num_items.items())
     return [
-        ("Method", f"{spec.method.name} on {spec.model.encoder.name}"),
-        ("Data", f"{spec.data.kind}{f': {items} images' if items else ''}"),
-        ("Tasks", ", ".join(spec.data.tasks)),
-        ("Held out", ", ".join(spec.data.held_out) or "none"),
+        ("Method", f"{spec.method} on {spec.encoder}"),
+        ("Data", f"{spec.data}{f': {items} images' if items else ''}"),
+        ("Tasks", ", ".join(spec.labels.tasks)),
+        ("Held out", ", ".join(spec.labels.held_out) or "none"),
         ("Searched", "; ".join(space) or "nothing"),
-        ("Sampler", f"{spec.search.sampler}; early stopping: {spec.scheduler.name}"),
+        ("Sampler", f"{spec.search.sampler}; early stopping: {spec.scheduler}"),
         ("Seed", str(spec.seed) + _repeats(spec.search.repeats, spec.seed)),
     ]
 
 
 def leaderboard(results: SweepResults) -> list[dict[str, Any]]:
     """Returns a table row for each trial, best first."""
-    tasks = results.spec.data.tasks
+    tasks = results.recorded.labels.tasks
     slugs = [metrics.slug(task) for task in tasks]
     return [
         {
             "trial": trial,
             "winner": trial is results.winner,
-            "params": [value_text(trial.params.get(p)) for p in results.spec.search.space],
+            "params": [value_text(trial.params.get(p)) for p in results.recorded.search.space],
             "value": accuracy_text(trial.value, deviation(trial, tasks)),
             "tasks": [accuracy_text(*metrics.reading(trial.probe_values, "val", s)) for s in slugs],
             "status": trial.status.words,
@@ -160,7 +160,7 @@ def warnings(results: SweepResults) -> list[str]:
 
 def repeats(results: SweepResults) -> list[dict[str, Any]]:
     """Returns a row for each configuration: mean and standard deviation over its seeds."""
-    slugs = [metrics.slug(task) for task in results.spec.data.tasks]
+    slugs = [metrics.slug(task) for task in results.recorded.labels.tasks]
     return [
         {
             "params": [value_text(v) for v in configuration.params.values()],

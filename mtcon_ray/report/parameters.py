@@ -15,7 +15,6 @@ from mtcon_ray.report.plotting import FAILED, LESS, STANDINGS
 from mtcon_ray.report.ranking import deviation
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.search.space import Dimension
-from mtcon_ray.spec import RunSpec
 from mtcon_ray.status import Status
 
 BAR: dict[str, Any] = {"elinewidth": 1.1, "capsize": 2.5}
@@ -27,7 +26,7 @@ MAX_EPOCH_NOTES = 12
 def parameter_figure(results: SweepResults, path: str) -> bytes:
     """Validation score, mean and per task, against one searched parameter."""
     trials = [t for t in results.trials if t.probe_values or t.status == Status.FAILED]
-    space = results.spec.search.space
+    space, labels = results.recorded.search.space, results.recorded.labels
     values = [t.params[path] for t in trials]
     scale = axis_scale(space[path], values)
     names: list[str] = []
@@ -37,12 +36,12 @@ def parameter_figure(results: SweepResults, path: str) -> bytes:
     else:
         xs = np.array(values, dtype=float)
     standings = [plotting.standing(trial, results.winner) for trial in trials]
-    shown = readings(results.spec, trials)
+    shown = readings(labels.tasks, trials)
     with plotting.styled():
         figure, grid = plotting.panels(len(shown), height=2.75)
         for axes, (title, score_T2) in zip(grid, shown.items(), strict=True):
             axes.set_title(plotting.shortened(title, 22), loc="left")
-            axes.set_ylabel(_unit(results.spec, title))
+            axes.set_ylabel(_unit(labels, title))
             axes.margins(x=0.07)
             axes.set_xlabel(
                 plotting.shortened(path, 40) + (", log scale" if scale == "log" else "")
@@ -76,20 +75,19 @@ def axis_scale(dimension: Dimension, values: Sequence[Any]) -> str:
     return "log" if nearer_geometric else "linear"
 
 
-def _unit(spec: RunSpec, title: str) -> str:
+def _unit(labels: metrics.Labels, title: str) -> str:
     """Returns the label of a panel's y axis."""
-    of_task = title in spec.data.tasks
-    word = metrics.TITLES[spec.data.kind_of(title)] if of_task else score_word(spec.labels)
+    of_task = title in labels.tasks
+    word = metrics.TITLES[labels.kinds[title]] if of_task else score_word(labels)
     return f"{word} (fraction)"
 
 
-def readings(spec: RunSpec, trials: Sequence[TrialResult]) -> dict[str, np.ndarray]:
+def readings(tasks: tuple[str, ...], trials: Sequence[TrialResult]) -> dict[str, np.ndarray]:
     """Returns score and deviation of T trials by panel title: float64 [T, 2], NaN if missing.
 
     The panels are the mean over tasks, then each task that has a score. With a single task only
     that task's panel is returned, since the mean would equal it.
     """
-    tasks = spec.data.tasks
     read: dict[str, list[tuple[float | None, float | None]]] = {
         "mean over tasks": [(t.value, deviation(t, tasks)) for t in trials]
     }

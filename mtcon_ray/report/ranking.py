@@ -87,7 +87,7 @@ def configurations(results: SweepResults) -> list[Configuration]:
         if trial.full_budget:
             seeds.setdefault(trial.configuration, []).append(trial)
     found = [Configuration(trials[0].params, tuple(trials)) for trials in seeds.values()]
-    winner, repeats = results.winner, results.spec.search.repeats
+    winner, repeats = results.winner, results.recorded.search.repeats
     return sorted(found, key=lambda c: (winner not in c.trials, len(c.trials) < repeats, -c.value))
 
 
@@ -97,7 +97,7 @@ def margin(results: SweepResults) -> Margin | None:
     if len(best) < 2:
         return None
     gap = best[0].value - best[1].value
-    unit = math.hypot(*(_mean_deviation(c, results.spec.data.tasks) for c in best))
+    unit = math.hypot(*(_mean_deviation(c, results.recorded.labels.tasks) for c in best))
     usable = math.isfinite(unit) and unit > 0
     competing = {t.configuration for t in results.trials if t.value is not None}
     return Margin(best[0], best[1], gap, gap / unit if usable else None, len(competing))

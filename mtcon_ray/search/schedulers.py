@@ -1,5 +1,7 @@
 """Early stopping rules as plain data; `mtcon_ray.sweep` converts them to Ray Tune schedulers."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from itertools import pairwise
 from math import ceil, floor
 from typing import ClassVar, Literal
@@ -40,6 +42,26 @@ class Scheduler:
     """A named scheduler with a nested `Spec`; registered in SCHEDULERS."""
 
     Spec: ClassVar[type[SchedulerSpec]]
+
+
+# A trial's probes so far: the percent of its own epochs that were done, ascending, and the
+# objective.
+History = list[tuple[float, float]]
+
+
+class StoppingRule(Scheduler, ABC):
+    """A scheduler that decides from the trials' values alone; derive plugins from it.
+
+    After each probe of a trial it is asked whether the trial shall stop. It keeps no state, so that
+    a resumed sweep decides as an uninterrupted one.
+    """
+
+    def __init__(self, spec: SchedulerSpec) -> None:
+        self.spec = spec
+
+    @abstractmethod
+    def stops(self, trial: History, others: Sequence[History]) -> bool:
+        """Returns True if the trial shall stop now; `others` are all other trials, ended or not."""
 
 
 SCHEDULERS: Table[Scheduler] = Table("scheduler")

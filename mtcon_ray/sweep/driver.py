@@ -34,6 +34,7 @@ from mtcon_ray.paths import (
     sweeps_folder,
 )
 from mtcon_ray.plan import Plan
+from mtcon_ray.plugins import allowed_folders
 from mtcon_ray.preparation import prepare
 from mtcon_ray.presentation import resume_line
 from mtcon_ray.recorded import load_recorded, write_beginnings
@@ -279,6 +280,7 @@ class _Sweep:
             "sweep": str(self.folder),
             "root": str(self.root),
             "places": self.places,
+            "plugins": allowed_folders(),
             "max_failures": self.spec.search.max_failures,
         }
 

@@ -6,10 +6,10 @@ from optuna.trial import FrozenTrial, TrialState
 from mtcon_ray.evaluation.spec import selected_value
 from mtcon_ray.paths import trial_log
 from mtcon_ray.results import trial_status
+from mtcon_ray.search.schedulers import History
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.optuna_private import reloaded, writable
 from mtcon_ray.sweep.record import SweepRecord
-from mtcon_ray.sweep.scheduler import History
 from mtcon_ray.sweep.searcher import report_missing, tell
 from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, named_trials, trial_name
 from mtcon_ray.tracking.event_log import EventLog

@@ -7,14 +7,18 @@ from typing import Any
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
-from mtcon_ray.search.schedulers import ASHA, SchedulerSpec
+from mtcon_ray.search.schedulers import (
+    ASHA,
+    SCHEDULERS,
+    History,
+    SchedulerSpec,
+    StoppingRule,
+)
 
 OBJECTIVE = "objective"
 # Percent of the trial's own epochs that are done. Rungs at shares of this budget stay fair when
 # the number of epochs is searched.
 BUDGET = "budget"
-
-History = list[tuple[float, float]]  # (budget, objective), ascending
 
 
 def tune_scheduler(
@@ -28,7 +32,36 @@ def tune_scheduler(
     """
     if isinstance(spec, ASHA.Spec):
         return ResumableASHA(spec, past, continued)
+    kind: Any = SCHEDULERS[spec.name]
+    if issubclass(kind, StoppingRule):
+        return RuleScheduler(kind(spec), past, continued)
     return FIFOScheduler()
+
+
+class RuleScheduler(FIFOScheduler):
+    """Tune's side of a `StoppingRule`; it is given the values that earlier drivers saw."""
+
+    def __init__(
+        self, rule: StoppingRule, past: Iterable[History], continued: Mapping[str, History]
+    ) -> None:
+        super().__init__()
+        self._rule = rule
+        self._continued = continued
+        self._histories = {f"past-{number}": list(each) for number, each in enumerate(past)}
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """Adds a trial; a resumed one with its earlier values."""
+        self._histories[trial.trial_id] = list(self._continued.get(trial.config["trial"], []))
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        """Asks the rule after each epoch with a probe."""
+        if OBJECTIVE in result and BUDGET in result:
+            history = self._histories[trial.trial_id]
+            history.append((result[BUDGET], result[OBJECTIVE]))
+            others = [each for name, each in self._histories.items() if name != trial.trial_id]
+            if self._rule.stops(history, others):
+                return TrialScheduler.STOP
+        return TrialScheduler.CONTINUE
 
 
 class ResumableASHA(AsyncHyperBandScheduler):

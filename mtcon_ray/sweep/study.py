@@ -22,6 +22,7 @@ from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from mtcon_ray.errors import SpecError
+from mtcon_ray.search.schedulers import SCHEDULERS, StoppingRule
 from mtcon_ray.search.space import Dimension, Point, grid_points, with_lists
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.sweep.journal import Journal
@@ -31,7 +32,7 @@ from mtcon_ray.sweep.optuna_private import reloaded
 # sampler before the space counts as exhausted. TPE tends to repeat the best listed value.
 MAX_DUPLICATES = 5
 MAX_RANDOM_DUPLICATES = 100
-# Schedulers on which a sweep acts, by `scheduler.tune_scheduler` or `halving.Rungs`.
+# Schedulers on which a sweep acts beside stopping rules, by `tune_scheduler` or `halving.Rungs`.
 ACTING = ("asha", "halving", "none")
 # Number of first configurations that a plan shows.
 NUM_PREVIEWED = 5
@@ -167,10 +168,11 @@ def preview(search: SearchSpec, seed: int, count: int = NUM_PREVIEWED) -> tuple[
     Raises SpecError for a scheduler on which sweeps cannot act: `plan` and the driver both call
     this before anything starts, and such a sweep would never stop a trial.
     """
-    if search.scheduler is not None and search.scheduler.name not in ACTING:
+    name = "none" if search.scheduler is None else search.scheduler.name
+    if name not in ACTING and not issubclass(SCHEDULERS[name], StoppingRule):
         raise SpecError(
-            f"search.scheduler must be one that sweeps can act on ({', '.join(ACTING)}), got "
-            f"{search.scheduler.name!r}; add it to mtcon_ray/sweep/scheduler.py"
+            f"search.scheduler must be one that sweeps can act on ({', '.join(ACTING)}, or a "
+            f"class derived from StoppingRule), got {name!r}"
         )
     independent = search.num_configurations
     if search.sampler == "tpe":

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mtcon_ray import metrics
+from mtcon_ray import metrics, plugins
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import MtconError, SpecError, TrialError, storage_error
 from mtcon_ray.paths import cache_folder, checkpoint_folder, trial_log
@@ -40,6 +40,8 @@ class Assignment:
     def read(cls, config: dict[str, Any]) -> "Assignment":
         """Reads a Tune configuration: `common` is from the driver, the rest from the searcher."""
         common = config["common"]
+        if common["plugins"] is not None:
+            plugins.allow(common["plugins"])
         base = parse_spec(json.loads(common["spec"]))
         return cls(
             name=config["trial"],

@@ -10,6 +10,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from mtcon_ray import plugins
 from mtcon_ray.errors import SweepError
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Started
@@ -21,9 +22,10 @@ FINGERPRINT = "mtcon.data_fingerprint"
 
 
 def provenance(folder: Path) -> dict[str, str]:
-    """Returns tags `mtcon.*` of this process: git state of `folder`, versions, hardware, command.
+    """Returns tags `mtcon.*` of this process.
 
-    Tags that cannot be determined (no git, no GPU) are omitted.
+    They tell the git state of `folder`, versions, plugins, hardware and the command. Tags that
+    cannot be determined (no git, no GPU) are omitted.
     """
     return _git(folder) | _versions() | _hardware() | _origin()
 
@@ -84,6 +86,7 @@ def _versions() -> dict[str, str]:
     for package in PACKAGES:
         with suppress(PackageNotFoundError):
             tags[f"mtcon.version.{package}"] = version(package)
+    tags |= {f"mtcon.plugin.{name}": found for name, found in plugins.versions().items()}
     return tags
 
 

@@ -1,31 +1,18 @@
 """Cases of the methods' contract: specs of small trainings for every method and its variants."""
 
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from mtcon_ray.data.dataset import Dataset, open_dataset
-from mtcon_ray.errors import SpecError
 from mtcon_ray.losses.amcl import FORMS
 from mtcon_ray.methods import METHODS, Method
-from mtcon_ray.spec import RunSpec, parse_spec
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.spec import RunSpec
+from mtcon_ray.testing import BATCH_SIZE, TASKS, spec_of
 
-CPU = torch.device("cpu")
-# A method is tested with the first combination of tasks and encoder that its spec accepts.
-TASKS: tuple[tuple[str, ...], ...] = (("shape", "colour"), ("attributes",))
-ENCODERS: tuple[dict[str, Any], ...] = (
-    {"name": "small", "width": 4},
-    {"name": "vit", "patch": 4, "width": 16, "depth": 3, "heads": 2},
-)
 # Values for required fields of methods, other than the name.
 REQUIRED = {"task": "shape"}
 # Values for optional fields: small networks and a short queue.
 SMALL = {"dim": 16, "hidden": 16, "predictor_hidden": 8, "queue_size": 80}
-BATCH_SIZE = 16
-TRAIN = {"epochs": 2, "lr": 0.05, "precision": "float32"}
 # Further settings of methods, by the name that their tests have.
 VARIANTS: dict[str, dict[str, Any]] = {
     # With the paper's tau_min of 1e-5, losses without negatives change by 1e4 from step to step.
@@ -71,30 +58,9 @@ def make_spec(name: str, *, steps: int = 10, **method: Any) -> RunSpec:
     small = {key: SMALL[key] for key, _ in fields if key in SMALL}
     if "num_triplets" in class_of(name).Spec.model_fields:
         small["num_triplets"] = BATCH_SIZE * steps
-    # Seven of ten items are in the training split.
-    data = {"kind": "synthetic", "num_items": 23 * steps, "held_out": []}
-    refusals = []
-    for tasks, encoder in product(TASKS_OF.get(name, TASKS), ENCODERS):
-        try:
-            return parse_spec(
-                {
-                    "name": "contract",
-                    "data": {**data, "tasks": tasks},
-                    "views": {"size": 16},
-                    "model": {"encoder": encoder, "head_dim": 8},
-                    "method": {**required, **small, **variant, **method},
-                    "train": {**TRAIN, "batch_size": BATCH_SIZE},
-                    "evaluate": {"every": 2, "bootstrap": 20},
-                }
-            )
-        except SpecError as error:
-            refusals.append(str(error))
-    raise AssertionError(refusals)
+    section = {**required, **small, **variant, **method}
+    return spec_of(section, steps=steps, tasks=TASKS_OF.get(name, TASKS))
 
 
 def make_data(spec: RunSpec, store: Path) -> Dataset:
     return open_dataset(spec.data, view_size=16, store=store)
-
-
-def make_run(spec: RunSpec, store: Path, folder: Path, **options: Any) -> Trainer:
-    return Trainer(spec, make_data(spec, store), folder, device=CPU, **options)

@@ -24,10 +24,11 @@ from mtcon_ray.losses.soft_positives import LabelSets
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.spec import RunSpec, with_values
+from mtcon_ray.testing import start
 from mtcon_ray.trainer import Trainer
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import Ranks
-from tests.methods.cases import EACH, WITH_OWN_STATE, make_data, make_run, make_spec
+from tests.methods.cases import EACH, WITH_OWN_STATE, make_data, make_spec
 from tests.pretended_gpu import GPU, Pretence, Read, pretended_gpu
 
 pytestmark = pytest.mark.slow
@@ -92,7 +93,7 @@ def test_a_training_goes_on_on_a_gpu(
     """
     spec = with_values(make_spec(name), BFLOAT16)
     stops = chain(repeat(False, 5), [True])
-    begun = make_run(spec, store, tmp_path / "run", should_stop=partial(next, stops))
+    begun = start(spec, store, tmp_path / "run", should_stop=partial(next, stops))
     assert len(list(begun)) == 1
     saved: list[dict[str, Any]] = []
     monkeypatch.setattr(checkpoint, "save", lambda path, state, **_: saved.append(state))

@@ -1,5 +1,6 @@
 """ASHA with trials of different lengths, and across restarts of the driver."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -7,7 +8,16 @@ import pytest
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from mtcon_ray.errors import SpecError
-from mtcon_ray.search.schedulers import ASHA, SCHEDULERS, Halving, NoScheduler, SchedulerSpec
+from mtcon_ray.search.schedulers import (
+    ASHA,
+    SCHEDULERS,
+    Halving,
+    History,
+    NoScheduler,
+    Scheduler,
+    SchedulerSpec,
+    StoppingRule,
+)
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE, ResumableASHA, tune_scheduler
 from mtcon_ray.sweep.study import ACTING, preview
@@ -78,18 +88,55 @@ def test_rungs_of_the_spec_end_below_the_whole_budget() -> None:
     assert NoScheduler.Spec().rungs == ()
 
 
-class MedianSpec(SchedulerSpec):
+class Median(Scheduler):
     """A scheduler that nobody gave an acting half."""
 
-    name: Literal["median"] = "median"
+    class Spec(SchedulerSpec):
+        name: Literal["median"] = "median"
 
 
+class Falling(StoppingRule):
+    """Stops a trial that fell, once any other trial has a higher value."""
+
+    class Spec(SchedulerSpec):
+        name: Literal["falling"] = "falling"
+
+    def stops(self, trial: History, others: Sequence[History]) -> bool:
+        values = [value for _, value in trial]
+        others_best = max((value for other in others for _, value in other), default=0.0)
+        return values[-1] < values[0] and others_best > values[-1]
+
+
+@pytest.fixture
+def kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registers both, as plugins do."""
+    for name, kind in {"median": Median, "falling": Falling}.items():
+        monkeypatch.setitem(SCHEDULERS._classes, name, kind)
+
+
+@pytest.mark.usefixtures("kinds")
 def test_a_plan_refuses_a_scheduler_without_an_acting_half() -> None:
     search = SearchSpec.model_validate({"space": {"train.lr": {"uniform": [0.1, 1]}}})
-    search = search.model_copy(update={"scheduler": MedianSpec()})
-    expected = r"search\.scheduler must be one that .* \(asha, halving, none\), got 'median'"
+    expected = r"search\.scheduler must be one that .* \(asha, halving, none, or .*, got 'median'"
     with pytest.raises(SpecError, match=expected):
-        preview(search, 0)
+        preview(search.model_copy(update={"scheduler": Median.Spec()}), 0)
+    preview(search.model_copy(update={"scheduler": Falling.Spec()}), 0)
+
+
+@pytest.mark.usefixtures("kinds")
+def test_a_stopping_rule_sees_its_trial_and_all_others() -> None:
+    """Also what an earlier driver saw of both; an epoch without a probe is not asked about."""
+    fresh = tune_scheduler(Falling.Spec(), [], {})
+    resumed = tune_scheduler(Falling.Spec(), [[(50.0, 0.8)]], {"old": [(25.0, 0.7)]})
+    for scheduler, decision in ((fresh, TrialScheduler.CONTINUE), (resumed, TrialScheduler.STOP)):
+        old = trial("old")
+        scheduler.on_trial_add(CONTROLLER, old)
+        assert scheduler.on_trial_result(CONTROLLER, old, {BUDGET: 40}) == TrialScheduler.CONTINUE
+        assert report(scheduler, old, 2, 4, 0.6) == decision
+    other = trial("other")
+    fresh.on_trial_add(CONTROLLER, other)
+    assert report(fresh, other, 1, 4, 0.9) == TrialScheduler.CONTINUE
+    assert report(fresh, old, 3, 4, 0.5) == TrialScheduler.STOP
 
 
 def test_sweeps_act_on_every_registered_scheduler_and_no_other() -> None:

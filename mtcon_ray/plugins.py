@@ -1,0 +1,130 @@
+"""Plugins: methods, encoders, kinds of data and schedulers from outside of this package.
+
+Importing a plugin registers its classes, as importing this package's own folders does. An installed
+package names its modules by entry points, and is trusted as any installed package is. A spec names
+modules of its user's own folder; importing these runs what the spec's author wrote, so that it
+needs consent.
+"""
+
+import hashlib
+import re
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from mtcon_ray.errors import SpecError
+
+GROUPS = ("mtcon_ray.methods", "mtcon_ray.encoders", "mtcon_ray.data", "mtcon_ray.schedulers")
+MODULE = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
+
+_folders: list[str] = []  # where the modules of specs are looked for, beside installed packages
+_imported: list[str] = []
+_consent = False
+
+
+def allow(folders: Iterable[str] = ()) -> None:
+    """Lets specs import the modules that they name, also modules that lie in `folders`."""
+    global _consent
+    _consent = True
+    for folder in folders:
+        _look_in(folder)
+
+
+def allowed_folders() -> list[str] | None:
+    """Returns the folders in which modules are looked for; None if they may not be imported.
+
+    `allow` gives another process the same consent.
+    """
+    return list(_folders) if _consent else None
+
+
+def import_installed() -> None:
+    """Imports the plugins of all installed packages.
+
+    Raises SpecError naming the package whose plugin cannot be imported.
+    """
+    for plugin in installed_plugins():
+        try:
+            plugin.load()
+        # Whatever the package does wrong: it is not known here what that may raise.
+        except Exception as error:
+            raise SpecError(
+                f"the installed plugin {plugin.value!r} of {_distribution(plugin)} must be "
+                f"importable, got {type(error).__name__}: {error}; repair or uninstall the package"
+            ) from error
+
+
+def import_named(names: object, where: str, folder: Path | None) -> bool:
+    """Imports the modules that a spec names in its field `plugins`; True if one is new.
+
+    They are looked for among the installed packages, then in `folder`, then in the working
+    directory. What is no list of module names is left to the validation of the spec. Raises
+    SpecError without consent, and if a module cannot be imported; `where` begins its message.
+    """
+    if not isinstance(names, list | tuple) or not names:
+        return False
+    modules = [str(name) for name in names if re.fullmatch(MODULE, str(name))]
+    if not _consent:
+        raise SpecError(
+            f"{where}: plugins must be allowed, for they are code that runs here, got "
+            f"{', '.join(modules)}; if you trust it, give --allow-plugins or set "
+            "MTCON_RAY_ALLOW_PLUGINS=1"
+        )
+    for place in (folder, Path.cwd()):
+        if place is not None:
+            _look_in(str(place.resolve()))
+    new = [name for name in modules if name not in _imported]
+    for name in new:
+        try:
+            import_module(name)
+        except Exception as error:
+            raise SpecError(
+                f"{where}: plugins must name modules that can be imported, got {name!r}: "
+                f"{type(error).__name__}: {error}; looked for among the installed packages and in "
+                f"{', '.join(_folders)}"
+            ) from error
+        _imported.append(name)
+    return bool(new)
+
+
+def outside(names: Iterable[str], folder: Path) -> list[str]:
+    """Returns the imported modules among `names` that are neither installed nor below `folder`."""
+    files = {name: Path(sys.modules[name].__file__ or "").resolve() for name in names}
+    beside = [Path(each) for each in _folders]
+    return [
+        name
+        for name, file in files.items()
+        if any(each in file.parents for each in beside) and folder.resolve() not in file.parents
+    ]
+
+
+def versions() -> dict[str, str]:
+    """Returns what identifies each plugin in use: a package's version, or a file's digest."""
+    found = {}
+    for plugin in installed_plugins():
+        if plugin.dist is not None:
+            found[plugin.dist.name] = plugin.dist.version
+    for name in _imported:
+        file = sys.modules[name].__file__
+        if file is not None:
+            found[name] = f"sha256:{hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]}"
+    return found
+
+
+def installed_plugins() -> list[EntryPoint]:
+    """Returns the entry points of all installed packages in GROUPS."""
+    return [plugin for group in GROUPS for plugin in entry_points(group=group)]
+
+
+def _distribution(plugin: EntryPoint) -> str:
+    return "an unknown package" if plugin.dist is None else plugin.dist.name
+
+
+def _look_in(folder: str) -> None:
+    if folder not in _folders:
+        _folders.append(folder)
+    if folder not in sys.path:
+        # At the end, so that no file beside a spec takes the place of an installed package.
+        sys.path.append(folder)

@@ -1,0 +1,288 @@
+"""The contract of a method, for tests of methods in and outside of this package.
+
+A plugin's author derives a class from `MethodContract`, which pytest collects; the tests of this
+package call the same checks for each method. All trainings are of seconds, on synthetic images of
+16 x 16 pixels.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise, product
+from math import ceil
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from mtcon_ray.data.batch import Batch
+from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.errors import SpecError
+from mtcon_ray.evaluate import load_network
+from mtcon_ray.methods import METHODS
+from mtcon_ray.spec import RunSpec, parse_spec
+from mtcon_ray.trainer import Trainer
+from mtcon_ray.training.distributed import ALONE
+from mtcon_ray.training.step import (
+    _backward,
+    chunk_seeds,
+    compute_gradients,
+    encode,
+    gather,
+    update,
+)
+
+Tasks = tuple[str, ...]
+# A method is tested with the first combination of tasks and encoder that its spec accepts.
+TASKS: tuple[Tasks, ...] = (("shape", "colour"), ("attributes",), ("shape",))
+ENCODERS: tuple[dict[str, Any], ...] = (
+    {"name": "small", "width": 4},
+    {"name": "vit", "patch": 4, "width": 16, "depth": 3, "heads": 2},
+)
+BATCH_SIZE = 16
+STEPS = 20
+
+
+class MethodContract:
+    """Tests of one method; `method` is its section of a spec."""
+
+    method: ClassVar[Mapping[str, Any]]
+    # What the tests may assume: whether the loss is the same for another order of the items, and
+    # the learning rate at which the loss falls.
+    any_order: ClassVar[bool] = True
+    lr: ClassVar[float] = 0.05
+
+    def test_spec_is_closed_and_described(self) -> None:
+        """An unknown key is an error, and each field has a description."""
+        check_spec(spec_of(self.method))
+
+    def test_losses_are_finite(self, tmp_path: Path) -> None:
+        """Also where a task has no labels."""
+        check_losses(start(spec_of(self.method), tmp_path, tmp_path / "run"))
+
+    def test_order_of_items(self, tmp_path: Path) -> None:
+        """The loss is that of a set of items, unless `any_order` is False."""
+        if self.any_order:
+            check_order(start(spec_of(self.method), tmp_path, tmp_path / "run"))
+
+    def test_chunks(self, tmp_path: Path) -> None:
+        """Chunks give the gradient of the whole batch."""
+        check_chunks(start(spec_of(self.method), tmp_path, tmp_path / "run"))
+
+    def test_loss_falls(self, tmp_path: Path) -> None:
+        """The loss falls when one batch is repeated."""
+        check_falling(start(spec_of(self.method), tmp_path, tmp_path / "run"), self.lr)
+
+    def test_batch_norm_is_declared(self, tmp_path: Path) -> None:
+        """`has_batch_norm` of the spec is what the network has."""
+        check_batch_norm(start(spec_of(self.method), tmp_path, tmp_path / "run"))
+
+    def test_resumed_training(self, tmp_path: Path) -> None:
+        """A training that is interrupted and resumed ends with the same bits."""
+        check_resume(spec_of(self.method, steps=5), tmp_path, tmp_path / "run")
+
+
+def spec_of(
+    method: Mapping[str, Any], *, steps: int = 10, tasks: tuple[Tasks, ...] = TASKS
+) -> RunSpec:
+    """Returns the spec of two epochs of `steps` steps.
+
+    Raises AssertionError with all refusals if the method accepts no combination of `tasks` and
+    ENCODERS.
+    """
+    # Seven of ten items are in the training split.
+    data = {"kind": "synthetic", "num_items": 23 * steps, "held_out": []}
+    refusals = []
+    for chosen, encoder in product(tasks, ENCODERS):
+        try:
+            return parse_spec(
+                {
+                    "name": "contract",
+                    "data": {**data, "tasks": chosen},
+                    "views": {"size": 16},
+                    "model": {"encoder": encoder, "head_dim": 8},
+                    "method": dict(method),
+                    "train": {
+                        "epochs": 2, "lr": 0.05, "precision": "float32", "batch_size": BATCH_SIZE,
+                    },
+                    "evaluate": {"every": 2, "bootstrap": 20},
+                }
+            )  # fmt: skip
+        except SpecError as error:
+            refusals.append(str(error))
+    raise AssertionError(refusals)
+
+
+def start(spec: RunSpec, store: Path, folder: Path, **options: Any) -> Trainer:
+    """Returns a training on the CPU that has not begun; `store` caches its images."""
+    data = open_dataset(spec.data, view_size=spec.views.size, store=store)
+    return Trainer(spec, data, folder, device=torch.device("cpu"), **options)
+
+
+def rows_of(run: Trainer, step: int = 0) -> tuple[dict[str, Tensor], Batch]:
+    """Returns every head's rows of a batch, as leaves that require gradients, and the batch."""
+    x_NCHW, batch = run._batches(step)
+    torch.manual_seed(0)
+    z_by_head = gather(encode(run.learner, x_NCHW), ALONE, batch.num_items)
+    return {head: z.detach().requires_grad_() for head, z in z_by_head.items()}, batch
+
+
+def check_spec(spec: RunSpec) -> None:
+    """Checks that the section survives a round trip, is closed, and describes its fields."""
+    method = spec.method
+    kind = METHODS[method.name].Spec
+    assert kind.model_validate(method.model_dump()) == method
+    assert kind.model_validate_json(method.model_dump_json()) == method
+    refusal = ""
+    try:
+        kind.model_validate({**method.model_dump(), "tempertaure": 0.1})
+    except ValidationError as error:
+        refusal = str(error)
+    assert "tempertaure" in refusal, "an unknown key must be refused"
+    fields = {name: field for name, field in kind.model_fields.items() if name != "name"}
+    assert [name for name, field in fields.items() if not field.description] == []
+
+
+def check_losses(run: Trainer) -> None:
+    """Checks heads, losses and gradients of a batch, also without the labels of one task."""
+    method = run.learner.method
+    z_by_head, whole = rows_of(run)
+    assert tuple(z_by_head) == method.heads
+    assert len(set(method.heads)) == len(method.heads) > 0
+    assert all(z.shape[0] == whole.num_items for z in z_by_head.values())
+    for batch in (whole, *(_without(whole, task) for task in run.spec.data.tasks)):
+        method.zero_grad()
+        output = method(z_by_head, batch)
+        losses = output.losses
+        assert losses
+        assert all(loss.shape == () for loss in losses.values())
+        objective, weights = method.weighting(losses, output.ranges)
+        objective.backward()
+        assert objective.isfinite()
+        assert tuple(weights) == tuple(losses)
+        learned = [*z_by_head.values(), *method.parameters()]
+        assert all(x.grad is None or x.grad.isfinite().all() for x in learned)
+    assert any(z.grad is not None and (z.grad != 0).any() for z in z_by_head.values())
+
+
+def check_order(run: Trainer) -> None:
+    """Checks that another order of a batch's items changes no loss."""
+    z_by_head, batch = rows_of(run)
+    order = torch.randperm(batch.num_items, generator=torch.Generator().manual_seed(0))
+    moved = Batch(
+        {t: y[order] for t, y in batch.labels.items()},
+        batch.num_items,
+        {t: y[order] for t, y in batch.label_sets.items()},
+        {t: y[order] for t, y in batch.numbers.items()},
+        None if batch.condition is None else batch.condition[order],
+    )
+    losses = run.learner.method(z_by_head, batch).losses
+    again = run.learner.method({h: z[order] for h, z in z_by_head.items()}, moved).losses
+    for head, loss in losses.items():
+        torch.testing.assert_close(again[head], loss, rtol=1e-5, atol=1e-5)
+
+
+def check_falling(run: Trainer, lr: float) -> None:
+    """Checks that the loss of one repeated batch falls in STEPS steps.
+
+    In each phase, the last loss is below the first or, as a queue has to fill, the fifth.
+    """
+    x_NCHW, batch = run._batches(0)
+    losses = []
+    for step in range(STEPS):
+        torch.manual_seed(0)
+        done = update(run.learner, x_NCHW, batch, lr=lr, step=step, num_steps=STEPS)
+        losses.append(done.objective.item())
+    share = getattr(run.spec.method, "masked_share", 0)  # of LGP's first phase
+    starts = [ceil(share * STEPS)] if share else []
+    for begin, end in pairwise([0, *starts, STEPS]):
+        phase = losses[begin:end]
+        assert phase[-1] < phase[4] or phase[-1] < phase[0], phase
+
+
+def check_chunks(run: Trainer) -> None:
+    """Checks that chunks give the gradient of one graph through all of them.
+
+    Chunks of six, six and four examples, in float64: the order of sums hardly matters.
+    """
+    learner = run.learner
+    for module in (learner.network, learner.method, learner.teacher):
+        if module is not None:
+            module.double()
+    made, batch = run._batches.chunks(0, 6)
+    views = [make().double() for make in made]
+    torch.manual_seed(0)
+    compute_gradients(learner, [partial(torch.clone, x_NCHW) for x_NCHW in views], batch)
+    found = {name: p.grad for name, p in _parameters(run) if p.grad is not None}
+    learner.optimizer.zero_grad()
+    torch.manual_seed(0)
+    parts = []
+    for seed, x_NCHW in zip(chunk_seeds(3), views, strict=True):
+        torch.manual_seed(seed)
+        parts.append(encode(learner, x_NCHW))
+    whole = {head: torch.cat([z_by_head[head] for z_by_head in parts]) for head in parts[0]}
+    _backward(learner, whole, batch)
+    expected = {name: p.grad for name, p in _parameters(run) if p.grad is not None}
+    assert found.keys() == expected.keys() != set()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-11, msg=name)
+
+
+def check_batch_norm(run: Trainer) -> None:
+    """Checks that the spec knows of batch norm before a network is built.
+
+    A spec with chunks and global batch norm can therefore be refused by `plan`.
+    """
+    norms = {name for name, m in run.network.named_modules() if isinstance(m, _BatchNorm)}
+    of_encoder = {name for name in norms if name.startswith("encoder.")}
+    assert run.spec.model.encoder.has_batch_norm == bool(of_encoder)
+    assert run.spec.method.has_batch_norm == bool(norms - of_encoder)
+
+
+def check_resume(spec: RunSpec, store: Path, folder: Path) -> None:
+    """Checks that a training which stops in its second epoch ends bit-equal to an uncut one.
+
+    A new object resumes it from the checkpoint. `spec` must have epochs of five steps.
+    """
+    run = start(spec, store, folder / "uncut")
+    uncut = [progress.metrics for progress in run]
+    steps = iter(range(10**6))
+    first = start(spec, store, folder / "cut", should_stop=lambda: next(steps) >= 7)
+    list(first)
+    assert first.interrupted
+    second = start(spec, store, folder / "cut")
+    assert second.step == 7
+    cut = [progress.metrics for progress in second]
+    assert _timeless(cut[-1]) == _timeless(uncut[-1])
+    for one, other in (
+        (run.network, second.network),
+        (run.learner.method, second.learner.method),
+    ):
+        pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    found, network = load_network(folder / "cut" / "model.pt")
+    assert found == run.spec
+    assert network.names == run.network.names
+
+
+def _without(batch: Batch, task: str) -> Batch:
+    """Returns the batch with all labels of one task unknown."""
+    return replace(
+        batch,
+        labels={t: torch.full_like(y, -1) if t == task else y for t, y in batch.labels.items()},
+        label_sets={
+            t: torch.full_like(y, 255) if t == task else y for t, y in batch.label_sets.items()
+        },
+        numbers={t: y * torch.nan if t == task else y for t, y in batch.numbers.items()},
+    )
+
+
+def _parameters(run: Trainer) -> list[tuple[str, nn.Parameter]]:
+    return [*run.network.named_parameters(), *run.learner.method.named_parameters()]
+
+
+def _timeless(metrics: dict[str, float]) -> dict[str, float]:
+    return {k: v for k, v in metrics.items() if k != "images_per_second"}

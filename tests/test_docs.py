@@ -1,18 +1,13 @@
 """Tests of the documentation: its Python runs, and its methods, commands and links are valid."""
 
-import os
 import re
 import runpy
 import shlex
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -21,8 +16,7 @@ import yaml
 from mtcon_ray.cli.main import program
 from mtcon_ray.methods import METHODS
 from mtcon_ray.spec import parse_spec
-from tests.pages import DOCS, PAGES, REPOSITORY, Block, blocks, run_by
-from tests.waiting import PATIENCE_SECONDS
+from tests.pages import DOCS, PAGES, REPOSITORY, Block, blocks
 
 METHODS_TEXT = (DOCS / "methods.md").read_text(encoding="utf-8")
 SNIPPETS = sorted(
@@ -146,36 +140,3 @@ def test_every_page_is_listed() -> None:
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     for page in DOCS.glob("*.md"):
         assert page.name == "index.md" or f"({page.name})" in index
-
-
-@pytest.mark.mlflow
-def test_the_three_files_of_ones_own_train_together(tmp_path: Path) -> None:
-    """The method, encoder and data source of docs/extending.md train in a copy of the package."""
-    shutil.copytree(REPOSITORY / "mtcon_ray", tmp_path / "mtcon_ray")
-    text = (DOCS / "extending.md").read_text("utf-8")
-    files = re.findall(r"^`(mtcon_ray/\S+\.py)`:", text, re.M)
-    codes = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.M)
-    for file, code in zip(files, codes, strict=True):
-        (tmp_path / file).write_text(code)
-    shapes = np.array(["disc", "ring"] * 60)
-    images = np.random.default_rng(0).integers(0, 255, (120, 16, 16, 3), dtype=np.uint8)
-    np.savez(tmp_path / "toy.npz", images=images, shape=shapes)
-    spec = {
-        "name": "own",
-        "data": {"kind": "arrays", "file": "toy.npz", "tasks": ["shape"]},
-        "views": {"size": 12},
-        "model": {"encoder": {"name": "small", "width": 8}, "head_dim": 8},
-        "train": {"epochs": 1, "warmup_epochs": 0, "batch_size": 16},
-        "evaluate": {"bootstrap": 10},
-        "tracking": {"offline": True},
-        "storage": {"root": "root"},
-    }
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-    (block,) = run_by("tests/test_docs.py::test_the_three_files_of_ones_own_train_together")
-    done = subprocess.run(
-        [sys.executable, "-m", *shlex.split(block.code.replace("mtcon-ray", "mtcon_ray"))],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True, text=True, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "shape" in done.stdout

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
+from mtcon_ray import plugins
 from mtcon_ray.paths import sweep_folder
 from mtcon_ray.recorded import load_recorded
 from mtcon_ray.results import load_sweep
@@ -141,11 +142,59 @@ def test_modules_beside_a_spec_need_consent(tmp_path: Path) -> None:
     assert f"plugins must be allowed, for they are code that runs here, got {modules[0]}" in text
     assert "--allow-plugins" in text
     assert command(elsewhere, "validate", spec, "--allow-plugins")[0] == 0
-    assert command(elsewhere, "validate", spec, **{CONSENT: "1"})[0] == 0
+    assert command(elsewhere, "validate", spec, MTCON_RAY_ALLOW_PLUGINS="1")[0] == 0
     (tmp_path / "blend.py").write_text("raise RuntimeError('not today')")
     code_, text = command(elsewhere, "validate", spec, "--allow-plugins")
     assert code_ == 2
     assert "got 'blend': RuntimeError: not today" in text
+
+
+def test_the_contract_runs_on_a_plugin_s_method(tmp_path: Path, installed: Path) -> None:
+    """By the test file that the page shows, and it fails for a wrong method."""
+    (code,) = re.findall(r"^```python\n(from mtcon_ray.testing.*?)^```", PAGE, re.S | re.M)
+    (tmp_path / "test_blend.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), str(REPOSITORY)])}
+
+    def run() -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_blend.py"],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
+        )  # fmt: skip
+        return done.stdout
+
+    assert "7 passed" in run()
+    file = installed / "mtcon_example" / "blend.py"
+    file.write_text(
+        file.read_text()
+        + """
+    def forward(self, z_by_head, batch):
+        output = super().forward(z_by_head, batch)
+        return type(output)({h: x * z_by_head[h][0].sum() for h, x in output.losses.items()})
+"""
+    )
+    assert "FAILED test_blend.py::TestBlend::test_order_of_items" in run()
+
+
+def test_what_is_outside_of_an_uploaded_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only modules that were found beside a spec; installed ones are on the cluster or are not."""
+    monkeypatch.setattr(plugins, "_folders", [])
+    monkeypatch.setattr(plugins, "_imported", [])
+    monkeypatch.setattr(plugins, "_consent", True)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    spec = tmp_path / "spec"
+    spec.mkdir()
+    (spec / "only_here.py").write_text("")
+    monkeypatch.setitem(sys.modules, "only_here", None)
+    del sys.modules["only_here"]
+    assert plugins.import_named(["only_here", "json"], "spec", spec)
+    assert not plugins.import_named(["only_here"], "spec", spec)
+    assert plugins.outside(["only_here", "json"], tmp_path / "elsewhere") == ["only_here"]
+    assert plugins.outside(["only_here", "json"], tmp_path) == []
+    assert sys.path[-2:] == [str(spec.resolve()), str(tmp_path.resolve())]
+    assert plugins.versions().keys() >= {"only_here", "json"}
 
 
 def test_what_is_no_module_name_is_never_imported(tmp_path: Path) -> None:
@@ -171,7 +220,7 @@ def test_a_sweep_of_plugins_and_its_results_without_them(tmp_path: Path) -> None
     assert code_ == 0, text
     folder = sweep_folder(tmp_path / "root", "own")
     trials = load_sweep(folder).trials
-    assert [trial.status for trial in trials][0] == "FINISHED"
+    assert trials[0].status == "FINISHED"
     assert trials[1].status in ("FINISHED", "PRUNED")
     (start,) = [
         e for e in EventLog.read(folder / "spool" / "parent.jsonl") if isinstance(e, Started)
@@ -187,3 +236,32 @@ def test_a_sweep_of_plugins_and_its_results_without_them(tmp_path: Path) -> None
     assert "blend on flat" in (folder / "report" / "index.html").read_text()
     with pytest.raises(Exception, match="plugins must be allowed"):
         load_recorded(folder / "spec.yaml")
+
+
+@pytest.mark.soak
+@pytest.mark.ray
+@pytest.mark.mlflow
+def test_a_wheel_of_the_example_trains_on_two_workers(tmp_path: Path) -> None:
+    """Built and installed by pip as the page says, in an environment of its own."""
+    source, environment = tmp_path / "source", tmp_path / "environment"
+    (source / "mtcon_example").mkdir(parents=True)
+    for name, code in {**example_files(), "__init__.py": ""}.items():
+        (source / "mtcon_example" / name).write_text(code)
+    (text,) = re.findall(r"^```toml\n# pyproject.toml\n(.*?)^```", PAGE, re.S | re.M)
+    (source / "pyproject.toml").write_text(text)
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    python = environment / "bin" / "python"
+    (site,) = (environment / "lib").glob("python*/site-packages")
+    # This environment's packages, below those of its own.
+    (site / "below.pth").write_text(f"{Path(np.__file__).parents[1]}\n{REPOSITORY}\n")
+    install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "."]
+    subprocess.run(install, cwd=source, check=True)
+    write_spec(tmp_path, resources={"workers": 2})
+    done = subprocess.run(
+        [python, "-m", "mtcon_ray", "sweep", "spec.yaml", "--name", "own"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    events = EventLog.read(sweep_folder(tmp_path / "root", "own") / "spool" / "parent.jsonl")
+    (start,) = [event for event in events if isinstance(event, Started)]
+    assert start.tags["mtcon.plugin.mtcon-example"] == "0.1"

@@ -76,7 +76,9 @@ def quiet_job_client() -> None:
         "ray._private.runtime_env",
     ):
         logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
+    # It warns, at each submission, that .git, .venv and __pycache__ are not uploaded.
+    for name in ("ray._private.authentication", "ray._private.runtime_env.working_dir"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def cluster_scales() -> bool:

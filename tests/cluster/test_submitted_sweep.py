@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 
 from mtcon_ray.results import load_sweep
 from tests.cli.screens import HIDE_CURSOR, SHOW_CURSOR, Watched, screen
 from tests.cluster.conftest import environment_of, head_of
-from tests.cluster.user import Ended, User, ended
+from tests.cluster.user import SPEC, Ended, User, ended
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ray
@@ -28,6 +29,17 @@ SHORT = (
     "--set", "train.epochs=1", "--set", "evaluate.every=1", "--set", "search.space={}",
     "--set", "search.sampler=random", "--set", "search.num_trials=1",
 )  # fmt: skip
+# Uploaded with the folder. Only jobs that pass the user's consent on can train this encoder.
+PLUGIN = """
+from typing import Literal
+from mtcon_ray.models.encoders.base import ENCODERS
+from mtcon_ray.models.encoders.small import Small
+
+@ENCODERS.register("own")
+class Own(Small):
+    class Spec(Small.Spec):
+        name: Literal["own"] = "own"
+"""
 WAIT_IN_VAIN = """
 import sys
 from mtcon_ray.cluster.jobs import Jobs
@@ -61,13 +73,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             "HOME": str(client), "RAY_AUTH_TOKEN_PATH": str(home / ".ray" / "auth_token"),
         }  # fmt: skip
         user = User(home / "work", of_user)
+        (user.folder / "own.py").write_text(PLUGIN)
+        spec = {**SPEC, "plugins": ["own"], "model": {"encoder": {"name": "own", "width": 8}}}
+        (user.folder / "spec.yaml").write_text(yaml.safe_dump(spec))
         yield Cluster(address, user, client, home / "mtcon-ray" / "sweeps" / "small-1")
 
 
 @pytest.fixture(scope="module")
 def interrupted(cluster: Cluster) -> Ended:
     """Submission of the sweep, whose following Ctrl-C ended after the first checkpoint."""
-    following = cluster.user.begin("submit", "spec.yaml")
+    following = cluster.user.begin("submit", "spec.yaml", "--allow-plugins")
     last = cluster.sweep / "checkpoints" / "trial-0000" / "last.pt"
     wait_until(last.exists, "checkpoint", process=following, told=lambda: ended(following))
     following.send_signal(signal.SIGINT)
@@ -77,7 +92,7 @@ def interrupted(cluster: Cluster) -> Ended:
 @pytest.fixture(scope="module")
 def watched(cluster: Cluster, interrupted: Ended) -> Watched:
     """A short sweep by a script, submitted on a terminal while the other sweep runs."""
-    program = [sys.executable, "-m", "mtcon_ray", "submit", "script.py", *SHORT]
+    program = [sys.executable, "-m", "mtcon_ray", "submit", "script.py", *SHORT, "--allow-plugins"]
     return Watched(program, cluster.user.environment, cluster.user.folder)
 
 
@@ -130,12 +145,13 @@ def test_a_second_driver_a_wrong_token_and_an_end_in_vain_are_refused(cluster: C
     raw = (
         "ray", "job", "submit", "--address", cluster.address, "--working-dir", ".", "--",
         "python", "-m", "mtcon_ray", "sweep", "spec.yaml", "--name", "small-1", "--continue",
+        "--allow-plugins",
     )  # fmt: skip
     # All four at once: each takes long to import Ray.
     again, locked, wrong, waited = map(
         ended,
         [
-            user.begin("submit", "spec.yaml", "--name", "small-1"),
+            user.begin("submit", "spec.yaml", "--name", "small-1", "--allow-plugins"),
             user.begin_program(*raw, RAY_AUTH_MODE="token"),
             user.begin("jobs", RAY_AUTH_TOKEN="0" * 64),
             user.begin_program(sys.executable, "-c", WAIT_IN_VAIN, cluster.address),

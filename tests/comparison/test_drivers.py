@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mtcon_ray import plugins
 from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.comparison.drivers import MAX_DRIVERS, Drivers, drivers_at_a_time
 from mtcon_ray.comparison.spec import Comparison
@@ -55,6 +56,22 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> Drive
     script.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(script))
     return Drivers(tmp_path / "root", tmp_path / "drivers", lambda text: None)
+
+
+def test_a_driver_gets_the_consent_to_plugins_and_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "print('error:', os.environ.get('PYTHONPATH'), '--allow-plugins' in sys.argv); sys.exit(2)"
+    )
+    drivers = program(tmp_path, monkeypatch, code)
+    monkeypatch.setenv("PYTHONPATH", "given")
+    with pytest.raises(MtconError, match=r"^given False$"):
+        drivers.train(spec("a"), "a")
+    monkeypatch.setattr(plugins, "_consent", True)
+    monkeypatch.setattr(plugins, "_folders", ["beside"])
+    with pytest.raises(MtconError, match=r"^given:beside True$"):
+        drivers.train(spec("a"), "a")
 
 
 def test_the_error_of_a_driver_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

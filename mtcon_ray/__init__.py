@@ -1,7 +1,54 @@
 """Distributed hyper-parameter sweeps for multi-task contrastive representation learning.
 
-Entry points: `mtcon_ray.spec` (the specification of a run), `mtcon_ray.plan` (its resolved plan)
-and `mtcon_ray.trainer` (one training in this process). The package itself imports no module.
+    import mtcon_ray as mt
+
+    spec = mt.load_spec("spec.yaml", ["train.epochs=5"])
+    print(mt.make_plan(spec))
+    results = mt.run_sweep(spec)
+    results.to_frame()
+
+Importing the package imports nothing else: its functions come from `mtcon_ray.api` when they are
+first used.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mtcon_ray.api import (
+        PrintedPlan,
+        RunSpec,
+        SweepResults,
+        TrainingResult,
+        load_encoder,
+        load_results,
+        load_spec,
+        make_plan,
+        run_sweep,
+        run_training,
+    )
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "PrintedPlan",
+    "RunSpec",
+    "SweepResults",
+    "TrainingResult",
+    "load_encoder",
+    "load_results",
+    "load_spec",
+    "make_plan",
+    "run_sweep",
+    "run_training",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("mtcon_ray.api"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

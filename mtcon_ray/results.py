@@ -23,6 +23,8 @@ from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Ended, Event, Reported, Started, last_change
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from mtcon_ray.spec import RunSpec
 
 # The tag of a sweep that a job of `mtcon-ray submit` began.
@@ -151,6 +153,46 @@ class SweepResults:
         if self.winner is None:
             raise MtconError(f"no trial of {self.name!r} has trained for its full budget yet")
         return self.winner
+
+    @property
+    def report_path(self) -> Path:
+        """The page of the report, which exists once the sweep has ended."""
+        return paths.report_page(self.folder)
+
+    def to_frame(self) -> "DataFrame":
+        """Returns a table with a row per trial, best first.
+
+        Columns: trial, state, seed, epochs (its budget), epoch (the last one), value, seconds, then
+        the searched fields by path, then the metrics of the last epoch.
+        """
+        from pandas import DataFrame
+
+        rows = [
+            {
+                "trial": trial.name,
+                "state": trial.status.words,
+                "seed": trial.seed,
+                "epochs": trial.epochs,
+                "epoch": trial.last_epoch,
+                "value": trial.value,
+                "seconds": trial.seconds,
+                **trial.params,
+                **dict(sorted(trial.last_metrics.items())),
+            }
+            for trial in self.ranked()
+        ]
+        return DataFrame(rows)
+
+    def history(self) -> "DataFrame":
+        """Returns a table with a row per trial and epoch: trial, epoch, and all metrics."""
+        from pandas import DataFrame
+
+        rows = [
+            {"trial": trial.name, "epoch": epoch, **metrics}
+            for trial in self.trials
+            for epoch, metrics in trial.reports
+        ]
+        return DataFrame(rows)
 
 
 def load_sweep(folder: Path) -> SweepResults:

@@ -1,11 +1,17 @@
 """The examples run as they stand and learn something."""
 
+import json
 import math
+import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from statistics import fmean
 
 import pytest
+
+from tests.waiting import PATIENCE_SECONDS
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 MAX_LINES = 50
@@ -20,6 +26,31 @@ def test_the_loss_of_the_training_loop_falls() -> None:
     assert all(map(math.isfinite, losses))
     assert fmean(losses[-10:]) < 0.85 * fmean(losses[:5])
     assert fmean(losses[-10:]) < COLLAPSED - 0.5
+
+
+@pytest.mark.ray
+@pytest.mark.mlflow
+def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    """Its code cells as one script; matplotlib draws without a window."""
+    notebook = json.loads((EXAMPLES / "notebook.ipynb").read_text("utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(not cell["outputs"] for cell in cells), "commit it without outputs"
+    code = "\n".join("".join(cell["source"]) for cell in cells)
+    script = tmp_path / "notebook.py"
+    # Ray's processes import the script, as they import no notebook.
+    indented = "".join(f"    {line}\n" for line in code.splitlines())
+    script.write_text(f"if __name__ == '__main__':\n{indented}    print(frame.to_string())\n")
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True,
+        env={
+            **os.environ, "HOME": str(tmp_path), "MPLBACKEND": "agg",
+            "PYTHONPATH": str(EXAMPLES.parent),
+        },
+        timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("finished") >= 4, "two lines of progress, two rows of the table"
+    assert (tmp_path / "mtcon-ray" / "sweeps" / "notebook-1" / "report" / "index.html").exists()
 
 
 def test_every_example_is_short() -> None:

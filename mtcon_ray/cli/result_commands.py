@@ -86,8 +86,12 @@ def list_names(root: Path, as_json: bool) -> None:
 @options.name
 @options.root_folder
 @options.as_json
-def status(name: str, root: Path, as_json: bool) -> None:
+@click.option("--csv", "as_csv", is_flag=True, help="Print a table with all metrics, as CSV.")
+@click.option("--top", type=click.IntRange(1), metavar="N", help="The best N trials only.")
+def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) -> None:
     """Show all trials of a sweep, or the state of a single training."""
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv must not be given together")
     from mtcon_ray.cli.results_table import leaderboard_lines, trial_record
     from mtcon_ray.cli.sweep_list import folder_state
     from mtcon_ray.results import load_single, load_sweep, was_submitted
@@ -95,15 +99,19 @@ def status(name: str, root: Path, as_json: bool) -> None:
     folder = paths.find_folder(root, name)
     results = (load_sweep if _is_sweep(folder, root) else load_single)(folder)
     state, total = folder_state(folder), results.num_trials
+    if as_csv:
+        say(results.to_frame().head(top or len(results.trials)).to_csv(index=False).rstrip())
+        return
     if as_json:
-        trials = [trial_record(results, trial) for trial in results.trials]
+        chosen = results.ranked()[:top] if top else results.trials
+        trials = [trial_record(results, trial) for trial in chosen]
         record = {"name": folder.name, "state": state, "num_trials": total, "trials": trials}
         say(json.dumps(record, indent=1))
         return
     say(f"{folder.name}: {state}, {len(results.trials)} of {total} trials started")
     columns = Terminal.of().columns
     lines = [f"warning: {text}" for text in results.plan_warnings]
-    lines += leaderboard_lines(results, limit=None, columns=columns and columns - len(INDENT))
+    lines += leaderboard_lines(results, limit=top, columns=columns and columns - len(INDENT))
     say("\n".join(INDENT + line for line in lines))
     if state in ("interrupted", "stopped"):
         say(f"to go on: {resume_line(folder.name, submitted=was_submitted(folder))}")

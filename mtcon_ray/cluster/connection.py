@@ -36,6 +36,10 @@ BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
 # Despite its name, Ray 2.60 reads it as the number of tries to reach a cluster. A try takes 40 s if
 # nothing answers, and Ray's default is 20 tries.
 TRIES_VARIABLE = "RAY_gcs_server_port_wait_time_s"
+RAY_LOGGERS = ("ray", "ray.tune", "ray.train")
+
+# True while `connected` holds a session that it has opened; any other one is the caller's own.
+_is_ours = False
 
 
 def cluster_address() -> str | None:
@@ -52,6 +56,8 @@ def view_of(
     before connecting to a cluster. Raises ResourceError for a file that describes no cluster,
     MtconError if no cluster answers.
     """
+    if ray.is_initialized() and not _is_ours and not cluster:
+        return connected_view()
     if cluster == LOCAL or not (cluster or cluster_address()):
         return this_machine()
     if cluster and Path(cluster).exists():
@@ -116,28 +122,38 @@ def check_shared(folder: Path) -> None:
 def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
     """Holds a Ray session for the sweep: in the cluster of RAY_ADDRESS, else on this machine.
 
-    A session that is held already, with the same environment, is used and stays. Ray's own messages
-    go to the `log` file. Raises MtconError if no cluster answers.
+    A session that is held already, with the same environment, is used and stays; so is any session
+    that other code of this process has opened. Ray's own messages go to the `log` file. Afterwards
+    environment variables and loggers are as before. Raises MtconError if no cluster answers.
     """
+    before = dict(os.environ)
+    loggers = [logging.getLogger(name) for name in RAY_LOGGERS]
+    as_before = [(each, each.handlers, each.propagate) for each in loggers]
+    global _is_ours
     keep_aws_secrets_from_trials()
     environment = beside_the_job(environment)
     os.environ.update(environment)  # for Ray and Tune, here and in processes they start
     handler = _log_to(log)
     # Else each log line that a full disk refuses would print a traceback on the terminal.
     raises, logging.raiseExceptions = logging.raiseExceptions, False
-    is_held = ray.is_initialized() and _environment_of_session() == environment
+    is_held = ray.is_initialized() and (not _is_ours or _environment_of_session() == environment)
     if not is_held:
         ray.shutdown()
         _open_session(environment)
+        _is_ours = True
     try:
         yield
     finally:
         if not is_held:
             ray.shutdown()
-        for name in ("ray", "ray.tune", "ray.train"):
-            logging.getLogger(name).removeHandler(handler)
+            _is_ours = False
+        for logger, handlers, propagates in as_before:
+            logger.handlers, logger.propagate = handlers, propagates
         handler.close()
         logging.raiseExceptions = raises
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _environment_of_session() -> dict[str, str]:
@@ -206,7 +222,7 @@ def _log_to(log: Path) -> logging.Handler:
     log.parent.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(log, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    for name in ("ray", "ray.tune", "ray.train"):
+    for name in RAY_LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False

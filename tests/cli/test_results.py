@@ -1,6 +1,7 @@
 """The commands list, status, best and train on the contents of a root."""
 
 import errno
+import io
 import json
 import os
 import re
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -111,6 +113,20 @@ def test_status_ranks_and_says_how_to_go_on(invoke: Invoke, sweep: Path) -> None
     assert "stopped early" in lines[3]
     assert "Diverged: loss is nan" in lines[4]
     assert lines[-1].endswith("--name tiny-1 --resume")
+
+
+def test_status_as_csv_and_of_the_best_trials(invoke: Invoke, sweep: Path) -> None:
+    table = pd.read_csv(io.StringIO(invoke("status", "tiny-1", "--csv").stdout))
+    assert list(table["trial"]) == ["trial-0000", "trial-0001", "trial-0002"]
+    assert list(table["state"]) == ["finished", "stopped early", "failed"]
+    assert list(table["method.temperature"]) == [0.1, 0.5, 1.0]
+    assert table.loc[0, "test/accuracy/shape"] == 0.45
+    best = pd.read_csv(io.StringIO(invoke("status", "tiny-1", "--csv", "--top", "1").stdout))
+    assert list(best["trial"]) == ["trial-0000"]
+    trials = json.loads(invoke("status", "tiny-1", "--json", "--top", "2").stdout)["trials"]
+    assert [trial["trial"] for trial in trials] == ["trial-0000", "trial-0001"]
+    assert "trial-0001" not in invoke("status", "tiny-1", "--top", "1").stdout
+    assert invoke("status", "tiny-1", "--json", "--csv").exit_code == 2
 
 
 def test_status_of_a_submitted_sweep_names_the_command_that_resumes_it(

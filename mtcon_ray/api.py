@@ -1,0 +1,185 @@
+"""The Python interface: the functions that `import mtcon_ray` offers.
+
+They do what the commands do, in the caller's process. Afterwards its environment variables,
+loggers, working directory and signal handlers are as before, and a Ray that it started still runs.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtcon_ray import paths
+from mtcon_ray.plan import Plan
+from mtcon_ray.results import SweepResults, load_single, load_sweep
+from mtcon_ray.safe_yaml import parse_yaml
+from mtcon_ray.spec import RunSpec, apply_override, parse_spec
+from mtcon_ray.spec import load_spec as load_file
+
+if TYPE_CHECKING:
+    from mtcon_ray.export.encoder import TrainedEncoder
+
+__all__ = [
+    "PrintedPlan",
+    "RunSpec",
+    "SweepResults",
+    "TrainingResult",
+    "load_encoder",
+    "load_results",
+    "load_spec",
+    "make_plan",
+    "run_sweep",
+    "run_training",
+]
+
+
+class PrintedPlan(Plan):
+    """A plan that prints as the command `plan` does."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A finished training: its name, the metrics of its last epoch, and the kept network's file."""
+
+    name: str
+    metrics: dict[str, float]
+    checkpoint: Path
+
+
+def load_spec(spec: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> RunSpec:
+    """Returns the spec in a YAML file or in a mapping, with `a.b=value` overrides applied.
+
+    Relative paths in a mapping start at the working directory. Raises SpecError with file, field,
+    rule and value.
+    """
+    if not isinstance(spec, Mapping):
+        return load_file(Path(spec), overrides)
+    raw = dict(parse_yaml(_as_yaml(spec), "spec"))
+    for override in overrides:
+        apply_override(raw, override)
+    return parse_spec(raw, folder=Path.cwd())
+
+
+def make_plan(spec: RunSpec, *, root: str | Path | None = None) -> PrintedPlan:
+    """Returns what a spec would do on this machine or the connected cluster; starts nothing.
+
+    Raises an MtconError for anything that would end a sweep at its start.
+    """
+    from mtcon_ray.cli.plan_text import plan_lines
+    from mtcon_ray.cluster.connection import view_of
+    from mtcon_ray.planning import make_plan
+    from mtcon_ray.preparation import check_data
+    from mtcon_ray.sweep.study import preview
+
+    where = _root(spec, root)
+    with undisturbed():
+        data = check_data(spec, where)
+        plan = make_plan(
+            spec,
+            where,
+            view_of(None),
+            data.table,
+            downloads=data.downloads,
+            first_configurations=preview(spec.search, spec.seed),
+        )
+    return PrintedPlan(**plan.model_dump(), text="\n".join(plan_lines(spec, plan)))
+
+
+def run_training(
+    spec: RunSpec, *, name: str | None = None, resume: bool = False, root: str | Path | None = None
+) -> TrainingResult:
+    """Trains once in this process, without Ray; the spec's search is not used.
+
+    Shows its progress, and tracks it by MLflow. Raises MtconError; Interrupted after Ctrl-C, when
+    all is checkpointed.
+    """
+    from mtcon_ray.cli.console import Console
+    from mtcon_ray.cli.terminal import Terminal
+    from mtcon_ray.training_job import train_run
+
+    where = _root(spec, root)
+    with undisturbed(), Console(Terminal.of()) as console:
+        trial = train_run(spec, root=where, name=name, resume=resume, callbacks=console)
+    folder = paths.run_folder(where, trial.name)
+    return TrainingResult(trial.name, trial.last_metrics, paths.kept_model(folder))
+
+
+def run_sweep(
+    spec: RunSpec, *, name: str | None = None, resume: bool = False, root: str | Path | None = None
+) -> SweepResults:
+    """Runs or resumes a sweep to its end and returns its results.
+
+    It uses the Ray that this process is connected to, else the cluster of RAY_ADDRESS, else one of
+    its own on this machine. Raises MtconError; Interrupted after Ctrl-C, when all trials are
+    checkpointed.
+    """
+    from mtcon_ray.cli.console import Console
+    from mtcon_ray.cli.terminal import Terminal
+    from mtcon_ray.sweep.driver import run_sweep
+
+    with undisturbed(), Console(Terminal.of()) as console:
+        return run_sweep(spec, root=_root(spec, root), name=name, resume=resume, callbacks=console)
+
+
+def load_results(name: str, *, root: str | Path | None = None) -> SweepResults:
+    """Returns the results so far of a sweep, or of a single training as a sweep of one trial.
+
+    Raises SweepError if there is none of this name.
+    """
+    where = _chosen(root)
+    folder = paths.find_folder(where, name)
+    is_sweep = folder.parent == paths.sweeps_folder(where)
+    return (load_sweep if is_sweep else load_single)(folder)
+
+
+def load_encoder(name: str | Path, *, root: str | Path | None = None) -> "TrainedEncoder":
+    """Returns the encoder of a sweep's winner, of a training, or of a checkpoint's file.
+
+    Raises SweepError if there is none of this name, MtconError if a sweep has no winner yet,
+    CheckpointError for a file that cannot be read.
+    """
+    from mtcon_ray.export.encoder import TrainedEncoder
+
+    if Path(name).is_file():
+        return TrainedEncoder(Path(name))
+    results, folder = load_results(str(name), root=root), None
+    if results.folder.parent == paths.sweeps_folder(_chosen(root)):
+        folder = paths.checkpoint_folder(results.folder, results.required_winner().name)
+    return TrainedEncoder(paths.kept_model(folder or results.folder))
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Restores environment variables and the working directory afterwards."""
+    environment, folder = dict(os.environ), Path.cwd()
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - environment.keys():
+            del os.environ[name]
+        os.environ.update(environment)
+        os.chdir(folder)
+
+
+def _root(spec: RunSpec, root: str | Path | None) -> Path:
+    return _chosen(root or spec.storage.root)
+
+
+def _chosen(root: str | Path | None) -> Path:
+    return paths.choose_root(str(root) if root else None)
+
+
+def _as_yaml(spec: Mapping[str, Any]) -> str:
+    """Returns a mapping as the YAML that a file would hold, so that both pass the same checks."""
+    from mtcon_ray.safe_yaml import dump_yaml
+
+    return dump_yaml(dict(spec))

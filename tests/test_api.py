@@ -1,0 +1,211 @@
+"""The Python interface, as a script or notebook uses it."""
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import mtcon_ray as mt
+from mtcon_ray.data.decoding import decode_image
+from mtcon_ray.errors import SpecError, SweepError
+from mtcon_ray.evaluate import load_network
+from mtcon_ray.evaluation.features import extract_features
+from tests.waiting import PATIENCE_SECONDS
+
+SPEC: dict[str, Any] = {
+    "name": "api",
+    "data": {"kind": "synthetic", "num_items": 120},
+    "views": {"size": 16},
+    "model": {"encoder": {"name": "small", "width": 4}},
+    "train": {"epochs": 2, "batch_size": 16},
+    "evaluate": {"bootstrap": 20},
+    "search": {"space": {"method.temperature": {"grid": [0.1, 0.5]}}, "sampler": "grid"},
+    "tracking": {"offline": True},
+}
+LOADED = """
+import json, sys
+import mtcon_ray as mt
+names = dir(mt)
+assert not {"torch", "ray", "mlflow", "pandas"} & set(sys.modules)
+print(json.dumps([name for name in mt.__all__ if name in names and callable(getattr(mt, name))]))
+"""
+# A Ray of the caller's, with one CPU, and what a sweep must leave as it was.
+IN_A_RAY_OF_ONES_OWN = """
+import json, logging, os, signal, sys
+import ray
+import mtcon_ray as mt
+
+if __name__ == "__main__":
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    session = ray.get_runtime_context().get_job_id()
+    logger = logging.getLogger("ray.tune")
+    def state():
+        handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+        return dict(os.environ), os.getcwd(), logger.handlers, logger.propagate, handlers
+
+    before = state()
+    spec = mt.load_spec(json.loads(sys.argv[1]))
+    results = mt.run_sweep(spec, root="root", name="own")
+    assert results.plan.concurrency == 1, "the caller's Ray has one CPU"
+    assert ray.is_initialized()
+    assert ray.get_runtime_context().get_job_id() == session
+    assert state() == before
+    assert ray.get(ray.remote(lambda: 1).remote()) == 1
+"""
+
+
+def test_importing_loads_nothing_heavy_and_offers_all_names() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == mt.__all__
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        mt.nothing  # noqa: B018
+    modules = {path.stem for path in Path(mt.__file__).parent.iterdir()}
+    assert not modules & set(mt.__all__), "importing such a module would replace the function"
+
+
+def test_a_spec_of_a_mapping_is_checked_as_a_file_is(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(SPEC))
+    changed = ["train.epochs=5"]
+    assert mt.load_spec(SPEC, changed) == mt.load_spec(path, changed)
+    assert mt.load_spec(SPEC, changed).train.epochs == 5
+    assert SPEC["train"]["epochs"] == 2
+    with pytest.raises(SpecError, match=r"spec: train\.epoch: unknown key; did you mean 'epochs'"):
+        mt.load_spec({**SPEC, "train": {"epoch": 1}})
+
+
+def test_a_plan_prints_as_the_command_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(SPEC))
+    plan = mt.make_plan(mt.load_spec(SPEC), root=tmp_path)
+    assert plan.num_trials == 2
+    command = [sys.executable, "-m", "mtcon_ray", "plan", path, "--root", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    print(plan)
+    assert capsys.readouterr().out == done.stdout
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, mt.TrainingResult]:
+    """Returns the root and the result of a training."""
+    root = tmp_path_factory.mktemp("root")
+    return root, mt.run_training(mt.load_spec(SPEC), root=root, name="one")
+
+
+@pytest.mark.mlflow
+def test_a_training_returns_its_metrics_and_network(
+    trained: tuple[Path, mt.TrainingResult], tmp_path: Path
+) -> None:
+    root, run = trained
+    assert run.name == "one"
+    assert run.checkpoint.is_file()
+    assert 0 <= run.metrics["test/accuracy/shape"] <= 1
+    results = mt.load_results("one", root=root)
+    frame, history = results.to_frame(), results.history()
+    assert frame.loc[0, "state"] == "finished"
+    assert list(frame["value"]) == list(frame["val/accuracy"]) == [run.metrics["val/accuracy"]]
+    assert list(history["epoch"]) == [1, 2]
+    assert list(history["trial"]) == ["one", "one"]
+    assert history["loss"].notna().all()
+    with pytest.raises(SweepError, match="no sweep or run 'two'"):
+        mt.load_results("two", root=root)
+
+
+@pytest.mark.mlflow
+def test_an_encoder_gives_the_features_of_the_probes(
+    trained: tuple[Path, mt.TrainingResult], tmp_path: Path
+) -> None:
+    """For all forms of images; those of one size may be one array."""
+    root, run = trained
+    encoder = mt.load_encoder("one", root=root)
+    assert not encoder.training
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 30, 24, 3), dtype=np.uint8)
+    found = encoder.transform(pixels)
+    assert found.shape == (3, encoder.width)
+    assert found.dtype == np.float32
+    files = []
+    for i, image in enumerate(pixels):
+        files.append(tmp_path / f"{i}.png")
+        Image.fromarray(image).save(files[-1])
+    stored = np.stack([decode_image(file.read_bytes(), encoder.size) for file in files])
+    spec, network = load_network(run.checkpoint)
+    expected = extract_features(
+        network, stored, np.arange(3), spec.views, batch_size=3, device=torch.device("cpu")
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    for others in (files, [str(file) for file in files], map(Image.open, files), list(pixels)):
+        np.testing.assert_array_equal(encoder.transform(others), found)
+    np.testing.assert_allclose(encoder(torch.from_numpy(pixels)), found, rtol=1e-4, atol=1e-5)
+    assert encoder.transform([]).shape == (0, encoder.width)
+    with pytest.raises(ValueError, match=r"got torch.float64 \[30, 24, 3\]"):
+        encoder.transform([pixels[0] / 255])
+    again = mt.load_encoder(run.checkpoint)
+    np.testing.assert_array_equal(again.transform(pixels), found)
+
+
+@pytest.mark.ray
+@pytest.mark.mlflow
+def test_a_sweep_in_the_caller_s_ray_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(IN_A_RAY_OF_ONES_OWN)
+    repository = str(Path(mt.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, script, json.dumps(SPEC)], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": repository}, timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = mt.load_results("own", root=tmp_path / "root")
+    frame = results.to_frame()
+    assert results.report_path.is_file()
+    assert set(frame["method.temperature"]) == {0.1, 0.5}
+    assert frame.loc[0, "trial"] == results.required_winner().name
+    assert frame["value"].is_monotonic_decreasing
+    assert len(results.history()) == 4
+    assert mt.load_encoder("own", root=tmp_path / "root").width == 32
+    assert "trial-0000 finished" in done.stdout, "progress is shown"
+
+
+@pytest.mark.ray
+def test_a_session_that_is_ours_is_closed_and_loggers_are_restored(tmp_path: Path) -> None:
+    import ray
+
+    from mtcon_ray.cluster.connection import connected, sweep_environment, view_of
+
+    logger = logging.getLogger("ray.tune")
+    before = dict(os.environ), list(logger.handlers), logger.propagate
+    with connected(tmp_path / "ray.log", sweep_environment(1)):
+        assert view_of(None).where == "local"
+        assert os.environ["RAY_AIR_NEW_OUTPUT"] == "0"
+    assert not ray.is_initialized()
+    assert (dict(os.environ), logger.handlers, logger.propagate) == before
+
+
+@pytest.mark.ray
+@pytest.mark.mlflow
+def test_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    repository = Path(mt.__file__).parents[1]
+    page = (repository / "docs" / "python.md").read_text("utf-8")
+    (tmp_path / "spec.yaml").write_text(json.dumps(SPEC))
+    code = "".join(re.findall(r"^```python\n(.*?)^```", page, re.S | re.M))
+    indented = "".join(f"    {line}\n" for line in code.splitlines())
+    (tmp_path / "script.py").write_text(f"if __name__ == '__main__':\n{indented}")
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(repository)},
+        timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("(2, 32)\n")

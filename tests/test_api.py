@@ -92,7 +92,7 @@ def test_a_plan_prints_as_the_command_does(
     path.write_text(json.dumps(SPEC))
     plan = mt.make_plan(mt.load_spec(SPEC), root=tmp_path)
     assert plan.num_trials == 2
-    command = [sys.executable, "-m", "mtcon_ray", "plan", path, "--root", tmp_path]
+    command = [sys.executable, "-m", "mtcon_ray", "plan", str(path), "--root", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     print(plan)
     assert capsys.readouterr().out == done.stdout
@@ -179,11 +179,15 @@ def test_a_sweep_in_the_caller_s_ray_leaves_everything_as_it_was(tmp_path: Path)
 
 
 @pytest.mark.ray
-def test_a_session_that_is_ours_is_closed_and_loggers_are_restored(tmp_path: Path) -> None:
+def test_a_session_that_is_ours_is_closed_and_loggers_are_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import ray
 
     from mtcon_ray.cluster.connection import connected, sweep_environment, view_of
 
+    monkeypatch.setenv("RAY_AIR_NEW_OUTPUT", "1")
+    monkeypatch.delenv("TUNE_GLOBAL_CHECKPOINT_S", raising=False)
     logger = logging.getLogger("ray.tune")
     before = dict(os.environ), list(logger.handlers), logger.propagate
     with connected(tmp_path / "ray.log", sweep_environment(1)):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtcon_ray import paths
+from mtcon_ray.cli import options
 from mtcon_ray.plan import Plan
 from mtcon_ray.results import SweepResults, load_single, load_sweep
 from mtcon_ray.safe_yaml import parse_yaml
@@ -175,7 +176,7 @@ def _root(spec: RunSpec, root: str | Path | None) -> Path:
 
 
 def _chosen(root: str | Path | None) -> Path:
-    return paths.choose_root(str(root) if root else None)
+    return options.root_of(str(root) if root else None)
 
 
 def _as_yaml(spec: Mapping[str, Any]) -> str:

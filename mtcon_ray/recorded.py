@@ -5,7 +5,7 @@ a `RecordedSpec` and do without them.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -128,9 +128,17 @@ def write_beginnings(folder: Path, spec: "RunSpec", plan: Plan) -> None:
             file.write(content.encode())
 
 
-def load_recorded(path: Path) -> "RunSpec":
-    """Returns the spec in the file of a sweep or training. Raises SpecError if it is invalid."""
-    return parse_recorded(read_yaml(path), where=str(path))
+def load_recorded(path: Path, overrides: Iterable[str] = ()) -> "RunSpec":
+    """Returns the spec in the file of a sweep or training, with `a.b=value` overrides applied.
+
+    Raises SpecError if it is invalid.
+    """
+    from mtcon_ray.spec import apply_override
+
+    raw = read_yaml(path)
+    for override in overrides:
+        apply_override(raw, override)
+    return parse_recorded(raw, where=str(path))
 
 
 def parse_recorded(raw: Mapping[str, Any], *, where: str) -> "RunSpec":

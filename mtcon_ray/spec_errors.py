@@ -17,8 +17,50 @@ Location = tuple[int | str, ...]
 OTHER_WORDS = {
     "num_samples": "num_trials",
     "n_trials": "num_trials",
+    "max_trials": "num_trials",
+    "run_cap": "num_trials",
+    "points_to_evaluate": "first_points",
+    "max_concurrent_trials": "max_concurrent",
+    "n_jobs": "max_concurrent",
+    "search_alg": "sampler",
+    "pruner": "scheduler",
+    "early_terminate": "scheduler",
+    "grace_period": "grace",
+    "reduction_factor": "reduction",
+    "eta": "reduction",
     "learning_rate": "lr",
+    "base_lr": "lr",
+    "wd": "weight_decay",
+    "num_epochs": "epochs",
+    "max_epochs": "epochs",
+    "train_batch_size": "batch_size",
+    "per_device_train_batch_size": "batch_size",
+    "gradient_clip_val": "max_grad_norm",
+    "clip_grad": "max_grad_norm",
+    "lr_scheduler": "lr_schedule",
+    "optim": "optimizer",
     "backbone": "encoder",
+    "arch": "encoder",
+    "model_name": "encoder",
+    "projection_dim": "head_dim",
+    "proj_dim": "head_dim",
+    "tau": "temperature",
+    "image_size": "size",
+    "img_size": "size",
+    "num_workers": "workers",
+    "cpus_per_trial": "cpus",
+    "gpus_per_trial": "gpus",
+    "storage_path": "root",
+    "experiment_name": "experiment",
+    "tracking_uri": "uri",
+}
+# Values that other tools write, and ours.
+OTHER_VALUES = {
+    "bf16": "bfloat16",
+    "bf16-mixed": "bfloat16",
+    "fp32": "float32",
+    "32": "float32",
+    "32-true": "float32",
 }
 # Kinds of values, by the first word of pydantic's error types, as in int_parsing.
 KINDS = {
@@ -118,6 +160,8 @@ def _way_out(problem: Any, model: type[Spec]) -> str:
             return f"; write [{value}]" if entries and entries[-1] is Ellipsis else ""
         case "string_type" if isinstance(value, int | float):
             return "; put it in quotes"
+        case "literal_error" if (ours := OTHER_VALUES.get(str(value))) is not None:
+            return f"; did you mean {ours!r}?" if f"'{ours}'" in problem["msg"] else ""
         case _:
             return ""
 
@@ -135,7 +179,7 @@ def _near_key(location: Location, model: type[Spec]) -> str:
     ours = OTHER_WORDS.get(key)
     if ours in beside:
         return _did_you_mean([str(ours)])
-    if get_close_matches(key, beside, n=1):
+    if ours is None and get_close_matches(key, beside, n=1):
         return nearest(key, beside)
     location = _without_kind(location, model)
     if choice := choice_fields(model).get(location[:-1]):

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from mtcon_ray.errors import SpecError
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.registry import field_paths
+from mtcon_ray.spec import RunSpec, parse_spec
+from mtcon_ray.spec_errors import OTHER_VALUES, OTHER_WORDS
 
 FORMS = "{loguniform: [low, high]}, {uniform: [low, high]}, {int: [low, high]}"
 
@@ -153,3 +155,21 @@ def test_a_problem_of_a_dimension_shows_the_kinds(dimension: Any, message: str) 
 def test_an_unknown_key_names_the_field_that_is_meant(raw: dict[str, Any], message: str) -> None:
     (line,) = refused(raw)
     assert message in line
+
+
+@pytest.mark.parametrize(("theirs", "ours"), OTHER_WORDS.items())
+def test_a_word_of_another_tool_leads_to_ours(theirs: str, ours: str) -> None:
+    """In the section where the field is, and at the top where all sections are looked through."""
+    places = [path for path in field_paths(RunSpec) if path.rpartition(".")[2] == ours]
+    assert places
+    assert theirs not in [path.rpartition(".")[2] for path in field_paths(RunSpec)]
+    (line,) = refused({theirs: 1})
+    assert any(f"{place!r}" in line for place in places), line
+
+
+@pytest.mark.parametrize(("theirs", "ours"), OTHER_VALUES.items())
+def test_a_value_of_another_tool_leads_to_ours(theirs: str, ours: str) -> None:
+    (line,) = refused({"train": {"precision": theirs}})
+    assert line.endswith(f"got {theirs!r}; did you mean {ours!r}?")
+    (line,) = refused({"train": {"optimizer": theirs}})
+    assert "did you mean" not in line

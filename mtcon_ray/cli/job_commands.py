@@ -13,15 +13,17 @@ import click
 from mtcon_ray import paths, plugins
 from mtcon_ray.cli import options
 from mtcon_ray.cli.follow import Follower
-from mtcon_ray.cli.run_commands import name_option
+from mtcon_ray.cli.run_commands import name_option, run
 from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.presentation import NOTHING, duration_text, printable
+from mtcon_ray.results import was_submitted
 from mtcon_ray.tracking.mlflow_server import URI_VARIABLE, ui_command
 
 if TYPE_CHECKING:
     from mtcon_ray.cluster.jobs import Jobs
+    from mtcon_ray.spec import RunSpec
 
 QUIET = "-q"
 address_option = click.option(
@@ -84,14 +86,27 @@ def submit(
 @job_argument
 @options.overrides
 @address_option
+@options.root
 @follow_option
-def resume(job: str, overrides: tuple[str, ...], address: str | None, no_follow: bool) -> int:
-    """Resume the sweep of a JOB that has ended, or a sweep by its name.
+def resume(
+    job: str, overrides: tuple[str, ...], address: str | None, root: str | None, no_follow: bool
+) -> int:
+    """Resume a sweep by its name, or the sweep of a JOB that has ended.
 
-    Spec, changes, tracking and installed packages are those of its last job; --set
-    search.num_trials=N adds trials. The current folder is uploaded; it must contain the spec at
-    the same path as for `submit`.
+    A sweep of this machine goes on here, with the spec that is recorded in its folder. A submitted
+    one goes on as another job: spec, changes, tracking and installed packages are those of its last
+    job, and the current folder is uploaded, which must contain the spec at the same path as for
+    `submit`. --set search.num_trials=N adds trials.
     """
+    folder = paths.sweeps_folder(options.root_of(root)) / job
+    if address is None and (folder / paths.SPEC_FILE).exists() and not was_submitted(folder):
+
+        def load() -> tuple["RunSpec", Path, bool]:
+            from mtcon_ray.recorded import load_recorded
+
+            return load_recorded(folder / paths.SPEC_FILE, overrides), folder.parents[1], True
+
+        return run(load, job)
     last = _jobs(address).find(job)
     if not last.command:
         raise SweepError(

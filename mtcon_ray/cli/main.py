@@ -19,13 +19,13 @@ import click
 from mtcon_ray import __version__
 from mtcon_ray.cli.admin_commands import clean, completion, export, track_sync
 from mtcon_ray.cli.job_commands import jobs, logs, resume, stop, submit
-from mtcon_ray.cli.options import INTERRUPTED, Session, verbosity
+from mtcon_ray.cli.options import INTERRUPTED, Session, root_of, verbosity
 from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, status
 from mtcon_ray.cli.run_commands import compare, sweep, train
 from mtcon_ray.cli.spec_commands import init, plan, prepare, schema, validate
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import MtconError, storage_error
-from mtcon_ray.paths import choose_root, log_folder
+from mtcon_ray.paths import log_folder
 from mtcon_ray.tracking.mlflow_server import masked
 
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -99,7 +99,7 @@ def _explain(error: MtconError, session: Session) -> int:
 
 def _record(error: Exception, session: Session) -> int:
     """Writes the trace of an unexpected error to a file and prints its path."""
-    folder = session.log_folder or log_folder(choose_root(None))
+    folder = session.log_folder or log_folder(root_of(None))
     name = f"error-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     text = masked("".join(traceback.format_exception(error)))
     path = _write(folder, name, text) or _write(Path(tempfile.gettempdir()), name, text)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # the exit code after a signal
 ALLOW_PLUGINS = "--allow-plugins"
+ROOT_VARIABLE = "MTCON_RAY_ROOT"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -73,15 +74,20 @@ def verbosity(command: Command) -> Command:
     return add_v(add_q(command))
 
 
+def root_of(given: str | None, of_spec: str | None = None) -> Path:
+    """Returns the root: the option's, else the spec's, else the environment's, else the default."""
+    return choose_root(given or of_spec or os.environ.get(ROOT_VARIABLE))
+
+
 def _root(**options: Any) -> Callable[[Command], Command]:
-    help_text = "Folder of all results.  [default: ~/mtcon-ray]"
+    help_text = f"Folder of all results.  [default: {ROOT_VARIABLE}, else ~/mtcon-ray]"
     return click.option("--root", metavar="FOLDER", help=help_text, **options)
 
 
 def _names(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    root = choose_root(context.params.get("root"))
+    root = root_of(context.params.get("root"))
     folders = [*list_folders(sweeps_folder(root)), *list_folders(runs_folder(root))]
     return [CompletionItem(f.name) for f in folders if f.name.startswith(incomplete)]
 
@@ -111,5 +117,5 @@ def overrides(command: Command) -> Command:
 
 root = _root()
 # As an absolute path, for commands that read no `storage.root` from a spec.
-root_folder = _root(callback=lambda context, parameter, given: choose_root(given))
+root_folder = _root(callback=lambda context, parameter, given: root_of(given))
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")

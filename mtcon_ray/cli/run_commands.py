@@ -1,7 +1,9 @@
 """Commands that train: train, sweep, compare."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +14,9 @@ from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SweepError
 from mtcon_ray.presentation import printable
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
+
+if TYPE_CHECKING:
+    from mtcon_ray.spec import RunSpec
 
 
 def _checked_name(
@@ -59,7 +64,7 @@ def train(
         from mtcon_ray.training_job import train_run
 
         run_spec = load_spec(spec, overrides, with_search=False)
-        where = paths.choose_root(root or run_spec.storage.root)
+        where = options.root_of(root, run_spec.storage.root)
         session.log_folder = paths.log_folder(where)
         result = train_run(run_spec, root=where, name=name, resume=resume, callbacks=console)
     folder = paths.run_folder(where, result.name)
@@ -84,14 +89,26 @@ def sweep(
     root: str | None,
 ) -> int:
     """Run or resume a sweep and show its leaderboard."""
-    session, terminal = options.session(), Terminal.of()
-    with Console(terminal, quiet=session.quiet) as console:
+
+    def load() -> tuple["RunSpec", Path, bool]:
         from mtcon_ray.spec import load_spec
 
         run_spec = load_spec(spec, overrides)
-        where = paths.choose_root(root or run_spec.storage.root)
+        where = options.root_of(root, run_spec.storage.root)
+        return run_spec, where, _is_there(where, name) if goes_on else resume
+
+    return run(load, name)
+
+
+def run(load: Callable[[], tuple["RunSpec", Path, bool]], name: str | None) -> int:
+    """Runs or resumes a sweep and shows its leaderboard; returns the exit code.
+
+    `load` returns the spec, the root and whether the sweep is resumed, while the display runs.
+    """
+    session, terminal = options.session(), Terminal.of()
+    with Console(terminal, quiet=session.quiet) as console:
+        run_spec, where, resume = load()
         session.log_folder = paths.log_folder(where)
-        resume = _is_there(where, name) if goes_on else resume
 
         from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE, check_versions
 
@@ -124,7 +141,7 @@ def compare(
     session = options.session()
     comparison = load_comparison(file, overrides, only)
     first = next(iter(comparison.specs.values()))
-    where = paths.choose_root(root or first.storage.root)
+    where = options.root_of(root, first.storage.root)
     session.log_folder = paths.log_folder(where)
     if only_plan:
         from mtcon_ray.cli.plan_text import stage_lines

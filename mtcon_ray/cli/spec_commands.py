@@ -9,7 +9,7 @@ import click
 
 from mtcon_ray.cli import options
 from mtcon_ray.cli.terminal import say
-from mtcon_ray.paths import choose_root, log_folder
+from mtcon_ray.paths import log_folder
 from mtcon_ray.plugins import installed_plugins
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def prepare(
     from mtcon_ray.cli.prepare_data import prepare_data, recipe_spec
 
     raw, run_spec = recipe_spec(kind, download, size, overrides)
-    root = choose_root(storage or run_spec.storage.root)
+    root = options.root_of(storage, run_spec.storage.root)
     session = options.session()
     session.log_folder = log_folder(root)
     for line in prepare_data(run_spec, root, quiet=session.quiet):
@@ -109,7 +109,7 @@ def _plan_anywhere(spec: "RunSpec") -> "Plan":
     from mtcon_ray.preparation import check_data
 
     anywhere = ClusterView("any cluster", (NodeKind("any node", 1e9, 1e9, None),))
-    root = choose_root(spec.storage.root)
+    root = options.root_of(None, spec.storage.root)
     table = check_data(spec, root).table
     return make_plan(spec, root, anywhere, table, count_parameters=False)
 
@@ -142,7 +142,7 @@ def plan(
     from mtcon_ray.spec import load_spec
 
     run_spec = load_spec(spec, overrides)
-    where = choose_root(root or run_spec.storage.root)
+    where = options.root_of(root, run_spec.storage.root)
     options.session().log_folder = log_folder(where)
     rates = None
     if calibrate:

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -105,9 +107,14 @@ def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
         with pytest.raises(SweepError, match=r"must keep its data, .* cut was started with"):
             sweep(path, root, name="cut", resume=True)
 
-    second = command(path, root, "--resume")
-    printed = second.communicate(timeout=PATIENCE_SECONDS)[0]
-    assert second.returncode == 0, printed
+    # By its name alone: the spec is recorded in the sweep's folder.
+    second = subprocess.run(
+        [sys.executable, "-m", "mtcon_ray", "resume", "cut"],
+        env={**os.environ, "MTCON_RAY_ROOT": str(root)}, capture_output=True, text=True,
+        timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    printed = second.stdout
+    assert second.returncode == 0, printed + second.stderr
     assert "preparing: connecting to Ray\n" in printed
     assert "warning: val/accuracy must have a standard error of at most" in printed
     assert "trial-0000 restored, finished at epoch 12/12, val/accuracy 0." in printed

@@ -18,7 +18,6 @@ from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.presentation import NOTHING, duration_text, printable
-from mtcon_ray.results import was_submitted
 from mtcon_ray.tracking.mlflow_server import URI_VARIABLE, ui_command
 
 if TYPE_CHECKING:
@@ -98,6 +97,8 @@ def resume(
     job, and the current folder is uploaded, which must contain the spec at the same path as for
     `submit`. --set search.num_trials=N adds trials.
     """
+    from mtcon_ray.results import was_submitted  # imports pydantic
+
     folder = paths.sweeps_folder(options.root_of(root)) / job
     if address is None and (folder / paths.SPEC_FILE).exists() and not was_submitted(folder):
 

@@ -50,7 +50,7 @@ def open_checkpoint(
     Raises CheckpointError if the checkpoint cannot be read, SpecError if an override is invalid,
     DataError or ResourceError if the data or a device cannot be used.
     """
-    spec, network = load_network(path)
+    spec, network = load_network(path, store=cache_folder(root))
     spec = with_values(spec, dict(map(_parsed, overrides)))
     device = choose_device(spec)
     prepare_root(root)
@@ -78,13 +78,18 @@ def evaluate_checkpoint(
     return opened.evaluation(autocast_dtype).report()
 
 
-def load_network(path: Path) -> tuple[RunSpec, Network]:
+def load_network(path: Path, *, store: Path | None = None) -> tuple[RunSpec, Network]:
     """Returns the spec and the network of a checkpoint (model.pt or last.pt), on the CPU.
 
-    Raises CheckpointError if the file cannot be read or its network does not fit its spec.
+    The description of an encoder of the Hugging Face hub is taken from `store` if it is there, else
+    from the library's cache or the hub. Raises CheckpointError if the file cannot be read or its
+    network does not fit its spec.
     """
     spec, method, state = _load(path)
-    network = build_network(spec.model, method.make_network, spec.seed)
+    # The weights that the training started from need not exist any more.
+    encoder = spec.model.encoder if store is None else spec.model.encoder.with_fetched(store)
+    model = spec.model.model_copy(update={"encoder": encoder.without_weights()})
+    network = build_network(model, method.make_network, spec.seed)
     _fill(network, state["network"], path)
     return spec, network
 

@@ -20,6 +20,7 @@ from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
+from mtcon_ray.paths import cache_folder
 from mtcon_ray.plan import Plan
 from mtcon_ray.spec import RunSpec, with_each_encoder
 
@@ -120,7 +121,10 @@ def make_plan(
         objective=objective,
         select=spec.evaluate.select,
         parameters=_count_parameters(
-            spec, {task: sizes[task] for task in labels.tasks}, all_networks=count_parameters
+            spec,
+            {task: sizes[task] for task in labels.tasks},
+            cache_folder(root),
+            all_networks=count_parameters,
         ),
         store_bytes=store_bytes(len(table), spec.data, spec.views.size),
         downloads=dict(downloads or {}),
@@ -182,13 +186,13 @@ def _numbers(spec: RunSpec, path: str, value: int) -> list[int]:
 
 
 def _count_parameters(
-    spec: RunSpec, sizes: dict[str, int], *, all_networks: bool = True
+    spec: RunSpec, sizes: dict[str, int], store: Path, *, all_networks: bool = True
 ) -> int | None:
     """Returns the number of parameters of encoder and heads.
 
     Building the networks also checks that the encoder's weights, searched ones too, fit them.
     Without `all_networks` only the networks that need this check are built, and the number may be
-    None. Raises CheckpointError if weights do not fit.
+    None. Raises CheckpointError if weights do not fit, SpecError if an encoder refuses the views.
     """
     counts = []
     for one in with_each_encoder(spec):
@@ -196,6 +200,8 @@ def _count_parameters(
             continue
         with torch.device("meta"):  # allocates no memory and computes no initial weights
             method = METHODS[one.method.name](one.method, one.problem(sizes))
-            network = build_network(one.model, method.make_network, one.seed)
+            network = build_network(one.model, method.make_network, one.seed, store=store)
+            if one.model.encoder.is_checked_by_building:
+                network.encoder.check_images(one.views.size)
         counts.append(sum(p.numel() for p in network.parameters()))
     return counts[0] if counts else None

@@ -34,7 +34,7 @@ def prepare(
     checked = check_data(spec, root)
     make_plan(spec, root, cluster, checked.table)
     asked = None if spec.tracking.offline else ServerCheck(uri)
-    fetch_weights(spec)
+    fetch_weights(spec, cache_folder(root))
     dataset = open_dataset(
         spec.data,
         view_size=spec.views.size,
@@ -62,10 +62,11 @@ def check_data(spec: RunSpec, root: Path) -> CheckedData:
     return check_dataset(spec.data, spec.views.size, cache_folder(root))
 
 
-def fetch_weights(spec: RunSpec) -> None:
-    """Downloads the encoder's named weights, also those of searched values, before trials start.
+def fetch_weights(spec: RunSpec, store: Path) -> None:
+    """Downloads the encoder's named weights into the store, also those of searched values.
 
-    Raises SpecError if they cannot be downloaded.
+    Trials on all nodes read them there. Raises SpecError if they cannot be downloaded,
+    ResourceError if the store cannot be written.
     """
     for one in with_each_encoder(spec):
-        one.model.encoder.fetch_weights()
+        one.model.encoder.fetch_weights(store)

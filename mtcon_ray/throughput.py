@@ -43,12 +43,13 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
         "train.batch_size": max(2, spec.train.batch_size // workers),
     }
     base = with_values(spec, one_worker)
-    dataset = open_dataset(base.data, view_size=base.views.size, store=cache_folder(root))
+    store = cache_folder(root)
+    dataset = open_dataset(base.data, view_size=base.views.size, store=store)
     times: list[float] = []
     device = choose_device(base)
     enough = stopwatch(device, times)
     with tempfile.TemporaryDirectory() as folder:
-        run = Trainer(base, dataset, Path(folder), device=device, should_stop=enough)
+        run = Trainer(base, dataset, Path(folder), device=device, should_stop=enough, store=store)
         for _ in run:
             pass
 

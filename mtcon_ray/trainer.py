@@ -79,6 +79,7 @@ class Trainer:
         device: torch.device,
         ranks: Ranks = ALONE,
         should_stop: Callable[[], bool] = lambda: False,
+        store: Path | None = None,
     ) -> None:
         torch.set_num_threads(spec.resources.cpus)
         settle(device)
@@ -109,7 +110,7 @@ class Trainer:
                 # This training's share of the GPU's memory; not used on a CPU.
                 share=min(1.0, spec.resources.gpus or 1.0),
             )
-            self.learner = self._make_learner(method)
+            self.learner = self._make_learner(method, store)
         self.num_steps = spec.train.epochs * self._batches.steps_per_epoch
         self._resume()
 
@@ -144,9 +145,10 @@ class Trainer:
             self.network.load_state_dict(checkpoint.load(self.folder / MODEL_FILE)["network"])
         return self.evaluate(partial(Evaluation.report, predictions=self.folder / PREDICTIONS_FILE))
 
-    def _make_learner(self, method: Method) -> Learner:
+    def _make_learner(self, method: Method, store: Path | None) -> Learner:
         spec = self.spec
-        network = build_network(spec.model, method.make_network, spec.seed).to(self.device)
+        network = build_network(spec.model, method.make_network, spec.seed, store=store)
+        network = network.to(self.device)
         network = network.to(memory_format=torch.channels_last)
         network, forward = parallelise(
             network, self.ranks, batch_norm=spec.model.batch_norm, compile=spec.train.compile

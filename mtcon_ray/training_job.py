@@ -15,7 +15,7 @@ from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import StorageError
 from mtcon_ray.folder import choose_folder, claimed
 from mtcon_ray.local import choose_device, this_machine
-from mtcon_ray.paths import parent_log, prepare_root, runs_folder
+from mtcon_ray.paths import cache_folder, parent_log, prepare_root, runs_folder
 from mtcon_ray.plan import Plan
 from mtcon_ray.preparation import prepare
 from mtcon_ray.presentation import resume_line
@@ -59,7 +59,8 @@ def train_run(
         check_same_data(parent_log(folder), dataset.fingerprint)
         write_beginnings(folder, spec, plan)
         lifecycle = Lifecycle(folder, spec.tracking, uri, callbacks)
-        _Training(spec, dataset, folder, device, callbacks, lifecycle).run(plan)
+        store = cache_folder(root)
+        _Training(spec, dataset, folder, device, callbacks, lifecycle, store).run(plan)
     return load_run(folder)
 
 
@@ -71,6 +72,7 @@ class _Training:
     device: torch.device
     callbacks: Callbacks
     lifecycle: Lifecycle
+    store: Path
     stopped_by: str | None = None
     may_finish_step: bool = True
 
@@ -110,6 +112,7 @@ class _Training:
             self.folder,
             device=self.device,
             should_stop=lambda: self.stopped_by is not None,
+            store=self.store,
         )
         self.callbacks.on_suggest(self.name, {})
         if run.damage:

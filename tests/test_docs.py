@@ -49,6 +49,16 @@ def test_every_method_shown_is_valid(snippet: str) -> None:
         assert parse_spec(raw).method.name == raw["method"]["name"]
 
 
+def test_every_encoder_shown_is_valid() -> None:
+    text = (DOCS / "encoders.md").read_text(encoding="utf-8")
+    shown = re.findall(r"`(\{name: [^`]*\})`", text)
+    assert len(shown) == 7
+    for snippet in shown:
+        encoder = yaml.safe_load(snippet)
+        found = parse_spec({"name": "shown", "model": {"encoder": encoder}}).model.encoder
+        assert found.model_dump().items() >= encoder.items()
+
+
 def test_the_losses_shown_run() -> None:
     code = METHODS_TEXT.split("```python\n")[1].split("```")[0]
     names: dict[str, Any] = {

@@ -283,10 +283,16 @@ def test_searched_weights_are_fetched_too(tmp_path: Path, monkeypatch: pytest.Mo
     """Searched weights are downloaded once, before trials would each download them."""
     fetched: list[str | None] = []
     encoder = type(resnet(None).model.encoder)
-    monkeypatch.setattr(encoder, "fetch_weights", lambda spec: fetched.append(spec.weights))
+    monkeypatch.setattr(encoder, "fetch_weights", lambda spec, _: fetched.append(spec.weights))
     search = {"space": {"model.encoder.weights": {"choice": [None, "imagenet"]}}}
-    fetch_weights(spec_of(model={"encoder": {"name": "resnet18"}}, search=search))
+    fetch_weights(spec_of(model={"encoder": {"name": "resnet18"}}, search=search), tmp_path)
     assert fetched == [None, None, "imagenet"]
+
+
+def test_views_that_a_published_model_does_not_take_are_refused() -> None:
+    encoder = {"name": "torchvision", "model": "vit_b_32"}
+    with pytest.raises(SpecError, match=r"views\.size must be a size .* got 16: .*Expected 224"):
+        plan_on(spec_of(model={"encoder": encoder}))
 
 
 def test_a_plan_downloads_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

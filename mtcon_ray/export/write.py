@@ -1,7 +1,8 @@
 """Export of a trained encoder to a folder of files that can be used without this package.
 
 model.pt2 or model.onnx   the model, from images to the embedding and all labels' predictions
-weights.safetensors       the same parameters by name, for other frameworks
+weights.safetensors       the encoder's parameters by name, torchvision's or timm's for theirs
+probes.safetensors        the other parameters by name, for other frameworks
 model.json                classes, preprocessing, scores, spec and fingerprint of the data
 README.md                 the same for people, and how to load the model
 """
@@ -16,6 +17,7 @@ from typing import Any, Literal
 
 import torch
 from safetensors.torch import save
+from torch import Tensor
 from torch.export import Dim
 
 from mtcon_ray.callbacks import Callbacks
@@ -101,10 +103,11 @@ def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format
         building.mkdir(parents=True)
         about = {part: json.dumps(facts[part]) for part in ("labels", "preprocessing")}
         _save(model, building / facts["model"]["file"], format, about)
-        # safetensors refuses tensors that are not contiguous, such as those in channels_last.
-        tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-        # Not with safetensors' `save_file`: its files are readable by the owner only.
-        (building / "weights.safetensors").write_bytes(save(tensors, {"format": "pt", **about}))
+        for file, state in _states(model).items():
+            # safetensors refuses tensors that are not contiguous, such as those in channels_last.
+            tensors = {name: tensor.contiguous() for name, tensor in state.items()}
+            # Not with safetensors' `save_file`: its files are readable by the owner only.
+            (building / file).write_bytes(save(tensors, {"format": "pt", **about}))
         text = json.dumps(facts, indent=1, ensure_ascii=False)
         (building / "model.json").write_text(text + "\n", encoding="utf-8")
         (building / "README.md").write_text(card_text(facts), encoding="utf-8")
@@ -113,6 +116,17 @@ def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format
         raise ResourceError(f"{to} must be writable, got {error}; choose another --to") from None
     finally:
         shutil.rmtree(building, ignore_errors=True)
+
+
+def _states(model: ExportedModel) -> dict[str, dict[str, Tensor]]:
+    """Returns the tensors of each safetensors file by its name."""
+    encoder = model.encoder.state_dict()
+    keys = model.encoder.file_keys()
+    rest = {k: v for k, v in model.state_dict().items() if not k.startswith("encoder.")}
+    return {
+        "weights.safetensors": {keys[key]: value for key, value in encoder.items()},
+        "probes.safetensors": rest,
+    }
 
 
 def _save(model: ExportedModel, path: Path, format: Format, about: dict[str, str]) -> None:

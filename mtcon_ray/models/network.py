@@ -1,6 +1,7 @@
 """The network: one shared encoder, and named heads on its features."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -69,14 +70,22 @@ def projections(
     return make
 
 
-def build_network(spec: ModelSpec, make: Callable[[Encoder], Network], seed: int) -> Network:
+def build_network(
+    spec: ModelSpec,
+    make: Callable[[Encoder], Network],
+    seed: int,
+    *,
+    store: Path | None = None,
+) -> Network:
     """Returns the network that `make` builds on the spec's encoder, on the CPU.
 
+    Downloads are taken from `store`, where the driver has put them, or else from the library.
     Parameters depend on the arguments alone; the caller's random state is kept. Raises SpecError
     or CheckpointError if the encoder's `weights` are not available or do not fit.
     """
+    encoder = spec.encoder if store is None else spec.encoder.with_fetched(store)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = make(ENCODERS[spec.encoder.name](spec.encoder))
+        network = make(ENCODERS[encoder.name](encoder))
     guard_convolutions(network)
     return network

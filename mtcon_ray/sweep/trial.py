@@ -172,6 +172,7 @@ def _train(
         device=device,
         ranks=ranks,
         should_stop=lambda: at_rung or stop_asked(),
+        store=cache_folder(work.root),
     )
     damage = f"{work.name}: {run.damage}" if run.damage else None
     for progress in _from_last(run):

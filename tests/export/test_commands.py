@@ -36,9 +36,9 @@ import json, safetensors.torch, torch, torchvision
 about = json.load(open("model.json"))["preprocessing"]
 weights = safetensors.torch.load_file("weights.safetensors")
 net = torchvision.models.resnet18()
+missing = net.load_state_dict(weights, strict=False)
+assert missing == (["fc.weight", "fc.bias"], []), missing
 net.fc = torch.nn.Identity()
-names = [name for name in weights if name.startswith("encoder.net.")]
-net.load_state_dict({name.removeprefix("encoder.net."): weights[name] for name in names})
 stored, size = about["stored_size"], about["size"]
 assert about["resize"].startswith("the central square of the shorter side to stored_size")
 left, top = (image.width - min(image.size)) // 2, (image.height - min(image.size)) // 2
@@ -158,7 +158,7 @@ def test_three_lines_give_a_photographs_features(
     if kind == "onnx":
         pytest.importorskip("onnxruntime")
     told = command("export", "shoes-1", "--to", tmp_path / "out", "--format", kind, "--root", root)
-    assert f"README.md, model.json, model.{kind}, weights.safetensors" in told
+    assert f"README.md, model.json, model.{kind}, probes.safetensors, weights.safetensors" in told
     lines = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     three = lines.split("```python\n")[1].split("```")[0]
     assert three.count("\n") == 3
@@ -183,7 +183,7 @@ def test_the_weights_alone_fill_another_packages_network(
     best = root / "runs" / "shoes-1" / "model.pt"
     command("export", best, "--to", tmp_path / "out", "--root", root)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "out").iterdir()}
-    assert len(modes) == 4
+    assert len(modes) == 5
     assert len(set(modes.values())) == 1, modes
     for picture in pictures:
         found = read(tmp_path / "out", picture, "", WEIGHTS)

@@ -11,14 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import CheckpointError, UserError
-from mtcon_ray.evaluate import Opened, open_checkpoint
+from mtcon_ray.evaluate import Opened, load_network, open_checkpoint
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.probe import NumberProbe, Probe, SetProbe
-from mtcon_ray.export.write import export_checkpoint
+from mtcon_ray.export.model import ExportedModel
+from mtcon_ray.export.write import _states, export_checkpoint
+from mtcon_ray.models.encoders.resnet import ResNet18
+from mtcon_ray.models.encoders.small import Small
+from mtcon_ray.models.network import Network
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.training_job import train_run
 
@@ -76,10 +81,18 @@ def read_onnx(folder: Path, images: np.ndarray, tmp_path: Path) -> Found:
     return dict(zip(names, session.run(None, {"images": images}), strict=True))
 
 
+def blocks_of_page() -> list[str]:
+    """Returns the Python of docs/export.md."""
+    return re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
 def read_about(path: Path) -> dict[str, Any]:
     """Returns labels and preprocessing from a model file, by the code in docs/export.md."""
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    [code] = [block for block in blocks if f'"exported/{path.name}"' in block]
+    [code] = [
+        block
+        for block in blocks_of_page()
+        if f'"exported/{path.name}"' in block and "about" in block
+    ]
     names: dict[str, Any] = {}
     exec(code.replace(f"exported/{path.name}", str(path)), names)
     found = names["about"]
@@ -140,7 +153,7 @@ def test_what_is_exported_is_what_was_evaluated(
 @pytest.mark.slow
 def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(root: Path, tmp_path: Path) -> None:
     export(root, tmp_path / "out", title="mine-1")
-    names = ["README.md", "model.json", "model.pt2", "weights.safetensors"]
+    names = ["README.md", "model.json", "model.pt2", "probes.safetensors", "weights.safetensors"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
     text = (tmp_path / "out" / "model.json").read_text()
     facts = json.loads(text)
@@ -149,10 +162,41 @@ def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(root: Path, tmp_pa
     assert "canary" not in text + page
     assert facts["labels"]["shape"]["classes"] == list(opened_classes(root))
     assert "| size | yes | the number, in the column's own unit | - | r2 " in page
-    weights = load_file(tmp_path / "out" / "weights.safetensors")
-    assert weights["heads.0.weight_DC"].shape == (32, len(facts["labels"]["shape"]["classes"]))
+    probes = load_file(tmp_path / "out" / "probes.safetensors")
+    assert probes["heads.0.weight_DC"].shape == (32, len(facts["labels"]["shape"]["classes"]))
     with pytest.raises(UserError, match="must name a folder that is not there yet"):
         export(root, tmp_path / "out")
+
+
+@pytest.mark.slow
+def test_an_export_is_a_start_for_another_training(root: Path, tmp_path: Path) -> None:
+    export(root, tmp_path / "out")
+    network = load_network(root / "runs" / "mine-1" / "model.pt")[1]
+    for weights in (tmp_path / "out", root / "runs" / "mine-1", root / "runs/mine-1/model.pt"):
+        encoder = Small(Small.Spec(width=4, weights=str(weights)))
+        for key, value in encoder.state_dict().items():
+            assert torch.equal(value, network.encoder.state_dict()[key]), (weights, key)
+
+
+def test_weights_have_the_keys_of_torchvision(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As docs/export.md shows, only the classifier is missing, and nothing is left over."""
+    torch.manual_seed(3)
+    network = Network(ResNet18(ResNet18.Spec()), {})
+    files = _states(ExportedModel(network, {}, ViewsSpec(size=32), 40))
+    save_file(files["weights.safetensors"], tmp_path / "weights.safetensors")
+    (code,) = (b for b in blocks_of_page() if "load_state_dict" in b)
+    names: dict[str, Any] = {}
+    exec(code.replace("exported", str(tmp_path)), names)
+    assert "_IncompatibleKeys(missing_keys=['fc.weight', 'fc.bias'], unexpected_keys=[])" in (
+        capsys.readouterr().out
+    )
+    theirs = names["net"]
+    theirs.fc = torch.nn.Identity()
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(theirs.eval()(images), network.encoder.eval()(images))
+    assert files["probes.safetensors"].keys() == {"view.weight_VS", "view.mean_C11", "view.std_C11"}
 
 
 def opened_classes(root: Path) -> tuple[str, ...]:

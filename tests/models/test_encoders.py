@@ -28,7 +28,8 @@ from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.spec import dump_spec, load_spec
 
 WIDTHS = {
-    **{"resnet18": 512, "resnet50": 2048, "small": 256, "timm": 2048, "vit": 192},
+    **{"resnet18": 512, "resnet50": 2048, "small": 256, "timm": 2048, "torchvision": 512},
+    "vit": 192,
     "handcrafted": 192 + 900 + 64,
 }
 NEEDS_TIMM = pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
@@ -168,7 +169,7 @@ def test_weights_of_another_architecture_are_refused(tmp_path: Path) -> None:
     torch.save(resnet18(weights=None).state_dict(), path)
     with pytest.raises(CheckpointError, match=r"must fit the encoder, got .*weights\.pt"):
         make(ResNet50, path)
-    with pytest.raises(CheckpointError, match="choose the encoder name and stem") as caught:
+    with pytest.raises(CheckpointError, match="choose the encoder name and settings") as caught:
         make(ResNet18, path, "small")
     assert "conv1.weight of shape [64, 3, 7, 7] where the encoder has [64, 3, 3, 3]" in str(
         caught.value
@@ -186,7 +187,9 @@ def test_weights_of_another_architecture_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["IMAGENET1K_V2", "Imagenet", "random"])
 def test_an_unknown_name_of_weights_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match=r"must be null, imagenet .* or the path of a state"):
+    with pytest.raises(
+        ValidationError, match=r"must be null, imagenet, IMAGENET1K_V1 or the path of a state"
+    ):
         make(ResNet18, name)
     (tmp_path / name).touch()
     spec = ResNet18.Spec.model_validate({"weights": name}, context={"folder": tmp_path})
@@ -261,10 +264,12 @@ def test_imagenet_weights_without_network_say_what_to_do(
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("torch.hub.urlopen", offline)
     spec = encoder.Spec.model_validate({"weights": "imagenet"})
-    for ask in (spec.fetch_weights, lambda: make(encoder, "imagenet")):
+    store = tmp_path / "store"
+    for ask in (lambda: spec.fetch_weights(store), lambda: make(encoder, "imagenet")):
         with pytest.raises(SpecError, match=r"no route to host.*set model\.encoder\.w") as caught:
             ask()
         assert weights.IMAGENET1K_V1.url in str(caught.value)
+    assert [path.name for path in (store / "weights").iterdir() if path.is_dir()] == []
 
 
 def test_imagenet_weights_are_read_from_torchvisions_cache(
@@ -275,7 +280,6 @@ def test_imagenet_weights_are_read_from_torchvisions_cache(
     (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
     torch.save(theirs.state_dict(), tmp_path / "hub" / "checkpoints" / file)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    ResNet18.Spec(weights="imagenet").fetch_weights()
     ours = ResNet18(ResNet18.Spec(weights="imagenet"))
     assert torch.equal(ours.net.get_parameter("conv1.weight"), theirs.conv1.weight)
 
@@ -300,7 +304,7 @@ def test_weights_are_a_name_or_a_path(tmp_path: Path, monkeypatch: pytest.Monkey
     field = "model.encoder.weights"
     assert weights(f"{field}=v.pt") == str(tmp_path / "here" / "v.pt")
     assert weights(f"{field}=imagenet") == "imagenet"
-    with pytest.raises(SpecError, match=r"must be null, imagenet .* got 'IMAGENET1K_V2'"):
+    with pytest.raises(SpecError, match=r"must be null, imagenet, .* got 'IMAGENET1K_V2'"):
         weights(f"{field}=IMAGENET1K_V2")
     (tmp_path / "here" / "file").touch()
     assert weights(f"{field}=file") == str(tmp_path / "here" / "file")

@@ -1,14 +1,24 @@
 """timm's backbones: the same features as timm's own models, and errors if they are missing."""
 
+import json
 import sys
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from pydantic import ValidationError
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
-from mtcon_ray.errors import SpecError
+from mtcon_ray.data.views import ViewsSpec
+from mtcon_ray.errors import CheckpointError, SpecError
+from mtcon_ray.export.model import ExportedModel
+from mtcon_ray.export.write import _states
 from mtcon_ray.models.encoders.timm import Timm
+from mtcon_ray.models.network import Network, build_network, projections
+from mtcon_ray.models.spec import ModelSpec
 
 needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
 
@@ -40,3 +50,146 @@ def test_tresnet_computes_what_timm_s_own_does() -> None:
     assert ours.width == 2048
     assert torch.equal(ours(x_NCHW), theirs(x_NCHW))
     assert any(isinstance(m, nn.LeakyReLU) for m in ours.modules())
+
+
+TINY = "test_mtcon_tiny"
+HUB = "hf-hub:someone/tiny"
+PLAIN = projections(("a",), dim=4, hidden=None)
+
+
+def tiny(pretrained: bool = False, **options: Any) -> nn.Module:
+    """Returns a RegNet of timm, whose batch norms contain their activations."""
+    from timm.models import build_model_with_cfg
+    from timm.models.regnet import RegNet, RegNetCfg
+
+    config = RegNetCfg(w0=24, wa=36.44, wm=2.49, group_size=8, depth=13)
+    net: nn.Module = build_model_with_cfg(
+        RegNet, TINY, pretrained, model_cfg=config, pretrained_filter_fn=None, **options
+    )
+    return net
+
+
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nn.Module:
+    """Returns the published network of a small model, which is registered as timm's own are.
+
+    The file is "downloaded" from a file:// URL, and a repository of the hub from a folder.
+    """
+    pytest.importorskip("timm", reason="the extra timm is not installed")
+    from timm.models import _hub, _registry, generate_default_cfgs
+
+    torch.manual_seed(7)
+    net = tiny(pretrained_cfg={"num_classes": 10})
+    net.train()(torch.randn(4, 3, 32, 32))  # moments of batch norm differ from the initial ones
+    hub = tmp_path / "hub"
+    hub.mkdir()
+    torch.save(net.state_dict(), hub / "tiny.pth")
+    save_file(net.state_dict(), hub / "model.safetensors")
+    settings = {"num_classes": 10, "classifier": "head.fc", "first_conv": "stem.conv"}
+    settings["input_size"] = [3, 32, 32]
+    description = {"architecture": TINY, "num_classes": 10, "pretrained_cfg": settings}
+    (hub / "config.json").write_text(json.dumps(description))
+    url = (hub / "tiny.pth").as_uri()
+    configs = generate_default_cfgs({f"{TINY}.a": {"url": url, **settings}, f"{TINY}.b": settings})
+    for table, value in {
+        "_model_entrypoints": tiny,
+        "_model_default_cfgs": configs[TINY],
+    }.items():
+        monkeypatch.setitem(getattr(_registry, table), TINY, value)
+    for tag, config in configs[TINY].cfgs.items():
+        name = f"{TINY}.{tag}"
+        monkeypatch.setitem(_registry._model_pretrained_cfgs, name, config)
+    first = next(iter(configs[TINY].cfgs.values()))
+    monkeypatch.setitem(_registry._model_pretrained_cfgs, TINY, first)
+
+    def fetch(repo_id: str, filename: str, **_: Any) -> str:
+        if not (hub / filename).exists():
+            raise OSError("no route to host")
+        return str(hub / filename)
+
+    monkeypatch.setattr(_hub, "hf_hub_download", fetch)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    net.head.fc = nn.Identity()  # type: ignore[union-attr]
+    return net
+
+
+def features(encoder: nn.Module) -> Tensor:
+    x_NCHW = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        h_ND: Tensor = encoder.eval()(x_NCHW)
+    return h_ND
+
+
+@pytest.mark.parametrize("model", [TINY, f"{TINY}.a", HUB])
+def test_published_weights_are_fetched_once_and_then_read_from_the_store(
+    model: str, published: nn.Module, tmp_path: Path
+) -> None:
+    """A trial on another node needs neither the library's cache nor a connection."""
+    encoder = {"name": "timm", "model": model, "weights": "pretrained"}
+    spec = ModelSpec.model_validate({"encoder": encoder})
+    direct = build_network(spec, PLAIN, 0)
+    spec.encoder.fetch_weights(tmp_path / "store")
+    for path in (tmp_path / "hub").iterdir():
+        path.unlink()
+    (cached,) = (tmp_path / "torch").rglob("*.pth") if model != HUB else (None,)
+    if cached is not None:
+        cached.unlink()
+    network = build_network(spec, PLAIN, 0, store=tmp_path / "store")
+    assert torch.equal(features(network.encoder), features(published))
+    for key, value in network.state_dict().items():
+        assert torch.equal(direct.state_dict()[key], value), key
+    with pytest.raises(SpecError, match="timm cannot provide model"):
+        build_network(spec, PLAIN, 0)
+
+
+def test_a_model_of_the_hub_with_random_weights_is_described_by_the_store(
+    published: nn.Module, tmp_path: Path
+) -> None:
+    spec = ModelSpec.model_validate({"encoder": {"name": "timm", "model": HUB}})
+    spec.encoder.fetch_weights(tmp_path / "store")
+    (tmp_path / "hub" / "config.json").unlink()
+    network = build_network(spec, PLAIN, 0, store=tmp_path / "store")
+    assert not torch.equal(features(network.encoder), features(published))
+    # As a checkpoint's network is built, and the plan of a sweep that is resumed.
+    stored = spec.encoder.with_fetched(tmp_path / "store").without_weights()
+    assert isinstance(stored, Timm.Spec)
+    assert Timm(stored).width == network.encoder.width
+    with pytest.raises(SpecError, match="no route to host"):
+        build_network(spec, PLAIN, 0)
+
+
+def test_a_file_with_timms_own_keys_fits(published: nn.Module, tmp_path: Path) -> None:
+    """Also where batch norm and activation are one layer of timm's and two of ours."""
+    path = tmp_path / "hub" / "tiny.pth"
+    ours = Timm(Timm.Spec(model=TINY, weights=str(path)))
+    assert any("bn.0." in key for key in ours.state_dict())
+    assert torch.equal(features(ours), features(published))
+    # An export's keys are timm's own.
+    exported = _states(ExportedModel(Network(ours, {}), {}, ViewsSpec(size=32), 40))
+    published.load_state_dict(exported["weights.safetensors"])
+    state = torch.load(path, weights_only=True)
+    del state["stem.bn.running_mean"]
+    torch.save(state, path)
+    with pytest.raises(CheckpointError, match=r"missing stem\.bn\.running_mean; choose"):
+        Timm(Timm.Spec(model=TINY, weights=str(path)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"model": f"{TINY}.b", "weights": "pretrained"}, "must have published weights where"),
+        ({"model": f"{TINY}.c"}, r"Invalid pretrained tag \(c\)"),
+        ({"model": "ftp:x/y"}, "Unknown model source 'ftp'"),
+        ({"model": "someone/tiny"}, "must be a model of timm"),
+    ],
+)
+def test_what_timm_lacks_is_refused_before_a_download(
+    fields: dict[str, str], problem: str, published: nn.Module
+) -> None:
+    with torch.device("meta"), pytest.raises(SpecError, match=problem):
+        Timm(Timm.Spec.model_validate(fields))
+
+
+def test_weights_of_timm_are_a_name_or_a_path() -> None:
+    with pytest.raises(ValidationError, match="must be null, pretrained or the path of a state"):
+        Timm.Spec(weights="imagenet")

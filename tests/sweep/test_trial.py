@@ -65,6 +65,18 @@ def test_a_failed_trial_holds_nothing_of_its_step(tmp_path: Path) -> None:
     assert list(waiting) == []
 
 
+def test_a_trial_reads_weights_from_the_roots_store(tmp_path: Path) -> None:
+    given: dict[str, Any] = {}
+
+    def starts(*_: Any, **options: Any) -> None:
+        given.update(options)
+        raise DivergedError("enough")
+
+    work = assignment(tmp_path)
+    list(reports(work, no_data, device=torch.device("cpu"), make_run=cast(Any, starts)))
+    assert given["store"] == tmp_path / "store"
+
+
 FULL = OSError(errno.ENOSPC, "No space left on device", "/x/images.npy")
 
 

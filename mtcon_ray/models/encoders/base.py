@@ -1,7 +1,8 @@
 """Base class of the encoders, which map an image to one pooled feature vector."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from pathlib import Path
+from typing import ClassVar, Self
 
 from torch import nn
 
@@ -31,22 +32,34 @@ class EncoderSpec(Spec):
     def check(self, view_size: int) -> None:
         """Raises ValueError if views with sides of `view_size` pixels cannot be encoded."""
 
-    def fetch_weights(self) -> None:
-        """Downloads the initial parameters if the spec asks for a download.
+    def fetch_weights(self, store: Path) -> None:
+        """Downloads the initial parameters into the store if the spec asks for a download.
 
-        Called once, before several processes build the encoder. Raises SpecError if the download
-        fails.
+        Called once by the driver, before processes on other nodes build the encoder. Raises
+        SpecError if the download fails, ResourceError if the store cannot be written.
         """
+
+    def with_fetched(self, store: Path) -> Self:
+        """Returns the section with the paths of what `fetch_weights` has put into the store."""
+        return self
+
+    def without_weights(self) -> Self:
+        """Returns the section of the same encoder with random initial parameters."""
+        return self
 
 
 class Encoder(nn.Module, ABC):
     """Base of encoders, which map [N, 3, H, W] to features [N, width].
 
     A subclass is registered in ENCODERS and has a nested `Spec`.
+
+    `left_out` has the beginnings of keys in files of weights that the encoder does not use, such as
+    those of the classifier.
     """
 
     Spec: ClassVar[type[EncoderSpec]]
     width: int
+    left_out: tuple[str, ...] = ()
 
     @abstractmethod
     def __init__(self, spec: EncoderSpec) -> None:
@@ -56,6 +69,19 @@ class Encoder(nn.Module, ABC):
         is downloaded.
         """
         super().__init__()
+
+    def file_keys(self) -> dict[str, str]:
+        """Returns the keys in files of weights by the keys of the state dict.
+
+        An encoder that wraps the model of another library as `net` has that model's keys.
+        """
+        return {key: key.removeprefix("net.") for key in self.state_dict()}
+
+    def check_images(self, view_size: int) -> None:
+        """Raises SpecError if the encoder refuses images with sides of `view_size` pixels.
+
+        Called on the meta device, for encoders whose section is checked by building.
+        """
 
 
 ENCODERS: Table[Encoder] = Table("encoder")

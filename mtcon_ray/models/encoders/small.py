@@ -5,8 +5,9 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
+from mtcon_ray.models.encoders.base import ENCODERS, Encoder
 from mtcon_ray.models.encoders.residual import Block, conv_norm, initialise, stage
+from mtcon_ray.models.encoders.weights import WeightsSpec, load_weights
 
 NUM_STAGES = 4
 
@@ -18,16 +19,12 @@ class Small(Encoder):
     The stem and all stages but the first halve the sides: 40 x 40 pixels end as 3 x 3.
     """
 
-    class Spec(EncoderSpec):
+    class Spec(WeightsSpec):
         """A small residual network: 8 * width features."""
 
         name: Literal["small"] = "small"
         width: int = Field(32, ge=4, le=512, description="channels of the first stage")
         blocks: int = Field(1, ge=1, le=16, description="residual blocks in each of four stages")
-
-        @property
-        def is_checked_by_building(self) -> bool:
-            return False
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
@@ -42,6 +39,7 @@ class Small(Encoder):
         self.centre = nn.BatchNorm2d(widths[-1])
         self.width = widths[-1]
         initialise(self)
+        load_weights(self, spec)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Returns features averaged over positions, [N, 8 * spec.width]."""

@@ -1,63 +1,152 @@
-"""Convolutional backbones of the optional library timm, such as MultiSupCon's TResNet-M.
+"""Backbones of the optional library timm, such as MultiSupCon's TResNet-M, or of the hub by timm.
 
 TResNet: Ridnik et al. 2020, arXiv:2003.13630.
 """
 
+import json
 from difflib import get_close_matches
-from typing import Any, Literal
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, Literal, Self
 
+import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from mtcon_ray.errors import SpecError
-from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
+from mtcon_ray.models.encoders.base import ENCODERS
+from mtcon_ray.models.encoders.library import LibraryEncoder, build
+from mtcon_ray.models.encoders.weights import (
+    FILES,
+    State,
+    Weights,
+    WeightsSpec,
+    keep,
+    kept,
+    load_weights,
+    write_state,
+)
+
+PRETRAINED = "pretrained"
+HUB = "hf-hub:"
+# timm's name for the file that describes a model of the hub or of a folder.
+CONFIG_FILE = "config.json"
 
 
 @ENCODERS.register("timm")
-class Timm(Encoder):
-    """A timm model without its classifier, with random parameters.
+class Timm(LibraryEncoder):
+    """A timm model without its classifier.
 
     Layers that combine batch norm and activation are split in two. Their batch norm is then
     torch's own, so that several workers can share its moments.
 
-    Raises SpecError if timm is not installed or has no such model.
+    Raises SpecError if timm is not installed, has no such model or no weights of it, or if the
+    description of a model of the hub cannot be downloaded.
     """
 
-    class Spec(EncoderSpec):
+    class Spec(WeightsSpec):
         """A backbone of timm; needs the extra `timm`."""
+
+        names: ClassVar[tuple[str, ...]] = (PRETRAINED,)
 
         name: Literal["timm"] = "timm"
         model: str = Field(
             "tresnet_m",
             min_length=1,
-            description="timm's name of a model that takes any image size; tresnet_m: TResNet-M",
+            description="timm's name of a model that takes images of views.size, such as "
+            "resnet18.a1_in1k; hf-hub:OWNER/NAME for one of the Hugging Face hub",
         )
+        weights: Weights = Field(
+            None,
+            description="null: random; pretrained: those that timm or the hub publishes for the "
+            f"model, downloaded once before training starts; else the path of {FILES}",
+        )
+
+        @property
+        def is_checked_by_building(self) -> bool:
+            return True
+
+        @property
+        def source(self) -> str:
+            return f"timm {self.model} {self.weights if self.weights == PRETRAINED else None}"
+
+        def download(self) -> State:
+            timm = _timm()
+            # Drawing random parameters must not change those of the heads.
+            with torch.random.fork_rng(devices=[]):
+                net = _from_library(lambda: timm.create_model(self.model, pretrained=True), self)
+            net.reset_classifier(0)
+            state: State = net.state_dict()
+            return state
+
+        def fetch_weights(self, store: Path) -> None:
+            if self.weights == PRETRAINED or self.model.startswith(HUB):
+                keep(store, self.source, self._fill)
+
+        def with_fetched(self, store: Path) -> Self:
+            local = super().with_fetched(store)
+            folder = kept(store, self.source)
+            if not (folder / CONFIG_FILE).exists():
+                return local
+            return local.model_copy(update={"model": f"local-dir:{folder}"})
+
+        def _fill(self, folder: Path) -> None:
+            if self.model.startswith(HUB):
+                (folder / CONFIG_FILE).write_text(json.dumps(self._config()), encoding="utf-8")
+            if self.weights == PRETRAINED:
+                write_state(self.download(), folder)
+
+        def _config(self) -> dict[str, Any]:
+            """Returns the description of a model of the hub, from which timm builds it."""
+            _timm()
+            from timm.models import load_model_config_from_hf
+
+            hub_id = self.model.removeprefix(HUB)
+            config, name, arguments = _from_library(lambda: load_model_config_from_hf(hub_id), self)
+            return {"architecture": name, "model_args": arguments, "pretrained_cfg": config}
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
-        try:
-            import timm
-        except ImportError as error:
-            raise SpecError(
-                f"model.encoder.name timm needs the package timm, which cannot be imported: "
-                f"{error}; install it with: pip install 'mtcon-ray[timm]'"
-            ) from error
-        if not timm.is_model(spec.model):
+        timm = _timm()
+        if ":" not in spec.model and not timm.is_model(spec.model):
             near = get_close_matches(spec.model, timm.list_models())
             raise SpecError(
                 f"model.encoder.model must be a model of timm {timm.__version__}, got "
                 f"{spec.model!r}; near it: {', '.join(near) or 'none'} (timm.list_models())"
             )
-        self.net = _split(timm.create_model(spec.model, pretrained=False, num_classes=0))
-        self.width = self.net.head_hidden_size
+        make = partial(timm.create_model, spec.model, num_classes=0)
+        net = _from_library(lambda: build(make), spec)
+        config = net.pretrained_cfg
+        sources = ("hf_hub_id", "url", "file")
+        if spec.weights == PRETRAINED and not any(config.get(source) for source in sources):
+            raise SpecError(
+                f"model.encoder.model must have published weights where weights is {PRETRAINED}, "
+                f"got {spec.model}; take one of timm.list_pretrained(), or weights: null"
+            )
+        classifiers = config.get("classifier") or ()
+        names = (classifiers,) if isinstance(classifiers, str) else classifiers
+        self.left_out = tuple(f"{name}." for name in names)
+        self.net = _split(net)
+        self.width: int = net.head_hidden_size
+        load_weights(self, spec)
 
-    def forward(self, x_NCHW: Tensor) -> Tensor:
-        """Returns pooled features, [N, width]."""
-        h_ND: Tensor = self.net(x_NCHW)
-        return h_ND
+    def file_keys(self) -> dict[str, str]:
+        """Returns timm's keys, in which split layers are one."""
+        split = [name for name, module in self.named_modules() if isinstance(module, NormAct)]
+        keys = super().file_keys()
+        for key in keys:
+            for name in split:
+                if key.startswith(f"{name}.0."):
+                    keys[key] = f"{name}.{key.removeprefix(f'{name}.0.')}".removeprefix("net.")
+        return keys
 
 
-def _split(module: nn.Module) -> Any:
+class NormAct(nn.Sequential):
+    """A batch norm, its dropout and its activation, which are one layer in timm."""
+
+
+def _split(module: nn.Module) -> nn.Module:
     """Returns the module, with each BatchNormAct2d replaced by a batch norm and the activation."""
     from timm.layers import BatchNormAct2d
 
@@ -68,5 +157,32 @@ def _split(module: nn.Module) -> Any:
         norm = nn.BatchNorm2d(child.num_features, child.eps, child.momentum)
         # The same parameters, so that their initial values are timm's.
         norm.weight, norm.bias = child.weight, child.bias
-        module.add_module(name, nn.Sequential(norm, child.drop, child.act))
+        module.add_module(name, NormAct(norm, child.drop, child.act))
     return module
+
+
+def _timm() -> ModuleType:
+    try:
+        import timm
+    except ImportError as error:
+        raise SpecError(
+            f"model.encoder.name timm needs the package timm, which cannot be imported: "
+            f"{error}; install it with: pip install 'mtcon-ray[timm]'"
+        ) from error
+    module: ModuleType = timm
+    return module
+
+
+def _from_library(act: Any, spec: Timm.Spec) -> Any:
+    """Returns what `act` returns; turns errors of timm, the network and the disk into SpecError."""
+    try:
+        return act()
+    # Unknown tags and damaged files are RuntimeErrors, unknown prefixes and names of the hub
+    # ValueErrors; KeyErrors are of descriptions without a needed field.
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise SpecError(
+            f"model.encoder: timm cannot provide model {spec.model} with weights {spec.weights}: "
+            f"{reason}; write one of timm.list_models() or {HUB}OWNER/NAME, with a connection to "
+            "the hub or the files in its cache, or set weights to the path of a file"
+        ) from error

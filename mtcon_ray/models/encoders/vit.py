@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
+from mtcon_ray.models.encoders.base import ENCODERS, Encoder
+from mtcon_ray.models.encoders.weights import WeightsSpec, load_weights
 
 
 @ENCODERS.register("vit")
@@ -18,7 +19,7 @@ class ViT(Encoder):
     divides, and any subset of an image's patches can be encoded.
     """
 
-    class Spec(EncoderSpec):
+    class Spec(WeightsSpec):
         """A small vision transformer."""
 
         has_batch_norm: ClassVar[bool] = False
@@ -51,6 +52,7 @@ class ViT(Encoder):
         self.embed = nn.Linear(3 * spec.patch**2, spec.width)
         self.blocks = transformer_blocks(spec.width, spec.depth, spec.heads)
         self.norm = nn.LayerNorm(spec.width)
+        load_weights(self, spec)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Returns features averaged over patches, [N, width]."""

@@ -1,0 +1,57 @@
+"""Base class of encoders that are models of another library."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mtcon_ray.errors import SpecError
+from mtcon_ray.models.encoders.base import Encoder
+
+
+def build(make: Callable[[], Any]) -> Any:
+    """Returns the model that `make` builds, on torch's default device.
+
+    Some models, such as RegNet, read tensors while they are built, which the meta device does not
+    allow. These are built on the CPU and moved.
+    """
+    try:
+        return make()
+    except NotImplementedError:
+        with torch.device("cpu"):
+            model = make()
+        return model.to(torch.get_default_device())
+
+
+class LibraryEncoder(Encoder):
+    """The library's model is `net`, which maps [N, 3, H, W] to pooled features [N, width]."""
+
+    net: nn.Module
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Returns pooled features, [N, width]."""
+        h_ND: Tensor = self.net(x_NCHW)
+        return h_ND
+
+    def check_images(self, view_size: int) -> None:
+        was_training = self.training
+        try:
+            with torch.no_grad():
+                shape = self.eval()(torch.empty(2, 3, view_size, view_size)).shape
+        except NotImplementedError:
+            return  # an operation that the meta device does not have
+        # Libraries raise errors of many types for images of a size that they do not take.
+        except Exception as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise SpecError(
+                f"views.size must be a size of images that the encoder's model takes, got "
+                f"{view_size}: {reason}; take another size or model"
+            ) from error
+        finally:
+            self.train(was_training)
+        if shape != (2, self.width):
+            raise SpecError(
+                f"model.encoder.model must return pooled features [N, {self.width}], got "
+                f"{list(shape)} for two images; take another model"
+            )

@@ -1,0 +1,234 @@
+"""Initial parameters of encoders: files of several formats, and downloads that the driver stores.
+
+<store>/weights/<model and name>-<hash>/model.safetensors   downloaded once for all trials
+
+A file has the keys of the encoder's `file_keys`: those of torchvision or timm for their models.
+"""
+
+import hashlib
+import pickle
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+from zipfile import is_zipfile
+
+import torch
+from pydantic import Field, ValidationInfo, field_validator
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from mtcon_ray.data.disk import build_folder, writable_store
+from mtcon_ray.errors import CheckpointError
+from mtcon_ray.models.encoders.base import Encoder, EncoderSpec
+from mtcon_ray.paths import MODEL_FILE, OLD_MODEL_FILE
+from mtcon_ray.registry import PathMark, beside_the_spec, is_word
+
+State = Mapping[str, Tensor]
+FETCHED_FILE = "model.safetensors"
+# Files of a folder that hold an encoder: an export, a folder of the Hugging Face hub, a training.
+FOLDER_FILES = ("weights.safetensors", FETCHED_FILE, MODEL_FILE, OLD_MODEL_FILE)
+WEIGHTS_FILE = "a file of PyTorch weights (a state dict saved by torch.save)"
+FILES = "a state-dict or safetensors file, a model.pt of this program, or an export's folder"
+# In checkpoints and in exports of earlier versions keys begin with this. So do some keys of
+# torchvision's ViT; only those exports also have the key EXPORTED.
+ENCODER = "encoder."
+EXPORTED = "view.weight_VS"
+# Counter of batch norm, which files written by torch before 0.4.1 lack, also some of torchvision.
+COUNTER = "num_batches_tracked"
+
+Weights = Annotated[str, PathMark()] | None
+
+
+class WeightsSpec(EncoderSpec):
+    """Fields common to all encoders with parameters.
+
+    `names` are the values of `weights` that stand for a download.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ()
+
+    weights: Weights = Field(None, description=f"null: random; else the path of {FILES}")
+
+    @field_validator("weights")
+    @classmethod
+    def _name_or_path(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None or cls.is_name(value):
+            return value
+        path = beside_the_spec(value, info)
+        if is_word(value) and not Path(path).exists():
+            raise ValueError(
+                f"weights must be {', '.join(('null', *cls.names))} or the path of {FILES}, got "
+                f"{value!r}, which is no file"
+            )
+        return path
+
+    @classmethod
+    def is_name(cls, value: str) -> bool:
+        """Returns True if the text names a download and is no path."""
+        return value in cls.names
+
+    @property
+    def is_random(self) -> bool:
+        return self.weights is None
+
+    @property
+    def is_checked_by_building(self) -> bool:
+        return self.weights is not None
+
+    @property
+    def source(self) -> str:
+        """Text that identifies what `download` returns; the stored file is named after it."""
+        raise NotImplementedError
+
+    def download(self) -> State:
+        """Returns the parameters that `weights` names, by the keys of files.
+
+        Reads the library's own cache where it has them. Raises SpecError if the download fails.
+        """
+        raise NotImplementedError
+
+    def fetch_weights(self, store: Path) -> None:
+        if self.weights is not None and self.is_name(self.weights):
+            keep(store, self.source, lambda folder: write_state(self.download(), folder))
+
+    def with_fetched(self, store: Path) -> Self:
+        if self.weights is None or not self.is_name(self.weights):
+            return self
+        path = kept(store, self.source) / FETCHED_FILE
+        return self.model_copy(update={"weights": str(path)}) if path.exists() else self
+
+    def without_weights(self) -> Self:
+        return self.model_copy(update={"weights": None})
+
+
+def kept(store: Path, source: str) -> Path:
+    """Returns the folder in the store for a download, which need not exist yet."""
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", source)
+    return store / "weights" / f"{readable}-{hashlib.sha256(source.encode()).hexdigest()[:8]}"
+
+
+def keep(store: Path, source: str, fill: Callable[[Path], None]) -> None:
+    """Creates the folder of a download with the files that `fill(folder)` writes, unless it exists.
+
+    Raises ResourceError if the store cannot be written, and what `fill` raises.
+    """
+    folder = kept(store, source)
+    with writable_store(store):
+        store.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.parent.mkdir(exist_ok=True, mode=0o700)
+        build_folder(folder, 0, fill)
+
+
+def write_state(state: State, folder: Path) -> None:
+    """Writes parameters to the file of a download."""
+    # Copies, because safetensors refuses tensors that share memory or are not contiguous.
+    whole = {k: v.clone(memory_format=torch.contiguous_format) for k, v in state.items()}
+    save_file(whole, folder / FETCHED_FILE, {"format": "pt"})
+
+
+def load_weights(encoder: Encoder, spec: WeightsSpec) -> None:
+    """Loads the spec's weights; on the meta device it only checks that a file fits.
+
+    With `weights: null` nothing happens. Raises CheckpointError for a file that cannot be read or
+    does not fit, SpecError if a download fails.
+    """
+    weights, keys = spec.weights, encoder.file_keys()
+    own = encoder.state_dict()
+    is_meta = any(tensor.is_meta for tensor in own.values())
+    if weights is None or (is_meta and spec.is_name(weights)):
+        return
+    found = spec.download() if spec.is_name(weights) else read_weights(Path(weights), keys)
+    state = {key: value for key, value in found.items() if not key.startswith(encoder.left_out)}
+    wanted = {keys[key]: value for key, value in own.items()}
+    state |= {k: v for k, v in wanted.items() if k.endswith(COUNTER) and k not in state}
+    _check_fit(wanted, state, weights)
+    if not is_meta:
+        encoder.load_state_dict({key: state[keys[key]] for key in own})
+
+
+def read_weights(path: Path, keys: Mapping[str, str]) -> State:
+    """Returns an encoder's tensors in a file or folder of any format, by the keys of files.
+
+    `keys` are the encoder's `file_keys`; checkpoints have the keys of its state dict. No code of
+    the file is run. Raises CheckpointError if the file is of no known format.
+    """
+    if path.is_dir():
+        there = [path / name for name in FOLDER_FILES if (path / name).is_file()]
+        if not there:
+            raise _refused(f"{path} is a folder without {', '.join(FOLDER_FILES)}")
+        path = there[0]
+    state = _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickled(path)
+    if EXPORTED not in state:
+        inner = state.get("network")
+        if not isinstance(inner, dict):
+            return _checked(path, state)
+        state = inner
+    own = {k.removeprefix(ENCODER): v for k, v in state.items() if str(k).startswith(ENCODER)}
+    return _checked(path, {keys.get(key, key): value for key, value in own.items()})
+
+
+def _checked(path: Path, state: Mapping[str, Any]) -> State:
+    if not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items()):
+        raise _refused(f"{path} holds something else than tensors by name")
+    return state
+
+
+def _check_fit(ours: State, state: State, weights: str) -> None:
+    """Raises CheckpointError if names or shapes of a file differ from those of the layers."""
+    missing = [key for key in ours if key not in state]
+    unexpected = [key for key in state if key not in ours]
+    wrong = [key for key in ours if key in state and ours[key].shape != state[key].shape]
+    problems = [
+        f"{what} {', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}"
+        for what, keys in (("missing", missing), ("unexpected", unexpected))
+        if keys
+    ]
+    if wrong:
+        shapes = [list(tensors[wrong[0]].shape) for tensors in (state, ours)]
+        problems.append(f"{wrong[0]} of shape {shapes[0]} where the encoder has {shapes[1]}")
+    if problems:
+        raise CheckpointError(
+            f"model.encoder.weights must fit the encoder, got {weights}: {'; '.join(problems)}; "
+            "choose the encoder name and settings that the file was made with"
+        )
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    _check_readable(path)
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise _refused(f"{path} is not a whole safetensors file ({error})") from error
+
+
+def _read_pickled(path: Path) -> dict[Any, Any]:
+    _check_readable(path)
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch.load raises many kinds of errors for files of other formats
+        # torch's own message is left out: it suggests weights_only=False, which runs the file's
+        # code.
+        if isinstance(error, pickle.UnpicklingError) and is_zipfile(path):
+            problem = f"{path} holds more than plain tensors"
+        else:
+            what = "an empty file, " if path.stat().st_size == 0 else ""
+            problem = f"{path} is {what}not {WEIGHTS_FILE}"
+        raise _refused(problem) from error
+    if not isinstance(state, dict):
+        raise _refused(f"{path} holds something else than tensors by name")
+    return state
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise _refused(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _refused(problem: str) -> CheckpointError:
+    return CheckpointError(
+        f"model.encoder.weights: {problem}; write one with torch.save(model.state_dict(), path)"
+    )

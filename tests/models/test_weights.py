@@ -1,0 +1,282 @@
+"""Initial parameters: files of each format, downloads in the store, and what is refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torchvision.models import ResNet18_Weights, resnet18
+
+from mtcon_ray.errors import CheckpointError, ResourceError, SpecError
+from mtcon_ray.models.encoders import ENCODERS, Encoder
+from mtcon_ray.models.encoders.resnet import ResNet18, ResNet50
+from mtcon_ray.models.encoders.small import Small
+from mtcon_ray.models.encoders.torchvision import Torchvision
+from mtcon_ray.models.encoders.vit import ViT
+from mtcon_ray.models.encoders.weights import read_weights
+from mtcon_ray.models.network import build_network, projections
+from mtcon_ray.models.spec import ModelSpec
+from mtcon_ray.training import checkpoint
+
+SMALL: dict[str, dict[str, Any]] = {
+    "small": {"width": 4},
+    "vit": {"patch": 8, "width": 16, "depth": 1, "heads": 2},
+    "resnet18": {"stem": "small", "stages": 3},
+    "torchvision": {"model": "mobilenet_v3_small"},
+}
+PLAIN = projections(("a",), dim=4, hidden=None)
+
+
+def make(name: str, weights: Path | str | None = None, **fields: Any) -> Encoder:
+    """Returns an encoder of a small size with the weights of a file."""
+    chosen = None if weights is None else str(weights)
+    spec = {"name": name, **SMALL.get(name, {}), **fields, "weights": chosen}
+    return ENCODERS[name](ENCODERS[name].Spec.model_validate(spec))
+
+
+def features(encoder: nn.Module) -> Tensor:
+    x_NCHW = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        h_ND: Tensor = encoder.eval()(x_NCHW)
+    return h_ND
+
+
+def as_state_dict(encoder: Encoder, path: Path) -> Path:
+    torch.save(plain_state(encoder), path / "weights.pt")
+    return path / "weights.pt"
+
+
+def as_safetensors(encoder: Encoder, path: Path) -> Path:
+    save_file(plain_state(encoder), path / "any.safetensors")
+    return path / "any.safetensors"
+
+
+def as_folder(encoder: Encoder, path: Path) -> Path:
+    """Writes the folder of an export."""
+    save_file(plain_state(encoder), path / "weights.safetensors")
+    save_file({"view.weight_VS": torch.ones(1)}, path / "probes.safetensors")
+    return path
+
+
+def as_old_export(encoder: Encoder, path: Path) -> Path:
+    """Writes the file of an export of an earlier version, with the keys of its own model."""
+    state = {f"encoder.{key}": value for key, value in encoder.state_dict().items()}
+    others = {"view.weight_VS": torch.ones(1), "heads.0.weight_DC": torch.ones(1)}
+    save_file(state | others, path / "weights.safetensors")
+    return path / "weights.safetensors"
+
+
+def as_checkpoint(encoder: Encoder, path: Path) -> Path:
+    state = {f"encoder.{key}": value for key, value in encoder.state_dict().items()}
+    network = state | {"heads.0.0.weight": torch.ones(1)}
+    checkpoint.save(path / "model.pt", {"network": network, "spec": "{}", "sizes": {"a": 2}})
+    return path / "model.pt"
+
+
+def as_old_training(encoder: Encoder, path: Path) -> Path:
+    """Writes the folder of a training of an earlier version."""
+    as_checkpoint(encoder, path).rename(path / "best.pt")
+    return path
+
+
+def plain_state(encoder: Encoder) -> dict[str, Tensor]:
+    keys = encoder.file_keys()
+    return {keys[key]: value for key, value in encoder.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "write",
+    [as_state_dict, as_safetensors, as_folder, as_old_export, as_checkpoint, as_old_training],
+)
+def test_an_encoder_starts_from_a_file_of_any_format(
+    name: str, write: Callable[[Encoder, Path], Path], tmp_path: Path
+) -> None:
+    source = make(name)
+    source.train()(torch.randn(4, 3, 32, 32))  # moments of batch norm differ from the initial ones
+    path = write(source, tmp_path)
+    assert not torch.equal(features(make(name)), features(source))
+    assert torch.equal(features(make(name, path)), features(source))
+
+
+@pytest.mark.parametrize("write", [as_state_dict, as_checkpoint, as_old_export])
+def test_a_file_of_another_shape_is_refused_on_the_meta_device(
+    write: Callable[[Encoder, Path], Path], tmp_path: Path
+) -> None:
+    path = write(make("small"), tmp_path)
+    with torch.device("meta"):
+        make("small", path)
+        with pytest.raises(CheckpointError, match=r"stem\.0\.weight of shape \[4, 3, 3, 3\]"):
+            make("small", path, width=8)
+        with pytest.raises(
+            CheckpointError, match=r"missing embed\.weight.*; unexpected (stem|centre)\."
+        ):
+            make("vit", path)
+
+
+def test_keys_of_torchvisions_vit_are_not_those_of_a_checkpoint(tmp_path: Path) -> None:
+    """Some of them begin with `encoder.` too."""
+    state = {"conv_proj.bias": torch.ones(2), "encoder.ln.weight": torch.ones(3)}
+    save_file(state, tmp_path / "vit.safetensors")
+    assert read_weights(tmp_path / "vit.safetensors", {}).keys() == state.keys()
+
+
+def test_counters_of_batch_norm_may_be_missing(tmp_path: Path) -> None:
+    """torchvision's first files of ResNet-18 and ResNet-50 are older than these counters."""
+    theirs = resnet18()
+    state = {k: v for k, v in theirs.state_dict().items() if "num_batches_tracked" not in k}
+    torch.save(state, tmp_path / "weights.pt")
+    ours = ResNet18(ResNet18.Spec(weights=str(tmp_path / "weights.pt")))
+    theirs.fc = nn.Identity()
+    assert torch.equal(features(ours), features(theirs))
+    del state["bn1.running_mean"]
+    torch.save(state, tmp_path / "weights.pt")
+    with pytest.raises(CheckpointError, match=r"missing bn1\.running_mean; choose"):
+        ResNet18(ResNet18.Spec(weights=str(tmp_path / "weights.pt")))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(None, "cannot be read: No such file"), (b"{}", "is not a whole safetensors file")],
+)
+def test_a_damaged_safetensors_file_is_refused(
+    content: bytes | None, problem: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=problem):
+        make("small", path)
+
+
+def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"is a folder without weights\.safetensors, model"):
+        make("small", tmp_path)
+
+
+@pytest.mark.parametrize("spec", [Small.Spec, ViT.Spec])
+def test_encoders_of_this_package_have_no_named_weights(spec: Any) -> None:
+    with pytest.raises(ValidationError, match="must be null or the path of a state-dict"):
+        spec(weights="imagenet")
+
+
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Returns torchvision's cache with a file of ResNet-18; there is no network."""
+    cache = tmp_path / "torch" / "hub" / "checkpoints"
+    cache.mkdir(parents=True)
+    torch.save(resnet18().state_dict(), cache / Path(ResNet18_Weights.IMAGENET1K_V1.url).name)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    monkeypatch.delattr("torch.hub.urlopen")
+    return cache
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        {"name": "resnet18", "weights": "imagenet"},
+        {"name": "torchvision", "model": "resnet18", "weights": "IMAGENET1K_V1"},
+        {"name": "torchvision", "model": "resnet18", "weights": "DEFAULT"},
+    ],
+)
+def test_a_download_is_read_from_the_store(
+    encoder: dict[str, str], published: Path, tmp_path: Path
+) -> None:
+    """A trial on another node has torchvision's cache neither in its home nor in memory."""
+    spec = ModelSpec.model_validate({"encoder": encoder})
+    store = tmp_path / "store"
+    direct = build_network(spec, PLAIN, 0)
+    spec.encoder.fetch_weights(store)
+    spec.encoder.fetch_weights(store)
+    (only,) = published.iterdir()
+    theirs = resnet18()
+    theirs.load_state_dict(torch.load(only, weights_only=True))
+    theirs.fc = nn.Identity()
+    only.unlink()
+    network = build_network(spec, PLAIN, 0, store=store)
+    assert torch.equal(features(network.encoder), features(theirs))
+    # The download draws no random numbers, so heads are the same with and without the store.
+    for key, value in network.state_dict().items():
+        assert torch.equal(direct.state_dict()[key], value), key
+
+
+def test_both_names_of_the_same_weights_are_stored_once(published: Path, tmp_path: Path) -> None:
+    ResNet18.Spec(weights="imagenet").fetch_weights(tmp_path / "store")
+    Torchvision.Spec(model="resnet18", weights="IMAGENET1K_V1").fetch_weights(tmp_path / "store")
+    weights = tmp_path / "store" / "weights"
+    (only,) = (path for path in weights.iterdir() if path.is_dir())
+    assert only.name.startswith("torchvision-resnet18-IMAGENET1K-V1-")
+
+
+def test_a_store_that_cannot_be_written_is_refused(published: Path, tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("")
+    with pytest.raises(ResourceError, match="the image store must be writable"):
+        ResNet18.Spec(weights="imagenet").fetch_weights(tmp_path / "store")
+
+
+def test_resnets_have_torchvisions_names_of_weights() -> None:
+    assert ResNet50.Spec(weights="IMAGENET1K_V2").source == "torchvision resnet50 IMAGENET1K_V2"
+    with pytest.raises(ValidationError, match="stem must be imagenet where weights is IMAGENET1K"):
+        ResNet50.Spec(weights="IMAGENET1K_V2", stem="small")
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"model": "resnet35"}, "got 'resnet35'; near it: .*resnet34"),
+        (
+            {"model": "googlenet"},
+            "must be a network of torchvision with one classifier, got 'googlenet'",
+        ),
+        (
+            {"model": "resnet34", "weights": "IMAGENET1K_V2"},
+            "one of torchvision's for resnet34, IMAGENET1K_V1 or DEFAULT, got IMAGENET1K_V2",
+        ),
+    ],
+)
+def test_what_torchvision_lacks_is_refused_before_a_download(
+    fields: dict[str, str], problem: str
+) -> None:
+    spec = Torchvision.Spec.model_validate(fields)
+    assert spec.is_checked_by_building
+    with torch.device("meta"), pytest.raises(SpecError, match=problem):
+        Torchvision(spec)
+
+
+@pytest.mark.parametrize(
+    ("model", "width"),
+    [
+        *(("convnext_tiny", 768), ("swin_t", 768), ("vit_b_32", 768), ("vgg11", 4096)),
+        *(("densenet121", 1024), ("efficientnet_b0", 1280), ("maxvit_t", 512)),
+        *(("mobilenet_v3_small", 1024), ("regnet_y_400mf", 440), ("squeezenet1_1", 512)),
+    ],
+)
+def test_classifiers_of_torchvision_are_removed(model: str, width: int) -> None:
+    """check_images raises if the features are not those of the measured width."""
+    with torch.device("meta"):
+        encoder = Torchvision(Torchvision.Spec(model=model))
+        encoder.check_images(224)
+    assert encoder.width == width
+
+
+def test_a_size_that_the_model_does_not_take_is_refused() -> None:
+    with torch.device("meta"):
+        encoder = Torchvision(Torchvision.Spec(model="vit_b_32"))
+        with pytest.raises(SpecError, match=r"views\.size must be .* got 64: .*Expected 224"):
+            encoder.check_images(64)
+        assert encoder.training
+
+
+def test_a_classifier_in_a_file_is_not_used(tmp_path: Path) -> None:
+    """The encoder's features are what torchvision's own classifier gets, by a whole file."""
+    from torchvision.models import mobilenet_v3_small
+
+    theirs = mobilenet_v3_small()
+    torch.save(theirs.state_dict(), tmp_path / "weights.pt")
+    ours = make("torchvision", tmp_path / "weights.pt")
+    theirs.classifier[3] = nn.Identity()
+    assert torch.equal(features(ours), features(theirs))

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mtcon_ray.api import (
         PrintedPlan,
-        RunSpec,
-        SweepResults,
         TrainingResult,
         load_encoder,
         load_results,
@@ -27,6 +25,8 @@ if TYPE_CHECKING:
         run_sweep,
         run_training,
     )
+    from mtcon_ray.results import SweepResults
+    from mtcon_ray.spec import RunSpec
 
 __version__ = "0.1.0"
 

@@ -4,36 +4,22 @@ They do what the commands do, in the caller's process. Afterwards its environmen
 loggers, working directory and signal handlers are as before, and a Ray that it started still runs.
 """
 
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtcon_ray import paths
 from mtcon_ray.cli import options
+from mtcon_ray.local import restored_environment
 from mtcon_ray.plan import Plan
 from mtcon_ray.results import SweepResults, load_single, load_sweep
-from mtcon_ray.safe_yaml import parse_yaml
+from mtcon_ray.safe_yaml import dump_yaml, parse_yaml
 from mtcon_ray.spec import RunSpec, apply_override, parse_spec
 from mtcon_ray.spec import load_spec as load_file
 
 if TYPE_CHECKING:
     from mtcon_ray.export.encoder import TrainedEncoder
-
-__all__ = [
-    "PrintedPlan",
-    "RunSpec",
-    "SweepResults",
-    "TrainingResult",
-    "load_encoder",
-    "load_results",
-    "load_spec",
-    "make_plan",
-    "run_sweep",
-    "run_training",
-]
 
 
 class PrintedPlan(Plan):
@@ -64,7 +50,8 @@ def load_spec(spec: str | Path | Mapping[str, Any], overrides: Iterable[str] = (
     """
     if not isinstance(spec, Mapping):
         return load_file(Path(spec), overrides)
-    raw = dict(parse_yaml(_as_yaml(spec), "spec"))
+    # As the YAML that a file would hold, so that both pass the same checks.
+    raw = dict(parse_yaml(dump_yaml(dict(spec)), "spec"))
     for override in overrides:
         apply_override(raw, override)
     return parse_spec(raw, folder=Path.cwd())
@@ -82,7 +69,7 @@ def make_plan(spec: RunSpec, *, root: str | Path | None = None) -> PrintedPlan:
     from mtcon_ray.sweep.study import preview
 
     where = _root(spec, root)
-    with undisturbed():
+    with restored_environment():
         data = check_data(spec, where)
         plan = make_plan(
             spec,
@@ -108,7 +95,7 @@ def run_training(
     from mtcon_ray.training_job import train_run
 
     where = _root(spec, root)
-    with undisturbed(), Console(Terminal.of()) as console:
+    with restored_environment(), Console(Terminal.of()) as console:
         trial = train_run(spec, root=where, name=name, resume=resume, callbacks=console)
     folder = paths.run_folder(where, trial.name)
     return TrainingResult(trial.name, trial.last_metrics, paths.kept_model(folder))
@@ -127,7 +114,7 @@ def run_sweep(
     from mtcon_ray.cli.terminal import Terminal
     from mtcon_ray.sweep.driver import run_sweep
 
-    with undisturbed(), Console(Terminal.of()) as console:
+    with restored_environment(), Console(Terminal.of()) as console:
         return run_sweep(spec, root=_root(spec, root), name=name, resume=resume, callbacks=console)
 
 
@@ -158,29 +145,9 @@ def load_encoder(name: str | Path, *, root: str | Path | None = None) -> "Traine
     return TrainedEncoder(paths.kept_model(folder or results.folder))
 
 
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Restores environment variables and the working directory afterwards."""
-    environment, folder = dict(os.environ), Path.cwd()
-    try:
-        yield
-    finally:
-        for name in os.environ.keys() - environment.keys():
-            del os.environ[name]
-        os.environ.update(environment)
-        os.chdir(folder)
-
-
 def _root(spec: RunSpec, root: str | Path | None) -> Path:
     return _chosen(root or spec.storage.root)
 
 
 def _chosen(root: str | Path | None) -> Path:
     return options.root_of(str(root) if root else None)
-
-
-def _as_yaml(spec: Mapping[str, Any]) -> str:
-    """Returns a mapping as the YAML that a file would hold, so that both pass the same checks."""
-    from mtcon_ray.safe_yaml import dump_yaml
-
-    return dump_yaml(dict(spec))

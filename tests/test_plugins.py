@@ -119,6 +119,16 @@ def test_an_installed_package_is_known_everywhere(tmp_path: Path, installed: Pat
     assert "data: unknown kind 'arrays'" in text or "data.kind: unknown kind 'arrays'" in text
 
 
+def write_project(folder: Path) -> tuple[str, Path]:
+    """Writes the example's modules beside a spec; returns the spec's path and another folder."""
+    for name, code in example_files().items():
+        (folder / name).write_text(code)
+    modules = [name.removesuffix(".py") for name in example_files()]
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    return str(write_spec(folder, plugins=modules)), elsewhere
+
+
 def test_a_broken_installed_plugin_is_named(tmp_path: Path, installed: Path) -> None:
     """Only by commands that need it."""
     write_spec(tmp_path)
@@ -131,15 +141,11 @@ def test_a_broken_installed_plugin_is_named(tmp_path: Path, installed: Path) -> 
 
 def test_modules_beside_a_spec_need_consent(tmp_path: Path) -> None:
     """They are found in the spec's folder, by a command in any folder."""
-    for name, code in example_files().items():
-        (tmp_path / name).write_text(code)
-    modules = [name.removesuffix(".py") for name in example_files()]
-    spec = str(write_spec(tmp_path, plugins=modules))
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+    spec, elsewhere = write_project(tmp_path)
     code_, text = command(elsewhere, "validate", spec)
     assert code_ == 2
-    assert f"plugins must be allowed, for they are code that runs here, got {modules[0]}" in text
+    first = next(iter(example_files())).removesuffix(".py")
+    assert f"plugins must be allowed, for they are code that runs here, got {first}" in text
     assert "--allow-plugins" in text
     assert command(elsewhere, "validate", spec, "--allow-plugins")[0] == 0
     assert command(elsewhere, "validate", spec, MTCON_RAY_ALLOW_PLUGINS="1")[0] == 0
@@ -210,12 +216,7 @@ def test_what_is_no_module_name_is_never_imported(tmp_path: Path) -> None:
 @pytest.mark.mlflow
 def test_a_sweep_of_plugins_and_its_results_without_them(tmp_path: Path) -> None:
     """Trials import the modules, too; commands that only show results do without."""
-    for name, code in example_files().items():
-        (tmp_path / name).write_text(code)
-    modules = [name.removesuffix(".py") for name in example_files()]
-    spec = str(write_spec(tmp_path, plugins=modules))
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+    spec, elsewhere = write_project(tmp_path)
     code_, text = command(elsewhere, "sweep", spec, "--allow-plugins", "--name", "own")
     assert code_ == 0, text
     folder = sweep_folder(tmp_path / "root", "own")

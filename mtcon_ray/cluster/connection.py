@@ -23,7 +23,7 @@ from mtcon_ray.cluster.ray_private import (
     submitted_variables,
 )
 from mtcon_ray.errors import MtconError, ResourceError
-from mtcon_ray.local import LOCAL, this_machine, usable_cpus
+from mtcon_ray.local import LOCAL, restored_environment, this_machine, usable_cpus
 from mtcon_ray.tracking.mlflow_server import quiet_environment
 
 # Seconds in which a Ray of this machine must start.
@@ -126,34 +126,44 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
     that other code of this process has opened. Ray's own messages go to the `log` file. Afterwards
     environment variables and loggers are as before. Raises MtconError if no cluster answers.
     """
-    before = dict(os.environ)
-    loggers = [logging.getLogger(name) for name in RAY_LOGGERS]
-    as_before = [(each, each.handlers, each.propagate) for each in loggers]
     global _is_ours
-    keep_aws_secrets_from_trials()
-    environment = beside_the_job(environment)
-    os.environ.update(environment)  # for Ray and Tune, here and in processes they start
-    handler = _log_to(log)
+    with restored_environment(), _logging_to(log):
+        keep_aws_secrets_from_trials()
+        environment = beside_the_job(environment)
+        os.environ.update(environment)  # for Ray and Tune, here and in processes they start
+        if ray.is_initialized() and (not _is_ours or _environment_of_session() == environment):
+            yield
+            return
+        ray.shutdown()
+        try:
+            _open_session(environment)
+            _is_ours = True
+            yield
+        finally:
+            ray.shutdown()
+            _is_ours = False
+
+
+@contextmanager
+def _logging_to(log: Path) -> Iterator[None]:
+    """Sends Ray's own messages to the `log` file; afterwards its loggers are as before."""
+    loggers = [logging.getLogger(name) for name in RAY_LOGGERS]
+    before = [(each, each.handlers, each.propagate) for each in loggers]
+    configure_ray_loggers()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(log, encoding="utf-8")
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    for logger in loggers:
+        logger.handlers, logger.propagate = [handler], False
     # Else each log line that a full disk refuses would print a traceback on the terminal.
     raises, logging.raiseExceptions = logging.raiseExceptions, False
-    is_held = ray.is_initialized() and (not _is_ours or _environment_of_session() == environment)
-    if not is_held:
-        ray.shutdown()
-        _open_session(environment)
-        _is_ours = True
     try:
         yield
     finally:
-        if not is_held:
-            ray.shutdown()
-            _is_ours = False
-        for logger, handlers, propagates in as_before:
+        for logger, handlers, propagates in before:
             logger.handlers, logger.propagate = handlers, propagates
         handler.close()
         logging.raiseExceptions = raises
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
 
 
 def _environment_of_session() -> dict[str, str]:
@@ -215,18 +225,6 @@ def _init(**options: Any) -> None:
             ray.init(**options)
     except Exception as error:
         raise _unreachable(address, error) from error
-
-
-def _log_to(log: Path) -> logging.Handler:
-    configure_ray_loggers()
-    log.parent.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(log, encoding="utf-8")
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    for name in RAY_LOGGERS:
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.propagate = False
-    return handler
 
 
 def _unreachable(address: str | None, error: Exception) -> MtconError:

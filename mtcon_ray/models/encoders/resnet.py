@@ -12,18 +12,13 @@ from torch import Tensor, nn
 
 from mtcon_ray.models.encoders.base import ENCODERS, Encoder
 from mtcon_ray.models.encoders.residual import Block, Bottleneck, conv_norm, initialise, stage
-from mtcon_ray.models.encoders.torchvision import download, identity
-from mtcon_ray.models.encoders.weights import FILES, State, Weights, WeightsSpec, load_weights
+from mtcon_ray.models.encoders.torchvision import TorchvisionSpec
+from mtcon_ray.models.encoders.weights import load_weights
 
 
-class ResNetSpec(WeightsSpec):
+class ResNetSpec(TorchvisionSpec):
     """Fields common to both ResNets."""
 
-    weights: Weights = Field(
-        None,
-        description="null: random; imagenet: torchvision's IMAGENET1K_V1, or a name of its "
-        f"weights, downloaded once before training starts; else the path of {FILES}",
-    )
     stem: Literal["imagenet", "small"] = Field(
         "imagenet", description="small: 3x3 of stride 1 and no pooling, for images below 64 pixels"
     )
@@ -36,13 +31,6 @@ class ResNetSpec(WeightsSpec):
                 "drop weights, or name a state-dict file of a network with the small stem"
             )
         return self
-
-    @property
-    def source(self) -> str:
-        return identity(self.name, str(self.weights))
-
-    def download(self) -> State:
-        return download(self.name, str(self.weights))
 
 
 class _ResNet(Encoder):

@@ -19,9 +19,9 @@ from mtcon_ray.models.encoders.base import ENCODERS
 from mtcon_ray.models.encoders.library import LibraryEncoder, build
 from mtcon_ray.models.encoders.weights import (
     FILES,
+    PublishedSpec,
     State,
     Weights,
-    WeightsSpec,
     keep,
     kept,
     load_weights,
@@ -45,7 +45,7 @@ class Timm(LibraryEncoder):
     description of a model of the hub cannot be downloaded.
     """
 
-    class Spec(WeightsSpec):
+    class Spec(PublishedSpec):
         """A backbone of timm; needs the extra `timm`."""
 
         names: ClassVar[tuple[str, ...]] = (PRETRAINED,)

@@ -14,7 +14,7 @@ from torch import nn
 from mtcon_ray.errors import SpecError
 from mtcon_ray.models.encoders.base import ENCODERS
 from mtcon_ray.models.encoders.library import LibraryEncoder, build
-from mtcon_ray.models.encoders.weights import FILES, State, Weights, WeightsSpec, load_weights
+from mtcon_ray.models.encoders.weights import FILES, PublishedSpec, State, Weights, load_weights
 
 # A second name of the first weights of each network.
 IMAGENET = "imagenet"
@@ -24,6 +24,28 @@ NUM_CLASSES = 1000
 AUXILIARY = ("googlenet", "inception_v3")
 
 
+class TorchvisionSpec(PublishedSpec):
+    """Fields common to encoders that start from torchvision's weights of `network`."""
+
+    weights: Weights = Field(
+        None,
+        description="null: random; imagenet: torchvision's IMAGENET1K_V1, or a name of its "
+        f"weights, downloaded once before training starts; else the path of {FILES}",
+    )
+
+    @property
+    def network(self) -> str:
+        """torchvision's name of the network."""
+        return self.name
+
+    @property
+    def source(self) -> str:
+        return f"torchvision {self.network} {FIRST if self.weights == IMAGENET else self.weights}"
+
+    def download(self) -> State:
+        return download(self.network, str(self.weights))
+
+
 @ENCODERS.register("torchvision")
 class Torchvision(LibraryEncoder):
     """A network of torchvision.models without its classifier; features are the latter's input.
@@ -31,7 +53,7 @@ class Torchvision(LibraryEncoder):
     Raises SpecError if torchvision has no such network or no weights of this name.
     """
 
-    class Spec(WeightsSpec):
+    class Spec(TorchvisionSpec):
         """A classification network of torchvision, such as ConvNeXt, Swin or another ResNet."""
 
         names: ClassVar[tuple[str, ...]] = (IMAGENET, FIRST, "another name of torchvision's")
@@ -41,11 +63,6 @@ class Torchvision(LibraryEncoder):
             "resnet34",
             min_length=1,
             description="torchvision's name of a classification network, such as convnext_tiny",
-        )
-        weights: Weights = Field(
-            None,
-            description="null: random; imagenet: IMAGENET1K_V1, or another name of torchvision's "
-            f"weights, downloaded once before training starts; else the path of {FILES}",
         )
 
         @classmethod
@@ -57,11 +74,8 @@ class Torchvision(LibraryEncoder):
             return True
 
         @property
-        def source(self) -> str:
-            return identity(self.model, str(self.weights))
-
-        def download(self) -> State:
-            return download(self.model, str(self.weights))
+        def network(self) -> str:
+            return self.model
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
@@ -95,11 +109,6 @@ def _remove_classifier(net: nn.Module) -> tuple[int, str]:
     assert classes == NUM_CLASSES, f"the last layer {name} has {classes} outputs"
     net.set_submodule(name, nn.Identity())
     return width, name
-
-
-def identity(model: str, weights: str) -> str:
-    """Returns the text by which the store knows weights of torchvision."""
-    return f"torchvision {model} {FIRST if weights == IMAGENET else weights}"
 
 
 def download(model: str, weights: str) -> State:

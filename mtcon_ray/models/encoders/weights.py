@@ -8,6 +8,7 @@ A file has the keys of the encoder's `file_keys`: those of torchvision or timm f
 import hashlib
 import pickle
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -77,17 +78,24 @@ class WeightsSpec(EncoderSpec):
     def is_checked_by_building(self) -> bool:
         return self.weights is not None
 
+    def without_weights(self) -> Self:
+        return self.model_copy(update={"weights": None})
+
+
+class PublishedSpec(WeightsSpec):
+    """Fields common to encoders for which a library publishes weights by name."""
+
     @property
+    @abstractmethod
     def source(self) -> str:
         """Text that identifies what `download` returns; the stored file is named after it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def download(self) -> State:
         """Returns the parameters that `weights` names, by the keys of files.
 
         Reads the library's own cache where it has them. Raises SpecError if the download fails.
         """
-        raise NotImplementedError
 
     def fetch_weights(self, store: Path) -> None:
         if self.weights is not None and self.is_name(self.weights):
@@ -98,9 +106,6 @@ class WeightsSpec(EncoderSpec):
             return self
         path = kept(store, self.source) / FETCHED_FILE
         return self.model_copy(update={"weights": str(path)}) if path.exists() else self
-
-    def without_weights(self) -> Self:
-        return self.model_copy(update={"weights": None})
 
 
 def kept(store: Path, source: str) -> Path:
@@ -137,9 +142,10 @@ def load_weights(encoder: Encoder, spec: WeightsSpec) -> None:
     weights, keys = spec.weights, encoder.file_keys()
     own = encoder.state_dict()
     is_meta = any(tensor.is_meta for tensor in own.values())
-    if weights is None or (is_meta and spec.is_name(weights)):
+    published = spec if isinstance(spec, PublishedSpec) and spec.is_name(weights or "") else None
+    if weights is None or (is_meta and published):
         return
-    found = spec.download() if spec.is_name(weights) else read_weights(Path(weights), keys)
+    found = published.download() if published else read_weights(Path(weights), keys)
     state = {key: value for key, value in found.items() if not key.startswith(encoder.left_out)}
     wanted = {keys[key]: value for key, value in own.items()}
     state |= {k: v for k, v in wanted.items() if k.endswith(COUNTER) and k not in state}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtcon_ray import paths
 from mtcon_ray.cli import options
-from mtcon_ray.local import restored_environment
+from mtcon_ray.environment import restored_environment
 from mtcon_ray.plan import Plan
 from mtcon_ray.results import SweepResults, load_single, load_sweep
 from mtcon_ray.safe_yaml import dump_yaml, parse_yaml

@@ -1,8 +1,6 @@
-"""Devices, resources and environment variables of this process."""
+"""Device and resources of this process."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 
@@ -33,18 +31,6 @@ def choose_device(spec: RunSpec) -> torch.device:
             "torch finds no GPU; --set resources.gpus=0 trains on the CPU"
         )
     return torch.device("cuda", 0) if spec.resources.gpus else torch.device("cpu")
-
-
-@contextmanager
-def restored_environment() -> Iterator[None]:
-    """Gives environment variables the values that they had before."""
-    before = dict(os.environ)
-    try:
-        yield
-    finally:
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
 
 
 def usable_cpus() -> int:

@@ -22,8 +22,9 @@ from mtcon_ray.cluster.ray_private import (
     patient_start,
     submitted_variables,
 )
+from mtcon_ray.environment import restored_environment
 from mtcon_ray.errors import MtconError, ResourceError
-from mtcon_ray.local import LOCAL, restored_environment, this_machine, usable_cpus
+from mtcon_ray.local import LOCAL, this_machine, usable_cpus
 from mtcon_ray.tracking.mlflow_server import quiet_environment
 
 # Seconds in which a Ray of this machine must start.

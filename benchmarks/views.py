@@ -72,7 +72,7 @@ class TwoCrops:
 
 
 def recipe(spec: ViewsSpec) -> Callable[[Image.Image], Tensor]:
-    """Returns torchvision's transforms of a spec, in the order of SupContrast and SimCLR."""
+    """Returns torchvision's transforms of a spec, in the order of SupContrast, SimCLR and BYOL."""
     steps: list[Callable[..., object]] = [
         transforms.RandomResizedCrop(spec.size, spec.crop_scale, spec.crop_ratio),
         transforms.RandomHorizontalFlip(spec.flip),
@@ -86,6 +86,9 @@ def recipe(spec: ViewsSpec) -> Callable[[Image.Image], Tensor]:
         kernel = 2 * max(1, spec.size // 20) + 1
         blurring = transforms.GaussianBlur(kernel, spec.blur_sigma)
         steps.append(transforms.RandomApply([blurring], spec.blur))
+    if spec.solarise:
+        threshold = 255 * spec.solarise_threshold
+        steps.append(transforms.RandomSolarize(threshold, spec.solarise))
     steps += [transforms.ToTensor(), transforms.Normalize(spec.mean, spec.std)]
     composed: Callable[[Image.Image], Tensor] = transforms.Compose(steps)
     return composed

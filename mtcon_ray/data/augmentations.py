@@ -1,8 +1,8 @@
 """Augmentations of a batch of views, each row with its own strength, equal to torchvision's.
 
 R rows, H and W of a view, P = H * W its pixels, three channels. The amounts (factors, shifts,
-sigmas) are CPU tensors: selecting rows by them causes no device synchronisation. Operations work in
-place, because on a CPU their time is that of passes through memory.
+sigmas, thresholds) are CPU tensors: selecting rows by them causes no device synchronisation.
+Operations work in place, because on a CPU their time is that of passes through memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -157,6 +157,14 @@ def blur(x_RCHW: Tensor, sigma_R: Tensor) -> Tensor:
     )
     blurred_RPW = x_RCHW.flatten(1, 2) @ matrix_RSS.mT
     return matrix_RSS[:, None] @ blurred_RPW.view_as(x_RCHW)
+
+
+def solarise(x_RCHW: Tensor, threshold_R: Tensor) -> Tensor:
+    """Returns rows in which values from the row's threshold on are inverted to 1 - x.
+
+    Grill et al. 2020, arXiv:2006.07733, appendix B.
+    """
+    return torch.where(x_RCHW < threshold_R[:, None, None, None], x_RCHW, 1 - x_RCHW)
 
 
 def normalise_(

@@ -1,14 +1,14 @@
 """Augmented views of stored images, for a whole batch at once, on the images' device.
 
 Each view is torchvision's RandomResizedCrop (antialiased), horizontal flip, ColorJitter,
-RandomGrayscale and GaussianBlur, each row with its own random parameters. Drawing parameters is
-separate from applying them: they come from a CPU generator alone, so they are the same for any
-device and any number of ranks. R counts the B * V rows.
+RandomGrayscale, GaussianBlur and RandomSolarize, each row with its own random parameters. Drawing
+parameters is separate from applying them: they come from a CPU generator alone, so they are the
+same for any device and any number of ranks. R counts the B * V rows.
 """
 
 import math
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 import torch
@@ -23,51 +23,104 @@ from mtcon_ray.data.augmentations import (
     jitter_,
     jitter_turns,
     normalise_,
+    solarise,
 )
 from mtcon_ray.data.resizing import crop, resize
 from mtcon_ray.registry import Spec
 
 CROP_TRIES = 10
 # Random numbers per view: the crop, whether it is jittered, the jitter's four strengths, the blur's
-# sigma, whether it is flipped, the jitter's order, whether it is gray, whether it is blurred.
-DRAWS = (4 * CROP_TRIES, 1, 4, 1, 1, 4, 1, 1)
+# sigma, whether it is flipped, the jitter's order, whether it is gray, whether it is blurred,
+# whether it is solarised. A new one must be last, so that the views of earlier versions repeat.
+DRAWS = (4 * CROP_TRIES, 1, 4, 1, 1, 4, 1, 1, 1)
+
+Range = tuple[float, float]
+Share = Annotated[float, Field(ge=0, le=1)]
+HalfTurn = Annotated[float, Field(ge=0, le=0.5)]
+Threshold = Annotated[float, Field(gt=0, lt=1)]
+AS_FIRST = Field(None, description="null: as in `views`")
 
 
-class ViewsSpec(Spec):
+class AugmentationSpec(Spec):
+    """Base of the sections with augmentations, whose ranges must be ordered."""
+
+    @model_validator(mode="after")
+    def _ranges_are_ordered(self) -> Self:
+        for name, top in (("crop_scale", 1.0), ("crop_ratio", 100.0), ("blur_sigma", 100.0)):
+            low, high = getattr(self, name) or (top, top)  # None: not given for the second view
+            if not 0 < low <= high <= top:
+                raise ValueError(
+                    f"{name} must satisfy 0 < low <= high <= {top:g}, got {low}, {high}"
+                )
+        return self
+
+
+class SecondViewSpec(AugmentationSpec):
+    """Augmentations of the second view, where they differ; of more views, of each even one."""
+
+    crop_scale: Range | None = AS_FIRST
+    crop_ratio: Range | None = AS_FIRST
+    flip: Share | None = AS_FIRST
+    jitter: Share | None = AS_FIRST
+    brightness: Share | None = AS_FIRST
+    contrast: Share | None = AS_FIRST
+    saturation: Share | None = AS_FIRST
+    hue: HalfTurn | None = AS_FIRST
+    grayscale: Share | None = AS_FIRST
+    blur: Share | None = AS_FIRST
+    blur_sigma: Range | None = AS_FIRST
+    solarise: Share | None = AS_FIRST
+    solarise_threshold: Threshold | None = AS_FIRST
+
+
+class ViewsSpec(AugmentationSpec):
     """Augmentations that make `num_views` views of an image (SupContrast, arXiv:2004.11362)."""
 
     size: int = Field(64, ge=8, le=1024, description="side of a view, pixels")
     num_views: int = Field(2, ge=1, le=16, description="augmented views of an image in a step")
-    crop_scale: tuple[float, float] = Field(
+    crop_scale: Range = Field(
         (0.2, 1.0), description="random crop: least and greatest share of the area"
     )
-    crop_ratio: tuple[float, float] = Field(
+    crop_ratio: Range = Field(
         (3 / 4, 4 / 3), description="random crop: least and greatest width over height"
     )
-    flip: float = Field(0.5, ge=0, le=1, description="probability of a left-right flip")
-    jitter: float = Field(0.8, ge=0, le=1, description="probability of the colour jitter")
-    brightness: float = Field(0.4, ge=0, le=1, description="factor within 1 ± this")
-    contrast: float = Field(0.4, ge=0, le=1, description="factor within 1 ± this")
-    saturation: float = Field(0.4, ge=0, le=1, description="factor within 1 ± this")
-    hue: float = Field(0.1, ge=0, le=0.5, description="shift within ± this share of the circle")
-    grayscale: float = Field(0.2, ge=0, le=1, description="probability of losing all colour")
-    blur: float = Field(0.0, ge=0, le=1, description="probability of a Gaussian blur")
-    blur_sigma: tuple[float, float] = Field((0.1, 2.0), description="blur: sigma range, pixels")
+    flip: Share = Field(0.5, description="probability of a left-right flip")
+    jitter: Share = Field(0.8, description="probability of the colour jitter")
+    brightness: Share = Field(0.4, description="factor within 1 ± this")
+    contrast: Share = Field(0.4, description="factor within 1 ± this")
+    saturation: Share = Field(0.4, description="factor within 1 ± this")
+    hue: HalfTurn = Field(0.1, description="shift within ± this share of the circle")
+    grayscale: Share = Field(0.2, description="probability of losing all colour")
+    blur: Share = Field(0.0, description="probability of a Gaussian blur")
+    blur_sigma: Range = Field((0.1, 2.0), description="blur: sigma range, pixels")
+    solarise: Share = Field(0.0, description="probability of inverting all bright channels")
+    solarise_threshold: Threshold = Field(
+        0.5, description="solarise: values from this on are inverted, in [0, 1]"
+    )
     mean: tuple[float, float, float] = Field(
         (0.485, 0.456, 0.406), description="subtracted from each channel, in [0, 1]"
     )
     std: tuple[float, float, float] = Field(
         (0.229, 0.224, 0.225), description="divides each channel, in [0, 1]"
     )
+    second: SecondViewSpec = SecondViewSpec()
+
+    @property
+    def second_view(self) -> "ViewsSpec | None":
+        """The augmentations of the second view; None if all views have the same."""
+        own = self.second.model_dump(exclude_none=True)
+        return self.model_copy(update=own) if own else None
+
+    def check_second(self, views_per_image: int) -> None:
+        """Raises ValueError for augmentations of a second view where an image has only one."""
+        if views_per_image == 1 and self.second_view is not None:
+            raise ValueError(
+                "views.second must be omitted where an image has one view (views.num_views 1, or a "
+                f"method that trains on triplets), got {self.second.model_dump(exclude_none=True)}"
+            )
 
     @model_validator(mode="after")
-    def _ranges_are_ordered(self) -> Self:
-        for name, top in (("crop_scale", 1.0), ("crop_ratio", 100.0), ("blur_sigma", 100.0)):
-            low, high = getattr(self, name)
-            if not 0 < low <= high <= top:
-                raise ValueError(
-                    f"{name} must satisfy 0 < low <= high <= {top:g}, got {low}, {high}"
-                )
+    def _deviations_are_positive(self) -> Self:
         if min(self.std) <= 0:
             raise ValueError(f"std must be positive in each channel, got {self.std}")
         return self
@@ -89,6 +142,8 @@ class ViewParameters:
     """All colour lost, bool."""
     blur_R: Tensor
     """Sigma of the Gaussian in pixels, float32; 0: none."""
+    solarise_R: Tensor
+    """Threshold in (0, 1) from which values are inverted, float32; 0: none."""
 
     def rows(self, index: slice | Tensor) -> "ViewParameters":
         """Returns the parameters of the selected rows."""
@@ -100,27 +155,42 @@ def draw_parameters(
 ) -> ViewParameters:
     """Draws parameters of `num_rows` views; a pure function of the generator's state.
 
-    `source_size` is the side of the stored images in pixels. The number of draws does not depend on
-    the spec, so changing one field does not change the other parameters of any view.
+    `source_size` is the side of the stored images in pixels. Row r is view r % num_views of its
+    item. The number of draws does not depend on the spec, so changing one field does not change the
+    other parameters of any view.
     """
     # NumPy: for so few numbers its operations start in half the time of torch's.
     draws = torch.rand(num_rows * sum(DRAWS), generator=generator, dtype=torch.float64).numpy()
-    box, jitter_R, strength, sigma_R, flip_R, order, grayscale_R, blur_R = np.split(
+    drawn = _parameters(draws, num_rows, source_size, spec)
+    if (second := spec.second_view) is not None:
+        other = _parameters(draws, num_rows, source_size, second)
+        is_second_R = np.arange(num_rows) % spec.num_views % 2 == 1
+        for name, each in drawn.items():
+            each[is_second_R] = other[name][is_second_R]
+    return ViewParameters(**{name: torch.from_numpy(each) for name, each in drawn.items()})
+
+
+def _parameters(
+    draws: np.ndarray, num_rows: int, source_size: int, spec: ViewsSpec
+) -> dict[str, np.ndarray]:
+    """Returns the fields of ViewParameters, by the spec's augmentations in every row."""
+    box, jitter_R, strength, sigma_R, flip_R, order, grayscale_R, blur_R, solarise_R = np.split(
         draws, num_rows * np.cumsum(DRAWS[:-1])
     )
     reach_4 = np.array([spec.brightness, spec.contrast, spec.saturation, spec.hue])
     deviation_R4 = reach_4 * (2 * strength.reshape(num_rows, 4) - 1)
     is_jittered_R1 = jitter_R[:, None] < spec.jitter
     low, high = spec.blur_sigma
-    drawn = {
+    threshold_R = np.where(solarise_R < spec.solarise, spec.solarise_threshold, 0)
+    return {
         "box_R4": _boxes(box.reshape(4, num_rows, CROP_TRIES), source_size, spec),
         "flip_R": flip_R < spec.flip,
         "order_R4": order.reshape(num_rows, 4).argsort(axis=1),
         "factor_R4": (NO_JITTER + is_jittered_R1 * deviation_R4).astype(np.float32),
         "grayscale_R": grayscale_R < spec.grayscale,
         "blur_R": np.where(blur_R < spec.blur, low + (high - low) * sigma_R, 0).astype(np.float32),
+        "solarise_R": threshold_R.astype(np.float32),
     }
-    return ViewParameters(**{name: torch.from_numpy(each) for name, each in drawn.items()})
 
 
 def _boxes(draws_4RK: np.ndarray, source_size: int, spec: ViewsSpec) -> np.ndarray:
@@ -162,6 +232,7 @@ def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> T
         jitter_(x_RCWH, sorted_.order_R4, sorted_.factor_R4, turns)
         apply_(x_RCWH, sorted_.grayscale_R, grayscale)
         apply_(x_RCWH, sorted_.blur_R, blur)
+        apply_(x_RCWH, sorted_.solarise_R, solarise)
         return normalise_(x_RCWH.mT, spec.mean, spec.std, turns.order_R)
 
 

@@ -1,19 +1,26 @@
 """Tests that views have the same moments as those of torchvision's transforms on PIL images."""
 
+import re
+from collections.abc import Callable
+
 import pytest
 import torch
+import yaml
 from PIL import Image
 from torch import Tensor
+from torchvision import transforms
 
 from benchmarks.views import recipe
 from mtcon_ray.data import views
 from mtcon_ray.data.resizing import crop_by_products
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from tests.data.test_views import SIZE, SOURCE, photographs
+from tests.pages import DOCS
 
 pytestmark = pytest.mark.slow
 
-SPEC = ViewsSpec(size=SIZE, blur=0.5, mean=(0, 0, 0), std=(1, 1, 1))
+PLAIN = {"size": SIZE, "mean": (0, 0, 0), "std": (1, 1, 1)}
+SPEC = ViewsSpec.model_validate({**PLAIN, "blur": 0.5, "solarise": 0.2})
 DRAWS = 3000
 
 
@@ -35,13 +42,18 @@ def moments(views_RCHW: Tensor) -> Tensor:
     return torch.cat(each, dim=1).double()
 
 
-@pytest.fixture(scope="module")
-def theirs_RK() -> Tensor:
-    """Returns statistics of torchvision's views of one image, each with its own draw."""
-    image, transform = Image.fromarray(photographs(1)[0].numpy()), recipe(SPEC)
+def by_torchvision(transform: Callable[[Image.Image], Tensor]) -> Tensor:
+    """Returns statistics of a transform's views of one image, each with its own draw."""
+    image = Image.fromarray(photographs(1)[0].numpy())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(11)
         return moments(torch.stack([transform(image) for _ in range(DRAWS)]))
+
+
+@pytest.fixture(scope="module")
+def theirs_RK() -> Tensor:
+    """Returns statistics of torchvision's views by the spec."""
+    return by_torchvision(recipe(SPEC))
 
 
 def differ(ours_RK: Tensor, theirs_RK: Tensor) -> Tensor:
@@ -82,9 +94,47 @@ def test_so_have_views_cropped_as_on_a_gpu(
 @pytest.mark.parametrize(
     "change",
     [{"crop_scale": (0.4, 1.0)}, {"jitter": 0.4}, {"brightness": 0.7}, {"hue": 0.2},
-     {"grayscale": 0.1}, {"blur": 0.2}],
+     {"grayscale": 0.1}, {"blur": 0.2}, {"solarise": 0.1}, {"solarise_threshold": 0.6}],
     ids=str,
 )  # fmt: skip
 def test_another_distribution_shows(theirs_RK: Tensor, change: dict[str, object]) -> None:
     """Each changed parameter is detected, which shows that the moments are sensitive to it."""
     assert differ(drawn(SPEC.model_copy(update=change)), theirs_RK).any()
+
+
+def published(strengths: tuple[float, ...], blur: float, solarise: float) -> transforms.Compose:
+    """Returns a paper's transform as its code composes it; the blur's kernel fits SIZE."""
+    return transforms.Compose(
+        [
+            transforms.RandomResizedCrop(SIZE, scale=(0.08, 1.0)),
+            transforms.RandomHorizontalFlip(p=0.5),
+            transforms.RandomApply([transforms.ColorJitter(*strengths)], p=0.8),
+            transforms.RandomGrayscale(p=0.2),
+            transforms.RandomApply([transforms.GaussianBlur(3, sigma=(0.1, 2.0))], p=blur),
+            transforms.RandomSolarize(128, p=solarise),
+            transforms.ToTensor(),
+        ]
+    )
+
+
+STRONG, WEAK = (0.8, 0.8, 0.8, 0.2), (0.4, 0.4, 0.2, 0.1)
+ASYMMETRIC = (published(WEAK, 1.0, 0.0), published(WEAK, 0.1, 0.2))
+PAPERS = {
+    "SimCLR": (published(STRONG, 0.5, 0.0),) * 2,
+    "BYOL": ASYMMETRIC,
+    "Barlow Twins": ASYMMETRIC,
+}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_recipes_shown_are_those_of_the_papers(paper: str) -> None:
+    """Each view of the recipe in docs/methods.md has the moments of the paper's transform."""
+    text = (DOCS / "methods.md").read_text("utf-8").partition("## Published augmentations")[2]
+    found = re.search(rf"^{paper} \(.*?```yaml\n(.*?)```", text, re.M | re.S)
+    assert found is not None
+    shown = yaml.safe_load(found[1])["views"]
+    spec = ViewsSpec.model_validate({**shown, **PLAIN})
+    parameters = draw_parameters(2 * DRAWS, SOURCE, spec, torch.Generator().manual_seed(12))
+    ours_RK = moments(make_views(photographs(1), parameters, spec))
+    for view, transform in enumerate(PAPERS[paper]):
+        assert not differ(ours_RK[view::2], by_torchvision(transform)).any(), view

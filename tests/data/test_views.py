@@ -24,7 +24,7 @@ from mtcon_ray.data.views import (
 
 SIZE, SOURCE = 24, 40
 PLAIN = ViewsSpec(size=SIZE, mean=(0, 0, 0), std=(1, 1, 1))
-RECIPE = PLAIN.model_copy(update={"blur": 0.5})
+RECIPE = PLAIN.model_copy(update={"blur": 0.5, "solarise": 0.3, "solarise_threshold": 0.6})
 COLOUR = (tv.adjust_brightness, tv.adjust_contrast, tv.adjust_saturation, tv.adjust_hue)
 
 
@@ -50,6 +50,7 @@ def none_drawn(num_rows: int) -> ViewParameters:
         factor_R4=torch.tensor([1.0, 1.0, 1.0, 0.0]).repeat(num_rows, 1),
         grayscale_R=torch.zeros(num_rows, dtype=torch.bool),
         blur_R=torch.zeros(num_rows),
+        solarise_R=torch.zeros(num_rows),
     )
 
 
@@ -67,7 +68,8 @@ def by_torchvision(image: Tensor, parameters: ViewParameters, row: int, size: in
     kernel = 2 * max(1, size // 20) + 1
     if sigma > 0:
         x = tv.gaussian_blur(x, [kernel, kernel], [sigma, sigma])
-    return x
+    threshold = parameters.solarise_R[row].item()
+    return tv.solarize(x, threshold) if threshold > 0 else x
 
 
 def assert_as_torchvision(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> None:
@@ -165,6 +167,16 @@ def test_blur_of_some_rows(size: int) -> None:
     assert_as_torchvision(photographs(2), parameters, PLAIN.model_copy(update={"size": size}))
 
 
+@pytest.mark.parametrize("threshold", [1e-6, 0.25, 0.5, 0.9])
+def test_solarisation_of_some_rows(threshold: float) -> None:
+    """The images have black, white and gray squares; 0.5 is just below that gray."""
+    parameters = replace(none_drawn(4), solarise_R=torch.tensor([threshold, 0.0, 0.0, threshold]))
+    images = photographs(2)
+    assert_as_torchvision(images, parameters, PLAIN)
+    changed_R = make_views(images, parameters, PLAIN) != make_views(images, none_drawn(4), PLAIN)
+    assert changed_R.flatten(1).any(dim=1).tolist() == [True, False, False, True]
+
+
 @pytest.mark.parametrize(("size", "num_items"), [(24, 20), (64, 6)])
 def test_whole_recipe_as_drawn(size: int, num_items: int) -> None:
     spec = RECIPE.model_copy(update={"size": size, "num_views": 3})
@@ -227,8 +239,21 @@ def test_one_changed_field_moves_no_other_draw() -> None:
         draw_parameters(64, SOURCE, spec, torch.Generator().manual_seed(5))
         for spec in (RECIPE, changed)
     ]
-    for name in ("flip_R", "order_R4", "grayscale_R", "blur_R"):
+    for name in ("flip_R", "order_R4", "grayscale_R", "blur_R", "solarise_R"):
         assert torch.equal(getattr(drawn[0], name), getattr(drawn[1], name)), name
+
+
+def test_the_draws_of_earlier_versions_repeat() -> None:
+    """The numbers were drawn before views had solarisation and a second recipe."""
+    spec = ViewsSpec(blur=0.5, grayscale=0.5)
+    drawn = draw_parameters(3, SOURCE, spec, torch.Generator().manual_seed(7))
+    assert drawn.box_R4.tolist() == [[11, 5, 26, 26], [7, 17, 20, 20], [1, 3, 39, 36]]
+    assert drawn.flip_R.tolist() == [False, True, False]
+    assert drawn.order_R4.tolist() == [[0, 3, 2, 1], [3, 2, 0, 1], [0, 1, 2, 3]]
+    assert drawn.factor_R4[1].tolist() == pytest.approx(
+        [0.7251012921, 0.6688528061, 1.1452801228, -0.0362030491]
+    )
+    assert drawn.blur_R.tolist() == pytest.approx([1.9761108160, 0.6070653200, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -286,7 +311,7 @@ def assert_same_moments(ours_RK: Tensor, theirs_RK: Tensor) -> None:
 @pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
 def test_probabilities(probability: float) -> None:
     p = probability
-    spec = ViewsSpec(flip=p, jitter=p, grayscale=p, blur=p)
+    spec = ViewsSpec(flip=p, jitter=p, grayscale=p, blur=p, solarise=p)
     drawn = draw_parameters(4000, SOURCE, spec, torch.Generator().manual_seed(10))
     jittered_R = (drawn.factor_R4 != torch.tensor([1.0, 1.0, 1.0, 0.0])).any(dim=1)
     for name, rows_R in {
@@ -294,6 +319,7 @@ def test_probabilities(probability: float) -> None:
         "jitter": jittered_R,
         "grayscale": drawn.grayscale_R,
         "blur": drawn.blur_R > 0,
+        "solarise": drawn.solarise_R > 0,
     }.items():
         deviation = 5 * math.sqrt(p * (1 - p) / 4000)
         assert rows_R.float().mean().item() == pytest.approx(p, abs=deviation), name
@@ -306,6 +332,10 @@ def test_probabilities(probability: float) -> None:
         ("crop_scale", (0.0, 1.0), "crop_scale must satisfy"),
         ("crop_ratio", (2.0, 1.0), "crop_ratio must satisfy"),
         ("blur_sigma", (0.0, 1.0), "blur_sigma must satisfy"),
+        ("second", {"crop_scale": (0.5, 0.2)}, "crop_scale must satisfy 0 < low <= high <= 1"),
+        ("second", {"blurr": 0.1}, "Extra inputs are not permitted"),
+        ("second", {"solarise": 1.1}, "less than or equal to 1"),
+        ("solarise_threshold", 0.0, "greater than 0"),
         ("std", (1.0, 0.0, 1.0), "std must be positive"),
         ("hue", 0.6, "less than or equal to 0.5"),
     ],

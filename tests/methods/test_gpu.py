@@ -191,7 +191,7 @@ def test_label_sets_of_a_large_batch_never_wait(
 
 def test_views_are_made_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Random parameters are drawn on the host and sent without a synchronisation."""
-    spec = ViewsSpec(size=8, grayscale=0.5, blur=0.5)
+    spec = ViewsSpec(size=8, grayscale=0.5, blur=0.5, solarise=0.5)
     with pretended_gpu(monkeypatch) as gpu:
         gpu.reads = False
         drawn = draw_parameters(32, 10, spec, torch.Generator().manual_seed(0))

@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from mtcon_ray.methods import Method
+from mtcon_ray.training.lars import Lars
 from mtcon_ray.training.spec import TrainSpec
 
 
@@ -19,8 +20,13 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
     log sigma of learned task weights towards 0. So there are two groups for each `lr_group` that
     the method names for the network's parameters (most methods name one), and then the method's.
 
-    It is fused on every device: fast, and the only kind that a flag on the device can stop.
+    What is decayed is also what LARS adapts. The optimizer is fused on every device: fast, and the
+    only kind that a flag on the device can stop.
     """
+    is_lars = spec.optimizer == "lars"
+    decay = {"weight_decay": 0.0 if is_lars else spec.weight_decay}
+    if is_lars:
+        decay["adapted_decay"] = spec.weight_decay
     split: dict[int, tuple[list[nn.Parameter], list[nn.Parameter]]] = {}
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
@@ -30,13 +36,13 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
     for index, (decayed, kept) in sorted(split.items()):
         # No mark for index 0, so that checkpoints from before there were marks can be read.
         mark = {"lr_group": index} if index else {}
-        groups.append({"params": decayed, "weight_decay": spec.weight_decay, **mark})
+        groups.append({"params": decayed, **decay, **mark})
         groups.append({"params": kept, "weight_decay": 0.0, **mark})
     groups.append({"params": list(method.parameters()), "weight_decay": 0.0})
     # torch rejects an empty optimizer, as for an encoder without parameters and no heads.
     filled = [g for g in groups if g["params"]] or [{"params": [torch.zeros(0)]}]
-    if spec.optimizer == "sgd":
-        return SGD(filled, lr=0.0, momentum=spec.momentum, fused=True)
+    if spec.optimizer in ("sgd", "lars"):
+        return (Lars if is_lars else SGD)(filled, lr=0.0, momentum=spec.momentum, fused=True)
     kind: type[Adam] = {"adam": Adam, "adamw": AdamW}[spec.optimizer]
     return kind(filled, lr=0.0, betas=(spec.momentum, 0.999), fused=True)
 

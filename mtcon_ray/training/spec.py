@@ -35,8 +35,12 @@ class TrainSpec(Spec):
     lr_final: float = Field(
         0.001, ge=0, le=1, description="the schedule ends at this share of the peak rate"
     )
-    optimizer: Literal["sgd", "adam", "adamw"] = Field("sgd", description="with momentum")
-    momentum: float = Field(0.9, ge=0, lt=1, description="of SGD; of Adam's first moment")
+    optimizer: Literal["sgd", "adam", "adamw", "lars"] = Field(
+        "sgd",
+        description="with momentum; lars: SGD for very large batches, whose steps are relative to "
+        "each layer's weights",
+    )
+    momentum: float = Field(0.9, ge=0, lt=1, description="of SGD and LARS; of Adam's first moment")
     weight_decay: float = Field(
         1e-4,
         ge=0,

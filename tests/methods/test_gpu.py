@@ -138,7 +138,9 @@ def test_probes_of_all_kinds_are_trained_on_a_gpu(
     assert {"heldout/accuracy/colour", "heldout/knn/colour"} <= set(told)
 
 
-@pytest.mark.parametrize("changes", [CHUNKS, {"train.precision": "float32"}])
+@pytest.mark.parametrize(
+    "changes", [CHUNKS, {"train.precision": "float32"}, {"train.optimizer": "lars"}]
+)
 @pytest.mark.parametrize("name", ["mtcon", "moco"])
 def test_steps_of_other_kinds_never_wait(
     name: str, changes: dict[str, Any], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -19,7 +19,14 @@ from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.trainer import Progress, Trainer
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
-from tests.trainer.cuts import CPU, STEPS_PER_EPOCH, check_same_end, stop_before, untimed
+from tests.trainer.cuts import (
+    CPU,
+    STEPS_PER_EPOCH,
+    check_same_end,
+    parameters,
+    stop_before,
+    untimed,
+)
 
 METRICS = {
     *("loss", "loss/shape", "loss/colour", "lr", "images_per_second"),
@@ -311,3 +318,20 @@ def test_a_cut_training_with_adam_ends_bit_equal(
     for key, state in first.items():
         assert set(state) == {"step", "exp_avg", "exp_avg_sq"}
         assert all(torch.equal(value, second[key][name]) for name, value in state.items())
+
+
+def test_a_cut_training_with_lars_ends_bit_equal(
+    spec: RunSpec, start: Callable[..., Trainer], tmp_path: Path
+) -> None:
+    """The momenta and the mark of the adapted group are restored."""
+    lars = with_values(spec, {"train.optimizer": "lars", "train.epochs": 2, "train.lr": 20})
+    whole = start(tmp_path / "whole", lars)
+    list(whole)
+    list(start(tmp_path / "cut", lars, should_stop=stop_before(STEPS_PER_EPOCH + 1)))
+    again = start(tmp_path / "cut", lars)
+    assert again.step == STEPS_PER_EPOCH + 1
+    assert again.learner.optimizer.param_groups[0]["adapted_decay"] == lars.train.weight_decay
+    list(again)
+    one, other = parameters(whole), parameters(again)
+    assert any(name.startswith("momentum") for name in one)
+    assert all(torch.equal(one[key], other[key]) for key in one)

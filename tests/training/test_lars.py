@@ -1,0 +1,148 @@
+"""LARS against a plain implementation of its equations."""
+
+import math
+import re
+from copy import deepcopy
+
+import pytest
+import torch
+import yaml
+from torch import Tensor, nn
+
+from mtcon_ray.methods.mtcon import MTCon
+from mtcon_ray.training.lars import Lars
+from mtcon_ray.training.nonfinite import Watch
+from mtcon_ray.training.optimizer import make_optimizer, peak_lr, set_lr, start_momentum
+from mtcon_ray.training.spec import TrainSpec
+from tests.pages import DOCS
+from tests.problems import problem
+
+SPEC = TrainSpec.model_validate({"optimizer": "lars", "momentum": 0.8, "weight_decay": 0.05})
+
+
+def make() -> tuple[nn.Sequential, MTCon, Lars]:
+    """Returns a network with batch norm, a method with learned weights, and their optimizer."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 5))
+    method = MTCon(MTCon.Spec(), problem("a", "b"))
+    optimizer = make_optimizer(network.double(), method.double(), SPEC)
+    assert isinstance(optimizer, Lars)
+    return network, method, optimizer
+
+
+def named(network: nn.Module, method: nn.Module) -> dict[str, nn.Parameter]:
+    """Returns all parameters by name."""
+    return dict(network.named_parameters()) | dict(method.named_parameters())
+
+
+def draw_gradients(parameters: dict[str, nn.Parameter], step: int) -> dict[str, Tensor]:
+    """Sets every gradient to numbers that depend on the step, and returns copies."""
+    generator = torch.Generator().manual_seed(step)
+    for parameter in parameters.values():
+        parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return {name: p.grad.clone() for name, p in parameters.items() if p.grad is not None}
+
+
+def plain_lars(
+    weights: list[float], gradients: list[float], velocity: list[float], lr: float, adapted: bool
+) -> tuple[list[float], list[float]]:
+    """Returns the weights and the momentum after one step, number by number."""
+    if adapted:
+        gradients = [g + 0.05 * w for g, w in zip(gradients, weights, strict=True)]
+        weight_norm = math.sqrt(sum(w * w for w in weights))
+        gradient_norm = math.sqrt(sum(g * g for g in gradients))
+        if weight_norm > 0 and gradient_norm > 0:
+            gradients = [0.001 * weight_norm / gradient_norm * g for g in gradients]
+    velocity = [0.8 * v + g for v, g in zip(velocity, gradients, strict=True)]
+    return [w - lr * v for w, v in zip(weights, velocity, strict=True)], velocity
+
+
+def test_every_step_is_that_of_the_equations() -> None:
+    """Kernels and matrices are adapted and decayed; biases, norms and log variances are not."""
+    network, method, optimizer = make()
+    parameters = named(network, method)
+    expected = {name: p.flatten().tolist() for name, p in parameters.items()}
+    velocity = {name: [0.0] * len(numbers) for name, numbers in expected.items()}
+    for step, lr in enumerate((3.0, 7.0, 2.0)):
+        gradients = draw_gradients(parameters, step)
+        set_lr(optimizer, lr)
+        optimizer.step()
+        for name, parameter in parameters.items():
+            adapted = name in ("0.weight", "3.weight")
+            expected[name], velocity[name] = plain_lars(
+                expected[name], gradients[name].flatten().tolist(), velocity[name], lr, adapted
+            )
+            assert parameter.flatten().tolist() == pytest.approx(expected[name], rel=1e-12), name
+
+
+@pytest.mark.parametrize("zero", ["weights", "gradient"])
+def test_weights_or_gradients_of_zero_take_a_plain_step(zero: str) -> None:
+    """Without weight decay, since that would make the gradient differ from 0."""
+    weight = nn.Parameter(torch.zeros(2, 2) if zero == "weights" else torch.ones(2, 2))
+    weight.grad = torch.ones(2, 2) if zero == "weights" else torch.zeros(2, 2)
+    Lars([{"params": [weight], "adapted_decay": 0.0}], lr=0.5).step()
+    assert weight.tolist() == [[-0.5 if zero == "weights" else 1.0] * 2] * 2
+
+
+def test_the_length_of_a_step_does_not_depend_on_the_gradient_s() -> None:
+    moved = []
+    for scale in (1e-3, 1e3):
+        weight = nn.Parameter(torch.full((2, 2), 3.0))
+        weight.grad = scale * torch.tensor([[1.0, -2.0], [0.5, 3.0]])
+        Lars([{"params": [weight], "adapted_decay": 0.0}], lr=10.0).step()
+        moved.append((weight.detach() - 3).norm().item())
+    assert moved == pytest.approx([10.0 * 0.001 * 6.0] * 2, rel=1e-4)
+
+
+def test_a_step_with_a_bad_gradient_changes_nothing() -> None:
+    """Neither parameters nor momenta change, nor in the good steps after it."""
+    network, method, optimizer = make()
+    parameters, watch = named(network, method), Watch()
+    for step in range(3):
+        draw_gradients(parameters, step)
+        if step == 1:
+            gradient = parameters["0.weight"].grad
+            assert gradient is not None
+            gradient[0, 0, 0, 0] = math.inf
+        norm = torch.stack([p.grad.norm() for p in parameters.values() if p.grad is not None]).sum()
+        watch.see(norm, norm, {}, lr=1.0, step=step)
+        start_momentum(optimizer)
+        watch.guard(optimizer)
+        set_lr(optimizer, 1.0)
+        before = {name: p.detach().clone() for name, p in parameters.items()}
+        momenta = [optimizer.state[p]["momentum_buffer"].clone() for p in parameters.values()]
+        optimizer.step()
+        after = [optimizer.state[p]["momentum_buffer"] for p in parameters.values()]
+        for name, parameter in parameters.items():
+            assert torch.equal(parameter, before[name]) == (step > 0), name
+        assert all(torch.equal(a, b) for a, b in zip(momenta, after, strict=True)) == (step > 0)
+
+
+def test_its_state_is_restored() -> None:
+    """An optimizer that is loaded makes the same step as the one that was saved."""
+    both = [make(), make()]
+    for number, (network, method, optimizer) in enumerate(both):
+        parameters = named(network, method)
+        for step in range(2 - number):
+            draw_gradients(parameters, step)
+            set_lr(optimizer, 5.0)
+            optimizer.step()
+    (first, method, saved), (second, other, loaded) = both
+    second.load_state_dict(first.state_dict())
+    other.load_state_dict(method.state_dict())
+    loaded.load_state_dict(deepcopy(saved.state_dict()))  # torch would share the momenta
+    for network, own, optimizer in both:
+        draw_gradients(named(network, own), 7)
+        optimizer.step()
+    for name, parameter in named(first, method).items():
+        assert torch.equal(parameter, named(second, other)[name]), name
+
+
+def test_the_settings_shown_are_simclr_s() -> None:
+    """Chen et al. 2020 give a rate of 4.8 for batches of 4,096 (section 2.1)."""
+    found = re.search(r"^train: (\{optimizer: lars.*\})$", (DOCS / "methods.md").read_text(), re.M)
+    assert found is not None
+    shown = yaml.safe_load(found[1])
+    spec = TrainSpec.model_validate({**shown, "batch_size": 4096, "epochs": 100})
+    assert peak_lr(spec) == pytest.approx(4.8)
+    assert (spec.weight_decay, spec.warmup) == (1e-6, 10)

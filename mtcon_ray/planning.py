@@ -137,6 +137,7 @@ def make_plan(
         warnings=(
             *table.warnings,
             *warnings,
+            *_balance_warnings(spec, table),
             *_noise_warnings(spec, objective, num_items["val"], error),
         ),
     )
@@ -162,6 +163,18 @@ def _hours(
         "device_hours": num_trials * mean / 3600,
         "wall_hours": wall / 3600 if wall else None,
     }
+
+
+def _balance_warnings(spec: RunSpec, table: LabelTable) -> Iterator[str]:
+    """Yields a warning for each balanced task that some training items have no label of."""
+    train = table.rows("train")
+    for task in dict.fromkeys(spec.train.balance):
+        missing = len(train) - int(table.known(task)[train].sum())
+        if missing:
+            yield (
+                f"train.balance {task!r} draws no image without that label: {missing:,} of "
+                f"{len(train):,} training images are left out in its steps"
+            )
 
 
 def _noise_warnings(spec: RunSpec, objective: str, num_val: int, error: float) -> Iterator[str]:

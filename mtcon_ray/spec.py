@@ -86,6 +86,7 @@ class RunSpec(Spec):
         self.method.check(self.problem({}))
         metrics.slugs((*self.data.tasks, *self.data.held_out))
         self.views.check_second(1 if self.method.images_per_example > 1 else self.views.num_views)
+        self.train.check_balance(self.problem({}).kinds, self.method.images_per_example)
         self._check_chunks()
         low, high = self.resources.worker_range
         for workers in range(low, high + 1):

@@ -107,6 +107,7 @@ class Trainer:
                 seed=spec.seed,
                 device=device,
                 ranks=ranks,
+                balance=spec.train.balance,
                 # This training's share of the GPU's memory; not used on a CPU.
                 share=min(1.0, spec.resources.gpus or 1.0),
             )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.sampling import Examples, epoch_order, step_generator
+from mtcon_ray.data.sampling import Examples, balanced_order, epoch_order, step_generator
 from mtcon_ray.data.to_device import send
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.errors import SpecError
@@ -25,7 +25,8 @@ class Batches:
     """The global batches of a training by step; each rank computes the views of its own items.
 
     A batch is a pure function of seed and step: examples come from the epoch's permutation, whose
-    last incomplete batch is dropped, and views from the step's generator. `share` is the training's
+    last incomplete batch is dropped, and views from the step's generator. With the tasks `balance`
+    examples come from `balanced_order` instead, in as many batches. `share` is the training's
     fraction of the device. Raises SpecError if there is no whole batch.
     """
 
@@ -39,6 +40,7 @@ class Batches:
         seed: int,
         device: torch.device,
         ranks: Ranks,
+        balance: Sequence[str] = (),
         share: float = 1.0,
     ) -> None:
         self.views = views
@@ -60,8 +62,12 @@ class Batches:
             {t: torch.from_numpy(column[t]).to(device) for t in dataset.tasks if t in column}
             for column in (table.labels, table.multi_hot, numbers)
         ]
+        order = partial(epoch_order, np.arange(len(examples)), seed)
+        if balance:
+            labels = [table.labels[task][examples.rows_EP[:, 0]] for task in balance]
+            order = partial(balanced_order, labels, batch_size, self.steps_per_epoch, seed)
         # Two epochs: the next one's first images are prefetched in an epoch's last step.
-        self._order = lru_cache(2)(partial(epoch_order, np.arange(len(examples)), seed))
+        self._order = lru_cache(2)(order)
 
     def __call__(self, step: int) -> tuple[Tensor, Batch]:
         """Returns this rank's views x_NCHW and the labels of the whole global batch.

@@ -1,9 +1,12 @@
 """The `train` section."""
 
+from collections.abc import Mapping
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from mtcon_ray.errors import nearest
+from mtcon_ray.metrics import Kind
 from mtcon_ray.registry import Spec
 from mtcon_ray.training.compiled import Compile
 
@@ -24,6 +27,11 @@ class TrainSpec(Spec):
         description="gradient caching: examples per worker that the network sees at a time, for a "
         "batch larger than memory, at a third more time; null: all. With batch norm each chunk "
         "has its own moments, and model.batch_norm must be local",
+    )
+    balance: tuple[str, ...] = Field(
+        (),
+        description="tasks whose classes are equally frequent in each batch; several take turns, "
+        "step by step. Images of rare classes then repeat within an epoch",
     )
     lr: float = Field(0.2, gt=0, le=1000, description="peak learning rate, after warm-up")
     lr_scaling: Literal["none", "linear", "sqrt"] = Field(
@@ -65,6 +73,21 @@ class TrainSpec(Spec):
     def warmup(self) -> float:
         """Epochs of warm-up: `warmup_epochs`, or its default where that is omitted."""
         return min(1, self.epochs - 1) if self.warmup_epochs is None else self.warmup_epochs
+
+    def check_balance(self, kinds: Mapping[str, Kind], images_per_example: int) -> None:
+        """Raises ValueError if `balance` names no task of classes, or examples are triplets."""
+        if self.balance and images_per_example > 1:
+            raise ValueError(
+                "train.balance must be [] for a method that trains on triplets, for it draws them "
+                f"from each class by itself, got {list(self.balance)}"
+            )
+        known = [task for task, kind in kinds.items() if kind == "classes"]
+        for task in self.balance:
+            if task not in known:
+                raise ValueError(
+                    f"train.balance must name tasks of classes in data.tasks {known}, got "
+                    f"{task!r}{nearest(task, known)}"
+                )
 
     @model_validator(mode="after")
     def _warmup_ends(self) -> Self:

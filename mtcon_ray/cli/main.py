@@ -21,8 +21,8 @@ from mtcon_ray.cli.admin_commands import clean, completion, export, track_sync
 from mtcon_ray.cli.job_commands import jobs, logs, resume, stop, submit
 from mtcon_ray.cli.options import INTERRUPTED, Session, root_of, verbosity
 from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, status
-from mtcon_ray.cli.run_commands import compare, sweep, train
-from mtcon_ray.cli.spec_commands import init, plan, prepare, schema, validate
+from mtcon_ray.cli.run_commands import compare, demo, sweep, train
+from mtcon_ray.cli.spec_commands import examples, init, plan, prepare, schema, validate
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import MtconError, storage_error
 from mtcon_ray.paths import log_folder
@@ -84,8 +84,9 @@ def program() -> None:
 
 
 for command in (
-    init, prepare, validate, plan, train, sweep, compare, evaluate, report, list_names, status,
-    best, export, clean, track_sync, submit, jobs, logs, stop, resume, schema, completion,
+    demo, init, examples, prepare, validate, plan, train, sweep, compare, evaluate, report,
+    list_names, status, best, export, clean, track_sync, submit, jobs, logs, stop, resume,
+    schema, completion,
 ):  # fmt: skip
     program.add_command(verbosity(command))
 

@@ -1,4 +1,4 @@
-"""Commands that train: train, sweep, compare."""
+"""Commands that train: train, sweep, demo, compare."""
 
 import os
 from collections.abc import Callable
@@ -10,6 +10,7 @@ import click
 from mtcon_ray import paths
 from mtcon_ray.cli import options
 from mtcon_ray.cli.console import Console
+from mtcon_ray.cli.example_files import SYNTHETIC, example_file
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SweepError
 from mtcon_ray.presentation import printable
@@ -89,7 +90,30 @@ def sweep(
     root: str | None,
 ) -> int:
     """Run or resume a sweep and show its leaderboard."""
+    return _sweep(spec, overrides, name, resume, goes_on, root)
 
+
+@click.command()
+@options.overrides
+@name_option
+@resume_option
+@options.root
+def demo(overrides: tuple[str, ...], name: str | None, resume: bool, root: str | None) -> int:
+    """Run a temperature sweep on synthetic images, which takes some minutes.
+
+    `mtcon-ray init --synthetic` writes its spec.
+    """
+    return _sweep(example_file(SYNTHETIC), overrides, name, resume, False, root)
+
+
+def _sweep(
+    spec: Path,
+    overrides: tuple[str, ...],
+    name: str | None,
+    resume: bool,
+    goes_on: bool,
+    root: str | None,
+) -> int:
     def load() -> tuple["RunSpec", Path, bool]:
         from mtcon_ray.spec import load_spec
 

@@ -1,4 +1,4 @@
-"""Commands that write and check a spec: init, prepare, validate, plan, schema."""
+"""Commands that write and check a spec: init, examples, prepare, validate, plan, schema."""
 
 import json
 from importlib.resources import files
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mtcon_ray.cli import options
+from mtcon_ray.cli.example_files import SYNTHETIC, copy_examples, example_file
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.paths import log_folder
 from mtcon_ray.plugins import installed_plugins
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("csv", type=click.Path(path_type=Path))
-@click.argument("images", type=click.Path(path_type=Path))
+@click.argument("csv", required=False, type=click.Path(path_type=Path))
+@click.argument("images", required=False, type=click.Path(path_type=Path))
+@click.option("--synthetic", is_flag=True, help="Write the spec of `demo`, which needs no files.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="The spec's file.  [default: NAME.yaml]"
 )
-def init(csv: Path, images: Path, output: Path | None) -> None:
+def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | None) -> None:
     """Write a commented spec for a CSV and its IMAGES (a folder or tar).
 
     Nothing is written if `validate` would refuse the spec.
@@ -32,9 +34,18 @@ def init(csv: Path, images: Path, output: Path | None) -> None:
     from mtcon_ray.cli.spec_template import spec_text, write_new
     from mtcon_ray.spec import load_spec
 
-    found = infer_columns(csv, images)
-    path = output or Path(f"{found.name}.yaml")
-    write_new(path, spec_text(found))
+    if synthetic:
+        if csv:
+            raise click.UsageError(f"--synthetic reads no files, got {csv}; leave out one of both")
+        example = example_file(SYNTHETIC)
+        path, findings = output or Path(example.name), []
+        write_new(path, example.read_text(encoding="utf-8"))
+    else:
+        if not csv or not images:
+            raise click.UsageError("give CSV and IMAGES, or --synthetic")
+        found = infer_columns(csv, images)
+        path, findings = output or Path(f"{found.name}.yaml"), found.describe()
+        write_new(path, spec_text(found))
     try:
         _plan_anywhere(load_spec(path))
     except BaseException:
@@ -42,8 +53,17 @@ def init(csv: Path, images: Path, output: Path | None) -> None:
         raise
     if not options.session().quiet:
         commands = [f"mtcon-ray {command} {path}" for command in ("validate", "plan", "sweep")]
-        say("\n  ".join([f"wrote {path}", *found.describe()]))
+        say("\n  ".join([f"wrote {path}", *findings]))
         say("\n  ".join(["next:", *commands]))
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+def examples(folder: Path) -> None:
+    """Copy the example specs, scripts and cluster files into FOLDER."""
+    copies = copy_examples(folder)
+    if not options.session().quiet:
+        say("\n  ".join(["wrote", *map(str, copies)]))
 
 
 @click.command()

@@ -1,0 +1,46 @@
+"""Example specs, scripts and cluster files, of an installed wheel as of a checkout."""
+
+import shutil
+from pathlib import Path
+
+from mtcon_ray.errors import ResourceError, SweepError
+
+PACKAGE = Path(__file__).parents[1]
+# The build copies these folders of a checkout's top into the package (pyproject.toml).
+FOLDERS = ("cluster", "examples", "experiments")
+SYNTHETIC = "experiments/temperature.yaml"
+
+
+def example_file(name: str) -> Path:
+    """Returns a file or folder of FOLDERS by its path in a checkout.
+
+    Raises ResourceError if neither the package nor a checkout around it has the file.
+    """
+    for place in (PACKAGE / "example_files", PACKAGE.parent):
+        if (place / name).exists():
+            return place / name
+    raise ResourceError(
+        f"the installation must have the example files, got none of the name {name} beside "
+        f"{PACKAGE}; install mtcon-ray from its wheel, or in a checkout"
+    )
+
+
+def copy_examples(target: Path) -> list[Path]:
+    """Copies FOLDERS into `target`, which is made if need be; returns the new folders.
+
+    Raises SweepError before copying if a folder of one of the names is there already,
+    ResourceError if `target` cannot be written.
+    """
+    sources = [example_file(name) for name in FOLDERS]
+    copies = [target / source.name for source in sources]
+    for copy in copies:
+        if copy.exists():
+            raise SweepError(
+                f"{copy} exists already; remove it or name another folder than {target}"
+            )
+    try:
+        for source, copy in zip(sources, copies, strict=True):
+            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    except OSError as error:
+        raise ResourceError(f"FOLDER must be writable, got {target}: {error}") from None
+    return copies

@@ -1,0 +1,76 @@
+"""Example files from a checkout, and from the place where a wheel has them."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mtcon_ray.cli import example_files, run_commands
+from mtcon_ray.cli.example_files import FOLDERS, SYNTHETIC, example_file
+from mtcon_ray.cli.main import program
+from mtcon_ray.spec import load_spec
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def invoke(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(program, list(map(str, arguments)))
+
+
+def test_a_wheel_s_files_come_before_those_beside_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert example_file(SYNTHETIC) == REPOSITORY / SYNTHETIC
+    monkeypatch.setattr(example_files, "PACKAGE", tmp_path / "mtcon_ray")
+    done = invoke("demo")
+    assert done.exit_code == 2
+    assert f"must have the example files, got none of the name {SYNTHETIC}" in done.stderr
+    beside, inside = tmp_path / SYNTHETIC, tmp_path / "mtcon_ray" / "example_files" / SYNTHETIC
+    for path in (beside, inside):
+        path.parent.mkdir(parents=True)
+        path.touch()
+        assert example_file(SYNTHETIC) == path
+
+
+def test_demo_sweeps_the_spec_that_init_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "spec.yaml"
+    done = invoke("init", "--synthetic", "-o", path)
+    assert done.stdout.startswith(f"wrote {path}\nnext:\n  mtcon-ray validate {path}\n")
+    assert load_spec(path) == load_spec(REPOSITORY / SYNTHETIC)
+    started = []
+    monkeypatch.setattr(run_commands, "run", lambda load, name: started.append((load(), name)))
+    words = ("--set", "train.epochs=5", "--root", tmp_path, "--name", "mine", "--resume")
+    assert invoke("demo", *words).exit_code == 0
+    assert started == [((load_spec(path, ["train.epochs=5"]), tmp_path, True), "mine")]
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("labels.csv",), ("labels.csv", "images", "--synthetic")]
+)
+def test_init_describes_files_or_the_demo(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = invoke("init", *arguments)
+    assert list(tmp_path.iterdir()) == []
+    assert done.exit_code == 2
+    assert "--synthetic" in done.stderr
+
+
+def test_examples_are_copied_once(tmp_path: Path) -> None:
+    done = invoke("examples", tmp_path / "new")
+    assert done.exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(FOLDERS)
+    for name in ("cluster/kuberay/cluster.yaml", "examples/training_loop.py", SYNTHETIC):
+        assert (tmp_path / "new" / name).read_bytes() == (REPOSITORY / name).read_bytes()
+        assert str(tmp_path / "new" / name.partition("/")[0]) in done.stdout
+    assert not list(tmp_path.rglob("__pycache__"))
+    (tmp_path / "new" / "cluster" / "README.md").write_text("mine")
+    done = invoke("examples", tmp_path / "new")
+    assert done.exit_code == 2
+    assert f"{tmp_path / 'new' / 'cluster'} exists already" in done.stderr
+    assert (tmp_path / "new" / "cluster" / "README.md").read_text() == "mine"
+    (tmp_path / "file").touch()
+    assert "FOLDER must be writable" in invoke("examples", tmp_path / "file").stderr

@@ -13,6 +13,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 import mtcon_ray
 from mtcon_ray import __version__
+from mtcon_ray.cluster.jobs import minor
 from mtcon_ray.cluster.ray_private import MAX_PACKAGE_BYTES, visit_working_directory
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.tracking.mlflow_server import masked
@@ -34,7 +35,7 @@ VERSIONS_VARIABLE = "MTCON_RAY_VERSIONS"
 # A node copies gigabytes of packages, and may download more.
 SETUP_SECONDS = 3600
 # Packages that decide results or how processes communicate; constraints.txt pins the rest.
-PACKAGES = ("ray", "torch", "torchvision", "numpy", "pandas", "pydantic", "optuna", "mlflow")
+PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pydantic", "optuna", "mlflow")
 
 
 class Upload(NamedTuple):
@@ -98,12 +99,14 @@ def job_variables(environ: dict[str, str], command: list[str]) -> dict[str, str]
 
 
 def versions() -> dict[str, str]:
-    """Returns the installed versions of Python (no patch level), this package and PACKAGES.
+    """Returns the installed versions of Python, Ray, this package and PACKAGES.
 
-    Build tags such as "+cu128" are left out, so that a machine without a GPU may submit.
+    Left out are the patch levels of Python and Ray, which are the cluster's, and build tags such as
+    "+cu128", so that a machine without a GPU may submit.
     """
     return {
-        "python": python_version().rpartition(".")[0],
+        "python": minor(python_version()),
+        "ray": minor(version("ray")),
         "mtcon-ray": __version__,
         **{name: version(name).partition("+")[0] for name in PACKAGES},
     }

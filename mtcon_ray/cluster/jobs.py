@@ -70,17 +70,17 @@ class Jobs:
     """The jobs of one cluster, given the address of its dashboard.
 
     Raises MtconError if no cluster answers, UserError if the token is wrong or the cluster runs
-    another version of Ray.
+    another minor version of Ray.
     """
 
     def __init__(self, address: str) -> None:
         self.address = checked_address(address)
         self._headers = token_header()
         here, there = version("ray"), self._ask("version")["ray_version"]
-        if there != here:
+        if minor(there) != minor(here):
             raise UserError(
-                f"the cluster at {self.address} must run Ray {here} as this environment "
-                f"does, got {there}; install one constraints.txt on both"
+                f"the cluster at {self.address} must run a Ray {minor(here)} as this environment "
+                f"does ({here}), got {there}; install one constraints.txt on both"
             )
 
     def submit(
@@ -273,6 +273,15 @@ class Jobs:
 
     def _refused(self, reason: object) -> MtconError:
         return MtconError(f"the Ray cluster at {self.address} refused: {reason}")
+
+
+def minor(version: str) -> str:
+    """Returns a version without its patch level: 2.60 of 2.60.1.
+
+    Patch versions of one Ray work together here, because a driver and its trials run on the
+    cluster's own; of this machine's only the client of the Jobs API is used.
+    """
+    return ".".join(version.split(".")[:2])
 
 
 def cluster_dashboard(address: str | None) -> str:

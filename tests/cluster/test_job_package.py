@@ -103,6 +103,20 @@ def test_a_job_finds_the_versions_of_whoever_submitted_it() -> None:
         check_versions(json.dumps(asked))
 
 
+def test_a_job_takes_another_patch_version_of_ray_and_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = {"ray": "2.60.0", "python": "3.12.4"}
+    monkeypatch.setattr(job_package, "version", lambda name: here.get(name, "1.0"))
+    monkeypatch.setattr(job_package, "python_version", lambda: here["python"])
+    asked = json.dumps(versions())
+    here.update(ray="2.60.3", python="3.12.11")
+    check_versions(asked)
+    here["ray"] = "2.61.0"
+    with pytest.raises(UserError, match=r"got ray 2\.61, not 2\.60; install"):
+        check_versions(asked)
+
+
 def test_requirements_are_read_as_pip_reads_them(tmp_path: Path) -> None:
     path = tmp_path / "needed.txt"
     path.write_text(

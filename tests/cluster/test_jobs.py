@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -41,9 +42,11 @@ main(["jobs", "--json"])
 class Dashboard(BaseHTTPRequestHandler):
     """A cluster's dashboard with one job, for who sends its token."""
 
+    ray_version = version("ray")
+
     def do_GET(self) -> None:
         allowed = self.headers["Authorization"] == "Bearer abc"
-        answers = {"/api/version": {"ray_version": version("ray")}, "/api/jobs/": [DETAILS]}
+        answers = {"/api/version": {"ray_version": self.ray_version}, "/api/jobs/": [DETAILS]}
         self.send_response(200 if allowed else 401)
         self.end_headers()
         self.wfile.write(json.dumps(answers[self.path] if allowed else "no token").encode())
@@ -92,6 +95,25 @@ def test_the_token_is_sent_from_where_ray_finds_it(
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     with pytest.raises(UserError, match="got 401"):
         Jobs(dashboard)
+
+
+def test_a_cluster_has_the_same_minor_version_of_ray(
+    dashboard: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its patch version may differ."""
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "abc")
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    here = version("ray")
+    major, minor, _ = here.split(".", 2)
+    monkeypatch.setattr(Dashboard, "ray_version", f"{major}.{minor}.99")
+    assert Jobs(dashboard).known()
+    for other in (f"{major}.{minor}1.0", f"{int(major) + 1}.{minor}.0"):
+        monkeypatch.setattr(Dashboard, "ray_version", other)
+        told = re.escape(
+            f"must run a Ray {major}.{minor} as this environment does ({here}), got {other}; "
+        )
+        with pytest.raises(UserError, match=told):
+            Jobs(dashboard)
 
 
 @pytest.mark.ray

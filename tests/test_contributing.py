@@ -1,6 +1,7 @@
-"""CONTRIBUTING.md and docs/architecture.md name files that exist; CITATION.cff the version."""
+"""Paths in CONTRIBUTING.md and docs/architecture.md exist; CITATION.cff fits pyproject.toml."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,12 @@ def test_every_link_leads_to_a_file(page: str) -> None:
     assert [name for name in files if not (REPOSITORY / name).exists()] == []
 
 
-def test_the_citation_has_the_version() -> None:
+def test_the_citation_has_the_version_and_the_package_s_metadata() -> None:
     citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
+    text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    package = tomllib.loads(text)["project"]
     assert citation["version"] == __version__
-    assert citation["license"] == "Apache-2.0"
+    assert citation["license"] == package["license"] == "Apache-2.0"
+    assert citation["authors"] == package["authors"]
+    assert citation["abstract"] == f"{package['description']}."
+    assert set(citation["keywords"]) <= set(package["keywords"])

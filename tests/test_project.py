@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from mtcon_ray.cli.example_files import FOLDERS
@@ -187,6 +188,17 @@ def test_one_command_runs_every_comparison(photos: Path) -> None:
     assert set(script["COMPARISONS"]) == {path.name for path in COMPARISONS}
     for folder, files in script["COMPARISONS"].values():
         assert [name for name in files.values() if not (photos / folder / name).exists()] == []
+
+
+def test_the_package_names_every_python_that_it_supports() -> None:
+    table = project()
+    classifiers = table["classifiers"]
+    assert isinstance(classifiers, list)
+    named = [c.rpartition(" ")[2] for c in classifiers if c.startswith("Programming Language")]
+    supported = SpecifierSet(str(table["requires-python"]))
+    assert sorted(v for v in named if v.startswith("3.")) == [
+        f"3.{minor}" for minor in range(30) if supported.contains(f"3.{minor}.0")
+    ]
 
 
 def test_every_build_has_the_example_files() -> None:

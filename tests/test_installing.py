@@ -1,25 +1,152 @@
-"""The package as others install it: a wheel, without the repository."""
+"""The package as others install it: from a wheel, and with the core's packages alone."""
 
+import json
 import os
+import re
 import subprocess
+import sys
+import tomllib
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from tests.pages import REPOSITORY, run_by
+from tests.pages import DOCS, REPOSITORY, run_by
+from tests.waiting import PATIENCE_SECONDS
 
+PAGE = (DOCS / "installing.md").read_text(encoding="utf-8")
 # The demo is run whole; the sweep of its spec is made smaller.
 SMALL = (
     "--set data.num_items=300 --set views.size=16 --set train.epochs=2 --set evaluate.bootstrap=20"
 )
+SPEC = """
+version: 1
+name: small
+data: {kind: synthetic, num_items: 120}
+views: {size: 16}
+model: {encoder: {name: small, width: 4}, head_dim: 8}
+train: {epochs: 3, warmup_epochs: 0, batch_size: 16}
+evaluate: {bootstrap: 10}
+"""
+# Modules of other packages than those given cannot be found, as if they were not installed.
+ONLY = """
+import json, runpy, sys
+from importlib.metadata import packages_distributions
+from importlib.machinery import PathFinder
+
+allowed = set(json.loads(sys.argv[1]))
+normal = lambda name: name.lower().replace("_", "-").replace(".", "-")
+hidden = {
+    module for module, packages in packages_distributions().items()
+    if not allowed & set(map(normal, packages))
+} - {"mtcon_ray"}
+
+class Some(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name.partition(".")[0] not in hidden:
+            return PathFinder.find_spec(name, path, target)
+
+assert {"ray", "mlflow", "optuna", "click", "rich"} <= hidden
+sys.meta_path[:] = [Some if finder is PathFinder else finder for finder in sys.meta_path]
+"""
+# The example of the losses and views with a few steps, then the page's training and export.
+USE = """
+loop = runpy.run_path(sys.argv[2])["train"]
+loop.__globals__["STEPS"] = 3
+assert len(loop()) == 3
+runpy.run_path("page.py")
+assert not {"ray", "mlflow", "optuna"} & set(sys.modules)
+print("exported:", sorted(path.name for path in __import__("pathlib").Path("exported").iterdir()))
+"""
+
+
+def core_packages() -> list[str]:
+    """Returns the requirements that pyproject.toml names as the core's."""
+    text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    core = text.partition("# The core: ")[2].partition("# Around it.")[0]
+    wanted = re.findall(r'^ *"(.+?)"', core, re.M)
+    assert set(wanted) < set(tomllib.loads(text)["project"]["dependencies"])
+    return wanted
+
+
+def with_dependencies(wanted: list[str]) -> set[str]:
+    """Returns the names of packages and of all that they need here."""
+    found: set[str] = set()
+    queue = list(map(Requirement, wanted))
+    while queue:
+        requirement = queue.pop()
+        name = canonicalize_name(requirement.name)
+        if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        found.add(name)
+        with suppress(PackageNotFoundError):
+            queue += map(Requirement, requires(name) or [])
+    return found
 
 
 def own_environment(home: Path) -> dict[str, str]:
-    """Returns variables of a user who has no repository, and pip's settings of this one."""
+    """Returns variables of a user who has no repository, with pip's settings and cache of here."""
     own = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     folders = {"XDG_CONFIG_HOME": ".config", "XDG_CACHE_HOME": ".cache"}
     settings = {name: str(Path.home() / folder) for name, folder in folders.items()}
     return {**settings, **own, "HOME": str(home)}
+
+
+def run_blocks(test: str, folder: Path, more: str) -> str:
+    """Runs the page's commands for a test and `more` in a folder; returns what they print."""
+    blocks = run_by(f"tests/test_installing.py::{test}")
+    code = "".join(block.code for block in blocks).replace("CHECKOUT", str(REPOSITORY))
+    code = code.replace("sweep spec.yaml", f"sweep spec.yaml --name mine {SMALL}")
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", code.replace("NAME", "mine") + more],
+        cwd=folder, env=own_environment(folder), capture_output=True, text=True, timeout=3000,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def write_page(folder: Path) -> None:
+    """Writes the page's program, and the spec that it reads."""
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.S | re.M)
+    (folder / "page.py").write_text(code)
+    (folder / "spec.yaml").write_text(SPEC)
+
+
+@pytest.mark.slow
+def test_the_core_trains_and_exports_without_other_packages(tmp_path: Path) -> None:
+    write_page(tmp_path)
+    allowed = with_dependencies(core_packages())
+    example = str(REPOSITORY / "examples" / "training_loop.py")
+    done = subprocess.run(
+        [sys.executable, "-c", ONLY + USE, json.dumps(sorted(allowed)), example],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True, text=True, timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "test/accuracy/shape" in done.stdout
+    assert "model.pt2" in done.stdout.splitlines()[-1]
+
+
+def test_the_page_installs_what_the_core_needs() -> None:
+    (line,) = re.findall(r"^pip install .*constraints.txt (torch .*)", PAGE, re.M)
+    assert line.split() == [Requirement(text).name for text in core_packages()]
+
+
+@pytest.mark.soak
+def test_the_core_runs_from_a_wheel_with_its_packages_alone(tmp_path: Path) -> None:
+    write_page(tmp_path)
+    example = REPOSITORY / "examples" / "training_loop.py"
+    name = "test_the_core_runs_from_a_wheel_with_its_packages_alone"
+    printed = run_blocks(name, tmp_path, f"python {example}\npython page.py\npip list")
+    assert "test/accuracy/shape" in printed
+    assert (tmp_path / "exported" / "model.pt2").exists()
+    listed = {line.split()[0] for line in printed.partition("Package ")[2].splitlines()[2:]}
+    assert "torch" in listed
+    assert not {"ray", "mlflow", "optuna", "click", "rich"} & listed
 
 
 @pytest.mark.soak
@@ -27,20 +154,12 @@ def own_environment(home: Path) -> dict[str, str]:
 @pytest.mark.mlflow
 def test_a_wheel_runs_without_the_repository(tmp_path: Path) -> None:
     """Every command of docs/installing.md, in an environment of its own with all packages."""
-    blocks = run_by("tests/test_installing.py::test_a_wheel_runs_without_the_repository")
-    code = "".join(block.code for block in blocks).replace("CHECKOUT", str(REPOSITORY))
-    code = code.replace("sweep spec.yaml", f"sweep spec.yaml --name mine {SMALL}")
-    code = code.replace("NAME", "mine")
-    code += (
+    more = (
         "python -c 'import mtcon_ray; print(mtcon_ray.__file__)'; mtcon-ray -q examples new; ls new"
     )
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", code],
-        cwd=tmp_path, env=own_environment(tmp_path), capture_output=True, text=True, timeout=3000,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    assert done.stdout.count("winner: trial-") == 2
-    assert "temperature-1" in done.stdout
-    package, *copied = done.stdout.split()[-4:]
+    printed = run_blocks("test_a_wheel_runs_without_the_repository", tmp_path, more)
+    assert printed.count("winner: trial-") == 2
+    assert "temperature-1" in printed
+    package, *copied = printed.split()[-4:]
     assert Path(package).is_relative_to(tmp_path / ".venv")
     assert copied == ["cluster", "examples", "experiments"]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -101,10 +102,14 @@ def run_blocks(test: str, folder: Path, more: str) -> str:
     blocks = run_by(f"tests/test_installing.py::{test}")
     code = "".join(block.code for block in blocks).replace("CHECKOUT", str(REPOSITORY))
     code = code.replace("sweep spec.yaml", f"sweep spec.yaml --name mine {SMALL}")
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", code.replace("NAME", "mine") + more],
-        cwd=folder, env=own_environment(folder), capture_output=True, text=True, timeout=3000,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", code.replace("NAME", "mine") + more],
+            cwd=folder, env=own_environment(folder), capture_output=True, text=True, timeout=3000,
+        )  # fmt: skip
+    finally:
+        for environment in (".venv", "core"):
+            shutil.rmtree(folder / environment, ignore_errors=True)  # gigabytes
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout
 

@@ -99,9 +99,9 @@ def sweep(
 @resume_option
 @options.root
 def demo(overrides: tuple[str, ...], name: str | None, resume: bool, root: str | None) -> int:
-    """Run a temperature sweep on synthetic images, which takes some minutes.
+    """Run a temperature sweep on synthetic images.
 
-    `mtcon-ray init --synthetic` writes its spec.
+    It takes some minutes and reads no files. `mtcon-ray init --synthetic` writes its spec.
     """
     return _sweep(example_file(SYNTHETIC), overrides, name, resume, False, root)
 

@@ -98,7 +98,7 @@ def neighbours(split: str, label: str) -> str:
 def score(kind: str, split: str, label: str) -> str:
     """Returns the name of a label's score: accuracy, map for a label set, r2 for a number.
 
-    split is `val`, `test` or `heldout`.
+    split is `val`, `test` or `heldout`; `train` for a probe's score on its own training items.
     """
     return f"{split}/{SCORES[kind]}/{label}"
 

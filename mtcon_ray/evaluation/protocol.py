@@ -74,7 +74,8 @@ class Evaluation:
 
         - for classes: accuracy, accuracy_std, and knn, the accuracy of the nearest training items;
         - for a label set: map, map_std, map_tie_aware, and f1_micro, f1_macro and f1_sample at
-          thresholds chosen on `val`;
+          thresholds chosen on `val`; and train/map/<label>, the probe's map on its own items, which
+          is higher (MultiSupCon prints it beside the other, table 1);
         - for a number: r2 and r2_std;
         - for all classes and label sets together: probe/gradient, the largest relative gradient
           norm of their probes (not with SGD);

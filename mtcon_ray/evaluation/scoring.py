@@ -70,7 +70,8 @@ class Measurement:
     def scores_of(self, probes: Mapping[str, LinearProbe]) -> dict[str, float]:
         """Returns scores and bootstrap standard deviations of these probes, by metric name.
 
-        A label set has its tie-aware mean average precision and F1 scores too, if `val` is given.
+        A label set has its tie-aware mean average precision, its F1 scores, and its mean average
+        precision on `train` too, if `val` is given.
         """
         values: dict[str, float] = {}
         for label, probe in probes.items():
@@ -92,5 +93,6 @@ class Measurement:
         tie_aware = tie_aware_average_precision(scores_NL, bits_NL).mean().item()
         return {
             metrics.average_precision(split, slug): tie_aware,
+            metrics.score(probe.kind, "train", slug): probe.score(self.train),
             **{metrics.f1(split, mean, slug): value for mean, value in f1.items()},
         }

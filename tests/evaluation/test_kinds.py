@@ -58,6 +58,7 @@ def test_every_kind_is_measured_by_its_own_score(network: Network, dataset: Data
     assert set(values) == {
         *(f"test/{score}/colour" for score in ("accuracy", "accuracy_std", "knn")),
         *(f"test/{score}/looks" for score in scores),
+        "train/map/looks",
         *(f"heldout/{score}/price" for score in ("r2", "r2_std")),
         *(f"heldout/{score}/brand" for score in ("accuracy", "accuracy_std", "knn")),
         "probe/features",
@@ -65,6 +66,7 @@ def test_every_kind_is_measured_by_its_own_score(network: Network, dataset: Data
     }
     assert all(0 < values[f"test/{score}/looks"] < 1 for score in scores)
     assert values["heldout/r2/price"] > 0.2
+    assert values["test/map/looks"] < values["train/map/looks"] < 1
 
 
 def test_the_labels_beside_it_do_not_move_a_score(network: Network, dataset: Dataset) -> None:

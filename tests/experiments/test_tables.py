@@ -109,7 +109,7 @@ def test_label_sets_have_their_own_metrics(tmp_path: Path) -> None:
     rows = outcome.table.set_index(["method", "metric"])["ours"]
     assert rows["SimCLR", "mAP"] == pytest.approx(50.0)
     assert rows["SimCLR", "micro F1"] == pytest.approx(25.0)
-    assert pd.isna(rows["SimCLR", "mAP of the training split"])
+    assert rows["SimCLR", "mAP of the training split"] == pytest.approx(60.0)
     assert any("are of the validation split" in note for note in outcome.notes)
     assert [verdict.claim for verdict in outcome.verdicts] == [
         "MultiSupCon_0.5 above MultiSupCon_0.3",

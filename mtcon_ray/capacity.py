@@ -16,6 +16,10 @@ class NodeKind:
     count: int | None
 
 
+# Ray 2.60 counts resources in this many units, and cuts off what a request has beyond whole ones.
+RAY_UNITS = 10_000
+
+
 @dataclass(frozen=True)
 class ClusterView:
     """The nodes that a sweep may use, now or after scaling up; at most `most` nodes at once.
@@ -39,8 +43,8 @@ def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
 
     def slots(kind: NodeKind) -> int:
         by_cpu = int(kind.cpus // cpus)
-        # 1e-9, because a quotient such as 1 / 0.1 may be rounded to just below a whole number.
-        return min(by_cpu, int(kind.gpus / gpus + 1e-9)) if gpus else by_cpu
+        units = max(1, int(gpus * RAY_UNITS))
+        return min(by_cpu, int(kind.gpus * RAY_UNITS) // units) if gpus else by_cpu
 
     per_kind = {kind: slots(kind) for kind in cluster.kinds}
     if not any(per_kind.values()):

@@ -24,7 +24,12 @@ from mtcon_ray.recorded import parse_recorded
 from mtcon_ray.spec import RunSpec, dump_spec
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
-from mtcon_ray.training.device import explain_out_of_memory, pick_autocast, settle
+from mtcon_ray.training.device import (
+    explain_out_of_memory,
+    pick_autocast,
+    seed_generators,
+    settle,
+)
 from mtcon_ray.training.distributed import ALONE, Ranks, any_rank, parallelise, same_on_all
 from mtcon_ray.training.optimizer import lr_at, make_optimizer
 from mtcon_ray.training.step import Learner, Tally, Update, update
@@ -191,7 +196,7 @@ class Trainer:
             size = self.spec.train.chunk_size or self.spec.train.batch_size
             chunks, batch = self._batches.chunks(self.step, size)
             views = chunks if len(chunks) > 1 else chunks[0]()
-            torch.manual_seed(self._batches.seed_of(self.step))
+            seed_generators(self._batches.seed_of(self.step), self.device)
             done = update(
                 self.learner, views, batch, lr=lr, step=self.step, num_steps=self.num_steps
             )

@@ -15,6 +15,9 @@ from mtcon_ray.spec import parse_spec
         ({"cpus": 2}, [(3, 0, 2), (8, 0, 1)], 6),
         ({"gpus": 1}, [(8, 4, 2)], 8),
         ({"gpus": 0.25}, [(8, 1, 1)], 4),
+        # As Ray places them: of 0.16667 it counts 1,666 ten-thousandths, and six of these fit.
+        *(({"gpus": g}, [(16, 1, 1)], n) for g, n in ((1 / 6, 6), (0.16667, 6), (1 / 7, 7))),
+        *(({"gpus": g}, [(16, 1, 1)], n) for g, n in ((0.33334, 3), (1 / 15, 15), (0.29, 3))),
         ({"workers": 2}, [(3, 0, 1)], 1),
         ({"workers": 4, "gpus": 1}, [(8, 2, 3)], 1),
         ({"gpus": 1}, [(8, 4, None)], None),

@@ -69,6 +69,8 @@ def _by_batch(
     batches: list[Found] = []
     was_training = network.training
     network.eval()
+    # cuDNN would time its algorithms anew for each split's last batch, whose size is its own.
+    tried, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
     try:
         with (
             torch.inference_mode(),
@@ -79,4 +81,5 @@ def _by_batch(
                 batches.append(forward(evaluation_views(send(pixels, device), views)))
     finally:
         network.train(was_training)
+        torch.backends.cudnn.benchmark = tried
     return batches

@@ -102,7 +102,8 @@ def contrast(
         if isinstance(temperature, Tensor):
             temperature = temperature.to(z_BVD.dtype).expand(H)
         inverse = 1 / temperature
-        if reduction != "none" and H * (B * V) ** 2 <= small_batch.MOST_PAIRS:
+        is_small = small_batch.is_small(H * (B * V) ** 2, z_BVD.device)
+        if reduction != "none" and is_small:
             pull_HNN, push_HN, num_valid_H = relation.pairs(z_BVD)
             scale = _scale(num_valid_H, B * V, reduction, average_over)
             loss = small_batch.SmallBatchSum.apply(inverse, pull_HNN, push_HN, scale, *rows)

@@ -13,8 +13,14 @@ from torch.autograd.function import once_differentiable
 
 from mtcon_ray.losses.tiled_logsumexp import exponents_fit
 
-# Up to this many elements the [H, N, N] tensors are materialised.
-MOST_PAIRS = 2**20
+# Up to this many elements the [H, N, N] tensors are materialised. On a GPU the other path needs
+# more kernel launches and adds floats in an order that changes from run to run.
+MOST_PAIRS, MOST_PAIRS_OF_GPU = 2**20, 2**26
+
+
+def is_small(num_pairs: int, device: torch.device) -> bool:
+    """Returns True if this many elements H * N * N are to be materialised on the device."""
+    return num_pairs <= (MOST_PAIRS_OF_GPU if device.type == "cuda" else MOST_PAIRS)
 
 
 class SmallBatchSum(torch.autograd.Function):

@@ -10,12 +10,13 @@ import ray
 import ray.train
 import ray.train.torch
 from ray import tune
-from ray.train.torch import TorchTrainer
+from ray.train.torch import TorchConfig, TorchTrainer
 from ray.tune.experiment import Trial
 from ray.tune.integration.ray_train import TuneReportCallback
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from mtcon_ray.cluster.ray_private import error_raised_by
+from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.trial import Assignment, ending, open_trial_data, reports
 from mtcon_ray.training.distributed import Ranks
@@ -25,6 +26,9 @@ PLACEMENT_GROUP = "placement_group"
 ENDING = "ending.json"
 # Ray Train tries this often to place a trial's workers, a minute each: a node may have to boot.
 CONTROLLER_FAILURES = 30
+# Seconds after which workers that wait for one that is gone give up. No rank works alone for long
+# while others wait in a collective operation: rank 0 evaluates while these wait in `report`.
+COLLECTIVE_SECONDS = 300
 # Tune's callbacks run before it stops the trial's processes.
 REAP_SECONDS = 5.0
 
@@ -57,6 +61,7 @@ def distributed_trial(config: dict[str, Any]) -> None:
     trainer = TorchTrainer(
         _train_as_worker,
         train_loop_config=config,
+        torch_config=TorchConfig(timeout_s=COLLECTIVE_SECONDS),
         scaling_config=ray.train.ScalingConfig(
             num_workers=low if low == high else (low, high),  # type: ignore[arg-type]
             use_gpu=resources.gpus > 0,
@@ -90,7 +95,8 @@ def _train_as_worker(config: dict[str, Any]) -> None:
     group = ray.util.get_current_placement_group()
     assert group is not None
     # Reported before anything slow: the cleanup needs it for a trial that is stopped early.
-    ray.train.report({PLACEMENT_GROUP: group.id.hex(), "outcome": Status.RUNNING})
+    begun = {PLACEMENT_GROUP: group.id.hex(), "outcome": Status.RUNNING}
+    ray.train.report(begun)
     context = ray.train.get_context()
     work = Assignment.read(config)
     ranks = Ranks(context.get_world_rank(), context.get_world_size())
@@ -99,8 +105,15 @@ def _train_as_worker(config: dict[str, Any]) -> None:
         ray.train.report(end)
         return
     device = ray.train.torch.get_device()
+
+    def open_data() -> Dataset:
+        dataset = open_trial_data(work)
+        # A node that has the images already would wait for the others in a collective operation.
+        ray.train.report(begun)
+        return dataset
+
     try:
-        for result in reports(work, lambda: open_trial_data(work), device=device, ranks=ranks):
+        for result in reports(work, open_data, device=device, ranks=ranks):
             ray.train.report(result)
     except Exception as error:
         end = ending(error)

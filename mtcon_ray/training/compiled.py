@@ -29,6 +29,11 @@ class Compiled(nn.Module):
             # A capture cannot contain its exchange, in which the host waits for the GPU.
             self._give_up("global batch norm exchanges moments; model.batch_norm: local does not")
         else:
+            # Its import takes a second.
+            from torch._inductor import config as inductor
+
+            # Inductor would start a process for each core of the node, whatever a trial may use.
+            inductor.compile_threads = torch.get_num_threads()
             # Frees the graphs of the process's earlier trainings and their recompilation count.
             torch.compiler.reset()
             # With fullgraph a failure comes before anything has run: no running moment has moved.

@@ -15,8 +15,15 @@ from mtcon_ray.errors import OutOfMemoryError, SpecError
 # Fraction of a training's part of the device memory that its images may take.
 RESIDENT_SHARE = 0.3
 # Messages of CUDA's libraries about a full device. These allocate without torch's allocator, so
-# torch raises a plain RuntimeError.
-FULL = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+# torch raises a plain RuntimeError. cuBLAS is not initialised where its handle finds no room, and
+# cuDNN finds no engine where none has room for its workspace.
+FULL = (
+    "out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "unable to find an engine",
+)
 CHUNK_ROWS = 4096
 
 # Constants of glibc's malloc.h.
@@ -133,6 +140,17 @@ def settle(device: torch.device) -> None:
         torch.backends.cudnn.benchmark = True
     else:
         keep_freed_memory()
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seeds torch's global generators of the CPU and of the device, as torch.manual_seed does.
+
+    That one formats a stack trace for each kind of device that is not there, which takes up to
+    half a millisecond.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
 
 
 def keep_freed_memory() -> None:

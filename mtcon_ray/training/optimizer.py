@@ -1,6 +1,7 @@
 """The optimizer with its parameter groups, and the learning rate as a pure function of the step."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -51,6 +52,19 @@ def set_lr(optimizer: Optimizer, lr: float, scales: tuple[float, ...] = (1.0,)) 
     """Sets every group's learning rate of the next step, times the scale of its `lr_group`."""
     for group in optimizer.param_groups:
         group["lr"] = lr * scales[group.get("lr_group", 0)]
+
+
+def match_strides(parameters: Iterable[nn.Parameter]) -> None:
+    """Copies each gradient whose strides are not those of its parameter into these.
+
+    Autograd may choose another stride for an axis of length 1, where it has no meaning. CUDA's
+    fused optimizers compare all strides and refuse such a gradient.
+    """
+    for parameter in parameters:
+        gradient = parameter.grad
+        assert gradient is not None
+        if gradient.stride() != parameter.stride():
+            parameter.grad = torch.empty_like(parameter).copy_(gradient)
 
 
 def start_momentum(optimizer: Optimizer) -> None:

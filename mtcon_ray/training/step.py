@@ -12,6 +12,7 @@ from mtcon_ray.methods.base import Method, MethodOutput
 from mtcon_ray.models.batch_norm import running_moments_kept
 from mtcon_ray.models.network import Network
 from mtcon_ray.training.batches import Chunks
+from mtcon_ray.training.device import seed_generators
 from mtcon_ray.training.distributed import (
     Ranks,
     average_gradients,
@@ -19,7 +20,7 @@ from mtcon_ray.training.distributed import (
     gather_rows,
 )
 from mtcon_ray.training.nonfinite import Watch
-from mtcon_ray.training.optimizer import set_lr, start_momentum
+from mtcon_ray.training.optimizer import match_strides, set_lr, start_momentum
 
 
 @dataclass(frozen=True)
@@ -139,8 +140,9 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
     found = []
     with torch.no_grad():
         for seed, make_views in zip(seeds, chunks, strict=True):
-            torch.manual_seed(seed)
-            found.append(encode(learner, make_views()))
+            x_NCHW = make_views()
+            seed_generators(seed, x_NCHW.device)
+            found.append(encode(learner, x_NCHW))
     whole = {head: torch.cat([z[head] for z in found]).requires_grad_() for head in found[0]}
     done = _backward(learner, whole, batch)
     # Each head has one, also a head that no loss uses: `gather` joins them.
@@ -149,9 +151,10 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
     # The first encoding has updated the running moments; the second must not do so again.
     with running_moments_kept(learner.network):
         for i, (seed, make_views) in enumerate(zip(seeds, chunks, strict=True)):
-            torch.manual_seed(seed)
+            x_NCHW = make_views()
+            seed_generators(seed, x_NCHW.device)
             with exchange_gradients(learner.forward, i == len(chunks) - 1):
-                again = encode(learner, make_views(), teach=False)
+                again = encode(learner, x_NCHW, teach=False)
                 # Joined, because a head may be without gradient in a phase of training.
                 query_NW = torch.cat(list(again.values()), dim=1)
                 start, end = end, end + len(query_NW)
@@ -173,6 +176,7 @@ def update(
     trained = [p for g in learner.optimizer.param_groups for p in g["params"] if p.grad is not None]
     norm = get_total_norm([p.grad for p in trained])
     learner.watch.see(norm, done.objective, done.output.losses, lr=lr, step=step)
+    match_strides(trained)
     start_momentum(learner.optimizer)
     learner.watch.guard(learner.optimizer)
     if learner.max_grad_norm is not None:

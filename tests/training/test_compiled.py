@@ -20,6 +20,7 @@ from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.training.distributed import ALONE, parallelise
 
 torch.nn.Parameter.is_cuda = True
+torch.set_num_threads(1)
 encoder = {"name": "vit", "patch": 8, "width": 8, "depth": 1, "heads": 1}
 spec = ModelSpec.model_validate({"encoder": encoder, "head_dim": 4})
 network = build_network(spec, projections(("a", "b"), dim=4, hidden=None), 0).double()
@@ -37,6 +38,7 @@ expected, found = gradients(network), gradients(forward)
 for one, other in zip(found, expected, strict=True):
     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 gradients(forward)
+assert torch._inductor.config.compile_threads == 1
 print("compiled" if forward._call is not None else "uncompiled")
 """
 

@@ -14,7 +14,13 @@ from mtcon_ray.errors import OutOfMemoryError
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.trainer import Trainer
 from mtcon_ray.training import batches
-from mtcon_ray.training.device import ImageFeed, explain_out_of_memory, pick_autocast, settle
+from mtcon_ray.training.device import (
+    ImageFeed,
+    explain_out_of_memory,
+    pick_autocast,
+    seed_generators,
+    settle,
+)
 
 CPU = torch.device("cpu")
 NONE = np.array([], np.int64)
@@ -158,7 +164,15 @@ def test_images_are_kept_on_a_gpu_that_has_room() -> None:
     [
         torch.OutOfMemoryError("tried 2 GiB. GPU 0 has 1 GiB free"),
         torch.AcceleratorError("CUDA error: out of memory (tried 2 GiB). Compile with", 2),
-        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED, tried 2 GiB. When calling"),
+        *(
+            RuntimeError(f"CUDA error: {what}, tried 2 GiB. When calling")
+            for what in (
+                "CUBLAS_STATUS_ALLOC_FAILED",
+                "CUBLAS_STATUS_NOT_INITIALIZED",
+                "CUDNN_STATUS_ALLOC_FAILED",
+            )
+        ),
+        RuntimeError("FIND was unable to find an engine, tried 2 GiB"),
     ],
 )
 def test_out_of_memory_is_a_trial_error_with_a_way_out(error: RuntimeError) -> None:
@@ -173,6 +187,22 @@ def test_out_of_memory_is_a_trial_error_with_a_way_out(error: RuntimeError) -> N
 def test_another_error_of_a_device_stays_what_it_is() -> None:
     with pytest.raises(RuntimeError, match="illegal"), explain_out_of_memory("a", "b"):
         raise RuntimeError("CUDA error: an illegal memory access")
+
+
+def test_generators_are_seeded_as_by_torch() -> None:
+    seed_generators(5, CPU)
+    found = torch.rand(3)
+    torch.manual_seed(5)
+    assert torch.equal(found, torch.rand(3))
+
+
+def test_a_gpu_s_generator_is_seeded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed", seeds.append)
+    seed_generators(5, CPU)
+    assert seeds == []
+    seed_generators(5, torch.device("cuda", 0))
+    assert seeds == [5]
 
 
 @pytest.mark.slow

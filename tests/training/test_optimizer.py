@@ -11,6 +11,7 @@ from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.training.optimizer import (
     lr_at,
     make_optimizer,
+    match_strides,
     peak_lr,
     set_lr,
     start_momentum,
@@ -179,3 +180,19 @@ def test_a_parameter_that_meets_its_first_gradient_late_starts_as_in_torch_s_own
             optimizer.step()
     for one, other in zip(ours, plain, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_a_gradient_has_the_strides_of_its_parameter() -> None:
+    """Of an axis of length 1, autograd may choose another stride than the parameter has."""
+    weight = torch.rand(4, 1, 3, 3).to(memory_format=torch.channels_last)
+    parameters = [nn.Parameter(weight), nn.Parameter(torch.rand(5))]
+    values = [torch.rand(4, 1, 3, 3), torch.rand(5)]
+    for parameter, gradient in zip(parameters, values, strict=True):
+        parameter.grad = gradient
+    assert parameters[0].stride() != values[0].stride()
+    match_strides(parameters)
+    for parameter, gradient in zip(parameters, values, strict=True):
+        assert parameter.grad is not None
+        assert parameter.grad.stride() == parameter.stride()
+        assert torch.equal(parameter.grad, gradient)
+    assert parameters[1].grad is values[1]

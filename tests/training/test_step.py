@@ -5,6 +5,7 @@ import threading
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -310,3 +311,24 @@ def test_a_teacher_follows_and_its_rows_stand_behind_the_network_s(dataset: Data
     for name, parameter in one.network.named_parameters():
         expected = 0.75 * before[name] + 0.25 * parameter
         torch.testing.assert_close(teacher.get_parameter(name), expected)
+
+
+def test_the_optimizer_gets_gradients_of_its_parameters_strides(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = learner()
+    thin = next(p for p in maker.network.parameters() if p.dim() == 4)
+    x_NCHW, batch = batches(dataset)(0)
+    compute = compute_gradients
+
+    def changed(*arguments: Any) -> Update:
+        done = compute(*arguments)
+        assert thin.grad is not None
+        thin.grad = thin.grad.transpose(0, 1).contiguous().transpose(0, 1)
+        assert thin.grad.stride() != thin.stride()
+        return done
+
+    monkeypatch.setattr("mtcon_ray.training.step.compute_gradients", changed)
+    update(maker, x_NCHW, batch, lr=0.1, step=0, num_steps=10)
+    assert thin.grad is not None
+    assert thin.grad.stride() == thin.stride()

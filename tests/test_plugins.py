@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from mtcon_ray import plugins
+from mtcon_ray.cli.main import program
 from mtcon_ray.paths import sweep_folder
 from mtcon_ray.recorded import load_recorded
 from mtcon_ray.results import load_sweep
@@ -22,6 +24,26 @@ from tests.waiting import PATIENCE_SECONDS
 REPOSITORY = Path(__file__).parent.parent
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text("utf-8")
 CONSENT = "MTCON_RAY_ALLOW_PLUGINS"
+# A method whose loss depends on which item is the first.
+WRONG = """
+from typing import Literal
+
+from mtcon_example.blend import Blend
+from mtcon_ray.methods import METHODS
+from mtcon_ray.testing import MethodContract
+
+@METHODS.register("wrong")
+class Wrong(Blend):
+    class Spec(Blend.Spec):
+        name: Literal["wrong"] = "wrong"
+
+    def forward(self, z_by_head, batch):
+        output = super().forward(z_by_head, batch)
+        return type(output)({h: x * z_by_head[h][0].sum() for h, x in output.losses.items()})
+
+class TestWrong(MethodContract):
+    method = {"name": "wrong"}
+"""
 
 
 def example_files() -> dict[str, str]:
@@ -114,9 +136,9 @@ def test_an_installed_package_is_known_everywhere(tmp_path: Path, installed: Pat
     assert "patience" in text
     code, text = command(tmp_path, "schema", site=installed)
     assert all(f'"{name}"' in text for name in ("blend", "flat", "arrays", "patience"))
-    code, text = command(tmp_path, "validate", "spec.yaml")
-    assert code == 2
-    assert "data: unknown kind 'arrays'" in text or "data.kind: unknown kind 'arrays'" in text
+    unknown = CliRunner().invoke(program, ["validate", str(tmp_path / "spec.yaml")])
+    assert unknown.exit_code == 2
+    assert "data.kind: unknown kind 'arrays'" in unknown.stderr
 
 
 def write_project(folder: Path) -> tuple[str, Path]:
@@ -139,15 +161,18 @@ def test_a_broken_installed_plugin_is_named(tmp_path: Path, installed: Path) -> 
     assert command(tmp_path, "list", "--root", "root", site=installed)[0] == 0
 
 
-def test_modules_beside_a_spec_need_consent(tmp_path: Path) -> None:
+def test_modules_beside_a_spec_need_consent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are found in the spec's folder, by a command in any folder."""
     spec, elsewhere = write_project(tmp_path)
-    code_, text = command(elsewhere, "validate", spec)
-    assert code_ == 2
+    monkeypatch.delenv(CONSENT, raising=False)
+    refused = CliRunner().invoke(program, ["validate", spec])
+    assert refused.exit_code == 2
     first = next(iter(example_files())).removesuffix(".py")
-    assert f"plugins must be allowed, for they are code that runs here, got {first}" in text
-    assert "--allow-plugins" in text
-    assert command(elsewhere, "validate", spec, "--allow-plugins")[0] == 0
+    told = f"plugins must be allowed, for they are code that runs here, got {first}"
+    assert told in refused.stderr
+    assert "--allow-plugins" in refused.stderr
     assert command(elsewhere, "validate", spec, MTCON_RAY_ALLOW_PLUGINS="1")[0] == 0
     (tmp_path / "blend.py").write_text("raise RuntimeError('not today')")
     code_, text = command(elsewhere, "validate", spec, "--allow-plugins")
@@ -159,26 +184,14 @@ def test_the_contract_runs_on_a_plugin_s_method(tmp_path: Path, installed: Path)
     """By the test file that the page shows, and it fails for a wrong method."""
     (code,) = re.findall(r"^```python\n(from mtcon_ray.testing.*?)^```", PAGE, re.S | re.M)
     (tmp_path / "test_blend.py").write_text(code)
+    (tmp_path / "test_wrong.py").write_text(WRONG)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), str(REPOSITORY)])}
-
-    def run() -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_blend.py"],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
-        )  # fmt: skip
-        return done.stdout
-
-    assert "7 passed" in run()
-    file = installed / "mtcon_example" / "blend.py"
-    file.write_text(
-        file.read_text()
-        + """
-    def forward(self, z_by_head, batch):
-        output = super().forward(z_by_head, batch)
-        return type(output)({h: x * z_by_head[h][0].sum() for h, x in output.losses.items()})
-"""
-    )
-    assert "FAILED test_blend.py::TestBlend::test_order_of_items" in run()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:randomly"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert len(re.findall(r"^test_blend.py::TestBlend::\w+ PASSED", done.stdout, re.M)) == 7
+    assert "FAILED test_wrong.py::TestWrong::test_order_of_items" in done.stdout
 
 
 def test_what_is_outside_of_an_uploaded_folder(

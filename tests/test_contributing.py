@@ -1,4 +1,4 @@
-"""Paths in CONTRIBUTING.md and docs/architecture.md exist; CITATION.cff fits pyproject.toml."""
+"""Paths that the pages name exist; CITATION.cff fits pyproject.toml."""
 
 import re
 import tomllib
@@ -24,10 +24,18 @@ FOLDERS = (
 PATHS = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*)`")
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+PAGES = (
+    "CONTRIBUTING.md",
+    "README.md",
+    *(f"docs/{p.name}" for p in (REPOSITORY / "docs").glob("*.md")),
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_every_path_exists(page: str) -> None:
     paths = PATHS.findall((REPOSITORY / page).read_text(encoding="utf-8"))
-    assert len(paths) > 10
+    if page in ("CONTRIBUTING.md", "docs/architecture.md"):
+        assert len(paths) > 10
     assert [p for p in paths if "NAME" not in p and not (REPOSITORY / p).exists()] == []
 
 

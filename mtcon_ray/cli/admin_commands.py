@@ -42,8 +42,9 @@ def export(
     overrides: tuple[str, ...],
     root: Path,
 ) -> None:
-    """Export an encoder, of a checkpoint or of a sweep's winner, to files usable without mtcon_ray.
+    """Export an encoder to files that are usable without mtcon_ray.
 
+    It is that of a checkpoint or of a sweep's winner.
     The files include resizing, normalisation and a linear probe of each label, which is fitted
     again on the data.
     """
@@ -73,7 +74,7 @@ def export(
 @options.root_folder
 @click.option("--yes", is_flag=True, help="Remove it; without this option nothing is removed.")
 def clean(name: str, root: Path, yes: bool) -> None:
-    """Show the disk usage of a sweep or training; remove it with --yes."""
+    """Show a sweep's or training's disk usage; --yes removes it."""
     folder = paths.find_folder(root, name)
     if is_driven(folder):
         raise SweepError(f"{folder.name!r} is running; stop it before it is removed")
@@ -95,7 +96,7 @@ def clean(name: str, root: Path, yes: bool) -> None:
 @options.name
 @options.root_folder
 def track_sync(name: str, root: Path) -> None:
-    """Send the events of a sweep or training that are not in MLflow yet."""
+    """Send events of a sweep or training that MLflow lacks yet."""
     from mtcon_ray.recorded import load_recorded
     from mtcon_ray.tracking import sender
 
@@ -117,7 +118,9 @@ def track_sync(name: str, root: Path) -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script that completes commands, options and names in a SHELL.
+    """Print a script that completes command lines in a SHELL.
+
+    It completes commands, options and names.
 
     bash: add to ~/.bashrc   eval "$(mtcon-ray completion bash)"
     """

@@ -64,8 +64,9 @@ def submit(
     install: bool,
     requirements: Path | None,
 ) -> int:
-    """Run a sweep as a job of a Ray cluster and follow it; with --name, resume a stopped one.
+    """Run a sweep as a job of a Ray cluster and follow it.
 
+    With --name a stopped one is resumed.
     The job's lines are shown as `sweep` prints them in a log.
     The current folder, which must contain SPEC, is uploaded without the files that .gitignore and
     .rayignore name.
@@ -90,7 +91,7 @@ def submit(
 def resume(
     job: str, overrides: tuple[str, ...], address: str | None, root: str | None, no_follow: bool
 ) -> int:
-    """Resume a sweep by its name, or the sweep of a JOB that has ended.
+    """Resume a sweep by its name, or that of a JOB that has ended.
 
     A sweep of this machine goes on here, with the spec that is recorded in its folder. A submitted
     one goes on as another job: spec, changes, tracking and installed packages are those of its last
@@ -163,7 +164,10 @@ def logs(job: str, address: str | None, follow: bool) -> int:
 @job_argument
 @address_option
 def stop(job: str, address: str | None) -> None:
-    """Stop a JOB, or a sweep's newest job, as Ctrl-C does, and wait for its end; see `resume`."""
+    """Stop a JOB, or a sweep's newest job, as Ctrl-C does.
+
+    Waits for its end. `resume` goes on with it.
+    """
     known = _jobs(address)
     found = known.find(job)
     if not found.running or not known.stop(found.id):

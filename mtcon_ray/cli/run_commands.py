@@ -56,7 +56,7 @@ def train(
     resume: bool,
     root: str | None,
 ) -> None:
-    """Train once, tracked by MLflow, without Ray; the spec's search is not used."""
+    """Train once, tracked by MLflow, without Ray and search."""
     session = options.session()
     with Console(Terminal.of(), quiet=session.quiet) as console:
         from mtcon_ray.cli.results_table import score_lines
@@ -159,7 +159,10 @@ def run(load: Callable[[], tuple["RunSpec", Path, bool]], name: str | None) -> i
 def compare(
     file: Path, overrides: tuple[str, ...], only: tuple[str, ...], only_plan: bool, root: str | None
 ) -> int:
-    """Train the systems of a comparison's FILE with one budget; started again, it resumes."""
+    """Train the systems of a comparison's FILE with one budget.
+
+    Started again, it resumes.
+    """
     from mtcon_ray.comparison.spec import load_comparison
 
     session = options.session()

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     "-o", "--output", type=click.Path(path_type=Path), help="The spec's file.  [default: NAME.yaml]"
 )
 def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | None) -> None:
-    """Write a commented spec for a CSV and its IMAGES (a folder or tar).
+    """Write a commented spec for a CSV and its IMAGES.
 
+    IMAGES is a folder or a tar.
     Nothing is written if `validate` would refuse the spec.
     """
     from mtcon_ray.cli.infer_columns import infer_columns
@@ -87,7 +88,7 @@ def examples(folder: Path) -> None:
 def prepare(
     kind: str, download: Path, size: int | None, storage: str | None, overrides: tuple[str, ...]
 ) -> None:
-    """Check a published data set, decode its images, and print a spec to start from.
+    """Check a published data set, decode its images, print a spec.
 
     KIND is a kind of data, such as zappos50k. The spec has the recipe of the data set's paper and
     is all that is written to standard output. Decoding continues where it was interrupted.
@@ -155,7 +156,7 @@ def plan(
     cluster: str | None,
     calibrate: bool,
 ) -> None:
-    """Print the trials, data and resources of a sweep; start nothing."""
+    """Print a sweep's trials, data and resources; start nothing."""
     from mtcon_ray.cli.plan_text import plan_lines
     from mtcon_ray.planning import make_plan
     from mtcon_ray.preparation import check_data

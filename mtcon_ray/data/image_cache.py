@@ -201,11 +201,12 @@ def _load(folder: Path, shape: tuple[int, int, int, int], content: str) -> Cache
     try:
         images = np.load(folder / "images.npy", mmap_mode="r")
         bad = {int(row): why for row, why in json.loads((folder / "bad.json").read_text()).items()}
+        if images.shape != shape:
+            raise ValueError(f"images of shape {images.shape} instead of {shape}")
     except (OSError, ValueError) as error:
         raise DataError(
             f"the image store {folder} must be whole, got {error}; delete it, it is made anew"
         ) from None
-    assert images.shape == shape, (images.shape, shape)
     return CachedImages(images, bad, content)
 
 

@@ -303,6 +303,15 @@ def loaded_by(*arguments: str) -> set[str]:
     return set(HEAVY) & set(done.stderr.rpartition("|")[2].split())
 
 
+def test_the_list_of_commands_has_whole_sentences(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = invoke("--help").stdout.partition("Commands:\n")[2].splitlines()
+    assert len(lines) == len(real_program.commands)
+    assert [line for line in lines if not line.endswith(".") or line.endswith("...")] == []
+
+
 def test_help_and_version_load_nothing_heavy() -> None:
     assert loaded_by("--help") == set()
     assert loaded_by("--version") == set()

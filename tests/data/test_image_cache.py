@@ -302,3 +302,6 @@ def test_a_damaged_store_says_what_to_delete(tmp_path: Path) -> None:
     images.write_bytes(images.read_bytes()[:-1])
     with pytest.raises(DataError, match=f"{folder} must be whole, got .*; delete it"):
         open_image_cache(CountingSource(), 3, 8, tmp_path, None)
+    np.save(images, np.zeros((2, 8, 8, 3), np.uint8))
+    with pytest.raises(DataError, match=r"must be whole, got images of shape \(2, 8, 8, 3\) inst"):
+        open_image_cache(CountingSource(), 3, 8, tmp_path, None)

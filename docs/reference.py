@@ -118,7 +118,8 @@ def kind_of(schema: dict[str, Any]) -> str:
     if isinstance(schema.get("additionalProperties"), dict):
         name += f" to {kind_of(schema['additionalProperties'])}"
     if "properties" in schema:
-        name = "one of " + ", ".join(f"`{{{key}: ...}}`" for key in schema["properties"])
+        kinds = [key for key in schema["properties"] if key != "step"]
+        name = "one of " + ", ".join(f"`{{{key}: ...}}`" for key in kinds)
     return f"{name}, {bounds}" if bounds else name
 
 

@@ -62,7 +62,7 @@ def axis_scale(dimension: Dimension, values: Sequence[Any]) -> str:
     geometric than to the arithmetic mean of the extremes.
     """
     if dimension.values is None:
-        return "log" if dimension.loguniform else "linear"
+        return "log" if dimension.is_log else "linear"
     listed = [*dimension.values, *values]
     # bool is a subclass of int, but true and false are categories.
     numbers = {v for v in listed if isinstance(v, int | float) and not isinstance(v, bool)}

@@ -19,8 +19,8 @@ from mtcon_ray.registry import Spec
 
 Scalar = float | int | str | bool | None
 FORMS = (
-    "{loguniform: [low, high]}, {uniform: [low, high]}, {int: [low, high]}, {choice: [values]}, "
-    "{grid: [values]}"
+    "{loguniform: [low, high]}, {uniform: [low, high]}, {int: [low, high]}, "
+    "{logint: [low, high]}, {choice: [values]}, {grid: [values]}"
 )
 
 
@@ -39,30 +39,34 @@ Value = Annotated[Scalar | list[Scalar], WrapValidator(_one_message)]
 
 
 class Dimension(Spec):
-    """One searched field: exactly one of the five kinds."""
+    """One searched field: exactly one of the six kinds; `step` belongs to uniform and int."""
 
     model_config = ConfigDict(populate_by_name=True)
 
     loguniform: tuple[float, float] | None = Field(None, description="[low, high], log scale")
     uniform: tuple[float, float] | None = Field(None, description="[low, high]")
     int_: tuple[int, int] | None = Field(None, alias="int", description="[low, high], inclusive")
+    logint: tuple[int, int] | None = Field(None, description="the same, log scale")
     choice: tuple[Value, ...] | None = Field(None, min_length=1, description="one of these")
     grid: tuple[Value, ...] | None = Field(None, min_length=1, description="each of these")
+    step: float | None = Field(None, gt=0, description="of uniform and int: low, low + step, ...")
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        kinds = [k for k in type(self).model_fields if getattr(self, k) is not None]
+        kinds = self._kinds
         if len(kinds) != 1:
-            named = ", ".join(k.rstrip("_") for k in kinds) or "none"
+            named = ", ".join(kinds) or "none"
             raise ValueError(
-                "a dimension must have exactly one of loguniform, uniform, int, choice, grid, "
-                f"got {named}"
+                "a dimension must have exactly one of loguniform, uniform, int, logint, choice, "
+                f"grid, got {named}"
             )
-        bounds = self.loguniform or self.uniform or self.int_
+        bounds = self.bounds
         if bounds and not bounds[0] < bounds[1]:
             raise ValueError(f"{self.kind} must satisfy low < high, got {list(bounds)}")
-        if self.loguniform and self.loguniform[0] <= 0:
-            raise ValueError(f"loguniform must have a positive low, got {list(self.loguniform)}")
+        if bounds and self.is_log and bounds[0] <= 0:
+            raise ValueError(f"{self.kind} must have a positive low, got {list(bounds)}")
+        if self.step is not None:
+            self._check_step(self.step)
         # The categories must be distinct too: Optuna gets a list as its JSON text, which may equal
         # a listed string.
         distinct = [set(map(_key, values)) for values in (self.values or (), self.categories)]
@@ -70,10 +74,43 @@ class Dimension(Spec):
             raise ValueError(f"{self.kind} must not repeat a value, got {list(self.values)}")
         return self
 
+    def _check_step(self, step: float) -> None:
+        """Raises ValueError if there can be no step, or `high` is not a whole number of them."""
+        if self.uniform is None and self.int_ is None:
+            raise ValueError(f"step must come with uniform or int, got it with {self.kind}")
+        if self.int_ and not step.is_integer():
+            raise ValueError(f"step must be an integer for int, got {step:g}")
+        low, high = self.bounds or (0, 0)
+        if not _is_whole((high - low) / step):
+            raise ValueError(
+                f"step must lead from low to high in whole steps, got {step:g} for "
+                f"[{low:g}, {high:g}]"
+            )
+
+    @property
+    def _kinds(self) -> list[str]:
+        fields = (f for f in type(self).model_fields if f != "step")
+        return [f.rstrip("_") for f in fields if getattr(self, f) is not None]
+
     @property
     def kind(self) -> str:
-        """Returns "loguniform", "uniform", "int", "choice" or "grid"."""
-        return next(k.rstrip("_") for k in type(self).model_fields if getattr(self, k) is not None)
+        """Returns "loguniform", "uniform", "int", "logint", "choice" or "grid"."""
+        return self._kinds[0]
+
+    @property
+    def bounds(self) -> tuple[float, float] | tuple[int, int] | None:
+        """Returns the least and the greatest value, None if the values are listed."""
+        return self.loguniform or self.uniform or self.int_ or self.logint
+
+    @property
+    def is_integer(self) -> bool:
+        """Returns True if all values of the range are integers."""
+        return self.int_ is not None or self.logint is not None
+
+    @property
+    def is_log(self) -> bool:
+        """Returns True if the range has a log scale."""
+        return self.loguniform is not None or self.logint is not None
 
     @property
     def values(self) -> tuple[Value, ...] | None:
@@ -97,24 +134,33 @@ class Dimension(Spec):
     @property
     def size(self) -> int | None:
         """Returns the number of values, None if it is unlimited."""
-        if self.int_ is not None:
-            return self.int_[1] - self.int_[0] + 1
-        return None if self.values is None else len(self.values)
+        if self.values is not None:
+            return len(self.values)
+        step = 1 if self.is_integer and self.step is None else self.step
+        low, high = self.bounds or (0, 0)
+        return None if step is None else round((high - low) / step) + 1
 
     @property
     def extremes(self) -> tuple[Value, ...]:
         """Returns the values that the spec field must accept: all listed ones, or both bounds."""
-        return self.values or self.loguniform or self.uniform or self.int_ or ()
+        return self.values or self.bounds or ()
 
     def contains(self, value: Any) -> bool:
         """Returns True if a value given by the user lies inside the dimension."""
         if self.values is not None:
             # In Python 1 == True == 1.0, so the types are compared too.
             return any(value == v and type(value) is type(v) for v in self.values)
-        low, high = self.loguniform or self.uniform or self.int_ or (math.nan, math.nan)
+        low, high = self.bounds or (math.nan, math.nan)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        return low <= value <= high and (self.int_ is None or float(value).is_integer())
+        if not low <= value <= high or (self.is_integer and value != int(value)):
+            return False
+        return self.step is None or _is_whole((value - low) / self.step)
+
+
+def _is_whole(number: float) -> bool:
+    """Returns True for a whole number up to the rounding of a quotient such as 0.3 / 0.1."""
+    return math.isclose(number, round(number), rel_tol=1e-9, abs_tol=1e-9)
 
 
 def _key(value: Any) -> Any:

@@ -9,16 +9,21 @@ from mtcon_ray.registry import Choice, Spec
 from mtcon_ray.search.schedulers import SCHEDULERS, SchedulerSpec
 from mtcon_ray.search.space import Dimension, Point
 
+Sampler = Literal["tpe", "gp", "cmaes", "qmc", "random", "grid"]
+
 
 class SearchSpec(Spec):
     """Search space, sampler, number of trials, repeats, limits and early stopping."""
 
     space: dict[str, Dimension] = Field(
-        {}, description="dotted path of a spec field to its range, e.g. method.temperature"
+        {},
+        description="dotted path of a spec field to its range, e.g. method.temperature; uniform "
+        "and int may have a step, {int: [16, 64], step: 16}",
     )
-    sampler: Literal["tpe", "random", "grid"] = Field(
+    sampler: Sampler = Field(
         "tpe",
-        description="tpe: Optuna's; random; grid: every combination of listed values",
+        description="Optuna's tpe, gp (Gaussian process), cmaes (needs the package cmaes), qmc "
+        "(evenly spread, whatever the results) or random; grid: every combination of listed values",
     )
     num_trials: int | None = Field(
         None, ge=1, le=100_000, description="configurations to try; null: the whole grid, else 12"
@@ -61,7 +66,25 @@ class SearchSpec(Spec):
                     f"{self.space[loose[0]].kind} for {loose[0]}; "
                     "list its values, or use sampler tpe or random"
                 )
+        self._check_ranges()
         return self
+
+    def _check_ranges(self) -> None:
+        """Raises ValueError for a sampler of ranges alone that gets listed values.
+
+        Optuna would draw these at random, and with cmaes a single field too.
+        """
+        listed = [p for p, d in self.space.items() if d.values is not None]
+        if self.sampler in ("cmaes", "qmc") and listed:
+            raise ValueError(
+                f"sampler {self.sampler} needs ranges (loguniform, uniform, int, logint), got "
+                f"{self.space[listed[0]].kind} for {listed[0]}; use sampler tpe, gp or random"
+            )
+        if self.sampler == "cmaes" and len(self.space) < 2:
+            raise ValueError(
+                f"sampler cmaes needs at least two searched fields, got {len(self.space)}; "
+                "use sampler tpe or gp"
+            )
 
     @property
     def num_configurations(self) -> int:

@@ -6,6 +6,7 @@ resumed sweep draws the same random numbers as one that was never stopped.
 
 import warnings
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +18,7 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, GPSampler, QMCSampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 
@@ -26,7 +27,7 @@ from mtcon_ray.search.schedulers import SCHEDULERS, StoppingRule
 from mtcon_ray.search.space import Dimension, Point, grid_points, with_lists
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.sweep.journal import Journal
-from mtcon_ray.sweep.optuna_private import reloaded
+from mtcon_ray.sweep.optuna_private import ReplayedCmaEs, reloaded
 
 # Repeated configurations of the sampler before a random sampler is used instead, and of the random
 # sampler before the space counts as exhausted. TPE tends to repeat the best listed value.
@@ -71,12 +72,13 @@ def distribution(dimension: Dimension) -> BaseDistribution:
     """Returns Optuna's distribution of one searched field."""
     if dimension.values is not None:
         return CategoricalDistribution(dimension.categories)
-    if dimension.int_ is not None:
-        return IntDistribution(*dimension.int_)
-    if dimension.loguniform is not None:
-        return FloatDistribution(*dimension.loguniform, log=True)
-    assert dimension.uniform is not None
-    return FloatDistribution(*dimension.uniform)
+    assert dimension.bounds is not None
+    low, high = dimension.bounds
+    if dimension.is_integer:
+        return IntDistribution(
+            int(low), int(high), log=dimension.is_log, step=int(dimension.step or 1)
+        )
+    return FloatDistribution(low, high, log=dimension.is_log, step=dimension.step)
 
 
 class Suggester:
@@ -139,10 +141,30 @@ class Suggester:
         return None
 
     def _sampler(self, seed: int) -> BaseSampler:
-        if self.search.sampler == "tpe":
-            startup = max(1, min(10, self.num_trials // 3))
-            return TPESampler(seed=seed, n_startup_trials=startup)
-        return RandomSampler(seed=seed)
+        startup, at_random = num_startup(self.search), RandomSampler(seed=seed)
+        match self.search.sampler:
+            case "tpe":
+                return TPESampler(seed=seed, n_startup_trials=startup)
+            case "gp":
+                return GPSampler(seed=seed, n_startup_trials=startup, independent_sampler=at_random)
+            case "cmaes":
+                return ReplayedCmaEs(seed=seed, independent_sampler=at_random)
+            case "qmc":
+                # The same seed in all suggestions: it belongs to the one sequence of points.
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                    return QMCSampler(
+                        seed=self.seed,
+                        scramble=True,
+                        independent_sampler=at_random,
+                        warn_asynchronous_seeding=False,
+                    )
+        return at_random
+
+
+def num_startup(search: SearchSpec) -> int:
+    """Returns the number of trials that tpe and gp draw at random before they use results."""
+    return max(1, min(10, search.num_configurations * search.repeats // 3))
 
 
 def _known_points(search: SearchSpec) -> list[Point]:
@@ -174,10 +196,15 @@ def preview(search: SearchSpec, seed: int, count: int = NUM_PREVIEWED) -> tuple[
             f"search.scheduler must be one that sweeps can act on ({', '.join(ACTING)}, or a "
             f"class derived from StoppingRule), got {name!r}"
         )
+    if search.sampler == "cmaes" and find_spec("cmaes") is None:
+        raise SpecError(
+            "search.sampler cmaes needs the package cmaes, got an environment without it; "
+            "pip install cmaes, or take sampler tpe or gp"
+        )
     independent = search.num_configurations
-    if search.sampler == "tpe":
-        startup = min(10, search.num_configurations * search.repeats // 3)
-        independent = max(1, startup, len(search.first_points))
+    if search.sampler in ("tpe", "gp", "cmaes"):
+        startup = 1 if search.sampler == "cmaes" else num_startup(search)
+        independent = max(startup, len(search.first_points))
     once = search.model_copy(update={"repeats": 1})
     suggester = Suggester(open_study(None, "preview"), once, seed)
     points: list[Point] = []

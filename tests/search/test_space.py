@@ -16,7 +16,13 @@ def dimension(**kind: Any) -> Dimension:
 @pytest.mark.parametrize(
     ("kind", "rule"),
     [
-        ({}, "exactly one of loguniform, uniform, int, choice, grid, got none"),
+        ({}, "exactly one of loguniform, uniform, int, logint, choice, grid, got none"),
+        ({"logint": [0, 8]}, "logint must have a positive low"),
+        ({"logint": [1, 8], "step": 1}, "step must come with uniform or int, got it with logint"),
+        ({"int": [1, 8], "step": 0.5}, "step must be an integer for int, got 0.5"),
+        ({"int": [16, 250], "step": 16}, "whole steps, got 16 for \\[16, 250\\]"),
+        ({"uniform": [0, 1], "step": 0.3}, "whole steps"),
+        ({"int": [1, 8], "step": 0}, "greater than 0"),
         ({"uniform": [0, 1], "int": [0, 1]}, "got uniform, int"),
         ({"uniform": [1, 1]}, "low < high"),
         ({"loguniform": [0, 1]}, "positive low"),
@@ -41,6 +47,9 @@ def test_an_impossible_dimension_is_refused(kind: dict[str, Any], rule: str) -> 
     [
         ({"uniform": [0, 1]}, [0, 0.5, 1], [-0.1, 1.1, True, "x"]),
         ({"int": [1, 5]}, [1, 5, 3.0], [0, 2.5, "3"]),
+        ({"int": [16, 64], "step": 16}, [16, 48, 64.0], [24, 80, 16.5]),
+        ({"logint": [1, 64]}, [1, 5], [0, 2.5, 65]),
+        ({"uniform": [0, 0.3], "step": 0.1}, [0, 0.1, 0.3, 0.2], [0.15, 0.4]),
         ({"choice": [1, "a", None, True]}, [1, "a", None, True], [1.0, "b", 2, False]),
         ({"grid": [[0.2, 1], ["a"]]}, [[0.2, 1], ["a"]], [0.2, [0.2], "a"]),
     ],
@@ -82,6 +91,9 @@ def test_grid_points_turn_the_last_dimension_fastest() -> None:
         ({"space": {"a": {"grid": list(range(20))}}, "sampler": "grid"}, 20),
         ({"space": {"a": {"grid": list(range(20))}}, "sampler": "grid", "num_trials": 5}, 5),
         ({"space": {"a": {"choice": [1, 2, 3]}}, "num_trials": 50}, 3),
+        ({"space": {"a": {"int": [16, 64], "step": 16}}, "num_trials": 50}, 4),
+        ({"space": {"a": {"uniform": [0, 0.3], "step": 0.1}}, "num_trials": 50}, 4),
+        ({"space": {"a": {"logint": [2, 9]}}, "num_trials": 50}, 8),
         ({"space": {}}, 1),
     ],
 )
@@ -95,6 +107,11 @@ def test_number_of_configurations(fields: dict[str, Any], expected: int) -> None
         ({"first_points": [{"b": 1}]}, r"first_points\[0\] must name searched fields"),
         ({"first_points": [{"a": 2}]}, r"first_points\[0\].a must lie inside"),
         ({"sampler": "grid"}, "sampler grid needs"),
+        ({"sampler": "cmaes"}, "cmaes needs at least two searched fields, got 1"),
+        (
+            {"sampler": "qmc", "space": {"a": {"choice": [1, 2]}}},
+            r"qmc needs ranges \(loguniform, uniform, int, logint\), got choice for a",
+        ),
     ],
 )
 def test_points_and_grids_must_fit_the_space(fields: dict[str, Any], rule: str) -> None:

@@ -1,18 +1,25 @@
 """The study: suggestions, their order, and their equality after a resume."""
 
 from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 import optuna
 import pytest
+from optuna.distributions import FloatDistribution, IntDistribution
+from optuna.samplers import CmaEsSampler
 from optuna.trial import TrialState
 
+from mtcon_ray.errors import SpecError
 from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.sweep.optuna_private import ReplayedCmaEs
 from mtcon_ray.sweep.study import (
     CONFIGURATION,
     REPEAT,
     TRIAL,
     Suggester,
+    distribution,
     importances,
     named_trials,
     open_study,
@@ -41,12 +48,15 @@ def run(suggester: Suggester, count: int = 10_000) -> list[dict[str, Any]]:
     return taken
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
+TWO = {TEMPERATURE: {"loguniform": [0.03, 1.0]}, "train.batch_size": {"logint": [16, 512]}}
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "cmaes", "qmc", "random"])
 def test_the_same_seed_gives_the_same_suggestions(sampler: str) -> None:
-    spec = search(sampler=sampler, num_trials=9)
+    spec = search(space=TWO, sampler=sampler, num_trials=6)
     first, second, other = (run(Suggester(open_study(None, "s"), spec, seed)) for seed in (0, 0, 1))
     assert first == second != other
-    assert len(first) == 9
+    assert len(first) == 6
 
 
 SEARCHES: list[dict[str, Any]] = [
@@ -55,10 +65,13 @@ SEARCHES: list[dict[str, Any]] = [
     {"num_trials": 6, "repeats": 2, "sampler": "random", "first_points": [{TEMPERATURE: 0.5}, {}]},
     # Repeated samples are stored but not suggested.
     {"num_trials": 9, "sampler": "random", "space": {TEMPERATURE: {"choice": list(range(1, 10))}}},
+    *({"num_trials": 12, "sampler": sampler, "space": TWO} for sampler in ("gp", "cmaes", "qmc")),
 ]
 
 
-@pytest.mark.parametrize("fields", SEARCHES, ids=["tpe", "queued", "repeated"])
+@pytest.mark.parametrize(
+    "fields", SEARCHES, ids=["tpe", "queued", "repeated", "gp", "cmaes", "qmc"]
+)
 @pytest.mark.parametrize("cut", [1, 4, 7])
 def test_a_resumed_study_suggests_what_an_uncut_one_would(
     tmp_path: Path, cut: int, fields: dict[str, Any]
@@ -99,6 +112,67 @@ def test_tpe_suggests_no_values_of_a_running_trial() -> None:
     assert second
     assert first.state is second.state is TrialState.RUNNING
     assert first.params != second.params
+
+
+def test_a_gaussian_process_uses_results() -> None:
+    """After its first five, which are random, it tries what is better than random draws."""
+    later = {}
+    for sampler in ("gp", "random"):
+        taken = run(Suggester(open_study(None, "s"), search(sampler=sampler, num_trials=15), 0))
+        later[sampler] = median(map(value_of, taken[5:]))
+    assert later["gp"] > 0.98 > 0.95 > later["random"]
+
+
+def test_qmc_spreads_its_points() -> None:
+    """The first is random; each sixteenth of the range has one of the next 16."""
+    spec = search(space={"train.lr": {"uniform": [0, 16]}}, sampler="qmc", num_trials=17)
+    taken = run(Suggester(open_study(None, "s"), spec, 0))
+    assert sorted(int(params["train.lr"]) for params in taken[1:]) == list(range(16))
+
+
+def test_cma_es_is_optunas_without_its_pickles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One seed for all suggestions: a state that is computed again has used other ones."""
+    spec = search(space=TWO, sampler="cmaes", num_trials=25)
+    found = []
+    for kind in (ReplayedCmaEs, CmaEsSampler):
+
+        def fixed(kind: type[CmaEsSampler] = kind, **options: Any) -> CmaEsSampler:
+            sampler = kind(**options)
+            constant: Any = SimpleNamespace(rng=SimpleNamespace(randint=lambda *bounds: 7))
+            sampler._cma_rng = constant
+            return sampler
+
+        monkeypatch.setattr("mtcon_ray.sweep.study.ReplayedCmaEs", fixed)
+        record = open_study(None, "s")
+        found.append([list(params.values()) for params in run(Suggester(record, spec, 0))])
+        stored = {
+            key.split(":")[1] for t in record.trials for key in t.system_attrs if "cma" in key
+        }
+        assert stored == {"generation"} | ({"optimizer"} if kind is CmaEsSampler else set())
+    assert len(found[0]) == 25
+    assert found[0] == [pytest.approx(values) for values in found[1]]
+
+
+def test_cma_es_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtcon_ray.sweep.study.find_spec", lambda name: None)
+    with pytest.raises(SpecError, match=r"cmaes needs the package cmaes, .*; pip install cmaes"):
+        preview(search(space=TWO, sampler="cmaes"), 0)
+
+
+def test_steps_and_logarithms_are_optunas() -> None:
+    made = {
+        name: distribution(search(space={"a": fields}).space["a"])
+        for name, fields in {
+            "log": {"logint": [1, 64]},
+            "stepped": {"int": [16, 64], "step": 16},
+            "tenths": {"uniform": [0, 0.3], "step": 0.1},
+        }.items()
+    }
+    assert made == {
+        "log": IntDistribution(1, 64, log=True),
+        "stepped": IntDistribution(16, 64, step=16),
+        "tenths": FloatDistribution(0, 0.3, step=0.1),
+    }
 
 
 def test_a_grid_is_tried_whole_in_its_written_order() -> None:
@@ -207,10 +281,18 @@ def test_more_trials_on_resume_go_on_where_it_ended(tmp_path: Path) -> None:
 
 
 def test_the_preview_is_what_is_then_suggested() -> None:
-    for fields in ({"sampler": "random", "num_trials": 6}, {"num_trials": 12}):
+    given: list[tuple[dict[str, Any], int]] = [
+        ({"sampler": "random", "num_trials": 6}, 4),
+        ({"num_trials": 12}, 4),
+        ({"sampler": "qmc"}, 4),
+        ({"sampler": "gp"}, 4),
+        # Its later configurations depend on results.
+        ({"sampler": "cmaes", "space": TWO}, 1),
+    ]
+    for fields, count in given:
         spec = search(**fields)
         shown = preview(spec, 5, 4)
-        taken = run(Suggester(open_study(None, "s"), spec, 5), 4)
+        taken = run(Suggester(open_study(None, "s"), spec, 5), count)
         assert list(shown) == taken
 
 

@@ -183,7 +183,7 @@ def test_a_parameter_that_meets_its_first_gradient_late_starts_as_in_torch_s_own
 
 
 def test_a_gradient_has_the_strides_of_its_parameter() -> None:
-    """Of an axis of length 1, autograd may choose another stride than the parameter has."""
+    """Autograd may choose another stride for an axis of length 1."""
     weight = torch.rand(4, 1, 3, 3).to(memory_format=torch.channels_last)
     parameters = [nn.Parameter(weight), nn.Parameter(torch.rand(5))]
     values = [torch.rand(4, 1, 3, 3), torch.rand(5)]

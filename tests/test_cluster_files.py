@@ -177,11 +177,11 @@ def test_what_an_installation_reads_is_copied(path: Path) -> None:
     assert all(place == here and (REPOSITORY / here).exists() for place, here in copied.items())
     pyproject = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     project, hatch = pyproject["project"], pyproject["tool"]["hatch"]
-    built = [
-        project["readme"],
-        *project["license-files"],
-        *hatch["build"]["targets"]["wheel"]["packages"],
-    ]
+    wheel = hatch["build"]["targets"]["wheel"]
+    # The nodes install the copy itself, `-e`: the example files are read for a wheel alone.
+    assert "-e ." in (CLUSTER / "node_setup.sh").read_text(encoding="utf-8")
+    packages = [name for name in wheel["only-include"] if name not in wheel["sources"]]
+    built = [project["readme"], *project["license-files"], *packages]
     assert Path(hatch["version"]["path"]).parts[0] in built
     assert set(copied) == {*built, "pyproject.toml", "constraints.txt", "cluster/node_setup.sh"}
 

@@ -33,6 +33,7 @@ class Plan(Spec):
     rung_epochs: tuple[int, ...]  # epochs after which a trial may be stopped
     epochs_total: int | None = None  # of all trials; None: they depend on the trials' values
     num_items: dict[str, int]  # by split
+    split_origin: str = ""  # where the splits come from; "" for those that a data set publishes
     # Upper bound for val/accuracy, from the short probe's number of val items; None: not recorded.
     standard_error: float | None = None
     classes: dict[str, int]  # by label column: classes, labels of a set, or 1 for numbers

@@ -114,6 +114,7 @@ def make_plan(
         rung_epochs=scheduler.rung_epochs(epochs, spec.evaluate.every),
         epochs_total=epochs_total,
         num_items=num_items,
+        split_origin=table.split_origin,
         standard_error=error,
         classes=sizes,
         kinds=dict(labels.kinds),

@@ -9,13 +9,12 @@ import pandas as pd
 
 from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.csv_file import WORDS_FOR_NOTHING, CsvFile, read_csv
-from mtcon_ray.data.image_files import open_files
+from mtcon_ray.data.image_files import IMAGE_ENDINGS, open_files
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.data.splits import NUMBERED, SPLITS, Split, split_names
 from mtcon_ray.errors import DataError
 
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 GROUP_NAMES = re.compile(r"(group|patient|subject|person|identity|product|session)(_?id)?")
 MAX_CLASSES = 100
 # Columns with fewer rows per class identify items; they are not labels.

@@ -25,7 +25,7 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     assert plan.parameters is not None
     rows = [
         *_training_rows(spec, plan),
-        *data_lines(spec.data, plan.num_items, plan.classes),
+        *data_lines(spec.data, plan.num_items, plan.classes, plan.split_origin),
         (plan.objective, f"standard error at most {plan.standard_error:.3f}"),
     ]
     left = {url: num_bytes for url, num_bytes in plan.downloads.items() if num_bytes}
@@ -77,10 +77,13 @@ def counted(number: float, noun: str) -> str:
     return f"{shown} {noun}{'' if number == 1 else 's'}"
 
 
-def data_lines(data: DataSpec, num_items: Mapping[str, int], sizes: Mapping[str, int]) -> list[Row]:
+def data_lines(
+    data: DataSpec, num_items: Mapping[str, int], sizes: Mapping[str, int], split_origin: str
+) -> list[Row]:
     """Returns the items of each split, and every label with its kind and number of classes.
 
-    `num_items` is by split. `sizes` has the numbers of classes, or of labels in a set, by label.
+    `num_items` is by split, which come from `split_origin`. `sizes` has the numbers of classes, or
+    of labels in a set, by label.
     """
     words = {"classes": "{} classes", "set": "{} labels", "number": "a number"}
 
@@ -89,7 +92,8 @@ def data_lines(data: DataSpec, num_items: Mapping[str, int], sizes: Mapping[str,
         return ", ".join(f"{c} ({extent})" for c, extent in extents.items())
 
     items = ", ".join(f"{count:,} {split}" for split, count in num_items.items())
-    rows = [("items", items), ("tasks", labels(data.tasks))]
+    rows = [("items", items), *([("splits", split_origin)] if split_origin else [])]
+    rows.append(("tasks", labels(data.tasks)))
     return rows + ([("held out", labels(data.held_out))] if data.held_out else [])
 
 

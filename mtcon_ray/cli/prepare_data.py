@@ -68,7 +68,10 @@ def prepare_data(spec: RunSpec, root: Path, *, quiet: bool) -> Iterator[str]:
     yield f"{data.kind} in {source.spec.root}"
     num_items: dict[str, int] = {split: len(labels.rows(split)) for split in SPLITS}
     sizes = {column: labels.size_of(column) for column in (*data.tasks, *data.held_out)}
-    yield from (f"  {what:<10}{text}" for what, text in data_lines(data, num_items, sizes))
+    yield from (
+        f"  {what:<10}{text}"
+        for what, text in data_lines(data, num_items, sizes, labels.split_origin)
+    )
     yield from (f"warning: {line}" for line in source.differences(labels))
     decoded = []
     with Console(Terminal.of(sys.stderr), quiet=quiet) as console:

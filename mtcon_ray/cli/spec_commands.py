@@ -119,7 +119,9 @@ def validate(spec: Path, overrides: tuple[str, ...]) -> None:
         say(f"warning: {warning}", err=True)
     if not options.session().quiet:
         say(f"{spec} is valid: {counted(plan.num_trials, 'trial')} of {plan.epochs} epochs")
-        for label, text in data_lines(run_spec.data, plan.num_items, plan.classes):
+        for label, text in data_lines(
+            run_spec.data, plan.num_items, plan.classes, plan.split_origin
+        ):
             say(f"  {label:<10}{text}")
 
 

@@ -23,6 +23,8 @@ from typing import IO
 from mtcon_ray.errors import DataError, ResourceError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
+# Of files that are images, where a folder is searched for them.
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 # A file that changed this recently can change again without a new time stamp, because file systems
 # record modification times in clock ticks (of 2 seconds on FAT).
 SETTLED_SECONDS = 2

@@ -44,6 +44,7 @@ class LabelTable:
     multi_hot_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     continuous: dict[str, np.ndarray] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    split_origin: str = ""  # where the splits come from, in words
     unseen: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:

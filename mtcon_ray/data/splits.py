@@ -91,6 +91,20 @@ def stratified_split(
     return split
 
 
+def common(strata: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Returns the most frequent stratum of each item's group, the first by name of equal ones."""
+    names, stratum_of_item = np.unique(strata, return_inverse=True)
+    group_of_item = np.unique(groups, return_inverse=True)[1]
+    pairs, counts = np.unique(
+        np.stack([group_of_item, stratum_of_item]), axis=1, return_counts=True
+    )
+    # By group, then count, then the earliest name last: the last pair of a group is its own.
+    order = np.lexsort([-pairs[1], counts, pairs[0]])
+    stratum_of_group = np.zeros(group_of_item.max() + 1, dtype=int)
+    stratum_of_group[pairs[0][order]] = pairs[1][order]
+    return np.asarray(names[stratum_of_group[group_of_item]])
+
+
 def num_straddling(groups: np.ndarray, split: np.ndarray) -> int:
     """Returns the number of groups with items in more than one split; "" is no group."""
     pairs = {(group, int(part)) for group, part in zip(groups, split, strict=True) if group != ""}

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import comb
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mtcon_ray.data.decoding import Resize, decode_image
 from mtcon_ray.data.image_files import ImageFiles, UnreadableImageError
@@ -42,6 +42,21 @@ class FilesSpec(DataSpec):
     @property
     def made_square(self) -> Resize:
         return self.resize
+
+
+class DrawnSplitSpec(FilesSpec):
+    """Spec fields common to all kinds of data whose splits may be drawn at random."""
+
+    split_fractions: tuple[float, float, float] = Field(
+        (0.7, 0.1, 0.2), description="shares of train, val and test in a random split"
+    )
+
+    @model_validator(mode="after")
+    def _shares_are_whole(self) -> Self:
+        shares = self.split_fractions
+        if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
+            raise ValueError(f"split_fractions must be positive and sum to 1, got {shares}")
+        return self
 
 
 class FilesSource(DataSource):

@@ -24,12 +24,19 @@ from mtcon_ray.data.csv_file import (
 )
 from mtcon_ray.data.image_files import ARCHIVES, ImageFiles, open_files
 from mtcon_ray.data.sources.base import SOURCES, LabelTable
-from mtcon_ray.data.sources.files import FilesSource, FilesSpec, evenly
-from mtcon_ray.data.splits import drawn_split, named_split, num_straddling
+from mtcon_ray.data.sources.files import DrawnSplitSpec, FilesSource, evenly
+from mtcon_ray.data.splits import (
+    common,
+    drawn_split,
+    named_split,
+    num_straddling,
+    stratified_split,
+)
 from mtcon_ray.errors import DataError
 from mtcon_ray.metrics import Kind
 from mtcon_ray.registry import PathOrUrl, is_url
 
+SPLIT_COLUMN = "split"
 # Bounds on the cost of a hint: each is a system call, slow on network file systems.
 NUM_TRIED, MAX_LISTED = 20, 100_000
 
@@ -38,7 +45,7 @@ NUM_TRIED, MAX_LISTED = 20, 100_000
 class TableSource(FilesSource):
     """Labels from a CSV; an empty cell is a missing label, never a class."""
 
-    class Spec(FilesSpec):
+    class Spec(DrawnSplitSpec):
         """A CSV and its images."""
 
         kind: Literal["table"] = "table"
@@ -54,13 +61,16 @@ class TableSource(FilesSource):
             "image", description="column with paths of images, relative to `images`"
         )
         split_column: str | None = Field(
-            "split", description="column of train, val or test; null: a random split"
+            SPLIT_COLUMN,
+            description="column of train, val or test; null: a random split, as with the default "
+            "where the table has no column of that name",
         )
         group_column: str | None = Field(
             None, description="column whose equal values stay in one part of a random split"
         )
-        split_fractions: tuple[float, float, float] = Field(
-            (0.7, 0.1, 0.2), description="shares of train, val and test in a random split"
+        stratify: tuple[str, ...] = Field(
+            (),
+            description="columns whose classes have the same shares in each part of a random split",
         )
         attributes: PathOrUrl | None = Field(
             None, description="further columns of 1 and -1 in CelebA's format, by image file name"
@@ -76,9 +86,6 @@ class TableSource(FilesSource):
 
         @model_validator(mode="after")
         def _fields_are_consistent(self) -> Self:
-            shares = self.split_fractions
-            if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
-                raise ValueError(f"split_fractions must be positive and sum to 1, got {shares}")
             both = sorted(set(self.multi_hot) & set(self.continuous))
             if both:
                 raise ValueError(f"multi_hot and continuous must not share a name, got {both[0]!r}")
@@ -168,27 +175,42 @@ class TableSource(FilesSource):
             else:
                 bits, bit_names = read_bits(table, columns, f"multi_hot.{name}"), columns
             multi_hot[name], multi_hot_names[name] = bits, bit_names
-        split = self._read_split()
+        split, origin = self._read_split()
         return LabelTable(
             names=tuple(self.names),
             labels=labels,
             classes=classes,
             split=split,
+            split_origin=origin,
             multi_hot=multi_hot,
             multi_hot_names=multi_hot_names,
             continuous={c: read_numbers(table, c, "continuous") for c in spec.continuous},
             warnings=(*warnings, *self._leaks(split)),
         )
 
-    def _read_split(self) -> np.ndarray:
-        if self.spec.split_column is not None:
-            return named_split(self._csv, self.spec.split_column)
+    def _read_split(self) -> tuple[np.ndarray, str]:
+        """Returns each item's split, int8 [N], and where it comes from."""
+        spec, table, column = self.spec, self._csv, self.spec.split_column
+        if column is not None and (column != SPLIT_COLUMN or column in table.columns):
+            if spec.stratify:
+                raise DataError(
+                    f"data.stratify must go with a random split, got column {column!r} of "
+                    f"{table.path}; set data.split_column: null, or leave data.stratify out"
+                )
+            return named_split(table, column), f"column {column!r}"
         groups = np.array(self.names, dtype=object)
-        if self.spec.group_column is not None:
-            named = self._csv.column(self.spec.group_column, "group_column")
+        origin = f"drawn at random from seed {spec.seed}"
+        if spec.group_column is not None:
+            named = table.column(spec.group_column, "group_column")
             # Prefixes keep an item without a group apart from a group with the item's name.
             groups = np.where(named == "", "image:" + groups, "group:" + named)
-        return drawn_split(groups, self.spec.split_fractions, self.spec.seed)
+            origin += f", whole groups of {spec.group_column!r}"
+        if not spec.stratify:
+            return drawn_split(groups, spec.split_fractions, spec.seed), origin
+        columns = [table.column(name, "stratify") for name in spec.stratify]
+        strata = np.array(["\0".join(cells) for cells in zip(*columns, strict=True)], dtype=object)
+        split = stratified_split(common(strata, groups), groups, spec.split_fractions, spec.seed)
+        return split, f"{origin}, the same shares in each class of {', '.join(spec.stratify)}"
 
     def _leaks(self, split: np.ndarray) -> list[str]:
         """Returns warnings of images listed twice, and of images or groups in several splits."""

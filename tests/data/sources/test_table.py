@@ -45,35 +45,6 @@ def test_empty_cells_are_missing_and_never_a_class(files: Any) -> None:
     assert table.labels["kind"].dtype == np.int64
 
 
-def test_split_column_is_read_with_its_aliases(files: Any) -> None:
-    """val, valid and validation are the same split, in any letter case."""
-    files.frame.loc[3, "split"] = "valid"
-    files.frame.loc[8, "split"] = "Validation"
-    table = labels_of(files.spec())
-    assert table.rows("val").tolist() == [3, 8, 13, 18]
-    assert table.rows("test").tolist() == [4, 9, 14, 19]
-
-
-def test_drawn_split_keeps_groups_whole_and_shares_near(files: Any) -> None:
-    """Groups of two items stay together; an item without a group is a group by itself."""
-    files.frame["shoe"] = ["" if row < 4 else f"shoe {row // 2}" for row in range(20)]
-    spec = files.spec(split_column=None, group_column="shoe", split_fractions=(0.6, 0.2, 0.2))
-    table = labels_of(spec)
-    assert np.bincount(table.split).tolist() == [12, 4, 4]
-    groups: dict[str, set[int]] = {}
-    for group, split in zip(files.frame["shoe"], table.split, strict=True):
-        groups.setdefault(group, set()).add(split)
-    assert all(len(splits) == 1 for group, splits in groups.items() if group)
-    assert table.warnings == ()
-
-
-def test_drawn_split_follows_the_seed_of_the_data(files: Any) -> None:
-    """The data have a seed of their own, so that all repeats share the test images."""
-    first = labels_of(files.spec(split_column=None)).split
-    assert (labels_of(files.spec(split_column=None)).split == first).all()
-    assert (labels_of(files.spec(split_column=None, seed=1)).split != first).any()
-
-
 def test_multi_hot_and_continuous_columns_are_kept(files: Any) -> None:
     """Bits are read from columns (0 and 1, or CelebA's -1 and 1) and from lists."""
     files.frame["shiny"] = ["1", "-1", ""] + ["0"] * 17

@@ -1,0 +1,163 @@
+"""Data from a folder or tar of images whose labels are the names of the folders around them."""
+
+from collections import Counter
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from mtcon_ray.data.csv_file import encode_columns
+from mtcon_ray.data.image_files import IMAGE_ENDINGS, ImageFiles, open_files
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources.base import SOURCES
+from mtcon_ray.data.sources.files import DrawnSplitSpec, FilesSource
+from mtcon_ray.data.splits import SPLITS, Split, split_names, stratified_split
+from mtcon_ray.errors import DataError
+from mtcon_ray.registry import LocalPath
+
+MAX_SHOWN = 5
+
+
+@SOURCES.register("folder")
+class FolderSource(FilesSource):
+    """A class per folder, a label per level of folders; train, val and test may be the top ones."""
+
+    class Spec(DrawnSplitSpec):
+        """Images in folders named after their classes."""
+
+        kind: Literal["folder"] = "folder"
+        images: LocalPath = Field(min_length=1, description="folder, .tar or .tar.gz of the images")
+        levels: tuple[str, ...] | None = Field(
+            None,
+            description="names of the levels of folders, the outermost first, without that of "
+            "train, val and test; null: tasks, then held_out",
+        )
+
+        @model_validator(mode="after")
+        def _labels_are_levels(self) -> Self:
+            repeated = [name for name, count in Counter(self.level_names).items() if count > 1]
+            if repeated:
+                raise ValueError(f"levels must not repeat a name, got {repeated[0]!r} twice")
+            for name in (*self.tasks, *self.held_out):
+                if name not in self.level_names:
+                    raise ValueError(
+                        f"levels must name all tasks and held-out labels, got "
+                        f"{list(self.level_names)} without {name!r}"
+                    )
+            return self
+
+        @property
+        def level_names(self) -> tuple[str, ...]:
+            """The names of the levels."""
+            return self.levels if self.levels is not None else (*self.tasks, *self.held_out)
+
+    spec: Spec
+
+    @cached_property
+    def files(self) -> ImageFiles:
+        return open_files(Path(self.spec.images))
+
+    @cached_property
+    def _others(self) -> list[str]:
+        """Names of the files that are no images, but for hidden ones."""
+        return [n for n in self._all if not _is_image(n) and PurePosixPath(n).name[0] != "."]
+
+    @cached_property
+    def _all(self) -> list[str]:
+        return sorted(self.files.names())
+
+    @cached_property
+    def names(self) -> list[str]:
+        found = [name for name in self._all if _is_image(name)]
+        if not found:
+            raise DataError(
+                f"data.images must hold images ({', '.join(IMAGE_ENDINGS)}), got "
+                f"{self.spec.images} with none"
+            )
+        self.refuse_outside(found, self.files.root)
+        return found
+
+    @cached_property
+    def _split_of(self) -> dict[str, Split]:
+        """The split that each top folder names; {} if these are classes."""
+        tops = {name.partition("/")[0] for name in self.names if "/" in name}
+        named = split_names(tops, "")
+        is_split = len(named) == len(tops) > 1 and "train" in named.values()
+        return named if is_split else {}
+
+    @cached_property
+    def _levels(self) -> np.ndarray:
+        """The folder of each image at each level, object [N, levels] of str."""
+        wanted, top = self.spec.level_names, 1 if self._split_of else 0
+        folders = []
+        for name in self.names:
+            parts = name.split("/")[top:-1]
+            if len(parts) != len(wanted):
+                tops = "{" + ",".join(sorted(self._split_of)) + "}/" if top else ""
+                raise DataError(
+                    f"each image of {self.spec.images} must lie in folders {tops}"
+                    f"{'/'.join(wanted)}, got {name}; name every level of folders in data.levels"
+                )
+            folders.append(parts)
+        return np.array(folders, dtype=object).reshape(len(folders), len(wanted))
+
+    def read_labels(self) -> LabelTable:
+        places = {name: i for i, name in enumerate(self.spec.level_names)}
+        labels, classes = encode_columns(
+            {
+                name: self._levels[:, places[name]]
+                for name in (*self.spec.tasks, *self.spec.held_out)
+            }
+        )
+        split, origin = self._read_split()
+        return LabelTable(
+            names=tuple(self.names),
+            labels=labels,
+            classes=classes,
+            split=split,
+            split_origin=origin,
+            warnings=tuple(self._warnings()),
+        )
+
+    def _read_split(self) -> tuple[np.ndarray, str]:
+        """Returns each image's split, int8 [N], and where it comes from.
+
+        What top folders do not give is drawn, with the same shares in each class.
+        """
+        spec, names = self.spec, np.array(self.names, dtype=object)
+        strata = np.array(["/".join(folders) for folders in self._levels], dtype=object)
+        if not self._split_of:
+            drawn = stratified_split(strata, names, spec.split_fractions, spec.seed)
+            return drawn, f"drawn at random from seed {spec.seed}, the same shares in each class"
+        given = np.array([self._split_of[name.partition("/")[0]] for name in self.names])
+        words = ", ".join(sorted(self._split_of))
+        split = np.array([SPLITS.index(word) for word in given], dtype=np.int8)
+        if len(set(given)) == len(SPLITS):
+            return split, f"the folders {words}"
+        # Two of the three, as of many published data sets.
+        train, rest = np.flatnonzero(given == "train"), given != "train"
+        split[rest] = SPLITS.index("test")
+        share_train, share_val, _ = spec.split_fractions
+        both = share_train + share_val
+        split[train] = stratified_split(
+            strata[train], names[train], (share_train / both, share_val / both), spec.seed
+        )
+        evaluation = next(top for top, word in sorted(self._split_of.items()) if word != "train")
+        return split, f"the folders {words}: {evaluation} is test, val is drawn from train"
+
+    def _warnings(self) -> list[str]:
+        found = []
+        if self._others:
+            shown = ", ".join(self._others[:MAX_SHOWN])
+            more = ", ..." if len(self._others) > MAX_SHOWN else ""
+            found.append(
+                f"{len(self._others)} files of {self.spec.images} are no images: {shown}{more}"
+            )
+        return found
+
+
+def _is_image(name: str) -> bool:
+    path = PurePosixPath(name)
+    return path.suffix.lower() in IMAGE_ENDINGS and not path.name.startswith(".")

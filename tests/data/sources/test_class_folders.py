@@ -1,0 +1,141 @@
+"""Images in folders named after their classes."""
+
+import tarfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.data.splits import SPLITS
+from mtcon_ray.errors import DataError
+from tests.data.sources.downloads import save_image
+
+SHAPES = ("disc", "ring")
+
+
+def make(root: Path, *folders: str, count: int = 10) -> Path:
+    """Writes `count` images into each folder, of one grey level per image."""
+    for place, folder in enumerate(folders):
+        for i in range(count):
+            save_image(root / folder / f"{i}.png", (place * count + i) % 256)
+    return root
+
+
+def labels(images: Path, **fields: Any) -> LabelTable:
+    raw = {"kind": "folder", "images": str(images), "tasks": ["shape"]} | fields
+    return SOURCES["folder"](SOURCES["folder"].Spec.model_validate(raw)).read_labels()
+
+
+def places(table: LabelTable) -> dict[str, Counter[str]]:
+    """Returns the number of images of each split in each folder."""
+    found: dict[str, Counter[str]] = {}
+    for name, split in zip(table.names, table.split, strict=True):
+        found.setdefault(name.rpartition("/")[0], Counter())[SPLITS[split]] += 1
+    return found
+
+
+def test_a_class_per_folder_with_the_same_shares_of_each(tmp_path: Path) -> None:
+    table = labels(make(tmp_path, *SHAPES))
+    assert table.classes == {"shape": SHAPES}
+    assert table.labels["shape"].tolist() == [0] * 10 + [1] * 10
+    assert places(table) == {shape: Counter(train=7, val=1, test=2) for shape in SHAPES}
+    assert table.split_origin.startswith("drawn at random from seed 0, the same shares")
+    assert (labels(tmp_path, seed=1).split != table.split).any()
+
+
+def test_a_task_per_level(tmp_path: Path) -> None:
+    make(tmp_path, "boots/red", "boots/blue", "sandals/red")
+    table = labels(tmp_path, tasks=["shoe"], held_out=["colour"])
+    assert table.classes == {"shoe": ("boots", "sandals"), "colour": ("blue", "red")}
+    assert table.labels["colour"].tolist() == [0] * 10 + [1] * 20
+    part = labels(tmp_path, tasks=["colour"], levels=["shoe", "colour"])
+    assert set(part.classes) == {"colour"}
+
+
+def test_the_top_folders_may_be_the_splits(tmp_path: Path) -> None:
+    make(
+        tmp_path, *(f"{split}/{shape}" for split in ("train", "valid", "test") for shape in SHAPES)
+    )
+    table = labels(tmp_path)
+    assert table.classes == {"shape": SHAPES}
+    assert places(table)["valid/ring"] == Counter(val=10)
+    assert places(table)["test/disc"] == Counter(test=10)
+    assert table.split_origin == "the folders test, train, valid"
+
+
+@pytest.mark.parametrize("second", ["val", "test"])
+def test_of_two_splits_the_second_is_test(tmp_path: Path, second: str) -> None:
+    make(
+        tmp_path, *(f"{split}/{shape}" for split in ("train", second) for shape in SHAPES), count=8
+    )
+    table = labels(tmp_path)
+    for shape in SHAPES:
+        assert places(table)[f"train/{shape}"] == Counter(train=7, val=1)
+        assert places(table)[f"{second}/{shape}"] == Counter(test=8)
+    assert table.split_origin.endswith(f": {second} is test, val is drawn from train")
+
+
+def test_other_files_are_left_out_and_named(tmp_path: Path) -> None:
+    make(tmp_path, *SHAPES)
+    (tmp_path / "disc" / "Thumbs.db").write_text("")
+    (tmp_path / "disc" / "._0.png").write_text("")
+    table = labels(tmp_path)
+    assert len(table) == 20
+    assert table.warnings == (f"1 files of {tmp_path} are no images: disc/Thumbs.db",)
+
+
+def test_a_tar_is_read_as_a_folder_is(tmp_path: Path) -> None:
+    make(tmp_path / "images", *SHAPES)
+    with tarfile.open(tmp_path / "images.tar.gz", "w:gz") as tar:
+        tar.add(tmp_path / "images", arcname=".")
+    assert labels(tmp_path / "images.tar.gz").names == labels(tmp_path / "images").names
+
+
+def test_images_are_decoded_in_the_order_of_their_names(tmp_path: Path) -> None:
+    make(tmp_path / "images", *SHAPES)
+    spec = SOURCES["folder"].Spec.model_validate(
+        {"kind": "folder", "images": str(tmp_path / "images"), "tasks": ["shape"]}
+    )
+    data = open_dataset(spec, view_size=8, store=tmp_path / "store")
+    assert data.images[:, 0, 0, 0].tolist() == list(range(20))
+    assert data.table.names[:2] == ("disc/0.png", "disc/1.png")
+
+
+@pytest.mark.parametrize(
+    ("folders", "fields", "rule"),
+    [
+        (["."], {}, "must lie in folders shape, got 0.png; name every level"),
+        (["a/b", "a/c"], {}, r"got a/b/0.png; name every level of folders in data.levels"),
+        (["train/a/b", "val/c"], {}, r"folders \{train,val\}/shape, got train/a/b/0.png"),
+        ([], {}, r"must be a folder or a tar, got .* does not exist"),
+    ],
+)
+def test_images_at_another_depth_are_refused(
+    tmp_path: Path, folders: list[str], fields: dict[str, Any], rule: str
+) -> None:
+    with pytest.raises(DataError, match=rule):
+        labels(make(tmp_path / "images", *folders), **fields)
+
+
+def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(DataError, match=r"must hold images \(\.jpg, .*\), got .* with none"):
+        labels(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"levels": ["genus", "genus"]}, "levels must not repeat a name, got 'genus' twice"),
+        ({"levels": ["genus"]}, r"levels must name all .* got \['genus'\] without 'shape'"),
+        ({"split_fractions": [0.5, 0.5, 0.5]}, "positive and sum to 1"),
+    ],
+)
+def test_levels_must_fit_the_labels(tmp_path: Path, fields: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ValidationError, match=rule):
+        labels(tmp_path, **fields)

@@ -1,0 +1,73 @@
+"""Splits of the table source: by a column or drawn, in groups, with equal shares of classes."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mtcon_ray.errors import DataError
+from tests.data.labels import labels_of
+
+
+def test_split_column_is_read_with_its_aliases(files: Any) -> None:
+    """val, valid and validation are the same split, in any letter case."""
+    files.frame.loc[3, "split"] = "valid"
+    files.frame.loc[8, "split"] = "Validation"
+    table = labels_of(files.spec())
+    assert table.rows("val").tolist() == [3, 8, 13, 18]
+    assert table.rows("test").tolist() == [4, 9, 14, 19]
+
+
+def test_drawn_split_keeps_groups_whole_and_shares_near(files: Any) -> None:
+    """Groups of two items stay together; an item without a group is a group by itself."""
+    files.frame["shoe"] = ["" if row < 4 else f"shoe {row // 2}" for row in range(20)]
+    spec = files.spec(split_column=None, group_column="shoe", split_fractions=(0.6, 0.2, 0.2))
+    table = labels_of(spec)
+    assert np.bincount(table.split).tolist() == [12, 4, 4]
+    groups: dict[str, set[int]] = {}
+    for group, split in zip(files.frame["shoe"], table.split, strict=True):
+        groups.setdefault(group, set()).add(split)
+    assert all(len(splits) == 1 for group, splits in groups.items() if group)
+    assert table.warnings == ()
+
+
+def test_without_a_column_of_that_name_the_default_draws_a_split(files: Any) -> None:
+    assert labels_of(files.spec()).split_origin == "column 'split'"
+    del files.frame["split"]
+    table = labels_of(files.spec())
+    assert (table.split == labels_of(files.spec(split_column=None)).split).all()
+    assert table.split_origin == "drawn at random from seed 0"
+
+
+def test_a_drawn_split_may_have_the_same_shares_of_each_class(files: Any) -> None:
+    files.frame["kind"] = ["a" if row < 10 else "b" for row in range(20)]
+    table = labels_of(files.spec(split_column=None, stratify=["kind"]))
+    assert [np.bincount(part).tolist() for part in table.split.reshape(2, 10)] == [[7, 1, 2]] * 2
+    assert table.split_origin.endswith(", the same shares in each class of kind")
+    both = labels_of(files.spec(split_column=None, stratify=["kind", "tone"], seed=1))
+    for column in ("kind", "tone"):
+        shares = pd.crosstab(files.frame[column], both.split)
+        assert (shares[0] >= 6).all()
+
+
+def test_groups_stay_whole_in_a_stratified_split(files: Any) -> None:
+    """A group that has items of several classes belongs to the most frequent one."""
+    files.frame["shoe"] = [f"shoe {row // 2}" for row in range(20)]
+    files.frame["kind"] = ["a" if row < 9 else "b" for row in range(20)]
+    fields = {"group_column": "shoe", "stratify": ["kind"], "split_fractions": (0.6, 0.2, 0.2)}
+    table = labels_of(files.spec(split_column=None, **fields))
+    assert (table.split[::2] == table.split[1::2]).all()
+    assert [np.bincount(part).tolist() for part in table.split.reshape(2, 10)] == [[6, 2, 2]] * 2
+
+
+def test_a_column_of_splits_is_not_stratified(files: Any) -> None:
+    with pytest.raises(DataError, match="stratify must go with a random split, got column 'split'"):
+        labels_of(files.spec(stratify=["kind"]))
+
+
+def test_drawn_split_follows_the_seed_of_the_data(files: Any) -> None:
+    """The data have a seed of their own, so that all repeats share the test images."""
+    first = labels_of(files.spec(split_column=None)).split
+    assert (labels_of(files.spec(split_column=None)).split == first).all()
+    assert (labels_of(files.spec(split_column=None, seed=1)).split != first).any()

@@ -68,6 +68,11 @@ def test_the_top_folders_may_be_the_splits(tmp_path: Path) -> None:
     assert table.split_origin == "the folders test, train, valid"
 
 
+def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+    table = labels(make(tmp_path, "car", "train"))
+    assert table.classes == {"shape": ("car", "train")}
+
+
 @pytest.mark.parametrize("second", ["val", "test"])
 def test_of_two_splits_the_second_is_test(tmp_path: Path, second: str) -> None:
     make(

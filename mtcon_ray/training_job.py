@@ -28,7 +28,12 @@ from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Artifact, Ended, Reported, Started
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import tracking_uri
-from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
+from mtcon_ray.tracking.provenance import (
+    FINGERPRINT,
+    check_same_data,
+    fixed_settings,
+    provenance,
+)
 from mtcon_ray.trainer import Progress, Trainer
 from mtcon_ray.training.checkpoint import discard_resume_state
 
@@ -152,7 +157,7 @@ class _Training:
             "mtcon.seed": str(self.spec.seed),
             FINGERPRINT: self.dataset.fingerprint,
         }
-        return Started(params={}, tags=tags)
+        return Started(params={}, tags=tags, settings=fixed_settings(self.spec))
 
     def _end(self, status: Status, tags: dict[str, str]) -> None:
         try:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial
 
+from mtcon_ray import metrics
 from mtcon_ray.evaluation.spec import selected_epoch
 from mtcon_ray.paths import checkpoint_folder, parent_log, trial_log
 from mtcon_ray.results import kept_files, load_sweep, objective_values, reports_of
@@ -12,8 +13,12 @@ from mtcon_ray.status import Status
 from mtcon_ray.sweep.description import describe_sweep
 from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL
 from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Started
+from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Reported, Started
+from mtcon_ray.tracking.provenance import fixed_settings
 from mtcon_ray.training.checkpoint import discard_resume_state
+
+# Beginnings of the winner's metrics that the sweep's own run has too.
+OF_THE_WINNER = ("val/", "test/", "heldout/")
 
 
 class SweepRecord:
@@ -30,13 +35,25 @@ class SweepRecord:
             params={},
             tags={"mtcon.sweep": self.folder.name, **tags},
             note=describe_sweep(load_sweep(self.folder), ended=False),
+            settings=fixed_settings(self.spec),
         )
 
     def end(self, status: str, report: Path | None, **tags: str) -> None:
-        """Writes the sweep's end event, after its report's files as artifacts."""
+        """Writes the sweep's end event, after the winner's scores and the report's files.
+
+        The step of the scores is the number of trials that have ended.
+        """
+        results = load_sweep(self.folder)
+        if (winner := results.winner) is not None and winner.value is not None:
+            ended = sum(trial.status is not Status.RUNNING for trial in results.trials)
+            known = {**winner.last_metrics, **winner.probe_values}
+            scores = {name: v for name, v in known.items() if name.startswith(OF_THE_WINNER)}
+            objective = metrics.objective_name(results.recorded.labels.task_kinds)
+            scores[objective] = winner.value
+            self.parent.append(Reported(epoch=ended, metrics=scores))
         for file in sorted(report.parent.iterdir()) if report else ():
             self.parent.append(Artifact(path=str(file), to="report"))
-        note = describe_sweep(load_sweep(self.folder), ended=report is not None)
+        note = describe_sweep(results, ended=report is not None)
         self.parent.append(Ended(status=status, tags=tags, note=note))
 
     def trial_started(self, trial: FrozenTrial) -> None:

@@ -41,11 +41,15 @@ FRAME = {f.name for f in fields(Event)}
 
 @dataclass(frozen=True, kw_only=True)
 class Started(Event, kind="start"):
-    """The run begins; the first event of a log, written once."""
+    """The run begins; the first event of a log, written once.
+
+    `params` are the searched fields, `settings` others that are worth a column in a table of runs.
+    """
 
     params: Mapping[str, Any]
     tags: Mapping[str, str]
     note: str | None = None
+    settings: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

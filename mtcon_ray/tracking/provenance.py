@@ -9,9 +9,11 @@ import sys
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from mtcon_ray import plugins
 from mtcon_ray.errors import SweepError
+from mtcon_ray.spec import RunSpec, dump_spec
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Started
 from mtcon_ray.tracking.mlflow_server import masked
@@ -19,6 +21,22 @@ from mtcon_ray.tracking.mlflow_server import masked
 PACKAGES = ("mtcon-ray", "torch", "torchvision", "numpy", "pandas", "ray", "optuna", "mlflow")
 GIT_SECONDS = 10
 FINGERPRINT = "mtcon.data_fingerprint"
+# By these, runs in MLflow can be sorted and filtered; the whole spec is an artifact.
+SETTINGS = (
+    "data.kind",
+    "data.tasks",
+    "data.held_out",
+    "method.name",
+    "method.temperature",
+    "model.encoder.name",
+    "model.head_dim",
+    "views.size",
+    "train.epochs",
+    "train.batch_size",
+    "train.optimizer",
+    "train.lr",
+    "seed",
+)
 
 
 def provenance(folder: Path) -> dict[str, str]:
@@ -28,6 +46,22 @@ def provenance(folder: Path) -> dict[str, str]:
     cannot be determined (no git, no GPU) are omitted.
     """
     return _git(folder) | _versions() | _hardware() | _origin()
+
+
+def fixed_settings(spec: RunSpec) -> dict[str, str]:
+    """Returns the fields of SETTINGS that are not searched, as text by dotted path.
+
+    Fields that the spec's method or encoder lacks are omitted. A list is shown with commas.
+    """
+    found, searched = {}, tuple(f"{path}." for path in spec.search.space)
+    whole = dump_spec(spec)
+    for path in SETTINGS:
+        value: Any = whole
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None and not f"{path}.".startswith(searched):
+            found[path] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return found
 
 
 def check_same_data(record: Path, fingerprint: str) -> None:

@@ -171,7 +171,7 @@ class Runs:
         # A run that a signal handler set to KILLED gets further epochs after a resume.
         if metrics and name in self._ended:
             self._reopen(name)
-        params = first.params if isinstance(first, Started) else {}
+        params = {**(first.settings or {}), **first.params} if isinstance(first, Started) else {}
         tags = dict(last.tags) if isinstance(last, Ended) else {}
         notes = [e.note for e in (last, first) if isinstance(e, Started | Ended) and e.note]
         if notes:

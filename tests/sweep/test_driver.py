@@ -70,6 +70,14 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
     assert seen["parent"].info.run_name == "tiny-1"
     assert seen["parent"].data.tags["mtcon.winner"] == results.winner.name
     assert seen["parent"].data.tags["mtcon.winner.value"] == f"{results.winner.value:.4f}"
+    settings = seen["parent"].data.params
+    assert settings["method.name"] == "mtcon"
+    assert settings["train.epochs"] == "4"
+    assert "method.temperature" not in settings, "it is searched"
+    scores = seen["parent"].data.metrics
+    assert scores["val/accuracy"] == pytest.approx(results.winner.value)
+    assert scores["test/accuracy/shape"] == last["test/accuracy/shape"]
+    assert "loss" not in scores
     (winner,) = [r for r in seen["children"] if r.info.run_name == results.winner.name]
     assert winner.data.params == {
         "method.temperature": str(results.winner.params["method.temperature"])

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.tracking.provenance import command_line, provenance
+from mtcon_ray.spec import parse_spec
+from mtcon_ray.tracking.provenance import command_line, fixed_settings, provenance
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -44,3 +45,19 @@ def test_versions_and_hardware_as_short_strings(tmp_path: Path) -> None:
 def test_secrets_leave_the_command_line() -> None:
     line = command_line(["mtcon-ray", "sweep", "a b.yaml", "--set", "tracking.uri=http://u:pw@h"])
     assert line == "mtcon-ray sweep 'a b.yaml' --set tracking.uri=http://u:***@h"
+
+
+def test_settings_are_those_that_are_not_searched() -> None:
+    raw = {
+        "name": "mine",
+        "data": {"kind": "synthetic", "tasks": ["shape", "colour"], "held_out": ["tilt"]},
+        "search": {"space": {"method.temperature": {"uniform": [0.1, 1]}}},
+    }
+    found = fixed_settings(parse_spec(raw))
+    assert found["data.tasks"] == "shape, colour"
+    assert (found["model.encoder.name"], found["seed"]) == ("small", "0")
+    assert "method.temperature" not in found
+    space = {"train.lr": {"uniform": [0.1, 1]}}
+    others = fixed_settings(parse_spec({**raw, "search": {"space": space}, "method": "xent"}))
+    assert others["method.name"] == "xent"
+    assert not {"method.temperature", "train.lr"} & set(others)

@@ -1,54 +1,26 @@
 """The study: suggestions, their order, and their equality after a resume."""
 
+import re
 from pathlib import Path
-from statistics import median
-from types import SimpleNamespace
 from typing import Any
 
 import optuna
 import pytest
-from optuna.distributions import FloatDistribution, IntDistribution
-from optuna.samplers import CmaEsSampler
 from optuna.trial import TrialState
 
-from mtcon_ray.errors import SpecError
 from mtcon_ray.search.spec import SearchSpec
-from mtcon_ray.sweep.optuna_private import ReplayedCmaEs
 from mtcon_ray.sweep.study import (
     CONFIGURATION,
     REPEAT,
     TRIAL,
     Suggester,
-    distribution,
     importances,
     named_trials,
     open_study,
     preview,
 )
-
-TEMPERATURE = "method.temperature"
-
-
-def search(**fields: Any) -> SearchSpec:
-    space = fields.pop("space", {TEMPERATURE: {"loguniform": [0.03, 1.0]}})
-    return SearchSpec.model_validate({"space": space, **fields})
-
-
-def value_of(params: dict[str, Any]) -> float:
-    """Returns a made-up accuracy whose best temperature is 0.1."""
-    return 1 - abs(float(params.get(TEMPERATURE, 0.3)) - 0.1)
-
-
-def run(suggester: Suggester, count: int = 10_000) -> list[dict[str, Any]]:
-    """Takes up to `count` suggestions and ends each trial before the next suggestion."""
-    taken: list[dict[str, Any]] = []
-    while len(taken) < count and (trial := suggester.next()):
-        taken.append(trial.params)
-        suggester.study.tell(trial.number, value_of(trial.params))
-    return taken
-
-
-TWO = {TEMPERATURE: {"loguniform": [0.03, 1.0]}, "train.batch_size": {"logint": [16, 512]}}
+from tests.pages import DOCS
+from tests.sweep.studies import TEMPERATURE, TWO, run, search, value_of
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp", "cmaes", "qmc", "random"])
@@ -112,67 +84,6 @@ def test_tpe_suggests_no_values_of_a_running_trial() -> None:
     assert second
     assert first.state is second.state is TrialState.RUNNING
     assert first.params != second.params
-
-
-def test_a_gaussian_process_uses_results() -> None:
-    """After its first five, which are random, it tries what is better than random draws."""
-    later = {}
-    for sampler in ("gp", "random"):
-        taken = run(Suggester(open_study(None, "s"), search(sampler=sampler, num_trials=15), 0))
-        later[sampler] = median(map(value_of, taken[5:]))
-    assert later["gp"] > 0.98 > 0.95 > later["random"]
-
-
-def test_qmc_spreads_its_points() -> None:
-    """The first is random; each sixteenth of the range has one of the next 16."""
-    spec = search(space={"train.lr": {"uniform": [0, 16]}}, sampler="qmc", num_trials=17)
-    taken = run(Suggester(open_study(None, "s"), spec, 0))
-    assert sorted(int(params["train.lr"]) for params in taken[1:]) == list(range(16))
-
-
-def test_cma_es_is_optunas_without_its_pickles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One seed for all suggestions: a state that is computed again has used other ones."""
-    spec = search(space=TWO, sampler="cmaes", num_trials=25)
-    found = []
-    for kind in (ReplayedCmaEs, CmaEsSampler):
-
-        def fixed(kind: type[CmaEsSampler] = kind, **options: Any) -> CmaEsSampler:
-            sampler = kind(**options)
-            constant: Any = SimpleNamespace(rng=SimpleNamespace(randint=lambda *bounds: 7))
-            sampler._cma_rng = constant
-            return sampler
-
-        monkeypatch.setattr("mtcon_ray.sweep.study.ReplayedCmaEs", fixed)
-        record = open_study(None, "s")
-        found.append([list(params.values()) for params in run(Suggester(record, spec, 0))])
-        stored = {
-            key.split(":")[1] for t in record.trials for key in t.system_attrs if "cma" in key
-        }
-        assert stored == {"generation"} | ({"optimizer"} if kind is CmaEsSampler else set())
-    assert len(found[0]) == 25
-    assert found[0] == [pytest.approx(values) for values in found[1]]
-
-
-def test_cma_es_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtcon_ray.sweep.study.find_spec", lambda name: None)
-    with pytest.raises(SpecError, match=r"cmaes needs the package cmaes, .*; pip install cmaes"):
-        preview(search(space=TWO, sampler="cmaes"), 0)
-
-
-def test_steps_and_logarithms_are_optunas() -> None:
-    made = {
-        name: distribution(search(space={"a": fields}).space["a"])
-        for name, fields in {
-            "log": {"logint": [1, 64]},
-            "stepped": {"int": [16, 64], "step": 16},
-            "tenths": {"uniform": [0, 0.3], "step": 0.1},
-        }.items()
-    }
-    assert made == {
-        "log": IntDistribution(1, 64, log=True),
-        "stepped": IntDistribution(16, 64, step=16),
-        "tenths": FloatDistribution(0, 0.3, step=0.1),
-    }
 
 
 def test_a_grid_is_tried_whole_in_its_written_order() -> None:
@@ -343,3 +254,21 @@ def test_a_suggestion_looks_at_no_more_trials_the_more_there_are(
     for _ in range(30):
         suggester.next()
     assert len(looks) == 30 * 2
+
+
+def test_optunas_own_tools_read_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the lines of docs/mlflow.md, beside a driver that writes."""
+    page = (DOCS / "mlflow.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"^```python\n(import optuna\n.*?)^```", page, re.S | re.M)
+    journal = tmp_path / "mtcon-ray" / "sweeps" / "NAME" / "study.journal"
+    journal.parent.mkdir(parents=True)
+    taken = run(Suggester(open_study(journal, "NAME"), search(num_trials=3), 0))
+    monkeypatch.chdir(tmp_path)
+    exec(lines, {})
+    best = max(taken, key=value_of)
+    printed = capsys.readouterr().out
+    assert str(best) in printed
+    assert printed.count("COMPLETE") == 3
+    assert len(run(Suggester(open_study(journal, "NAME"), search(num_trials=4), 0))) == 1

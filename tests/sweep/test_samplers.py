@@ -1,0 +1,75 @@
+"""Optuna's samplers as sweeps use them, and its ranges."""
+
+from statistics import median
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from optuna.distributions import FloatDistribution, IntDistribution
+from optuna.samplers import CmaEsSampler
+
+from mtcon_ray.errors import SpecError
+from mtcon_ray.sweep.optuna_private import ReplayedCmaEs
+from mtcon_ray.sweep.study import Suggester, distribution, open_study, preview
+from tests.sweep.studies import TWO, run, search, value_of
+
+
+def test_a_gaussian_process_uses_results() -> None:
+    """After its first five, which are random, it tries what is better than random draws."""
+    later = {}
+    for sampler in ("gp", "random"):
+        taken = run(Suggester(open_study(None, "s"), search(sampler=sampler, num_trials=15), 0))
+        later[sampler] = median(map(value_of, taken[5:]))
+    assert later["gp"] > 0.98 > 0.95 > later["random"]
+
+
+def test_qmc_spreads_its_points() -> None:
+    """The first is random; each sixteenth of the range has one of the next 16."""
+    spec = search(space={"train.lr": {"uniform": [0, 16]}}, sampler="qmc", num_trials=17)
+    taken = run(Suggester(open_study(None, "s"), spec, 0))
+    assert sorted(int(params["train.lr"]) for params in taken[1:]) == list(range(16))
+
+
+def test_cma_es_is_optunas_without_its_pickles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One seed for all suggestions: a state that is computed again has used other ones."""
+    spec = search(space=TWO, sampler="cmaes", num_trials=25)
+    found = []
+    for kind in (ReplayedCmaEs, CmaEsSampler):
+
+        def fixed(kind: type[CmaEsSampler] = kind, **options: Any) -> CmaEsSampler:
+            sampler = kind(**options)
+            constant: Any = SimpleNamespace(rng=SimpleNamespace(randint=lambda *bounds: 7))
+            sampler._cma_rng = constant
+            return sampler
+
+        monkeypatch.setattr("mtcon_ray.sweep.study.ReplayedCmaEs", fixed)
+        record = open_study(None, "s")
+        found.append([list(params.values()) for params in run(Suggester(record, spec, 0))])
+        stored = {
+            key.split(":")[1] for t in record.trials for key in t.system_attrs if "cma" in key
+        }
+        assert stored == {"generation"} | ({"optimizer"} if kind is CmaEsSampler else set())
+    assert len(found[0]) == 25
+    assert found[0] == [pytest.approx(values) for values in found[1]]
+
+
+def test_cma_es_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtcon_ray.sweep.study.find_spec", lambda name: None)
+    with pytest.raises(SpecError, match=r"cmaes needs the package cmaes, .*; pip install cmaes"):
+        preview(search(space=TWO, sampler="cmaes"), 0)
+
+
+def test_steps_and_logarithms_are_optunas() -> None:
+    made = {
+        name: distribution(search(space={"a": fields}).space["a"])
+        for name, fields in {
+            "log": {"logint": [1, 64]},
+            "stepped": {"int": [16, 64], "step": 16},
+            "tenths": {"uniform": [0, 0.3], "step": 0.1},
+        }.items()
+    }
+    assert made == {
+        "log": IntDistribution(1, 64, log=True),
+        "stepped": IntDistribution(16, 64, step=16),
+        "tenths": FloatDistribution(0, 0.3, step=0.1),
+    }

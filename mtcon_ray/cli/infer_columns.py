@@ -195,5 +195,10 @@ def _held_out(classes: dict[str, int]) -> tuple[str, ...]:
 
 
 def _name(csv: Path) -> str:
-    stem = csv.stem if csv.stem.lower() not in ("labels", "data", "train") else csv.parent.name
-    return re.sub(r"[^a-z0-9._-]+", "-", stem.lower()).strip("-._") or "sweep"
+    plain = csv.stem.lower() in ("labels", "data", "train")
+    return spec_name(csv.parent.name if plain else csv.stem)
+
+
+def spec_name(text: str) -> str:
+    """Returns a file's name as the name of a spec."""
+    return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._") or "sweep"

@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | None) -> None:
     """Write a commented spec for a CSV and its IMAGES.
 
-    IMAGES is a folder or a tar.
+    IMAGES is a folder or a tar. Given alone, its folders are the classes.
     Nothing is written if `validate` would refuse the spec.
     """
-    from mtcon_ray.cli.infer_columns import infer_columns
+    from mtcon_ray.cli.infer_columns import InferredColumns, infer_columns
+    from mtcon_ray.cli.infer_folders import InferredFolders, infer_folders
     from mtcon_ray.cli.spec_template import spec_text, write_new
+    from mtcon_ray.data.image_files import ARCHIVES
     from mtcon_ray.spec import load_spec
 
     if synthetic:
@@ -42,9 +44,18 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
         path, findings = output or Path(example.name), []
         write_new(path, example.read_text(encoding="utf-8"))
     else:
-        if not csv or not images:
-            raise click.UsageError("give CSV and IMAGES, or --synthetic")
-        found = infer_columns(csv, images)
+        if not csv:
+            raise click.UsageError("give CSV and IMAGES, IMAGES alone, or --synthetic")
+        found: InferredColumns | InferredFolders
+        if images:
+            found = infer_columns(csv, images)
+        elif csv.is_dir() or csv.name.endswith(ARCHIVES):
+            found = infer_folders(csv)
+        else:
+            raise click.UsageError(
+                f"give the images too: mtcon-ray init {csv} IMAGES; a folder or tar of images may "
+                "stand alone, its folders are the classes; --synthetic needs no files"
+            )
         path, findings = output or Path(f"{found.name}.yaml"), found.describe()
         write_new(path, spec_text(found))
     try:

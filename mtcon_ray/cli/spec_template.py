@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mtcon_ray.cli.infer_columns import InferredColumns
+from mtcon_ray.cli.infer_folders import InferredFolders
 from mtcon_ray.errors import ResourceError, SweepError
 
 MAX_BATCH_SIZE = 64
@@ -20,21 +21,7 @@ version: 1
 name: {name}
 seed: 0
 
-data:
-  kind: table
-  csv: {csv}
-  images: {images}
-  image_column: {image_column}
-  # One head each. The number of classes stands behind each column.
-  tasks:
-{tasks}
-  # Never trained on; the encoder's knowledge of them is measured once, at the end.
-  held_out: {held_out}
-  # A column that says train, val or test; null draws 70/10/20.
-{incomplete_split}  split_column: {split_column}
-  # Items with the same value stay in one split when it is drawn.
-  group_column: {group_column}
-{more_columns}
+{data}
 views:
   size: 64                 # side in pixels; 32 to 48 suits a CPU
   # Colour jitter works against tasks about colour: lower it for those.
@@ -60,7 +47,7 @@ evaluate:
   every: 1                 # epochs between validation probes; their mean score is maximised
 
 search:
-  sampler: grid            # or tpe, random, which take ranges such as loguniform: [0.03, 1.0]
+  sampler: grid            # or tpe, gp, random, which take ranges such as loguniform: [0.03, 1.0]
   space:
     method.temperature: {{grid: [0.03, 0.06, 0.1, 0.2, 0.4, 0.8]}}
   # scheduler: asha        # stops weak trials early; the default from 10 trials on
@@ -68,15 +55,50 @@ search:
 
 resources: {{workers: 1, cpus: 1, gpus: 0}}   # of one trial
 """
+TABLE = """\
+data:
+  kind: table
+  csv: {csv}
+  images: {images}
+  image_column: {image_column}
+  # One head each. The number of classes stands behind each column.
+  tasks:
+{tasks}
+  # Never trained on; the encoder's knowledge of them is measured once, at the end.
+  held_out: {held_out}
+  # A column that says train, val or test; null draws 70/10/20.
+{incomplete_split}  split_column: {split_column}
+  # Items with the same value stay in one split when it is drawn.
+  group_column: {group_column}
+{more_columns}"""
+FOLDERS = """\
+data:
+  kind: folder
+  images: {images}
+  # One head each: a label per level of folders, the outermost first.
+  tasks:
+{tasks}
+  # Never trained on: to hold a level out, name all of them in `levels`.
+  held_out: []
+"""
 
 
-def spec_text(found: InferredColumns) -> str:
+def spec_text(found: InferredColumns | InferredFolders) -> str:
     """Returns a spec in YAML with comments on the user's decisions."""
-    tasks = [f"    - {_yaml(column)}  # {found.classes[column]} classes" for column in found.tasks]
     # The largest power of two of which the train split fills two batches.
     batch_size = 1 << max(2, found.num_train // 2).bit_length() - 1
-    return TEMPLATE.format(
-        name=found.name,
+    data = _table_text(found) if isinstance(found, InferredColumns) else _folders_text(found)
+    return TEMPLATE.format(name=found.name, data=data, batch_size=min(MAX_BATCH_SIZE, batch_size))
+
+
+def _folders_text(found: InferredFolders) -> str:
+    tasks = [f"    - {_yaml(level)}  # {n} classes" for level, n in found.classes.items()]
+    return FOLDERS.format(images=_yaml(str(found.images)), tasks="\n".join(tasks))
+
+
+def _table_text(found: InferredColumns) -> str:
+    tasks = [f"    - {_yaml(column)}  # {found.classes[column]} classes" for column in found.tasks]
+    return TABLE.format(
         csv=_yaml(str(found.csv)),
         images=_yaml(str(found.images)),
         image_column=_yaml(found.image_column),
@@ -84,7 +106,6 @@ def spec_text(found: InferredColumns) -> str:
         held_out=_yaml(found.held_out),
         split_column=_yaml(found.split_column),
         incomplete_split=f"  # {found.incomplete_split}.\n" if found.incomplete_split else "",
-        batch_size=min(MAX_BATCH_SIZE, batch_size),
         group_column=_yaml(found.group_column),
         more_columns="".join(f"  {line}\n" for line in _more_columns(found)),
     )

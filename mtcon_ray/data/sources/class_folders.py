@@ -1,6 +1,7 @@
 """Data from a folder or tar of images whose labels are the names of the folders around them."""
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Literal, Self
@@ -62,7 +63,7 @@ class FolderSource(FilesSource):
     @cached_property
     def _others(self) -> list[str]:
         """Names of the files that are no images, but for hidden ones."""
-        return [n for n in self._all if not _is_image(n) and PurePosixPath(n).name[0] != "."]
+        return [n for n in self._all if not is_image(n) and PurePosixPath(n).name[0] != "."]
 
     @cached_property
     def _all(self) -> list[str]:
@@ -70,7 +71,7 @@ class FolderSource(FilesSource):
 
     @cached_property
     def names(self) -> list[str]:
-        found = [name for name in self._all if _is_image(name)]
+        found = [name for name in self._all if is_image(name)]
         if not found:
             raise DataError(
                 f"data.images must hold images ({', '.join(IMAGE_ENDINGS)}), got "
@@ -82,25 +83,20 @@ class FolderSource(FilesSource):
     @cached_property
     def _split_of(self) -> dict[str, Split]:
         """The split that each top folder names; {} if these are classes."""
-        tops = {name.partition("/")[0] for name in self.names if "/" in name}
-        named = split_names(tops, "")
-        is_split = len(named) == len(tops) > 1 and "train" in named.values()
-        return named if is_split else {}
+        return folders_of(self.names)[0]
 
     @cached_property
     def _levels(self) -> np.ndarray:
         """The folder of each image at each level, object [N, levels] of str."""
-        wanted, top = self.spec.level_names, 1 if self._split_of else 0
-        folders = []
-        for name in self.names:
-            parts = name.split("/")[top:-1]
+        wanted = self.spec.level_names
+        split_of, folders = folders_of(self.names)
+        for name, parts in zip(self.names, folders, strict=True):
             if len(parts) != len(wanted):
-                tops = "{" + ",".join(sorted(self._split_of)) + "}/" if top else ""
+                tops = "{" + ",".join(sorted(split_of)) + "}/" if split_of else ""
                 raise DataError(
                     f"each image of {self.spec.images} must lie in folders {tops}"
                     f"{'/'.join(wanted)}, got {name}; name every level of folders in data.levels"
                 )
-            folders.append(parts)
         return np.array(folders, dtype=object).reshape(len(folders), len(wanted))
 
     def read_labels(self) -> LabelTable:
@@ -158,6 +154,18 @@ class FolderSource(FilesSource):
         return found
 
 
-def _is_image(name: str) -> bool:
+def folders_of(names: Sequence[str]) -> tuple[dict[str, Split], list[list[str]]]:
+    """Returns the split that each top folder names, and the folders of each image below these.
+
+    The first is {} if the top folders are not train and at least one other split.
+    """
+    tops = {name.partition("/")[0] for name in names if "/" in name}
+    named = split_names(tops, "")
+    is_split = len(named) == len(tops) > 1 and "train" in named.values()
+    return (named if is_split else {}), [name.split("/")[is_split:-1] for name in names]
+
+
+def is_image(name: str) -> bool:
+    """Returns True for the name of an image that is not hidden."""
     path = PurePosixPath(name)
     return path.suffix.lower() in IMAGE_ENDINGS and not path.name.startswith(".")

@@ -1,0 +1,61 @@
+"""Inference of labels from the folders in which images lie."""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtcon_ray.cli.infer_columns import spec_name
+from mtcon_ray.data.image_files import open_files
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.data.sources.class_folders import folders_of, is_image
+from mtcon_ray.errors import DataError
+
+
+@dataclass(frozen=True)
+class InferredFolders:
+    """A label per level of folders, the outermost first, with its number of classes."""
+
+    name: str
+    images: Path
+    classes: dict[str, int]
+    num_images: int
+    num_train: int
+    split_origin: str
+
+    def describe(self) -> list[str]:
+        """Returns a line for each finding."""
+        tasks = ", ".join(f"{level} ({n} classes)" for level, n in self.classes.items())
+        return [
+            f"images     {self.num_images:,} in {self.images}",
+            f"tasks      {tasks}, the names of the folders",
+            f"split      {self.split_origin}",
+        ]
+
+
+def infer_folders(images: Path) -> InferredFolders:
+    """Returns the labels that the folders of a folder or tar of images name.
+
+    Raises DataError if it cannot be read, or if images lie at different depths.
+    """
+    images = images.expanduser().absolute()
+    names = sorted(name for name in open_files(images).names() if is_image(name))
+    depths = Counter(len(folders) for folders in folders_of(names)[1])
+    depth = max(depths, key=depths.__getitem__, default=0)
+    if not depth:
+        raise DataError(
+            f"the images of {images} must lie in folders named after their classes, got "
+            f"{names[0] if names else 'no image'}; give a CSV with their labels first"
+        )
+    levels = ("class",) if depth == 1 else tuple(f"level_{i + 1}" for i in range(depth))
+    source = SOURCES["folder"]
+    fields = {"images": str(images), "tasks": levels}
+    table: LabelTable = source(source.Spec.model_validate(fields)).read_labels()
+    return InferredFolders(
+        name=spec_name(images.name.partition(".")[0]),
+        images=images,
+        classes={level: len(table.classes[level]) for level in levels},
+        num_images=len(table),
+        num_train=len(table.rows("train")),
+        split_origin=table.split_origin,
+    )

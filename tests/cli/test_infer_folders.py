@@ -1,0 +1,70 @@
+"""`init` with a folder or tar alone, whose folders are the classes."""
+
+import tarfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mtcon_ray.cli.main import program
+from mtcon_ray.spec import load_spec
+from tests.data.sources.downloads import save_image
+
+
+def make(root: Path, *folders: str) -> Path:
+    for folder in folders:
+        for i in range(20):
+            save_image(root / folder / f"{i}.png", 10 * i)
+    return root
+
+
+def init(folder: Path, images: Path) -> Result:
+    return CliRunner().invoke(program, ["init", str(images), "-o", str(folder / "spec.yaml")])
+
+
+def test_a_folder_per_class(tmp_path: Path) -> None:
+    done = init(tmp_path, make(tmp_path / "My Flowers", "daisy", "rose"))
+    assert done.exit_code == 0, done.stderr
+    assert "tasks      class (2 classes), the names of the folders" in done.stdout
+    assert "split      drawn at random from seed 0" in done.stdout
+    spec = load_spec(tmp_path / "spec.yaml")
+    assert (spec.name, spec.data.kind, spec.data.tasks) == ("my-flowers", "folder", ("class",))
+    assert spec.train.batch_size == 8
+    text = (tmp_path / "spec.yaml").read_text()
+    assert '    - "class"  # 2 classes\n' in text
+    assert "\n\n\n" not in text
+
+
+def test_a_label_per_level_below_the_splits(tmp_path: Path) -> None:
+    folders = [f"{s}/{a}/{b}" for s in ("train", "val", "test") for a in "ab" for b in "cd"]
+    make(tmp_path / "images", *folders)
+    with tarfile.open(tmp_path / "images.tar.gz", "w:gz") as tar:
+        tar.add(tmp_path / "images", arcname=".")
+    done = init(tmp_path, tmp_path / "images.tar.gz")
+    assert done.exit_code == 0, done.stderr
+    assert "split      the folders test, train, val" in done.stdout
+    spec = load_spec(tmp_path / "spec.yaml")
+    assert (spec.name, spec.data.tasks) == ("images", ("level_1", "level_2"))
+
+
+@pytest.mark.parametrize(
+    ("folders", "told"),
+    [
+        (["."], "must lie in folders named after their classes, got 0.png; give a CSV"),
+        ([], "must lie in folders named after their classes, got no image"),
+        (["a", "b/c"], "must lie in folders class, got b/c/0.png"),
+    ],
+)
+def test_other_folders_are_refused(tmp_path: Path, folders: list[str], told: str) -> None:
+    (tmp_path / "images").mkdir()
+    done = init(tmp_path, make(tmp_path / "images", *folders))
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert not (tmp_path / "spec.yaml").exists()
+
+
+def test_a_csv_alone_lacks_its_images(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("image,kind\n")
+    done = init(tmp_path, tmp_path / "labels.csv")
+    assert done.exit_code == 2
+    assert "give the images too: mtcon-ray init" in done.stderr

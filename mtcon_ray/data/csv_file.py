@@ -1,4 +1,4 @@
-"""CSV files as columns of strings; errors name the row number that a spreadsheet shows.
+"""CSV and Parquet files as columns of strings; errors name the row number that a spreadsheet shows.
 
 pandas is imported inside the functions that need it: commands that read no CSV start a third
 faster.
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.errors import DataError, nearest
 
 SEPARATORS = (",", ";", "\t")
+PARQUET = ".parquet"
+LIST_SEPARATOR = "|"
 # Words that other programs write into a cell without a value, in lower case.
 WORDS_FOR_NOTHING = {"", "na", "n/a", "#n/a", "nan", "none", "null", "nil", "<na>"}
 BITS = {"": UNKNOWN_BIT, "0": 0, "1": 1, "-1": 0, "0.0": 0, "1.0": 1, "-1.0": 0}
@@ -64,8 +67,12 @@ class CsvFile:
 def read_csv(path: Path) -> CsvFile:
     """Returns the file's columns as text, without rows whose cells are all empty.
 
+    A file whose name ends in .parquet is read by `_read_parquet`.
+
     Raises DataError if the file cannot be read, is no CSV, or has no rows or a repeated column.
     """
+    if path.suffix.lower() == PARQUET:
+        return _read_parquet(path)
     cells = _cells(path)
     header = [str(name) for name in cells[0]]
     twice = sorted({name for name in header if header.count(name) > 1})
@@ -77,6 +84,57 @@ def read_csv(path: Path) -> CsvFile:
     body = cells[1:][filled]
     columns = {name: body[:, place] for place, name in enumerate(header)}
     return CsvFile(path, columns, filled + 2)  # `filled` counts from 0, below the header in row 1
+
+
+def _read_parquet(path: Path) -> CsvFile:
+    """Returns a Parquet file's columns as the text that a CSV of them would hold.
+
+    Rows are counted from 1. Numbers without decimals lose the point, true and false become 1 and 0,
+    the names in a list are joined by |, and nulls are empty cells. Columns of bytes and of nested
+    fields, such as images, are left out.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            kept = [field.name for field in schema if not _is_nested(field.type, pa.types)]
+            table = file.read(kept)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} must be a Parquet file, got {error}") from None
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise DataError(f"columns of {path} must have different names, got {twice[0]!r} twice")
+    if not table.num_rows:
+        raise DataError(f"{path} must have rows, got none")
+    columns = {name: _as_text(table.column(name).to_pylist()) for name in kept}
+    return CsvFile(path, columns, np.arange(1, table.num_rows + 1))
+
+
+def _is_nested(kind: Any, types: Any) -> bool:
+    is_bytes = types.is_binary(kind) or types.is_large_binary(kind)
+    return bool(is_bytes or types.is_struct(kind) or types.is_map(kind))
+
+
+def _as_text(values: list[Any]) -> np.ndarray:
+    """Returns Python values as cells, object [N] of str."""
+    known = [v for v in values if v is not None and v == v]  # NaN differs from itself
+    whole = all(isinstance(v, float) and v.is_integer() for v in known)
+    texts = np.full(len(values), "", dtype=object)
+    for place, value in enumerate(values):
+        match value:
+            case bool():
+                texts[place] = str(int(value))
+            case float() if value != value:
+                pass
+            case float() if whole:
+                texts[place] = str(int(value))
+            case list():
+                texts[place] = LIST_SEPARATOR.join(str(v) for v in value if v is not None)
+            case _ if value is not None:
+                texts[place] = str(value)
+    return texts
 
 
 def read_lines(path: Path, most: int | None = None) -> list[str]:

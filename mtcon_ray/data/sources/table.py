@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from mtcon_ray.data.csv_file import (
+    LIST_SEPARATOR,
     CsvFile,
     doubtful_names,
     encode_classes,
@@ -55,7 +56,8 @@ class TableSource(FilesSource):
         )
         csv: PathOrUrl = Field(
             min_length=1,
-            description="CSV with a header, UTF-8, one row per image; a path, s3://... or gs://...",
+            description="CSV with a header, UTF-8, or .parquet; one row per image; a path, "
+            "s3://... or gs://...",
         )
         image_column: str = Field(
             "image", description="column with paths of images, relative to `images`"
@@ -80,7 +82,9 @@ class TableSource(FilesSource):
             description="label set's name to its columns of 0 and 1, or to one column of lists",
         )
         multi_hot_separator: str = Field(
-            "|", min_length=1, description="separator of names within a cell of a column of lists"
+            LIST_SEPARATOR,
+            min_length=1,
+            description="separator of names within a cell of a column of lists",
         )
         continuous: tuple[str, ...] = Field((), description="columns of numbers")
 

@@ -1,0 +1,87 @@
+"""Tables in Parquet, which are read as a CSV of their columns is."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mtcon_ray.data.csv_file import read_csv
+from mtcon_ray.errors import DataError
+from tests.data.labels import labels_of
+
+
+def write(path: Path, **columns: Any) -> Path:
+    pd.DataFrame(columns).to_parquet(path)
+    return path
+
+
+def test_cells_are_those_of_a_csv(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "labels.parquet",
+        image=["a.jpg", "b.jpg", "c.jpg"],
+        kind=["x", None, "NA"],
+        count=[1, 2, 3],
+        gap=[1.0, None, 3.0],
+        price=[0.5, float("nan"), 2.0],
+        flag=[True, False, None],
+        tags=[["u", "v"], [], None],
+        level=pd.Categorical(["low", "high", None]),
+        pixels=[b"1", b"2", b"3"],
+        nested=[{"bytes": b"1"}, {"bytes": b"2"}, None],
+    )
+    table = read_csv(path)
+    assert {name: cells.tolist() for name, cells in table.columns.items()} == {
+        "image": ["a.jpg", "b.jpg", "c.jpg"],
+        "kind": ["x", "", "NA"],
+        "count": ["1", "2", "3"],
+        "gap": ["1", "", "3"],
+        "price": ["0.5", "", "2.0"],
+        "flag": ["1", "0", ""],
+        "tags": ["u|v", "", ""],
+        "level": ["low", "high", ""],
+    }
+    assert table.rows.tolist() == [1, 2, 3]
+
+
+def test_a_number_that_is_none_is_missing(tmp_path: Path) -> None:
+    """pandas writes it as a null, other programs do not."""
+    pq.write_table(pa.table({"size": [1.0, float("nan"), 3.0]}), tmp_path / "labels.parquet")
+    assert read_csv(tmp_path / "labels.parquet").columns["size"].tolist() == ["1", "", "3"]
+
+
+def test_labels_and_splits_are_the_csv_s(files: Any) -> None:
+    expected = labels_of(files.spec())
+    files.frame["tags"] = [["u"] if row % 2 else ["u", "v"] for row in range(20)]
+    files.frame.to_parquet(files.csv.with_suffix(".parquet"))
+    spec = files.spec(csv=str(files.csv.with_suffix(".parquet")), multi_hot={"marks": "tags"})
+    table = labels_of(spec)
+    assert table.classes == expected.classes
+    assert (table.labels["kind"] == expected.labels["kind"]).all()
+    assert (table.split == expected.split).all()
+    assert table.multi_hot_names == {"marks": ("u", "v")}
+    assert np.array_equal(table.multi_hot["marks"][:2], [[1, 1], [1, 0]])
+
+
+def test_a_row_is_named_as_parquet_counts_it(files: Any) -> None:
+    files.frame.loc[4, "split"] = "other"
+    files.frame.to_parquet(files.csv.with_suffix(".parquet"))
+    with pytest.raises(DataError, match="got 'other' in row 5"):
+        labels_of(files.spec(csv=str(files.csv.with_suffix(".parquet"))))
+
+
+@pytest.mark.parametrize("content", [b"", b"image,kind\na.jpg,x\n", None])
+def test_another_file_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "labels.parquet"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=r"labels\.parquet must be a Parquet file, got"):
+        read_csv(path)
+
+
+def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="must have rows, got none"):
+        read_csv(write(tmp_path / "labels.parquet", image=pd.Series([], dtype=str)))

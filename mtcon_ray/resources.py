@@ -1,11 +1,12 @@
 """The `resources`, `tracking` and `storage` sections, which do not change a trial's result."""
 
 import re
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from mtcon_ray.registry import LocalPath, Spec
+from mtcon_ray.status import Status
 
 # A password in the authority part of a URI, or a secret in its query.
 SECRET_IN_URI = r"(?i)://[^/\s]*:[^\s]+@|[?&](password|passwd|pwd|token|secret)\w*="
@@ -47,6 +48,17 @@ class TrackingSpec(Spec):
     offline: bool = Field(
         False, description="write events to local files only; `track-sync` sends them later"
     )
+    checkpoints: Literal["none", "kept", "all"] = Field(
+        "kept",
+        description="whose networks and predictions become artifacts: of no trial, of finished "
+        "trials, or of all that were probed",
+    )
+
+    def sends_files_of(self, status: Status) -> bool:
+        """Returns True if the files of a trial that ended so become artifacts."""
+        if self.checkpoints == "all":
+            return status.is_final
+        return self.checkpoints == "kept" and status is Status.FINISHED
 
     @model_validator(mode="after")
     def _no_secrets(self) -> Self:

@@ -161,7 +161,7 @@ class _Training:
 
     def _end(self, status: Status, tags: dict[str, str]) -> None:
         try:
-            if status == Status.FINISHED:
+            if self.spec.tracking.sends_files_of(status):
                 for file in kept_files(self.folder):
                     self.log.append(Artifact(path=str(file), to="checkpoints"))
             self.log.append(Ended(status=status.mlflow, tags=tags))

@@ -83,7 +83,7 @@ class SweepRecord:
         Removes its resume state unless the trial was interrupted.
         """
         spool, folder = self.spool(trial), self.checkpoints(trial)
-        if outcome is Status.FINISHED:
+        if self.spec.tracking.sends_files_of(outcome):
             for file in kept_files(folder):
                 spool.append(Artifact(path=str(file), to="checkpoints"))
         if outcome is not Status.INTERRUPTED:

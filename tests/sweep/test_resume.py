@@ -20,7 +20,7 @@ from mtcon_ray.sweep.resume import (
     settle,
 )
 from mtcon_ray.sweep.study import Suggester, named_trials, open_study
-from mtcon_ray.tracking.events import Ended, Reported
+from mtcon_ray.tracking.events import Artifact, Ended, Reported
 from mtcon_ray.training import checkpoint
 
 EPOCHS = 4
@@ -29,9 +29,9 @@ EPOCHS = 4
 class Killed:
     """A sweep whose driver was killed with one open trial."""
 
-    def __init__(self, folder: Path, select: str = "last") -> None:
-        evaluate = {"select": select}
-        spec = parse_spec({"name": "x", "train": {"epochs": EPOCHS}, "evaluate": evaluate})
+    def __init__(self, folder: Path, select: str = "last", checkpoints: str = "kept") -> None:
+        sections = {"evaluate": {"select": select}, "tracking": {"checkpoints": checkpoints}}
+        spec = parse_spec({"name": "x", "train": {"epochs": EPOCHS}, **sections})
         search = SearchSpec.model_validate({"space": {"train.lr": {"uniform": [0.1, 1]}}})
         self.study = open_study(folder / "study.journal", "s")
         self.record = SweepRecord(folder, spec)
@@ -127,6 +127,28 @@ def test_the_resume_state_goes_with_the_end(killed: Killed, outcome: Status) -> 
         checkpoint.save(folder / name, {})
     killed.record.trial_ended(killed.trial, outcome, None)
     assert [path.name for path in folder.iterdir()] == kept
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "sent"),
+    [
+        ("none", []),
+        ("kept", [Status.FINISHED]),
+        ("all", [Status.FINISHED, Status.PRUNED, Status.FAILED]),
+    ],
+)
+def test_files_of_trials_become_artifacts_as_the_spec_says(
+    tmp_path: Path, checkpoints: str, sent: list[Status]
+) -> None:
+    for outcome in (Status.FINISHED, Status.PRUNED, Status.FAILED, Status.INTERRUPTED):
+        (tmp_path / outcome).mkdir()
+        killed = Killed(tmp_path / outcome, checkpoints=checkpoints)
+        folder = killed.record.checkpoints(killed.trial)
+        folder.mkdir(parents=True)
+        checkpoint.save(folder / "model.pt", {})
+        killed.record.trial_ended(killed.trial, outcome, None)
+        artifacts = [e.path for e in killed.spool.events() if isinstance(e, Artifact)]
+        assert artifacts == ([str(folder / "model.pt")] if outcome in sent else [])
 
 
 @pytest.mark.parametrize(

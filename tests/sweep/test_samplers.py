@@ -1,5 +1,8 @@
 """Optuna's samplers as sweeps use them, and its ranges."""
 
+import importlib
+import sys
+from importlib import import_module
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +24,14 @@ def test_a_gaussian_process_uses_results() -> None:
         taken = run(Suggester(open_study(None, "s"), search(sampler=sampler, num_trials=15), 0))
         later[sampler] = median(map(value_of, taken[5:]))
     assert later["gp"] > 0.98 > 0.95 > later["random"]
+
+
+def test_the_display_is_not_broken_by_a_gaussian_process(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "greenlet", None)
+    importlib.reload(import_module("optuna._gp.batched_lbfgsb"))
+    assert capfd.readouterr().err == ""
 
 
 def test_qmc_spreads_its_points() -> None:

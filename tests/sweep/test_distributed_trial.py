@@ -41,7 +41,10 @@ SPEC = {
 OLD_ENDING = (
     "((run.folder.parent / 'trial-0001').mkdir(exist_ok=True), "
     "(run.folder.parent / 'trial-0001' / 'ending.json').write_text("
-    '\'{"outcome": "FAILED", "reason": "of old", "done": true}\'))'
+    '\'{"outcome": "FAILED", "reason": "of old", "done": true}\'), '
+    # The limit of the workers' collective operations, in seconds.
+    "(run.folder.parent / 'limit').write_text(str(__import__('torch').distributed.group.WORLD._get_backend("
+    "__import__('torch').device('cpu')).options._timeout.total_seconds())))"
 )
 
 
@@ -69,6 +72,7 @@ def test_an_error_on_one_rank_fails_its_trial_and_the_next_one_runs(tmp_path: Pa
     reason = "OutOfMemory: train.batch_size 32 must fit the device's memory"
     assert results.trials[0].reason == reason
     assert f"failed ({reason})" in done.stdout
+    assert (results.folder / "checkpoints" / "limit").read_text() == "300.0"
     assert [epoch for epoch, _ in results.trials[1].reports] == [1, 2, 3]
     assert results.plan is not None
     assert results.plan.concurrency == 1, "two workers fit two CPUs once"

@@ -61,11 +61,6 @@ class FolderSource(FilesSource):
         return open_files(Path(self.spec.images))
 
     @cached_property
-    def _others(self) -> list[str]:
-        """Names of the files that are no images, but for hidden ones."""
-        return [n for n in self._all if not is_image(n) and PurePosixPath(n).name[0] != "."]
-
-    @cached_property
     def _all(self) -> list[str]:
         return sorted(self.files.names())
 
@@ -81,13 +76,8 @@ class FolderSource(FilesSource):
         return found
 
     @cached_property
-    def _split_of(self) -> dict[str, Split]:
-        """The split that each top folder names; {} if these are classes."""
-        return folders_of(self.names)[0]
-
-    @cached_property
-    def _levels(self) -> np.ndarray:
-        """The folder of each image at each level, object [N, levels] of str."""
+    def _folders(self) -> tuple[dict[str, Split], np.ndarray]:
+        """The splits of `folders_of`, and each image's folder at each level, object [N, levels]."""
         wanted = self.spec.level_names
         split_of, folders = folders_of(self.names)
         for name, parts in zip(self.names, folders, strict=True):
@@ -97,16 +87,12 @@ class FolderSource(FilesSource):
                     f"each image of {self.spec.images} must lie in folders {tops}"
                     f"{'/'.join(wanted)}, got {name}; name every level of folders in data.levels"
                 )
-        return np.array(folders, dtype=object).reshape(len(folders), len(wanted))
+        return split_of, np.array(folders, dtype=object).reshape(len(folders), len(wanted))
 
     def read_labels(self) -> LabelTable:
-        places = {name: i for i, name in enumerate(self.spec.level_names)}
-        labels, classes = encode_columns(
-            {
-                name: self._levels[:, places[name]]
-                for name in (*self.spec.tasks, *self.spec.held_out)
-            }
-        )
+        columns = dict(zip(self.spec.level_names, self._folders[1].T, strict=True))
+        wanted = (*self.spec.tasks, *self.spec.held_out)
+        labels, classes = encode_columns({name: columns[name] for name in wanted})
         split, origin = self._read_split()
         return LabelTable(
             names=tuple(self.names),
@@ -114,7 +100,7 @@ class FolderSource(FilesSource):
             classes=classes,
             split=split,
             split_origin=origin,
-            warnings=tuple(self._warnings()),
+            warnings=self._warnings(),
         )
 
     def _read_split(self) -> tuple[np.ndarray, str]:
@@ -123,35 +109,34 @@ class FolderSource(FilesSource):
         What top folders do not give is drawn, with the same shares in each class.
         """
         spec, names = self.spec, np.array(self.names, dtype=object)
-        strata = np.array(["/".join(folders) for folders in self._levels], dtype=object)
-        if not self._split_of:
+        split_of, folders = self._folders
+        strata = np.array(["/".join(parts) for parts in folders], dtype=object)
+        if not split_of:
             drawn = stratified_split(strata, names, spec.split_fractions, spec.seed)
             return drawn, f"drawn at random from seed {spec.seed}, the same shares in each class"
-        given = np.array([self._split_of[name.partition("/")[0]] for name in self.names])
-        words = ", ".join(sorted(self._split_of))
-        split = np.array([SPLITS.index(word) for word in given], dtype=np.int8)
-        if len(set(given)) == len(SPLITS):
+        tops = [name.partition("/")[0] for name in self.names]
+        split = np.array([SPLITS.index(split_of[top]) for top in tops], dtype=np.int8)
+        words = ", ".join(sorted(split_of))
+        if len(set(split)) == len(SPLITS):
             return split, f"the folders {words}"
         # Two of the three, as of many published data sets.
-        train, rest = np.flatnonzero(given == "train"), given != "train"
-        split[rest] = SPLITS.index("test")
+        train = np.flatnonzero(split == SPLITS.index("train"))
+        split[:] = SPLITS.index("test")
         share_train, share_val, _ = spec.split_fractions
         both = share_train + share_val
         split[train] = stratified_split(
             strata[train], names[train], (share_train / both, share_val / both), spec.seed
         )
-        evaluation = next(top for top, word in sorted(self._split_of.items()) if word != "train")
-        return split, f"the folders {words}: {evaluation} is test, val is drawn from train"
+        tested = ", ".join(top for top in sorted(split_of) if split_of[top] != "train")
+        return split, f"the folders {words}: {tested} is test, val is drawn from train"
 
-    def _warnings(self) -> list[str]:
-        found = []
-        if self._others:
-            shown = ", ".join(self._others[:MAX_SHOWN])
-            more = ", ..." if len(self._others) > MAX_SHOWN else ""
-            found.append(
-                f"{len(self._others)} files of {self.spec.images} are no images: {shown}{more}"
-            )
-        return found
+    def _warnings(self) -> tuple[str, ...]:
+        """Returns a warning about files that are neither images nor hidden, if there are any."""
+        others = [n for n in self._all if not is_image(n) and PurePosixPath(n).name[0] != "."]
+        if not others:
+            return ()
+        shown = ", ".join(others[:MAX_SHOWN]) + (", ..." if len(others) > MAX_SHOWN else "")
+        return (f"{len(others)} files of {self.spec.images} are no images: {shown}",)
 
 
 def folders_of(names: Sequence[str]) -> tuple[dict[str, Split], list[list[str]]]:

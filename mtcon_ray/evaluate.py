@@ -51,7 +51,11 @@ def open_checkpoint(
     DataError or ResourceError if the data or a device cannot be used.
     """
     spec, network = load_network(path, store=cache_folder(root))
-    spec = with_values(spec, dict(map(_parsed, overrides)))
+    changes = dict(map(_parsed, overrides))
+    if any(path.split(".")[0] == "data" for path in changes):
+        # Other data may lack the objective's tasks; it has chosen the network, and is done.
+        changes["search.objective"] = None
+    spec = with_values(spec, changes)
     device = choose_device(spec)
     prepare_root(root)
     dataset = open_dataset(

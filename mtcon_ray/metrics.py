@@ -6,6 +6,7 @@ metric in MLflow is the epoch, counted from 1.
 
 import re
 from collections.abc import Iterable, Mapping
+from statistics import fmean
 from typing import Literal, NamedTuple
 
 from mtcon_ray.errors import SpecError
@@ -16,8 +17,10 @@ Kind = Literal["classes", "set", "number"]
 LOSS = "loss"
 LEARNING_RATE = "lr"
 IMAGES_PER_SECOND = "images_per_second"
-# Objective that a sweep maximises: the mean over the tasks of their scores on `val`.
+# Mean over the tasks of their scores on `val`; the objective that a sweep maximises by default.
 MEAN_ACCURACY, MEAN_SCORE = "val/accuracy", "val/score"
+# The objective of a spec with `search.objective`: one task's score, or a weighted mean.
+OBJECTIVE = "val/objective"
 # Highest objective so far, with `evaluate.select: best`. MLflow sorts runs by a metric's last
 # value, which for the objective itself is that of the last epoch.
 BEST = "val/best"
@@ -34,20 +37,47 @@ TRIPLET_ACCURACY = "triplet_accuracy"
 
 
 class Labels(NamedTuple):
-    """The label columns of a spec; `kinds` has those of tasks and held-out columns."""
+    """The label columns of a spec; `kinds` has those of tasks and held-out columns.
+
+    `weights` are those of `search.objective`, by task; None for the mean over all tasks.
+    """
 
     tasks: tuple[str, ...]
     held_out: tuple[str, ...]
     kinds: Mapping[str, Kind]
+    weights: Mapping[str, float] | None = None
 
     @property
     def task_kinds(self) -> frozenset[Kind]:
         """The kinds of the tasks."""
         return frozenset(self.kinds[task] for task in self.tasks)
 
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of each task that counts in the objective; their sum is 1."""
+        weights = self.weights or dict.fromkeys(self.tasks, 1.0)
+        whole = sum(weights.values())
+        return {task: weight / whole for task, weight in weights.items()}
+
+    @property
+    def objective(self) -> str:
+        """The name of the objective among an epoch's metrics."""
+        return OBJECTIVE if self.weights else objective_name(self.task_kinds)
+
+    @property
+    def objective_title(self) -> str:
+        """A description of the objective for people, as `objective_title` for the mean."""
+        if not self.weights:
+            return objective_title(self.task_kinds)
+        titles = {task: f"{TITLES[self.kinds[task]]} of {task}" for task in self.weights}
+        if len(titles) == 1:
+            return next(iter(titles.values()))
+        each = (f"{share:.0%} {titles[task]}" for task, share in self.shares.items())
+        return f"weighted mean: {', '.join(each)}"
+
 
 def objective_name(kinds: Iterable[str]) -> str:
-    """Returns the objective's name: val/accuracy if all tasks have classes, else val/score.
+    """Returns the name of the mean over tasks: val/accuracy if all have classes, else val/score.
 
     >>> objective_name(["classes", "classes"]), objective_name(["classes", "set"])
     ('val/accuracy', 'val/score')
@@ -56,7 +86,7 @@ def objective_name(kinds: Iterable[str]) -> str:
 
 
 def objective_title(kinds: Iterable[str]) -> str:
-    """Returns a description of the objective for people: the names of the scores it averages.
+    """Returns a description of the mean over tasks: the names of the scores it averages.
 
     >>> objective_title(["classes"]), objective_title(["number", "set", "classes"])
     ('accuracy', 'mean of accuracy, mAP, R²')
@@ -69,10 +99,32 @@ def objective_title(kinds: Iterable[str]) -> str:
 def objective(values: Mapping[str, float]) -> float | None:
     """Returns the objective among an epoch's metrics, or None.
 
-    Accepts both names whatever the tasks: earlier versions used val/accuracy for tasks of several
-    kinds.
+    Accepts each name whatever the tasks: earlier versions used val/accuracy for tasks of several
+    kinds. `val/objective` is tracked only where it is the objective, beside the mean.
     """
-    return values.get(MEAN_SCORE, values.get(MEAN_ACCURACY))
+    names = (OBJECTIVE, MEAN_SCORE, MEAN_ACCURACY)
+    return next((values[name] for name in names if name in values), None)
+
+
+def mean_score(scores: Mapping[str, float], weights: Mapping[str, float] | None = None) -> float:
+    """Returns the mean of scores by task, in which a negative one (of a number, R^2) counts as 0.
+
+    With weights by task, tasks without one do not count, and the score of a single task is returned
+    as it is.
+
+    >>> mean_score({"shape": 0.5, "price": -3.0})
+    0.25
+    >>> mean_score({"shape": 0.5, "price": -3.0}, {"shape": 3, "price": 1})
+    0.375
+    >>> mean_score({"shape": 0.5, "price": -3.0}, {"price": 1})
+    -3.0
+    """
+    if weights and len(weights) == 1:
+        return scores[next(iter(weights))]
+    # R^2 has no lower bound: one bad number would outweigh all other tasks in the mean.
+    if not weights:
+        return fmean(max(0.0, value) for value in scores.values())
+    return fmean((max(0.0, scores[task]) for task in weights), weights.values())
 
 
 def loss(task: str) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from mtcon_ray import metrics
 from mtcon_ray.capacity import ClusterView, check_cluster
 from mtcon_ray.data.dataset import store_bytes
 from mtcon_ray.data.labels import LabelTable
@@ -84,7 +83,6 @@ def make_plan(
     concurrency = check_cluster(spec, cluster)
     labels = spec.labels
     sizes = {label: table.size_of(label) for label in labels.kinds}
-    objective = metrics.objective_name(labels.task_kinds)
     majority = majority_shares(table, labels.kinds)
     share = (epochs_total or total * epochs) / (total * epochs)
     # Rates are of a single worker: the speed of trials with several workers, or of trials that
@@ -119,7 +117,7 @@ def make_plan(
         classes=sizes,
         kinds=dict(labels.kinds),
         majority=majority,
-        objective=objective,
+        objective=labels.objective,
         select=spec.evaluate.select,
         parameters=_count_parameters(
             spec,
@@ -139,7 +137,7 @@ def make_plan(
             *table.warnings,
             *warnings,
             *_balance_warnings(spec, table),
-            *_noise_warnings(spec, objective, num_items["val"], error),
+            *_noise_warnings(spec, labels.objective, num_items["val"], error),
         ),
     )
 

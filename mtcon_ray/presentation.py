@@ -149,10 +149,22 @@ def score_word(labels: Labels, names: Iterable[str] | None = None) -> str:
     return metrics.objective_title(kinds) if len(kinds) == 1 else "score"
 
 
-def score_note(labels: Labels) -> str:
-    """Returns, in brackets, the scores that "score" is a mean of; "" where it has a name."""
-    kinds = labels.task_kinds
-    return f" ({metrics.objective_title(kinds)})" if len(kinds) > 1 else ""
+def value_word(labels: Labels, split: str = "") -> str:
+    """Returns the name of a trial's value: "objective" with `search.objective`, else the mean.
+
+    >>> value_word(Labels(("shape",), (), {"shape": "classes"}), "validation")
+    'mean validation accuracy'
+    >>> value_word(Labels(("shape",), (), {"shape": "classes"}, {"shape": 1.0}), "validation")
+    'validation objective'
+    """
+    words = (split, "objective") if labels.weights else ("mean", split, score_word(labels))
+    return " ".join(filter(None, words))
+
+
+def value_note(labels: Labels) -> str:
+    """Returns, in brackets, what `value_word` or "score" stands for; "" where that is said."""
+    is_clear = not labels.weights and len(labels.task_kinds) == 1
+    return "" if is_clear else f" ({labels.objective_title})"
 
 
 def network_text(trial: "TrialResult") -> str:

@@ -91,7 +91,7 @@ class RecordedSpec:
         if not self.kinds:
             return self.whole.labels
         tasks, held_out = self._field("data", "tasks"), self._field("data", "held_out")
-        return Labels(tuple(tasks), tuple(held_out), self.kinds)
+        return Labels(tuple(tasks), tuple(held_out), self.kinds, self.search.weights)
 
     @property
     def seed(self) -> int:

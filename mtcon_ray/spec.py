@@ -84,6 +84,7 @@ class RunSpec(Spec):
     def _sections_agree(self) -> Self:
         self.model.encoder.check(self.views.size)
         self.method.check(self.problem({}))
+        self.search.check_objective(self.data.tasks, self.data.held_out)
         metrics.slugs((*self.data.tasks, *self.data.held_out))
         self.views.check_second(1 if self.method.images_per_example > 1 else self.views.num_views)
         self.train.check_balance(self.problem({}).kinds, self.method.images_per_example)
@@ -119,7 +120,7 @@ class RunSpec(Spec):
         """The label columns and their kinds."""
         data = self.data
         kinds = {label: data.kind_of(label) for label in (*data.tasks, *data.held_out)}
-        return metrics.Labels(data.tasks, data.held_out, kinds)
+        return metrics.Labels(data.tasks, data.held_out, kinds, self.search.weights)
 
     @property
     def scheduler(self) -> SchedulerSpec:
@@ -159,10 +160,12 @@ class RunSpec(Spec):
     def trial(self, values: Mapping[str, Any], repeat: int = 0) -> "RunSpec":
         """Returns the spec of one trial: with searched values, seed + repeat, and no search.
 
-        train.warmup_epochs is written out. Raises SpecError if a value is invalid.
+        Of the section `search` the objective stays, which selects epochs too. train.warmup_epochs
+        is written out. Raises SpecError if a value is invalid.
         """
         values = with_lists(self.search.space, values)
-        trial = with_values(self, {**values, "seed": self.seed + repeat, "search": {}})
+        search = {"objective": self.search.objective}
+        trial = with_values(self, {**values, "seed": self.seed + repeat, "search": search})
         train = trial.train.model_copy(update={"warmup_epochs": trial.train.warmup})
         return trial.model_copy(update={"train": train})
 
@@ -189,7 +192,8 @@ def not_comparable() -> dict[str, str]:
 def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = True) -> RunSpec:
     """Returns the spec in a YAML file with `a.b=value` overrides applied.
 
-    With `with_search=False`, for a single training, the section `search` is dropped unread.
+    With `with_search=False`, for a single training, the section `search` is dropped unread, but for
+    its objective.
     Raises SpecError with file, field, rule, value and the nearest valid key.
     """
     raw, folder = read_yaml(path), path.resolve().parent
@@ -198,7 +202,9 @@ def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = 
     for override in overrides:
         apply_override(raw, override)
     if not with_search:
-        raw.pop("search", None)
+        search = raw.pop("search", None)
+        if isinstance(search, dict) and "objective" in search:
+            raw["search"] = {"objective": search["objective"]}
     return parse_spec(raw, where=str(path), folder=folder)
 
 

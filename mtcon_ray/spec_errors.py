@@ -25,6 +25,8 @@ OTHER_WORDS = {
     "search_alg": "sampler",
     "pruner": "scheduler",
     "early_terminate": "scheduler",
+    "metric": "objective",
+    "monitor": "objective",
     "grace_period": "grace",
     "reduction_factor": "reduction",
     "eta": "reduction",

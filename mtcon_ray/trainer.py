@@ -210,8 +210,7 @@ class Trainer:
         evaluated = self.done or epoch % self.spec.evaluate.every == 0
         if evaluated and self.ranks.rank == 0:
             values |= self.evaluate(Evaluation.validate)
-            kinds = map(self.dataset.table.kind_of, self.dataset.tasks)
-            self._keep(epoch, values[metrics.objective_name(kinds)])
+            self._keep(epoch, metrics.objective(values))
             if self.spec.evaluate.select == "best" and self.best is not None:
                 values[metrics.BEST] = self.best
         self.last = Progress(epoch, values, evaluated, self.done)
@@ -241,8 +240,9 @@ class Trainer:
     def evaluate(self, measure: Callable[[Evaluation], dict[str, float]]) -> dict[str, float]:
         """Returns what `measure` finds of the network."""
         spec, dtype = self.spec, self.learner.autocast_dtype
+        seed, weights = spec.seed, spec.search.weights
         evaluation = Evaluation(
-            self.network, self.dataset, spec.evaluate, spec.views, self.device, spec.seed, dtype
+            self.network, self.dataset, spec.evaluate, spec.views, self.device, seed, dtype, weights
         )
         with explain_out_of_memory(
             f"evaluate.batch_size {spec.evaluate.batch_size}", "lower evaluate.batch_size"
@@ -264,8 +264,9 @@ class Trainer:
             "sizes": self.dataset.sizes,
         }
 
-    def _keep(self, epoch: int, value: float) -> None:
+    def _keep(self, epoch: int, value: float | None) -> None:
         """Writes model.pt if the network of this validated epoch is the selected one so far."""
+        assert value is not None, "validate returns the objective"
         if math.isfinite(value) and (self.best is None or value > self.best):
             self.best = value
         elif self.spec.evaluate.select == "best" and self.best is not None:

@@ -40,6 +40,28 @@ def test_the_objective_is_found_under_both_names() -> None:
     assert metrics.objective({"loss": 1.0, "val/accuracy/shape": 0.9}) is None
 
 
+@pytest.mark.parametrize(
+    ("weights", "name", "title"),
+    [
+        (None, "val/score", "mean of accuracy, mAP"),
+        ({"looks": 2.0}, "val/objective", "mAP of looks"),
+        (
+            {"looks": 3.0, "shape": 1.0},
+            "val/objective",
+            "weighted mean: 75% mAP of looks, 25% accuracy of shape",
+        ),
+    ],
+)
+def test_the_objective_of_a_spec_has_its_own_name(
+    weights: dict[str, float] | None, name: str, title: str
+) -> None:
+    kinds: dict[str, metrics.Kind] = {"shape": "classes", "looks": "set"}
+    labels = metrics.Labels(tuple(kinds), (), kinds, weights)
+    assert (labels.objective, labels.objective_title) == (name, title)
+    # It is preferred to the mean, which is tracked beside it.
+    assert metrics.objective({"val/score": 0.4, "val/objective": 0.0}) == 0.0
+
+
 def test_names_of_label_sets() -> None:
     assert metrics.average_precision("test", "looks") == "test/map_tie_aware/looks"
     assert metrics.f1("heldout", "micro", "looks") == "heldout/f1_micro/looks"

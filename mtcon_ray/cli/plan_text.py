@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
-from mtcon_ray import metrics
 from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.data.sources import DataSpec
 from mtcon_ray.plan import Plan
@@ -104,7 +103,7 @@ def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     yield "trials", trials
     searched = ", ".join(f"{path} ({dim.kind})" for path, dim in spec.search.space.items())
     yield "searched", f"{searched or 'nothing'}; sampler {spec.search.sampler}"
-    title = metrics.objective_title(map(spec.data.kind_of, spec.data.tasks))
+    title = spec.labels.objective_title
     yield "objective", plan.objective + ("" if title == "accuracy" else f", {title}")
     stopping, whole = plan.scheduler, plan.num_trials * plan.epochs
     if plan.rung_epochs:

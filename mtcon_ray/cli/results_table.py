@@ -33,7 +33,7 @@ def leaderboard_lines(
     becomes several tables below each other, and reasons of failures are shortened.
     """
     labels = results.recorded.labels
-    objective, title = _objective(labels)
+    objective, title = labels.objective, labels.objective_title
     shown = results.ranked()[:limit]
     table = {
         "#": [str(place) for place in range(1, len(shown) + 1)],
@@ -114,11 +114,11 @@ def winner_lines(results: SweepResults) -> Iterator[str]:
     if winner is None:
         yield "no winner: no trial has trained for its full budget"
         return
-    value, (objective, title) = accuracy_text(winner.value), _objective(results.recorded.labels)
-    scores = "" if title == "accuracy" else f" ({title})"
+    value, labels = accuracy_text(winner.value), results.recorded.labels
+    scores = "" if labels.objective_title == "accuracy" else f" ({labels.objective_title})"
     yield (
-        f"winner: {winner.name} ({configuration_text(winner.params)}), {objective} {value}{scores}"
-        f", {network_text(winner)}"
+        f"winner: {winner.name} ({configuration_text(winner.params)}), {labels.objective} {value}"
+        f"{scores}, {network_text(winner)}"
     )
     for line in score_lines(results, winner.last_metrics):
         yield f"  {line}"
@@ -148,9 +148,3 @@ def trial_record(results: SweepResults, trial: TrialResult) -> dict[str, Any]:
         "metrics": trial.last_metrics | trial.probe_values,
         "checkpoint": kept_checkpoint(results, trial),
     }
-
-
-def _objective(labels: metrics.Labels) -> tuple[str, str]:
-    """Returns the objective's name and the scores that it is a mean of."""
-    kinds = labels.task_kinds
-    return metrics.objective_name(kinds), metrics.objective_title(kinds)

@@ -95,6 +95,5 @@ def columns(rows: list[Row]) -> dict[tuple[str, str], str]:
 
 def objectives(rows: list[Row]) -> str:
     """Returns the metric name of the systems' objective; several if their task kinds differ."""
-    found = [row.results.spec.data for row in rows if row.results]
-    names = [metrics.objective_name(map(data.kind_of, data.tasks)) for data in found]
+    names = [row.results.spec.labels.objective for row in rows if row.results]
     return ", ".join(sorted(set(names))) or metrics.MEAN_ACCURACY

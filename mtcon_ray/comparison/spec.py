@@ -174,7 +174,9 @@ def _run_spec(given: ComparisonSpec, title: str, path: Path) -> RunSpec:
     """Returns the spec of a system's final trainings."""
     where = f"{path}: systems.{title}"
     seeds = given.systems[title].seeds or (given.tune.seeds if given.tune else 1)
-    search = {"sampler": "grid", "repeats": seeds, "scheduler": {"name": "none"}}
+    search: dict[str, Any] = {"sampler": "grid", "repeats": seeds, "scheduler": {"name": "none"}}
+    if given.tune is not None:
+        search["objective"] = given.tune.objective  # the network is selected by it too
     raw = {**_raw(given, title), "search": search}
     spec = parse_spec(raw, where=where, folder=path.resolve().parent)
     if given.tune is None:

@@ -1,9 +1,8 @@
 """Evaluation of the frozen encoder: a short probe during training, a full one at the end."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 import torch
@@ -26,6 +25,7 @@ class Evaluation:
     """A network and the data and settings of its evaluation.
 
     `views` gives size and normalisation of the images; `autocast_dtype` is that of the encoder.
+    `weights` are those of the objective by task, None for the mean over all tasks.
     """
 
     network: Network
@@ -35,15 +35,16 @@ class Evaluation:
     device: torch.device
     seed: int
     autocast_dtype: torch.dtype | None = None
+    weights: Mapping[str, float] | None = None
 
     def validate(self) -> dict[str, float]:
         """Returns the validation metrics of a short probe, by name, with the objective among them.
 
         The objective is the mean over tasks of their scores on `val`: val/accuracy if all tasks
-        have classes, else val/score. A task's score is its accuracy, its mean average precision for
-        a label set, or R^2 for a number (a negative R^2 counts as 0). The other metrics are each
-        task's score, val/accuracy/<task>, val/map/<task> or val/r2/<task>, and its standard
-        deviation.
+        have classes, else val/score; with `weights` it is val/objective, and the mean is there too.
+        A task's score is its accuracy, its mean average precision for a label set, or R^2 for a
+        number (in a mean a negative R^2 counts as 0). The other metrics are each task's score,
+        val/accuracy/<task>, val/map/<task> or val/r2/<task>, and its standard deviation.
 
         Only images of train and val are read, and only the tasks' labels. The choice of items
         depends on `seed` alone, so all epochs are measured on the same items. The penalty is fixed:
@@ -61,10 +62,14 @@ class Evaluation:
             train, None, val, dict.fromkeys(tasks, "val"), recipe, spec, self.seed
         )
         values = measurement.scores(table)
-        each = [values[metrics.score(table.kind_of(t), "val", metrics.slug(t))] for t in tasks]
-        objective = metrics.objective_name(map(table.kind_of, tasks))
-        # R^2 has no lower bound: one bad number would outweigh all other tasks in the mean.
-        return {objective: fmean(max(0.0, value) for value in each), **values}
+        scores = {
+            task: values[metrics.score(table.kind_of(task), "val", metrics.slug(task))]
+            for task in tasks
+        }
+        means = {metrics.objective_name(map(table.kind_of, tasks)): metrics.mean_score(scores)}
+        if self.weights:
+            means[metrics.OBJECTIVE] = metrics.mean_score(scores, self.weights)
+        return {**means, **values}
 
     def report(self, predictions: Path | None = None) -> dict[str, float]:
         """Returns the metrics of the test evaluation, of all tasks and held-out labels, by name.

@@ -45,7 +45,7 @@ def card(
     `scores` are metrics by name; of the checkpoint fingerprint, epoch and value are recorded.
     """
     views = spec.views
-    objective = metrics.objective_name(map(spec.data.kind_of, spec.data.tasks))
+    objective = spec.labels.objective
     return {
         "format": FORMAT,
         "title": title,

@@ -18,8 +18,9 @@ from mtcon_ray.presentation import (
     commands,
     label_title,
     network_text,
-    score_note,
     score_word,
+    value_note,
+    value_word,
 )
 from mtcon_ray.report import page
 from mtcon_ray.report.figures import course_figure, courses, epochs_figure, importance_figure
@@ -70,7 +71,7 @@ def build_report(
 def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn]:
     """Yields the figures that have data, in the order of the page."""
     labels, winner = results.recorded.labels, results.winner
-    word = score_word(labels)
+    word = "objective" if labels.weights else score_word(labels)
     if any(t.probe_values and t.status != Status.FAILED for t in results.trials):
         for i, path in enumerate(results.recorded.search.space):
             yield Drawn(
@@ -84,8 +85,8 @@ def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn
         yield Drawn(
             "epochs.png",
             f"Validation {word} while training",
-            f"Mean validation {word}{score_note(labels)} of every trial by epoch, the winner on "
-            "top.",
+            f"{_upper(value_word(labels, 'validation'))}{value_note(labels)} of every trial by "
+            "epoch, the winner on top.",
             epochs_figure(results),
         )
     if winner is not None and (shown := courses(winner, labels.tasks)):
@@ -128,7 +129,9 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         network=network_text(results.winner) if results.winner else "",
         warnings=page.warnings(results),
         score=score_word(labels),
-        score_note=score_note(labels),
+        value=_upper(value_word(labels)),
+        value_note=value_note(labels),
+        objective=labels.objective_title if labels.weights else "",
         measured=score_word(labels, [*labels.tasks, *labels.held_out]),
         task_titles=[label_title(labels, task) for task in labels.tasks],
         repeats=page.repeats(results) if several else [],
@@ -137,6 +140,11 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         provenance=page.provenance(parent),
         ui_command=ui_command,
     )
+
+
+def _upper(text: str) -> str:
+    """Returns the text with an upper-case first letter."""
+    return text[:1].upper() + text[1:]
 
 
 def fill(template: str, **values: Any) -> str:

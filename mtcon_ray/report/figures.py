@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from mtcon_ray import metrics
-from mtcon_ray.presentation import score_word
+from mtcon_ray.presentation import value_word
 from mtcon_ray.report import plotting
 from mtcon_ray.report.plotting import FAILED, FULL, LESS, STANDINGS, WINNER
 from mtcon_ray.results import SweepResults, TrialResult
@@ -24,7 +24,7 @@ CURVES: dict[str, dict[str, Any]] = {
 
 
 def epochs_figure(results: SweepResults) -> bytes:
-    """Draws the mean validation score of every trial by epoch, the winner on top; returns a PNG."""
+    """Draws the objective of every trial by epoch, the winner on top; returns a PNG."""
     winner, present = results.winner, set()
     faint = 0.5 if len(results.trials) > plotting.CROWD else 1.0
     with plotting.styled():
@@ -41,7 +41,7 @@ def epochs_figure(results: SweepResults) -> bytes:
                     **CURVES[kind],
                 )
         axes.set_xlabel("epoch")
-        axes.set_ylabel(f"mean validation {score_word(results.recorded.labels)} (fraction)")
+        axes.set_ylabel(f"{value_word(results.recorded.labels, 'validation')} (fraction)")
         plotting.count_axis(axes)
         plotting.legend(figure, {kind: CURVES[kind] for kind in CURVES if kind in present})
         return plotting.png(figure)

@@ -14,9 +14,9 @@ from mtcon_ray.presentation import (
     label_scores,
     network_text,
     probe_warnings,
-    score_note,
-    score_word,
+    value_note,
     value_text,
+    value_word,
 )
 from mtcon_ray.report.ranking import (
     configurations,
@@ -42,11 +42,12 @@ def headline(results: SweepResults) -> tuple[str, str]:
     who = configuration_text(winner.params) if winner.params else winner.name
     seeds = len(best.trials)
     if best.spread is None:
-        value = accuracy_text(winner.value, deviation(winner, results.recorded.labels.tasks))
+        value = accuracy_text(winner.value, deviation(winner, results.recorded.labels))
     else:
         value = f"{accuracy_text(best.value, best.spread)} (mean and deviation over {seeds} seeds)"
     labels = results.recorded.labels
-    start = f"{who} won with a mean validation {score_word(labels)} of {value}{score_note(labels)}"
+    what = value_word(labels, "validation")
+    start = f"{who} won with a {what} of {value}{value_note(labels)}"
     network = f"The winner is {winner.name}, {network_text(winner)}."
     lead = margin(results)
     if lead is None:
@@ -93,6 +94,7 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
         ("Data", f"{spec.data}{f': {items} images' if items else ''}"),
         ("Tasks", ", ".join(spec.labels.tasks)),
         ("Held out", ", ".join(spec.labels.held_out) or "none"),
+        *([("Objective", spec.labels.objective_title)] if spec.labels.weights else []),
         ("Searched", "; ".join(space) or "nothing"),
         ("Sampler", f"{spec.search.sampler}; early stopping: {spec.scheduler}"),
         ("Seed", str(spec.seed) + _repeats(spec.search.repeats, spec.seed)),
@@ -101,14 +103,14 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
 
 def leaderboard(results: SweepResults) -> list[dict[str, Any]]:
     """Returns a table row for each trial, best first."""
-    tasks = results.recorded.labels.tasks
-    slugs = [metrics.slug(task) for task in tasks]
+    labels = results.recorded.labels
+    slugs = [metrics.slug(task) for task in labels.tasks]
     return [
         {
             "trial": trial,
             "winner": trial is results.winner,
             "params": [value_text(trial.params.get(p)) for p in results.recorded.search.space],
-            "value": accuracy_text(trial.value, deviation(trial, tasks)),
+            "value": accuracy_text(trial.value, deviation(trial, labels)),
             "tasks": [accuracy_text(*metrics.reading(trial.probe_values, "val", s)) for s in slugs],
             "status": trial.status.words,
             "reason": trial.reason or "",

@@ -24,7 +24,7 @@ MAX_EPOCH_NOTES = 12
 
 
 def parameter_figure(results: SweepResults, path: str) -> bytes:
-    """Validation score, mean and per task, against one searched parameter."""
+    """Validation score, of the objective and per task, against one searched parameter."""
     trials = [t for t in results.trials if t.probe_values or t.status == Status.FAILED]
     space, labels = results.recorded.search.space, results.recorded.labels
     values = [t.params[path] for t in trials]
@@ -36,7 +36,7 @@ def parameter_figure(results: SweepResults, path: str) -> bytes:
     else:
         xs = np.array(values, dtype=float)
     standings = [plotting.standing(trial, results.winner) for trial in trials]
-    shown = readings(labels.tasks, trials)
+    shown = readings(labels, trials)
     with plotting.styled():
         figure, grid = plotting.panels(len(shown), height=2.75)
         for axes, (title, score_T2) in zip(grid, shown.items(), strict=True):
@@ -78,26 +78,29 @@ def axis_scale(dimension: Dimension, values: Sequence[Any]) -> str:
 def _unit(labels: metrics.Labels, title: str) -> str:
     """Returns the label of a panel's y axis."""
     of_task = title in labels.tasks
-    word = metrics.TITLES[labels.kinds[title]] if of_task else score_word(labels)
+    mean = "objective" if labels.weights else score_word(labels)
+    word = metrics.TITLES[labels.kinds[title]] if of_task else mean
     return f"{word} (fraction)"
 
 
-def readings(tasks: tuple[str, ...], trials: Sequence[TrialResult]) -> dict[str, np.ndarray]:
+def readings(labels: metrics.Labels, trials: Sequence[TrialResult]) -> dict[str, np.ndarray]:
     """Returns score and deviation of T trials by panel title: float64 [T, 2], NaN if missing.
 
-    The panels are the mean over tasks, then each task that has a score. With a single task only
-    that task's panel is returned, since the mean would equal it.
+    The panels are the trials' value (the mean over tasks, or the objective), then each task that
+    has a score. With a single task only that task's panel is returned, since the mean would equal
+    it.
     """
+    whole = "objective" if labels.weights else "mean over tasks"
     read: dict[str, list[tuple[float | None, float | None]]] = {
-        "mean over tasks": [(t.value, deviation(t, tasks)) for t in trials]
+        whole: [(t.value, deviation(t, labels)) for t in trials]
     }
-    for task in tasks:
+    for task in labels.tasks:
         label = metrics.slug(task)
         of_task = [metrics.reading(t.probe_values, "val", label) for t in trials]
         if any(value is not None and math.isfinite(value) for value, _ in of_task):
             read[task] = [*of_task]
-    if len(tasks) == 1 and len(read) > 1:
-        del read["mean over tasks"]
+    if len(labels.tasks) == 1 and len(read) > 1:
+        del read[whole]
     return {title: np.array(found, dtype=float) for title, found in read.items()}
 
 

@@ -66,14 +66,17 @@ def resampled(
     return {place: found for place, found in scores.items() if found is not None}
 
 
-def deviation(trial: TrialResult, tasks: tuple[str, ...]) -> float | None:
-    """Returns the bootstrap deviation of a trial's mean over tasks; None if a task's is missing.
+def deviation(trial: TrialResult, labels: metrics.Labels) -> float | None:
+    """Returns the bootstrap deviation of a trial's value; None if that of a task is missing.
 
     Treats the errors of the tasks as independent. They are measured on the same items and may be
     correlated, so the true deviation can be up to sqrt(num tasks) times as large.
     """
-    read = [metrics.reading(trial.probe_values, "val", metrics.slug(t)) for t in tasks]
-    whole = math.hypot(*(math.nan if std is None else std for _, std in read)) / len(tasks)
+    parts = []
+    for task, share in labels.shares.items():
+        std = metrics.reading(trial.probe_values, "val", metrics.slug(task)).std
+        parts.append(math.nan if std is None else share * std)
+    whole = math.hypot(*parts)
     return whole if math.isfinite(whole) else None
 
 
@@ -97,16 +100,16 @@ def margin(results: SweepResults) -> Margin | None:
     if len(best) < 2:
         return None
     gap = best[0].value - best[1].value
-    unit = math.hypot(*(_mean_deviation(c, results.recorded.labels.tasks) for c in best))
+    unit = math.hypot(*(_mean_deviation(c, results.recorded.labels) for c in best))
     usable = math.isfinite(unit) and unit > 0
     competing = {t.configuration for t in results.trials if t.value is not None}
     return Margin(best[0], best[1], gap, gap / unit if usable else None, len(competing))
 
 
-def _mean_deviation(configuration: Configuration, tasks: tuple[str, ...]) -> float:
+def _mean_deviation(configuration: Configuration, labels: metrics.Labels) -> float:
     # All seeds are probed on mostly the same validation items, so averaging over seeds does not
     # reduce the error from the choice of items.
-    each = [deviation(t, tasks) for t in configuration.trials]
+    each = [deviation(t, labels) for t in configuration.trials]
     return fmean(math.nan if d is None else d for d in each)
 
 

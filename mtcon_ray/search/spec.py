@@ -1,10 +1,12 @@
-"""The `search` section of a spec: search space, sampler, repeats, limits and early stopping."""
+"""The `search` section of a spec: objective, search space, sampler, limits and early stopping."""
 
-from math import prod
+from collections.abc import Collection
+from math import inf, prod
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from mtcon_ray.errors import nearest
 from mtcon_ray.registry import Choice, Spec
 from mtcon_ray.search.schedulers import SCHEDULERS, SchedulerSpec
 from mtcon_ray.search.space import Dimension, Point
@@ -13,8 +15,13 @@ Sampler = Literal["tpe", "gp", "cmaes", "qmc", "random", "grid"]
 
 
 class SearchSpec(Spec):
-    """Search space, sampler, number of trials, repeats, limits and early stopping."""
+    """Objective, search space, sampler, number of trials, repeats, limits and early stopping."""
 
+    objective: str | dict[str, float] | None = Field(
+        None,
+        description="what a trial's value is, of the validation scores; null: their mean over the "
+        "tasks; a task's name: its score; weights by task, {shape: 2, colour: 1}: a weighted mean",
+    )
     space: dict[str, Dimension] = Field(
         {},
         description="dotted path of a spec field to its range, e.g. method.temperature; uniform "
@@ -85,6 +92,37 @@ class SearchSpec(Spec):
                 f"sampler cmaes needs at least two searched fields, got {len(self.space)}; "
                 "use sampler tpe or gp"
             )
+
+    def check_objective(self, tasks: Collection[str], held_out: Collection[str]) -> None:
+        """Raises ValueError unless the objective names tasks and its weights are positive."""
+        if self.weights is None:
+            return
+        if not self.weights:
+            raise ValueError(
+                "search.objective must name at least one task, got {}; null is the mean over all"
+            )
+        for task, weight in self.weights.items():
+            if task in held_out:
+                raise ValueError(
+                    f"search.objective must name tasks, got the held-out label {task!r}; held-out "
+                    f"labels are measured once, at the end, and choose nothing; name one of "
+                    f"{list(tasks)}"
+                )
+            if task not in tasks:
+                raise ValueError(
+                    f"search.objective must name tasks {list(tasks)}, got {task!r}"
+                    f"{nearest(task, tasks)}"
+                )
+            if not 0 < weight < inf:
+                raise ValueError(
+                    f"search.objective.{task} must be a finite weight above 0, got {weight:g}; "
+                    "leave out a task that shall not count"
+                )
+
+    @property
+    def weights(self) -> dict[str, float] | None:
+        """The weights of the objective by task, None for the mean over all tasks."""
+        return {self.objective: 1.0} if isinstance(self.objective, str) else self.objective
 
     @property
     def num_configurations(self) -> int:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial
 
-from mtcon_ray import metrics
 from mtcon_ray.evaluation.spec import selected_epoch
 from mtcon_ray.paths import checkpoint_folder, parent_log, trial_log
 from mtcon_ray.results import kept_files, load_sweep, objective_values, reports_of
@@ -48,8 +47,7 @@ class SweepRecord:
             ended = sum(trial.status is not Status.RUNNING for trial in results.trials)
             known = {**winner.last_metrics, **winner.probe_values}
             scores = {name: v for name, v in known.items() if name.startswith(OF_THE_WINNER)}
-            objective = metrics.objective_name(results.recorded.labels.task_kinds)
-            scores[objective] = winner.value
+            scores[results.recorded.labels.objective] = winner.value
             self.parent.append(Reported(epoch=ended, metrics=scores))
         for file in sorted(report.parent.iterdir()) if report else ():
             self.parent.append(Artifact(path=str(file), to="report"))

@@ -36,6 +36,7 @@ SETTINGS = (
     "train.optimizer",
     "train.lr",
     "seed",
+    "search.objective",
 )
 
 

@@ -1,6 +1,7 @@
 """The text of a plan."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,9 +39,9 @@ def test_early_stopping_is_spoken_of_where_there_is_some(tmp_path: Path, schedul
 
 
 def test_the_objective_is_named_with_what_it_is_a_mean_of(tmp_path: Path) -> None:
-    def told(*tasks: str) -> str:
+    def told(*tasks: str, **search: Any) -> str:
         data = {"kind": "synthetic", "num_items": 300, "tasks": list(tasks)}
-        spec = parse_spec({"name": "x", "data": data})
+        spec = parse_spec({"name": "x", "data": data, "search": search})
         lines = plan_lines(spec, plan_of(spec, tmp_path, this_machine()))
         (line,) = (line for line in lines if line.startswith("  objective "))
         return line.removeprefix("  objective ").strip()
@@ -48,3 +49,5 @@ def test_the_objective_is_named_with_what_it_is_a_mean_of(tmp_path: Path) -> Non
     assert told("shape", "colour") == "val/accuracy"
     assert told("shape", "attributes") == "val/score, mean of accuracy, mAP"
     assert told("attributes") == "val/score, mAP"
+    weighted = told("shape", "colour", objective="colour")
+    assert weighted == "val/objective, accuracy of colour"

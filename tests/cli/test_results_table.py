@@ -1,6 +1,7 @@
 """Leaderboard, winner and accuracies as lines of text."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,11 @@ def test_a_score_of_several_kinds_is_explained_below_the_table_and_by_the_winner
     assert lines[-1] == "val/score: mean of accuracy, mAP"
     winner = next(winner_lines(results))
     assert winner.endswith("val/score 0.500 (mean of accuracy, mAP), network of epoch 3 of 3")
+    values = {"val/score": 0.5, "val/objective": 0.25}
+    spec = parse_spec({"name": "mixed", "data": data, "search": {"objective": "shape"}})
+    results = results_of(spec, replace(trial, reports=((3, values),)))
+    assert leaderboard_lines(results)[-1] == "val/objective: accuracy of shape"
+    assert "val/objective 0.250 (accuracy of shape), network" in next(winner_lines(results))
 
 
 def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:

@@ -103,6 +103,14 @@ def test_overrides_change_the_base_or_the_tuning(load: Load) -> None:
     assert [*epochs, comparison.specs["MTCon"].train.epochs] == [4, 9, 9]
 
 
+def test_all_sweeps_of_a_comparison_have_the_objective_of_tuning(load: Load) -> None:
+    comparison = load(tune=without(objective="shape"))
+    tuning = comparison.tuning["MTCon"]
+    assert tuning.again is not None
+    sweeps = [tuning.first, tuning.again, *comparison.specs.values()]
+    assert {spec.search.objective for spec in sweeps} == {"shape"}
+
+
 def test_final_seeds_are_none_of_those_of_tuning(load: Load) -> None:
     """Systems that are not tuned have the final seeds too, so that differences are paired."""
     for repeats in (1, 2):

@@ -77,6 +77,23 @@ def test_validate_gives_the_mean_of_the_short_probe(network: Network, dataset: D
     assert accuracies[0] != accuracies[1]
 
 
+def test_an_objective_is_added_to_the_mean(network: Network, dataset: Dataset) -> None:
+    plain = run_validate(network, dataset)
+    heel, colour = (plain[f"val/accuracy/{slug}"] for slug in ("heel-height", "colour"))
+
+    def objective(weights: dict[str, float]) -> float:
+        evaluation = Evaluation(network, dataset, SPEC, VIEWS, CPU, seed=7, weights=weights)
+        values = evaluation.validate()
+        found = values.pop("val/objective")
+        assert values == plain
+        return found
+
+    assert objective({"colour": 2.0}) == colour
+    both = objective({"colour": 1.0, "Heel height": 3.0})
+    assert both == pytest.approx(0.75 * heel + 0.25 * colour, rel=1e-12)
+    assert both != pytest.approx(plain["val/accuracy"])
+
+
 def test_validate_reads_train_and_val_and_the_tasks_only(
     network: Network, dataset: Dataset
 ) -> None:

@@ -37,8 +37,11 @@ def test_lead_in_deviations_of_the_difference_by_hand(sweep: MakeSweep) -> None:
     assert found.deviations == pytest.approx(4 / math.sqrt(2))
 
 
-def test_deviation_of_the_mean_over_two_tasks_by_hand(sweep: MakeSweep) -> None:
-    """Two tasks with deviations 0.03 and 0.04: hypot is 0.05, and half of it is the mean's."""
+def test_deviation_of_a_value_by_hand(sweep: MakeSweep) -> None:
+    """Two tasks with deviations 0.03 and 0.04: hypot is 0.05, and half of it is the mean's.
+
+    With weights 3 and 1 it is hypot(0.0225, 0.01); that of one task is the task's own.
+    """
     trial = sweep(points=POINTS[:1], tasks=["a", "b"]).trials[0]
     values = {
         metrics.MEAN_ACCURACY: 0.5,
@@ -46,8 +49,16 @@ def test_deviation_of_the_mean_over_two_tasks_by_hand(sweep: MakeSweep) -> None:
         metrics.score_std("classes", "val", "b"): 0.04,
     }
     trial = dataclasses.replace(trial, reports=((20, values),))
-    assert deviation(trial, ("a", "b")) == pytest.approx(0.025)
-    assert deviation(trial, ("a", "b", "c")) is None
+
+    def labels(tasks: str, weights: dict[str, float] | None = None) -> metrics.Labels:
+        return metrics.Labels(tuple(tasks), (), dict.fromkeys(tasks, "classes"), weights)
+
+    assert deviation(trial, labels("ab")) == pytest.approx(0.025)
+    assert deviation(trial, labels("abc")) is None
+    assert deviation(trial, labels("ab", {"a": 3, "b": 1})) == pytest.approx(
+        math.hypot(0.0225, 0.01)
+    )
+    assert deviation(trial, labels("abc", {"b": 1})) == pytest.approx(0.04)
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,12 @@ def test_with_best_value_report_and_kept_network_are_of_the_first_of_highest_val
     start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path
 ) -> None:
     """The run is interrupted before its last epoch, so that the best value must be restored."""
-    spec = with_values(spec, {"evaluate.select": "best", "train.epochs": 6})
+    best = {"evaluate.select": "best", "train.epochs": 6, "search.objective": "colour"}
+    spec = with_values(spec, best)
     cut = start(tmp_path, spec, should_stop=stop_before(5 * STEPS_PER_EPOCH))
     epochs = list(cut)
     run = start(tmp_path, spec)
-    values = {p.epoch: p.metrics["val/accuracy"] for p in [*epochs, *run]}
+    values = {p.epoch: p.metrics["val/accuracy/colour"] for p in [*epochs, *run]}
     kept = checkpoint.load(tmp_path / "model.pt")
     assert kept["epoch"] == selected_epoch(values, "best") == min(values, key=lambda e: -values[e])
     assert kept["value"] == max(values.values())

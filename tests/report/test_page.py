@@ -1,0 +1,34 @@
+"""The page's words for a sweep whose objective is not the mean over tasks."""
+
+import dataclasses
+
+from mtcon_ray.report import page
+from mtcon_ray.report.build import render
+from mtcon_ray.report.parameters import readings
+from mtcon_ray.spec import with_values
+from tests.recorded import recorded
+from tests.report.conftest import MakeSweep
+
+
+def test_an_objective_decides_and_is_named(sweep: MakeSweep) -> None:
+    """The trial with the lower mean has the higher objective, the second task's score."""
+    results = sweep(
+        points=[{"method.temperature": 0.1}, {"method.temperature": 0.5}], tasks=["kind", "colour"]
+    )
+    spec = with_values(results.spec, {"search.objective": "colour"})
+    trials = []
+    for trial, value in zip(results.trials, (0.25, 0.75), strict=True):
+        *before, (epoch, values) = trial.reports
+        last = (epoch, {**values, "val/objective": value})
+        trials.append(dataclasses.replace(trial, reports=(*before, last)))
+    results = dataclasses.replace(results, recorded=recorded(spec), trials=tuple(trials))
+    assert results.winner is results.trials[1]
+    assert results.winner.probe_values["val/accuracy"] < trials[0].probe_values["val/accuracy"]
+    sentence, _ = page.headline(results)
+    assert "won with a validation objective of 0.750 ±" in sentence
+    assert "(accuracy of colour), 0.500" in sentence
+    assert ("Objective", "accuracy of colour") in page.setup(results)
+    assert list(readings(spec.labels, results.trials)) == ["objective", "kind", "colour"]
+    text = " ".join(render(results, [], None).split())
+    assert "Validation objective (accuracy of colour) of the trial's network" in text
+    assert "A trial's value is accuracy of colour, by a short probe's validation" in text

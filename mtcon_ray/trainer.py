@@ -210,7 +210,7 @@ class Trainer:
         evaluated = self.done or epoch % self.spec.evaluate.every == 0
         if evaluated and self.ranks.rank == 0:
             values |= self.evaluate(Evaluation.validate)
-            self._keep(epoch, metrics.objective(values))
+            self._keep(epoch, values[self.spec.labels.objective])
             if self.spec.evaluate.select == "best" and self.best is not None:
                 values[metrics.BEST] = self.best
         self.last = Progress(epoch, values, evaluated, self.done)
@@ -264,9 +264,8 @@ class Trainer:
             "sizes": self.dataset.sizes,
         }
 
-    def _keep(self, epoch: int, value: float | None) -> None:
+    def _keep(self, epoch: int, value: float) -> None:
         """Writes model.pt if the network of this validated epoch is the selected one so far."""
-        assert value is not None, "validate returns the objective"
         if math.isfinite(value) and (self.best is None or value > self.best):
             self.best = value
         elif self.spec.evaluate.select == "best" and self.best is not None:

@@ -23,7 +23,7 @@ class Lars(SGD):
 
     # The ratio is not taken within torch's kernel: that one has no rate per parameter. The kernel
     # still makes the step, since it can skip a step without a device synchronisation. SGD's step
-    # takes a closure; it would compute the gradients anew after they were adapted, so none may come.
+    # takes a closure, which would compute the gradients anew after their adaption: none may come.
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Makes one step."""

@@ -37,14 +37,14 @@ SPEC = {
     "tracking": {"offline": True},
 }
 
-# An old ending of the next trial, as an attempt of an earlier driver leaves it.
+# The process group of the workers, whose collective operations have a limit in seconds.
+GLOO = "__import__('torch').distributed.group.WORLD._get_backend(run.device)"
+# Writes that limit, and an old ending of the next trial, as an attempt of an earlier driver does.
 OLD_ENDING = (
     "((run.folder.parent / 'trial-0001').mkdir(exist_ok=True), "
     "(run.folder.parent / 'trial-0001' / 'ending.json').write_text("
     '\'{"outcome": "FAILED", "reason": "of old", "done": true}\'), '
-    # The limit of the workers' collective operations, in seconds.
-    "(run.folder.parent / 'limit').write_text(str(__import__('torch').distributed.group.WORLD._get_backend("
-    "__import__('torch').device('cpu')).options._timeout.total_seconds())))"
+    f"(run.folder.parent / 'limit').write_text(str({GLOO}.options._timeout.total_seconds())))"
 )
 
 

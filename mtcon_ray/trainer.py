@@ -26,6 +26,7 @@ from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.device import (
     explain_out_of_memory,
+    make_scaler,
     pick_autocast,
     seed_generators,
     settle,
@@ -159,15 +160,17 @@ class Trainer:
         network, forward = parallelise(
             network, self.ranks, batch_norm=spec.model.batch_norm, compile=spec.train.compile
         )
+        dtype = pick_autocast(spec.train.precision, self.device)
         return Learner(
             network=network,
             forward=forward,
             method=method,
             optimizer=make_optimizer(network, method, spec.train),
             ranks=self.ranks,
-            autocast_dtype=pick_autocast(spec.train.precision, self.device),
+            autocast_dtype=dtype,
             max_grad_norm=spec.train.max_grad_norm,
             teacher=None if method.momentum is None else deepcopy(network).requires_grad_(False),
+            scaler=make_scaler(dtype, self.device),
         )
 
     def _train_to_epoch_end(self) -> Update | None:
@@ -185,8 +188,8 @@ class Trainer:
                 break
             done = self._train_step()
             if self.step % CHECK_EVERY == 0:
-                self.learner.watch.check()
-        self.learner.watch.check()
+                self.learner.check()
+        self.learner.check()
         self._tally.seconds += perf_counter() - started
         return done
 
@@ -288,16 +291,12 @@ class Trainer:
     def _save_last(self) -> None:
         if self.ranks.rank != 0:
             return
-        teacher = self.learner.teacher
         last = self.folder / LAST_FILE
         checkpoint.save(
             last,
             {
                 **self._identity(),
-                "network": self.network.state_dict(),
-                "method": self.learner.method.state_dict(),
-                "teacher": None if teacher is None else teacher.state_dict(),
-                "optimizer": self.learner.optimizer.state_dict(),
+                **self.learner.state(),
                 "step": self.step,
                 "tally": vars(self._tally),
                 "best": self.best,
@@ -335,11 +334,7 @@ class Trainer:
         saved = {**whole, "data fingerprint": state["fingerprint"]}
         current = {**dump_spec(self.spec), "data fingerprint": self.dataset.fingerprint}
         checkpoint.check_same_training(path, saved, current)
-        self.network.load_state_dict(state["network"])
-        self.learner.method.load_state_dict(state["method"])
-        if self.learner.teacher is not None:
-            self.learner.teacher.load_state_dict(state["teacher"])
-        self.learner.optimizer.load_state_dict(state["optimizer"])
+        self.learner.restore(state)
         self.step = state["step"]
         self.best = state["best"]
         self.last = None if state["last"] is None else Progress(**state["last"])

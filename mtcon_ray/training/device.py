@@ -1,6 +1,7 @@
 """Precision, memory and library settings of a device, and the images kept on it."""
 
 import ctypes
+import logging
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from torch import Tensor
+from torch.amp import GradScaler
 
 from mtcon_ray.data.to_device import send
 from mtcon_ray.errors import OutOfMemoryError, SpecError
@@ -26,6 +28,8 @@ FULL = (
 )
 CHUNK_ROWS = 4096
 
+log = logging.getLogger(__name__)
+
 # Constants of glibc's malloc.h.
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 
@@ -34,20 +38,37 @@ def pick_autocast(precision: str, device: torch.device) -> torch.dtype | None:
     """Returns the dtype of autocast on this device, or None for float32.
 
     In float32 a GPU's convolutions round their factors to TF32, which is torch's default.
-    Raises SpecError for bfloat16 on a GPU that does not support it; a CPU emulates it slowly.
+    Raises SpecError for bfloat16 on a GPU that does not support it; a CPU emulates either half
+    precision slowly.
     """
     if precision == "float32":
         return None
+    if precision == "float16":
+        return torch.float16
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
         if not fast and precision == "bfloat16":
             raise SpecError(
                 f"train.precision bfloat16 must be supported by the GPU, got "
-                f"{torch.cuda.get_device_name(device)}; use auto or float32"
+                f"{torch.cuda.get_device_name(device)}; use auto, float16 or float32"
             )
     else:
         fast = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    if precision == "auto":
+        # Not float16: a training in it may diverge where the other two do not.
+        chosen, why = ("bfloat16", "has fast") if fast else ("float32", "has no fast")
+        log.info("train.precision auto: %s, %s %s bfloat16", chosen, device_name(device), why)
     return torch.bfloat16 if fast or precision == "bfloat16" else None
+
+
+def make_scaler(autocast_dtype: torch.dtype | None, device: torch.device) -> GradScaler | None:
+    """Returns the scaler of the loss that float16 needs, whose gradients may underflow, or None."""
+    return GradScaler(device.type) if autocast_dtype == torch.float16 else None
+
+
+def device_name(device: torch.device) -> str:
+    """Returns the GPU's model, e.g. "Tesla T4", or "CPU"."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
 
 
 class ImageFeed:

@@ -22,10 +22,21 @@ class Watch:
         self._heads: tuple[str, ...] = ()
 
     def see(
-        self, norm: Tensor, objective: Tensor, losses: Mapping[str, Tensor], *, lr: float, step: int
+        self,
+        norm: Tensor,
+        objective: Tensor,
+        losses: Mapping[str, Tensor],
+        *,
+        lr: float,
+        step: int,
+        is_scaled: bool = False,
     ) -> None:
-        """Records the scalars of a step, counted from 0; call it before the optimizer's step."""
-        bad = (norm + objective).isfinite().logical_not().double()
+        """Records the scalars of a step, counted from 0; call it before the optimizer's step.
+
+        The gradient of a scaled loss may overflow; its scaler then skips the step.
+        """
+        watched = objective if is_scaled else norm + objective
+        bad = watched.isfinite().logical_not().double()
         wide = norm.double()
         # Filled on the device: a copy from the host would be a device synchronisation.
         known = (bad, wide.new_full((), step + 1), wide.new_full((), lr), wide)

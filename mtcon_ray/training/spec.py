@@ -56,10 +56,11 @@ class TrainSpec(Spec):
         description="of weight matrices and kernels; biases, norms and log variances have none",
     )
     max_grad_norm: float | None = Field(None, gt=0, description="clip the gradient; null: no")
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
-        description="auto: bfloat16 autocast where the device computes it fast; float32 on a GPU: "
-        "convolutions in TF32, as torch has it",
+        description="auto: bfloat16 autocast where the device computes it fast, else float32; "
+        "float16: for GPUs without bfloat16, the loss is scaled; float32 on a GPU: convolutions in "
+        "TF32, as torch has it",
     )
     compile: Compile = Field(
         "none",

@@ -1,13 +1,17 @@
 """One optimizer step: this rank's views, all ranks' embeddings, losses, gradients, update."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
 from mtcon_ray.data.batch import Batch
+from mtcon_ray.errors import DivergedError
 from mtcon_ray.methods.base import Method, MethodOutput
 from mtcon_ray.models.batch_norm import running_moments_kept
 from mtcon_ray.models.network import Network
@@ -22,6 +26,9 @@ from mtcon_ray.training.distributed import (
 from mtcon_ray.training.nonfinite import Watch
 from mtcon_ray.training.optimizer import match_strides, set_lr, start_momentum
 
+# The scale is halved at each gradient that overflows. Below this one it is not the scale's fault.
+LEAST_SCALE = 1e-4
+
 
 @dataclass(frozen=True)
 class Learner:
@@ -29,7 +36,8 @@ class Learner:
 
     `forward` is the network, compiled or not, or DDP around it. `teacher` is the momentum copy of
     the network, if the method has one. The optimizer must be fused, because `watch` can stop no
-    other kind.
+    other kind. With a `scaler` (float16) the loss is multiplied by its scale, so that gradients do
+    not underflow, and steps whose gradient overflows are skipped.
     """
 
     network: Network
@@ -40,7 +48,38 @@ class Learner:
     autocast_dtype: torch.dtype | None = None
     max_grad_norm: float | None = None
     teacher: Network | None = None
+    scaler: GradScaler | None = None
     watch: Watch = field(default_factory=Watch)
+
+    def state(self) -> dict[str, Any]:
+        """Returns what a resumed training needs, as tensors and plain values."""
+        return {
+            "network": self.network.state_dict(),
+            "method": self.method.state_dict(),
+            "teacher": self.teacher.state_dict() if self.teacher else None,
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict() if self.scaler else None,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` returned."""
+        self.network.load_state_dict(state["network"])
+        self.method.load_state_dict(state["method"])
+        if self.teacher is not None:
+            self.teacher.load_state_dict(state["teacher"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state["scaler"])
+
+    def check(self) -> None:
+        """Raises DivergedError if a loss or gradient was not finite; a device synchronisation."""
+        self.watch.check()
+        if self.scaler is not None and (scale := self.scaler.get_scale()) < LEAST_SCALE:
+            raise DivergedError(
+                f"gradient must be finite in float16 at a loss scale of {LEAST_SCALE:g} or more, "
+                f"got an overflow at every scale down to {scale:.2g}; use train.precision float32 "
+                "or bfloat16"
+            )
 
 
 @dataclass(frozen=True)
@@ -99,7 +138,10 @@ def gather(z_by_head: dict[str, Tensor], ranks: Ranks, num_examples: int) -> dic
 
 
 def compute_gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) -> Update:
-    """Leaves the gradient of the one global loss in every `.grad`, the same on every rank."""
+    """Leaves the gradient of the one global loss in every `.grad`, the same on every rank.
+
+    With a scaler it is the gradient of the scaled loss.
+    """
     learner.optimizer.zero_grad(set_to_none=True)
     if isinstance(views, Tensor):
         done = _backward(learner, encode(learner, views), batch)
@@ -115,7 +157,7 @@ def _backward(learner: Learner, z_by_head: dict[str, Tensor], batch: Batch) -> U
     output: MethodOutput = method(gather(z_by_head, learner.ranks, batch.num_items), batch)
     sigma_by_task = weighting.sigma_by_task()
     objective, weight_by_head = weighting(output.losses, output.ranges)
-    objective.backward()
+    (objective if learner.scaler is None else learner.scaler.scale(objective)).backward()
     detached = output._replace(losses={h: loss.detach() for h, loss in output.losses.items()})
     return Update(objective.detach(), detached, weight_by_head, sigma_by_task)
 
@@ -169,20 +211,30 @@ def update(
     """Makes one optimizer step at this learning rate, the step'th of num_steps, from 0.
 
     Causes no device synchronisation. From the first step on whose gradient or loss is not finite,
-    no parameter changes. `learner.watch.check` raises then; call it before anything is saved.
+    no parameter changes; with a scaler only those steps change none. `learner.check` raises then;
+    call it before anything is saved.
     """
+    optimizer, scaler = learner.optimizer, learner.scaler
     learner.network.progress = learner.method.progress = step / num_steps
     done = compute_gradients(learner, views, batch)
-    trained = [p for g in learner.optimizer.param_groups for p in g["params"] if p.grad is not None]
+    if scaler is not None:
+        scaler.unscale_(optimizer)
+    trained = [p for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
     norm = get_total_norm([p.grad for p in trained])
-    learner.watch.see(norm, done.objective, done.output.losses, lr=lr, step=step)
+    learner.watch.see(
+        norm, done.objective, done.output.losses, lr=lr, step=step, is_scaled=scaler is not None
+    )
     match_strides(trained)
-    start_momentum(learner.optimizer)
-    learner.watch.guard(learner.optimizer)
+    start_momentum(optimizer)
     if learner.max_grad_norm is not None:
         clip_grads_with_norm_(trained, learner.max_grad_norm, norm)
-    set_lr(learner.optimizer, lr, learner.method.lr_scales())
-    learner.optimizer.step()
+    set_lr(optimizer, lr, learner.method.lr_scales())
+    if scaler is not None:
+        scaler.step(optimizer)
+        scaler.update()
+    else:
+        learner.watch.guard(optimizer)
+        optimizer.step()
     learner.method.after_step(done.output)
     if learner.teacher is not None:
         _follow(learner.teacher, learner.network, learner.method.momentum)

@@ -76,7 +76,7 @@ def two_steps_without_waiting(run: Trainer, gpu: Pretence) -> None:
     for _ in range(2):
         run._train_step()
     with pytest.raises(Read):
-        run.learner.watch.check()
+        run.learner.check()
     gpu.reads = True
 
 
@@ -139,7 +139,13 @@ def test_probes_of_all_kinds_are_trained_on_a_gpu(
 
 
 @pytest.mark.parametrize(
-    "changes", [CHUNKS, {"train.precision": "float32"}, {"train.optimizer": "lars"}]
+    "changes",
+    [
+        CHUNKS,
+        {"train.precision": "float32"},
+        {"train.precision": "float16"},
+        {"train.optimizer": "lars"},
+    ],
 )
 @pytest.mark.parametrize("name", ["mtcon", "moco"])
 def test_steps_of_other_kinds_never_wait(

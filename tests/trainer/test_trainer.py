@@ -335,3 +335,21 @@ def test_a_cut_training_with_lars_ends_bit_equal(
     one, other = parameters(whole), parameters(again)
     assert any(name.startswith("momentum") for name in one)
     assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_a_cut_training_in_float16_ends_bit_equal(
+    spec: RunSpec, start: Callable[..., Trainer], tmp_path: Path
+) -> None:
+    """The scale of the loss is restored: it has been halved before the cut."""
+    half = with_values(spec, {"train.precision": "float16", "train.epochs": 2})
+    whole = start(tmp_path / "whole", half)
+    list(whole)
+    list(start(tmp_path / "cut", half, should_stop=stop_before(STEPS_PER_EPOCH + 1)))
+    again = start(tmp_path / "cut", half)
+    assert again.learner.scaler is not None
+    assert whole.learner.scaler is not None
+    assert 1 < again.learner.scaler.get_scale() < 2.0**16
+    list(again)
+    assert again.learner.scaler.state_dict() == whole.learner.scaler.state_dict()
+    one, other = parameters(whole), parameters(again)
+    assert all(torch.equal(one[key], other[key]) for key in one)

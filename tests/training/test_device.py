@@ -17,6 +17,7 @@ from mtcon_ray.training import batches
 from mtcon_ray.training.device import (
     ImageFeed,
     explain_out_of_memory,
+    make_scaler,
     pick_autocast,
     seed_generators,
     settle,
@@ -26,11 +27,26 @@ CPU = torch.device("cpu")
 NONE = np.array([], np.int64)
 
 
-def test_precision_as_asked() -> None:
-    """Only auto depends on the device."""
+def test_precision_as_asked(caplog: pytest.LogCaptureFixture) -> None:
+    """Only auto depends on the device, and says so."""
+    caplog.set_level("INFO", "mtcon_ray.training.device")
     assert pick_autocast("float32", CPU) is None
     assert pick_autocast("bfloat16", CPU) is torch.bfloat16
-    assert pick_autocast("auto", CPU) in (None, torch.bfloat16)
+    assert pick_autocast("float16", CPU) is torch.float16
+    assert not caplog.messages
+    chosen = pick_autocast("auto", CPU)
+    assert caplog.messages == [
+        "train.precision auto: float32, CPU has no fast bfloat16"
+        if chosen is None
+        else "train.precision auto: bfloat16, CPU has fast bfloat16"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "is_scaled"), [(None, False), (torch.bfloat16, False), (torch.float16, True)]
+)
+def test_the_loss_is_scaled_in_float16_alone(dtype: torch.dtype | None, is_scaled: bool) -> None:
+    assert (make_scaler(dtype, CPU) is not None) == is_scaled
 
 
 def test_images_come_in_the_order_of_the_rows() -> None:

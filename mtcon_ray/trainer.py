@@ -25,6 +25,7 @@ from mtcon_ray.spec import RunSpec, dump_spec
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.device import (
+    device_name,
     explain_out_of_memory,
     make_scaler,
     pick_autocast,
@@ -125,6 +126,11 @@ class Trainer:
     def network(self) -> Network:
         """The network with its current weights."""
         return self.learner.network
+
+    @property
+    def place(self) -> dict[str, str]:
+        """The device's model and the precision; trials and attempts may differ in both."""
+        return {"device": device_name(self.device), "precision": self.learner.precision}
 
     @property
     def done(self) -> bool:

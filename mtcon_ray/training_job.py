@@ -32,6 +32,7 @@ from mtcon_ray.tracking.provenance import (
     FINGERPRINT,
     check_same_data,
     fixed_settings,
+    place_tags,
     provenance,
 )
 from mtcon_ray.trainer import Progress, Trainer
@@ -80,6 +81,7 @@ class _Training:
     store: Path
     stopped_by: str | None = None
     may_finish_step: bool = True
+    place: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
         self.log = self.lifecycle.log
@@ -119,6 +121,7 @@ class _Training:
             should_stop=lambda: self.stopped_by is not None,
             store=self.store,
         )
+        self.place = place_tags(run.place)
         self.callbacks.on_suggest(self.name, {})
         if run.damage:
             self.callbacks.on_note(run.damage)
@@ -134,7 +137,9 @@ class _Training:
         if progress.done:
             self.may_finish_step = False
             values |= run.report()
-        self.log.append(Reported(epoch=progress.epoch, metrics=values))
+        report = Reported(epoch=progress.epoch, metrics=values, tags=self.place)
+        if self.log.append(report):
+            self.place = None
         self.callbacks.on_report(self.name, progress.epoch, self.spec.train.epochs, values)
 
     def _stop(self, signal_name: str) -> None:

@@ -29,7 +29,7 @@ from mtcon_ray.results import load_run
 from mtcon_ray.signals import Interrupted
 from mtcon_ray.spec import RunSpec, parse_spec, with_values
 from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Artifact
+from mtcon_ray.tracking.events import Artifact, Reported
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training_job import train_run
 from tests.plans import plan_of
@@ -48,7 +48,7 @@ def spec() -> RunSpec:
             "data": {"kind": "synthetic", "num_items": 120, "held_out": ["tilt"]},
             "views": {"size": 16},
             "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
-            "train": {"epochs": EPOCHS, "batch_size": 16},
+            "train": {"epochs": EPOCHS, "batch_size": 16, "precision": "float32"},
             "evaluate": {"bootstrap": 20},
             "tracking": {"offline": True},
         }
@@ -113,6 +113,11 @@ def test_cut_training_goes_on_and_records_each_epoch_once(spec: RunSpec, tmp_pat
     assert result.status == "FINISHED"
     assert [epoch for epoch, _ in result.reports] == [1, 2, 3]
     assert kinds(folder) == ["start", "report", "end", "reopen", "report", "report", "end"]
+    told = [
+        e.tags for e in EventLog.read(folder / "spool" / "parent.jsonl") if isinstance(e, Reported)
+    ]
+    place = {"mtcon.device": "CPU", "mtcon.precision": "float32"}
+    assert told == [place, place, None], "once for each process"
     whole = train_run(spec, root=tmp_path, name="whole", callbacks=Callbacks())
     cut, uncut = (
         torch.load(tmp_path / "runs" / name / "model.pt", weights_only=True)["network"]

@@ -18,6 +18,7 @@ from mtcon_ray.status import Status
 from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Reported
+from mtcon_ray.tracking.provenance import place_tags
 from mtcon_ray.trainer import Progress, Trainer
 from mtcon_ray.training.distributed import ALONE, Ranks
 
@@ -175,12 +176,14 @@ def _train(
         store=cache_folder(work.root),
     )
     damage = f"{work.name}: {run.damage}" if run.damage else None
+    place: dict[str, str] | None = place_tags(run.place)
     for progress in _from_last(run):
         values = dict(progress.metrics)
         if progress.done and ranks.rank == 0:
             values |= run.report()
-        if spool:
-            spool.append(Reported(epoch=progress.epoch, metrics=values))
+        report = Reported(epoch=progress.epoch, metrics=values, tags=place)
+        if spool and spool.append(report):
+            place = None
         if progress.evaluated or progress.done:
             yield _result(progress, epochs, values) | ({"note": damage} if damage else {})
             damage = None

@@ -54,10 +54,14 @@ class Started(Event, kind="start"):
 
 @dataclass(frozen=True, kw_only=True)
 class Reported(Event, kind="report"):
-    """Metrics of a completed epoch, counted from 1; the epochs of a log strictly rise."""
+    """Metrics of a completed epoch, counted from 1; the epochs of a log strictly rise.
+
+    The first report of each process has `tags`, which tell where it trains.
+    """
 
     epoch: int
     metrics: Mapping[str, float]
+    tags: Mapping[str, str] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the event as strict JSON, which has no NaN: "nan", "inf" and "-inf" instead."""

@@ -6,6 +6,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -47,6 +48,11 @@ def provenance(folder: Path) -> dict[str, str]:
     cannot be determined (no git, no GPU) are omitted.
     """
     return _git(folder) | _versions() | _hardware() | _origin()
+
+
+def place_tags(place: Mapping[str, str]) -> dict[str, str]:
+    """Returns tags `mtcon.*` of a training's place, its `Trainer.place`."""
+    return {f"mtcon.{name}": value for name, value in place.items()}
 
 
 def fixed_settings(spec: RunSpec) -> dict[str, str]:

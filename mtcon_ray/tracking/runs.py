@@ -143,7 +143,8 @@ class Runs:
         return sorted(runs, key=lambda run: run.info.lifecycle_stage != "active")
 
     def _create(self, name: str, event: Event) -> None:
-        tags = self._columns | getattr(event, "tags", {}) | {IDENTITY: self._identity}
+        given = getattr(event, "tags", None) or {}
+        tags = self._columns | given | {IDENTITY: self._identity}
         tags = {k: str(v)[:MAX_VALUE] for k, v in tags.items()}
         if name != PARENT:
             tags |= {"mtcon.trial": name, "mlflow.parentRunId": self.ids[PARENT]}
@@ -172,7 +173,8 @@ class Runs:
         if metrics and name in self._ended:
             self._reopen(name)
         params = {**(first.settings or {}), **first.params} if isinstance(first, Started) else {}
-        tags = dict(last.tags) if isinstance(last, Ended) else {}
+        tagged = [e.tags for e in events if isinstance(e, Reported | Ended) and e.tags]
+        tags = {name: value for found in tagged for name, value in found.items()}
         notes = [e.note for e in (last, first) if isinstance(e, Started | Ended) and e.note]
         if notes:
             tags[mlflow_ui.NOTE] = notes[0]

@@ -51,6 +51,11 @@ class Learner:
     scaler: GradScaler | None = None
     watch: Watch = field(default_factory=Watch)
 
+    @property
+    def precision(self) -> str:
+        """The precision of the network's forward pass: float32, bfloat16 or float16."""
+        return str(self.autocast_dtype or torch.float32).removeprefix("torch.")
+
     def state(self) -> dict[str, Any]:
         """Returns what a resumed training needs, as tensors and plain values."""
         return {

@@ -79,6 +79,7 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
     assert scores["test/accuracy/shape"] == last["test/accuracy/shape"]
     assert "loss" not in scores
     (winner,) = [r for r in seen["children"] if r.info.run_name == results.winner.name]
+    assert winner.data.tags["mtcon.device"] == "CPU"
     assert winner.data.params == {
         "method.temperature": str(results.winner.params["method.temperature"])
     }

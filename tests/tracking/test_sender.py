@@ -27,7 +27,8 @@ def test_parent_and_child_are_nested_and_complete(sweep: "Sweep") -> None:
     trial.append(
         Reported(epoch=1, metrics={"loss": 2.0, "val/accuracy": 0.5, "sigma/heel-height": math.nan})
     )
-    trial.append(Reported(epoch=2, metrics={"loss": math.inf, "val/accuracy": 0.75}))
+    here = {"mtcon.device": "Tesla T4"}
+    trial.append(Reported(epoch=2, metrics={"loss": math.inf, "val/accuracy": 0.75}, tags=here))
     checkpoint = sweep.folder / "model.pt"
     checkpoint.write_bytes(b"weights")
     trial.append(Artifact(path=str(checkpoint), to="checkpoints"))
@@ -44,6 +45,7 @@ def test_parent_and_child_are_nested_and_complete(sweep: "Sweep") -> None:
     assert child.data.tags["mtcon.trial"] == "trial-0000"
     assert child.data.tags["mtcon.version.torch"] == "2.15"
     assert child.data.tags["mtcon.value"] == "0.75"
+    assert child.data.tags["mtcon.device"] == "Tesla T4"
     assert child.data.params == {"method.temperature": "0.1"}
     assert child.data.metrics["val/accuracy"] == 0.75
     assert math.isnan(child.data.metrics["sigma/heel-height"])

@@ -10,25 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mtcon_ray.data.dataset import Dataset, open_dataset
-from mtcon_ray.data.sampling import Examples, items
+from mtcon_ray.data.sampling import Examples
 from mtcon_ray.data.sources import SOURCES
-from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND
 from mtcon_ray.methods.base import MethodOutput
-from mtcon_ray.methods.mtcon import MTCon
-from mtcon_ray.models.network import build_network
-from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.training.batches import Batches
-from mtcon_ray.training.device import ImageFeed, make_scaler
+from mtcon_ray.training.device import ImageFeed
 from mtcon_ray.training.distributed import ALONE, Ranks
 from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step import (
-    Learner,
     Tally,
     Update,
     _follow,
@@ -37,46 +32,13 @@ from mtcon_ray.training.step import (
     gather,
     update,
 )
-from tests.problems import problem
-
-CPU = torch.device("cpu")
-VIEWS = ViewsSpec(size=16)
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """Returns 40 synthetic images."""
-    spec = SOURCES["synthetic"].Spec.model_validate({"kind": "synthetic", "num_items": 40})
-    return open_dataset(spec, view_size=16, store=tmp_path_factory.mktemp("store"))
-
-
-def batches(dataset: Dataset, ranks: Ranks = ALONE, batch_size: int = 8) -> Batches:
-    """Returns batches on the CPU."""
-    examples = items(dataset.table.rows("train"), VIEWS.num_views)
-    return Batches(dataset, examples, VIEWS, batch_size=batch_size, seed=0, device=CPU, ranks=ranks)
+from tests.training.learners import CPU, VIEWS, batches, learner, snapshot
 
 
 def rows_of(make: Batches, step: int) -> np.ndarray:
     """Returns the items of a step, in order."""
     rows: np.ndarray = make._examples.rows_EP[make._chosen(step), 0]
     return rows
-
-
-def learner(*, max_grad_norm: float | None = None, autocast: torch.dtype | None = None) -> Learner:
-    """Returns a very small network with two heads and learned weights."""
-    spec = ModelSpec.model_validate({"encoder": {"name": "small", "width": 4}, "head_dim": 8})
-    method = MTCon(MTCon.Spec(), problem("shape", "colour", head_dim=8))
-    network = build_network(spec, method.make_network, seed=0)
-    optimizer = make_optimizer(network, method, TrainSpec(momentum=0, weight_decay=0))
-    scaler = make_scaler(autocast, CPU)
-    return Learner(
-        network, network, method, optimizer, ALONE, autocast, max_grad_norm, scaler=scaler
-    )
-
-
-def snapshot(module: nn.Module) -> dict[str, Tensor]:
-    """Returns copies of all parameters."""
-    return {name: p.detach().clone() for name, p in module.named_parameters()}
 
 
 def test_an_epoch_takes_every_item_at_most_once(dataset: Dataset) -> None:
@@ -230,52 +192,6 @@ def test_divergence_changes_no_parameter(dataset: Dataset, where: str, optimizer
             poisoned.copy_(kept)
         before = snapshot(one.network) | snapshot(one.method)
     with pytest.raises(DivergedError, match=r"got norm nan at step 12 with lr 0\.5"):
-        one.check()
-
-
-def test_a_scaled_loss_moves_parameters_as_far_as_without(dataset: Dataset) -> None:
-    x_NCHW, batch = batches(dataset)(0)
-    exact, scaled = learner(), learner(autocast=torch.float16)
-    assert scaled.scaler is not None
-    scaled.scaler.load_state_dict({**scaled.scaler.state_dict(), "scale": 2.0**8})
-    before = snapshot(exact.network)
-    for one in (exact, scaled):
-        update(one, x_NCHW, batch, lr=0.1, step=0, num_steps=9)
-        one.check()
-    moved, found = snapshot(exact.network), snapshot(scaled.network)
-    far = torch.cat([(moved[n] - before[n]).flatten() for n in before])
-    off = torch.cat([(found[n] - moved[n]).flatten() for n in before])
-    assert off.norm() < 0.05 * far.norm()
-
-
-def test_a_gradient_that_overflows_is_skipped_and_the_scale_halved(dataset: Dataset) -> None:
-    """Until it does not overflow any more; at a scale that is not the cause, training ends."""
-    make, one = batches(dataset), learner(autocast=torch.float16)
-    assert one.scaler is not None
-    one.scaler.load_state_dict({**one.scaler.state_dict(), "scale": 2.0**30})
-    before = snapshot(one.network)
-    update(one, *make(0), lr=0.1, step=0, num_steps=99)
-    one.check()
-    assert one.scaler.get_scale() == 2.0**29
-    assert all(torch.equal(value, before[n]) for n, value in snapshot(one.network).items())
-    for step in range(1, 25):
-        update(one, *make(step), lr=0.1, step=step, num_steps=99)
-    one.check()
-    assert 1 < one.scaler.get_scale() < 2.0**29
-    assert any(not torch.equal(value, before[n]) for n, value in snapshot(one.network).items())
-    one.scaler.update(5e-5)
-    with pytest.raises(DivergedError, match="got an overflow at every scale down to 5e-05"):
-        one.check()
-
-
-def test_a_loss_that_is_not_finite_is_divergence_with_a_scaler_too(dataset: Dataset) -> None:
-    make, one = batches(dataset), learner(autocast=torch.float16)
-    with torch.no_grad():
-        next(one.network.encoder.parameters()).fill_(math.nan)
-    before = snapshot(one.method)
-    update(one, *make(0), lr=0.1, step=0, num_steps=99)
-    assert all(torch.equal(value, before[n]) for n, value in snapshot(one.method).items())
-    with pytest.raises(DivergedError, match="at step 1 "):
         one.check()
 
 

@@ -1,6 +1,9 @@
-"""Commands on finished results and the installation: export, clean, track-sync, completion."""
+"""Commands on recorded results and the shell: export, audit, clean, track-sync, completion."""
 
+import json
 import shutil
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -90,6 +93,52 @@ def clean(name: str, root: Path, yes: bool) -> None:
     folder.rename(doomed)
     shutil.rmtree(doomed)
     say(f"removed {folder}")
+
+
+@click.command()
+@options.name
+@options.root_folder
+@options.as_json
+@click.option("--repair", is_flag=True, help="Correct what another record tells.")
+@click.option("--no-mlflow", is_flag=True, help="Leave out the runs in MLflow.")
+def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -> None:
+    """Compare the records of a sweep or training with each other.
+
+    They are the study, the event logs, networks and checkpoints, and the runs in MLflow. The exit
+    code is 1 if something is wrong.
+    """
+    from mtcon_ray.sweep.audit import Audit, Finding
+
+    folder = paths.find_folder(root, name)
+    options.session().log_folder = paths.log_folder(root)
+
+    def look() -> list[Finding]:
+        records = Audit(folder)
+        found = [*records.records(), *records.files()]
+        if not no_mlflow and not records.spec.tracking.offline:
+            found += records.tracking(tracking_uri(records.spec.tracking.uri, root))
+        return found
+
+    with driver_lock(folder):
+        found, repaired = look(), []
+        if repair and any(finding.repair for finding in found):
+            records = Audit(folder)
+            records.repair(found, tracking_uri(records.spec.tracking.uri, root))
+            before, found = found, look()
+            repaired = [finding for finding in before if finding not in found]
+    if as_json:
+        told = {"repaired": [*map(asdict, repaired)], "found": [*map(asdict, found)]}
+        say(json.dumps({"name": folder.name, **told}, indent=1))
+    else:
+        for finding in repaired:
+            say(f"repaired: {finding.where}: {finding.problem}")
+        for finding in found:
+            way = f"; --repair: {finding.repair}" if finding.repair else ""
+            say(f"{finding.where}: {finding.problem}{way}")
+        if not found:
+            say(f"{folder.name}: all records agree")
+    if found:
+        sys.exit(1)
 
 
 @click.command("track-sync")

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from mtcon_ray import __version__
-from mtcon_ray.cli.admin_commands import clean, completion, export, track_sync
+from mtcon_ray.cli.admin_commands import audit, clean, completion, export, track_sync
 from mtcon_ray.cli.job_commands import jobs, logs, resume, stop, submit
 from mtcon_ray.cli.options import INTERRUPTED, Session, root_of, verbosity
 from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, status
@@ -85,7 +85,7 @@ def program() -> None:
 
 for command in (
     demo, init, examples, prepare, validate, plan, train, sweep, compare, evaluate, report,
-    list_names, status, best, export, clean, track_sync, submit, jobs, logs, stop, resume,
+    list_names, status, best, export, audit, clean, track_sync, submit, jobs, logs, stop, resume,
     schema, completion,
 ):  # fmt: skip
     program.add_command(verbosity(command))

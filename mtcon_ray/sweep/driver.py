@@ -44,6 +44,7 @@ from mtcon_ray.search.schedulers import Halving
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
 from mtcon_ray.status import Status
+from mtcon_ray.sweep.audit import what_is_lost
 from mtcon_ray.sweep.distributed_trial import (
     PlacementGroupCleanup,
     distributed_trial,
@@ -174,6 +175,8 @@ class _Sweep:
 
     def run(self, tags: dict[str, str]) -> SweepResults:
         """Trains the remaining trials, then builds the report and returns the results."""
+        for note in what_is_lost(self.folder):
+            self.callbacks.on_note(note)
         settle(self.study, self.record)
         self.lifecycle.begin(self.plan, partial(self.record.start, tags))
         try:

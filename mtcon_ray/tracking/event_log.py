@@ -120,6 +120,21 @@ def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
     return events
 
 
+def is_torn(path: Path) -> bool:
+    """Returns True if the last line of a file has no end: a kill or a full disk cut it."""
+    with path.open("rb") as file:
+        if not file.seek(0, os.SEEK_END):
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n"
+
+
+def cut_torn_line(path: Path) -> None:
+    """Removes a last line without an end. Raises StorageError."""
+    if is_torn(path):
+        append_durably(path, path.read_bytes().rfind(b"\n") + 1, b"")
+
+
 def num_events(path: Path, offset: int) -> int:
     """Returns the number of complete lines from a byte offset on, without parsing them."""
     with path.open("rb") as file:

@@ -47,7 +47,7 @@ class Sender:
         self.last_error: str | None = None
         self.refused: list[str] = []  # events that the server will never accept
         self.cpu_seconds = 0.0  # of the thread; includes importing mlflow if this thread did it
-        self._cursors = event_folder(folder) / "cursors.json"
+        self._cursors = _cursors(folder)
         # A digest of the server and experiment, since the URI may hold a password.
         self._place = sha256(f"{uri}\n{experiment}".encode()).hexdigest()[:32]
         self._offsets: dict[str, int] = {}  # bytes that were sent, by event log name
@@ -233,6 +233,11 @@ class Sender:
         new.replace(self._cursors)
 
 
+def forget_sent(folder: Path) -> None:
+    """Makes the next sender of a folder send all its events again, which doubles nothing."""
+    _cursors(folder).unlink(missing_ok=True)
+
+
 def track_sync(folder: Path, uri: str, experiment: str) -> tuple[int, int]:
     """Sends the remaining events of a folder; returns (events sent, events left).
 
@@ -251,6 +256,10 @@ def track_sync(folder: Path, uri: str, experiment: str) -> tuple[int, int]:
     while not left and sender.mark_killed():
         pass
     return pending - left, left
+
+
+def _cursors(folder: Path) -> Path:
+    return event_folder(folder) / "cursors.json"
 
 
 def _groups(events: list[tuple[Event, int]]) -> Iterator[tuple[list[Event], int]]:

@@ -248,7 +248,7 @@ def test_all_sweeps_of_a_comparison_are_planned(invoke: Invoke, tmp_path: Path) 
 def test_nothing_there_is_said_once(invoke: Invoke, tmp_path: Path) -> None:
     assert f"nothing under {tmp_path / 'mtcon-ray'} yet" in invoke("list").stdout
     assert json.loads(invoke("list", "--json").stdout) == []
-    for command in ("status", "best", "report", "clean", "track-sync"):
+    for command in ("status", "best", "report", "audit", "clean", "track-sync"):
         result = invoke(command, "shoes-1")
         assert result.exit_code == 2
         assert "no sweep or run 'shoes-1'" in result.stderr

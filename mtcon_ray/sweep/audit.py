@@ -1,0 +1,334 @@
+"""Audit of a sweep or training: its records are compared, and repaired where one tells the truth.
+
+Four records tell what a trial has done: the study's journal, its event log, its files, and its run
+in MLflow. The event log is written first and durably, so it corrects the study and MLflow. Nothing
+corrects the event log or a network: of these the audit tells what is lost.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from optuna.trial import FrozenTrial, TrialState
+
+from mtcon_ray.errors import CheckpointError, SpecError, SweepError
+from mtcon_ray.evaluation.predictions import load_predictions
+from mtcon_ray.evaluation.spec import selected_epoch, selected_value
+from mtcon_ray.paths import (
+    LAST_FILE,
+    MODEL_FILE,
+    PREDICTIONS_FILE,
+    PREVIOUS_FILE,
+    SPEC_FILE,
+    checkpoint_folder,
+    event_folder,
+    journal_file,
+    sweeps_folder,
+)
+from mtcon_ray.recorded import load_recorded, parse_recorded
+from mtcon_ray.results import objective_values, reports_of, trial_status
+from mtcon_ray.spec import RunSpec, dump_spec
+from mtcon_ray.status import Status
+from mtcon_ray.sweep.record import SweepRecord
+from mtcon_ray.sweep.resume import ENDS, discard_leftovers, settle
+from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL, named_trials, open_study, read_study
+from mtcon_ray.tracking.event_log import EventLog, cut_torn_line, is_torn
+from mtcon_ray.tracking.events import Ended, Event, Reported, Started, last_change
+from mtcon_ray.tracking.provenance import FINGERPRINT
+from mtcon_ray.tracking.sender import forget_sent, track_sync
+from mtcon_ray.tracking.tracked import Tracked, tracked_runs
+from mtcon_ray.training import checkpoint
+
+PARENT = "parent"
+# Metric of every trained epoch, whose steps are compared one by one.
+LOSS = "loss"
+CUT, SETTLED, SENT = "the line is cut off", "the study takes it over", "its events are sent again"
+REMOVED, ENDED = "it is removed", "the event log gets the study's end"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A record that is damaged or contradicts another, and how `repair` corrects it, if it can."""
+
+    where: str
+    problem: str
+    repair: str | None = None
+
+
+class Audit:
+    """The records of one folder, which no driver may be writing.
+
+    Raises SpecError if the recorded spec cannot be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.spec: RunSpec = load_recorded(folder / SPEC_FILE)
+        self.is_sweep = folder.parent.name == sweeps_folder(Path()).name
+        self.logs: dict[str, list[Event]] = {}
+        self._damaged = [*self._read_logs()]
+
+    def records(self) -> list[Finding]:
+        """Compares event logs and study; reads neither networks nor MLflow."""
+        found = list(self._damaged)
+        for name, events in self.trials.items():
+            found += _log_problems(_log(name), events)
+        return [*found, *self._study_problems()] if self.is_sweep else found
+
+    def files(self) -> list[Finding]:
+        """Compares networks, checkpoints and predictions with the event logs."""
+        return [
+            f for name, events in self.trials.items() for f in self._file_problems(name, events)
+        ]
+
+    def tracking(self, uri: str) -> list[Finding]:
+        """Compares MLflow's runs with the event logs. Raises TrackingError without an answer."""
+        if PARENT not in self.logs:
+            return []
+        runs = tracked_runs(self.folder, uri, self.spec.tracking.experiment, LOSS)
+        return [f for n, events in self.logs.items() for f in _run_problems(n, events, runs.get(n))]
+
+    def repair(self, found: Iterable[Finding], uri: str) -> None:
+        """Corrects what `repair` of these findings tells. Raises StorageError or TrackingError."""
+        ways = {finding.repair for finding in found}
+        if CUT in ways:
+            for path in self._lines():
+                cut_torn_line(path)
+        if self.is_sweep and ways & {CUT, SETTLED, ENDED, REMOVED}:
+            study = open_study(journal_file(self.folder), self.folder.name)
+            record = SweepRecord(self.folder, self.spec)
+            settle(study, record)
+            discard_leftovers(study, record)
+        elif REMOVED in ways:
+            checkpoint.discard_resume_state(self.folder)
+        if SENT in ways:
+            forget_sent(self.folder)
+            track_sync(self.folder, uri, self.spec.tracking.experiment)
+
+    @cached_property
+    def trials(self) -> dict[str, list[Event]]:
+        """The event logs of trials; of a single training its only one."""
+        return {n: events for n, events in self.logs.items() if not self.is_sweep or n != PARENT}
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the data that the folder was begun with."""
+        start = next(iter(self.logs.get(PARENT, ())), None)
+        return start.tags.get(FINGERPRINT) if isinstance(start, Started) else None
+
+    def _lines(self) -> list[Path]:
+        """Returns the files of lines: event logs and the study's journal."""
+        logs = sorted(event_folder(self.folder).glob("*.jsonl"))
+        return [*logs, *(p for p in (journal_file(self.folder),) if p.exists())]
+
+    def _read_logs(self) -> Iterator[Finding]:
+        for path in self._lines():
+            where = str(path.relative_to(self.folder))
+            if is_torn(path):
+                yield Finding(where, "its last line is cut", CUT)
+            if path == journal_file(self.folder):
+                continue
+            try:
+                events = EventLog.read(path)
+            except SweepError as error:
+                yield Finding(where, f"it is damaged: {error}")
+                continue
+            if events and isinstance(events[0], Started):
+                self.logs[path.stem] = events
+            else:
+                yield Finding(where, "its beginning is missing: its metrics are lost")
+        if PARENT not in self.logs and not self._lines():
+            yield Finding(event_folder(self.folder).name, "there is no event log")
+
+    def _study_problems(self) -> Iterator[Finding]:
+        where = journal_file(self.folder).name
+        try:
+            study = read_study(journal_file(self.folder), self.folder.name)
+        except SweepError as error:
+            yield Finding(where, f"it is damaged: {error}")
+            return
+        trials = named_trials(study)
+        names = Counter(t.user_attrs[TRIAL] for t in trials)
+        places = Counter((t.user_attrs[CONFIGURATION], t.user_attrs[REPEAT]) for t in trials)
+        for name, count in names.items():
+            if count > 1:
+                yield Finding(where, f"{name} is there {count} times")
+        for (configuration, repeat), count in places.items():
+            if count > 1:
+                yield Finding(
+                    where, f"configuration {configuration}, repeat {repeat} is there {count} times"
+                )
+        for name in sorted(self.trials.keys() - names):
+            yield Finding(where, f"it lacks {name}, which has an event log")
+        for trial in trials:
+            yield from self._trial_problems(trial, where)
+
+    def _trial_problems(self, trial: FrozenTrial, where: str) -> Iterator[Finding]:
+        name: str = trial.user_attrs[TRIAL]
+        if name not in self.trials:
+            # A trial may have been named and not been begun.
+            if trial.state in ENDS and not any(f.where == _log(name) for f in self._damaged):
+                yield Finding(_log(name), "it is missing: its metrics are lost")
+            return
+        events = self.trials[name]
+        start, values = events[0], objective_values(reports_of(events))
+        if isinstance(start, Started) and dict(start.params) != trial.params:
+            yield Finding(where, f"{name} has {trial.params}, its event log {dict(start.params)}")
+        value = selected_value(values, self.spec.evaluate.select)
+        yield from _status_problems(name, where, trial, events, value)
+        is_open = trial.state is TrialState.RUNNING
+        for epoch, recorded in values.items():
+            told = trial.intermediate_values.get(epoch)
+            if told is None or not _same(told, recorded):
+                there = "no value" if told is None else f"{told:.4f}"
+                yield Finding(
+                    where,
+                    f"{name} has {there} at epoch {epoch}, its event log {recorded:.4f}",
+                    SETTLED if is_open and told is None else None,
+                )
+
+    def _file_problems(self, name: str, events: list[Event]) -> Iterator[Finding]:
+        folder = checkpoint_folder(self.folder, name) if self.is_sweep else self.folder
+        status, _ = trial_status(events)
+        model, predictions = folder / MODEL_FILE, folder / PREDICTIONS_FILE
+        left = [p for p in (folder / LAST_FILE, folder / PREVIOUS_FILE) if p.exists()]
+        try:
+            if model.exists():
+                yield from self._model_problems(model, events)
+            # Earlier versions kept the last network in last.pt.
+            elif status is Status.FINISHED and not left:
+                yield Finding(self._at(model), "it is missing: the network is lost")
+        except (CheckpointError, SpecError) as error:
+            yield Finding(self._at(model), str(error))
+        if predictions.exists():
+            found = load_predictions(predictions)
+            if found is None or found.fingerprint != (self.fingerprint or found.fingerprint):
+                what = "it cannot be read" if found is None else "it is of other data"
+                yield Finding(self._at(predictions), f"{what}: `mtcon-ray evaluate` measures again")
+        if status.is_final and model.exists():
+            for path in left:
+                yield Finding(self._at(path), "its training has ended", REMOVED)
+        elif not status.is_final:
+            best = self.spec.evaluate.select == "best"
+            if damage := checkpoint.load_newest(folder, with_model=best).damage:
+                yield Finding(self._at(folder), f"{damage}; a resume repeats what is lost")
+
+    def _model_problems(self, path: Path, events: list[Event]) -> Iterator[Finding]:
+        """Yields findings; raises CheckpointError if the network is not readable or another's."""
+        start = events[0]
+        assert isinstance(start, Started)
+        state = checkpoint.load(path)
+        values = objective_values(reports_of(events))
+        epoch = selected_epoch(values, self.spec.evaluate.select)
+        written: int = state["epoch"]
+        # The network is written before the event: a kill in between leaves a newer one.
+        is_newer = not trial_status(events)[0].is_final and written > (epoch or 0)
+        if not is_newer and (written != epoch or not _same(state["value"], values[epoch])):
+            chosen = "none" if epoch is None else f"epoch {epoch} with {values[epoch]:.4f}"
+            problem = f"it is of epoch {written} with {state['value']:.4f}, the event log selects "
+            yield Finding(self._at(path), problem + chosen)
+        repeat = int(start.tags["mtcon.seed"]) - self.spec.seed
+        own = self.spec.trial(start.params, repeat) if self.is_sweep else self.spec
+        whole = parse_recorded(json.loads(state["spec"]), where=str(path))
+        saved = {**dump_spec(whole), "data fingerprint": state["fingerprint"]}
+        current = {**dump_spec(own), "data fingerprint": self.fingerprint or state["fingerprint"]}
+        checkpoint.check_same_training(path, saved, current)
+
+    def _at(self, path: Path) -> str:
+        return str(path.relative_to(self.folder))
+
+
+def what_is_lost(folder: Path) -> list[str]:
+    """Returns what is wrong in event logs and study, and stays so when the sweep is resumed."""
+    found = Audit(folder).records()
+    return [f"{f.where}: {f.problem}" for f in found if f.repair is None]
+
+
+def _log(name: str) -> str:
+    """Returns the path of an event log within its folder."""
+    return f"{event_folder(Path()).name}/{name}.jsonl"
+
+
+def _log_problems(where: str, events: list[Event]) -> Iterator[Finding]:
+    """Yields what is wrong in the event log of a trial alone."""
+    start = events[0]
+    if [e.seq for e in events] != list(range(len(events))):
+        yield Finding(where, "its events are not numbered without gaps: lines are missing")
+    epochs = [e.epoch for e in events if isinstance(e, Reported)]
+    if epochs != sorted(set(epochs)):
+        yield Finding(where, f"its epochs must rise, got {_shown(epochs)}")
+    last = max(epochs, default=0)
+    if missing := sorted(set(range(1, last + 1)) - set(epochs)):
+        yield Finding(where, f"the metrics of these epochs are lost: {_shown(missing)}")
+    budget = int(start.tags["mtcon.epochs"]) if isinstance(start, Started) else last
+    if trial_status(events)[0] is Status.FINISHED and last < budget:
+        yield Finding(where, f"it has finished with {last} of {budget} epochs")
+
+
+def _status_problems(
+    name: str, where: str, trial: FrozenTrial, events: list[Event], value: float | None
+) -> Iterator[Finding]:
+    """Yields differences of the state and the value of a trial."""
+    status, _ = trial_status(events)
+    finite = value is not None and math.isfinite(value)
+    known = {Status.PRUNED: TrialState.PRUNED, Status.FINISHED: TrialState.COMPLETE}
+    state = known.get(status, TrialState.FAIL) if finite else TrialState.FAIL
+    told = trial.state.name.lower()
+    if trial.state in ENDS and not status.is_final:
+        repair = None if isinstance(events[-1], Ended) else ENDED
+        yield Finding(where, f"{name} is {told}, its event log has no end", repair)
+    elif trial.state not in ENDS and status.is_final:
+        yield Finding(where, f"{name} is {told}, its event log {status.words}", SETTLED)
+    elif trial.state in ENDS and trial.state is not state:
+        yield Finding(where, f"{name} is {told}, its event log {status.words}")
+    elif trial.state is TrialState.COMPLETE and not _same(trial.value, value):
+        yield Finding(where, f"{name} has the value {trial.value}, its event log {value}")
+
+
+def _run_problems(name: str, events: list[Event], run: Tracked | None) -> Iterator[Finding]:
+    """Yields differences of a run in MLflow from its event log."""
+    where = f"MLflow, run {name}"
+    if run is None:
+        yield Finding(where, "it is missing", SENT)
+        return
+    if run.num_runs > 1:
+        yield Finding(where, f"it is there {run.num_runs} times", SENT)
+    last = last_change(events)
+    # A process that was killed could not tell MLflow.
+    expected = [last.status] if isinstance(last, Ended) else ["RUNNING", "KILLED"]
+    if run.status not in expected:
+        yield Finding(where, f"it is {run.status}, its event log {expected[0]}", SENT)
+    reports = [e for e in events if isinstance(e, Reported)]
+    steps = [e.epoch for e in reports if LOSS in e.metrics]
+    if list(run.steps) != steps:
+        lost, doubled = set(steps) - set(run.steps), len(run.steps) - len(set(run.steps))
+        what = f"of the steps of {LOSS} {len(lost)} are missing, {doubled} doubled"
+        yield Finding(where, what, SENT if lost else None)
+    values = {n: v for e in reports for n, v in e.metrics.items()}
+    # MLflow stores the largest number for infinity.
+    wrong = [
+        n
+        for n, v in values.items()
+        if n not in run.metrics or not (math.isinf(v) or _same(v, run.metrics[n]))
+    ]
+    if wrong:
+        missing = all(n not in run.metrics for n in wrong)
+        what = "missing" if missing else "not of the last epoch"
+        yield Finding(where, f"metrics are {what}: {_shown(sorted(wrong))}", SENT)
+
+
+def _same(one: float | None, other: float | None) -> bool:
+    """Returns True if both values are equal, both NaN or both missing."""
+    if one is None or other is None:
+        return one is other
+    return one == other or (math.isnan(one) and math.isnan(other))
+
+
+def _shown(values: Iterable[object]) -> str:
+    """Returns the first of many values, separated by commas."""
+    texts = [str(value) for value in values]
+    return ", ".join(texts[:8]) + (f" and {len(texts) - 8} more" if len(texts) > 8 else "")

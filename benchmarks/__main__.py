@@ -1,6 +1,7 @@
 """`python -m benchmarks [STAGE ...]` runs stages and prints their tables.
 
-Without names it runs all but those that start whole processes.
+Without names it runs all but those that start whole processes. `python -m benchmarks gpu [ROW ...]`
+checks and times one GPU.
 """
 
 import argparse
@@ -16,9 +17,6 @@ STAGES = (
     "profiles",
     "precision",
     "probes",
-    "gpu_views",
-    "gpu_training",
-    "gpu_trials",
     "idle_trial",
     "tracking",
     "scale",
@@ -29,15 +27,20 @@ STAGES = (
 )
 # Not part of a bare `python -m benchmarks`: they start whole processes and take minutes.
 ONLY_WHEN_NAMED = ("startup", "winner")
+# The names after it are its rows.
+GPU = "gpu"
 
 
 def main() -> None:
     """Prints a description of the machine, then each stage's table when it is measured."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "stages", nargs="*", metavar="STAGE", help=", ".join((*STAGES, *ONLY_WHEN_NAMED))
+        "stages", nargs="*", metavar="STAGE", help=", ".join((*STAGES, *ONLY_WHEN_NAMED, GPU))
     )
     names = parser.parse_args().stages or list(STAGES)
+    if names[0] == GPU:
+        _measure_gpu(parser, names[1:])
+        return
     for name in names:
         if name not in (*STAGES, *ONLY_WHEN_NAMED):
             known = ", ".join((*STAGES, *ONLY_WHEN_NAMED))
@@ -45,6 +48,18 @@ def main() -> None:
     print(describe_machine(), flush=True)
     for name in names:
         print(f"\n{import_module(f'benchmarks.{name}').measure()}", flush=True)
+
+
+def _measure_gpu(parser: argparse.ArgumentParser, rows: list[str]) -> None:
+    """Prints the rows of the GPU; the command ends with 1 if one failed."""
+    from benchmarks.gpu.rows import ROWS, main
+
+    for row in rows:
+        if row not in ROWS:
+            parser.error(f"ROW must be one of {', '.join(ROWS)}, got {row}")
+    print(f"{describe_machine()}\n", flush=True)
+    if not main(rows):
+        parser.exit(1)
 
 
 if __name__ == "__main__":

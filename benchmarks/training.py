@@ -130,16 +130,14 @@ def run_of(spec: RunSpec, dataset: Dataset, folder: Path, device: torch.device =
     return Trainer(spec, dataset, folder, device=device)
 
 
-def check_same_step(
-    spec: RunSpec, dataset: Dataset, folder: Path, device: torch.device = CPU
-) -> None:
+def check_same_step(spec: RunSpec, dataset: Dataset, folder: Path) -> None:
     """Checks that the peer's loss and gradients equal ours; raises AssertionError if not."""
-    learner = run_of(spec, dataset, folder, device).learner
+    learner = run_of(spec, dataset, folder).learner
     network = learner.network.double()
     peer = deepcopy(network).to(memory_format=torch.contiguous_format)
-    x_NCHW = torch.randn(16, 3, 32, 32, dtype=torch.float64, device=device)
+    x_NCHW = torch.randn(16, 3, 32, 32, dtype=torch.float64)
     rows = dataset.table.rows("train")[:8]
-    labels = {t: torch.from_numpy(dataset.table.labels[t][rows]).to(device) for t in dataset.tasks}
+    labels = {t: torch.from_numpy(dataset.table.labels[t][rows]) for t in dataset.tasks}
     done = compute_gradients(learner, x_NCHW, Batch(labels, len(rows)))
     loss = peer_loss(peer, x_NCHW, labels)
     loss.backward()

@@ -28,7 +28,6 @@ from mtcon_ray.training.device import keep_freed_memory
 
 BATCH = 64
 STORED = 80  # side of the stored images in pixels, a quarter more than a view's
-CPU = torch.device("cpu")
 OURS, LIMIT = "mtcon-ray", "limit: memory bandwidth"
 
 
@@ -125,7 +124,7 @@ def measure(num_images: int = 2048, rounds: int = 5) -> str:
     rows = []
     for title, blur in (("", 0.0), (", half of them blurred", 0.5)):
         spec = ViewsSpec(size=64, blur=blur)
-        rows += rows_of(title, decoded, spec, peers(decoded, spec), BATCH, CPU, rounds)
+        rows += rows_of(title, decoded, spec, peers(decoded, spec), rounds)
     return markdown(header(64), rows)
 
 
@@ -147,13 +146,11 @@ def rows_of(
     images: np.ndarray,
     spec: ViewsSpec,
     peers: dict[str, Callable[[], None]],
-    batch: int,
-    device: torch.device,
     rounds: int,
 ) -> list[tuple[str, str, str]]:
-    """Times our views on the device, the peers and the limit in turns; returns table rows."""
-    stored = torch.from_numpy(images).to(device)
-    ours: dict[str, Callable[[], None]] = {OURS: partial(make_all, stored, spec, batch)}
+    """Times our views, the peers and the limit in turns; returns table rows."""
+    stored = torch.from_numpy(images)
+    ours: dict[str, Callable[[], object]] = {OURS: partial(make_all, stored, spec, BATCH)}
     times = interleaved({**ours, **peers, LIMIT: moving(stored, spec)}, rounds)
     return [
         (
@@ -184,7 +181,7 @@ def make_all(images: Tensor, spec: ViewsSpec, batch: int) -> None:
     finish(images.device)
 
 
-def moving(images: Tensor, spec: ViewsSpec) -> Callable[[], None]:
+def moving(images: Tensor, spec: ViewsSpec) -> Callable[[], object]:
     """Returns a copy that moves as many bytes as reading the images and writing their views.
 
     The copied tensor has half of these bytes, since a copy both reads and writes each byte.
@@ -193,11 +190,7 @@ def moving(images: Tensor, spec: ViewsSpec) -> Callable[[], None]:
     source = images.new_ones((images.nbytes + view_bytes) // 2)
     goal = torch.empty_like(source)
 
-    def run() -> None:
-        goal.copy_(source)
-        finish(images.device)
-
-    return run
+    return partial(goal.copy_, source)
 
 
 def loading(photographs: Photographs, batch: int) -> Callable[[], None]:

@@ -2,19 +2,14 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from benchmarks import (
     cadence,
-    gpu_training,
-    gpu_trials,
-    gpu_views,
     idle_trial,
     large_loss,
     losses,
@@ -26,11 +21,11 @@ from benchmarks import (
     training,
     views,
 )
+from benchmarks.gpu.bench import random_images
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.losses import nt_xent
 from mtcon_ray.spec import load_spec, with_values
 from mtcon_ray.training.device import pick_autocast
-from tests.pretended_gpu import GPU, pretended_gpu
 
 # Minutes in all; `make soak` runs them.
 pytestmark = pytest.mark.soak
@@ -124,57 +119,13 @@ def test_views_are_timed() -> None:
     assert "| limit: memory bandwidth |" in table
 
 
-@pytest.mark.parametrize("stage", [gpu_views, gpu_training, gpu_trials])
-def test_what_needs_a_gpu_says_so(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert "none at hand: not run" in stage.measure()
-
-
-# An epoch of the GPU training benchmark with the smallest settings.
-measure_small = partial(
-    gpu_training.measure,
-    num_images=60,
-    size=16,
-    batches=(16,),
-    rounds=1,
-    encoder="small",
-    compiled=("none",),
-)
-
-
-def test_what_is_for_a_gpu_runs_on_a_cpu_too() -> None:
-    """The benchmark of trials has its own test below."""
-    table = gpu_views.measure(num_images=8, rounds=1, device=CPU)
-    assert "| mtcon-ray, 512 images at a time, half of them blurred |" in table
-    table = measure_small(device=CPU)
-    for way in ("mtcon-ray", "as SupContrast, float32", "limit of mtcon-ray: the network alone"):
-        assert f"| {way}, batch 16 |" in table
-
-
-@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set")  # which needs a real GPU
-def test_what_is_for_a_gpu_leaves_nothing_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a pretended GPU the tensors have no values, so the checks of equality are replaced."""
-    for check in ("check_same_step", "check_close_step"):
-        monkeypatch.setattr(gpu_training, check, lambda *given: None)
-    waits: list[torch.device] = []
-    monkeypatch.setattr(torch.cuda, "synchronize", waits.append)
-    with pretended_gpu(monkeypatch):
-        table = gpu_views.measure(num_images=8, rounds=1, device=GPU)
-        assert "| mtcon-ray, 512 images at a time, half of them blurred |" in table
-        assert waits
-        waits.clear()
-        table = measure_small(device=GPU)
-    assert "| mtcon-ray, batch 16 |" in table
-    assert waits
-
-
 @pytest.mark.parametrize(
     ("temperature", "scale", "differ"), [(0.1, 1, None), (0.09, 1, "losses"), (0.1, 2, "gradients")]
 )
 def test_what_is_timed_in_bfloat16_is_close_to_float32(
     temperature: float, scale: int, differ: str | None, tmp_path: Path
 ) -> None:
-    dataset = gpu_training.random_images(60, 16)
+    dataset = random_images(60, 16)
     exact = training.spec_of(60, "small", "float32", size=16, batch_size=16)
     changes = {"train.precision": "bfloat16", "method.temperature": temperature}
     half = training.run_of(with_values(exact, changes), dataset, tmp_path / "half")
@@ -191,13 +142,7 @@ def test_a_loop_that_computes_something_else_is_not_timed(
     monkeypatch.setattr(training, "supcontrast_loss", lambda z, labels: z.square().sum())
     spec = training.spec_of(60, "small", "float32", size=16, batch_size=16)
     with pytest.raises(AssertionError):
-        training.check_same_step(spec, gpu_training.random_images(60, 16), tmp_path / "run")
-
-
-@pytest.mark.ray
-def test_trials_that_share_a_machine_are_counted() -> None:
-    table = gpu_trials.measure((1, 2), 2, 100, "small", needs_gpu=False)
-    assert "| 2 at a time |" in table
+        training.check_same_step(spec, random_images(60, 16), tmp_path / "run")
 
 
 def test_training_is_timed() -> None:
@@ -216,7 +161,7 @@ def test_precisions_are_compared() -> None:
 
 
 def test_precisions_differ_by_the_means_of_their_seeds() -> None:
-    dataset = replace(gpu_training.random_images(60, 4), tasks=("shape",))
+    dataset = replace(random_images(60, 4), tasks=("shape",))
 
     def reported(*accuracies: float) -> list[dict[str, float]]:
         return [{"test/accuracy/shape": a, "test/accuracy_std/shape": 0.02} for a in accuracies]

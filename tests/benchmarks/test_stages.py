@@ -21,8 +21,7 @@ def test_benchmarks_of_the_core_start_without_the_rest() -> None:
         "training",
         "profiles",
         "probes",
-        "gpu_views",
-        "gpu_training",
+        "gpu.rows",
         "large_loss",
     )
     run_python(BLOCKED_IMPORTS, "benchmarks.__main__", *(f"benchmarks.{name}" for name in core))

@@ -1,0 +1,97 @@
+"""The settings of `python -m benchmarks gpu`, and its images, which are made once and kept."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.machine import finish
+from benchmarks.training import run_of, spec_of
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.spec import RunSpec, with_values
+from mtcon_ray.trainer import Trainer
+from tests.methods.cases import EACH
+
+CLASSES = {"shape": 4, "colour": 8, "texture": 19}  # of the papers' Zappos50k
+SPLITS = (0.7, 0.8)  # fractions of the items at which train and val end
+
+# One line of the table: its name, and the function that returns its result or raises.
+Lines = Iterator[tuple[str, Callable[[], str]]]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Device, sizes and durations of a run; `folder` is for temporary files, `kept` for images."""
+
+    device: torch.device
+    folder: Path
+    kept: Path
+    encoder: str = "resnet18"
+    sizes: tuple[int, ...] = (64, 112)
+    batches: tuple[int, ...] = (64, 512)
+    methods: tuple[str, ...] = tuple(EACH)
+    compile: tuple[str, ...] = ("none", "graphs")
+    num_images: int = 8192
+    seconds: float = 2.0
+    """Of each measurement of speed."""
+    elements: int = 2**28
+    """Of the tensors whose copy and product are timed; the product's factors have 2^-2 of them."""
+    processes: tuple[int, ...] = (1, 2, 4, 8)
+    warm_up: int = 8
+    """Steps before a measurement: they choose algorithms, compile, and capture graphs."""
+
+    def warm(self, run: Trainer) -> None:
+        """Trains the steps that take longer than others."""
+        for _ in range(self.warm_up):
+            run._train_step()
+        finish(self.device)
+
+    def spec(self, *, size: int, batch_size: int, **changes: object) -> RunSpec:
+        """Returns the spec of an endless training in bfloat16; two underscores stand for a dot."""
+        base = spec_of(self.num_images, self.encoder, "bfloat16", size=size, batch_size=batch_size)
+        return with_values(base, {name.replace("__", "."): v for name, v in changes.items()})
+
+    def run(self, spec: RunSpec, name: str) -> Trainer:
+        """Returns a new training on the device, on images a quarter larger than its views."""
+        folder = self.folder / name
+        dataset = kept_images(self.num_images, round(1.25 * spec.views.size), self.kept)
+        return run_of(spec, dataset, folder, self.device)
+
+
+def cache_folder() -> Path:
+    """Returns the folder in which images are kept from run to run."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mtcon-ray-benchmarks"
+
+
+def random_images(num_images: int, side: int) -> Dataset:
+    """Returns a data set in memory of uniform noise images with random labels."""
+    noise = np.random.default_rng(0).integers(0, 256, (num_images, side, side, 3), np.uint8)
+    return _labelled(noise)
+
+
+def kept_images(num_images: int, side: int, folder: Path) -> Dataset:
+    """Returns the data set of `random_images`, whose images are a file of the folder."""
+    path = folder / f"noise-{num_images}-{side}.npy"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        # Renamed when it is whole: another process may look for it at the same time.
+        part = folder / f"{path.stem}.{os.getpid()}.part"
+        with part.open("wb") as file:
+            np.save(file, random_images(num_images, side).images)
+        part.replace(path)
+    return _labelled(np.load(path, mmap_mode="r"))
+
+
+def _labelled(images: np.ndarray) -> Dataset:
+    N = len(images)
+    generator = np.random.default_rng(1)
+    place = generator.permutation(N) / N
+    labels = {task: generator.integers(0, n, N) for task, n in CLASSES.items()}
+    classes = {task: tuple(map(str, range(n))) for task, n in CLASSES.items()}
+    names = tuple(map(str, range(N)))
+    table = LabelTable(names, labels, classes, np.searchsorted(SPLITS, place).astype(np.int8))
+    return Dataset(images, table, tuple(CLASSES), (), "random")

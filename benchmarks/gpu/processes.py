@@ -1,0 +1,210 @@
+"""Rows with several processes on the one GPU: ranks of one training, and trainings side by side."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Timer
+from time import perf_counter
+from typing import Any, TextIO
+from uuid import uuid4
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.multiprocessing.spawn import spawn
+
+from benchmarks.gpu.bench import Bench, Lines
+from benchmarks.gpu.values import all_of, check, error_of, plain_float32
+from benchmarks.machine import finish
+from mtcon_ray.spec import with_values
+from mtcon_ray.trainer import Trainer
+from mtcon_ray.training.distributed import ALONE, Ranks
+from mtcon_ray.training.step import compute_gradients
+from tests.methods.cases import make_data, make_spec
+
+WORLD = 2
+# NCCL refuses two ranks on one GPU; gloo copies through the host's memory.
+BACKEND = "gloo"
+# A ReLU of so small a network that rounding flips changes its gradients by about a thousandth.
+RANKS = 1e-2
+START_SECONDS = 120
+MPS = "nvidia-cuda-mps-control"
+AT_ONCE = 10  # steps between two looks at the clock
+
+# Yields variables of the processes' environment, or None where it cannot be made.
+Environment = AbstractContextManager[dict[str, str] | None]
+
+
+def ranks(bench: Bench) -> Lines:
+    """Compares a step of two ranks on the one device with one of a single process."""
+    yield f"{WORLD} ranks, {BACKEND}", partial(_ranks, bench)
+
+
+def _ranks(bench: Bench) -> str:
+    # Written before the ranks look for it.
+    expected = first_gradients(bench.device, bench.folder, ALONE)
+    context = spawn(_as_rank, (bench.device, bench.folder), WORLD, join=False)
+    assert context is not None
+    deadline = time.monotonic() + START_SECONDS
+    try:
+        while not context.join(timeout=1):
+            assert time.monotonic() < deadline, f"the ranks must end within {START_SECONDS} s"
+    finally:
+        for process in context.processes:
+            process.kill()
+    found = torch.load(bench.folder / "rank-0.pt", weights_only=True)
+    return check("gradients", error_of(found, expected), RANKS)
+
+
+def _as_rank(rank: int, device: torch.device, folder: Path) -> None:
+    limit = timedelta(seconds=START_SECONDS)
+    where = f"file://{folder / 'group'}"
+    dist.init_process_group(BACKEND, init_method=where, rank=rank, world_size=WORLD, timeout=limit)
+    found = first_gradients(device, folder, Ranks(rank, WORLD))
+    torch.save(found.cpu(), folder / f"rank-{rank}.pt")
+    dist.destroy_process_group()
+
+
+def first_gradients(device: torch.device, folder: Path, ranks: Ranks) -> Tensor:
+    """Returns the first step's gradients, with batch norm over all ranks, in float32."""
+    spec = with_values(make_spec("mtcon"), {"train.precision": "float32"})
+    data, name = make_data(spec, folder / "store"), f"of-{ranks.world}"
+    with plain_float32():
+        run = Trainer(spec, data, folder / name, device=device, ranks=ranks)
+        compute_gradients(run.learner, *run._batches(0))
+    return all_of(run, gradients=True)
+
+
+def sharing(bench: Bench) -> Lines:
+    """Times trainings in processes of their own that use the device at the same time."""
+    for name, environment in (("without MPS", without_mps), ("with MPS", with_mps)):
+        yield f"batch {bench.batches[0]}, {name}", partial(_sharing, bench, environment)
+
+
+def _sharing(bench: Bench, environment: Callable[[], Environment]) -> str:
+    with ExitStack() as stack:
+        variables = stack.enter_context(environment())
+        if variables is None:
+            return f"not run: {MPS} is not there"
+        # All are started once. A process that waits takes memory, but no time of the device.
+        workers = [Worker(bench, variables) for _ in range(max(bench.processes))]
+        for each in workers:
+            stack.callback(each.close)
+        for each in workers:
+            each.answer()
+        rates = {n: rate_of(workers[:n], bench.seconds) for n in bench.processes}
+    alone = rates[bench.processes[0]]
+    return ", ".join(f"{n}: {rate:,.0f} views/s ({rate / alone:.2f})" for n, rate in rates.items())
+
+
+def rate_of(workers: Sequence["Worker"], seconds: float) -> float:
+    """Returns the views per second of all of the workers together."""
+    for each in workers:
+        each.ask(seconds)
+    return sum(float(each.answer()) for each in workers)
+
+
+class Worker:
+    """A process that trains when it is asked to, and is killed if it takes too long."""
+
+    def __init__(self, bench: Bench, variables: Mapping[str, str]) -> None:
+        self._errors = bench.folder / f"{uuid4()}.log"
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, as_text(bench)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=os.environ | variables,
+            )
+        self._limit = Timer(2 * START_SECONDS, self._process.kill)
+        self._limit.start()
+
+    def ask(self, seconds: float) -> None:
+        """Asks for a training of so many seconds."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> str:
+        """Returns the next line; raises AssertionError with the process's error if it has ended."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        if not line:
+            raise AssertionError(f"a training ended: {self._errors.read_text().strip()[-300:]}")
+        return line
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._limit.cancel()
+        self._process.kill()
+        self._process.communicate()
+
+
+def as_text(bench: Bench) -> str:
+    """Returns the settings as JSON."""
+    return json.dumps(asdict(bench), default=str)
+
+
+def from_text(text: str) -> Bench:
+    """Returns the settings of `as_text`."""
+    fields: dict[str, Any] = json.loads(text)
+    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    given |= {name: Path(fields[name]) for name in ("folder", "kept")}
+    return Bench(**given | {"device": torch.device(fields["device"])})
+
+
+def serve(bench: Bench, asked: TextIO, answers: TextIO) -> None:
+    """Trains for the number of seconds on each line; answers with views per second."""
+    size, batch_size = bench.sizes[0], bench.batches[0]
+    run = bench.run(bench.spec(size=size, batch_size=batch_size), f"process-{os.getpid()}")
+    bench.warm(run)
+    print("ready", file=answers, flush=True)
+    for line in asked:
+        begin, num_steps = perf_counter(), 0
+        while perf_counter() - begin < float(line):
+            for _ in range(AT_ONCE):
+                run._train_step()
+            num_steps += AT_ONCE
+            finish(bench.device)  # else launches of many seconds would be queued
+        print(2 * batch_size * num_steps / (perf_counter() - begin), file=answers, flush=True)
+
+
+@contextmanager
+def without_mps() -> Iterator[dict[str, str] | None]:
+    """Yields environment variables with which a process finds no daemon of MPS."""
+    with TemporaryDirectory() as folder:
+        yield {"CUDA_MPS_PIPE_DIRECTORY": folder}
+
+
+@contextmanager
+def with_mps() -> Iterator[dict[str, str] | None]:
+    """Yields environment variables of a new daemon of MPS; None where there is no MPS."""
+    if shutil.which(MPS) is None:
+        yield None
+        return
+    with TemporaryDirectory() as folder:
+        variables = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        environment = os.environ | variables
+        subprocess.run([MPS, "-d"], env=environment, timeout=60, check=True)
+        try:
+            yield variables
+        finally:
+            subprocess.run(
+                [MPS], input="quit\n", text=True, env=environment, timeout=60, check=False
+            )
+
+
+if __name__ == "__main__":
+    serve(from_text(sys.argv[1]), sys.stdin, sys.stdout)

@@ -1,0 +1,80 @@
+"""`python -m benchmarks gpu [ROW ...]`: prints each line of the table as soon as it is measured.
+
+It needs the core alone, without Ray, MLflow and Optuna, and one GPU.
+"""
+
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic, perf_counter
+
+import torch
+
+from benchmarks.gpu import processes, speed, values
+from benchmarks.gpu.bench import Bench, Lines, cache_folder
+from benchmarks.machine import NO_GPU
+from benchmarks.table import markdown
+
+ROWS: dict[str, Callable[[Bench], Lines]] = {
+    "device": speed.device,
+    "launch": speed.launch,
+    "methods": values.methods,
+    "views": values.views,
+    "optimizers": values.optimizers,
+    "chunks": values.chunks,
+    "streaming": values.streaming,
+    "resume": values.resume,
+    "memory": speed.memory,
+    "ranks": processes.ranks,
+    "compile": speed.compiling,
+    "speed": speed.speed,
+    "sharing": processes.sharing,
+}
+HEADER = ("row", "result", "seconds")
+# After so many seconds nothing more is begun: a machine may be lent for ten minutes.
+LIMIT = 420
+
+
+def main(names: Sequence[str]) -> bool:
+    """Prints the rows of these names, or all; returns False if one failed."""
+    with TemporaryDirectory(prefix="mtcon-ray-gpu-") as folder:
+        bench = Bench(torch.device("cuda", 0), Path(folder), cache_folder())
+        return measure(names or tuple(ROWS), bench, has_gpu=torch.cuda.is_available())
+
+
+def measure(names: Sequence[str], bench: Bench, *, has_gpu: bool, limit: float = LIMIT) -> bool:
+    """Prints the rows; without a GPU, that they were not run. Returns False if a line failed."""
+    header, rule = markdown(HEADER, []).splitlines()
+    print(f"{header}\n{rule}", flush=True)
+    begin, failed = monotonic(), 0
+    for row in names:
+        if not has_gpu:
+            show(row, NO_GPU, "")
+            continue
+        for what, do in ROWS[row](bench):
+            if monotonic() - begin > limit:
+                show(f"{row}: {what}", f"not run: {limit:g} s are over; name the row", "")
+                continue
+            failed += not one_line(f"{row}: {what}", do)
+    return not failed
+
+
+def one_line(name: str, do: Callable[[], str]) -> bool:
+    """Prints one line; returns False if it failed. Its traceback goes to standard error."""
+    begin, is_good = perf_counter(), True
+    try:
+        result = do()
+    except Exception as error:  # one line's failure must not hide what the others show
+        traceback.print_exc(file=sys.stderr)
+        reason = str(error).strip().partition("\n")[0]
+        result, is_good = f"failed: {type(error).__name__}: {reason}", False
+    show(name, result, f"{perf_counter() - begin:.1f}")
+    torch.cuda.empty_cache()
+    return is_good
+
+
+def show(*cells: str) -> None:
+    """Prints one line of the table."""
+    print(markdown(cells, []).splitlines()[0], flush=True)

@@ -1,0 +1,220 @@
+"""Rows that time the device, and trainings of one process on it."""
+
+import logging
+import math
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.gpu.bench import Bench, Lines
+from benchmarks.machine import finish
+from benchmarks.training import check_close_step, network_alone
+from benchmarks.views import make_all
+from mtcon_ray.data.to_device import send
+from mtcon_ray.errors import OutOfMemoryError
+from mtcon_ray.trainer import Trainer
+from mtcon_ray.training import compiled as of_compiled
+
+PROFILED = 3  # steps
+# Share of the device of a training that cannot fit: at least this many bytes.
+TOO_LITTLE = 2 * 2**30
+LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch")
+
+
+def device(bench: Bench) -> Lines:
+    """Describes the GPU, its driver, and what of the node the rows need."""
+    yield "GPU", partial(_gpu, bench)
+    yield "driver, MIG, compute mode", _driver
+    yield "versions", _versions
+    yield "node", _node
+
+
+def _gpu(bench: Bench) -> str:
+    found = torch.cuda.get_device_properties(bench.device)
+    num_free, num_total = torch.cuda.mem_get_info(bench.device)
+    return (
+        f"{found.name}, compute capability {found.major}.{found.minor}, "
+        f"{found.multi_processor_count} multiprocessors, "
+        f"{num_free / 2**30:.1f} of {num_total / 2**30:.1f} GiB free"
+    )
+
+
+def _driver() -> str:
+    if shutil.which("nvidia-smi") is None:
+        return "unknown without nvidia-smi"
+    fields = "driver_version,mig.mode.current,compute_mode"
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return "; ".join((done.stdout or done.stderr).split("\n")).strip("; ")
+
+
+def _versions() -> str:
+    cudnn = torch.backends.cudnn.version()
+    return f"torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {cudnn}"
+
+
+def _node() -> str:
+    names = {"a C compiler, for Triton": ("gcc", "clang"), "MPS": ("nvidia-cuda-mps-control",)}
+    return ", ".join(
+        f"{what}: {next(filter(None, map(shutil.which, programs)), 'not there')}"
+        for what, programs in names.items()
+    )
+
+
+def launch(bench: Bench) -> Lines:
+    """Times the smallest operations, and the largest."""
+    yield "a kernel of one element", partial(_kernel, bench)
+    yield "a pinned copy of one element", partial(_sent, bench)
+    yield "memory", partial(_copy, bench)
+    yield "products in bfloat16", partial(_product, bench)
+
+
+def _kernel(bench: Bench) -> str:
+    x = torch.zeros(1, device=bench.device)
+    return f"{1e6 * seconds_each(lambda: x.add_(1), bench):.1f} us"
+
+
+def _sent(bench: Bench) -> str:
+    x = torch.zeros(1)
+    return f"{1e6 * seconds_each(lambda: send(x, bench.device), bench):.1f} us"
+
+
+def _copy(bench: Bench) -> str:
+    source = torch.zeros(bench.elements, device=bench.device)
+    goal = torch.zeros_like(source)
+    rate = 2 * source.nbytes / seconds_each(lambda: goal.copy_(source), bench)
+    return f"{rate / 1e12:.2f} TB/s, read and written"
+
+
+def _product(bench: Bench) -> str:
+    side = math.isqrt(bench.elements) // 2
+    x = torch.zeros(side, side, device=bench.device, dtype=torch.bfloat16)
+    rate = 2 * side**3 / seconds_each(lambda: x @ x, bench)
+    return f"{rate / 1e12:.0f} TFLOP/s, {side} x {side}"
+
+
+def seconds_each(do: Callable[[], object], bench: Bench) -> float:
+    """Returns the seconds of a call when many follow each other without a synchronisation."""
+    num_calls = 1
+    while True:
+        finish(bench.device)
+        begin = perf_counter()
+        for _ in range(num_calls):
+            do()
+        finish(bench.device)
+        seconds = perf_counter() - begin
+        if seconds >= bench.seconds / 4:
+            return seconds / num_calls
+        num_calls *= 4
+
+
+def compiling(bench: Bench) -> Lines:
+    """Compares a training with CUDA graphs with one without."""
+    yield "graphs", partial(_compiled, bench)
+
+
+def _compiled(bench: Bench) -> str:
+    size, batch_size = bench.sizes[0], bench.batches[0]
+    spec = partial(bench.spec, size=size, batch_size=batch_size)
+    exact = bench.run(spec(train__precision="float32"), "exact")
+    plain = bench.run(spec(), "plain")
+    with messages(of_compiled.log) as fell_back:
+        graphs = bench.run(spec(train__compile="graphs"), "graphs")
+        check_close_step(graphs, exact)
+        begin = perf_counter()
+        bench.warm(graphs)
+        minutes = (perf_counter() - begin) / 60
+    times = [1e3 * seconds_each(run._train_step, bench) for run in (plain, graphs)]
+    result = f"{times[1]:.1f} ms a step, {times[0]:.1f} without, {minutes:.1f} min to compile"
+    return f"{result}; {'; '.join(fell_back) or 'nothing fell back'}"
+
+
+@contextmanager
+def messages(log: logging.Logger) -> Iterator[list[str]]:
+    """Yields the list of what is logged inside."""
+    found: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(record.getMessage())
+
+    handler = Handler()
+    log.addHandler(handler)
+    try:
+        yield found
+    finally:
+        log.removeHandler(handler)
+
+
+def memory(bench: Bench) -> Lines:
+    """Trains a batch that cannot fit in a small part of the device, then one that can."""
+    yield "too large a batch, then a good one", partial(_memory, bench)
+
+
+def _memory(bench: Bench) -> str:
+    _, num_total = torch.cuda.mem_get_info(bench.device)
+    share = min(1.0, TOO_LITTLE / num_total)
+    before = torch.cuda.memory_allocated(bench.device)
+    large = bench.spec(
+        size=bench.sizes[-1], batch_size=bench.num_images // 2, resources__gpus=share
+    )
+    message = ""
+    try:
+        bench.run(large, "large")._train_step()
+    except OutOfMemoryError as error:
+        message = str(error).partition(";")[0]
+    assert message, f"{bench.num_images // 2} images must not fit {share:.3f} of the device"
+    left = torch.cuda.memory_allocated(bench.device) - before
+    assert left < 2**20, f"{left / 2**20:.0f} MiB of the failed training are still allocated"
+    good = bench.run(bench.spec(size=bench.sizes[0], batch_size=bench.batches[0]), "good")
+    bench.warm(good)
+    good.learner.watch.check()
+    return f"{message}; the next one trains, nothing is left of the first"
+
+
+def speed(bench: Bench) -> Lines:
+    """Times a training's steps, beside the encoder and its heads alone and the views alone."""
+    for size in bench.sizes:
+        for batch_size in bench.batches:
+            # Graphs are for small batches, and take up to a minute to compile.
+            for how in bench.compile if batch_size == min(bench.batches) else ("none",):
+                name = f"{size} px, batch {batch_size}, compile {how}"
+                yield name, partial(_speed, bench, size, batch_size, how)
+
+
+def _speed(bench: Bench, size: int, batch_size: int, how: str) -> str:
+    spec = bench.spec(size=size, batch_size=batch_size, train__compile=how)
+    with messages(of_compiled.log) as fell_back:
+        run = bench.run(spec, f"speed-{size}-{batch_size}-{how}")
+        bench.warm(run)
+    num_views = 2 * batch_size
+    step = seconds_each(run._train_step, bench)
+    launches, busy = profiled(run)
+    encoder = seconds_each(partial(network_alone, run, num_views), bench)
+    stored = torch.from_numpy(np.array(run.dataset.images[:batch_size])).to(bench.device)
+    views = seconds_each(partial(make_all, stored, spec.views, batch_size), bench)
+    return (
+        f"{num_views / step:,.0f} views/s, {1e3 * step:.2f} ms a step, {launches:.0f} launches, "
+        f"GPU busy {100 * busy / step:.0f} %; the encoder alone {num_views / encoder:,.0f}, "
+        f"the views alone {num_views / views:,.0f}"
+        f"{''.join(f'; {message}' for message in fell_back)}"
+    )
+
+
+def profiled(run: Trainer) -> tuple[float, float]:
+    """Returns the launches of a step, of kernels or of graphs, and its kernels' seconds."""
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
+        for _ in range(PROFILED):
+            run._train_step()
+        finish(run.device)
+    averages = found.key_averages()
+    launches = sum(each.count for each in averages if each.key.startswith(LAUNCHES))
+    microseconds = sum(each.self_device_time_total for each in averages)
+    return launches / PROFILED, microseconds / PROFILED / 1e6

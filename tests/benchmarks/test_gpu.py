@@ -1,0 +1,336 @@
+"""`python -m benchmarks gpu`: its rows on a simulated GPU, where nothing has a value, and on a CPU.
+
+The simulated GPU finds tensors on the wrong device and synchronisations; the CPU finds wrong
+values and wrong tables.
+"""
+
+import io
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks import __main__ as command
+from benchmarks.gpu import processes, rows, speed, values
+from benchmarks.gpu.bench import Bench, kept_images, random_images
+from benchmarks.gpu.rows import ROWS, measure
+from mtcon_ray import trainer
+from mtcon_ray.data.views import make_views
+from mtcon_ray.errors import DivergedError
+from mtcon_ray.paths import LAST_FILE
+from mtcon_ray.training import checkpoint
+from mtcon_ray.training.nonfinite import Watch
+from mtcon_ray.training.step import update
+from tests.pretended_gpu import GPU, Pretence, pretended_gpu
+
+pytestmark = pytest.mark.slow
+
+CPU = torch.device("cpu")
+SOAK = pytest.mark.soak  # seconds each, of a simulated GPU that does not hurry
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(
+        GPU,
+        tmp_path,
+        tmp_path / "kept",
+        encoder="small",
+        sizes=(16,),
+        batches=(8,),
+        methods=("mtcon",),
+        num_images=60,
+        compile=("none",),
+        seconds=0.0,
+        elements=64,
+        processes=(1, 2),
+        warm_up=1,
+    )
+
+
+@pytest.fixture
+def simulate(monkeypatch: pytest.MonkeyPatch) -> Callable[[Pretence], None]:
+    """Replaces what needs a real GPU, and comparisons of values, which the simulated one lacks."""
+
+    def replace_(gpu: Pretence) -> None:
+        def debug(mode: str) -> None:
+            gpu.reads = mode == "default"
+
+        kept: dict[Path, dict[str, Any]] = {}
+
+        def save(path: Path, state: dict[str, Any], **options: Any) -> None:
+            """Keeps a CPU's checkpoint; one of the simulated GPU has no values."""
+            if not any(x.is_cuda for x in state["network"].values()):
+                kept[path] = state
+
+        def load(folder: Path, **options: Any) -> tuple[Any, Path | None, None]:
+            path = folder / LAST_FILE
+            return (kept[path], path, None) if path in kept else (None, None, None)
+
+        def double(module: nn.Module) -> None:
+            """Converts parameters and buffers, of which torch cannot replace simulated ones."""
+            for x in (*module.parameters(), *module.buffers()):
+                if x.is_floating_point():
+                    x.data = x.data.double()
+
+        def no_compiler(*given: Any, **options: Any) -> Any:
+            raise RuntimeError("no compiler here")
+
+        found = SimpleNamespace(name="simulated", major=9, minor=0, multi_processor_count=1)
+        for target, name, new in (
+            (torch.cuda, "set_sync_debug_mode", debug),
+            (torch.cuda, "synchronize", lambda device: None),
+            (torch.cuda, "get_device_properties", lambda device: found),
+            (torch.testing, "assert_close", lambda *given, **options: None),
+            (torch, "compile", lambda *given, **options: no_compiler),
+            (nn.Module, "double", double),
+            (checkpoint, "save", save),
+            (checkpoint, "load_newest", load),
+            (speed, "profile", Profile),
+            (values, "check", lambda what, error, most: what),
+            (speed, "check_close_step", lambda *given: None),
+        ):
+            monkeypatch.setattr(target, name, new)
+
+    return replace_
+
+
+def refuse_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the first training step run out of memory."""
+    made: list[bool] = []
+
+    def once(*given: Any, **options: Any) -> Any:
+        made.append(True)
+        if len(made) == 1:
+            raise torch.OutOfMemoryError("tried 2 GiB. GPU 0 has 1 GiB free")
+        return update(*given, **options)
+
+    monkeypatch.setattr(trainer, "update", once)
+
+
+def diverged(watch: Watch) -> None:
+    raise DivergedError("not finite")
+
+
+class Profile:
+    """A profile of three steps: each launches two kernels of a millisecond, and one graph."""
+
+    def __init__(self, *, activities: list[Any]) -> None:
+        pass
+
+    def __enter__(self) -> "Profile":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def key_averages(self) -> list[SimpleNamespace]:
+        return [
+            SimpleNamespace(key=key, count=count, self_device_time_total=microseconds)
+            for key, count, microseconds in (
+                ("cudaLaunchKernelExC", 6, 0.0),
+                ("cudaGraphLaunch", 3, 0.0),
+                ("aten::mm", 6, 0.0),
+                ("gemm", 6, 6000.0),
+            )
+        ]
+
+
+def results(output: str) -> dict[str, str]:
+    """Returns each line's result by its name."""
+    lines = output.splitlines()[2:]
+    return {cells[1].strip(): cells[2].strip() for cells in (line.split("|") for line in lines)}
+
+
+def test_without_a_gpu_each_row_says_so(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert measure(tuple(ROWS), bench, has_gpu=False)
+    assert results(capsys.readouterr().out) == dict.fromkeys(ROWS, "none at hand: not run")
+
+
+@pytest.mark.parametrize(
+    ("row", "name", "text"),
+    [
+        ("device", "device: GPU", "simulated, compute capability 9.0"),
+        ("launch", "launch: a kernel of one element", " us"),
+        ("methods", "methods: mtcon", "loss, gradients, no synchronisation"),
+        ("speed", "speed: 16 px, batch 8, compile none", ", 3 launches, GPU busy"),
+        pytest.param("views", "views: 37 px, blur", "values", marks=SOAK),
+        pytest.param("optimizers", "optimizers: lars", "stopped by a loss", marks=SOAK),
+        pytest.param("chunks", "chunks: mtcon", "gradients equal, no sync", marks=SOAK),
+        pytest.param("streaming", "streaming: views", "equal, no sync", marks=SOAK),
+        pytest.param("resume", "resume: CPU, GPU, CPU", "parameters", marks=SOAK),
+        pytest.param("compile", "compile: graphs", "failed: RuntimeError: no com", marks=SOAK),
+        ("memory", "memory: too large a batch, then a good one", "must fit"),
+    ],
+)
+def test_rows_on_a_simulated_gpu(
+    row: str,
+    name: str,
+    text: str,
+    bench: Bench,
+    simulate: Callable[[Pretence], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if row == "memory":
+        refuse_first_step(monkeypatch)
+    if row == "optimizers":
+        monkeypatch.setattr(Watch, "check", diverged)
+    with pretended_gpu(monkeypatch) as gpu:
+        simulate(gpu)
+        passed = measure([row], bench, has_gpu=True)
+    output, errors = capsys.readouterr()
+    assert passed, errors
+    assert text in results(output)[name]
+
+
+@pytest.fixture
+def on_cpu(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """The rows compare the CPU with itself; torch cannot tell synchronisations of a CPU."""
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: None)
+    return replace(bench, device=CPU)
+
+
+def test_rows_on_a_cpu(on_cpu: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("methods", "views", "optimizers", "chunks", "streaming", "resume")
+    passed = measure(names, on_cpu, has_gpu=True)
+    output, errors = capsys.readouterr()
+    assert passed, errors
+    found = results(output)
+    assert found["methods: mtcon"] == "loss 0e+00, gradients 0e+00, no synchronisation"
+    assert found["optimizers: sgd without momentum"].startswith("parameters 0e+00, stopped by")
+    assert found["resume: CPU, GPU, CPU"] == "parameters 0e+00"
+
+
+def test_a_line_that_fails_is_shown_and_the_next_one_measured(
+    on_cpu: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here the second trainer of each pair, the GPU's in earnest, makes other views."""
+    made: list[bool] = []
+
+    def wrong_for_the_gpu(*given: Any) -> torch.Tensor:
+        made.append(True)
+        return make_views(*given) + (1e-3 if len(made) == 1 else 0.0)
+
+    monkeypatch.setattr(values, "make_views", wrong_for_the_gpu)
+    assert not measure(["views"], on_cpu, has_gpu=True)
+    first, second, *_ = results(capsys.readouterr().out).values()
+    assert first.startswith("failed: AssertionError: values differ by")
+    assert second == "values 0e+00"
+
+
+def test_a_synchronisation_is_counted_with_its_line(
+    on_cpu: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def waiting(*given: Any, **options: Any) -> Any:
+        warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
+        return update(*given, **options)
+
+    monkeypatch.setattr(trainer, "update", waiting)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert not measure(["methods"], on_cpu, has_gpu=True)
+    (result,) = results(capsys.readouterr().out).values()
+    assert "1 synchronisations a step, at test_gpu.py:" in result
+
+
+def test_nothing_is_begun_after_the_limit(
+    on_cpu: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert measure(["views"], on_cpu, has_gpu=True, limit=-1)
+    assert all("not run: -1 s are over" in r for r in results(capsys.readouterr().out).values())
+
+
+def test_images_are_made_once(tmp_path: Path) -> None:
+    made = kept_images(20, 4, tmp_path)
+    (path,) = tmp_path.iterdir()
+    before = path.stat().st_mtime_ns
+    again = kept_images(20, 4, tmp_path)
+    assert path.stat().st_mtime_ns == before
+    for found in (made, again):
+        assert (found.images == random_images(20, 4).images).all()
+        assert all((found.table.labels[t] == made.table.labels[t]).all() for t in made.tasks)
+
+
+def test_a_process_trains_for_as_long_as_it_is_asked_to(on_cpu: Bench) -> None:
+    """Its settings are passed as text; each line is answered by a number of views per second."""
+    text = processes.as_text(on_cpu)
+    assert processes.from_text(text) == on_cpu
+    answers = io.StringIO()
+    processes.serve(on_cpu, io.StringIO("0.001\n0.001\n"), answers)
+    ready, *rates = answers.getvalue().splitlines()
+    assert ready == "ready"
+    assert len(rates) == 2
+    assert all(float(rate) > 0 for rate in rates)
+
+
+def test_processes_are_asked_before_one_is_waited_for() -> None:
+    calls: list[str] = []
+
+    class Stub:
+        def ask(self, seconds: float) -> None:
+            calls.append(f"ask {seconds}")
+
+        def answer(self) -> str:
+            calls.append("answer")
+            return "2.5"
+
+    assert processes.rate_of([Stub(), Stub()], 1.0) == 5.0  # type: ignore[list-item]
+    assert calls == ["ask 1.0", "ask 1.0", "answer", "answer"]
+
+
+def test_mps_is_used_where_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon here is a script that writes down how it is called."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with processes.with_mps() as variables:
+        assert variables is None
+    called, daemon = tmp_path / "called", tmp_path / processes.MPS
+    daemon.write_text(f'#!/bin/sh\nread line\necho "$* $line" >> {called}\n')
+    daemon.chmod(0o700)
+    with processes.with_mps() as variables:
+        assert variables is not None
+        assert Path(variables["CUDA_MPS_PIPE_DIRECTORY"]).is_dir()
+        assert called.read_text() == "-d \n"
+    assert called.read_text() == "-d \n quit\n"
+
+
+@SOAK
+def test_rows_of_several_processes(
+    on_cpu: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two ranks of one training, and two trainings side by side, on the CPU."""
+    monkeypatch.setenv("PATH", "")
+    assert measure(["ranks", "sharing"], replace(on_cpu, seconds=0.1), has_gpu=True)
+    found = results(capsys.readouterr().out)
+    assert found["ranks: 2 ranks, gloo"].startswith("gradients ")
+    assert ", 2: " in found["sharing: batch 8, without MPS"]
+    assert found["sharing: batch 8, with MPS"] == "not run: nvidia-cuda-mps-control is not there"
+
+
+def test_rows_and_stages_are_named_on_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[list[str]] = []
+
+    def main(names: list[str]) -> bool:
+        asked.append(names)
+        return names == []
+
+    monkeypatch.setattr(rows, "main", main)
+    for arguments, status in ((["gpu"], 0), (["gpu", "views", "speed"], 1), (["gpu", "sped"], 2)):
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
+        try:
+            command.main()
+            found = 0
+        except SystemExit as ended:
+            found = ended.code  # type: ignore[assignment]
+        assert found == status
+    assert asked == [[], ["views", "speed"]]
+    assert "ROW must be one of device, launch" in capsys.readouterr().err

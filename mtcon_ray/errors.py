@@ -9,6 +9,7 @@
     │   └── CheckpointError        a checkpoint that is broken or of another architecture
     ├── TrackingError              the tracking server does not answer
     ├── StorageError               a disk is full, read-only or broken while a sweep runs
+    ├── MemoryTakenError           other processes use a training's part of a shared GPU
     └── TrialError                 ends one trial, never the sweep
         ├── DivergedError          a gradient, a loss or an embedding is not finite
         └── OutOfMemoryError       the configuration does not fit the device
@@ -92,6 +93,14 @@ def storage_error(error: BaseException | None) -> StorageError | None:
         # __context__ is set where an error occurred while another one was handled.
         error = error.__cause__ or error.__context__
     return None
+
+
+class MemoryTakenError(MtconError):
+    """Other processes use memory of a shared device that is this training's part.
+
+    It says nothing about the configuration, so a sweep starts the trial again, as after the loss of
+    its process.
+    """
 
 
 class TrialError(MtconError):

@@ -26,6 +26,11 @@ class ResourcesSpec(Spec):
         """Smallest and largest number of workers of one trial."""
         return (self.workers, self.workers) if isinstance(self.workers, int) else self.workers
 
+    @property
+    def gpu_share(self) -> float:
+        """Fraction of a GPU's memory that each worker may use; 1 without a GPU."""
+        return min(1.0, self.gpus or 1.0)
+
     @model_validator(mode="after")
     def _counts(self) -> Self:
         low, high = self.worker_range

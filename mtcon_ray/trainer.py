@@ -89,7 +89,7 @@ class Trainer:
         store: Path | None = None,
     ) -> None:
         torch.set_num_threads(spec.resources.cpus)
-        settle(device)
+        settle(device, spec.resources.gpu_share)
         self.spec = spec
         self.dataset = dataset
         self.folder = folder
@@ -115,8 +115,7 @@ class Trainer:
                 device=device,
                 ranks=ranks,
                 balance=spec.train.balance,
-                # This training's share of the GPU's memory; not used on a CPU.
-                share=min(1.0, spec.resources.gpus or 1.0),
+                share=spec.resources.gpu_share,
             )
             self.learner = self._make_learner(method, store)
         self.num_steps = spec.train.epochs * self._batches.steps_per_epoch

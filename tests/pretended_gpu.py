@@ -141,6 +141,7 @@ def pretended_gpu(
     with monkeypatch.context() as patch, FakeTensorMode(allow_non_fake_inputs=True), pretence:
         patch.setattr(torch.cuda, "is_bf16_supported", lambda **options: True)
         patch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80 * GIGABYTE))
+        patch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: None)
         patch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
         patch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
         patch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)

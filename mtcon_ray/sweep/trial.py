@@ -11,7 +11,7 @@ import torch
 
 from mtcon_ray import metrics, plugins
 from mtcon_ray.data.dataset import Dataset, open_dataset
-from mtcon_ray.errors import MtconError, SpecError, TrialError, storage_error
+from mtcon_ray.errors import MemoryTakenError, MtconError, SpecError, TrialError, storage_error
 from mtcon_ray.paths import cache_folder, checkpoint_folder, trial_log
 from mtcon_ray.spec import RunSpec, parse_spec
 from mtcon_ray.status import Status
@@ -141,6 +141,9 @@ def reports(
 def ending(error: Exception) -> dict[str, Any] | None:
     """Returns the last Tune result of a trial that an error ended; None for an unexpected error.
 
+    An unexpected error ends the process, and Tune starts the trial again in another one. So does
+    MemoryTakenError: with fewer neighbours the same configuration may fit.
+
     Errors of the configuration or of the node's software fail the trial. All other errors of this
     package, such as a full disk or changed images, would meet every further trial too. Their result
     has the key `halt`, the reason for which the whole sweep ends; the trial can be resumed.
@@ -148,6 +151,8 @@ def ending(error: Exception) -> dict[str, Any] | None:
     if isinstance(error, TrialError | SpecError):
         reason = f"{type(error).__name__.removesuffix('Error')}: {error}"
         return {"outcome": Status.FAILED, "reason": reason, "done": True}
+    if isinstance(error, MemoryTakenError):
+        return None
     halt = error if isinstance(error, MtconError) else storage_error(error)
     if halt is None:
         return None

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.amp import GradScaler
 
 from mtcon_ray.data.to_device import send
-from mtcon_ray.errors import OutOfMemoryError, SpecError
+from mtcon_ray.errors import MemoryTakenError, OutOfMemoryError, SpecError
 
 # Fraction of a training's part of the device memory that its images may take.
 RESIDENT_SHARE = 0.3
@@ -142,21 +142,49 @@ class ImageFeed:
 
 @contextmanager
 def explain_out_of_memory(what: str, way_out: str) -> Iterator[None]:
-    """Turns a device's out-of-memory error into `<what> must fit ...; <way out>`."""
+    """Turns a device's out-of-memory error into `<what> must fit ...; <way out>`.
+
+    Raises MemoryTakenError instead if other processes use memory of the training's share.
+    """
     try:
         yield
     except RuntimeError as error:
         if not isinstance(error, torch.OutOfMemoryError) and not any(w in str(error) for w in FULL):
             raise
+        _check_share_is_free()
         reason = str(error).partition(". ")[0]
         raise OutOfMemoryError(
             f"{what} must fit the device's memory, got {reason}; {way_out}"
         ) from None
 
 
-def settle(device: torch.device) -> None:
-    """Configures this process's libraries for steps whose shapes repeat."""
+def _check_share_is_free() -> None:
+    """Raises MemoryTakenError if the device lacks room for the rest of this process's share.
+
+    The share is that of `settle`. Torch's allocator has freed its unused blocks at an error.
+    """
+    share = torch.cuda.get_per_process_memory_fraction() if torch.cuda.is_initialized() else 1.0
+    if share == 1.0:  # the device is not shared by trials
+        return
+    num_free, num_total = torch.cuda.mem_get_info()
+    rest = share * num_total - torch.cuda.memory_reserved()
+    if num_free < rest:
+        raise MemoryTakenError(
+            f"the device must have {rest / 2**30:.2f} GiB free, the rest of this training's share "
+            f"of {share:.2f}, got {num_free / 2**30:.2f}; other processes use it: raise "
+            "resources.gpus, so that fewer trials share the GPU"
+        ) from None
+
+
+def settle(device: torch.device, share: float = 1.0) -> None:
+    """Configures this process's libraries for steps whose shapes repeat.
+
+    On a GPU, torch's allocator may use `share` of the memory. What it has cached of an earlier
+    training in this process is freed.
+    """
     if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction(share, device.index)
         # cuDNN times its algorithms once for each shape and then uses the fastest.
         torch.backends.cudnn.benchmark = True
     else:

@@ -142,6 +142,19 @@ def test_nothing_is_sent_home() -> None:
     assert environment["OMP_NUM_THREADS"] == "2"
 
 
+@pytest.mark.parametrize("own", [None, "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_a_user_s_setting_of_torch_s_allocator_holds(
+    own: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    if own is not None:
+        monkeypatch.setenv(own, "max_split_size_mb:128")
+    expected = None if own else "expandable_segments:True"
+    assert sweep_environment(2).get("PYTORCH_ALLOC_CONF") == expected
+    assert "PYTORCH_CUDA_ALLOC_CONF" not in sweep_environment(2)
+
+
 def test_what_a_job_was_submitted_with_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray raises an error if a driver sets an environment variable of its job again."""
     environment = {"OMP_NUM_THREADS": "1", "RAY_AIR_NEW_OUTPUT": "0"}

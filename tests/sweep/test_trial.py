@@ -15,6 +15,7 @@ from mtcon_ray.errors import (
     CheckpointError,
     DataError,
     DivergedError,
+    MemoryTakenError,
     ResourceError,
     SpecError,
     StorageError,
@@ -118,14 +119,15 @@ def test_a_spec_that_the_node_refuses_fails_the_trial() -> None:
     assert end["reason"].startswith("Spec: train.precision")
 
 
-def test_an_error_that_is_not_ours_is_left_to_tune(tmp_path: Path) -> None:
-    """The process may be unusable after such an error, and a restart may help."""
+@pytest.mark.parametrize("error", [KeyError("x"), MemoryTakenError("others use it")])
+def test_an_error_that_a_restart_may_help_is_left_to_tune(error: Exception, tmp_path: Path) -> None:
+    """The process may be unusable after an unexpected error, or neighbours fill the GPU."""
 
     def fails() -> Dataset:
-        raise KeyError("x")
+        raise error
 
-    assert ending(KeyError("x")) is None
-    with pytest.raises(KeyError):
+    assert ending(error) is None
+    with pytest.raises(type(error)):
         list(reports(assignment(tmp_path), fails, device=torch.device("cpu")))
 
 

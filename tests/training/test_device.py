@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from mtcon_ray import trainer
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.errors import OutOfMemoryError
+from mtcon_ray.errors import MemoryTakenError, OutOfMemoryError
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.trainer import Trainer
 from mtcon_ray.training import batches
@@ -105,10 +106,10 @@ def test_images_stream_where_a_gpu_lacks_room_for_them(
 
 
 @pytest.mark.parametrize(("gpus", "share"), [(0, 1.0), (0.25, 0.25), (2, 1.0)])
-def test_a_training_that_shares_a_gpu_keeps_images_in_its_part_of_it(
+def test_a_training_that_shares_a_gpu_keeps_to_its_part_of_it(
     gpus: float, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the first trainings on a GPU would fill it, each with its images."""
+    """With its images, and with all of torch's memory. The first trainings would fill the GPU."""
     asked: list[float] = []
 
     class Feed(ImageFeed):
@@ -117,6 +118,7 @@ def test_a_training_that_shares_a_gpu_keeps_images_in_its_part_of_it(
             asked.append(share)
 
     monkeypatch.setattr(batches, "ImageFeed", Feed)
+    monkeypatch.setattr(trainer, "settle", lambda device, share: asked.append(share))
     spec = parse_spec(
         {
             "name": "shared",
@@ -129,7 +131,7 @@ def test_a_training_that_shares_a_gpu_keeps_images_in_its_part_of_it(
     )
     dataset = open_dataset(spec.data, view_size=8, store=tmp_path / "store")
     Trainer(spec, dataset, tmp_path, device=CPU)
-    assert asked == [share]
+    assert asked == [share, share]
 
 
 def test_images_stream_where_others_took_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +161,7 @@ def test_a_gpu_s_convolutions_are_chosen_by_trying(
 ) -> None:
     """cuDNN's benchmark mode pays off because every step has the same shapes."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *given: None)
     settle(torch.device(device))
     assert torch.backends.cudnn.benchmark is (device == "cuda")
 
@@ -198,6 +201,54 @@ def test_out_of_memory_is_a_trial_error_with_a_way_out(error: RuntimeError) -> N
         explain_out_of_memory("batch 64", "lower it"),
     ):
         raise error
+
+
+GIGABYTE = 2**30
+
+
+@pytest.mark.parametrize(
+    ("share", "reserved", "free", "expected"),
+    [
+        # A quarter of 80 GiB is 20.
+        (0.25, 17, 4, OutOfMemoryError),
+        (0.25, 17, 3, OutOfMemoryError),
+        (0.25, 17, 2, MemoryTakenError),
+        (0.25, 20, 0, OutOfMemoryError),
+        (0.25, 1, 18, MemoryTakenError),
+        # A trial that has the GPU alone has no neighbours that will end.
+        (1.0, 17, 2, OutOfMemoryError),
+    ],
+)
+def test_memory_that_neighbours_took_says_nothing_about_the_configuration(
+    share: float,
+    reserved: int,
+    free: int,
+    expected: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sizes in GiB. The device has to hold the rest of the training's share."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda: share)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: reserved * GIGABYTE)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free * GIGABYTE, 80 * GIGABYTE))
+    with pytest.raises(expected) as raised, explain_out_of_memory("batch 64", "lower it"):
+        raise torch.OutOfMemoryError("tried 2 GiB. GPU 0 has 1 GiB free")
+    assert type(raised.value) is expected
+
+
+def test_a_training_may_use_its_share_of_a_gpu_s_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks that an earlier training has left in torch's cache are freed before."""
+    calls: list[Any] = []
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("emptied"))
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda *given: calls.append(given)
+    )
+    settle(CPU, 0.25)
+    assert calls == []
+    settle(torch.device("cuda", 0), 0.25)
+    settle(torch.device("cuda"), 1.0)
+    assert calls == ["emptied", (0.25, 0), "emptied", (1.0, None)]
 
 
 def test_another_error_of_a_device_stays_what_it_is() -> None:

@@ -31,6 +31,8 @@ class Bench:
     folder: Path
     kept: Path
     encoder: str = "resnet18"
+    half: str = "bfloat16"
+    """The precision of trainings: float16 where the GPU has no bfloat16."""
     sizes: tuple[int, ...] = (64, 112)
     batches: tuple[int, ...] = (64, 512)
     methods: tuple[str, ...] = tuple(EACH)
@@ -51,8 +53,8 @@ class Bench:
         finish(self.device)
 
     def spec(self, *, size: int, batch_size: int, **changes: object) -> RunSpec:
-        """Returns the spec of an endless training in bfloat16; two underscores stand for a dot."""
-        base = spec_of(self.num_images, self.encoder, "bfloat16", size=size, batch_size=batch_size)
+        """Returns the spec of an endless training; two underscores stand for a dot."""
+        base = spec_of(self.num_images, self.encoder, self.half, size=size, batch_size=batch_size)
         return with_values(base, {name.replace("__", "."): v for name, v in changes.items()})
 
     def run(self, spec: RunSpec, name: str) -> Trainer:

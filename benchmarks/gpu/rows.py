@@ -40,8 +40,15 @@ LIMIT = 420
 def main(names: Sequence[str]) -> bool:
     """Prints the rows of these names, or all; returns False if one failed."""
     with TemporaryDirectory(prefix="mtcon-ray-gpu-") as folder:
-        bench = Bench(torch.device("cuda", 0), Path(folder), cache_folder())
-        return measure(names or tuple(ROWS), bench, has_gpu=torch.cuda.is_available())
+        has_gpu = torch.cuda.is_available()
+        is_fast = has_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+        bench = Bench(
+            torch.device("cuda", 0),
+            Path(folder),
+            cache_folder(),
+            half="bfloat16" if is_fast else "float16",
+        )
+        return measure(names or tuple(ROWS), bench, has_gpu=has_gpu)
 
 
 def measure(names: Sequence[str], bench: Bench, *, has_gpu: bool, limit: float = LIMIT) -> bool:

@@ -73,7 +73,7 @@ def launch(bench: Bench) -> Lines:
     yield "a kernel of one element", partial(_kernel, bench)
     yield "a pinned copy of one element", partial(_sent, bench)
     yield "memory", partial(_copy, bench)
-    yield "products in bfloat16", partial(_product, bench)
+    yield f"products in {bench.half}", partial(_product, bench)
 
 
 def _kernel(bench: Bench) -> str:
@@ -95,7 +95,7 @@ def _copy(bench: Bench) -> str:
 
 def _product(bench: Bench) -> str:
     side = math.isqrt(bench.elements) // 2
-    x = torch.zeros(side, side, device=bench.device, dtype=torch.bfloat16)
+    x = torch.zeros(side, side, device=bench.device, dtype=getattr(torch, bench.half))
     rate = 2 * side**3 / seconds_each(lambda: x @ x, bench)
     return f"{rate / 1e12:.0f} TFLOP/s, {side} x {side}"
 
@@ -127,7 +127,8 @@ def _compiled(bench: Bench) -> str:
     plain = bench.run(spec(), "plain")
     with messages(of_compiled.log) as fell_back:
         graphs = bench.run(spec(train__compile="graphs"), "graphs")
-        check_close_step(graphs, exact)
+        if bench.half == "bfloat16":  # in float16 the gradients are those of a scaled loss
+            check_close_step(graphs, exact)
         begin = perf_counter()
         bench.warm(graphs)
         minutes = (perf_counter() - begin) / 60

@@ -94,6 +94,7 @@ def methods(bench: Bench) -> Lines:
     """Compares each method's first step in float64, and counts the synchronisations of a step."""
     for name in bench.methods:
         yield name, partial(_method, bench, name)
+    yield "a scaled loss", partial(_float16, bench)
 
 
 def _method(bench: Bench, name: str) -> str:
@@ -114,8 +115,13 @@ def _method(bench: Bench, name: str) -> str:
         gradients.append(all_of(run, gradients=True))
     loss = check("loss", error_of(losses[1], losses[0]), FLOAT64)
     gradient = check("gradients", error_of(gradients[1], gradients[0]), FLOAT64)
-    half = with_values(spec, {"train.precision": "bfloat16"})
+    half = with_values(spec, {"train.precision": bench.half})
     return f"{loss}, {gradient}, {waits(small_run(bench, half, f'{name}-half', bench.device))}"
+
+
+def _float16(bench: Bench) -> str:
+    spec = with_values(make_spec("mtcon"), {"train.precision": "float16"})
+    return waits(small_run(bench, spec, "float16", bench.device))
 
 
 def waits(run: Trainer) -> str:
@@ -216,7 +222,7 @@ def streaming(bench: Bench) -> Lines:
 
 
 def _streaming(bench: Bench) -> str:
-    spec = with_values(make_spec("mtcon"), {"train.precision": "bfloat16"})
+    spec = with_values(make_spec("mtcon"), {"train.precision": bench.half})
     near, far = (small_run(bench, spec, name, bench.device) for name in ("near", "far"))
     assert not near._batches._feed.streams, "the images must fit on the device"
     far._batches._feed._resident = None

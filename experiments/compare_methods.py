@@ -19,6 +19,7 @@ COMPARISONS = {
     "compare_noise.yaml": ("fashion_shoes", SHOES),
     "compare_products.yaml": ("fashion_products", SHOES | {"attributes": "list_attr_fashion.txt"}),
     "compare_heads.yaml": ("fashion_shoes", SHOES),
+    "compare_settings.yaml": ("fashion_shoes", SHOES),
     "compare_tuned.yaml": ("fashion_shoes", SHOES),
     "compare_tuned_colour.yaml": ("fashion_shoes", SHOES),
 }

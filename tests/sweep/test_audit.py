@@ -11,11 +11,9 @@ from click.testing import CliRunner
 from optuna.trial import TrialState
 
 from mtcon_ray.cli.main import program
-from mtcon_ray.evaluation.predictions import Predictions, save_predictions
 from mtcon_ray.metrics import MEAN_ACCURACY
-from mtcon_ray.paths import checkpoint_folder, journal_file, parent_log, trial_log
-from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
-from mtcon_ray.status import Status
+from mtcon_ray.paths import journal_file, parent_log, trial_log
+from mtcon_ray.spec import dump_spec, parse_spec
 from mtcon_ray.sweep.audit import (
     CUT,
     ENDED,
@@ -26,65 +24,19 @@ from mtcon_ray.sweep.audit import (
     Finding,
     what_is_lost,
 )
-from mtcon_ray.sweep.record import SweepRecord
-from mtcon_ray.sweep.searcher import report_missing, tell
-from mtcon_ray.sweep.study import Suggester, open_study
+from mtcon_ray.sweep.study import open_study
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Artifact, Ended, Reported, Started
 from mtcon_ray.tracking.provenance import FINGERPRINT
 from mtcon_ray.training import checkpoint
-
-EPOCHS = 3
-DATA = "a" * 32
-# Trials 0 to 2; the last one was interrupted after its first epoch.
-OUTCOMES = (Status.FINISHED, Status.PRUNED, Status.INTERRUPTED)
-LENGTHS = (3, 2, 1)
-
-
-def value(number: int, epoch: int) -> float:
-    return 0.1 * number + 0.01 * epoch
-
-
-def save_model(folder: Path, spec: RunSpec, epoch: int, value: float, name: str) -> None:
-    text = json.dumps(dump_spec(spec))
-    state = {"spec": text, "fingerprint": DATA, "epoch": epoch, "value": value}
-    checkpoint.save(folder / name, state)
+from tests.sweep.written_sweep import DATA, save_model, value, write_sweep
 
 
 @pytest.fixture
 def folder(root: Path) -> Path:
     """Returns a sweep of three trials whose records agree."""
     folder = root / "sweeps" / "shoes-1"
-    spec = parse_spec(
-        {
-            "name": "shoes",
-            "train": {"epochs": EPOCHS},
-            "search": {"space": {"train.lr": {"grid": [0.1, 0.2, 0.3]}}, "sampler": "grid"},
-        }
-    )
-    folder.mkdir(parents=True)
-    (folder / "spec.yaml").write_text(yaml.safe_dump(dump_spec(spec)))
-    EventLog(parent_log(folder)).append(Started(params={}, tags={FINGERPRINT: DATA}))
-    study, record = open_study(journal_file(folder), folder.name), SweepRecord(folder, spec)
-    suggester = Suggester(study, spec.search, spec.seed)
-    for number, (outcome, length) in enumerate(zip(OUTCOMES, LENGTHS, strict=True)):
-        trial = suggester.next()
-        assert trial is not None
-        record.trial_started(trial)
-        place = checkpoint_folder(folder, f"trial-{number:04d}")
-        place.mkdir(parents=True)
-        own = spec.trial(trial.params)
-        for epoch in range(1, length + 1):
-            told = {"loss": 1.0 / epoch, MEAN_ACCURACY: value(number, epoch)}
-            record.spool(trial).append(Reported(epoch=epoch, metrics=told))
-        save_model(place, own, length, value(number, length), "model.pt")
-        if outcome is Status.FINISHED:
-            save_predictions(place / "predictions.npz", Predictions(DATA, {}))
-        if outcome is Status.INTERRUPTED:
-            checkpoint.save(place / "last.pt", {"best": None})
-        report_missing(study, trial, record.values(trial))
-        tell(study, trial, outcome, value(number, length), None)
-        record.trial_ended(trial, outcome, None)
+    write_sweep(folder)
     return folder
 
 
@@ -109,14 +61,8 @@ def without_line(folder: Path, number: int) -> None:
     path.write_text("".join(kept))
 
 
-def cut_log(folder: Path) -> None:
-    path = trial_log(folder, "trial-0000")
+def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b'{"seq": 9, "ki')
-
-
-def cut_journal(folder: Path) -> None:
-    path = journal_file(folder)
-    path.write_bytes(path.read_bytes() + b'{"op_code"')
 
 
 def shortened(folder: Path) -> None:
@@ -127,19 +73,11 @@ def shortened(folder: Path) -> None:
     path.write_text("".join(json.dumps(event) + "\n" for event in events))
 
 
-def other_end(folder: Path) -> None:
+def replaced(folder: Path, old: str, new: str) -> None:
     path = trial_log(folder, "trial-0000")
-    path.write_text(path.read_text().replace('"status": "FINISHED"', '"status": "FAILED"'))
-
-
-def other_value(folder: Path) -> None:
-    path = trial_log(folder, "trial-0000")
-    path.write_text(path.read_text().replace(f"{value(0, 3)}", "0.5"))
-
-
-def other_parameters(folder: Path) -> None:
-    path = trial_log(folder, "trial-0000")
-    path.write_text(path.read_text().replace('"train.lr": 0.1', '"train.lr": 0.7'))
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
 
 
 def flipped(folder: Path, name: str) -> None:
@@ -189,8 +127,13 @@ def log_behind(folder: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str, str | None]] = {
-    "cut log": (cut_log, "spool/trial-0000.jsonl", "last line is cut", CUT),
-    "cut journal": (cut_journal, "study.journal", "last line is cut", CUT),
+    "cut log": (
+        lambda folder: cut(trial_log(folder, "trial-0000")),
+        "spool/trial-0000.jsonl", "last line is cut", CUT,
+    ),
+    "cut journal": (
+        lambda folder: cut(journal_file(folder)), "study.journal", "last line is cut", CUT,
+    ),
     "no log": (
         lambda folder: trial_log(folder, "trial-0000").unlink(),
         "spool/trial-0000.jsonl", "missing: its metrics are lost", None,
@@ -220,13 +163,21 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str, str | None]] = {
     ),
     "twice": (given_twice, "study.journal", "trial-0000 is there 2 times", None),
     "configuration twice": (given_twice, "study.journal", "configuration 0, repeat 0", None),
-    "other end": (other_end, "study.journal", "is complete, its event log failed", None),
-    "other value": (other_value, "study.journal", "has the value 0.03, its event log 0.5", None),
+    "other end": (
+        lambda folder: replaced(folder, '"status": "FINISHED"', '"status": "FAILED"'),
+        "study.journal", "is complete, its event log failed", None,
+    ),
+    "other value": (
+        lambda folder: replaced(folder, f"{value(0, 3)}", "0.5"),
+        "study.journal", "has the value 0.03, its event log 0.5", None,
+    ),
     "other epoch's value": (
-        other_value, "study.journal", "has 0.0300 at epoch 3, its event log 0.5000", None,
+        lambda folder: replaced(folder, f"{value(0, 3)}", "0.5"),
+        "study.journal", "has 0.0300 at epoch 3, its event log 0.5000", None,
     ),
     "other parameters": (
-        other_parameters, "study.journal", "its event log {'train.lr': 0.7}", None,
+        lambda folder: replaced(folder, '"train.lr": 0.1', '"train.lr": 0.7'),
+        "study.journal", "its event log {'train.lr': 0.7}", None,
     ),
     "journal behind": (
         journal_behind, "study.journal", "is running, its event log finished", SETTLED,

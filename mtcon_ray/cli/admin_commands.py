@@ -1,9 +1,11 @@
-"""Commands on recorded results and the shell: export, audit, clean, track-sync, completion."""
+"""Commands on results and the installation: export, audit, clean, track-sync and others."""
 
 import json
+import shlex
 import shutil
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -20,6 +22,7 @@ from mtcon_ray.tracking.mlflow_server import check_server, masked, tracking_uri
 
 if TYPE_CHECKING:
     from mtcon_ray.results import SweepResults
+    from mtcon_ray.tracking.exporter import Program
     from mtcon_ray.tracking.model_registry import TrackedRun
 
 
@@ -45,7 +48,7 @@ def export(
     overrides: tuple[str, ...],
     root: Path,
 ) -> None:
-    """Export an encoder to files that are usable without mtcon_ray.
+    """Export an encoder for use without mtcon_ray.
 
     It is that of a checkpoint or of a sweep's winner.
     The files include resizing, normalisation and a linear probe of each label, which is fitted
@@ -77,7 +80,7 @@ def export(
 @options.root_folder
 @click.option("--yes", is_flag=True, help="Remove it; without this option nothing is removed.")
 def clean(name: str, root: Path, yes: bool) -> None:
-    """Show a sweep's or training's disk usage; --yes removes it."""
+    """Show a sweep's or training's disk usage, or remove it."""
     folder = paths.find_folder(root, name)
     if is_driven(folder):
         raise SweepError(f"{folder.name!r} is running; stop it before it is removed")
@@ -161,6 +164,58 @@ def track_sync(name: str, root: Path) -> None:
         say(f"{sent} events sent to {masked(uri)}, {left} left")
     if left:
         raise TrackingError(f"{left} events of {folder.name!r} are not sent yet; try again later")
+
+
+@click.command("export-tracking")
+@options.name
+@click.option(
+    "--to",
+    "program",
+    required=True,
+    type=click.Choice(["tensorboard", "wandb"]),
+    help="The program; its package is the extra of the same name.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder of the written files.  [default: the sweep's or training's own]",
+)
+@click.option("--follow", is_flag=True, help="Go on until the sweep or training has ended.")
+@options.root_folder
+def export_tracking(
+    name: str, program: "Program", out: Path | None, follow: bool, root: Path
+) -> None:
+    """Write metrics for TensorBoard or Weights & Biases.
+
+    They are those of a sweep or training. Each trial is a run there, and each epoch a step.
+    It may be repeated, also while the sweep runs.
+    For W&B, WANDB_MODE decides between upload and files.
+    """
+    from mtcon_ray.recorded import RecordedSpec
+    from mtcon_ray.safe_yaml import read_yaml
+    from mtcon_ray.tracking.exporter import Exporter, check_program, made_folder
+
+    folder = paths.find_folder(root, name)
+    options.session().log_folder = paths.log_folder(root)
+    check_program(program)
+    if program == "tensorboard":
+        from mtcon_ray.tracking.tensorboard_files import TensorBoardRun
+
+        place = made_folder(out / folder.name if out else folder / "tensorboard")
+        exporter = Exporter(folder, partial(TensorBoardRun, place))
+        show = f"tensorboard --logdir {shlex.quote(str(place))}"
+    else:
+        from mtcon_ray.tracking.wandb_runs import WandbRun, is_offline
+
+        tracking = RecordedSpec(read_yaml(folder / paths.SPEC_FILE)).tracking
+        place = made_folder(out or folder)
+        exporter = Exporter(folder, partial(WandbRun, place, tracking.experiment))
+        files = f"{shlex.quote(str(place / 'wandb'))}/offline-run-*"
+        show = f"wandb sync {files}" if is_offline() else "see W&B"
+    with exporter:
+        exporter.run(follow=follow)
+    if not options.session().quiet:
+        say(f"{len(exporter.names)} runs exported: {show}")
 
 
 @click.command()

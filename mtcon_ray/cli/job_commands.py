@@ -91,7 +91,7 @@ def submit(
 def resume(
     job: str, overrides: tuple[str, ...], address: str | None, root: str | None, no_follow: bool
 ) -> int:
-    """Resume a sweep by its name, or that of a JOB that has ended.
+    """Resume a sweep by its name, or a JOB that has ended.
 
     A sweep of this machine goes on here, with the spec that is recorded in its folder. A submitted
     one goes on as another job: spec, changes, tracking and installed packages are those of its last

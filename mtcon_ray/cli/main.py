@@ -17,7 +17,14 @@ from typing import Any
 import click
 
 from mtcon_ray import __version__
-from mtcon_ray.cli.admin_commands import audit, clean, completion, export, track_sync
+from mtcon_ray.cli.admin_commands import (
+    audit,
+    clean,
+    completion,
+    export,
+    export_tracking,
+    track_sync,
+)
 from mtcon_ray.cli.job_commands import jobs, logs, resume, stop, submit
 from mtcon_ray.cli.options import INTERRUPTED, Session, root_of, verbosity
 from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, status
@@ -85,8 +92,8 @@ def program() -> None:
 
 for command in (
     demo, init, examples, prepare, validate, plan, train, sweep, compare, evaluate, report,
-    list_names, status, best, export, audit, clean, track_sync, submit, jobs, logs, stop, resume,
-    schema, completion,
+    list_names, status, best, export, audit, clean, track_sync, export_tracking, submit, jobs,
+    logs, stop, resume, schema, completion,
 ):  # fmt: skip
     program.add_command(verbosity(command))
 

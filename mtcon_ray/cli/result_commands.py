@@ -23,7 +23,7 @@ INDENT = "  "
 @options.root_folder
 @options.as_json
 def evaluate(checkpoint: Path, overrides: tuple[str, ...], root: Path, as_json: bool) -> None:
-    """Measure test and held-out scores of a checkpoint's encoder."""
+    """Measure test and held-out scores of a checkpoint."""
     from mtcon_ray.evaluate import evaluate_checkpoint
 
     with Console(Terminal.of(), quiet=options.session().quiet or as_json) as console:
@@ -39,7 +39,7 @@ def evaluate(checkpoint: Path, overrides: tuple[str, ...], root: Path, as_json: 
 @options.name
 @options.root_folder
 def report(name: str, root: Path) -> None:
-    """Build a sweep's report, also while it runs; print its path."""
+    """Build a sweep's report, finished or not; print its path."""
     from mtcon_ray.report.build import build_report
     from mtcon_ray.results import load_sweep
     from mtcon_ray.sweep.study import importances, read_study
@@ -89,7 +89,7 @@ def list_names(root: Path, as_json: bool) -> None:
 @click.option("--csv", "as_csv", is_flag=True, help="Print a table with all metrics, as CSV.")
 @click.option("--top", type=click.IntRange(1), metavar="N", help="The best N trials only.")
 def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) -> None:
-    """Show all trials of a sweep, or the state of a single training."""
+    """Show a sweep's trials, or a single training's state."""
     if as_json and as_csv:
         raise click.UsageError("--json and --csv must not be given together")
     from mtcon_ray.cli.results_table import leaderboard_lines, trial_record
@@ -122,7 +122,7 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
 @options.root_folder
 @options.as_json
 def best(name: str, root: Path, as_json: bool) -> None:
-    """Show a sweep's winner, its scores and its checkpoint's path."""
+    """Show a sweep's winner, its scores and its checkpoint."""
     from mtcon_ray.cli.results_table import trial_record, winner_lines
     from mtcon_ray.results import load_sweep
 

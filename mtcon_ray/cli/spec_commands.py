@@ -72,7 +72,7 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 def examples(folder: Path) -> None:
-    """Copy the example specs, scripts and cluster files into FOLDER."""
+    """Copy the example specs, scripts and cluster files."""
     copies = copy_examples(folder)
     if not options.session().quiet:
         say("\n  ".join(["wrote", *map(str, copies)]))
@@ -99,7 +99,7 @@ def examples(folder: Path) -> None:
 def prepare(
     kind: str, download: Path, size: int | None, storage: str | None, overrides: tuple[str, ...]
 ) -> None:
-    """Check a published data set, decode its images, print a spec.
+    """Check a published data set, decode it, print a spec.
 
     KIND is a kind of data, such as zappos50k. The spec has the recipe of the data set's paper and
     is all that is written to standard output. Decoding continues where it was interrupted.
@@ -169,7 +169,7 @@ def plan(
     cluster: str | None,
     calibrate: bool,
 ) -> None:
-    """Print a sweep's trials, data and resources; start nothing."""
+    """Show a sweep's trials, data, resources; start nothing."""
     from mtcon_ray.cli.plan_text import plan_lines
     from mtcon_ray.planning import make_plan
     from mtcon_ray.preparation import check_data

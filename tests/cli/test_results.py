@@ -278,3 +278,16 @@ def test_a_root_that_cannot_be_written_is_named(
         rf"error: {sweep}/report/\S+ must be writable, got Read-only file system with .*; free disk"
     )
     assert re.match(line, result.stderr), result.stderr
+
+
+def test_tracking_is_exported_into_the_sweeps_folder_or_below_another(
+    invoke: Invoke, sweep: Path, tmp_path: Path
+) -> None:
+    done = invoke("export-tracking", "tiny-1", "--to", "tensorboard", "--follow")
+    assert done.exit_code == 0, done.output
+    place = sweep / "tensorboard"
+    assert done.stdout == f"3 runs exported: tensorboard --logdir {place}\n"
+    names = [f"trial-{i:04d}" for i in range(3)]
+    assert sorted(path.name for path in place.iterdir()) == names
+    invoke("export-tracking", "tiny-1", "--to", "tensorboard", "--out", tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out" / "tiny-1").iterdir()) == names

@@ -1,0 +1,71 @@
+"""Event files of TensorBoard, one folder per run."""
+
+from pathlib import Path
+
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams.summary_v2 import hparams_pb  # `api` beside it needs TensorFlow
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from mtcon_ray.tracking.events import Ended, Reported
+from mtcon_ray.tracking.exporter import ExportedRun
+
+# TensorBoard reads all files of a folder whose names contain "tfevents". The ending tells ours from
+# those that the user may keep there.
+ENDING = ".mtcon_ray"
+
+
+class TensorBoardRun:
+    """Writer of one run's epochs to `<out>/<name>/`, after the last one that is there.
+
+    Each writer begins a file of its own. Files are never changed afterwards, since a TensorBoard
+    that shows them would stop at one that is gone; those of another run of the same name are
+    removed. Values are stored in float32.
+    """
+
+    def __init__(self, out: Path, run: ExportedRun) -> None:
+        self._folder = out / run.name
+        self._ending = f".{run.identity}{ENDING}"
+        self._writer: EventFileWriter | None = None
+        self._last_step = -1  # the settings are step 0
+        for file in self._folder.glob(f"*tfevents*{ENDING}"):
+            if file.name.endswith(self._ending):
+                self._last_step = max(self._last_step, _last_step(file))
+            else:
+                file.unlink()
+        values = {
+            path: value if isinstance(value, bool | int | float) else str(value)
+            for path, value in run.settings.items()
+        }
+        start = run.start_ms / 1000
+        self._add(start, 0, hparams_pb(values, trial_id=run.name, start_time_secs=start))
+
+    def write(self, report: Reported) -> None:
+        """Adds a scalar per metric, unless the files have this epoch already."""
+        values = [Summary.Value(tag=k, simple_value=v) for k, v in report.metrics.items()]
+        self._add(report.time_ms / 1000, report.epoch, Summary(value=values))
+
+    def flush(self) -> None:
+        """Writes buffered records to disk."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self, ended: Ended | None) -> None:
+        """Closes the file; TensorBoard shows no statuses."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _add(self, seconds: float, step: int, summary: Summary) -> None:
+        if step <= self._last_step:
+            return
+        if self._writer is None:
+            self._writer = EventFileWriter(str(self._folder), filename_suffix=self._ending)
+        self._writer.add_event(Event(wall_time=seconds, step=step, summary=summary))
+        self._last_step = step
+
+
+def _last_step(file: Path) -> int:
+    """Returns the last step of an event file, -1 without one; ignores an incomplete record."""
+    events = LegacyEventFileLoader(str(file)).Load()
+    return max((event.step for event in events if event.HasField("summary")), default=-1)

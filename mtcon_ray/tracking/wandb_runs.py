@@ -1,0 +1,107 @@
+"""Runs of Weights & Biases; the user's WANDB_MODE decides whether they are uploaded."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+# Read at the import: no reports of crashes to the company's own server.
+os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+
+import wandb
+
+from mtcon_ray.errors import TrackingError, UserError
+from mtcon_ray.tracking.events import Ended, Reported
+from mtcon_ray.tracking.exporter import ExportedRun
+from mtcon_ray.tracking.mlflow_server import first_line
+
+# What W&B records by itself would describe the process that exports, not the one that trained.
+SETTINGS: dict[str, Any] = {
+    "console": "off",
+    "silent": True,
+    "disable_git": True,
+    "save_code": False,
+    "x_disable_stats": True,
+    "x_disable_machine_info": True,
+    "x_disable_meta": True,
+    "x_save_requirements": False,
+}
+
+
+def is_offline() -> bool:
+    """Returns True if W&B writes files only, which `wandb sync` uploads.
+
+    Raises UserError if W&B is disabled.
+    """
+    mode = str(wandb.setup().settings.mode)
+    if mode == "disabled":
+        raise UserError("WANDB_MODE must be online or offline to export runs, got disabled")
+    return mode == "offline"
+
+
+class WandbRun:
+    """Writer of one run; its group is the sweep, its config the settings.
+
+    Online a run that exists is continued after its last step. Offline the files of a run in `out`
+    are replaced. The project is `project`, unless W&B's own settings name one.
+    """
+
+    def __init__(self, out: Path, project: str, run: ExportedRun) -> None:
+        offline = is_offline()
+        for earlier in (out / "wandb").glob(f"offline-run-*-{run.identity}") if offline else ():
+            shutil.rmtree(earlier)
+        try:
+            self._run = wandb.init(
+                project=wandb.setup().settings.project or project,
+                group=run.group,
+                name=run.name,
+                id=run.identity,
+                config=nested(run.settings),
+                dir=str(out),
+                # Without it a run whose files are synced a second time is replaced.
+                resume=None if offline else "allow",
+                allow_val_change=True,
+                reinit="create_new",  # several trials run at a time
+                settings=wandb.Settings(**SETTINGS),
+            )
+        except wandb.Error as error:
+            raise TrackingError(
+                f"W&B must take the run {run.group}/{run.name}, got: {first_line(error)}; "
+                "log in with `wandb login`, or set WANDB_MODE=offline and send it later with "
+                "`wandb sync`"
+            ) from error
+        self._next_step = self._run.starting_step
+
+    def write(self, report: Reported) -> None:
+        """Logs the metrics of one epoch, unless the run has this step already."""
+        if report.epoch >= self._next_step:
+            seconds = report.time_ms / 1000
+            self._run.log({**report.metrics, "_timestamp": seconds}, step=report.epoch)
+
+    def flush(self) -> None:
+        """Does nothing; W&B uploads by itself."""
+
+    def close(self, ended: Ended | None) -> None:
+        """Finishes the run; its summary has the status that it has in MLflow."""
+        status = ended.status if ended else "RUNNING"
+        self._run.summary["status"] = status
+        is_pruned = ended is not None and ended.tags.get("mtcon.pruned") == "true"
+        if is_pruned:
+            self._run.tags = ("stopped early",)
+        self._run.finish(exit_code=int(not is_pruned and status in ("FAILED", "KILLED")))
+
+
+def nested(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns settings by dotted path as nested sections, since W&B's keys have no dots.
+
+    >>> nested({"seed": 0, "train.lr": 0.1, "train.epochs": 2})
+    {'seed': 0, 'train': {'lr': 0.1, 'epochs': 2}}
+    """
+    whole: dict[str, Any] = {}
+    for path, value in settings.items():
+        *sections, name = path.split(".")
+        section = whole
+        for key in sections:
+            section = section.setdefault(key, {})
+        section[name] = value
+    return whole

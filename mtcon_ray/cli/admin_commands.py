@@ -37,7 +37,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="Format of torch.export, or ONNX (extra `onnx`).",
 )
-@click.option("--register", metavar="NAME", help="Register it as a version of this MLflow model.")
+@click.option(
+    "--register",
+    metavar="NAME",
+    help="Register it as a version of this MLflow model; mlflow.pyfunc loads those in ONNX.",
+)
 @options.overrides
 @options.root_folder
 def export(

@@ -1,15 +1,28 @@
 """Registration of an exported model as a version in MLflow's registry, linked to its run.
 
-The exported files are registered unchanged. MLflow's torch flavour would trace the module again
-with shapes of its own choice, and its pyfunc flavour would pickle it.
+The exported files are registered unchanged. Beside an ONNX file MLflow gets a description by which
+`mlflow.pyfunc` and `mlflow.onnx` load it. A `.pt2` has none: MLflow's torch flavour would trace the
+module again with shapes of its own choice, and gives no models with several outputs to pyfunc.
 """
 
+import platform
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import version as version_of
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from mtcon_ray.errors import TrackingError, UserError
 from mtcon_ray.tracking.mlflow_server import check_server, first_line, open_client
+
+if TYPE_CHECKING:
+    from mlflow.types import Schema
+    from onnx import ValueInfoProto
+
+ONNX_FILE = "model.onnx"
+REQUIREMENTS_FILE = "requirements.txt"  # MLflow's own name; it warns of other versions
 
 
 @dataclass(frozen=True)
@@ -71,6 +84,10 @@ def register_model(files: Path, name: str, run: TrackedRun) -> str:
         # A new path per registration, so that a version never overwrites an earlier one's files.
         place = f"export/{uuid4().hex[:8]}"
         client.log_artifacts(run.run_id, str(files), place)
+        if (files / ONNX_FILE).exists():
+            with TemporaryDirectory() as folder:
+                describe(files / ONNX_FILE, Path(folder), run_id=run.run_id)
+                client.log_artifacts(run.run_id, folder, place)
         try:
             client.create_registered_model(name)
         except MlflowException as error:
@@ -88,3 +105,47 @@ def register_model(files: Path, name: str, run: TrackedRun) -> str:
             f"the model {name!r} was not registered: {first_line(error)}"
         ) from error
     return str(version.version)
+
+
+def describe(file: Path, to: Path, *, run_id: str | None = None) -> None:
+    """Writes to `to` the files by which MLflow loads an ONNX file that lies beside them.
+
+    Its pyfunc model takes one array, as the first input of the file, and returns a dictionary of
+    arrays by output name.
+    """
+    import onnx
+    from mlflow.models import Model, ModelSignature
+
+    graph = onnx.load(file, load_external_data=False).graph
+    # Without the name of the input: pyfunc would then take dictionaries only.
+    signature = ModelSignature(_schema(graph.input, named=False), _schema(graph.output, named=True))
+    model = Model(run_id=run_id, signature=signature)
+    model.add_flavor(
+        "python_function",
+        loader_module="mlflow.onnx",
+        python_version=platform.python_version(),
+        data=file.name,
+    )
+    # With other providers MLflow (3.17.2) warns at each load where one is not installed.
+    providers = ["CPUExecutionProvider"]
+    model.add_flavor("onnx", onnx_version=onnx.__version__, data=file.name, providers=providers)
+    model.save(str(to / "MLmodel"))
+    needed = (f"mlflow=={version_of('mlflow')}", f"onnx=={version_of('onnx')}", "onnxruntime")
+    (to / REQUIREMENTS_FILE).write_text("".join(f"{line}\n" for line in needed))
+
+
+def _schema(values: "Iterable[ValueInfoProto]", *, named: bool) -> "Schema":
+    """Returns types and shapes of a graph's inputs or outputs; -1 is a side of any length."""
+    from mlflow.types import Schema, TensorSpec
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    return Schema(
+        [
+            TensorSpec(
+                tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type),
+                [d.dim_value or -1 for d in value.type.tensor_type.shape.dim],
+                value.name if named else None,
+            )
+            for value in values
+        ]
+    )

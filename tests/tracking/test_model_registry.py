@@ -4,11 +4,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 import yaml
+from onnx import TensorProto, helper
 
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.errors import TrackingError, UserError
@@ -21,6 +24,8 @@ from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.mlflow,
+    # MLflow 3.17.2 warns of its own types when it imports mlflow.pyfunc.
+    pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType:UserWarning"),
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
 
@@ -43,16 +48,39 @@ def server(root: Path) -> Iterator[Server]:
     server.kill()
 
 
-def test_a_model_is_registered_beside_its_run(tmp_path: Path) -> None:
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
+def mean_of_pixels() -> onnx.ModelProto:
+    """Returns a model with the input of an export; its embedding is the mean colour."""
+    images = helper.make_tensor_value_info("images", TensorProto.UINT8, ["N", "H", "W", 3])
+    embedding = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["N", 3])
+    nodes = [
+        helper.make_node("Cast", ["images"], ["x"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["x", "axes"], ["embedding"], keepdims=0),
+    ]
+    axes = helper.make_tensor("axes", TensorProto.INT64, [2], [1, 2])
+    graph = helper.make_graph(nodes, "mean", [images], [embedding], [axes])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def load_from(uri: str, model: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Returns a registered model as MLflow's own reader loads it."""
+    import mlflow.pyfunc
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", uri)
+    return mlflow.pyfunc.load_model(model)
+
+
+def test_a_model_is_registered_beside_its_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"sqlite:///{root}/mlflow.db"
     client = open_client(uri)
-    experiment = client.create_experiment("mine", artifact_location(uri, tmp_path))
+    experiment = client.create_experiment("mine", artifact_location(uri, root))
     tags = {"mtcon.sweep": "shoes-1", "mtcon.trial": "trial-0002"}
     run_id = client.create_run(experiment, tags=tags).info.run_id
-    files = tmp_path / "files"
+    files = root / "files"
     files.mkdir()
     (files / "README.md").write_text("# shoes")
     (files / "model.pt2").write_bytes(b"weights")
+    onnx.save(mean_of_pixels(), files / "model.onnx")
 
     def find(trial: str, name: str = "shoes") -> TrackedRun:
         return find_run(name, uri=uri, experiment="mine", sweep="shoes-1", trial=trial)
@@ -64,9 +92,18 @@ def test_a_model_is_registered_beside_its_run(tmp_path: Path) -> None:
     assert version.description == "# shoes"
 
     from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
 
     got = Path(download_artifacts(client.get_model_version_download_uri("shoes", "1")))
     assert (got / "model.pt2").read_bytes() == b"weights"
+    model = load_from(uri, "models:/shoes/1", monkeypatch)
+    images = np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3)
+    found = model.predict(images)
+    assert list(found) == ["embedding"]
+    np.testing.assert_allclose(found["embedding"], images.mean((1, 2)), rtol=1e-6)
+    with pytest.raises(MlflowException, match="uint8"):
+        model.predict(images.astype(np.float32))
+    assert "onnx==" in (got / "requirements.txt").read_text()
     with pytest.raises(TrackingError, match="must hold the run of shoes-1/trial-0007"):
         find("trial-0007")
     with pytest.raises(TrackingError, match="must take models and show runs, got: "):
@@ -81,7 +118,7 @@ def test_a_model_is_registered_beside_its_run(tmp_path: Path) -> None:
 def test_a_sweeps_best_is_had_back_from_a_server(
     root: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Uses commands from the sweep to the export, then only MLflow's client, which has no root."""
+    """Uses commands from the sweep to the exports, then only MLflow's client, which has no root."""
     (root / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
     own = ["--root", str(root / "own")]
@@ -105,7 +142,12 @@ def test_a_sweeps_best_is_had_back_from_a_server(
         device=torch.device("cpu"),
     )  # fmt: skip
     found = model(torch.from_numpy(images))["embedding"]
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5 * expected.abs().max().item())
+    tolerance = 1e-5 * expected.abs().max().item()
+    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+    options = ("--to", "onnx", "--format", "onnx", "--register", "shoes")
+    assert "models:/shoes/2" in _command(root, "export", "small-1", *options, *own)
+    loaded = load_from(server.uri, "models:/shoes/2", monkeypatch).predict(images)
+    np.testing.assert_allclose(loaded["embedding"], expected, rtol=0, atol=tolerance)
 
 
 def _command(folder: Path, *words: str) -> str:

@@ -17,6 +17,8 @@ SPEC_FILE = "spec.yaml"
 PLAN_FILE = "plan.json"
 PREDICTIONS_FILE = "predictions.npz"
 MODEL_FILE, LAST_FILE, PREVIOUS_FILE = "model.pt", "last.pt", "last.previous.pt"
+# Beside a network that `storage.keep` has removed.
+REMOVED_FILE = "removed.txt"
 # Earlier versions kept the network of the best validated epoch, whichever epoch was reported.
 OLD_MODEL_FILE = "best.pt"
 

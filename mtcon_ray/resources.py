@@ -56,7 +56,8 @@ class TrackingSpec(Spec):
     checkpoints: Literal["none", "kept", "all"] = Field(
         "kept",
         description="whose networks and predictions become artifacts: of no trial, of finished "
-        "trials, or of all that were probed",
+        "trials (with storage.keep of those it keeps, when the sweep has ended), or of all that "
+        "were probed",
     )
 
     def sends_files_of(self, status: Status) -> bool:
@@ -77,7 +78,7 @@ class TrackingSpec(Spec):
 
 
 class StorageSpec(Spec):
-    """Folders in which files are written."""
+    """Folders in which files are written, and which of them stay."""
 
     root: LocalPath | None = Field(None, description="absolute folder; null: ~/mtcon-ray")
     node_store: str | None = Field(
@@ -85,4 +86,10 @@ class StorageSpec(Spec):
         pattern=r"^(/|~/)",
         description="absolute folder on each node's own disk, to which its first trial copies the "
         "decoded images; null: trials read them below the root",
+    )
+    keep: int | None = Field(
+        None,
+        ge=1,
+        description="number of best trials whose networks a sweep keeps on disk; those of worse "
+        "ones are removed when they have ended; null: all",
     )

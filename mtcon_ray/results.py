@@ -125,6 +125,10 @@ class SweepResults:
 
         return tuple(sorted(self.trials, key=key))
 
+    def read(self, name: str) -> TrialResult:
+        """Returns a trial of the sweep as its event log stands now."""
+        return _trial(name, EventLog.read(paths.trial_log(self.folder, name)), self.recorded)
+
     def predictions_of(self, trial: TrialResult) -> Path:
         """Returns the path of the predictions behind a trial's test scores."""
         return paths.checkpoint_folder(self.folder, trial.name) / paths.PREDICTIONS_FILE

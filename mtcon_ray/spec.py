@@ -101,6 +101,11 @@ class RunSpec(Spec):
                 f"evaluate.every must be at most train.epochs, got {self.evaluate.every} "
                 f"and {self.train.epochs}"
             )
+        if self.storage.keep is not None and self.tracking.checkpoints == "all":
+            raise ValueError(
+                "storage.keep must be null where tracking.checkpoints is all, got "
+                f"{self.storage.keep}; with tracking.checkpoints: kept MLflow gets what is kept"
+            )
         scheduler = self.search.scheduler
         if self.search.space and scheduler and not self._is_probed_before_last_rung(scheduler):
             more = "train more epochs" if self.evaluate.every == 1 else "probe more often"

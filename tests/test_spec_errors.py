@@ -43,6 +43,11 @@ def refused(raw: dict[str, Any]) -> list[str]:
             {"tracking": {"offline": "perhaps"}},
             "tracking.offline must be true or false, got 'perhaps'",
         ),
+        (
+            {"storage": {"keep": 3}, "tracking": {"checkpoints": "all"}},
+            "storage.keep must be null where tracking.checkpoints is all, got 3; with tracking.",
+        ),
+        ({"storage": {"keep": 0}}, "storage.keep must be greater than or equal to 1, got 0"),
         ({"tracking": {"experiment": ""}}, "tracking.experiment must not be empty, got ''"),
         (
             {"model": {"encoder": {"name": "vit", "width": 9}}},

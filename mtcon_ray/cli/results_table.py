@@ -6,7 +6,7 @@ from typing import Any
 from mtcon_ray import metrics
 from mtcon_ray.cli.progress_table import state_text
 from mtcon_ray.cli.tables import GAP, clipped, table_lines, width
-from mtcon_ray.paths import checkpoint_folder, kept_model
+from mtcon_ray.paths import REMOVED_FILE, checkpoint_folder, kept_model
 from mtcon_ray.presentation import (
     NOTHING,
     accuracy_text,
@@ -122,14 +122,18 @@ def winner_lines(results: SweepResults) -> Iterator[str]:
     )
     for line in score_lines(results, winner.last_metrics):
         yield f"  {line}"
-    yield f"checkpoint: {kept_checkpoint(results, winner)}"
+    yield f"checkpoint: {kept_checkpoint(results, winner) or 'removed by storage.keep'}"
 
 
-def kept_checkpoint(results: SweepResults, trial: TrialResult) -> str:
-    """Returns the path of the network that a trial's value is of; a training is its own trial."""
+def kept_checkpoint(results: SweepResults, trial: TrialResult) -> str | None:
+    """Returns the path of the network that a trial's value is of, None if it was removed.
+
+    A training is its own trial.
+    """
     folder = results.folder
     place = folder if trial.name == folder.name else checkpoint_folder(folder, trial.name)
-    return str(kept_model(place))
+    model = kept_model(place)
+    return None if not model.exists() and (place / REMOVED_FILE).exists() else str(model)
 
 
 def trial_record(results: SweepResults, trial: TrialResult) -> dict[str, Any]:

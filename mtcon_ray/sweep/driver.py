@@ -61,6 +61,7 @@ from mtcon_ray.sweep.resume import (
     history,
     settle,
 )
+from mtcon_ray.sweep.retention import Retention
 from mtcon_ray.sweep.scheduler import tune_scheduler
 from mtcon_ray.sweep.searcher import StudySearcher
 from mtcon_ray.sweep.stopper import Stop
@@ -132,6 +133,7 @@ class _Sweep:
         self.lifecycle = Lifecycle(self.folder, self.spec.tracking, self.uri, self.callbacks)
         self.study = open_study(journal_file(self.folder), self.folder.name)
         self.record = SweepRecord(self.folder, self.spec)
+        self.retention: Retention | None = None
         self.stop = Stop(self.folder)
         resources = self.spec.resources
         request = f"{resources.cpus} CPUs and {resources.gpus:g} GPUs per worker"
@@ -158,6 +160,8 @@ class _Sweep:
         if outcome is not Status.WAITING:
             self.record.trial_ended(trial, outcome, reason)
         name, value = trial.user_attrs[TRIAL], self.value(trial)
+        if self.retention and outcome.is_final:
+            self.retention.ended(name)
         self.callbacks.on_end(name, outcome.name, value, reason)
 
     def explain(self, trial: FrozenTrial) -> str:
@@ -178,6 +182,8 @@ class _Sweep:
         for note in what_is_lost(self.folder):
             self.callbacks.on_note(note)
         settle(self.study, self.record)
+        if (keep := self.spec.storage.keep) is not None:
+            self.retention = Retention(self.folder, keep)
         self.lifecycle.begin(self.plan, partial(self.record.start, tags))
         try:
             with on_signals(self.halt):
@@ -197,6 +203,9 @@ class _Sweep:
 
     def _finish(self) -> SweepResults:
         discard_leftovers(self.study, self.record)
+        if self.retention:
+            self.retention.finish()
+            self.record.send_kept(named_trials(self.study))
         results = load_sweep(self.folder)
         report = build_report(results, importances(self.study), ui_command=ui_command(self.uri))
         self.record.end("FINISHED" if results.winner else "FAILED", report, **_winner_tags(results))

@@ -1,12 +1,19 @@
 """Writer of the driver's events: those of the sweep, and each trial's start and end."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from optuna.trial import FrozenTrial
 
 from mtcon_ray.evaluation.spec import selected_epoch
-from mtcon_ray.paths import checkpoint_folder, parent_log, trial_log
-from mtcon_ray.results import kept_files, load_sweep, objective_values, reports_of
+from mtcon_ray.paths import checkpoint_folder, kept_model, parent_log, trial_log
+from mtcon_ray.results import (
+    kept_files,
+    load_sweep,
+    objective_values,
+    reports_of,
+    trial_status,
+)
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.description import describe_sweep
@@ -81,9 +88,9 @@ class SweepRecord:
         Removes its resume state unless the trial was interrupted.
         """
         spool, folder = self.spool(trial), self.checkpoints(trial)
-        if self.spec.tracking.sends_files_of(outcome):
-            for file in kept_files(folder):
-                spool.append(Artifact(path=str(file), to="checkpoints"))
+        # With `storage.keep` a network may be removed before it is sent; see `send_kept`.
+        if self.spec.storage.keep is None:
+            self._send_files(spool, folder, outcome)
         if outcome is not Status.INTERRUPTED:
             discard_resume_state(folder, failed=outcome is Status.FAILED)
         tags: dict[str, str] = {}
@@ -96,6 +103,20 @@ class SweepRecord:
         if reason:
             tags["mtcon.reason"] = reason[:4000]
         spool.append(Ended(status=outcome.mlflow, tags=tags))
+
+    def send_kept(self, trials: Iterable[FrozenTrial]) -> None:
+        """Makes the files of ended trials that still have a network artifacts, once."""
+        for trial in trials:
+            spool, folder = self.spool(trial), self.checkpoints(trial)
+            events = spool.events()
+            is_sent = any(isinstance(event, Artifact) for event in events)
+            if not is_sent and kept_model(folder).exists():
+                self._send_files(spool, folder, trial_status(events)[0])
+
+    def _send_files(self, spool: EventLog, folder: Path, outcome: Status) -> None:
+        if self.spec.tracking.sends_files_of(outcome):
+            for file in kept_files(folder):
+                spool.append(Artifact(path=str(file), to="checkpoints"))
 
     def spool(self, trial: FrozenTrial) -> EventLog:
         """Returns the event log of one trial."""

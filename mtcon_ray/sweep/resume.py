@@ -13,7 +13,7 @@ from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.searcher import report_missing, tell
 from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, named_trials, trial_name
 from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Ended, Started
+from mtcon_ray.tracking.events import Ended, Started, last_change
 from mtcon_ray.training.checkpoint import discard_resume_state
 
 ENDS = {
@@ -98,6 +98,6 @@ def history(trial: FrozenTrial, epochs: int) -> History:
 
 
 def _is_open(record: SweepRecord, trial: FrozenTrial) -> bool:
-    """Returns True if a trial's event log has events, and the last one is no end."""
+    """Returns True if a trial's event log has events, and it has no end or goes on after it."""
     events = record.spool(trial).events()
-    return bool(events) and not isinstance(events[-1], Ended)
+    return bool(events) and not isinstance(last_change(events), Ended)

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from mtcon_ray.errors import StorageError, SweepError
-from mtcon_ray.tracking.events import Ended, Event, Reported, Started, from_json
+from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
 
 
 class EventLog:
@@ -70,9 +70,10 @@ class EventLog:
         for event, end in tail(self.path, self._size):
             self._size = end
             self._next_seq = event.seq + 1
-            self._ended = isinstance(event, Ended)
             if isinstance(event, Reported):
                 self._last_epoch = event.epoch
+            elif not isinstance(event, Artifact):  # which may follow the end
+                self._ended = isinstance(event, Ended)
 
 
 def append_durably(path: Path, end: int, data: bytes) -> None:

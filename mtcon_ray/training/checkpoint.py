@@ -3,12 +3,13 @@
 <folder>/model.pt           the network whose validation value and test accuracies are reported
 <folder>/last.pt            the state that an interrupted training resumes from; removed at the end
 <folder>/last.previous.pt   the same of the checkpoint before
+<folder>/removed.txt        the reason why the networks of a trial were removed
 
 The predictions behind the test accuracies are written beside them by evaluation/predictions.py.
 """
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
@@ -17,7 +18,7 @@ import torch
 
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.errors import CheckpointError, StorageError
-from mtcon_ray.paths import LAST_FILE, MODEL_FILE, PREVIOUS_FILE
+from mtcon_ray.paths import LAST_FILE, MODEL_FILE, OLD_MODEL_FILE, PREVIOUS_FILE, REMOVED_FILE
 
 FORMAT = 1
 # Sections that determine the training. Those of search, tracking and scheduling may differ.
@@ -56,7 +57,13 @@ def load(path: Path) -> dict[str, Any]:
             raise BadZipFile(f"a wrong checksum of {damaged}")
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise CheckpointError(f"checkpoint {path} must exist") from None
+        removed = path.parent / REMOVED_FILE
+        if not removed.exists():
+            raise CheckpointError(f"checkpoint {path} must exist") from None
+        raise CheckpointError(
+            f"checkpoint {path} must be one of those that were kept, got one that "
+            f"{removed.read_text().strip()} removed; the scores of its trial are still there"
+        ) from None
     except Exception as error:  # torch's reader raises errors of many types on foreign files
         reason = load_problem(error)
         raise CheckpointError(
@@ -108,11 +115,29 @@ def discard_resume_state(folder: Path, *, failed: bool = False) -> None:
     """
     if not failed and not (folder / MODEL_FILE).exists():
         return
-    for name in (LAST_FILE, PREVIOUS_FILE):
+    _remove(folder / name for name in (LAST_FILE, PREVIOUS_FILE))
+
+
+def discard_network(folder: Path, reason: str) -> None:
+    """Removes all networks of an ended training; `load` then names the reason.
+
+    Its predictions stay. Raises StorageError.
+    """
+    names = (MODEL_FILE, OLD_MODEL_FILE, LAST_FILE, PREVIOUS_FILE)
+    files = [folder / name for name in names if (folder / name).exists()]
+    if files:
+        # First, so that a kill in between leaves no folder without network and reason.
+        with whole_file(folder / REMOVED_FILE) as file:
+            file.write(f"{reason}\n".encode())
+        _remove(files)
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for path in files:
         try:
-            (folder / name).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         except OSError as error:
-            raise StorageError.of(folder / name, error) from error
+            raise StorageError.of(path, error) from error
 
 
 def load_problem(error: Exception) -> str:

@@ -21,7 +21,13 @@ from mtcon_ray.cluster.connection import connected, sweep_environment
 from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import SpecError, SweepError
-from mtcon_ray.paths import cache_folder, checkpoint_folder, kept_model, sweep_folder
+from mtcon_ray.paths import (
+    cache_folder,
+    checkpoint_folder,
+    kept_model,
+    mlflow_artifacts,
+    sweep_folder,
+)
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.search.schedulers import NoScheduler
 from mtcon_ray.spec import load_spec
@@ -48,7 +54,7 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
         **TINY["search"], "scheduler": {"name": "asha", "grace": 0.5}, "max_concurrent": 2,
     }  # fmt: skip
     node = tmp_path / "node"
-    storage = {"node_store": str(node)}
+    storage = {"node_store": str(node), "keep": 1}
     results = sweep(spec_file(search=search, storage=storage), root)
     assert results.winner is not None
     assert results.winner.full_budget
@@ -78,11 +84,15 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
     assert scores["val/accuracy"] == pytest.approx(results.winner.value)
     assert scores["test/accuracy/shape"] == last["test/accuracy/shape"]
     assert "loss" not in scores
+    models = results.folder.glob("checkpoints/*/model.pt")
+    assert [path.parent.name for path in models] == [results.winner.name]
+    stored = mlflow_artifacts(root).rglob("model.pt")
     (winner,) = [r for r in seen["children"] if r.info.run_name == results.winner.name]
     assert winner.data.tags["mtcon.device"] == "CPU"
     assert winner.data.params == {
         "method.temperature": str(results.winner.params["method.temperature"])
     }
+    assert [winner.info.run_id in path.parts for path in stored] == [True]
 
 
 def test_a_job_s_user_is_told_of_commands_that_they_have(

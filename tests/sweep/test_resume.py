@@ -29,8 +29,18 @@ EPOCHS = 4
 class Killed:
     """A sweep whose driver was killed with one open trial."""
 
-    def __init__(self, folder: Path, select: str = "last", checkpoints: str = "kept") -> None:
-        sections = {"evaluate": {"select": select}, "tracking": {"checkpoints": checkpoints}}
+    def __init__(
+        self,
+        folder: Path,
+        select: str = "last",
+        checkpoints: str = "kept",
+        keep: int | None = None,
+    ) -> None:
+        sections = {
+            "evaluate": {"select": select},
+            "tracking": {"checkpoints": checkpoints},
+            "storage": {"keep": keep},
+        }
         spec = parse_spec({"name": "x", "train": {"epochs": EPOCHS}, **sections})
         search = SearchSpec.model_validate({"space": {"train.lr": {"uniform": [0.1, 1]}}})
         self.study = open_study(folder / "study.journal", "s")
@@ -149,6 +159,27 @@ def test_files_of_trials_become_artifacts_as_the_spec_says(
         killed.record.trial_ended(killed.trial, outcome, None)
         artifacts = [e.path for e in killed.spool.events() if isinstance(e, Artifact)]
         assert artifacts == ([str(folder / "model.pt")] if outcome in sent else [])
+
+
+@pytest.mark.parametrize("checkpoints", ["none", "kept"])
+def test_with_storage_keep_files_are_sent_once_when_the_sweep_has_ended(
+    tmp_path: Path, checkpoints: str
+) -> None:
+    """They follow the trial's end, which still counts: nothing is recorded after it."""
+    killed = Killed(tmp_path, keep=1, checkpoints=checkpoints)
+    folder = killed.record.checkpoints(killed.trial)
+    folder.mkdir(parents=True)
+    checkpoint.save(folder / "model.pt", {})
+    killed.record.trial_ended(killed.trial, Status.FINISHED, None)
+    assert [e.kind for e in killed.spool.events()] == ["start", "end"]
+    sent = ["artifact"] if checkpoints == "kept" else []
+    killed.study.tell(killed.trial.number, 0.5)
+    for _ in range(2):
+        killed.record.send_kept([killed.trial])
+        settle(killed.study, killed.record)
+        assert [e.kind for e in killed.spool.events()] == ["start", "end", *sent]
+    assert not killed.spool.append(Reported(epoch=3, metrics={}))
+    assert trial_status(killed.spool.events()) == (Status.FINISHED, None)
 
 
 @pytest.mark.parametrize(

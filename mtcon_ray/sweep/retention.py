@@ -1,0 +1,72 @@
+"""Retention on disk: a sweep keeps the networks of its best trials, as `storage.keep` says."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from mtcon_ray.metrics import OBJECTIVE
+from mtcon_ray.paths import checkpoint_folder
+from mtcon_ray.results import SweepResults, TrialResult, load_sweep, objective_values
+from mtcon_ray.training.checkpoint import discard_network
+
+
+class Retention:
+    """Remover of the networks that no longer belong to the best `keep` trials of a sweep.
+
+    To be made after the study and the event logs were reconciled.
+    """
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self._keep = keep
+        self._removed: set[str] = set()
+        results = load_sweep(folder)
+        self._results = replace(results, trials=tuple(map(_slim, results.trials)))
+
+    def ended(self, name: str) -> None:
+        """Takes note of a trial that has ended, and removes the networks that are too many."""
+        others = (trial for trial in self._results.trials if trial.name != name)
+        trials = (*others, _slim(self._results.read(name)))
+        self._results = replace(self._results, trials=trials)
+        for removable in removable_trials(self._results, self._keep):
+            if removable not in self._removed:
+                self._remove(removable)
+
+    def finish(self) -> None:
+        """Removes all that are too many; all processes of trials must have ended.
+
+        Workers of a distributed trial may have written a network after it was removed.
+        """
+        for name in removable_trials(self._results, self._keep):
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        discard_network(
+            checkpoint_folder(self._results.folder, name), f"storage.keep: {self._keep}"
+        )
+        self._removed.add(name)
+
+
+def removable_trials(results: SweepResults, keep: int) -> list[str]:
+    """Returns the ended trials whose networks are neither among the best nor may ever win.
+
+    With repeats the mean over its seeds decides whether a configuration wins, and then its best
+    seed is the winner. So the best seed of each configuration stays until all have ended.
+    """
+    ended = [trial for trial in results.ranked() if trial.status.is_final]
+    kept = {trial.name for trial in ended[:keep]}
+    if results.winner is not None:
+        kept.add(results.winner.name)
+    num_ended = Counter(trial.configuration for trial in ended)
+    best_seeds = {trial.configuration: trial.name for trial in reversed(ended)}
+    kept |= {
+        name
+        for configuration, name in best_seeds.items()
+        if num_ended[configuration] < results.recorded.search.repeats
+    }
+    return [trial.name for trial in ended if trial.name not in kept]
+
+
+def _slim(trial: TrialResult) -> TrialResult:
+    """Returns the trial with its values alone, since the driver holds all trials in memory."""
+    values = objective_values(trial.reports)
+    return replace(trial, reports=tuple((e, {OBJECTIVE: v}) for e, v in values.items()))

@@ -109,10 +109,10 @@ def clean(name: str, root: Path, yes: bool) -> None:
 @click.option("--repair", is_flag=True, help="Correct what another record tells.")
 @click.option("--no-mlflow", is_flag=True, help="Leave out the runs in MLflow.")
 def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -> None:
-    """Compare the records of a sweep or training with each other.
+    """Compare a sweep's or training's records.
 
     They are the study, the event logs, networks and checkpoints, and the runs in MLflow. The exit
-    code is 1 if something is wrong.
+    code is 1 if they do not agree.
     """
     from mtcon_ray.sweep.audit import Audit, Finding
 

@@ -23,6 +23,7 @@ from mtcon_ray.paths import (
     MODEL_FILE,
     PREDICTIONS_FILE,
     PREVIOUS_FILE,
+    REMOVED_FILE,
     SPEC_FILE,
     checkpoint_folder,
     event_folder,
@@ -200,7 +201,7 @@ class Audit:
             if model.exists():
                 yield from self._model_problems(model, events)
             # Earlier versions kept the last network in last.pt.
-            elif status is Status.FINISHED and not left:
+            elif status is Status.FINISHED and not left and not (folder / REMOVED_FILE).exists():
                 yield Finding(self._at(model), "it is missing: the network is lost")
         except (CheckpointError, SpecError) as error:
             yield Finding(self._at(model), str(error))

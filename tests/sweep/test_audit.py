@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 
 from mtcon_ray.cli.main import program
 from mtcon_ray.metrics import MEAN_ACCURACY
-from mtcon_ray.paths import journal_file, parent_log, trial_log
+from mtcon_ray.paths import checkpoint_folder, journal_file, parent_log, trial_log
 from mtcon_ray.spec import dump_spec, parse_spec
 from mtcon_ray.sweep.audit import (
     CUT,
@@ -231,6 +231,11 @@ def test_a_repaired_study_has_the_value_of_the_event_log(folder: Path, uri: str)
     Audit(folder).repair(found(folder), uri)
     first = open_study(journal_file(folder), folder.name).get_trials()[0]
     assert (first.state, first.value) == (TrialState.COMPLETE, value(0, 3))
+
+
+def test_a_network_that_was_removed_on_purpose_is_not_missing(folder: Path) -> None:
+    checkpoint.discard_network(checkpoint_folder(folder, "trial-0000"), "storage.keep: 1")
+    assert found(folder) == []
 
 
 def test_a_resume_tells_what_stays_wrong(folder: Path) -> None:

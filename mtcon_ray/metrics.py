@@ -35,6 +35,15 @@ TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}
 # Share of a step's triplets whose negative is farther from the anchor than the positive.
 TRIPLET_ACCURACY = "triplet_accuracy"
 
+# Load of the process that trains, by rank 0, since the epoch before: processor time as a share of
+# the time (100 for one core), memory, and the most GPU memory that it allocated at a time.
+PROCESS_CPU = "system/process_cpu_percentage"
+PROCESS_MEMORY = "system/process_memory_megabytes"
+PROCESS_GPU_MEMORY = "system/process_gpu_memory_megabytes"
+# Memory in use on the process's first GPU; names as MLflow's own sampler has them.
+GPU_MEMORY = "system/gpu_0_memory_usage_megabytes"
+GPU_MEMORY_SHARE = "system/gpu_0_memory_usage_percentage"
+
 
 class Labels(NamedTuple):
     """The label columns of a spec; `kinds` has those of tasks and held-out columns.

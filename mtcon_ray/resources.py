@@ -60,6 +60,10 @@ class TrackingSpec(Spec):
         "were probed",
     )
 
+    system_metrics: bool = Field(
+        True, description="record processor time and memory of a training's process with each epoch"
+    )
+
     def sends_files_of(self, status: Status) -> bool:
         """Returns True if the files of a trial that ended so become artifacts."""
         if self.checkpoints == "all":

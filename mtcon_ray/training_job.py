@@ -35,6 +35,7 @@ from mtcon_ray.tracking.provenance import (
     place_tags,
     provenance,
 )
+from mtcon_ray.tracking.system_metrics import SystemMetrics
 from mtcon_ray.trainer import Progress, Trainer
 from mtcon_ray.training.checkpoint import discard_resume_state
 
@@ -82,6 +83,7 @@ class _Training:
     stopped_by: str | None = None
     may_finish_step: bool = True
     place: dict[str, str] | None = None
+    system: SystemMetrics | None = None
 
     def __post_init__(self) -> None:
         self.log = self.lifecycle.log
@@ -122,6 +124,8 @@ class _Training:
             store=self.store,
         )
         self.place = place_tags(run.place)
+        # After the network is on its device: before that CUDA has no statistics to reset.
+        self.system = SystemMetrics(self.device) if self.spec.tracking.system_metrics else None
         self.callbacks.on_suggest(self.name, {})
         if run.damage:
             self.callbacks.on_note(run.damage)
@@ -137,6 +141,8 @@ class _Training:
         if progress.done:
             self.may_finish_step = False
             values |= run.report()
+        if self.system:
+            values |= self.system.sample()
         report = Reported(epoch=progress.epoch, metrics=values, tags=self.place)
         if self.log.append(report):
             self.place = None

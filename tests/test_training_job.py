@@ -94,6 +94,8 @@ def test_training_is_recorded_epoch_by_epoch(spec: RunSpec, tmp_path: Path) -> N
     last = result.reports[-1][1]
     assert {"val/accuracy", "test/accuracy/shape", "heldout/accuracy/tilt"} <= last.keys()
     assert "test/accuracy/shape" not in result.reports[0][1]
+    for _, values in result.reports:
+        assert values["system/process_memory_megabytes"] > 100
     assert {p.name for p in folder.iterdir()} == {
         "spec.yaml", "plan.json", "model.pt", "predictions.npz", "spool", "lock"
     }  # fmt: skip
@@ -104,6 +106,7 @@ def test_training_is_recorded_epoch_by_epoch(spec: RunSpec, tmp_path: Path) -> N
 
 
 def test_cut_training_goes_on_and_records_each_epoch_once(spec: RunSpec, tmp_path: Path) -> None:
+    spec = with_values(spec, {"tracking.system_metrics": False})
     with pytest.raises(Interrupted, match=r"SIGTERM.*--name mine --resume") as stopped:
         train_run(spec, root=tmp_path, name="mine", callbacks=Killer(1))
     assert stopped.value.exit_code == 130
@@ -125,6 +128,7 @@ def test_cut_training_goes_on_and_records_each_epoch_once(spec: RunSpec, tmp_pat
     )
     assert all(torch.equal(cut[key], uncut[key]) for key in uncut)
     assert whole.value == result.value
+    assert not any(name.startswith("system/") for _, m in whole.reports for name in m)
 
 
 def test_other_data_are_refused_before_the_record_is_touched(

@@ -19,6 +19,7 @@ from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Reported
 from mtcon_ray.tracking.provenance import place_tags
+from mtcon_ray.tracking.system_metrics import SystemMetrics
 from mtcon_ray.trainer import Progress, Trainer
 from mtcon_ray.training.distributed import ALONE, Ranks
 
@@ -180,12 +181,15 @@ def _train(
         should_stop=lambda: at_rung or stop_asked(),
         store=cache_folder(work.root),
     )
+    system = SystemMetrics(device) if spool and work.spec.tracking.system_metrics else None
     damage = f"{work.name}: {run.damage}" if run.damage else None
     place: dict[str, str] | None = place_tags(run.place)
     for progress in _from_last(run):
         values = dict(progress.metrics)
         if progress.done and ranks.rank == 0:
             values |= run.report()
+        if system:
+            values |= system.sample()
         report = Reported(epoch=progress.epoch, metrics=values, tags=place)
         if spool and spool.append(report):
             place = None

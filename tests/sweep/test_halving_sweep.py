@@ -35,9 +35,12 @@ SPEC: dict[str, Any] = {
 }
 
 
+LOADS = ("images_per_second", "system/")  # beginnings of metrics that never repeat
+
+
 def curves(results: SweepResults) -> Any:
     return [
-        (t.status, [(e, {k: v for k, v in m.items() if k != "images_per_second"})
+        (t.status, [(e, {k: v for k, v in m.items() if not k.startswith(LOADS)})
                     for e, m in t.reports])
         for t in results.trials
     ]  # fmt: skip

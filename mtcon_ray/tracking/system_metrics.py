@@ -1,0 +1,51 @@
+"""Load of a training's process and GPU, sampled once an epoch.
+
+MLflow shows metrics whose names begin with "system/" in a tab of their own. Its own sampler is a
+thread that asks the server every ten seconds; trials write to their event logs alone.
+"""
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from mtcon_ray import metrics
+
+MEGABYTE = 1e6  # as MLflow's
+
+
+class SystemMetrics:
+    """Sampler of this process and of `device`, on which its network must be already."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._restart()
+
+    def sample(self) -> dict[str, float]:
+        """Returns metrics by name of the time since the last sample, and begins the next one.
+
+        The processor's share is 100 for one busy core. A GPU's memory in use is that of all
+        processes. What cannot be known is omitted.
+        """
+        seconds = time.perf_counter() - self._seconds
+        busy = 100 * (time.process_time() - self._cpu_seconds) / max(seconds, 1e-9)
+        values = {metrics.PROCESS_CPU: busy}
+        with suppress(FileNotFoundError):  # not on macOS
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            values[metrics.PROCESS_MEMORY] = pages * os.sysconf("SC_PAGE_SIZE") / MEGABYTE
+        if self._device.type == "cuda":
+            num_free, num_total = torch.cuda.mem_get_info(self._device)
+            peak = torch.cuda.max_memory_allocated(self._device)
+            values[metrics.PROCESS_GPU_MEMORY] = peak / MEGABYTE
+            values[metrics.GPU_MEMORY] = (num_total - num_free) / MEGABYTE
+            values[metrics.GPU_MEMORY_SHARE] = 100 * (1 - num_free / num_total)
+        self._restart()
+        return values
+
+    def _restart(self) -> None:
+        self._seconds, self._cpu_seconds = time.perf_counter(), time.process_time()
+        if self._device.type == "cuda":
+            # A process trains one trial after the other; each has a peak of its own.
+            torch.cuda.reset_peak_memory_stats(self._device)

@@ -85,9 +85,19 @@ def crop_by_products(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int) 
     flip_R = send(flip_R, images.device)
     rows_RHS = resampling(top_R, height_R, torch.zeros_like(flip_R), size, S).div_(255)
     columns_RWS = resampling(left_R, width_R, flip_R, size, S)
-    image_BPS = images.permute(0, 3, 2, 1).float().reshape(B, 1, 3 * S, S)
-    x_RCSH = (image_BPS @ rows_RHS.mT.view(B, R // B, S, size)).view(R, 3, S, size)
-    return columns_RWS[:, None] @ x_RCSH
+    # Transposed as bytes: as floats four times as much memory would be moved.
+    image_BPS = images.permute(0, 3, 2, 1).contiguous().float().view(B, 3 * S, S)
+    # A product per view and per channel: broadcasting would copy each image for each of its views,
+    # and each matrix of columns for each channel.
+    rows_BVSH = rows_RHS.mT.view(B, R // B, S, size)
+    x_BVPH = rows_RHS.new_empty(B, R // B, 3 * S, size)
+    for view in range(R // B):
+        torch.bmm(image_BPS, rows_BVSH[:, view], out=x_BVPH[:, view])
+    x_RCSH = x_BVPH.view(R, 3, S, size)
+    x_RCWH = rows_RHS.new_empty(R, 3, size, size)
+    for channel in range(3):
+        torch.bmm(columns_RWS, x_RCSH[:, channel], out=x_RCWH[:, channel])
+    return x_RCWH
 
 
 def resize(images: Tensor, size: int) -> Tensor:
@@ -98,7 +108,6 @@ def resize(images: Tensor, size: int) -> Tensor:
     B, S = images.shape[:2]
     start_1 = torch.zeros(1, dtype=torch.int64, device=images.device)
     weight_WS = resampling(start_1, start_1 + S, start_1 > 0, size, S)[0]
-    # Transposed as bytes: as floats four times as much memory would be moved.
     x_BCSS = images.permute(0, 3, 1, 2).contiguous().float()
     x_BCSW = (x_BCSS.view(-1, S) @ weight_WS.T).view(B, 3, S, size)
     return torch.matmul(weight_WS / 255, x_BCSW)

@@ -17,9 +17,9 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.losses import drawn, matrix_products, ours_and_supcontrast, trained
 from benchmarks.table import markdown
 from benchmarks.views import BATCH, STORED, drawn_photographs
-from mtcon_ray.data.augmentations import apply_, grayscale, jitter_, jitter_turns, normalise_
+from mtcon_ray.data.augmentations import apply_, grayscale, jitter_, normalise_
 from mtcon_ray.data.resizing import crop
-from mtcon_ray.data.views import ViewsSpec, draw_parameters
+from mtcon_ray.data.views import Amounts, ViewsSpec, draw_parameters, send_amounts
 from mtcon_ray.training.device import keep_freed_memory
 
 VIEWS = ("two views of 64 images, 64 px", "microseconds", "share")
@@ -58,35 +58,34 @@ def in_parts(
     timed: Callable[[str, Callable[[], Tensor]], Tensor],
 ) -> Tensor:
     """Computes the views of a batch as `make_views` does, with each part timed by `timed`."""
-    drawn = []
+    drawn: list[Amounts] = []
 
     def draw() -> Tensor:
         generator = torch.Generator().manual_seed(seed)
         parameters = draw_parameters(2 * len(images), images.shape[1], spec, generator)
-        turns = jitter_turns(parameters.order_R4, parameters.factor_R4)
-        drawn.append((parameters, turns, parameters.rows(turns.order_R)))
-        return turns.order_R
+        drawn.append(send_amounts(parameters, spec, images.device))
+        return drawn[0].order_R
 
     order_R = timed("draws, and the rows' order", draw)
-    parameters, turns, sorted_ = drawn[0]
+    (sent,) = drawn
     x_RCWH = timed(
         "crops, mirrored and resized",
-        lambda: crop(images, parameters.box_R4, parameters.flip_R, spec.size, order_R),
+        lambda: crop(images, sent.box_R4, sent.flip_R, spec.size, order_R),
     )
 
     def jitter() -> Tensor:
-        jitter_(x_RCWH, sorted_.order_R4, sorted_.factor_R4, turns)
+        jitter_(x_RCWH, sent.blend_3R4, sent.shift_R, sent.turns)
         return x_RCWH
 
     def gray() -> Tensor:
-        apply_(x_RCWH, sorted_.grayscale_R, grayscale)
+        apply_(x_RCWH, *sent.chosen[0], grayscale)
         return x_RCWH
 
     timed("colour jitter", jitter)
     timed("grayscale", gray)
     return timed(
         "normalised, in order, channels last",
-        lambda: normalise_(x_RCWH.mT, spec.mean, spec.std, order_R),
+        lambda: normalise_(x_RCWH.mT, sent.moments_2C, sent.place_R),
     )
 
 

@@ -1,18 +1,17 @@
 """Augmentations of a batch of views, each row with its own strength, equal to torchvision's.
 
-R rows, H and W of a view, P = H * W its pixels, three channels. The amounts (factors, shifts,
-sigmas, thresholds) are CPU tensors: selecting rows by them causes no device synchronisation.
+R rows, H and W of a view, P = H * W its pixels, three channels. `blend_amounts`, `hue_shifts` and
+`chosen` are computed on the CPU, where selecting rows causes no device synchronisation. Their
+results are given to the operations on the views' device.
 Operations work in place, because on a CPU their time is that of passes through memory.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-
-from mtcon_ray.data.to_device import send
 
 GRAY = (0.2989, 0.587, 0.114)
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
@@ -35,17 +34,17 @@ def jitter_turns(order_R4: Tensor, factor_R4: Tensor) -> Turns:
     return Turns(order_R, (first, second, third, fourth))
 
 
-def jitter_(x_RCHW: Tensor, order_R4: Tensor, factor_R4: Tensor, turns: Turns) -> None:
+def jitter_(x_RCHW: Tensor, amount_3R4: Tensor, shift_R: Tensor, turns: Turns) -> None:
     """Applies brightness, contrast, saturation and hue, in each row's order, in place.
 
-    The rows must be in the order of `turns`. All rows shift their hue at the same time. Rows whose
+    The amounts are those of `blend_amounts` and `hue_shifts`. The rows must be in the order of
+    `turns`. All rows shift their hue at the same time. Rows whose
     hue is the k-th operation blend k - 1 times before it and 4 - k times after it; in the order of
     `turns` the rows of each blend are contiguous, so no row is gathered or copied.
     """
     x_RCP = x_RCHW.flatten(2)
     first, second, third, fourth = turns.num_by_turn
     num_jittered = sum(turns.num_by_turn)
-    amount_3R4 = send(_blend_amounts(order_R4, factor_R4), x_RCP.device)
 
     def blend(start: int, stop: int, turn: int) -> None:
         if start < stop:
@@ -54,21 +53,26 @@ def jitter_(x_RCHW: Tensor, order_R4: Tensor, factor_R4: Tensor, turns: Turns) -
     # Before the hue: blend k is for rows whose hue comes later than k.
     for turn, stop in enumerate((fourth + third + second, fourth + third, fourth)):
         blend(0, stop, turn)
-    shift_R = factor_R4[:num_jittered, HUE].contiguous()
-    if shift_R.any():
-        _shift_hue_(x_RCP[:num_jittered], send(shift_R, x_RCP.device))
+    if len(shift_R) > 0:
+        _shift_hue_(x_RCP[:num_jittered], shift_R)
     # After the hue: blend k is for rows whose hue came earlier than k.
     for turn, start in enumerate((num_jittered - first, fourth + third, fourth), start=1):
         blend(start, num_jittered, turn)
 
 
-def _blend_amounts(order_R4: Tensor, factor_R4: Tensor) -> Tensor:
+def blend_amounts(order_R4: Tensor, factor_R4: Tensor) -> Tensor:
     """Returns each turn's weights of the image, its gray image and its mean gray, [3, R, 4]."""
     keep_R4 = factor_R4.gather(1, order_R4)
     rest_R4 = 1 - keep_R4
     return torch.stack(
         [keep_R4, rest_R4 * (order_R4 == SATURATION), rest_R4 * (order_R4 == CONTRAST)]
     )
+
+
+def hue_shifts(factor_R4: Tensor, turns: Turns) -> Tensor:
+    """Returns the shifts of all jittered rows, in the order of `turns`; none if all are 0."""
+    shift_R = factor_R4[: sum(turns.num_by_turn), HUE]
+    return shift_R if shift_R.any() else shift_R[:0]
 
 
 def _blend_(x_RCP: Tensor, keep_R1: Tensor, to_gray_R1: Tensor, to_mean_R1: Tensor) -> None:
@@ -84,12 +88,20 @@ def _blend_(x_RCP: Tensor, keep_R1: Tensor, to_gray_R1: Tensor, to_mean_R1: Tens
     torch.addcmul(gray_RP[:, None], x_RCP, keep_R1[:, None], out=x_RCP).clamp_(0, 1)
 
 
-def apply_(x_RC: Tensor, amount_R: Tensor, operation: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Replaces the rows whose amount is not 0 by operation(rows, their amounts)."""
+def chosen(amount_R: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the indices of the rows whose amount is not 0, and these amounts."""
     index_K = amount_R.nonzero().flatten()
+    return index_K, amount_R[index_K]
+
+
+def apply_(
+    x_RC: Tensor,
+    index_K: Tensor,
+    amount_K: Tensor,
+    operation: Callable[[Tensor, Tensor], Tensor],
+) -> None:
+    """Replaces the rows of `chosen` by operation(rows, their amounts)."""
     if len(index_K) > 0:
-        amount_K = send(amount_R[index_K], x_RC.device)
-        index_K = send(index_K, x_RC.device)
         x_RC.index_copy_(0, index_K, operation(x_RC.index_select(0, index_K), amount_K))
 
 
@@ -167,18 +179,13 @@ def solarise(x_RCHW: Tensor, threshold_R: Tensor) -> Tensor:
     return torch.where(x_RCHW < threshold_R[:, None, None, None], x_RCHW, 1 - x_RCHW)
 
 
-def normalise_(
-    x_RCHW: Tensor, mean_C: Sequence[float], std_C: Sequence[float], order_R: Tensor | None = None
-) -> Tensor:
+def normalise_(x_RCHW: Tensor, moments_2C: Tensor, place_R: Tensor | None = None) -> Tensor:
     """Returns (x - mean) / std in channels_last. Overwrites x.
 
-    With an order, row order_R[i] of the result is the i-th row of x.
+    With places, row i of the result is row place_R[i] of x.
     """
-    # One transfer for both.
-    moments = torch.tensor([mean_C, std_C], dtype=x_RCHW.dtype)
-    mean, std = send(moments, x_RCHW.device).view(2, 1, 3, 1, 1)
+    mean, std = moments_2C.view(2, 1, 3, 1, 1)
     x_RCHW = x_RCHW.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
-    if order_R is None:
+    if place_R is None:
         return x_RCHW
-    place_R = send(order_R.argsort(), x_RCHW.device)
     return x_RCHW.permute(0, 2, 3, 1).index_select(0, place_R).permute(0, 3, 1, 2)

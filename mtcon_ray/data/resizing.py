@@ -11,8 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.data.to_device import send
-
 # Elements between the two passes that are computed at a time, per thread: 4 MiB, for the cache.
 AT_WORK = 2**20
 
@@ -20,9 +18,9 @@ AT_WORK = 2**20
 def crop(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int, order_R: Tensor) -> Tensor:
     """Returns crops resized with antialiasing, float32 [R, 3, W, H] in [0, 1]; R a multiple of B.
 
-    images is uint8 [B, S, S, 3]; row order_R[i] is the i-th of the result. The result is transposed
-    (columns before rows), as the second pass produces it: colour operations do not depend on the
-    layout, and `normalise_` transposes once at the end.
+    images is uint8 [B, S, S, 3], with all else on its device; row order_R[i] is the i-th of the
+    result. The result is transposed (columns before rows), as the second pass produces it: colour
+    operations do not depend on the layout, and `normalise_` transposes once at the end.
     """
     B, S = images.shape[:2]
     assert images.shape[1:] == (S, S, 3), images.shape
@@ -30,7 +28,7 @@ def crop(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int, order_R: Ten
     if images.device.type == "cpu":
         return crop_by_taps(images, box_R4, flip_R, size, order_R)
     x_RCWH = crop_by_products(images, box_R4, flip_R, size)
-    return x_RCWH.index_select(0, send(order_R, images.device))
+    return x_RCWH.index_select(0, order_R)
 
 
 def crop_by_taps(
@@ -81,8 +79,7 @@ def crop_by_products(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int) 
     """Computes `crop` as columns_RWS @ image_SS^T @ rows_RHS^T, in the order of the boxes."""
     B, S = images.shape[:2]
     R = len(box_R4)
-    top_R, left_R, height_R, width_R = send(box_R4, images.device).unbind(1)
-    flip_R = send(flip_R, images.device)
+    top_R, left_R, height_R, width_R = box_R4.unbind(1)
     rows_RHS = resampling(top_R, height_R, torch.zeros_like(flip_R), size, S).div_(255)
     columns_RWS = resampling(left_R, width_R, flip_R, size, S)
     # Transposed as bytes: as floats four times as much memory would be moved.

@@ -8,7 +8,7 @@ same for any device and any number of ranks. R counts the B * V rows.
 
 import math
 from dataclasses import dataclass, fields
-from typing import Annotated, Self
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -17,15 +17,20 @@ from torch import Tensor
 
 from mtcon_ray.data.augmentations import (
     NO_JITTER,
+    Turns,
     apply_,
+    blend_amounts,
     blur,
+    chosen,
     grayscale,
+    hue_shifts,
     jitter_,
     jitter_turns,
     normalise_,
     solarise,
 )
 from mtcon_ray.data.resizing import crop, resize
+from mtcon_ray.data.to_device import send, send_together
 from mtcon_ray.registry import Spec
 
 CROP_TRIES = 10
@@ -218,22 +223,66 @@ def _central_box(source_size: int, crop_ratio: tuple[float, float]) -> tuple[int
     return (source_size - height) // 2, (source_size - width) // 2, height, width
 
 
+class Amounts(NamedTuple):
+    """The parameters of R views as the operations take them, on the views' device.
+
+    Rows are processed in the jitter's order; `place_R` restores the order of the parameters.
+    """
+
+    turns: Turns
+    box_R4: Tensor
+    flip_R: Tensor
+    order_R: Tensor
+    place_R: Tensor
+    moments_2C: Tensor
+    blend_3R4: Tensor
+    shift_R: Tensor
+    chosen: tuple[tuple[Tensor, Tensor], ...]
+    """Rows and amounts of each of OPERATIONS."""
+
+
+# In order of application, after the jitter.
+OPERATIONS = (grayscale, blur, solarise)
+
+
+def send_amounts(parameters: ViewParameters, spec: ViewsSpec, device: torch.device) -> Amounts:
+    """Returns what the operations take, sent to the device in one copy."""
+    turns = jitter_turns(parameters.order_R4, parameters.factor_R4)
+    rows = parameters.rows(turns.order_R)
+    box_R4, flip_R, order_R, place_R, moments_2C, blend_3R4, shift_R, *pairs = send_together(
+        [
+            parameters.box_R4,
+            parameters.flip_R,
+            turns.order_R,
+            turns.order_R.argsort(),
+            torch.tensor([spec.mean, spec.std]),
+            blend_amounts(rows.order_R4, rows.factor_R4),
+            hue_shifts(rows.factor_R4, turns),
+            *chosen(rows.grayscale_R),
+            *chosen(rows.blur_R),
+            *chosen(rows.solarise_R),
+        ],
+        device,
+    )
+    by_operation = tuple(zip(pairs[::2], pairs[1::2], strict=True))
+    return Amounts(
+        turns, box_R4, flip_R, order_R, place_R, moments_2C, blend_3R4, shift_R, by_operation
+    )
+
+
 @torch.no_grad()
 def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> Tensor:
     """Returns augmented, normalised views, float32 [B * V, 3, size, size] in channels_last.
 
     images is uint8 [B, S, S, 3]; row b * V + v of the parameters gives view v of item b.
     """
-    # Rows are processed in the jitter's order; `normalise_` restores the order of the parameters.
-    turns = jitter_turns(parameters.order_R4, parameters.factor_R4)
-    sorted_ = parameters.rows(turns.order_R)
+    sent = send_amounts(parameters, spec, images.device)
     with torch.autocast(images.device.type, enabled=False):
-        x_RCWH = crop(images, parameters.box_R4, parameters.flip_R, spec.size, turns.order_R)
-        jitter_(x_RCWH, sorted_.order_R4, sorted_.factor_R4, turns)
-        apply_(x_RCWH, sorted_.grayscale_R, grayscale)
-        apply_(x_RCWH, sorted_.blur_R, blur)
-        apply_(x_RCWH, sorted_.solarise_R, solarise)
-        return normalise_(x_RCWH.mT, spec.mean, spec.std, turns.order_R)
+        x_RCWH = crop(images, sent.box_R4, sent.flip_R, spec.size, sent.order_R)
+        jitter_(x_RCWH, sent.blend_3R4, sent.shift_R, sent.turns)
+        for operation, (index_K, amount_K) in zip(OPERATIONS, sent.chosen, strict=True):
+            apply_(x_RCWH, index_K, amount_K, operation)
+        return normalise_(x_RCWH.mT, sent.moments_2C, sent.place_R)
 
 
 @torch.no_grad()
@@ -243,4 +292,5 @@ def evaluation_views(images: Tensor, spec: ViewsSpec) -> Tensor:
     images is uint8 [B, S, S, 3]; the result is in channels_last.
     """
     with torch.autocast(images.device.type, enabled=False):
-        return normalise_(resize(images, spec.size), spec.mean, spec.std)
+        moments_2C = send(torch.tensor([spec.mean, spec.std]), images.device)
+        return normalise_(resize(images, spec.size), moments_2C)

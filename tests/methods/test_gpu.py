@@ -29,7 +29,7 @@ from mtcon_ray.trainer import Trainer
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import Ranks
 from tests.methods.cases import EACH, WITH_OWN_STATE, make_data, make_spec
-from tests.pretended_gpu import GPU, Pretence, Read, pretended_gpu
+from tests.pretended_gpu import GPU, Pretence, Read, pinned, pretended_gpu
 
 pytestmark = pytest.mark.slow
 
@@ -198,14 +198,22 @@ def test_label_sets_of_a_large_batch_never_wait(
 
 
 def test_views_are_made_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random parameters are drawn on the host and sent without a synchronisation."""
+    """Random parameters are drawn on the host and sent without a synchronisation, in one copy."""
     spec = ViewsSpec(size=8, grayscale=0.5, blur=0.5, solarise=0.5)
+    sent: list[Tensor] = []
+
+    def pin(x: Tensor) -> Tensor:
+        sent.append(x)
+        return pinned(x)
+
     with pretended_gpu(monkeypatch) as gpu:
+        monkeypatch.setattr(Tensor, "pin_memory", pin)
         gpu.reads = False
         drawn = draw_parameters(32, 10, spec, torch.Generator().manual_seed(0))
         images = torch.empty(16, 10, 10, 3, dtype=torch.uint8, device=GPU)
         views = make_views(images, drawn, spec)
     assert (views.shape, views.device) == ((32, 3, 8, 8), GPU)
+    assert len(sent) == 1
 
 
 def test_features_are_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,38 @@
+"""Copies to the device: many values in one copy."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtcon_ray.data import to_device
+from mtcon_ray.data.to_device import send_together
+
+VALUES = [
+    torch.tensor([True, False, True]),
+    torch.arange(6).view(2, 3).T,  # not contiguous
+    torch.tensor([], dtype=torch.int64),
+    torch.tensor([[0.5, -1.5, 2.5]]),
+    torch.tensor(7),
+    torch.tensor([3, 4], dtype=torch.uint8),
+]
+
+
+def test_values_sent_together_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy on the CPU stands in for the one to the GPU."""
+    sent: list[Tensor] = []
+
+    def send(values: Tensor, device: torch.device) -> Tensor:
+        sent.append(values)
+        return values.clone()
+
+    monkeypatch.setattr(to_device, "send", send)
+    found = send_together(VALUES, torch.device("cuda"))
+    assert len(sent) == 1
+    for one, expected in zip(found, VALUES, strict=True):
+        assert one.dtype == expected.dtype
+        assert torch.equal(one, expected)
+
+
+def test_on_the_cpu_nothing_is_copied() -> None:
+    found = send_together(VALUES, torch.device("cpu"))
+    assert all(one is expected for one, expected in zip(found, VALUES, strict=True))

@@ -55,14 +55,19 @@ def is_word(value: str) -> bool:
     return "/" not in value and "\\" not in value and not Path(value).suffix
 
 
-OBJECT_STORES = ("s3://", "gs://")
+# The form of a URL by its scheme. hf:// is the hub of Hugging Face.
+OBJECT_STORES = {
+    "s3://": "s3://bucket/name",
+    "gs://": "gs://bucket/name",
+    "hf://": "hf://datasets/user/name/",
+}
 # Only the bucket's name before the first slash, so no login; no query, which may be a signature.
-_URL = re.compile(r"(?:s3|gs)://[A-Za-z0-9][\w.-]*/[^?#\\\x00-\x1f]*")
+_URL = re.compile(r"(?:(?:s3|gs)://[A-Za-z0-9][\w.-]*|hf://datasets)/[^?#\\\x00-\x1f]*")
 
 
 def is_url(place: str) -> bool:
     """Returns True if a `PathOrUrl` is the URL of an object store."""
-    return place.startswith(OBJECT_STORES)
+    return place.startswith(tuple(OBJECT_STORES))
 
 
 def _path_or_url(value: str, info: ValidationInfo) -> str:
@@ -70,11 +75,13 @@ def _path_or_url(value: str, info: ValidationInfo) -> str:
     if not separator or "/" in scheme:
         return beside_the_spec(value, info)
     if not is_url(value):
-        raise ValueError(f"must be a path or begin with s3:// or gs://, got {scheme}://")
+        raise ValueError(
+            f"must be a path or begin with {', '.join(OBJECT_STORES)}, got {scheme}://"
+        )
     if not _URL.fullmatch(value) or {"..", "."} & set(value.split("/")):
         raise ValueError(
-            f"must read {scheme}://bucket/name, without a login, a query or '..', for specs are "
-            "logged; keys come from the environment or the machine's role"
+            f"must read {OBJECT_STORES[scheme + separator]}, without a login, a query or '..', for "
+            "specs are logged; keys come from the environment or the machine's role"
         )
     return value
 

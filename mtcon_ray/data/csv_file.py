@@ -108,7 +108,7 @@ def _read_parquet(path: Path) -> CsvFile:
         raise DataError(f"columns of {path} must have different names, got {twice[0]!r} twice")
     if not table.num_rows:
         raise DataError(f"{path} must have rows, got none")
-    columns = {name: _as_text(table.column(name).to_pylist()) for name in kept}
+    columns = {name: as_text(table.column(name).to_pylist()) for name in kept}
     return CsvFile(path, columns, np.arange(1, table.num_rows + 1))
 
 
@@ -117,7 +117,7 @@ def _is_nested(kind: Any, types: Any) -> bool:
     return bool(is_bytes or types.is_struct(kind) or types.is_map(kind))
 
 
-def _as_text(values: list[Any]) -> np.ndarray:
+def as_text(values: list[Any]) -> np.ndarray:
     """Returns Python values as cells, object [N] of str."""
     known = [v for v in values if v is not None and v == v]  # NaN differs from itself
     whole = all(isinstance(v, float) and v.is_integer() for v in known)

@@ -4,8 +4,8 @@
 <store>/remote/<key>.lock     held while <key>.building is filled and renamed to <key>
 
 <key> is a hash of the URL and of its objects' names, sizes, times and ETag, so that a replaced
-object is downloaded again. pyarrow finds credentials: in the environment variables and files of
-AWS or Google, or in the machine's role.
+object is downloaded again. Credentials are found by pyarrow and huggingface_hub, in the environment
+variables and files of each store's own programs, or in the machine's role.
 """
 
 import hashlib
@@ -30,6 +30,13 @@ MAX_THREADS = 8
 CHUNK_BYTES = 1 << 20
 REPORT_SECONDS = 0.5
 RETRY_SECONDS = 30  # the default of Google's client is 15 minutes
+HUB = "hf://"
+# The places that credentials come from, by the start of a URL.
+KEYS = {
+    "s3://": "keys come from AWS's own variables and files, or from the machine's role",
+    "gs://": "keys come from Google's own variables and files, or from the machine's role",
+    HUB: "a token comes from HF_TOKEN or `hf auth login`",
+}
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ def look(url: str, what: str) -> Found:
     base = url.partition("://")[2].rstrip("/")
     tag = ""
     with _readable(url, what):
-        files = _open(url)
+        files = _open(url, what)
         from pyarrow.fs import FileSelector, FileType
 
         if url.endswith("/"):
@@ -82,6 +89,9 @@ def look(url: str, what: str) -> Found:
                 with files.open_input_stream(base) as stream:
                     tag = (stream.metadata() or {}).get("ETag", b"").decode()
         infos = [info for info in listed if info.type == FileType.File]
+        if url.startswith(HUB):
+            # The hub's listings have no times.
+            tag = " ".join(_blob(files, info.path) for info in infos)
     objects = []
     total = hashlib.sha256(f"{url}\0{tag}\0".encode())
     for info in sorted(infos, key=lambda info: info.path):
@@ -125,7 +135,7 @@ def fetch(
 def _download(found: Found, tell: Callable[[int], None], folder: Path) -> None:
     """Downloads all objects into a folder; `tell` is called with the bytes downloaded so far."""
     with _readable(found.url, found.what):
-        files = _open(found.url)
+        files = _open(found.url, found.what)
     written: dict[str, int] = {}
     stopping = Event()
 
@@ -167,7 +177,9 @@ def _chunks(files: "FileSystem", path: str, found: Found) -> Iterator[bytes]:
             yield data
 
 
-def _open(url: str) -> "FileSystem":
+def _open(url: str, what: str) -> "FileSystem":
+    if url.startswith(HUB):
+        return _open_hub(url, what)
     from pyarrow.fs import FileSystem
 
     # Only the bucket: an object key may contain characters with a meaning in a URI.
@@ -177,14 +189,38 @@ def _open(url: str) -> "FileSystem":
     return files
 
 
+def _open_hub(url: str, what: str) -> "FileSystem":
+    """Returns the hub of Hugging Face. Raises DataError without the package for it."""
+    from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+    try:
+        from huggingface_hub import HfFileSystem
+    except ImportError:
+        raise DataError(
+            f"{what} must be readable, got {url} without the package huggingface-hub; install it "
+            "with `pip install 'mtcon-ray[hf]'`"
+        ) from None
+    return PyFileSystem(FSSpecHandler(HfFileSystem(skip_instance_cache=True)))
+
+
+def _blob(files: "FileSystem", path: str) -> str:
+    """Returns the hub's hash of a file's content, from the listing that was made before."""
+    return str(files.handler.fs.info(path)["blob_id"])
+
+
 @contextmanager
 def _readable(url: str, what: str) -> Iterator[None]:
-    """Turns pyarrow's errors into a DataError; their texts contain no credentials."""
+    """Turns errors of pyarrow and huggingface_hub into a DataError; they hold no credentials."""
     try:
         yield
-    # Base classes of pyarrow's errors, and its error where it is built without a kind of store.
-    except (OSError, ValueError, ImportError) as error:
+    except DataError:
+        raise
+    except Exception as error:
+        # Base classes of pyarrow's errors, and its error where it is built without a kind of
+        # store. huggingface_hub also passes on errors of its HTTP library.
+        if not isinstance(error, OSError | ValueError | ImportError) and not url.startswith(HUB):
+            raise
+        keys = next(text for scheme, text in KEYS.items() if url.startswith(scheme))
         raise DataError(
-            f"{what} must be readable, got {url}: {' '.join(str(error).split())[:300]}; keys come "
-            "from AWS's or Google's own variables and files, or from the machine's role"
+            f"{what} must be readable, got {url}: {' '.join(str(error).split())[:300]}; {keys}"
         ) from None

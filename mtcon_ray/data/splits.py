@@ -1,7 +1,7 @@
 """Assignment of items to splits: by a column, or at random with each group in one split."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -89,6 +89,26 @@ def stratified_split(
         rows = np.flatnonzero(stratum_of_item == stratum)
         split[rows] = drawn_split(groups[rows], fractions, (seed, stratum))
     return split
+
+
+def complete_split(
+    split: np.ndarray,
+    fractions: tuple[float, float, float],
+    draw: Callable[[np.ndarray, tuple[float, float]], np.ndarray],
+) -> tuple[np.ndarray, bool]:
+    """Returns a split with all three parts, int8 [N], and whether a part of it was drawn.
+
+    `split` has train and at least one other part. Where it has no third one, the other part is the
+    test split, and val is drawn from train in the ratio of `fractions`: `draw(rows, fractions)`
+    returns 0 for train and 1 for val.
+    """
+    if len(set(split)) == len(SPLITS):
+        return split, False
+    train = np.flatnonzero(split == SPLITS.index("train"))
+    whole = np.full(len(split), SPLITS.index("test"), dtype=np.int8)
+    both = fractions[0] + fractions[1]
+    whole[train] = draw(train, (fractions[0] / both, fractions[1] / both))
+    return whole, True
 
 
 def common(strata: np.ndarray, groups: np.ndarray) -> np.ndarray:

@@ -64,6 +64,7 @@ def opened(spec: DataSpec, store: Path, **more: Any) -> np.ndarray:
         "s3://bucket/../labels.csv",
         "s3:///labels.csv",
         "s3://bucket/folder/",
+        "hf://models/user/labels.csv",
     ],
 )
 def test_a_url_with_anything_but_a_place_is_refused(url: str, files: Any) -> None:
@@ -74,7 +75,7 @@ def test_a_url_with_anything_but_a_place_is_refused(url: str, files: Any) -> Non
 
 def test_another_scheme_is_told_what_there_is(files: Any) -> None:
     with pytest.raises(
-        ValidationError, match="must be a path or begin with s3:// or gs://, got http"
+        ValidationError, match="must be a path or begin with s3://, gs://, hf://, got http"
     ):
         files.spec(csv="https://example.org/labels.csv")
 

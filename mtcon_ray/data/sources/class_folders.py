@@ -14,7 +14,7 @@ from mtcon_ray.data.image_files import IMAGE_ENDINGS, ImageFiles, open_files
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.base import SOURCES
 from mtcon_ray.data.sources.files import DrawnSplitSpec, FilesSource
-from mtcon_ray.data.splits import SPLITS, Split, split_names, stratified_split
+from mtcon_ray.data.splits import SPLITS, Split, complete_split, split_names, stratified_split
 from mtcon_ray.errors import DataError
 from mtcon_ray.registry import LocalPath
 
@@ -115,18 +115,15 @@ class FolderSource(FilesSource):
             drawn = stratified_split(strata, names, spec.split_fractions, spec.seed)
             return drawn, f"drawn at random from seed {spec.seed}, the same shares in each class"
         tops = [name.partition("/")[0] for name in self.names]
-        split = np.array([SPLITS.index(split_of[top]) for top in tops], dtype=np.int8)
         words = ", ".join(sorted(split_of))
-        if len(set(split)) == len(SPLITS):
-            return split, f"the folders {words}"
-        # Two of the three, as of many published data sets.
-        train = np.flatnonzero(split == SPLITS.index("train"))
-        split[:] = SPLITS.index("test")
-        share_train, share_val, _ = spec.split_fractions
-        both = share_train + share_val
-        split[train] = stratified_split(
-            strata[train], names[train], (share_train / both, share_val / both), spec.seed
+        # Two of the three, as of many published data sets, are completed.
+        split, is_drawn = complete_split(
+            np.array([SPLITS.index(split_of[top]) for top in tops], dtype=np.int8),
+            spec.split_fractions,
+            lambda rows, shares: stratified_split(strata[rows], names[rows], shares, spec.seed),
         )
+        if not is_drawn:
+            return split, f"the folders {words}"
         tested = ", ".join(top for top in sorted(split_of) if split_of[top] != "train")
         return split, f"the folders {words}: {tested} is test, val is drawn from train"
 

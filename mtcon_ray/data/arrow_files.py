@@ -1,0 +1,236 @@
+"""Rows of Parquet and Arrow files with images, in the form of Hugging Face's `datasets`.
+
+pyarrow reads them in place: the package `datasets` would first copy Parquet files into a cache of
+its own. A schema's metadata say which columns are images and have the names of classes.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mtcon_ray.data.csv_file import LIST_SEPARATOR, CsvFile, as_text
+from mtcon_ray.data.image_files import ImageFiles, ImageFolder, UnreadableImageError
+from mtcon_ray.data.shards import find_shards, open_shard
+from mtcon_ray.errors import DataError, nearest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Groups of rows that are kept in memory: neighbouring rows are decoded by several threads. A group
+# has about 100 MB in files that `datasets` writes.
+MAX_GROUPS = 4
+
+
+class ArrowFiles(ImageFiles):
+    """The rows of a folder, named by their split and their number in it, such as "train 17".
+
+    Rows are ordered by split. The constructor reads the files' schemas. With `image_column` None
+    there must be just one column of images. unread has the names of files that belong to no split.
+
+    Raises DataError if the folder has no such files, if one is damaged, or if they do not have the
+    same columns, one of images among them.
+    """
+
+    def __init__(self, root: Path, image_column: str | None = None) -> None:
+        super().__init__(root)
+        self.shards, self.unread = find_shards(root)
+        self.schema = self.shards[0].schema
+        for shard in self.shards:
+            if shard.schema.names != self.schema.names:
+                raise DataError(
+                    f"the files of {root} must have the same columns, got "
+                    f"{', '.join(self.schema.names)} in {self.shards[0].name} and "
+                    f"{', '.join(shard.schema.names)} in {shard.name}; name the folder of one data "
+                    "set"
+                )
+        self._first = np.cumsum([0, *(shard.num_rows for shard in self.shards)])
+        self._group: Callable[[int, int], pa.ChunkedArray] = lru_cache(MAX_GROUPS)(self._read_group)
+        self.image_column = self._check_images(image_column)
+
+    def split_of_rows(self) -> np.ndarray:
+        """Returns the word of each row's split, object [N] of str."""
+        words = np.array([shard.split for shard in self.shards], dtype=object)
+        return np.repeat(words, [shard.num_rows for shard in self.shards])
+
+    def row_names(self) -> list[str]:
+        """Returns the name of each row."""
+        counts: dict[str, int] = {}
+        for shard in self.shards:
+            counts[shard.split] = counts.get(shard.split, 0) + shard.num_rows
+        return [f"{split} {row}" for split, count in counts.items() for row in range(count)]
+
+    @cached_property
+    def features(self) -> dict[str, Any]:
+        """The features that `datasets` recorded, by column; {} in files of other programs."""
+        recorded = (self.schema.metadata or {}).get(b"huggingface", b"{}")
+        try:
+            return dict(json.loads(recorded)["info"]["features"])
+        except (ValueError, KeyError, TypeError):  # no such record
+            return {}
+
+    def image_columns(self) -> list[str]:
+        """Returns the columns of images: those of the feature Image, else those with bytes."""
+        import pyarrow.types as types
+
+        found = [
+            name
+            for name, feature in self.features.items()
+            if isinstance(feature, dict) and feature.get("_type") == "Image"
+        ]
+        return found or [
+            field.name
+            for field in self.schema
+            if types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0
+        ]
+
+    def _check_images(self, column: str | None) -> str:
+        """Returns the column of images; with None it must be the only one. Raises DataError."""
+        import pyarrow.types as types
+
+        if column is None:
+            found = self.image_columns()
+            if len(found) != 1:
+                raise DataError(
+                    f"{self.root} must have one column of images, got "
+                    f"{', '.join(found) or 'none of ' + ', '.join(self.schema.names)}; name it in "
+                    "data.image_column"
+                )
+            return found[0]
+        self._check_named(column, "image_column")
+        kind = self.schema.field(column).type
+        is_struct = types.is_struct(kind) and kind.get_field_index("bytes") >= 0
+        if not (is_struct or types.is_binary(kind) or types.is_large_binary(kind)):
+            raise DataError(
+                f"column {column!r} of {self.root}, which data.image_column names, must hold "
+                f"encoded images, got {kind}"
+            )
+        return column
+
+    def is_list(self, column: str) -> bool:
+        """Returns True for a column of lists of text or whole numbers, such as tags."""
+        kind = self.schema.field(column).type
+        return _is_list(kind) and _is_plain(kind.value_type)
+
+    def is_plain(self, column: str) -> bool:
+        """Returns True for a column of text, numbers or truth values."""
+        return _is_plain(self.schema.field(column).type)
+
+    def has_decimals(self, column: str) -> bool:
+        """Returns True for a column of floating-point numbers."""
+        import pyarrow.types as types
+
+        return bool(types.is_floating(self.schema.field(column).type))
+
+    def read_columns(self, fields: Mapping[str, str]) -> CsvFile:
+        """Returns columns as the text that a CSV of them would hold, without reading an image.
+
+        `fields` has the spec field of each column, for messages. A ClassLabel becomes the name of
+        its class, -1 and null an empty cell, a list its values joined by |.
+
+        Raises DataError if a column is absent, nested or damaged.
+        """
+        for column, field in fields.items():
+            self._check_named(column, field)
+            if not (self.is_plain(column) or self.is_list(column)):
+                raise DataError(
+                    f"column {column!r} of {self.root}, which data.{field} names, must hold text, "
+                    f"numbers or lists of these, got {self.schema.field(column).type}"
+                )
+        parts: dict[str, list[Any]] = {column: [] for column in fields}
+        for shard in self.shards:
+            with open_shard(self.root / shard.name) as file:
+                table = file.read(list(fields))
+            for column in fields:
+                parts[column] += table.column(column).to_pylist()
+        columns = {column: as_text(self._named(column, cells)) for column, cells in parts.items()}
+        return CsvFile(self.root, columns, np.array(self.row_names(), dtype=object))
+
+    def _check_named(self, column: str, field: str) -> None:
+        """Raises DataError if a column that a spec's field names is absent."""
+        if column not in self.schema.names:
+            raise DataError(
+                f"{self.root} must have the column {column!r} that data.{field} names"
+                f"{nearest(column, self.schema.names)}"
+            )
+
+    def _named(self, column: str, cells: list[Any]) -> list[Any]:
+        """Returns the cells with the names of classes in place of their numbers."""
+        feature = self.features.get(column)
+        is_list = self.is_list(column)
+        if is_list:
+            # A list's feature is {"feature": ...}, before `datasets` 4 also [...].
+            feature = feature[0] if isinstance(feature, list) else (feature or {}).get("feature")
+        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
+            # Without -1, which stands for an unknown class.
+            known = dict(enumerate(feature["names"]))
+            if is_list:
+                cells = [None if c is None else [known.get(v) for v in c] for c in cells]
+            else:
+                cells = [known.get(cell) for cell in cells]
+        if is_list:
+            for word in {str(v) for cell in cells for v in cell or ()}:
+                if LIST_SEPARATOR in word:
+                    raise DataError(
+                        f"names in column {column!r} of {self.root} must not hold "
+                        f"{LIST_SEPARATOR}, which separates them, got {word!r}"
+                    )
+        return cells
+
+    def signature(self, names: Sequence[str]) -> str | None:
+        return ImageFolder(self.root).signature([shard.name for shard in self.shards])
+
+    def digest(self, names: Sequence[str]) -> str:
+        return ImageFolder(self.root).digest([shard.name for shard in self.shards])
+
+    @cached_property
+    def _start(self) -> dict[str, int]:
+        """The first row of each split."""
+        found: dict[str, int] = {}
+        for shard, first in zip(self.shards, self._first, strict=False):
+            found.setdefault(shard.split, int(first))
+        return found
+
+    def read(self, name: str) -> bytes:
+        split, _, number = name.rpartition(" ")
+        row = self._start[split] + int(number)
+        file = int(np.searchsorted(self._first, row, side="right")) - 1
+        starts, place = self.shards[file].starts, row - int(self._first[file])
+        group = int(np.searchsorted(starts, place, side="right")) - 1
+        try:
+            data = self._group(file, group)[place - starts[group]].as_py()
+        except DataError as error:
+            raise UnreadableImageError(str(error)) from None
+        if isinstance(data, dict):
+            data = data["bytes"]
+        if data is None:
+            raise UnreadableImageError("the row has no bytes of an image")
+        return bytes(data)
+
+    def _read_group(self, file: int, group: int) -> "pa.ChunkedArray":
+        """Returns the images of one group of rows."""
+        with open_shard(self.root / self.shards[file].name) as opened:
+            return opened.read_images(self.image_column, group)
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _is_plain(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_boolean(kind)
+    )

@@ -1,0 +1,180 @@
+"""Files of rows in a folder that `datasets` of Hugging Face wrote, or in one as on the hub.
+
+The former is what `save_to_disk` writes. The latter has Parquet or Arrow files whose names or
+folders name their splits.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mtcon_ray.data.csv_file import PARQUET
+from mtcon_ray.data.image_files import ImageFolder, leads_outside
+from mtcon_ray.data.splits import ALIASES, EVALUATION, split_names
+from mtcon_ray.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ARROW = ".arrow"
+STATE = "state.json"  # of a folder that `save_to_disk` wrote
+# "train-00000-of-00002-8d1c.parquet" is a part of "train".
+NUMBERED = re.compile(r"-\d{5}-of-\d{5}.*")
+WORD_ENDS = re.compile(r"[-_. \d]+")
+ONLY_SPLIT = "train"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file of rows. `name` is its path below the folder, `split` the split that names it.
+
+    starts has the first row of each group of rows, and at its end the number of rows.
+    """
+
+    name: str
+    split: str
+    schema: "pa.Schema"
+    starts: tuple[int, ...]
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of the file."""
+        return self.starts[-1]
+
+
+class ParquetShard:
+    """An open Parquet file, whose groups of rows are read one by one."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow.parquet as pq
+
+        self._file = pq.ParquetFile(path)
+        self.schema: pa.Schema = self._file.schema_arrow
+        found = self._file.metadata
+        sizes = [found.row_group(group).num_rows for group in range(found.num_row_groups)]
+        self.starts = tuple(np.cumsum([0, *sizes]).tolist())
+
+    def read(self, columns: list[str]) -> "pa.Table":
+        """Returns columns of all rows."""
+        return self._file.read(columns)
+
+    def read_images(self, column: str, group: int) -> "pa.ChunkedArray":
+        """Returns the images of one group of rows: bytes, or a struct with the field bytes."""
+        return self._file.read_row_group(group, [column]).column(column)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+class ArrowShard:
+    """An open Arrow stream, which is one group of rows: it is mapped into memory, not read."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+
+        with pa.memory_map(str(path)) as mapped:
+            self._table = pa.ipc.open_stream(mapped).read_all()
+        self.schema: pa.Schema = self._table.schema
+        self.starts = (0, self._table.num_rows)
+
+    def read(self, columns: list[str]) -> "pa.Table":
+        """Returns columns of all rows."""
+        return self._table.select(columns)
+
+    def read_images(self, column: str, group: int) -> "pa.ChunkedArray":
+        """Returns the images of all rows: bytes, or a struct with the field bytes."""
+        return self._table.column(column)
+
+    def close(self) -> None:
+        """Does nothing: an array keeps the map for as long as it is used."""
+
+
+@contextmanager
+def open_shard(path: Path) -> Iterator[ParquetShard | ArrowShard]:
+    """Yields an open file. Raises DataError if it is damaged, also where it is read."""
+    import pyarrow as pa
+
+    try:
+        opened = ArrowShard(path) if path.suffix == ARROW else ParquetShard(path)
+        try:
+            yield opened
+        finally:
+            opened.close()
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} must be a whole Parquet or Arrow file, got {error}") from None
+
+
+def find_shards(root: Path) -> tuple[list[Shard], list[str]]:
+    """Returns the files of rows, ordered by split and name, and the names of those of no split."""
+    if not root.is_dir():
+        raise DataError(f"data.folder must be a folder, got {root}")
+    names = sorted(ImageFolder(root).names())
+    saved = [name for name in names if PurePosixPath(name).name == STATE]
+    if saved:  # next to the files that it lists, caches of `datasets` may lie
+        words = {
+            file: PurePosixPath(name).parent.name
+            for name in saved
+            for file in _saved_files(root, name)
+        }
+    else:
+        found = (n for n in names if PurePosixPath(n).suffix.lower() in (PARQUET, ARROW))
+        words = {name: split_word(name) for name in found}
+    if not words:
+        raise DataError(
+            f"data.folder must hold Parquet or Arrow files, or what `save_to_disk` wrote, got "
+            f"{root} with none"
+        )
+    known = split_names(words.values(), "")
+    if not known:
+        words = dict.fromkeys(words, ONLY_SPLIT)
+    kept = [name for name in words if words[name] in known or not known]
+    folders: dict[str, str] = {}
+    for name in kept:
+        folder = str(PurePosixPath(name).parent)
+        if folders.setdefault(words[name], folder) != folder:
+            raise DataError(
+                f"data.folder must hold one data set, got {words[name]} files of {root} in "
+                f"{folders[words[name]]} and in {folder}; name the folder of one"
+            )
+    shards = []
+    for name in sorted(kept, key=lambda name: (words[name], name)):
+        with open_shard(root / name) as shard:
+            shards.append(Shard(name, words[name], shard.schema, shard.starts))
+    return shards, [name for name in words if name not in kept]
+
+
+def _saved_files(root: Path, state: str) -> list[str]:
+    """Returns the files that a state.json lists, by their names below the root."""
+    folder = PurePosixPath(state).parent
+    try:
+        listed = json.loads((root / state).read_bytes())["_data_files"]
+        names = [str(folder / str(entry["filename"])) for entry in listed]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{root / state} must list files of `save_to_disk`, got {error!r}; save the data anew"
+        ) from None
+    for name in names:
+        if leads_outside(name):
+            raise DataError(f"{root / state} must name files inside {root}, got {name!r}")
+    return names
+
+
+def split_word(name: str) -> str:
+    """Returns the word for a split in a file's path, by the rules of the hub, or ""."""
+    path = PurePosixPath(name)
+    stem = NUMBERED.sub("", path.stem)
+    word = stem.rpartition("-")[2]  # "cifar10-train" in caches of `datasets`
+    if stem != path.stem and word != "data":
+        return word  # "train_extra" is a split of its own
+    for part in (stem, *reversed(path.parts[:-1])):
+        for word in WORD_ENDS.split(part.lower()):
+            if word in ALIASES or word in EVALUATION:
+                return word
+    return ""

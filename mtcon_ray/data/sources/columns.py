@@ -1,0 +1,172 @@
+"""Base of the kinds of data whose labels are columns of a table with one row per image."""
+
+from abc import abstractmethod
+from typing import ClassVar, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from mtcon_ray.data.csv_file import (
+    LIST_SEPARATOR,
+    CsvFile,
+    doubtful_names,
+    encode_classes,
+    read_bits,
+    read_lists,
+    read_numbers,
+)
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources.files import DrawnSplitSpec, FilesSource
+from mtcon_ray.data.splits import (
+    common,
+    drawn_split,
+    named_split,
+    num_straddling,
+    stratified_split,
+)
+from mtcon_ray.errors import DataError
+from mtcon_ray.metrics import Kind
+
+SPLIT_COLUMN = "split"
+
+
+class ColumnsSpec(DrawnSplitSpec):
+    """Spec fields common to all kinds of data whose labels are columns of a table."""
+
+    split_column: str | None = Field(
+        SPLIT_COLUMN,
+        description="column of train, val or test; null: a random split, as with the default "
+        "where the table has no column of that name",
+    )
+    group_column: str | None = Field(
+        None, description="column whose equal values stay in one part of a random split"
+    )
+    stratify: tuple[str, ...] = Field(
+        (),
+        description="columns whose classes have the same shares in each part of a random split",
+    )
+    multi_hot: dict[str, tuple[str, ...] | str] = Field(
+        {},
+        description="label set's name to its columns of 0 and 1, or to one column of lists",
+    )
+    multi_hot_separator: str = Field(
+        LIST_SEPARATOR,
+        min_length=1,
+        description="separator of names within a cell of a column of lists",
+    )
+    continuous: tuple[str, ...] = Field((), description="columns of numbers")
+
+    @model_validator(mode="after")
+    def _kinds_are_consistent(self) -> Self:
+        both = sorted(set(self.multi_hot) & set(self.continuous))
+        if both:
+            raise ValueError(f"multi_hot and continuous must not share a name, got {both[0]!r}")
+        return self
+
+    def kind_of(self, name: str) -> Kind:
+        if name in self.multi_hot:
+            return "set"
+        return "number" if name in self.continuous else "classes"
+
+
+class ColumnsSource(FilesSource):
+    """Base class of the kinds of data with a table of labels; an empty cell is a missing label."""
+
+    Spec: ClassVar[type[ColumnsSpec]]
+    spec: ColumnsSpec
+
+    @property
+    @abstractmethod
+    def table(self) -> CsvFile:
+        """The table of labels, a row per item."""
+
+    def read_labels(self) -> LabelTable:
+        table, spec = self.table, self.spec
+        labels, classes, warnings = {}, {}, []
+        for field in ("tasks", "held_out"):
+            for column in getattr(spec, field):
+                if spec.kind_of(column) == "classes":
+                    cells = table.column(column, field)
+                    codes, names = encode_classes(cells)
+                    labels[column], classes[column] = codes, names
+                    warnings += doubtful_names(column, names, np.bincount(codes[cells != ""]))
+        multi_hot, multi_hot_names = {}, {}
+        for name, columns in spec.multi_hot.items():
+            if isinstance(columns, str):
+                separator = spec.multi_hot_separator
+                bits, bit_names = read_lists(table, columns, separator, f"multi_hot.{name}")
+                warnings += doubtful_names(columns, bit_names, (bits == 1).sum(axis=0))
+            else:
+                bits, bit_names = read_bits(table, columns, f"multi_hot.{name}"), columns
+            multi_hot[name], multi_hot_names[name] = bits, bit_names
+        split, origin = self.read_split()
+        return LabelTable(
+            names=tuple(self.names),
+            labels=labels,
+            classes=classes,
+            split=split,
+            split_origin=origin,
+            multi_hot=multi_hot,
+            multi_hot_names=multi_hot_names,
+            continuous={c: read_numbers(table, c, "continuous") for c in spec.continuous},
+            warnings=(*warnings, *self.doubts(split)),
+        )
+
+    def read_split(self) -> tuple[np.ndarray, str]:
+        """Returns each item's split, int8 [N], and where it comes from."""
+        spec, table, column = self.spec, self.table, self.spec.split_column
+        if column is not None and (column != SPLIT_COLUMN or column in table.columns):
+            self.refuse_strata(f"column {column!r} of {table.path}")
+            return named_split(table, column), f"column {column!r}"
+        rows = np.arange(len(table.rows))
+        return self.draw(rows, spec.split_fractions), self.draw_words()
+
+    def refuse_strata(self, given: str) -> None:
+        """Raises DataError if `stratify` is set, where the splits are `given` by something."""
+        if self.spec.stratify:
+            raise DataError(
+                f"data.stratify must go with a random split, got {given}; set data.split_column: "
+                "null, or leave data.stratify out"
+            )
+
+    def draw(self, rows: np.ndarray, fractions: tuple[float, ...]) -> np.ndarray:
+        """Returns a random split of some rows, int8 [rows], by group_column and stratify."""
+        spec, table = self.spec, self.table
+        groups = np.array(self.names, dtype=object)[rows]
+        if spec.group_column is not None:
+            named = table.column(spec.group_column, "group_column")[rows]
+            # Prefixes keep an item without a group apart from a group with the item's name.
+            groups = np.where(named == "", "image:" + groups, "group:" + named)
+        if not spec.stratify:
+            return drawn_split(groups, fractions, spec.seed)
+        columns = [table.column(name, "stratify")[rows] for name in spec.stratify]
+        strata = np.array(["\0".join(cells) for cells in zip(*columns, strict=True)], dtype=object)
+        return stratified_split(common(strata, groups), groups, fractions, spec.seed)
+
+    def draw_words(self) -> str:
+        """Returns the words for a split that `draw` makes."""
+        spec = self.spec
+        words = f"drawn at random from seed {spec.seed}"
+        if spec.group_column is not None:
+            words += f", whole groups of {spec.group_column!r}"
+        if spec.stratify:
+            words += f", the same shares in each class of {', '.join(spec.stratify)}"
+        return words
+
+    def doubts(self, split: np.ndarray) -> list[str]:
+        """Returns warnings of images listed twice, and of images or groups in several splits."""
+        names = np.array(self.names, dtype=object)
+        found = []
+        repeats = len(names) - len(set(names))
+        if repeats:
+            found.append(f"{repeats} rows of {self.table.path} repeat the image of another row")
+        columns = {"images": names}
+        if self.spec.group_column is not None:
+            groups = self.table.column(self.spec.group_column, "group_column")
+            columns[f"groups of {self.spec.group_column!r}"] = groups
+        for what, values in columns.items():
+            if count := num_straddling(values, split):
+                found.append(
+                    f"{count} {what} stand in more than one split: accuracies will flatter"
+                )
+        return found

@@ -92,17 +92,17 @@ def infer_columns(csv: Path, images: Path) -> InferredColumns:
     split = next((c for c, found in named.items() if len(found) == len(SPLITS)), None)
     group = next((c for c in left if GROUP_NAMES.fullmatch(c.lower())), None)
     left = {c: cells for c, cells in left.items() if c not in (split, group)}
-    bits = tuple(c for c, cells in left.items() if _values(cells) <= BITS)
+    bits = tuple(c for c, cells in left.items() if texts_of(cells) <= BITS)
     bits = bits if len(bits) >= MANY_BITS else ()
-    counts = {c: len(_values(cells)) for c, cells in left.items() if c not in (*bits, *named)}
-    classes = {c: n for c, n in counts.items() if _is_label(n, left[c])}
+    counts = {c: len(texts_of(cells)) for c, cells in left.items() if c not in (*bits, *named)}
+    classes = {c: n for c, n in counts.items() if is_label(n, left[c])}
     if classes:
         # As a spec with these columns reads them.
         fields: dict[str, object] = {"csv": str(csv), "images": str(images), "image_column": image}
         fields |= {"split_column": split, "group_column": group, "tasks": tuple(classes)}
         source = SOURCES["table"]
         labels = source(source.Spec.model_validate(fields)).read_labels()
-        classes = {c: n for c, n in classes.items() if _can_be_learnt(labels, c)}
+        classes = {c: n for c, n in classes.items() if can_be_learnt(labels, c)}
     if not classes:
         raise DataError(
             f"{csv} must have a label column with 2 to {MAX_CLASSES} classes that repeat, "
@@ -122,7 +122,7 @@ def infer_columns(csv: Path, images: Path) -> InferredColumns:
         incomplete_split=None if split else next(map(_incomplete, named, named.values()), None),
         group_column=group,
         classes=classes,
-        held_out=_held_out(classes),
+        held_out=held_out(classes),
         bits=bits,
         continuous=continuous,
         unused=tuple(c for c in left if c not in known),
@@ -144,13 +144,14 @@ def _image_column(table: CsvFile, images: Path) -> str:
     )
 
 
-def _values(cells: np.ndarray) -> set[str]:
+def texts_of(cells: np.ndarray) -> set[str]:
+    """Returns the different texts of a column without the empty one."""
     return {str(cell) for cell in np.unique(cells.astype(str)) if cell != ""}
 
 
 def _named_splits(column: str, cells: np.ndarray) -> set[Split]:
     """Returns the splits that a column names, none if it is not a column of splits."""
-    values = {v for v in _values(cells) if v.strip().lower() not in WORDS_FOR_NOTHING}
+    values = {v for v in texts_of(cells) if v.strip().lower() not in WORDS_FOR_NOTHING}
     names = split_names(values, column)
     found = set(names.values())
     if names.keys() != values or "train" not in found or len(found) < 2:
@@ -167,13 +168,14 @@ def _incomplete(column: str, named: set[Split]) -> str:
     return f"column {column!r} has no {lacking}: mark some of its rows {lacking} to use it"
 
 
-def _can_be_learnt(table: LabelTable, column: str) -> bool:
+def can_be_learnt(table: LabelTable, column: str) -> bool:
     """Returns True if each split has labels, and the train split two classes."""
     found = [set(table.labels[column][table.rows(split)]) - {MISSING} for split in SPLITS]
     return all(found) and len(found[SPLITS.index("train")]) > 1
 
 
-def _is_label(num_classes: int, cells: np.ndarray) -> bool:
+def is_label(num_classes: int, cells: np.ndarray) -> bool:
+    """Returns True for a column whose values repeat often enough to be classes."""
     repeats = np.count_nonzero(cells != "") >= LEAST_ROWS_PER_CLASS * num_classes
     return 2 <= num_classes <= MAX_CLASSES and bool(repeats) and not _has_decimals(cells)
 
@@ -189,7 +191,8 @@ def _has_decimals(cells: np.ndarray) -> bool:
     return bool(present) and all(re.fullmatch(r"-?\d+\.\d+([eE][-+]?\d+)?", c) for c in present)
 
 
-def _held_out(classes: dict[str, int]) -> tuple[str, ...]:
+def held_out(classes: dict[str, int]) -> tuple[str, ...]:
+    """Returns the label with most classes if it has many and is not the only one."""
     most = max(classes, key=classes.__getitem__)
     return (most,) if len(classes) > 1 and classes[most] > HELD_OUT_CLASSES else ()
 

@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | None) -> None:
     """Write a commented spec for a CSV and its IMAGES.
 
-    IMAGES is a folder or a tar. Given alone, its folders are the classes.
+    IMAGES is a folder or a tar. Given alone, its folders are the classes, or
+    it is a folder of Hugging Face's `datasets`, whose columns have the labels.
     Nothing is written if `validate` would refuse the spec.
     """
     from mtcon_ray.cli.infer_columns import InferredColumns, infer_columns
     from mtcon_ray.cli.infer_folders import InferredFolders, infer_folders
+    from mtcon_ray.cli.infer_hf import InferredHf, infer_hf, is_hf_folder
     from mtcon_ray.cli.spec_template import spec_text, write_new
     from mtcon_ray.data.image_files import ARCHIVES
     from mtcon_ray.spec import load_spec
@@ -46,9 +48,11 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
     else:
         if not csv:
             raise click.UsageError("give CSV and IMAGES, IMAGES alone, or --synthetic")
-        found: InferredColumns | InferredFolders
+        found: InferredColumns | InferredFolders | InferredHf
         if images:
             found = infer_columns(csv, images)
+        elif is_hf_folder(csv):
+            found = infer_hf(csv)
         elif csv.is_dir() or csv.name.endswith(ARCHIVES):
             found = infer_folders(csv)
         else:

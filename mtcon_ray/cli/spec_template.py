@@ -7,12 +7,14 @@ from pathlib import Path
 
 from mtcon_ray.cli.infer_columns import InferredColumns
 from mtcon_ray.cli.infer_folders import InferredFolders
+from mtcon_ray.cli.infer_hf import InferredHf
 from mtcon_ray.errors import ResourceError, SweepError
 
 MAX_BATCH_SIZE = 64
 # With a larger share of missing images the paths are probably wrong.
 MAX_ABSENT = 0.1
 DEFAULT_BAD = 0.01
+NUMBERS = "# Columns of numbers: put their names into tasks to train on them."
 
 TEMPLATE = """\
 # A sweep over the temperature of multi-task contrastive training.
@@ -81,19 +83,56 @@ data:
   # Never trained on: to hold a level out, name all of them in `levels`.
   held_out: []
 """
+HUGGING_FACE = """\
+data:
+  kind: hf
+  folder: {folder}
+  image_column: {image_column}
+  # One head each. The number of classes stands behind each column.
+  tasks:
+{tasks}
+  # Never trained on; the encoder's knowledge of them is measured once, at the end.
+  held_out: {held_out}
+{more_columns}"""
 
 
-def spec_text(found: InferredColumns | InferredFolders) -> str:
+def spec_text(found: InferredColumns | InferredFolders | InferredHf) -> str:
     """Returns a spec in YAML with comments on the user's decisions."""
     # The largest power of two of which the train split fills two batches.
     batch_size = 1 << max(2, found.num_train // 2).bit_length() - 1
-    data = _table_text(found) if isinstance(found, InferredColumns) else _folders_text(found)
+    match found:
+        case InferredColumns():
+            data = _table_text(found)
+        case InferredFolders():
+            data = _folders_text(found)
+        case _:
+            data = _hf_text(found)
     return TEMPLATE.format(name=found.name, data=data, batch_size=min(MAX_BATCH_SIZE, batch_size))
 
 
 def _folders_text(found: InferredFolders) -> str:
     tasks = [f"    - {_yaml(level)}  # {n} classes" for level, n in found.classes.items()]
     return FOLDERS.format(images=_yaml(str(found.images)), tasks="\n".join(tasks))
+
+
+def _hf_text(found: InferredHf) -> str:
+    lines = []
+    if found.sets:
+        lines.append("# Columns of lists: put their names into tasks to train on them.")
+        lines.append(f"multi_hot: {_yaml({name: name for name in found.sets})}")
+    if found.continuous:
+        lines.append(NUMBERS)
+        lines.append(f"continuous: {_yaml(found.continuous)}")
+    if found.unused:
+        lines.append(f"# Not used: {_yaml(found.unused)}")
+    tasks = [f"    - {_yaml(column)}  # {found.classes[column]} classes" for column in found.tasks]
+    return HUGGING_FACE.format(
+        folder=_yaml(str(found.folder)),
+        image_column=_yaml(found.image_column),
+        tasks="\n".join(tasks),
+        held_out=_yaml(found.held_out),
+        more_columns="".join(f"  {line}\n" for line in lines),
+    )
 
 
 def _table_text(found: InferredColumns) -> str:
@@ -134,12 +173,12 @@ def _more_columns(found: InferredColumns) -> Iterator[str]:
         yield "# Columns of 0 and 1: put the name attributes into tasks to train on them."
         yield f"multi_hot: {{attributes: {_yaml(found.bits)}}}"
     if found.continuous:
-        yield "# Columns of numbers: put their names into tasks to train on them."
+        yield NUMBERS
         yield f"continuous: {_yaml(found.continuous)}"
     if found.unused:
         yield f"# Not used: {_yaml(found.unused)}"
 
 
-def _yaml(value: str | tuple[str, ...] | None) -> str:
+def _yaml(value: str | tuple[str, ...] | dict[str, str] | None) -> str:
     """Returns YAML; in JSON, which is YAML, strings are quoted with every character escaped."""
     return json.dumps(value, ensure_ascii=False)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -76,11 +76,7 @@ class ArrowFiles(ImageFiles):
         """Returns the columns of images: those of the feature Image, else those with bytes."""
         import pyarrow.types as types
 
-        found = [
-            name
-            for name, feature in self.features.items()
-            if isinstance(feature, dict) and feature.get("_type") == "Image"
-        ]
+        found = [name for name, feature in self.features.items() if _is_feature(feature, "Image")]
         return found or [
             field.name
             for field in self.schema
@@ -112,12 +108,20 @@ class ArrowFiles(ImageFiles):
 
     def is_list(self, column: str) -> bool:
         """Returns True for a column of lists of text or whole numbers, such as tags."""
+        import pyarrow.types as types
+
         kind = self.schema.field(column).type
-        return _is_list(kind) and _is_plain(kind.value_type)
+        if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+            return False
+        return _is_plain(kind.value_type) and not types.is_floating(kind.value_type)
 
     def is_plain(self, column: str) -> bool:
         """Returns True for a column of text, numbers or truth values."""
         return _is_plain(self.schema.field(column).type)
+
+    def is_class(self, column: str) -> bool:
+        """Returns True for a column of the feature ClassLabel."""
+        return _is_feature(self.features.get(column), "ClassLabel")
 
     def has_decimals(self, column: str) -> bool:
         """Returns True for a column of floating-point numbers."""
@@ -138,7 +142,8 @@ class ArrowFiles(ImageFiles):
             if not (self.is_plain(column) or self.is_list(column)):
                 raise DataError(
                     f"column {column!r} of {self.root}, which data.{field} names, must hold text, "
-                    f"numbers or lists of these, got {self.schema.field(column).type}"
+                    "numbers, or lists of text or whole numbers, got "
+                    f"{self.schema.field(column).type}"
                 )
         parts: dict[str, list[Any]] = {column: [] for column in fields}
         for shard in self.shards:
@@ -164,7 +169,7 @@ class ArrowFiles(ImageFiles):
         if is_list:
             # A list's feature is {"feature": ...}, before `datasets` 4 also [...].
             feature = feature[0] if isinstance(feature, list) else (feature or {}).get("feature")
-        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
+        if _is_feature(feature, "ClassLabel"):
             # Without -1, which stands for an unknown class.
             known = dict(enumerate(feature["names"]))
             if is_list:
@@ -216,10 +221,8 @@ class ArrowFiles(ImageFiles):
             return opened.read_images(self.image_column, group)
 
 
-def _is_list(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+def _is_feature(feature: Any, name: str) -> TypeGuard[dict[str, Any]]:
+    return isinstance(feature, dict) and feature.get("_type") == name
 
 
 def _is_plain(kind: Any) -> bool:

@@ -249,7 +249,7 @@ def test_a_replaced_file_is_other_content(tmp_path: Path) -> None:
         ({"tasks": ["labels"]}, r"must have the column 'labels' that data\.tasks .*'label'"),
         ({"tasks": ["tags"]}, r"got lists; make it a label set by data.multi_hot: \{tags: tags\}"),
         ({"tasks": ["weight"]}, "got decimals; name it in data.continuous too"),
-        ({"tasks": ["image"]}, r"data\.tasks names, must hold text, numbers or lists"),
+        ({"tasks": ["image"]}, r"data\.tasks names, must hold text, numbers, or lists of text"),
         ({"image_column": "colour"}, "must hold encoded images, got string"),
         ({"image_column": "photo"}, r"must have the column 'photo' that data\.image_column"),
         ({"stratify": ["label"]}, "must go with a random split, got the files' splits"),

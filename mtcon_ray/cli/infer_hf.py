@@ -1,0 +1,115 @@
+"""Inference of labels from the columns of a folder of Hugging Face's `datasets`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtcon_ray.cli.infer_columns import (
+    MAX_CLASSES,
+    can_be_learnt,
+    held_out,
+    is_label,
+    spec_name,
+    texts_of,
+)
+from mtcon_ray.data.arrow_files import ArrowFiles
+from mtcon_ray.data.csv_file import LIST_SEPARATOR, PARQUET
+from mtcon_ray.data.image_files import ImageFolder
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.shards import ARROW
+from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.data.sources.class_folders import is_image
+from mtcon_ray.errors import DataError
+
+
+@dataclass(frozen=True)
+class InferredHf:
+    """Columns of a folder by their probable roles."""
+
+    name: str
+    folder: Path
+    image_column: str
+    num_rows: int
+    num_train: int
+    split_origin: str
+    classes: dict[str, int]
+    held_out: tuple[str, ...]
+    sets: tuple[str, ...]
+    continuous: tuple[str, ...]
+    unused: tuple[str, ...]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Label columns to train on."""
+        return tuple(column for column in self.classes if column not in self.held_out)
+
+    def describe(self) -> list[str]:
+        """Returns a line for each finding."""
+        rows = {
+            "images": f"{self.image_column!r}, {self.num_rows:,} rows of {self.folder}",
+            "tasks": ", ".join(f"{column} ({self.classes[column]})" for column in self.tasks),
+            "held out": ", ".join(f"{column} ({self.classes[column]})" for column in self.held_out),
+            "split": self.split_origin,
+            "sets": ", ".join(self.sets),
+            "numbers": ", ".join(self.continuous),
+            "not used": ", ".join(self.unused),
+        }
+        return [f"{what:<11}{text}" for what, text in rows.items() if text]
+
+
+def is_hf_folder(folder: Path) -> bool:
+    """Returns True for a folder with Parquet or Arrow files and without images as files."""
+    if not folder.is_dir():
+        return False
+    names = list(ImageFolder(folder).names())
+    return any(n.endswith((PARQUET, ARROW)) for n in names) and not any(map(is_image, names))
+
+
+def infer_hf(folder: Path) -> InferredHf:
+    """Returns the probable role of each column of a folder.
+
+    Raises DataError if it cannot be read, or if no column could be a task.
+    """
+    folder = folder.expanduser().absolute()
+    files = ArrowFiles(folder)
+    left = [c for c in files.schema.names if c not in ("split", files.image_column)]
+    plain = [c for c in left if files.is_plain(c)]
+    cells = files.read_columns(dict.fromkeys(plain, "tasks")).columns
+    counts = {c: len(texts_of(cells[c])) for c in plain if not files.has_decimals(c)}
+    classes = {
+        c: n for c, n in counts.items() if is_label(n, cells[c]) or (n > 1 and files.is_class(c))
+    }
+    if classes:
+        source = SOURCES["hf"]
+        fields = {"folder": str(folder), "tasks": tuple(classes)}
+        labels: LabelTable = source(source.Spec.model_validate(fields)).read_labels()
+        classes = {c: n for c, n in classes.items() if can_be_learnt(labels, c)}
+    if not classes:
+        raise DataError(
+            f"{folder} must have a label column with 2 to {MAX_CLASSES} classes that repeat, or a "
+            f"ClassLabel, got columns {', '.join(files.schema.names)}"
+        )
+    sets = tuple(c for c in left if files.is_list(c) and _is_set(files, c))
+    continuous = tuple(c for c in plain if files.has_decimals(c) and len(texts_of(cells[c])) > 1)
+    known = {*classes, *sets, *continuous}
+    return InferredHf(
+        name=spec_name(folder.name),
+        folder=folder,
+        image_column=files.image_column,
+        num_rows=len(labels),
+        num_train=len(labels.rows("train")),
+        split_origin=labels.split_origin,
+        classes=classes,
+        held_out=held_out(classes),
+        sets=sets,
+        continuous=continuous,
+        unused=tuple(c for c in left if c not in known),
+    )
+
+
+def _is_set(files: ArrowFiles, column: str) -> bool:
+    try:
+        lists = files.read_columns({column: "multi_hot"}).columns[column]
+    except DataError:  # sentences that hold the separator
+        return False
+    names = {name for cell in texts_of(lists) for name in cell.split(LIST_SEPARATOR)}
+    return 2 <= len(names) <= MAX_CLASSES

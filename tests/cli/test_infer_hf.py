@@ -1,0 +1,77 @@
+"""`init` with a folder of Hugging Face's `datasets`, whose columns have the labels."""
+
+from pathlib import Path
+from typing import Any
+
+import datasets
+from click.testing import CliRunner, Result
+
+from mtcon_ray.cli.main import program
+from mtcon_ray.spec import load_spec
+from tests.data.sources.test_hf import png
+
+NUM_ROWS = 40
+
+
+def make(folder: Path, **more: Any) -> Path:
+    """Saves rows with an image, a ClassLabel of few rows per class, and more columns."""
+    names = [f"breed {i}" for i in range(30)]
+    columns = {
+        "image": [{"bytes": png(i), "path": None} for i in range(NUM_ROWS)],
+        "breed": [i % 30 for i in range(NUM_ROWS)],
+        **more,
+    }
+    data = datasets.Dataset.from_dict(columns)
+    data = data.cast_column("image", datasets.Image())
+    data.cast_column("breed", datasets.ClassLabel(names=names)).save_to_disk(str(folder))
+    return folder
+
+
+def init(folder: Path, images: Path) -> Result:
+    return CliRunner().invoke(program, ["init", str(images), "-o", str(folder / "spec.yaml")])
+
+
+def test_columns_by_their_role(tmp_path: Path) -> None:
+    made = make(
+        tmp_path / "My Animals",
+        colour=["red", "blue"] * 20,
+        tags=[["big", "wet"], ["big"]] * 20,
+        captions=[["a | b"], ["c"]] * 20,
+        weight=[i / 4 for i in range(NUM_ROWS)],
+        stars=[float(i) for i in range(NUM_ROWS)],
+        zero=[0.0] * NUM_ROWS,
+        sentence=[f"animal {i}" for i in range(NUM_ROWS)],
+        place=[{"x": i} for i in range(NUM_ROWS)],
+    )
+    done = init(tmp_path, made)
+    assert done.exit_code == 0, done.stderr
+    assert "images     'image', 40 rows of" in done.stdout
+    assert "split      drawn at random from seed 0" in done.stdout
+    spec = load_spec(tmp_path / "spec.yaml")
+    assert (spec.name, spec.data.kind) == ("my-animals", "hf")
+    assert spec.data.tasks == ("colour",)
+    assert spec.data.held_out == ("breed",)
+    data = spec.data.model_dump()
+    assert (data["multi_hot"], data["continuous"]) == ({"tags": "tags"}, ("weight", "stars"))
+    assert data["image_column"] == "image"
+    text = (tmp_path / "spec.yaml").read_text()
+    assert '  # Not used: ["captions", "zero", "sentence", "place"]\n' in text
+    assert '    - "colour"  # 2 classes\n' in text
+    assert "\n\n\n" not in text
+
+
+def test_a_folder_of_images_beside_a_table_is_one_of_images(tmp_path: Path) -> None:
+    made = make(tmp_path / "data")
+    (made / "a.png").write_bytes(png(0))
+    done = init(tmp_path, made)
+    assert done.exit_code == 2
+    assert "must lie in folders named after their classes, got a.png" in done.stderr
+
+
+def test_a_folder_without_labels_is_refused(tmp_path: Path) -> None:
+    data = datasets.Dataset.from_dict({"image": [{"bytes": png(0), "path": None}] * 4})
+    data.cast_column("image", datasets.Image()).to_parquet(str(tmp_path / "a.parquet"))
+    done = init(tmp_path, tmp_path)
+    assert done.exit_code == 2
+    assert "or a ClassLabel, got columns image" in done.stderr
+    assert not (tmp_path / "spec.yaml").exists()

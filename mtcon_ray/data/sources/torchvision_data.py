@@ -1,0 +1,263 @@
+"""Data sets of torchvision by name: those of images with one class, whose files are no pickles."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from mtcon_ray.data.csv_file import encode_columns
+from mtcon_ray.data.image_files import ImageFiles, ImageFolder
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources.base import SOURCES
+from mtcon_ray.data.sources.files import DrawnSplitSpec, FilesSource
+from mtcon_ray.data.splits import SPLITS, Split, complete_split, stratified_split
+from mtcon_ray.errors import DataError, nearest
+from mtcon_ray.registry import LocalPath
+
+LABEL = "class"
+
+
+@dataclass(frozen=True)
+class Published:
+    """The arguments of a data set's constructor.
+
+    parts has those of each split. Where images are not files, `labels` is the attribute with the
+    classes of all images. levels has the argument that chooses among several labels, and its values
+    by label. options has further arguments that a spec may give.
+    """
+
+    parts: Mapping[Split, Mapping[str, Any]]
+    labels: str | None = None
+    levels: tuple[str, tuple[str, ...]] | None = None
+    options: tuple[str, ...] = ()
+
+
+def _by_split(train: str, val: str | None, test: str) -> dict[Split, Mapping[str, Any]]:
+    words: dict[Split, str | None] = {"train": train, "val": val, "test": test}
+    return {split: {"split": word} for split, word in words.items() if word is not None}
+
+
+THREE = _by_split("train", "val", "test")
+TWO = _by_split("train", None, "test")
+# Their test images have no published labels.
+UP_TO_VAL = _by_split("train", None, "val")
+FLAGGED: dict[Split, Mapping[str, Any]] = {"train": {"train": True}, "test": {"train": False}}
+WHOLE: dict[Split, Mapping[str, Any]] = {"train": {}}
+PUBLISHED = {
+    "CLEVRClassification": Published(UP_TO_VAL),
+    "Country211": Published(_by_split("train", "valid", "test")),
+    "DTD": Published(THREE, options=("partition",)),
+    "EMNIST": Published(FLAGGED, labels="targets", options=("split",)),
+    "EuroSAT": Published(WHOLE),
+    "FGVCAircraft": Published(
+        THREE, levels=("annotation_level", ("variant", "family", "manufacturer"))
+    ),
+    "FashionMNIST": Published(FLAGGED, labels="targets"),
+    "Flowers102": Published(THREE),
+    "Food101": Published(TWO),
+    "Imagenette": Published(UP_TO_VAL, options=("size",)),
+    "KMNIST": Published(FLAGGED, labels="targets"),
+    "MNIST": Published(FLAGGED, labels="targets"),
+    "Places365": Published(_by_split("train-standard", None, "val"), options=("small",)),
+    "RenderedSST2": Published(THREE),
+    "SEMEION": Published(WHOLE, labels="labels"),
+    "SUN397": Published(WHOLE),
+    "SVHN": Published(TWO, labels="labels"),
+    "StanfordCars": Published(TWO),
+    "USPS": Published(FLAGGED, labels="targets"),
+}
+OWN_KINDS = {"CIFAR10": "cifar10", "CIFAR100": "cifar100", "STL10": "stl10", "CelebA": "celeba"}
+OWN_KINDS |= {"ImageFolder": "folder"}
+PICKLED = {"LSUN", "LSUNClass", "PhotoTour", "ImageNet"}
+
+
+@SOURCES.register("torchvision")
+class TorchvisionSource(FilesSource):
+    """Labels and splits are torchvision's; files of images are decoded as those of other kinds."""
+
+    class Spec(DrawnSplitSpec):
+        """A data set of torchvision, by the name of its class."""
+
+        kind: Literal["torchvision"] = "torchvision"
+        name: str = Field(description=f"class of torchvision.datasets: {', '.join(PUBLISHED)}")
+        folder: LocalPath = Field(
+            min_length=1, description="torchvision's root, where the data set lies or is put"
+        )
+        tasks: tuple[str, ...] = Field(
+            (LABEL,), min_length=1, description="labels to train on; one, except of FGVCAircraft"
+        )
+        download: bool = Field(False, description="download the data set if it is not there")
+        options: dict[str, str | int | bool] = Field(
+            {}, description="further arguments of the class, such as size of Imagenette"
+        )
+
+        @model_validator(mode="after")
+        def _data_set_is_known(self) -> Self:
+            if self.name not in PUBLISHED:
+                raise ValueError(_refusal(self.name))
+            known, labels = PUBLISHED[self.name], (*self.tasks, *self.held_out)
+            for option in self.options:
+                if option not in known.options:
+                    raise ValueError(
+                        f"options of {self.name} must be among {list(known.options)}, got "
+                        f"{option!r}"
+                    )
+            if known.levels is None and len(labels) > 1:
+                raise ValueError(f"{self.name} must have one label, got {list(labels)}")
+            if known.levels is not None and not set(labels) <= set(known.levels[1]):
+                raise ValueError(
+                    f"labels of {self.name} must be among {list(known.levels[1])}, got "
+                    f"{list(labels)}"
+                )
+            return self
+
+    spec: Spec
+
+    @property
+    def _known(self) -> Published:
+        return PUBLISHED[self.spec.name]
+
+    @cached_property
+    def _parts(self) -> dict[Split, Any]:
+        """The data sets of the published splits, with the labels of the first task."""
+        return {split: self._open(split, self.spec.tasks[0]) for split in self._known.parts}
+
+    def _open(self, split: Split, label: str) -> Any:
+        """Returns the data set of a split. Raises DataError if it is not there."""
+        from torchvision import datasets
+
+        spec, known = self.spec, self._known
+        arguments = {**known.parts[split], **spec.options}
+        if known.levels is not None:
+            arguments[known.levels[0]] = label
+        if known.labels is None:
+            arguments["loader"] = str  # an item is the path of its image, and its class
+        make = getattr(datasets, spec.name)
+        try:
+            try:
+                return make(spec.folder, download=False, **arguments)
+            except (RuntimeError, OSError):
+                if not spec.download:
+                    raise
+                # Only where it is missing: some classes would unpack their archive again.
+                return make(spec.folder, download=True, **arguments)
+        # The last ones are of files in another format.
+        except (RuntimeError, OSError, ValueError, KeyError, TypeError) as error:
+            way_out = (
+                "unpack it there as torchvision does"
+                if spec.download
+                else "set data.download: true to download it"
+            )
+            raise DataError(
+                f"data.folder must hold {spec.name} of torchvision, got {spec.folder}: "
+                f"{' '.join(str(error).split())}; {way_out}"
+            ) from None
+
+    @cached_property
+    def files(self) -> ImageFiles:
+        if self._known.labels is not None:
+            return ArrayImages(Path(self.spec.folder), self._parts)
+        return ImageFolder(Path(self.spec.folder))
+
+    @cached_property
+    def names(self) -> list[str]:
+        if isinstance(self.files, ArrayImages):
+            return [f"{split} {i}" for split, part in self._parts.items() for i in range(len(part))]
+        root = Path(self.spec.folder)
+        names = [
+            str(Path(part[i][0]).relative_to(root))
+            for part in self._parts.values()
+            for i in range(len(part))
+        ]
+        self.refuse_outside(names, root)
+        return names
+
+    def read_labels(self) -> LabelTable:
+        columns = {}
+        for label in (*self.spec.tasks, *self.spec.held_out):
+            parts = self._parts
+            if label != self.spec.tasks[0]:
+                parts = {split: self._open(split, label) for split in self._known.parts}
+            columns[label] = np.concatenate([self._cells(part) for part in parts.values()])
+        labels, classes = encode_columns(columns)
+        split, origin = self._read_split(columns[self.spec.tasks[0]])
+        return LabelTable(tuple(self.names), labels, classes, split, split_origin=origin)
+
+    def _cells(self, part: Any) -> np.ndarray:
+        """Returns the class names of a data set's images, object [N] of str, "" where unknown."""
+        if self._known.labels is not None:
+            codes = np.asarray(getattr(part, self._known.labels)).tolist()
+        else:
+            codes = [part[i][1] for i in range(len(part))]
+        names = getattr(part, "classes", None)
+        return np.array([_class_name(code, names) for code in codes], dtype=object)
+
+    def _read_split(self, strata: np.ndarray) -> tuple[np.ndarray, str]:
+        """Returns each image's split, int8 [N], and where it comes from.
+
+        What is not published is drawn, with the same shares in each class of `strata`.
+        """
+        spec, names = self.spec, np.array(self.names, dtype=object)
+        if len(self._parts) == 1:
+            drawn = stratified_split(strata, names, spec.split_fractions, spec.seed)
+            return drawn, f"drawn at random from seed {spec.seed}, the same shares in each class"
+        codes = np.array([SPLITS.index(split) for split in self._parts], dtype=np.int8)
+        split, is_drawn = complete_split(
+            np.repeat(codes, [len(part) for part in self._parts.values()]),
+            spec.split_fractions,
+            lambda rows, shares: stratified_split(strata[rows], names[rows], shares, spec.seed),
+        )
+        word = self._known.parts["test"].get("split", "test")
+        drawn_words = f": {word} is test, val is drawn from train" if is_drawn else ""
+        return split, f"the splits of torchvision{drawn_words}"
+
+    def key_details(self) -> str:
+        return f"{self.spec.name} {sorted(self.spec.options.items())}"
+
+
+class ArrayImages(ImageFiles):
+    """Images that data sets hold in memory, named by their split and their number, as PNG files."""
+
+    def __init__(self, root: Path, parts: Mapping[Split, Any]) -> None:
+        super().__init__(root)
+        self._of = {str(split): part for split, part in parts.items()}
+
+    def digest(self, names: Sequence[str]) -> str:
+        total = hashlib.sha256()
+        for split, part in self._of.items():
+            pixels = np.ascontiguousarray(np.asarray(part.data))
+            total.update(f"{split} {pixels.shape}\0".encode() + pixels.tobytes())
+        return total.hexdigest()
+
+    def read(self, name: str) -> bytes:
+        split, _, number = name.partition(" ")
+        file = BytesIO()
+        self._of[split][int(number)][0].save(file, "PNG", compress_level=0)
+        return file.getvalue()
+
+
+def _class_name(code: Any, names: Sequence[Any] | None) -> str:
+    if code is None:
+        return ""
+    name = names[code] if names else code
+    return str(name[0] if isinstance(name, tuple) else name)  # Imagenette has tuples of synonyms
+
+
+def _refusal(name: str) -> str:
+    """Returns the message about a data set that is not read."""
+    if name in OWN_KINDS:
+        why = f"has a kind of its own; write kind: {OWN_KINDS[name]}"
+    elif name in PICKLED:
+        why = "torchvision unpickles, which can run code; write kind: folder or table"
+    else:
+        return (
+            "name must be a data set of torchvision that has images with one class, got "
+            f"{name!r}{nearest(name, PUBLISHED)}"
+        )
+    return f"name must be one of {', '.join(PUBLISHED)}, got {name}, which {why}"

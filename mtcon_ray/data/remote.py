@@ -30,11 +30,13 @@ MAX_THREADS = 8
 CHUNK_BYTES = 1 << 20
 REPORT_SECONDS = 0.5
 RETRY_SECONDS = 30  # the default of Google's client is 15 minutes
-HUB = "hf://"
+AZURE, HUB = "az://", "hf://"
 # The places that credentials come from, by the start of a URL.
 KEYS = {
     "s3://": "keys come from AWS's own variables and files, or from the machine's role",
     "gs://": "keys come from Google's own variables and files, or from the machine's role",
+    AZURE: "keys come from the variables AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET, "
+    "from `az login`, or from the machine's role",
     HUB: "a token comes from HF_TOKEN or `hf auth login`",
 }
 
@@ -75,6 +77,8 @@ def look(url: str, what: str) -> Found:
     read.
     """
     base = url.partition("://")[2].rstrip("/")
+    if url.startswith(AZURE):  # an account is the root of its file system
+        base = base.partition("/")[2]
     tag = ""
     with _readable(url, what):
         files = _open(url, what)
@@ -182,11 +186,21 @@ def _open(url: str, what: str) -> "FileSystem":
         return _open_hub(url, what)
     from pyarrow.fs import FileSystem
 
+    if url.startswith(AZURE):
+        return _open_azure(url)
     # Only the bucket: an object key may contain characters with a meaning in a URI.
     bucket = "/".join(url.split("/")[:3])
     options = f"?retry_limit_seconds={RETRY_SECONDS}" if url.startswith("gs:") else ""
     files: FileSystem = FileSystem.from_uri(bucket + options)[0]
     return files
+
+
+def _open_azure(url: str) -> "FileSystem":
+    """Returns Azure's storage account of a URL, with the credentials that Azure's library finds."""
+    # Here: pyarrow is built without it on some platforms.
+    from pyarrow.fs import AzureFileSystem
+
+    return AzureFileSystem(url.split("/")[2])
 
 
 def _open_hub(url: str, what: str) -> "FileSystem":
@@ -217,8 +231,10 @@ def _readable(url: str, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         # Base classes of pyarrow's errors, and its error where it is built without a kind of
-        # store. huggingface_hub also passes on errors of its HTTP library.
-        if not isinstance(error, OSError | ValueError | ImportError) and not url.startswith(HUB):
+        # store. Azure's are plain ArrowExceptions, and huggingface_hub passes on those of its
+        # HTTP library.
+        known = isinstance(error, OSError | ValueError | ImportError)
+        if not known and not url.startswith((AZURE, HUB)):
             raise
         keys = next(text for scheme, text in KEYS.items() if url.startswith(scheme))
         raise DataError(

@@ -26,10 +26,17 @@ def send_together(values: Sequence[Tensor], device: torch.device) -> list[Tensor
         return [send(each, device) for each in values]
     # The widest first: a value must begin at a multiple of its element's size.
     order = sorted(range(len(values)), key=lambda i: -values[i].element_size())
-    parts = [values[i].contiguous().view(-1).view(torch.uint8) for i in order]
-    pieces = send(torch.cat(parts), device).split([len(part) for part in parts])
-    found = {
-        i: piece.view(values[i].dtype).view(values[i].shape)
-        for i, piece in zip(order, pieces, strict=True)
-    }
+    packed = torch.empty(sum(each.nbytes for each in values), dtype=torch.uint8)
+    for i, place in zip(order, _places(packed, values, order), strict=True):
+        place.copy_(values[i])
+    found = dict(zip(order, _places(send(packed, device), values, order), strict=True))
     return [found[i] for i in range(len(values))]
+
+
+def _places(packed: Tensor, values: Sequence[Tensor], order: Sequence[int]) -> list[Tensor]:
+    """Returns the parts of the bytes that are the values in this order, as tensors like these."""
+    pieces = packed.split([values[i].nbytes for i in order])
+    return [
+        piece.view(values[i].dtype).view(values[i].shape)
+        for i, piece in zip(order, pieces, strict=True)
+    ]

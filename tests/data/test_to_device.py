@@ -13,6 +13,8 @@ VALUES = [
     torch.tensor([], dtype=torch.int64),
     torch.tensor([[0.5, -1.5, 2.5]]),
     torch.tensor(7),
+    torch.ones(5, 4)[:1, 2],  # contiguous by its one element, whatever its stride
+    torch.ones(5, 4)[:0, 2],
     torch.tensor([3, 4], dtype=torch.uint8),
 ]
 

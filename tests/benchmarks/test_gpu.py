@@ -4,11 +4,9 @@ The simulated GPU finds tensors on the wrong device and synchronisations; the CP
 values and wrong tables.
 """
 
-import io
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +14,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.autograd import DeviceType  # type: ignore[attr-defined]
 
 from benchmarks import __main__ as command
-from benchmarks.gpu import processes, rows, speed, values
+from benchmarks.gpu import rows, speed, values
 from benchmarks.gpu.bench import Bench, kept_images, random_images
 from benchmarks.gpu.rows import ROWS, measure
 from mtcon_ray import trainer
@@ -28,31 +27,12 @@ from mtcon_ray.paths import LAST_FILE
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.nonfinite import Watch
 from mtcon_ray.training.step import update
-from tests.pretended_gpu import GPU, Pretence, pretended_gpu
+from tests.pretended_gpu import Pretence, pretended_gpu
 
 pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
 SOAK = pytest.mark.soak  # seconds each, of a simulated GPU that does not hurry
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(
-        GPU,
-        tmp_path,
-        tmp_path / "kept",
-        encoder="small",
-        sizes=(16,),
-        batches=(8,),
-        methods=("mtcon",),
-        num_images=60,
-        compile=("none",),
-        seconds=0.0,
-        elements=64,
-        processes=(1, 2),
-        warm_up=1,
-    )
 
 
 @pytest.fixture
@@ -102,13 +82,13 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Callable[[Pretence], None]:
     return replace_
 
 
-def refuse_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the first training step run out of memory."""
+def refuse_second_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the second training's step run out of memory."""
     made: list[bool] = []
 
     def once(*given: Any, **options: Any) -> Any:
         made.append(True)
-        if len(made) == 1:
+        if len(made) == 2:
             raise torch.OutOfMemoryError("tried 2 GiB. GPU 0 has 1 GiB free")
         return update(*given, **options)
 
@@ -133,12 +113,19 @@ class Profile:
 
     def key_averages(self) -> list[SimpleNamespace]:
         return [
-            SimpleNamespace(key=key, count=count, self_device_time_total=microseconds)
-            for key, count, microseconds in (
-                ("cudaLaunchKernelExC", 6, 0.0),
-                ("cudaGraphLaunch", 3, 0.0),
-                ("aten::mm", 6, 0.0),
-                ("gemm", 6, 6000.0),
+            SimpleNamespace(
+                key=key,
+                count=count,
+                self_device_time_total=microseconds,
+                device_type=device,
+                is_user_annotation=is_range,
+            )
+            for key, count, microseconds, device, is_range in (
+                ("cudaLaunchKernelExC", 6, 0.0, DeviceType.CPU, False),
+                ("cudaGraphLaunch", 3, 0.0, DeviceType.CPU, False),
+                ("aten::mm", 6, 6000.0, DeviceType.CPU, False),
+                ("gemm", 6, 6000.0, DeviceType.CUDA, False),
+                ("Optimizer.step", 3, 6000.0, DeviceType.CUDA, True),
             )
         ]
 
@@ -180,7 +167,7 @@ def test_rows_on_a_simulated_gpu(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     if row == "memory":
-        refuse_first_step(monkeypatch)
+        refuse_second_trainer(monkeypatch)
     if row == "optimizers":
         monkeypatch.setattr(Watch, "check", diverged)
     with pretended_gpu(monkeypatch) as gpu:
@@ -189,13 +176,6 @@ def test_rows_on_a_simulated_gpu(
     output, errors = capsys.readouterr()
     assert passed, errors
     assert text in results(output)[name]
-
-
-@pytest.fixture
-def on_cpu(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """The rows compare the CPU with itself; torch cannot tell synchronisations of a CPU."""
-    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: None)
-    return replace(bench, device=CPU)
 
 
 def test_rows_on_a_cpu(on_cpu: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -259,61 +239,6 @@ def test_images_are_made_once(tmp_path: Path) -> None:
         assert all((found.table.labels[t] == made.table.labels[t]).all() for t in made.tasks)
 
 
-def test_a_process_trains_for_as_long_as_it_is_asked_to(on_cpu: Bench) -> None:
-    """Its settings are passed as text; each line is answered by a number of views per second."""
-    text = processes.as_text(on_cpu)
-    assert processes.from_text(text) == on_cpu
-    answers = io.StringIO()
-    processes.serve(on_cpu, io.StringIO("0.001\n0.001\n"), answers)
-    ready, *rates = answers.getvalue().splitlines()
-    assert ready == "ready"
-    assert len(rates) == 2
-    assert all(float(rate) > 0 for rate in rates)
-
-
-def test_processes_are_asked_before_one_is_waited_for() -> None:
-    calls: list[str] = []
-
-    class Stub:
-        def ask(self, seconds: float) -> None:
-            calls.append(f"ask {seconds}")
-
-        def answer(self) -> str:
-            calls.append("answer")
-            return "2.5"
-
-    assert processes.rate_of([Stub(), Stub()], 1.0) == 5.0  # type: ignore[list-item]
-    assert calls == ["ask 1.0", "ask 1.0", "answer", "answer"]
-
-
-def test_mps_is_used_where_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The daemon here is a script that writes down how it is called."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with processes.with_mps() as variables:
-        assert variables is None
-    called, daemon = tmp_path / "called", tmp_path / processes.MPS
-    daemon.write_text(f'#!/bin/sh\nread line\necho "$* $line" >> {called}\n')
-    daemon.chmod(0o700)
-    with processes.with_mps() as variables:
-        assert variables is not None
-        assert Path(variables["CUDA_MPS_PIPE_DIRECTORY"]).is_dir()
-        assert called.read_text() == "-d \n"
-    assert called.read_text() == "-d \n quit\n"
-
-
-@SOAK
-def test_rows_of_several_processes(
-    on_cpu: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Two ranks of one training, and two trainings side by side, on the CPU."""
-    monkeypatch.setenv("PATH", "")
-    assert measure(["ranks", "sharing"], replace(on_cpu, seconds=0.1), has_gpu=True)
-    found = results(capsys.readouterr().out)
-    assert found["ranks: 2 ranks, gloo"].startswith("gradients ")
-    assert ", 2: " in found["sharing: batch 8, without MPS"]
-    assert found["sharing: batch 8, with MPS"] == "not run: nvidia-cuda-mps-control is not there"
-
-
 def test_rows_and_stages_are_named_on_the_command_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -334,3 +259,12 @@ def test_rows_and_stages_are_named_on_the_command_line(
         assert found == status
     assert asked == [[], ["views", "speed"]]
     assert "ROW must be one of device, launch" in capsys.readouterr().err
+
+
+def test_launches_and_busy_time_are_those_of_a_step(
+    on_cpu: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three steps are profiled. The time of a kernel is counted once."""
+    monkeypatch.setattr(speed, "profile", Profile)
+    run = on_cpu.run(on_cpu.spec(size=16, batch_size=8), "run")
+    assert speed.profiled(run) == (3.0, 0.002)

@@ -21,6 +21,8 @@ FREE_ON_RESUME = (
     "storage",
     "search.max_concurrent",
     "search.max_failures",
+    "search.max_hours",
+    "search.max_device_hours",
 )
 
 

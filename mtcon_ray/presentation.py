@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mtcon_ray.evaluation.intervals import Interval
     from mtcon_ray.plan import Plan
     from mtcon_ray.results import SweepResults, TrialResult
+    from mtcon_ray.search.spec import SearchSpec
 
 NOTHING = "—"
 # Characters that control a terminal or reorder text, and surrogates, which cannot be encoded.
@@ -138,6 +139,14 @@ def resume_line(name: str, *, submitted: bool = False) -> str:
     if submitted:
         return f"`mtcon-ray resume {name}`"
     return f"repeat the command with --name {name} --resume"
+
+
+def limits_text(search: "SearchSpec") -> str:
+    """Returns the limits on a sweep's time, "" without one."""
+    hours, device_hours = search.max_hours, search.max_device_hours
+    limits = [f"{hours:g} hours a start"] if hours else []
+    limits += [f"{device_hours:g} device-hours in all"] if device_hours else []
+    return f"no new trials after {' or '.join(limits)}" if limits else ""
 
 
 def score_word(labels: Labels, names: Iterable[str] | None = None) -> str:

@@ -31,6 +31,11 @@ class ResourcesSpec(Spec):
         """Fraction of a GPU's memory that each worker may use; 1 without a GPU."""
         return min(1.0, self.gpus or 1.0)
 
+    @property
+    def devices(self) -> float:
+        """GPUs of one trial with its largest number of workers; 1 without GPUs."""
+        return self.gpus * self.worker_range[1] or 1.0
+
     @model_validator(mode="after")
     def _counts(self) -> Self:
         low, high = self.worker_range

@@ -22,6 +22,8 @@ OTHER_WORDS = {
     "points_to_evaluate": "first_points",
     "max_concurrent_trials": "max_concurrent",
     "n_jobs": "max_concurrent",
+    "timeout": "max_hours",
+    "time_budget_s": "max_hours",
     "search_alg": "sampler",
     "pruner": "scheduler",
     "early_terminate": "scheduler",

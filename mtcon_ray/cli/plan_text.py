@@ -8,7 +8,7 @@ from rich.filesize import decimal
 from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.data.sources import DataSpec
 from mtcon_ray.plan import Plan
-from mtcon_ray.presentation import configuration_text, duration_text
+from mtcon_ray.presentation import configuration_text, duration_text, limits_text
 from mtcon_ray.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     if plan.epochs_total not in (None, whole):
         stopping += f"; {plan.epochs_total:,} of {whole:,} epochs in all"
     yield "early stopping", stopping
+    if limits := limits_text(spec.search):
+        yield "limits", limits
     steps = plan.steps_per_epoch
     yield "epochs", f"{plan.epochs} of {steps:,} steps, {plan.views_per_step:,} views a step"
     early = "" if spec.scheduler.name == "none" else " before early stopping"

@@ -93,7 +93,7 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
     if as_json and as_csv:
         raise click.UsageError("--json and --csv must not be given together")
     from mtcon_ray.cli.results_table import leaderboard_lines, trial_record
-    from mtcon_ray.cli.sweep_list import folder_state
+    from mtcon_ray.cli.sweep_list import end_reason, folder_state
     from mtcon_ray.results import load_single, load_sweep, was_submitted
 
     folder = paths.find_folder(root, name)
@@ -109,6 +109,8 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
         say(json.dumps(record, indent=1))
         return
     say(f"{folder.name}: {state}, {len(results.trials)} of {total} trials started")
+    if _is_sweep(folder, root) and state != "running" and (reason := end_reason(folder)):
+        say(f"ended early: {reason}")
     columns = Terminal.of().columns
     lines = [f"warning: {text}" for text in results.plan_warnings]
     lines += leaderboard_lines(results, limit=top, columns=columns and columns - len(INDENT))

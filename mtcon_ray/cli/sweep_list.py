@@ -48,3 +48,9 @@ def folder_state(folder: Path) -> str:
     events = EventLog.read(parent_log(folder))
     status = trial_status(events)[0] if events else Status.RUNNING
     return "stopped" if status == Status.RUNNING else status.words
+
+
+def end_reason(folder: Path) -> str | None:
+    """Returns why a sweep ended before all its trials were trained; None if it did not."""
+    events = EventLog.read(parent_log(folder))
+    return trial_status(events)[1] if events else None

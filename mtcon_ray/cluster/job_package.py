@@ -38,6 +38,11 @@ SETUP_SECONDS = 3600
 PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pydantic", "optuna", "mlflow")
 
 
+def in_job() -> bool:
+    """Returns True in a job of `mtcon-ray submit`: its user typed another command than this one."""
+    return VERSIONS_VARIABLE in os.environ
+
+
 class Upload(NamedTuple):
     """The files of a working directory that Ray would upload."""
 

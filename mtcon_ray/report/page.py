@@ -12,6 +12,7 @@ from mtcon_ray.presentation import (
     duration_text,
     interval_text,
     label_scores,
+    limits_text,
     network_text,
     probe_warnings,
     value_note,
@@ -97,6 +98,7 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
         *([("Objective", spec.labels.objective_title)] if spec.labels.weights else []),
         ("Searched", "; ".join(space) or "nothing"),
         ("Sampler", f"{spec.search.sampler}; early stopping: {spec.scheduler}"),
+        *([("Limits", limits)] if (limits := limits_text(spec.search)) else []),
         ("Seed", str(spec.seed) + _repeats(spec.search.repeats, spec.seed)),
     ]
 

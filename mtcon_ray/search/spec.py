@@ -45,6 +45,18 @@ class SearchSpec(Spec):
     max_failures: int = Field(
         1, ge=0, description="restarts of a trial whose process or node was lost"
     )
+    max_hours: float | None = Field(
+        None,
+        gt=0,
+        description="hours after which no more trials are given out, from each start of the sweep; "
+        "those that run are finished; null: no limit",
+    )
+    max_device_hours: float | None = Field(
+        None,
+        gt=0,
+        description="the same for the time of all trials together, over all starts, times the GPUs "
+        "of a trial; one without a GPU counts as one device",
+    )
     scheduler: Annotated[SchedulerSpec, Choice(SCHEDULERS, "name", "asha")] | None = Field(
         None,
         description="early stopping; null: asha from 10 trials on, if a probe comes before its "

@@ -5,7 +5,6 @@ never read back, so that no pickle is ever loaded.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from contextlib import ExitStack, chdir
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.capacity import check_cluster
 from mtcon_ray.cluster.connection import check_shared, connected, sweep_environment, view_of
 from mtcon_ray.cluster.fair_share import FairShare
-from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE
+from mtcon_ray.cluster.job_package import in_job
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.evaluation.spec import selected_value
 from mtcon_ray.folder import choose_folder, claimed
@@ -45,6 +44,7 @@ from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.audit import what_is_lost
+from mtcon_ray.sweep.budget import Budget
 from mtcon_ray.sweep.distributed_trial import (
     PlacementGroupCleanup,
     distributed_trial,
@@ -136,6 +136,11 @@ class _Sweep:
         self.retention: Retention | None = None
         self.stop = Stop(self.folder)
         resources = self.spec.resources
+        self.budget = Budget(
+            self.spec.search,
+            devices=resources.devices,
+            spent=sum(trial.seconds for trial in load_sweep(self.folder).trials),
+        )
         request = f"{resources.cpus} CPUs and {resources.gpus:g} GPUs per worker"
         self.watch = Watch(self.callbacks, self.stop, request)
 
@@ -143,6 +148,11 @@ class _Sweep:
     def stopping(self) -> bool:
         """True if the sweep shall end."""
         return self.stop.asked
+
+    @property
+    def exhausted(self) -> bool:
+        """True if the sweep has used up its time."""
+        return self.budget.exceeded is not None
 
     def halt(self, reason: str) -> None:
         """Asks all trials to checkpoint and end; first sets the open MLflow runs to KILLED."""
@@ -153,6 +163,7 @@ class _Sweep:
     def started(self, trial: FrozenTrial) -> None:
         """Records the start of a trial, or that it continues."""
         self.record.trial_started(trial)
+        self.budget.started(trial.user_attrs[TRIAL])
         self.callbacks.on_suggest(trial.user_attrs[TRIAL], trial.params)
 
     def ended(self, trial: FrozenTrial, outcome: Status, reason: str | None) -> None:
@@ -162,6 +173,7 @@ class _Sweep:
         name, value = trial.user_attrs[TRIAL], self.value(trial)
         if self.retention and outcome.is_final:
             self.retention.ended(name)
+        self.budget.ended(name)
         self.callbacks.on_end(name, outcome.name, value, reason)
 
     def explain(self, trial: FrozenTrial) -> str:
@@ -206,11 +218,29 @@ class _Sweep:
         if self.retention:
             self.retention.finish()
             self.record.send_kept(named_trials(self.study))
+        tags = {}
+        if reason := self._cut_short():
+            close_waiting(self.study, self.record)
+            self.callbacks.on_note(reason)
+            tags["mtcon.reason"] = reason
         results = load_sweep(self.folder)
         report = build_report(results, importances(self.study), ui_command=ui_command(self.uri))
-        self.record.end("FINISHED" if results.winner else "FAILED", report, **_winner_tags(results))
+        status = "FINISHED" if results.winner else "FAILED"
+        self.record.end(status, report, **tags)
         self.lifecycle.close(stopped=False)
         return results
+
+    def _cut_short(self) -> str | None:
+        """Returns the limit that kept trials from being given out, None if there is none."""
+        limit = self.budget.exceeded
+        ended = sum(trial.state in ENDS for trial in named_trials(self.study))
+        if limit is None or ended == self.plan.num_trials:
+            return None
+        line = resume_line(self.folder.name, submitted=in_job())
+        return (
+            f"{limit}: {ended} of {self.plan.num_trials} trials have ended, no more are given out; "
+            f"to go on: {line}"
+        )
 
     def _close_unfinished(self) -> None:
         """Records the interrupted trials. On a full disk the resume does it instead."""
@@ -226,7 +256,7 @@ class _Sweep:
         rungs = self._rungs(suggester.num_trials)
         for trial in named_trials(self.study):
             self._tell_known(trial, rungs)
-        if not continued and suggester.num_given >= suggester.num_trials:
+        if self.exhausted or not (continued or suggester.num_given < suggester.num_trials):
             return
         ended = [t for t in named_trials(self.study) if t.state is not TrialState.RUNNING]
         searcher = StudySearcher(
@@ -312,21 +342,8 @@ class _Sweep:
         return MtconError(f"{reason}; trials are checkpointed; to go on: {line}")
 
 
-def _winner_tags(results: SweepResults) -> dict[str, str]:
-    """Returns the tags that the MLflow UI shows in its table of sweeps."""
-    winner = results.winner
-    if winner is None:
-        return {}
-    return {"mtcon.winner": winner.name, "mtcon.winner.value": f"{winner.value:.4f}"}
-
-
 def _name(trial: Any) -> str:
     return str(trial.config["trial"])
-
-
-def in_job() -> bool:
-    """Returns True in a job of `mtcon-ray submit`: its user typed another command than this one."""
-    return VERSIONS_VARIABLE in os.environ
 
 
 def _way_on(name: str) -> str:

@@ -47,7 +47,8 @@ class SweepRecord:
     def end(self, status: str, report: Path | None, **tags: str) -> None:
         """Writes the sweep's end event, after the winner's scores and the report's files.
 
-        The step of the scores is the number of trials that have ended.
+        The step of the scores is the number of trials that have ended. With a report the winner is
+        named in tags, which the MLflow UI shows in its table of sweeps.
         """
         results = load_sweep(self.folder)
         if (winner := results.winner) is not None and winner.value is not None:
@@ -56,6 +57,8 @@ class SweepRecord:
             scores = {name: v for name, v in known.items() if name.startswith(OF_THE_WINNER)}
             scores[results.recorded.labels.objective] = winner.value
             self.parent.append(Reported(epoch=ended, metrics=scores))
+            if report:
+                tags |= {"mtcon.winner": winner.name, "mtcon.winner.value": f"{winner.value:.4f}"}
         for file in sorted(report.parent.iterdir()) if report else ():
             self.parent.append(Artifact(path=str(file), to="report"))
         note = describe_sweep(results, ended=report is not None)

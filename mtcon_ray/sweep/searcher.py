@@ -23,6 +23,10 @@ class Driver(Protocol):
     def stopping(self) -> bool:
         """True if the sweep shall end: no new trial is suggested."""
 
+    @property
+    def exhausted(self) -> bool:
+        """True if the sweep's time is used up: no trial is suggested, those that run go on."""
+
     def halt(self, reason: str) -> None:
         """Ends the sweep, because every further trial would fail for this reason too."""
 
@@ -70,7 +74,7 @@ class StudySearcher(Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """Returns the next trial's configuration, None while enough are running, or FINISHED."""
-        if self._driver.stopping:
+        if self._driver.stopping or self._driver.exhausted:
             return str(Searcher.FINISHED)
         if len(self._live) >= self._max_concurrent():
             return None

@@ -38,6 +38,26 @@ def test_early_stopping_is_spoken_of_where_there_is_some(tmp_path: Path, schedul
     assert line.endswith(" in all" if scheduler == "none" else " in all before early stopping")
 
 
+@pytest.mark.parametrize(
+    ("limits", "shown"),
+    [
+        ({}, []),
+        ({"max_hours": 1.5}, ["no new trials after 1.5 hours a start"]),
+        (
+            {"max_hours": 2, "max_device_hours": 10},
+            ["no new trials after 2 hours a start or 10 device-hours in all"],
+        ),
+    ],
+)
+def test_limits_on_time_are_named(
+    tmp_path: Path, limits: dict[str, float], shown: list[str]
+) -> None:
+    data = {"kind": "synthetic", "num_items": 300}
+    spec = parse_spec({"name": "x", "data": data, "search": limits})
+    lines = plan_lines(spec, plan_of(spec, tmp_path, this_machine()))
+    assert [line[18:] for line in lines if line.startswith("  limits ")] == shown
+
+
 def test_the_objective_is_named_with_what_it_is_a_mean_of(tmp_path: Path) -> None:
     def told(*tasks: str, **search: Any) -> str:
         data = {"kind": "synthetic", "num_items": 300, "tasks": list(tasks)}

@@ -105,6 +105,14 @@ def test_state_follows_driver_and_record(invoke: Invoke, sweep: Path) -> None:
     assert state() == "stopped"
 
 
+def test_status_says_what_cut_a_sweep_short(invoke: Invoke, sweep: Path) -> None:
+    reason = "search.max_hours 2 is reached: 3 of 9 trials have ended"
+    ended = Ended(status="FINISHED", tags={"mtcon.reason": reason})
+    EventLog(sweep / "spool" / "parent.jsonl").append(ended)
+    lines = invoke("status", "tiny-1").stdout.splitlines()
+    assert lines[:2] == ["tiny-1: finished, 3 of 3 trials started", f"ended early: {reason}"]
+
+
 def test_status_ranks_and_says_how_to_go_on(invoke: Invoke, sweep: Path) -> None:
     lines = invoke("status", "tiny-1").stdout.splitlines()
     assert lines[0] == "tiny-1: stopped, 3 of 3 trials started"

@@ -15,7 +15,7 @@ class StillDriver:
     def __init__(
         self, select: Select = "last", recorded: Mapping[int, float] | None = None
     ) -> None:
-        self.stopping = False
+        self.stopping = self.exhausted = False
         self.halted: list[str] = []
         self.ends: list[tuple[FrozenTrial, Status, str | None]] = []
         self._select = select

@@ -117,6 +117,16 @@ def test_what_ends_while_the_sweep_is_stopping_is_interrupted(ending: dict[str, 
     assert sweep.searcher.suggest("b") == Searcher.FINISHED
 
 
+def test_without_time_left_no_trial_is_suggested_and_those_that_run_are_finished() -> None:
+    sweep = Sweep()
+    sweep.searcher.suggest("a")
+    sweep.driver.exhausted = True
+    assert sweep.searcher.suggest("b") == Searcher.FINISHED
+    last = {"objective": 0.5, "epoch": 3, "outcome": "FINISHED"}
+    sweep.searcher.on_trial_complete("a", last)
+    assert [t.state for t in named_trials(sweep.study)] == [TrialState.COMPLETE]
+
+
 def test_the_end_of_the_space_is_the_end_of_the_search() -> None:
     sweep = Sweep()
     for _ in range(4):

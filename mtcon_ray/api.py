@@ -102,10 +102,16 @@ def run_training(
 
 
 def run_sweep(
-    spec: RunSpec, *, name: str | None = None, resume: bool = False, root: str | Path | None = None
+    spec: RunSpec,
+    *,
+    name: str | None = None,
+    resume: bool = False,
+    retry_failed: bool = False,
+    root: str | Path | None = None,
 ) -> SweepResults:
     """Runs or resumes a sweep to its end and returns its results.
 
+    `retry_failed` resumes it and trains its failed trials again, from their start.
     It uses the Ray that this process is connected to, else the cluster of RAY_ADDRESS, else one of
     its own on this machine. Raises MtconError; Interrupted after Ctrl-C, when all trials are
     checkpointed.
@@ -115,7 +121,14 @@ def run_sweep(
     from mtcon_ray.sweep.driver import run_sweep
 
     with restored_environment(), Console(Terminal.of()) as console:
-        return run_sweep(spec, root=_root(spec, root), name=name, resume=resume, callbacks=console)
+        return run_sweep(
+            spec,
+            root=_root(spec, root),
+            name=name,
+            resume=resume or retry_failed,
+            retry_failed=retry_failed,
+            callbacks=console,
+        )
 
 
 def load_results(name: str, *, root: str | Path | None = None) -> SweepResults:

@@ -13,7 +13,7 @@ import click
 from mtcon_ray import paths, plugins
 from mtcon_ray.cli import options
 from mtcon_ray.cli.follow import Follower
-from mtcon_ray.cli.run_commands import name_option, run
+from mtcon_ray.cli.run_commands import RETRY_FAILED, name_option, retry_option, run
 from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SpecError, SweepError
@@ -85,11 +85,17 @@ def submit(
 @click.command()
 @job_argument
 @options.overrides
+@retry_option
 @address_option
 @options.root
 @follow_option
 def resume(
-    job: str, overrides: tuple[str, ...], address: str | None, root: str | None, no_follow: bool
+    job: str,
+    overrides: tuple[str, ...],
+    retry_failed: bool,
+    address: str | None,
+    root: str | None,
+    no_follow: bool,
 ) -> int:
     """Resume a sweep by its name, or a JOB that has ended.
 
@@ -108,7 +114,7 @@ def resume(
 
             return load_recorded(folder / paths.SPEC_FILE, overrides), folder.parents[1], True
 
-        return run(load, job)
+        return run(load, job, retry_failed=retry_failed)
     last = _jobs(address).find(job)
     if not last.command:
         raise SweepError(
@@ -123,6 +129,7 @@ def resume(
     return _submit(
         target, (*settings, *overrides), last.sweep, dict(given).get("--root"), address,
         follow=not no_follow, environ=last.variables | os.environ, requirements=last.requirements,
+        retry_failed=retry_failed,
     )  # fmt: skip
 
 
@@ -226,6 +233,7 @@ def _submit(
     follow: bool,
     environ: dict[str, str],
     requirements: Sequence[str] | None,
+    retry_failed: bool = False,
 ) -> int:
     """Submits the sweep of a spec or script, prints where it can be watched, and follows it."""
     from mtcon_ray.cluster.job_package import check_upload, job_variables
@@ -238,6 +246,7 @@ def _submit(
     command = ["python", "-u"] if is_script else ["python", "-m", "mtcon_ray", "sweep"]
     command += [str(inside), *(word for each in overrides for word in ("--set", each))]
     command += ["--root", root] if root else []
+    command += [RETRY_FAILED] if retry_failed else []
     command += [options.ALLOW_PLUGINS] if plugins.allowed_folders() is not None else []
     # The log is passed on as it is, so the job itself has to print less.
     command += [QUIET] if quiet and follow else []

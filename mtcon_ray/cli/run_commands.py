@@ -19,6 +19,8 @@ from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 if TYPE_CHECKING:
     from mtcon_ray.spec import RunSpec
 
+RETRY_FAILED = "--retry-failed"
+
 
 def _checked_name(
     context: click.Context, parameter: click.Parameter, name: str | None
@@ -36,6 +38,9 @@ name_option = click.option(
 )
 resume_option = click.option(
     "--resume", is_flag=True, help="Resume --name, or the newest of this spec."
+)
+retry_option = click.option(
+    RETRY_FAILED, is_flag=True, help="Resume, and train failed trials again from their start."
 )
 continue_option = click.option(
     "--continue", "goes_on", is_flag=True,
@@ -79,6 +84,7 @@ def train(
 @options.overrides
 @name_option
 @resume_option
+@retry_option
 @continue_option
 @options.root
 def sweep(
@@ -86,11 +92,13 @@ def sweep(
     overrides: tuple[str, ...],
     name: str | None,
     resume: bool,
+    retry_failed: bool,
     goes_on: bool,
     root: str | None,
 ) -> int:
     """Run or resume a sweep and show its leaderboard."""
-    return _sweep(spec, overrides, name, resume, goes_on, root)
+    resume = resume or retry_failed
+    return _sweep(spec, overrides, name, resume, goes_on, root, retry_failed=retry_failed)
 
 
 @click.command()
@@ -113,6 +121,8 @@ def _sweep(
     resume: bool,
     goes_on: bool,
     root: str | None,
+    *,
+    retry_failed: bool = False,
 ) -> int:
     def load() -> tuple["RunSpec", Path, bool]:
         from mtcon_ray.spec import load_spec
@@ -121,10 +131,15 @@ def _sweep(
         where = options.root_of(root, run_spec.storage.root)
         return run_spec, where, _is_there(where, name) if goes_on else resume
 
-    return run(load, name)
+    return run(load, name, retry_failed=retry_failed)
 
 
-def run(load: Callable[[], tuple["RunSpec", Path, bool]], name: str | None) -> int:
+def run(
+    load: Callable[[], tuple["RunSpec", Path, bool]],
+    name: str | None,
+    *,
+    retry_failed: bool = False,
+) -> int:
     """Runs or resumes a sweep and shows its leaderboard; returns the exit code.
 
     `load` returns the spec, the root and whether the sweep is resumed, while the display runs.
@@ -142,7 +157,14 @@ def run(load: Callable[[], tuple["RunSpec", Path, bool]], name: str | None) -> i
         from mtcon_ray.cli.results_table import leaderboard_lines, winner_lines
         from mtcon_ray.sweep.driver import run_sweep
 
-        results = run_sweep(run_spec, root=where, name=name, resume=resume, callbacks=console)
+        results = run_sweep(
+            run_spec,
+            root=where,
+            name=name,
+            resume=resume,
+            retry_failed=retry_failed,
+            callbacks=console,
+        )
     lines = ["", *leaderboard_lines(results, columns=terminal.columns), "", *winner_lines(results)]
     lines.append(f"report: {paths.report_page(results.folder)}")
     lines.append(f"MLflow: {ui_command(tracking_uri(run_spec.tracking.uri, where))}")

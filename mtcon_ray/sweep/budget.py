@@ -51,3 +51,8 @@ class Budget:
             if limit is not None and used >= limit:
                 return f"search.{field} {limit:g} is reached"
         return None
+
+    def cut_short(self, ended: int, planned: int) -> str | None:
+        """Returns why not all trials have ended, None if they have or no limit is reached."""
+        limit = self.exceeded if ended < planned else None
+        return limit and f"{limit}: {ended} of {planned} trials have ended, no more are given out"

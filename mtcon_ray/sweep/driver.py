@@ -59,6 +59,7 @@ from mtcon_ray.sweep.resume import (
     continued_trials,
     discard_leftovers,
     history,
+    retry_failed,
     settle,
 )
 from mtcon_ray.sweep.retention import Retention
@@ -86,11 +87,13 @@ def run_sweep(
     root: Path,
     name: str | None = None,
     resume: bool = False,
+    retry_failed: bool = False,
     callbacks: Callbacks,
 ) -> SweepResults:
     """Runs or resumes a sweep to its end, builds its report and returns its results.
 
-    The spec, the data, the cluster and the tracking server are checked before anything of the
+    With `retry_failed` a resumed sweep also trains its failed trials again, from their start. The
+    spec, the data, the cluster and the tracking server are checked before anything of the
     sweep is written. Raises MtconError; Interrupted after SIGINT or SIGTERM, once all trials are
     checkpointed.
     """
@@ -114,7 +117,9 @@ def run_sweep(
         stack.enter_context(connected(log_folder(folder) / "ray.log", environment))
         check_shared(root)
         write_beginnings(folder, spec, plan)
-        return _Sweep(spec, root, folder, plan, uri, callbacks, dataset.places).run(tags)
+        return _Sweep(spec, root, folder, plan, uri, callbacks, dataset.places).run(
+            tags, again=retry_failed
+        )
 
 
 @dataclass
@@ -189,14 +194,17 @@ class _Sweep:
         """Returns the objective of the trial's selected epoch."""
         return selected_value(trial.intermediate_values, self.spec.evaluate.select)
 
-    def run(self, tags: dict[str, str]) -> SweepResults:
-        """Trains the remaining trials, then builds the report and returns the results."""
+    def run(self, tags: dict[str, str], *, again: bool) -> SweepResults:
+        """Trains the remaining trials, `again` the failed ones too; returns the results."""
         for note in what_is_lost(self.folder):
             self.callbacks.on_note(note)
         settle(self.study, self.record)
+        opened = retry_failed(self.study, self.record) if again else []
         if (keep := self.spec.storage.keep) is not None:
             self.retention = Retention(self.folder, keep)
         self.lifecycle.begin(self.plan, partial(self.record.start, tags))
+        if opened:
+            self.callbacks.on_note(f"trained again: {', '.join(opened)}")
         try:
             with on_signals(self.halt):
                 self._tune()
@@ -219,7 +227,9 @@ class _Sweep:
             self.retention.finish()
             self.record.send_kept(named_trials(self.study))
         tags = {}
-        if reason := self._cut_short():
+        ended = sum(trial.state in ENDS for trial in named_trials(self.study))
+        if reason := self.budget.cut_short(ended, self.plan.num_trials):
+            reason += f"; to go on: {resume_line(self.folder.name, submitted=in_job())}"
             close_waiting(self.study, self.record)
             self.callbacks.on_note(reason)
             tags["mtcon.reason"] = reason
@@ -229,18 +239,6 @@ class _Sweep:
         self.record.end(status, report, **tags)
         self.lifecycle.close(stopped=False)
         return results
-
-    def _cut_short(self) -> str | None:
-        """Returns the limit that kept trials from being given out, None if there is none."""
-        limit = self.budget.exceeded
-        ended = sum(trial.state in ENDS for trial in named_trials(self.study))
-        if limit is None or ended == self.plan.num_trials:
-            return None
-        line = resume_line(self.folder.name, submitted=in_job())
-        return (
-            f"{limit}: {ended} of {self.plan.num_trials} trials have ended, no more are given out; "
-            f"to go on: {line}"
-        )
 
     def _close_unfinished(self) -> None:
         """Records the interrupted trials. On a full disk the resume does it instead."""

@@ -11,7 +11,14 @@ from mtcon_ray.status import Status
 from mtcon_ray.sweep.optuna_private import reloaded, writable
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.searcher import report_missing, tell
-from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, named_trials, trial_name
+from mtcon_ray.sweep.study import (
+    REASON,
+    REPEAT,
+    TRIAL,
+    named_trials,
+    open_again,
+    trial_name,
+)
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Ended, Started, last_change
 from mtcon_ray.training.checkpoint import discard_resume_state
@@ -67,6 +74,23 @@ def _settle_open(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -
     elif record.epochs(trial) in recorded:
         tell(study, trial, Status.FINISHED, final, None)
         record.trial_ended(trial, Status.FINISHED, None)
+
+
+def retry_failed(study: optuna.Study, record: SweepRecord) -> list[str]:
+    """Opens the failed trials again and returns their names; to be called after `settle`.
+
+    Each is trained anew, since a failed trial has no resume state, and goes on with its event log:
+    epochs that the log has are not recorded again. A trial that finished without a finite value
+    stays, for it would end in the same way.
+    """
+    names = []
+    for trial in named_trials(study):
+        if trial_status(record.spool(trial).events())[0] is Status.FAILED:
+            discard_resume_state(record.checkpoints(trial), failed=True)
+            open_again(study, trial, record.values(trial))
+            record.trial_started(trial)  # without it `settle` would take the retry for the failure
+            names.append(trial.user_attrs[TRIAL])
+    return names
 
 
 def discard_leftovers(study: optuna.Study, record: SweepRecord) -> None:

@@ -57,6 +57,9 @@ class RuleScheduler(FIFOScheduler):
         """Asks the rule after each epoch with a probe."""
         if OBJECTIVE in result and BUDGET in result:
             history = self._histories[trial.trial_id]
+            if history and result[BUDGET] <= history[-1][0]:
+                # A trial that goes on after a kill or a failure reports epochs again.
+                return TrialScheduler.CONTINUE
             history.append((result[BUDGET], result[OBJECTIVE]))
             others = [each for name, each in self._histories.items() if name != trial.trial_id]
             if self._rule.stops(history, others):

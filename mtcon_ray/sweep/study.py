@@ -5,6 +5,7 @@ resumed sweep draws the same random numbers as one that was never stopped.
 """
 
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +21,7 @@ from optuna.distributions import (
 )
 from optuna.samplers import BaseSampler, GPSampler, QMCSampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from mtcon_ray.errors import SpecError
 from mtcon_ray.search.schedulers import SCHEDULERS, StoppingRule
@@ -180,8 +181,29 @@ def trial_name(number: int) -> str:
 
 
 def named_trials(study: optuna.Study) -> list[FrozenTrial]:
-    """Returns the trials that were or are being trained, in order of suggestion."""
-    return [t for t in study.get_trials(deepcopy=False) if TRIAL in t.user_attrs]
+    """Returns the trials that were or are being trained, in order of suggestion.
+
+    Of a trial that failed and was opened again, only the last attempt.
+    """
+    named = (t for t in study.get_trials(deepcopy=False) if TRIAL in t.user_attrs)
+    return list({t.user_attrs[TRIAL]: t for t in named}.values())
+
+
+def open_again(study: optuna.Study, trial: FrozenTrial, values: Mapping[int, float]) -> None:
+    """Opens a failed trial again, with its values by epoch so far.
+
+    Optuna never changes a trial that has ended. So the study gets another trial of the same name
+    and configuration, by a single line of the journal, and keeps the failed one.
+    """
+    attempt = create_trial(
+        state=TrialState.RUNNING,
+        params=trial.params,
+        distributions=trial.distributions,
+        user_attrs={key: trial.user_attrs[key] for key in (TRIAL, REPEAT, CONFIGURATION)},
+        system_attrs=trial.system_attrs,
+        intermediate_values=dict(values),
+    )
+    study.add_trial(attempt)
 
 
 def preview(search: SearchSpec, seed: int, count: int = NUM_PREVIEWED) -> tuple[Point, ...]:

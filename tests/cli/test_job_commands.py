@@ -48,9 +48,11 @@ def test_a_job_is_resumed_with_the_settings_of_its_last_one(
     (tmp_path / "spec.yaml").write_text(SPEC)
     (tmp_path / "script.py").touch()
     more = ["--set", "search.num_trials=9"]
-    result = CliRunner().invoke(program, ["resume", "small-1", *more, "--no-follow"])
+    words = ["resume", "small-1", *more, "--retry-failed", "--no-follow"]
+    result = CliRunner().invoke(program, words)
     assert result.exit_code == 0, result.output
-    assert submitted["command"] == [*resumed, *LAST[5:7], *more, "--root", "/data/results"]
+    given = [*LAST[5:7], *more, "--root", "/data/results", "--retry-failed"]
+    assert submitted["command"] == [*resumed, *given]
     assert submitted["name"] == "small-1"
     assert submitted["root"] == Path("/data/results")
     assert submitted["requirements"] == ["a==1"]

@@ -17,13 +17,16 @@ from mtcon_ray.sweep.resume import (
     continued_trials,
     discard_leftovers,
     history,
+    retry_failed,
     settle,
 )
-from mtcon_ray.sweep.study import Suggester, named_trials, open_study
+from mtcon_ray.sweep.searcher import tell
+from mtcon_ray.sweep.study import REASON, TRIAL, Suggester, named_trials, open_study
 from mtcon_ray.tracking.events import Artifact, Ended, Reported
 from mtcon_ray.training import checkpoint
 
 EPOCHS = 4
+SEARCH = SearchSpec.model_validate({"space": {"train.lr": {"uniform": [0.1, 1]}}})
 
 
 class Killed:
@@ -42,10 +45,9 @@ class Killed:
             "storage": {"keep": keep},
         }
         spec = parse_spec({"name": "x", "train": {"epochs": EPOCHS}, **sections})
-        search = SearchSpec.model_validate({"space": {"train.lr": {"uniform": [0.1, 1]}}})
         self.study = open_study(folder / "study.journal", "s")
         self.record = SweepRecord(folder, spec)
-        trial = Suggester(self.study, search, 0).next()
+        trial = Suggester(self.study, SEARCH, 0).next()
         assert trial is not None
         self.record.trial_started(trial)
         self.spool = self.record.spool(trial)
@@ -240,4 +242,64 @@ def test_an_end_that_is_recorded_and_torn_off_the_journal_is_told_again(
     killed.record.trial_ended(killed.trial, outcome, "why")
     settle(killed.study, killed.record)
     assert killed.trial.state is state
+    assert continued_trials(killed.study) == []
+
+
+def failed_after(killed: Killed, epoch: int) -> None:
+    """Ends the open trial as failed after some epochs; its workers leave a resume state."""
+    for each in range(1, epoch + 1):
+        killed.spool.append(Reported(epoch=each, metrics={MEAN_ACCURACY: each / 10}))
+    tell(killed.study, killed.trial, Status.FAILED, epoch / 10, "lost")
+    killed.record.trial_ended(killed.trial, Status.FAILED, "lost")
+    killed.record.checkpoints(killed.trial).mkdir(parents=True)
+    checkpoint.save(killed.record.checkpoints(killed.trial) / "last.pt", {})
+
+
+def test_a_failed_trial_is_opened_again_under_its_name_and_stays_open(tmp_path: Path) -> None:
+    """A second driver reads the journal after the first was killed at once."""
+    killed = Killed(tmp_path)
+    failed_after(killed, 2)
+    before = killed.trial
+    assert retry_failed(killed.study, killed.record) == ["trial-0000"]
+    for _ in range(2):
+        (trial,) = named_trials(killed.study)
+        assert (trial.params, trial.state) == (before.params, TrialState.RUNNING)
+        assert history(trial, EPOCHS) == [(25.0, 0.1), (50.0, 0.2)]
+        assert REASON not in trial.user_attrs
+        assert continued_trials(killed.study) == [trial]
+        assert retry_failed(killed.study, killed.record) == [], "it has not failed again"
+        killed.study = open_study(tmp_path / "study.journal", "s")
+        settle(killed.study, killed.record)
+    assert not (killed.record.checkpoints(trial) / "last.pt").exists()
+    assert [t.state for t in killed.study.trials] == [TrialState.FAIL, TrialState.RUNNING]
+
+
+def test_a_retried_trial_has_one_record_and_the_next_suggestion_a_name_of_its_own(
+    killed: Killed,
+) -> None:
+    failed_after(killed, 2)
+    retry_failed(killed.study, killed.record)
+    # It is trained from its start: the first epochs are in its log already.
+    added = [
+        killed.spool.append(Reported(epoch=epoch, metrics={MEAN_ACCURACY: epoch / 10}))
+        for epoch in range(1, EPOCHS + 1)
+    ]
+    assert added == [False, False, True, True]
+    settle(killed.study, killed.record)
+    assert (killed.trial.state, killed.trial.value) == (TrialState.COMPLETE, 0.4)
+    kinds = [e.kind for e in killed.spool.events()]
+    assert kinds == ["start", *["report"] * 2, "end", "reopen", *["report"] * 2, "end"]
+    assert trial_status(killed.spool.events()) == (Status.FINISHED, None)
+    following = Suggester(killed.study, SEARCH, 0).next()
+    assert following is not None
+    assert following.user_attrs[TRIAL] == "trial-0001"
+
+
+@pytest.mark.parametrize("outcome", [Status.FINISHED, Status.PRUNED])
+def test_only_failed_trials_are_retried(killed: Killed, outcome: Status) -> None:
+    """Without a finite value the study takes a finished trial for failed."""
+    tell(killed.study, killed.trial, outcome, float("nan"), None)
+    killed.record.trial_ended(killed.trial, outcome, None)
+    assert killed.trial.state is TrialState.FAIL
+    assert retry_failed(killed.study, killed.record) == []
     assert continued_trials(killed.study) == []

@@ -136,6 +136,7 @@ def test_a_stopping_rule_sees_its_trial_and_all_others() -> None:
     other = trial("other")
     fresh.on_trial_add(CONTROLLER, other)
     assert report(fresh, other, 1, 4, 0.9) == TrialScheduler.CONTINUE
+    assert report(fresh, old, 1, 4, 0.5) == TrialScheduler.CONTINUE, "it is trained once more"
     assert report(fresh, old, 3, 4, 0.5) == TrialScheduler.STOP
 
 

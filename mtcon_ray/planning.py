@@ -72,11 +72,10 @@ def make_plan(
     per_trial = steps * batch * epochs * spec.method.images_per_example
     total = spec.search.num_configurations * spec.search.repeats
     scheduler = spec.scheduler
-    epochs_total = (
-        None
-        if "train.epochs" in spec.search.space
-        else scheduler.epochs_known(total, epochs, spec.evaluate.every)
-    )
+    most_epochs = None
+    if "train.epochs" not in spec.search.space:
+        most_epochs = scheduler.epochs_known(total, epochs, spec.evaluate.every)
+    ends_at_plateau = spec.train.patience is not None or "train.patience" in spec.search.space
     # A binomial share has its largest variance, p (1 - p) = 0.25, at p = 1/2.
     error = math.sqrt(0.25 / min(num_items["val"], spec.evaluate.short_probe.max_items))
     _, high = spec.resources.worker_range
@@ -84,7 +83,7 @@ def make_plan(
     labels = spec.labels
     sizes = {label: table.size_of(label) for label in labels.kinds}
     majority = majority_shares(table, labels.kinds)
-    share = (epochs_total or total * epochs) / (total * epochs)
+    share = (most_epochs or total * epochs) / (total * epochs)
     # Rates are of a single worker: the speed of trials with several workers, or of trials that
     # share a GPU, is unknown.
     at_a_time = concurrency if high == 1 and not 0 < spec.resources.gpus < 1 else None
@@ -110,7 +109,7 @@ def make_plan(
         scheduler=scheduler.name
         + ("" if spec.search.scheduler else " (the default; search.scheduler is omitted)"),
         rung_epochs=scheduler.rung_epochs(epochs, spec.evaluate.every),
-        epochs_total=epochs_total,
+        epochs_total=None if ends_at_plateau else most_epochs,
         num_items=num_items,
         split_origin=table.split_origin,
         standard_error=error,

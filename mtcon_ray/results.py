@@ -75,9 +75,12 @@ class TrialResult:
 
     @property
     def full_budget(self) -> bool:
-        """True if it trained for all its epochs and has a value; only such a trial can win."""
+        """True if it trained to its end and has a value; only such a trial can win.
+
+        The end are all its epochs, or with `train.patience` a plateau.
+        """
         done = self.last_epoch >= self.epochs and self.status != Status.FAILED
-        return done and self.value is not None
+        return (done or self.status == Status.FINISHED) and self.value is not None
 
     @property
     def configuration(self) -> str:

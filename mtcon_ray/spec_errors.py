@@ -37,6 +37,7 @@ OTHER_WORDS = {
     "wd": "weight_decay",
     "num_epochs": "epochs",
     "max_epochs": "epochs",
+    "early_stopping_patience": "patience",
     "train_batch_size": "batch_size",
     "per_device_train_batch_size": "batch_size",
     "gradient_clip_val": "max_grad_norm",

@@ -34,7 +34,7 @@ from mtcon_ray.training.device import (
 )
 from mtcon_ray.training.distributed import ALONE, Ranks, any_rank, parallelise, same_on_all
 from mtcon_ray.training.optimizer import lr_at, make_optimizer
-from mtcon_ray.training.step import Learner, Tally, Update, update
+from mtcon_ray.training.step import Learner, Tally, Update, epoch_metrics, update
 
 # Steps between two checks for non-finite values; each check synchronises with the device.
 CHECK_EVERY = 50
@@ -59,11 +59,11 @@ class Trainer:
     `folder/model.pt` is the selected network, whose value and test scores count: the last
     validated one, or the best validated one with `evaluate.select: best`.
 
-    Iterating trains and yields one Progress per epoch. The number of yields depends on the spec
-    alone, as Ray requires of all workers. Checkpoints (every `train.checkpoint_every` epochs and
-    the last) are written before the epoch is yielded. `should_stop` is called before each step
-    with one worker, before each epoch with several. If it returns True, the training is
-    checkpointed at that step and the iteration ends with `interrupted` set.
+    Iterating trains and yields one Progress per epoch, until `train.epochs` or a plateau
+    (`train.patience`). All workers yield equally often, as Ray requires. Checkpoints (every
+    `train.checkpoint_every` epochs and the last) are written before the epoch is yielded.
+    `should_stop` is called before each step with one worker, before each epoch with several. If it
+    returns True, the training is checkpointed there and the iteration ends with `interrupted` set.
 
     `last` is the last completed epoch, also right after resuming. A caller must record it then,
     unless it has: the previous process may have died between the checkpoint and the record.
@@ -99,6 +99,8 @@ class Trainer:
         self.interrupted = False
         self.last: Progress | None = None
         self.best: float | None = None
+        self.best_epoch = 0
+        self._at_plateau = False  # on ranks other than 0 one epoch later
         self.damage: str | None = None
         self._last_is_whole = False
         self.step = 0
@@ -133,8 +135,8 @@ class Trainer:
 
     @property
     def done(self) -> bool:
-        """True if the last epoch is completed."""
-        return self.step == self.num_steps
+        """True if the last epoch is completed, or one at a plateau."""
+        return self.step == self.num_steps or self._at_plateau
 
     def __iter__(self) -> Iterator[Progress]:
         self.interrupted = False
@@ -148,10 +150,14 @@ class Trainer:
                 self.interrupted = True
                 return
             yield self._close_epoch(last_update)
+            if self.spec.train.patience is not None and self.step < self.num_steps:
+                # After the yield: until then other ranks may wait for rank 0's probe or test
+                # evaluation, which can take longer than a collective operation may.
+                self._at_plateau = any_rank(self._at_plateau, self.ranks, self.device)
 
     def report(self) -> dict[str, float]:
         """Returns the test evaluation of model.pt by metric name; writes predictions.npz."""
-        assert self.done, f"report after the last step {self.num_steps}, not after {self.step}"
+        assert self.done, f"report at the end, not after step {self.step}"
         if self.spec.evaluate.select == "best":
             # The training is over, so the selected weights may overwrite the last ones.
             self.network.load_state_dict(checkpoint.load(self.folder / MODEL_FILE)["network"])
@@ -219,6 +225,7 @@ class Trainer:
         if evaluated and self.ranks.rank == 0:
             values |= self.evaluate(Evaluation.validate)
             self._keep(epoch, values[self.spec.labels.objective])
+            self._at_plateau = self.spec.train.is_plateau(epoch - self.best_epoch)
             if self.spec.evaluate.select == "best" and self.best is not None:
                 values[metrics.BEST] = self.best
         self.last = Progress(epoch, values, evaluated, self.done)
@@ -228,22 +235,14 @@ class Trainer:
         return self.last
 
     def _training_metrics(self, last_update: Update) -> dict[str, float]:
-        objective, *losses = self._tally.means()
         spec, steps = self.spec, self._tally.num_steps
         num_images = steps * spec.train.batch_size * spec.method.images_per_example
         lr = lr_at(self.step - 1, spec.train, steps_per_epoch=self._batches.steps_per_epoch)
-        values = {
-            metrics.LOSS: objective,
+        return {
+            **epoch_metrics(self._tally, last_update),
             metrics.LEARNING_RATE: lr,
             metrics.IMAGES_PER_SECOND: num_images / self._tally.seconds,
         }
-        slugs = map(metrics.slug, last_update.output.losses)
-        values |= zip(map(metrics.loss, slugs), losses, strict=True)
-        weights, sigmas = last_update.weight_by_head, last_update.sigma_by_task
-        values |= {metrics.weight(metrics.slug(h)): w.item() for h, w in weights.items()}
-        values |= {metrics.sigma(metrics.slug(t)): s.item() for t, s in sigmas.items()}
-        gauges = last_update.output.gauges()
-        return values | {name: g.item() for name, g in gauges.items() if math.isfinite(g)}
 
     def evaluate(self, measure: Callable[[Evaluation], dict[str, float]]) -> dict[str, float]:
         """Returns what `measure` finds of the network."""
@@ -275,7 +274,7 @@ class Trainer:
     def _keep(self, epoch: int, value: float) -> None:
         """Writes model.pt if the network of this validated epoch is the selected one so far."""
         if math.isfinite(value) and (self.best is None or value > self.best):
-            self.best = value
+            self.best, self.best_epoch = value, epoch
         elif self.spec.evaluate.select == "best" and self.best is not None:
             return
         table = self.dataset.table
@@ -305,6 +304,7 @@ class Trainer:
                 "step": self.step,
                 "tally": vars(self._tally),
                 "best": self.best,
+                "best_epoch": self.best_epoch,
                 "last": None if self.last is None else asdict(self.last),
             },
             # A damaged last.pt must not replace the intact checkpoint before it.
@@ -341,8 +341,10 @@ class Trainer:
         checkpoint.check_same_training(path, saved, current)
         self.learner.restore(state)
         self.step = state["step"]
-        self.best = state["best"]
+        # Versions before train.patience did not write the best epoch, nor need it.
+        self.best, self.best_epoch = state["best"], state.get("best_epoch", 0)
         self.last = None if state["last"] is None else Progress(**state["last"])
+        self._at_plateau = self.last is not None and self.last.done
         self._tally = Tally(**state["tally"])
         if self._tally.losses is not None:
             self._tally.losses = self._tally.losses.to(self.device)

@@ -157,6 +157,15 @@ def test_no_winner_without_a_full_budget(folder: Folder) -> None:
     assert folder.load().winner is None
 
 
+def test_a_trial_that_ended_at_a_plateau_can_win(folder: Folder) -> None:
+    folder.trial([0.1, 0.2, 0.3])
+    folder.trial([0.6, 0.5])
+    folder.trial([0.9, 0.9], "KILLED", tags=INTERRUPTED)
+    results = folder.load()
+    assert [t.full_budget for t in results.trials] == [True, True, False]
+    assert results.winner is results.trials[1]
+
+
 def test_killed_after_its_last_epoch_it_still_counts(folder: Folder) -> None:
     folder.trial([0.1, 0.2, 0.3], "KILLED", tags=INTERRUPTED)
     assert folder.last().full_budget

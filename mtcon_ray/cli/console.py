@@ -139,7 +139,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
     def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
         """Shows the end of a trial and how the sweep stands."""
         row = self._sweep.end(trial, Status(status), value, reason, self._elapsed)
-        cut = row.epoch and row.status != Status.FINISHED
+        cut = row.epoch and (row.status != Status.FINISHED or row.epoch < row.epochs)
         after = f" after epoch {row.epoch}/{row.epochs}" if cut else ""
         outcome, standing = self._outcome(row.value, reason), self._sweep.standing_text()
         self._log(f"{trial} {row.status.words}{after}{outcome}; {standing}")

@@ -111,11 +111,15 @@ def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     if plan.epochs_total not in (None, whole):
         stopping += f"; {plan.epochs_total:,} of {whole:,} epochs in all"
     yield "early stopping", stopping
+    patience = spec.train.patience
+    if patience is not None:
+        yield "plateau", f"a trial ends after {counted(patience, 'epoch')} without a new best value"
     if limits := limits_text(spec.search):
         yield "limits", limits
     steps = plan.steps_per_epoch
     yield "epochs", f"{plan.epochs} of {steps:,} steps, {plan.views_per_step:,} views a step"
-    early = "" if spec.scheduler.name == "none" else " before early stopping"
+    runs_through = spec.scheduler.name == "none" and patience is None
+    early = "" if runs_through else " before early stopping"
     yield "images seen", f"{plan.images_per_trial:,} a trial, {plan.images_total:,} in all{early}"
     yield "model", f"{spec.model.encoder.name}, {plan.parameters:,} parameters with its heads"
 

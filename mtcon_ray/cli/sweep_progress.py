@@ -70,7 +70,6 @@ class SweepProgress:
         """Records that a trial has ended, or waits, and returns it."""
         trial = self._trial(name, now)
         trial.epochs = trial.epochs or self.epochs
-        trial.epoch = trial.epochs if status == Status.FINISHED else trial.epoch
         trial.value = trial.value if value is None else value
         trial.status, trial.reason = status, reason
         return trial

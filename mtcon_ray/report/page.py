@@ -69,7 +69,8 @@ def facts(results: SweepResults, seconds: float | None) -> list[tuple[str, str, 
     """
     trials = results.trials
     trained = sum(t.last_epoch for t in trials)
-    saved = sum(t.epochs - t.last_epoch for t in trials if t.status == Status.PRUNED)
+    ended = [t for t in trials if t.status in (Status.PRUNED, Status.FINISHED)]
+    saved = sum(t.epochs - t.last_epoch for t in ended)
     share = saved / (trained + saved) if trained + saved else 0.0
     found = [
         ("Trials", str(len(trials)), _counted(results)),

@@ -15,6 +15,13 @@ class TrainSpec(Spec):
     """Length, batches, learning rate and precision of one training."""
 
     epochs: int = Field(20, ge=1, le=100_000, description="passes over the training split")
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="epochs without a new best validation value after which a training ends with "
+        "its test evaluation; null: never. Found at validation probes; the rate falls as for all "
+        "epochs",
+    )
     warmup_epochs: float | None = Field(
         None,
         ge=0,
@@ -74,6 +81,10 @@ class TrainSpec(Spec):
     def warmup(self) -> float:
         """Epochs of warm-up: `warmup_epochs`, or its default where that is omitted."""
         return min(1, self.epochs - 1) if self.warmup_epochs is None else self.warmup_epochs
+
+    def is_plateau(self, epochs: int) -> bool:
+        """Returns True if so many epochs without a new best value are enough to end a training."""
+        return self.patience is not None and epochs >= self.patience
 
     def check_balance(self, kinds: Mapping[str, Kind], images_per_example: int) -> None:
         """Raises ValueError if `balance` names no task of classes, or examples are triplets."""

@@ -1,5 +1,6 @@
 """One optimizer step: this rank's views, all ranks' embeddings, losses, gradients, update."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from torch.amp import GradScaler
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
+from mtcon_ray import metrics
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.methods.base import Method, MethodOutput
@@ -116,6 +118,21 @@ class Tally:
         assert self.losses is not None
         means: list[float] = (self.losses / self.num_steps).tolist()
         return means
+
+
+def epoch_metrics(tally: Tally, last: Update) -> dict[str, float]:
+    """Returns an epoch's mean losses, and weights, sigmas and finite gauges of its last step.
+
+    A device synchronisation.
+    """
+    objective, *losses = tally.means()
+    values = {metrics.LOSS: objective}
+    slugs = map(metrics.slug, last.output.losses)
+    values |= zip(map(metrics.loss, slugs), losses, strict=True)
+    values |= {metrics.weight(metrics.slug(h)): w.item() for h, w in last.weight_by_head.items()}
+    values |= {metrics.sigma(metrics.slug(t)): s.item() for t, s in last.sigma_by_task.items()}
+    gauges = last.output.gauges()
+    return values | {name: g.item() for name, g in gauges.items() if math.isfinite(g)}
 
 
 def encode(learner: Learner, x_NCHW: Tensor, *, teach: bool = True) -> dict[str, Tensor]:

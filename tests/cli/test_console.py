@@ -104,6 +104,16 @@ def test_plain_lines_of_preparations_and_of_a_resumed_sweep() -> None:
     ]
 
 
+def test_an_end_at_a_plateau_names_its_epoch() -> None:
+    stream, terminal = plain()
+    with Console(terminal, clock=Clock()) as console:
+        console.on_start("s-1", Path("/s"), PLAN)
+        console.on_suggest("trial-0000", {})
+        console.on_report("trial-0000", 2, 4, {"val/accuracy": 0.5})
+        console.on_end("trial-0000", "FINISHED", 0.5, None)
+    assert "trial-0000 finished after epoch 2/4, val/accuracy 0.500; 1/3 done" in text_of(stream)
+
+
 def test_plain_lines_are_throttled() -> None:
     stream, terminal = plain()
     with Console(terminal, clock=Clock()) as console:

@@ -58,6 +58,27 @@ def test_limits_on_time_are_named(
     assert [line[18:] for line in lines if line.startswith("  limits ")] == shown
 
 
+def test_with_patience_epochs_are_at_most_those_of_the_spec(tmp_path: Path) -> None:
+    def lines(**train: Any) -> dict[str, str]:
+        spec = parse_spec(
+            {
+                "name": "x",
+                "data": {"kind": "synthetic", "num_items": 300},
+                "train": train,
+                "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}, "scheduler": "halving"},
+            }
+        )
+        plan = plan_of(spec, tmp_path, this_machine())
+        assert (plan.epochs_total is None) == bool(train)
+        return {line[2:18].strip(): line[18:] for line in plan_lines(spec, plan)}
+
+    without, shown = lines(), lines(patience=3)
+    assert "epochs in all" in without["early stopping"]
+    assert "epochs in all" not in shown["early stopping"]
+    assert shown["plateau"] == "a trial ends after 3 epochs without a new best value"
+    assert shown["images seen"].endswith(" in all before early stopping")
+
+
 def test_the_objective_is_named_with_what_it_is_a_mean_of(tmp_path: Path) -> None:
     def told(*tasks: str, **search: Any) -> str:
         data = {"kind": "synthetic", "num_items": 300, "tasks": list(tasks)}

@@ -28,6 +28,13 @@ def test_leader_has_its_full_budget() -> None:
     assert sweep.best is sweep.trials["b"]
 
 
+def test_a_trial_that_ended_at_a_plateau_shows_its_last_epoch() -> None:
+    sweep = sweep_of(2, 4, "a")
+    report(sweep, "a", 2, 1, 0.5)
+    ended = sweep.end("a", Status.FINISHED, 0.5, None, now=1)
+    assert (ended.epoch, ended.epochs) == (2, 4)
+
+
 @pytest.mark.parametrize(("select", "value"), [("last", 0.4), ("best", 0.7)])
 def test_a_trials_value_is_of_the_selected_epoch(select: Select, value: float) -> None:
     sweep = SweepProgress("s", 2, 4, select=select)

@@ -32,3 +32,12 @@ def test_an_objective_decides_and_is_named(sweep: MakeSweep) -> None:
     text = " ".join(render(results, [], None).split())
     assert "Validation objective (accuracy of colour) of the trial's network" in text
     assert "A trial's value is accuracy of colour, by a short probe's validation" in text
+
+
+def test_epochs_that_a_plateau_saved_are_counted(sweep: MakeSweep) -> None:
+    results = sweep(points=[{"method.temperature": 0.1}, {"method.temperature": 0.5}])
+    first, second = results.trials
+    short = dataclasses.replace(second, reports=second.reports[:12])
+    results = dataclasses.replace(results, trials=(first, short))
+    facts = {name: value for name, value, _ in page.facts(results, None)}
+    assert (facts["Epochs trained"], facts["Epochs saved"]) == ("32", "8")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from torch.multiprocessing.spawn import spawn
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.evaluate import load_network
+from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.models.network import build_network
 from mtcon_ray.models.spec import ModelSpec
@@ -83,9 +85,12 @@ def local_losses(ranks: Ranks) -> list[float]:
 
 
 def tiny_run(
-    folder: Path, ranks: Ranks, should_stop: Callable[[], bool] = lambda: False
+    folder: Path, ranks: Ranks, should_stop: Callable[[], bool] = lambda: False, **changes: Any
 ) -> Trainer:
-    """Returns a run of two epochs of a very small network on synthetic images."""
+    """Returns a run of two epochs of a very small network on synthetic images.
+
+    `changes` are fields of the section `train`, or `every` of `evaluate`.
+    """
     raw = {
         "name": "tiny",
         "data": {
@@ -96,8 +101,8 @@ def tiny_run(
         },
         "views": {"size": 16},
         "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
-        "train": {"epochs": 2, "batch_size": 16, "precision": "float32"},
-        "evaluate": {"every": 2, "bootstrap": 10},
+        "evaluate": {"every": changes.pop("every", 2), "bootstrap": 10},
+        "train": {"epochs": 2, "batch_size": 16, "precision": "float32", **changes},
     }
     spec = parse_spec(raw)
     dataset = open_dataset(spec.data, view_size=16, store=folder / "store")
@@ -127,6 +132,14 @@ def train_in_pieces(folder: Path, ranks: Ranks) -> dict[str, Any]:
         "metrics": sorted(after[-1].metrics),
         "digest": digest(resumed.network.state_dict()),
     }
+
+
+def train_to_plateau(folder: Path, ranks: Ranks) -> dict[str, Any]:
+    """Trains with validation values that do not improve, which rank 0 alone measures."""
+    with patch.object(Evaluation, "validate", lambda _: {"val/accuracy": 0.5}):
+        run = tiny_run(folder / "plateau", ranks, epochs=4, patience=1, every=1)
+        seen = list(run)
+    return {"epochs": [p.epoch for p in seen], "done": run.done, "last": seen[-1].done}
 
 
 def flat(module: nn.Module) -> Tensor:
@@ -167,6 +180,7 @@ def work(rank: int, folder: Path) -> None:
             "digests": [digest(found["state"]) for found in updates.values()],
             "local": local_losses(ranks),
             "run": train_in_pieces(folder, ranks) if world == 2 else None,
+            "plateau": train_to_plateau(folder, ranks) if world == 2 else None,
             "averaged": averaged(ranks),
             "any": [any_rank(rank == r, ranks, cpu) for r in range(world + 1)],
             "same": [same_on_all(7, ranks, cpu), same_on_all(rank, ranks, cpu)],
@@ -245,6 +259,14 @@ def test_two_workers_train_as_one_and_stop_together(folder: Path, tmp_path: Path
     _, network = load_network(folder / "run" / "last.pt")
     # Over the run's four steps rounding errors of so narrow a network grow, hence the wide bound.
     assert distance(flat(network) - start_P, flat(alone.network) - start_P) < 1e-2
+
+
+@pytest.mark.slow
+def test_two_workers_end_at_the_same_plateau(folder: Path) -> None:
+    """The second one yields its last epoch before it knows."""
+    first, second = (result["plateau"] for result in results(folder, 2))
+    assert first == {"epochs": [1, 2], "done": True, "last": True}
+    assert second == {"epochs": [1, 2], "done": True, "last": False}
 
 
 @pytest.mark.slow

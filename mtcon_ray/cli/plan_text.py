@@ -103,6 +103,8 @@ def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     yield "trials", trials
     searched = ", ".join(f"{path} ({dim.kind})" for path, dim in spec.search.space.items())
     yield "searched", f"{searched or 'nothing'}; sampler {spec.search.sampler}"
+    if spec.search.start_from:
+        yield "starts from", f"finished trials of {', '.join(spec.search.start_from)}"
     title = spec.labels.objective_title
     yield "objective", plan.objective + ("" if title == "accuracy" else f", {title}")
     stopping, whole = plan.scheduler, plan.num_trials * plan.epochs

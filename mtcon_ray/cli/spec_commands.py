@@ -187,6 +187,7 @@ def plan(
         from mtcon_ray.throughput import measure_rates
 
         rates = measure_rates(run_spec, where)
+    from mtcon_ray.sweep.prior import prior_trials
     from mtcon_ray.sweep.study import preview
 
     data = check_data(run_spec, where)
@@ -196,7 +197,9 @@ def plan(
         options.cluster_view(cluster),
         data.table,
         downloads=data.downloads,
-        first_configurations=preview(run_spec.search, run_spec.seed),
+        first_configurations=preview(
+            run_spec.search, run_spec.seed, prior=prior_trials(run_spec, where)
+        ),
         rates=rates,
     )
     if as_json:

@@ -99,6 +99,7 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
         *([("Objective", spec.labels.objective_title)] if spec.labels.weights else []),
         ("Searched", "; ".join(space) or "nothing"),
         ("Sampler", f"{spec.search.sampler}; early stopping: {spec.scheduler}"),
+        *([("Starts from", ", ".join(earlier))] if (earlier := spec.search.start_from) else []),
         *([("Limits", limits)] if (limits := limits_text(spec.search)) else []),
         ("Seed", str(spec.seed) + _repeats(spec.search.repeats, spec.seed)),
     ]

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mtcon_ray.errors import nearest
+from mtcon_ray.paths import NAME
 from mtcon_ray.registry import Choice, Spec
 from mtcon_ray.search.schedulers import SCHEDULERS, SchedulerSpec
 from mtcon_ray.search.space import Dimension, Point
@@ -37,6 +38,11 @@ class SearchSpec(Spec):
     )
     first_points: tuple[Point, ...] = Field(
         (), description="known-good configurations to try first: path to value"
+    )
+    start_from: tuple[Annotated[str, Field(pattern=f"^{NAME.pattern}$")], ...] = Field(
+        (),
+        description="names of earlier sweeps under the root with the same objective: the sampler, "
+        "tpe or gp, knows their finished trials from the start",
     )
     repeats: int = Field(1, ge=1, le=100, description="seeds per configuration: seed, seed+1, ...")
     max_concurrent: int | None = Field(
@@ -86,6 +92,11 @@ class SearchSpec(Spec):
                     "list its values, or use sampler tpe or random"
                 )
         self._check_ranges()
+        if self.start_from and self.sampler not in ("tpe", "gp"):
+            raise ValueError(
+                f"start_from must come with sampler tpe or gp, got it with {self.sampler}, which "
+                "does not learn from other sweeps"
+            )
         return self
 
     def _check_ranges(self) -> None:

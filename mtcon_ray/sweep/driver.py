@@ -51,6 +51,7 @@ from mtcon_ray.sweep.distributed_trial import (
     driver_resources,
 )
 from mtcon_ray.sweep.halving import Rungs
+from mtcon_ray.sweep.prior import add_prior, prior_trials
 from mtcon_ray.sweep.progress_callback import Watch
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import (
@@ -104,7 +105,8 @@ def run_sweep(
         stack.enter_context(claimed(folder))
         uri = tracking_uri(spec.tracking.uri, root)
         view = view_of(None, callbacks.on_phase)
-        first = preview(spec.search, spec.seed)
+        prior = prior_trials(spec, root, folder)
+        first = preview(spec.search, spec.seed, prior=prior)
         plan, dataset = prepare(spec, root, view, uri, callbacks, first)
         check_same_data(parent_log(folder), dataset.fingerprint)
         tags = {**provenance(Path.cwd()), FINGERPRINT: dataset.fingerprint}
@@ -117,7 +119,7 @@ def run_sweep(
         stack.enter_context(connected(log_folder(folder) / "ray.log", environment))
         check_shared(root)
         write_beginnings(folder, spec, plan)
-        return _Sweep(spec, root, folder, plan, uri, callbacks, dataset.places).run(
+        return _Sweep(spec, root, folder, plan, uri, callbacks, dataset.places, prior).run(
             tags, again=retry_failed
         )
 
@@ -133,10 +135,12 @@ class _Sweep:
     uri: str
     callbacks: Callbacks
     places: Mapping[str, str]
+    prior: list[FrozenTrial]
 
     def __post_init__(self) -> None:
         self.lifecycle = Lifecycle(self.folder, self.spec.tracking, self.uri, self.callbacks)
         self.study = open_study(journal_file(self.folder), self.folder.name)
+        add_prior(self.study, self.prior)
         self.record = SweepRecord(self.folder, self.spec)
         self.retention: Retention | None = None
         self.stop = Stop(self.folder)

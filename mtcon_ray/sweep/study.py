@@ -5,7 +5,7 @@ resumed sweep draws the same random numbers as one that was never stopped.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,6 +43,8 @@ TRIAL = "mtcon.trial"
 REPEAT = "mtcon.repeat"
 REASON = "mtcon.reason"
 CONFIGURATION = "mtcon.configuration"
+# Sweep and name of an earlier sweep's trial, `search.start_from`; it has none of the others.
+PRIOR = "mtcon.prior"
 
 
 def open_study(journal: Path | None, name: str) -> optuna.Study:
@@ -206,9 +208,16 @@ def open_again(study: optuna.Study, trial: FrozenTrial, values: Mapping[int, flo
     study.add_trial(attempt)
 
 
-def preview(search: SearchSpec, seed: int, count: int = NUM_PREVIEWED) -> tuple[Point, ...]:
+def preview(
+    search: SearchSpec,
+    seed: int,
+    count: int = NUM_PREVIEWED,
+    *,
+    prior: Sequence[FrozenTrial] = (),
+) -> tuple[Point, ...]:
     """Returns the first configurations that do not depend on results, at most `count`.
 
+    `prior` are the trials of earlier sweeps, on which they may depend.
     Raises SpecError for a scheduler on which sweeps cannot act: `plan` and the driver both call
     this before anything starts, and such a sweep would never stop a trial.
     """
@@ -226,9 +235,11 @@ def preview(search: SearchSpec, seed: int, count: int = NUM_PREVIEWED) -> tuple[
     independent = search.num_configurations
     if search.sampler in ("tpe", "gp", "cmaes"):
         startup = 1 if search.sampler == "cmaes" else num_startup(search)
-        independent = max(startup, len(search.first_points))
+        independent = max(1, startup - len(prior), len(search.first_points))
     once = search.model_copy(update={"repeats": 1})
-    suggester = Suggester(open_study(None, "preview"), once, seed)
+    study = open_study(None, "preview")
+    study.add_trials(prior)
+    suggester = Suggester(study, once, seed)
     points: list[Point] = []
     while len(points) < min(count, independent) and (trial := suggester.next()):
         points.append(with_lists(search.space, trial.params))
@@ -241,9 +252,11 @@ def importances(study: optuna.Study) -> dict[str, float]:
 
     Uses Optuna's default evaluator, which needs at least two distinct values.
     """
-    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    done = [t for t in named_trials(study) if t.state is TrialState.COMPLETE]
     if len(done) < 4 or len({t.value for t in done}) < 2:
         return {}
+    study = open_study(None, "without trials of earlier sweeps")
+    study.add_trials(done)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         return optuna.importance.get_param_importances(study)

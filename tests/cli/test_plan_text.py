@@ -58,6 +58,13 @@ def test_limits_on_time_are_named(
     assert [line[18:] for line in lines if line.startswith("  limits ")] == shown
 
 
+def test_sweeps_that_a_sweep_starts_from_are_named(tmp_path: Path) -> None:
+    data = {"kind": "synthetic", "num_items": 300}
+    spec = parse_spec({"name": "x", "data": data, "search": {"start_from": ["a-1", "b-2"]}})
+    lines = plan_lines(spec, plan_of(spec, tmp_path, this_machine()))
+    assert "  starts from     finished trials of a-1, b-2" in lines
+
+
 def test_with_patience_epochs_are_at_most_those_of_the_spec(tmp_path: Path) -> None:
     def lines(**train: Any) -> dict[str, str]:
         spec = parse_spec(

@@ -2,12 +2,14 @@
 
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from mtcon_ray.local import this_machine
 from mtcon_ray.paths import mlflow_database
 from tests.sweep.small_sweeps import TINY
 
@@ -19,6 +21,23 @@ def root(tmp_path: Path, empty_database: Path) -> Path:
     path.mkdir()
     shutil.copy(empty_database, mlflow_database(path))
     return path
+
+
+@pytest.fixture
+def no_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a sweep that gives out no trial end in this process, without Ray and with an empty page.
+
+    Ray takes ten seconds to start, the figures of a report two.
+    """
+    from mtcon_ray.sweep import driver
+
+    page = tmp_path / "report" / "index.html"
+    page.parent.mkdir()
+    page.touch()
+    monkeypatch.setattr(driver, "connected", lambda *_: nullcontext())
+    monkeypatch.setattr(driver, "view_of", lambda *_: this_machine())
+    monkeypatch.setattr(driver, "check_shared", lambda _: None)
+    monkeypatch.setattr(driver, "build_report", lambda *_, **__: page)
 
 
 @pytest.fixture

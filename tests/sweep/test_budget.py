@@ -1,7 +1,6 @@
 """The limits on a sweep's time: no more trials are given out, and the sweep ends with a report."""
 
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,11 @@ from mtcon_ray.sweep import driver
 from mtcon_ray.sweep.budget import Budget
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import continued_trials
-from mtcon_ray.sweep.study import Suggester, open_study
+from mtcon_ray.sweep.study import PRIOR, Suggester, open_study
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Ended, Reported
 from tests.plans import plan_of
+from tests.sweep.small_sweeps import TINY
 
 HOUR = 3600.0
 
@@ -104,27 +104,12 @@ def begin(root: Path, spec: RunSpec) -> Path:
     return folder
 
 
-def test_a_sweep_without_time_left_ends_with_its_report_and_can_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = tmp_path / "report" / "index.html"
-    page.parent.mkdir()
-    page.touch()
-    monkeypatch.setattr(driver, "connected", lambda *_: nullcontext())
-    monkeypatch.setattr(driver, "view_of", lambda *_: this_machine())
-    monkeypatch.setattr(driver, "check_shared", lambda _: None)
-    monkeypatch.setattr(driver, "build_report", lambda *_, **__: page)
-    spec = parse_spec(
-        {
-            "name": "x",
-            "data": {"kind": "synthetic", "num_items": 120},
-            "views": {"size": 16},
-            "model": {"encoder": {"name": "small", "width": 4}},
-            "train": {"epochs": 2, "batch_size": 16},
-            "tracking": {"offline": True},
-            "search": {"space": {"method.temperature": {"uniform": [0.1, 1]}}, "num_trials": 3},
-        }
-    )
+@pytest.mark.usefixtures("no_ray")
+def test_a_sweep_without_time_left_ends_with_its_report_and_can_go_on(tmp_path: Path) -> None:
+    space = {"method.temperature": {"uniform": [0.1, 1]}}
+    search = {"space": space, "num_trials": 3}
+    train = {"epochs": 2, "batch_size": 32}
+    spec = parse_spec({**TINY, "train": train, "tracking": {"offline": True}, "search": search})
     folder, shown = begin(tmp_path, spec), Notes()
     limited = with_values(spec, {"search.max_device_hours": 1e-9})
     results = driver.run_sweep(limited, root=tmp_path, name="limited", resume=True, callbacks=shown)
@@ -139,3 +124,19 @@ def test_a_sweep_without_time_left_ends_with_its_report_and_can_go_on(
     assert why.startswith("search.max_device_hours 1e-09 is reached: 1 of 3 trials have ended")
     assert len(continued_trials(open_study(journal_file(folder), "limited"))) == 1
     assert load_sweep(folder).recorded.search.max_device_hours == 1e-9
+
+
+@pytest.mark.usefixtures("no_ray")
+def test_earlier_trials_are_in_a_sweeps_study_and_not_in_its_results(tmp_path: Path) -> None:
+    space = {"method.temperature": {"uniform": [0.1, 1]}}
+    train = {"epochs": 2, "batch_size": 32}
+    spec = parse_spec(
+        {**TINY, "train": train, "tracking": {"offline": True}, "search": {"space": space}}
+    )
+    begin(tmp_path, spec)
+    following = with_values(spec, {"search.start_from": ["limited"], "search.max_hours": 1e-9})
+    results = driver.run_sweep(following, root=tmp_path, name="next", callbacks=Callbacks())
+    assert results.trials == ()
+    (earlier,) = open_study(journal_file(results.folder), "next").trials
+    assert earlier.user_attrs == {PRIOR: "limited/trial-0000"}
+    assert earlier.value == 0.5

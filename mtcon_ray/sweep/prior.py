@@ -1,0 +1,119 @@
+"""Finished trials of earlier sweeps, from which a new sweep's sampler starts.
+
+They are in the study without a name, so that they are no trials of the sweep: they are not counted,
+cannot win and are in no report.
+"""
+
+from pathlib import Path
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from mtcon_ray.errors import SpecError, SweepError, nearest
+from mtcon_ray.metrics import Labels
+from mtcon_ray.paths import (
+    SPEC_FILE,
+    event_folder,
+    journal_file,
+    list_folders,
+    sweep_folder,
+    sweeps_folder,
+)
+from mtcon_ray.recorded import check_evaluation
+from mtcon_ray.results import SweepResults, TrialResult, load_sweep
+from mtcon_ray.spec import RunSpec
+from mtcon_ray.sweep.study import PRIOR, distribution, read_study
+
+FIELD = "search.start_from"
+
+
+def prior_trials(spec: RunSpec, root: Path, folder: Path | None = None) -> list[FrozenTrial]:
+    """Returns the trials of `search.start_from`: the finished ones with a value.
+
+    Each has the searched fields that both sweeps share, as far as its values lie inside the new
+    ranges. A trial without such a field is left out, with sampler gp one that lacks any field: a
+    Gaussian process uses only fields that all trials have.
+
+    A sweep that has begun in `folder` keeps the trials in its study, whatever became of the earlier
+    sweeps. Raises SpecError if a sweep is not there, has another objective, or gives no trial.
+    """
+    if not spec.search.start_from:
+        return []
+    if folder and any(event_folder(folder).glob("trial-*.jsonl")):
+        return stored_prior(read_study(journal_file(folder), folder.name))
+    names = dict.fromkeys(spec.search.start_from)
+    return [trial for name in names for trial in _trials_of(_earlier(name, spec, root), spec)]
+
+
+def stored_prior(study: optuna.Study) -> list[FrozenTrial]:
+    """Returns the trials of earlier sweeps in a study."""
+    return [t for t in study.get_trials(deepcopy=False) if PRIOR in t.user_attrs]
+
+
+def add_prior(study: optuna.Study, trials: list[FrozenTrial]) -> None:
+    """Adds those trials of earlier sweeps that the study does not have yet."""
+    known = {trial.user_attrs[PRIOR] for trial in stored_prior(study)}
+    study.add_trials(trial for trial in trials if trial.user_attrs[PRIOR] not in known)
+
+
+def _earlier(name: str, spec: RunSpec, root: Path) -> SweepResults:
+    """Returns an earlier sweep with values that can be compared with those of the new one."""
+    folder = sweep_folder(root, name)
+    if not (folder / SPEC_FILE).exists():
+        known = [entry.name for entry in list_folders(sweeps_folder(root))]
+        raise SpecError(
+            f"{FIELD} must name sweeps under {root}, got {name!r}{nearest(name, known)}"
+        )
+    try:
+        check_evaluation(folder)
+    except SweepError:
+        raise SpecError(
+            f"{FIELD} must name sweeps with the probes of this version, got {name!r} of another "
+            "one: accuracies of both cannot be compared; leave it out"
+        ) from None
+    earlier = load_sweep(folder)
+    then, now = earlier.recorded.labels, spec.labels
+    if _objective(then) != _objective(now):
+        raise SpecError(
+            f"{FIELD} must name sweeps with the same objective, {now.objective_title} over "
+            f"{list(now.shares)}, got {name!r} with {then.objective_title} over "
+            f"{list(then.shares)}; leave it out"
+        )
+    searched = list(earlier.recorded.search.space)
+    if not set(searched) & set(spec.search.space):
+        raise SpecError(
+            f"{FIELD} must name sweeps that searched one of {list(spec.search.space)}, got "
+            f"{name!r}, which searched {searched}; leave it out"
+        )
+    return earlier
+
+
+def _objective(labels: Labels) -> dict[str, tuple[str, float]]:
+    """Returns kind and share of each task that counts."""
+    return {task: (labels.kinds[task], share) for task, share in labels.shares.items()}
+
+
+def _trials_of(earlier: SweepResults, spec: RunSpec) -> list[FrozenTrial]:
+    """Returns an earlier sweep's trials. Raises SpecError if there is none."""
+    found = [_prior(trial, earlier.name, spec) for trial in earlier.trials if trial.full_budget]
+    needed = len(spec.search.space) if spec.search.sampler == "gp" else 1
+    trials = [trial for trial in found if len(trial.params) >= needed]
+    if not trials:
+        fields = "all searched fields" if needed > 1 else "a searched field"
+        raise SpecError(
+            f"{FIELD} must name sweeps with a finished trial that has {fields} inside "
+            f"search.space, got {earlier.name!r} with none; leave it out"
+        )
+    return trials
+
+
+def _prior(trial: TrialResult, sweep: str, spec: RunSpec) -> FrozenTrial:
+    space = spec.search.space
+    shared = {p: v for p, v in trial.params.items() if p in space and space[p].contains(v)}
+    return create_trial(
+        state=TrialState.COMPLETE,
+        value=trial.value,
+        params={path: space[path].category(value) for path, value in shared.items()},
+        distributions={path: distribution(space[path]) for path in shared},
+        user_attrs={PRIOR: f"{sweep}/{trial.name}"},
+    )

@@ -1,0 +1,198 @@
+"""Finished trials of earlier sweeps as a start for a sampler."""
+
+import json
+import logging
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+
+from mtcon_ray.errors import SpecError
+from mtcon_ray.paths import PLAN_FILE, event_folder, journal_file, sweep_folder, trial_log
+from mtcon_ray.recorded import write_beginnings
+from mtcon_ray.spec import RunSpec, parse_spec, with_values
+from mtcon_ray.sweep.prior import add_prior, prior_trials, stored_prior
+from mtcon_ray.sweep.study import Suggester, importances, named_trials, open_study, preview
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Ended, Reported, Started
+from tests.recorded import plan_with
+
+TEMPERATURE, RATE, EPOCHS = "method.temperature", "train.lr", "train.epochs"
+RANGES: dict[str, Any] = {TEMPERATURE: {"uniform": [0.1, 1]}, RATE: {"uniform": [0.01, 1]}}
+
+
+def spec_of(space: dict[str, Any], tasks: tuple[str, ...] = ("shape",), **search: Any) -> RunSpec:
+    data = {"kind": "synthetic", "tasks": list(tasks), "held_out": []}
+    return parse_spec({"name": "s", "data": data, "search": {"space": space, **search}})
+
+
+def write_sweep(
+    root: Path, name: str, spec: RunSpec, *trials: tuple[dict[str, Any], float | None, str]
+) -> Path:
+    """Writes a sweep with these trials: parameters, value of the only epoch, status."""
+    folder = sweep_folder(root, name)
+    folder.mkdir(parents=True)
+    plan = plan_with(kinds=dict(spec.labels.kinds), num_trials=len(trials))
+    write_beginnings(folder, spec, plan)
+    for number, (params, value, status) in enumerate(trials):
+        log = EventLog(trial_log(folder, f"trial-{number:04d}"))
+        log.append(Started(params=params, tags={"mtcon.epochs": "1", "mtcon.seed": "0"}))
+        if value is not None:
+            log.append(Reported(epoch=1, metrics={spec.labels.objective: value}))
+        log.append(Ended(status=status, tags={}))
+    return folder
+
+
+def seen(trials: list[FrozenTrial]) -> list[tuple[dict[str, Any], float | None]]:
+    return [(trial.params, trial.value) for trial in trials]
+
+
+def test_finished_trials_give_the_fields_that_are_shared_and_inside(tmp_path: Path) -> None:
+    then = spec_of({TEMPERATURE: {"uniform": [0.01, 2]}, EPOCHS: {"int": [1, 9]}})
+    write_sweep(
+        tmp_path, "old", then,
+        ({TEMPERATURE: 0.2, EPOCHS: 1}, 0.5, "FINISHED"),
+        ({TEMPERATURE: 0.3, EPOCHS: 1}, 0.6, "FAILED"),
+        ({TEMPERATURE: 0.4, EPOCHS: 1}, math.nan, "FINISHED"),
+        ({TEMPERATURE: 1.5, EPOCHS: 1}, 0.7, "FINISHED"),
+        ({TEMPERATURE: 0.5, EPOCHS: 1}, None, "KILLED"),
+        ({TEMPERATURE: 1.0, EPOCHS: 1}, 0.8, "FINISHED"),
+    )  # fmt: skip
+    write_sweep(tmp_path, "other", spec_of({RATE: {"grid": [0.1]}}), ({RATE: 0.1}, 0.4, "FINISHED"))
+    spec = spec_of(RANGES, start_from=["old", "other", "old"])
+    found = prior_trials(spec, tmp_path)
+    assert seen(found) == [({TEMPERATURE: 0.2}, 0.5), ({TEMPERATURE: 1.0}, 0.8), ({RATE: 0.1}, 0.4)]
+    assert found[1].user_attrs == {"mtcon.prior": "old/trial-0005"}
+    assert {trial.state for trial in found} == {TrialState.COMPLETE}
+    assert prior_trials(spec_of(RANGES), tmp_path) == []
+
+
+def test_listed_values_are_taken_as_the_study_writes_them(tmp_path: Path) -> None:
+    space = {"train.balance": {"grid": [[], ["shape"]]}}
+    old = spec_of(space)
+    write_sweep(tmp_path, "old", old, ({"train.balance": '["shape"]'}, 0.5, "FINISHED"))
+    found = prior_trials(spec_of(space, start_from=["old"]), tmp_path)
+    assert seen(found) == [({"train.balance": '["shape"]'}, 0.5)]
+
+
+def test_a_gaussian_process_gets_trials_with_all_fields(tmp_path: Path) -> None:
+    """It would never use a field that any of its trials lacks."""
+    params = {TEMPERATURE: 0.2, RATE: 0.1}
+    trials = [(params, 0.5, "FINISHED"), ({**params, RATE: 2}, 0.6, "FINISHED")]
+    write_sweep(tmp_path, "old", spec_of({**RANGES, RATE: {"uniform": [0.01, 3]}}), *trials)
+    spec = spec_of(RANGES, start_from=["old"], sampler="gp")
+    assert seen(prior_trials(spec, tmp_path)) == [(params, 0.5)]
+    with pytest.raises(SpecError, match="a finished trial that has all searched fields inside"):
+        prior_trials(with_values(spec, {f"search.space.{EPOCHS}": {"int": [1, 2]}}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "expected"),
+    [
+        (None, {}, r"under .*, got 'old'; did you mean 'older'\?"),
+        ({"tasks": ("colour",)}, {}, r"same objective, accuracy over \['shape'\], got 'old' with"),
+        ({"tasks": ("shape", "colour")}, {}, r"got 'old' with accuracy over \['shape', 'colour'\]"),
+        (
+            {"tasks": ("shape", "colour")},
+            {"tasks": ("shape", "colour"), "objective": {"shape": 2, "colour": 1}},
+            "same objective, weighted mean: 67% accuracy of shape, 33% accuracy of colour over",
+        ),
+        ({"space": {EPOCHS: {"int": [1, 9]}}}, {}, r"which searched \['train.epochs'\]; leave it"),
+        ({"value": 1.5}, {}, "a finished trial that has a searched field inside search.space, got"),
+    ],
+)
+def test_what_cannot_start_a_sweep_is_refused(
+    tmp_path: Path, then: dict[str, Any] | None, now: dict[str, Any], expected: str
+) -> None:
+    changes = {"space": {TEMPERATURE: {"uniform": [0.1, 2]}}, "value": 0.5, **(then or {})}
+    value = changes.pop("value")
+    name = "older" if then is None else "old"
+    write_sweep(tmp_path, name, spec_of(**changes), ({TEMPERATURE: value}, 0.5, "FINISHED"))
+    with pytest.raises(SpecError, match=f"search.start_from must name sweeps .*{expected}"):
+        prior_trials(spec_of(RANGES, start_from=["old"], **now), tmp_path)
+
+
+def test_the_same_objective_may_be_written_in_another_way(tmp_path: Path) -> None:
+    tasks = ("shape", "colour")
+    then = spec_of({RATE: {"grid": [0.1]}}, tasks, objective={"shape": 1, "colour": 1})
+    write_sweep(tmp_path, "old", then, ({RATE: 0.1}, 0.5, "FINISHED"))
+    assert prior_trials(spec_of(RANGES, tasks, start_from=["old"]), tmp_path)
+
+
+def test_accuracies_of_other_probes_are_refused(tmp_path: Path) -> None:
+    spec = spec_of(RANGES)
+    folder = write_sweep(tmp_path, "old", spec, ({RATE: 0.1}, 0.5, "FINISHED"))
+    plan = json.loads((folder / PLAN_FILE).read_text())
+    (folder / PLAN_FILE).write_text(json.dumps({**plan, "evaluation": 1}))
+    with pytest.raises(SpecError, match="must name sweeps with the probes of this version, got"):
+        prior_trials(with_values(spec, {"search.start_from": ["old"]}), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../old", "Old", ""])
+def test_a_name_is_no_path(name: str) -> None:
+    with pytest.raises(SpecError, match=r"search\.start_from"):
+        spec_of(RANGES, start_from=[name])
+
+
+@pytest.mark.parametrize("sampler", ["random", "qmc", "cmaes"])
+def test_only_samplers_that_learn_from_them_take_earlier_trials(sampler: str) -> None:
+    with pytest.raises(SpecError, match="start_from must come with sampler tpe or gp, got it with"):
+        spec_of(RANGES, start_from=["old"], sampler=sampler)
+
+
+def good_around_a_fifth(root: Path, **search: Any) -> tuple[RunSpec, list[FrozenTrial]]:
+    """Returns a spec and its earlier trials: only temperatures around 0.2 were good."""
+    trials = [({TEMPERATURE: 0.1 + i * 0.045}, 1 - abs(i * 0.045 - 0.1), "FINISHED")
+              for i in range(20)]  # fmt: skip
+    write_sweep(root, "old", spec_of({TEMPERATURE: RANGES[TEMPERATURE]}), *trials)
+    spec = spec_of(search.pop("space", RANGES), start_from=["old"], num_trials=12, **search)
+    return spec, prior_trials(spec, root)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp"])
+def test_a_sampler_knows_from_the_start_what_was_good(
+    tmp_path: Path,
+    sampler: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    space = RANGES if sampler == "tpe" else {TEMPERATURE: RANGES[TEMPERATURE]}
+    spec, prior = good_around_a_fifth(tmp_path, space=space, sampler=sampler)
+    study = open_study(None, "new")
+    monkeypatch.setattr(logging.getLogger("optuna"), "handlers", [caplog.handler])
+    for _ in range(2):
+        add_prior(study, prior)
+    assert len(stored_prior(study)) == 20, "none is added twice"
+    suggester = Suggester(study, spec.search, spec.seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first = preview(spec.search, spec.seed, prior=prior)
+        for _ in range(4):
+            trial = suggester.next()
+            assert trial is not None
+            study.tell(trial.number, 1 - abs(trial.params[TEMPERATURE] - 0.2))
+    own = named_trials(study)
+    assert [trial.user_attrs["mtcon.trial"] for trial in own] == [f"trial-000{i}" for i in range(4)]
+    assert first == (own[0].params,), "the others depend on this sweep's results"
+    assert all(trial.params[TEMPERATURE] < 0.4 for trial in own)
+    assert all(set(trial.params) == set(space) for trial in own)
+    assert [record.getMessage() for record in caplog.records] == []
+    without = open_study(None, "without")
+    without.add_trials(own)
+    assert importances(study) == importances(without)
+
+
+def test_a_sweep_that_has_begun_keeps_its_earlier_trials(tmp_path: Path) -> None:
+    """The earlier sweep may be gone when it is resumed, or have more trials."""
+    spec, prior = good_around_a_fifth(tmp_path)
+    folder = sweep_folder(tmp_path, "new")
+    event_folder(folder).mkdir(parents=True)
+    add_prior(open_study(journal_file(folder), "new"), prior[:3])
+    gone = tmp_path / "elsewhere"
+    with pytest.raises(SpecError, match="got 'old'"):
+        prior_trials(spec, gone, folder)
+    trial_log(folder, "trial-0000").touch()
+    assert seen(prior_trials(spec, gone, folder)) == seen(prior[:3])

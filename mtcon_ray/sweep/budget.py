@@ -44,12 +44,17 @@ class Budget:
         hours = (now - self._begun) / 3600
         trials = self._spent + sum(now - begun for begun in self._live.values())
         device_hours = self._devices * trials / 3600
-        for field, limit, used in (
-            ("max_hours", self._search.max_hours, hours),
-            ("max_device_hours", self._search.max_device_hours, device_hours),
+        for field, limit, used, then in (
+            ("max_hours", self._search.max_hours, hours, ""),
+            (
+                "max_device_hours",
+                self._search.max_device_hours,
+                device_hours,
+                ", a resume needs more",
+            ),
         ):
             if limit is not None and used >= limit:
-                return f"search.{field} {limit:g} is reached"
+                return f"search.{field} {limit:g} is reached{then}"
         return None
 
     def cut_short(self, ended: int, planned: int) -> str | None:

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from mtcon_ray.cli.main import program
+from mtcon_ray.errors import SweepError
 
 SPEC = """\
 version: 1
@@ -57,3 +58,26 @@ def test_a_job_is_resumed_with_the_settings_of_its_last_one(
     assert submitted["root"] == Path("/data/results")
     assert submitted["requirements"] == ["a==1"]
     assert "job small-1-2: " in result.stdout
+
+
+@pytest.mark.parametrize(
+    "words", [["sweep", "spec.yaml", "--name", "small-1"], ["resume", "small-1"]]
+)
+def test_failed_trials_are_retried_by_a_resume(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+
+    def run_sweep(spec: Any, **options: Any) -> None:
+        given.update(options)
+        raise SweepError("enough")
+
+    folder = tmp_path / "sweeps" / "small-1"
+    folder.mkdir(parents=True)
+    for path in (tmp_path, folder):
+        (path / "spec.yaml").write_text(SPEC)
+    monkeypatch.setattr("mtcon_ray.sweep.driver.run_sweep", run_sweep)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(program, [*words, "--retry-failed", "--root", str(tmp_path)])
+    assert result.exit_code == 2, result.output
+    assert (given["name"], given["resume"], given["retry_failed"]) == ("small-1", True, True)

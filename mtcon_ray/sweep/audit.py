@@ -77,7 +77,7 @@ class Audit:
         """Compares event logs and study; reads neither networks nor MLflow."""
         found = list(self._damaged)
         for name, events in self.trials.items():
-            found += _log_problems(_log(name), events)
+            found += _log_problems(_log(name), events, self.spec)
         return [*found, *self._study_problems()] if self.is_sweep else found
 
     def files(self) -> list[Finding]:
@@ -153,11 +153,13 @@ class Audit:
             yield Finding(where, f"it is damaged: {error}")
             return
         trials = named_trials(study)
-        names = Counter(t.user_attrs[TRIAL] for t in trials)
+        names = {t.user_attrs[TRIAL] for t in trials}
         places = Counter((t.user_attrs[CONFIGURATION], t.user_attrs[REPEAT]) for t in trials)
-        for name, count in names.items():
-            if count > 1:
-                yield Finding(where, f"{name} is there {count} times")
+        last = {t.number for t in trials}
+        for t in study.get_trials(deepcopy=False):
+            # A failed trial that is trained again has another trial of its name.
+            if TRIAL in t.user_attrs and t.number not in last and t.state is not TrialState.FAIL:
+                yield Finding(where, f"{t.user_attrs[TRIAL]} is there again")
         for (configuration, repeat), count in places.items():
             if count > 1:
                 yield Finding(
@@ -254,7 +256,7 @@ def _log(name: str) -> str:
     return f"{event_folder(Path()).name}/{name}.jsonl"
 
 
-def _log_problems(where: str, events: list[Event]) -> Iterator[Finding]:
+def _log_problems(where: str, events: list[Event], spec: RunSpec) -> Iterator[Finding]:
     """Yields what is wrong in the event log of a trial alone."""
     start = events[0]
     if [e.seq for e in events] != list(range(len(events))):
@@ -266,7 +268,8 @@ def _log_problems(where: str, events: list[Event]) -> Iterator[Finding]:
     if missing := sorted(set(range(1, last + 1)) - set(epochs)):
         yield Finding(where, f"the metrics of these epochs are lost: {_shown(missing)}")
     budget = int(start.tags["mtcon.epochs"]) if isinstance(start, Started) else last
-    if trial_status(events)[0] is Status.FINISHED and last < budget:
+    may_end = spec.train.patience is not None  # before its budget, at a plateau
+    if trial_status(events)[0] is Status.FINISHED and last < budget and not may_end:
         yield Finding(where, f"it has finished with {last} of {budget} epochs")
 
 

@@ -94,9 +94,8 @@ def run_sweep(
     """Runs or resumes a sweep to its end, builds its report and returns its results.
 
     With `retry_failed` a resumed sweep also trains its failed trials again, from their start. The
-    spec, the data, the cluster and the tracking server are checked before anything of the
-    sweep is written. Raises MtconError; Interrupted after SIGINT or SIGTERM, once all trials are
-    checkpointed.
+    spec, the data, the cluster and the tracking server are checked before anything of the sweep is
+    written. Raises MtconError; Interrupted after SIGINT or SIGTERM, once all is checkpointed.
     """
     prepare_root(root)
     folder = choose_folder(sweeps_folder(root), spec, name, resume, way_on=_way_on)
@@ -119,9 +118,8 @@ def run_sweep(
         stack.enter_context(connected(log_folder(folder) / "ray.log", environment))
         check_shared(root)
         write_beginnings(folder, spec, plan)
-        return _Sweep(spec, root, folder, plan, uri, callbacks, dataset.places, prior).run(
-            tags, again=retry_failed
-        )
+        sweep = _Sweep(spec, root, folder, plan, uri, callbacks, dataset.places, prior)
+        return sweep.run(tags, again=retry_failed)
 
 
 @dataclass
@@ -145,11 +143,8 @@ class _Sweep:
         self.retention: Retention | None = None
         self.stop = Stop(self.folder)
         resources = self.spec.resources
-        self.budget = Budget(
-            self.spec.search,
-            devices=resources.devices,
-            spent=sum(trial.seconds for trial in load_sweep(self.folder).trials),
-        )
+        spent = sum(trial.seconds for trial in load_sweep(self.folder).trials)
+        self.budget = Budget(self.spec.search, devices=resources.devices, spent=spent)
         request = f"{resources.cpus} CPUs and {resources.gpus:g} GPUs per worker"
         self.watch = Watch(self.callbacks, self.stop, request)
 
@@ -200,15 +195,15 @@ class _Sweep:
 
     def run(self, tags: dict[str, str], *, again: bool) -> SweepResults:
         """Trains the remaining trials, `again` the failed ones too; returns the results."""
-        for note in what_is_lost(self.folder):
-            self.callbacks.on_note(note)
+        notes = what_is_lost(self.folder)
         settle(self.study, self.record)
-        opened = retry_failed(self.study, self.record) if again else []
+        if again and (opened := retry_failed(self.study, self.record)):
+            notes.append(f"trained again: {', '.join(opened)}")
         if (keep := self.spec.storage.keep) is not None:
             self.retention = Retention(self.folder, keep)
         self.lifecycle.begin(self.plan, partial(self.record.start, tags))
-        if opened:
-            self.callbacks.on_note(f"trained again: {', '.join(opened)}")
+        for note in notes:
+            self.callbacks.on_note(note)
         try:
             with on_signals(self.halt):
                 self._tune()
@@ -239,8 +234,7 @@ class _Sweep:
             tags["mtcon.reason"] = reason
         results = load_sweep(self.folder)
         report = build_report(results, importances(self.study), ui_command=ui_command(self.uri))
-        status = "FINISHED" if results.winner else "FAILED"
-        self.record.end(status, report, **tags)
+        self.record.end("FINISHED" if results.winner else "FAILED", report, **tags)
         self.lifecycle.close(stopped=False)
         return results
 
@@ -298,8 +292,7 @@ class _Sweep:
 
     def _rungs(self, num_trials: int) -> Rungs | None:
         """Returns the rungs at which trials wait for each other; None if no trial waits."""
-        scheduler = self.spec.scheduler
-        if not isinstance(scheduler, Halving.Spec):
+        if not isinstance(scheduler := self.spec.scheduler, Halving.Spec):
             return None
         return Rungs(scheduler, num_trials, self.record.epochs, self.spec.evaluate.every)
 

@@ -106,10 +106,10 @@ def no_checkpoint(folder: Path) -> None:
     (folder / "checkpoints" / "trial-0002" / "last.pt").write_bytes(b"PK")
 
 
-def given_twice(folder: Path) -> None:
+def given_twice(folder: Path, name: str) -> None:
     study = open_study(journal_file(folder), folder.name)
     trial = study.ask()
-    for key, told in (("configuration", 0), ("repeat", 0), ("trial", "trial-0000")):
+    for key, told in (("configuration", 0), ("repeat", 0), ("trial", name)):
         trial.set_user_attr(f"mtcon.{key}", told)
 
 
@@ -161,8 +161,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str, str | None]] = {
         lambda folder: journal_file(folder).unlink(),
         "study.journal", "it lacks trial-0000", None,
     ),
-    "twice": (given_twice, "study.journal", "trial-0000 is there 2 times", None),
-    "configuration twice": (given_twice, "study.journal", "configuration 0, repeat 0", None),
+    "twice": (
+        lambda folder: given_twice(folder, "trial-0000"),
+        "study.journal", "trial-0000 is there again", None,
+    ),
+    "configuration twice": (
+        lambda folder: given_twice(folder, "trial-0003"),
+        "study.journal", "configuration 0, repeat 0 is there 2 times", None,
+    ),
     "other end": (
         lambda folder: replaced(folder, '"status": "FINISHED"', '"status": "FAILED"'),
         "study.journal", "is complete, its event log failed", None,

@@ -185,7 +185,8 @@ def normalise_(x_RCHW: Tensor, moments_2C: Tensor, place_R: Tensor | None = None
     With places, row i of the result is row place_R[i] of x.
     """
     mean, std = moments_2C.view(2, 1, 3, 1, 1)
-    x_RCHW = x_RCHW.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
+    x_RCHW = x_RCHW.sub_(mean).div_(std)
     if place_R is None:
-        return x_RCHW
+        return x_RCHW.contiguous(memory_format=torch.channels_last)
+    # Selecting rows of this view transposes them, too.
     return x_RCHW.permute(0, 2, 3, 1).index_select(0, place_R).permute(0, 3, 1, 2)

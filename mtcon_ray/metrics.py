@@ -21,6 +21,10 @@ IMAGES_PER_SECOND = "images_per_second"
 MEAN_ACCURACY, MEAN_SCORE = "val/accuracy", "val/score"
 # The objective of a spec with `search.objective`: one task's score, or a weighted mean.
 OBJECTIVE = "val/objective"
+# The objective of a spec without tasks: the effective rank of the features of `val`, a share of
+# their width.
+RANK = "val/rankme"
+TEST_RANK = "test/rankme"
 # Highest objective so far, with `evaluate.select: best`. MLflow sorts runs by a metric's last
 # value, which for the objective itself is that of the last epoch.
 BEST = "val/best"
@@ -88,19 +92,30 @@ class Labels(NamedTuple):
 def objective_name(kinds: Iterable[str]) -> str:
     """Returns the name of the mean over tasks: val/accuracy if all have classes, else val/score.
 
+    Without tasks it is val/rankme.
+
     >>> objective_name(["classes", "classes"]), objective_name(["classes", "set"])
     ('val/accuracy', 'val/score')
+    >>> objective_name([])
+    'val/rankme'
     """
-    return MEAN_ACCURACY if set(kinds) == {"classes"} else MEAN_SCORE
+    kinds = set(kinds)
+    if not kinds:
+        return RANK
+    return MEAN_ACCURACY if kinds == {"classes"} else MEAN_SCORE
 
 
 def objective_title(kinds: Iterable[str]) -> str:
     """Returns a description of the mean over tasks: the names of the scores it averages.
 
+    Without tasks it is that of the features' rank.
+
     >>> objective_title(["classes"]), objective_title(["number", "set", "classes"])
     ('accuracy', 'mean of accuracy, mAP, R²')
     """
     present = set(kinds)
+    if not present:
+        return "RankMe of the features, as a share of their width"
     titles = [text for kind, text in TITLES.items() if kind in present]
     return titles[0] if len(titles) == 1 else f"mean of {', '.join(titles)}"
 
@@ -111,7 +126,7 @@ def objective(values: Mapping[str, float]) -> float | None:
     Accepts each name whatever the tasks: earlier versions used val/accuracy for tasks of several
     kinds. `val/objective` is tracked only where it is the objective, beside the mean.
     """
-    names = (OBJECTIVE, MEAN_SCORE, MEAN_ACCURACY)
+    names = (OBJECTIVE, MEAN_SCORE, MEAN_ACCURACY, RANK)
     return next((values[name] for name in names if name in values), None)
 
 

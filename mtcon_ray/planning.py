@@ -177,7 +177,7 @@ def _balance_warnings(spec: RunSpec, table: LabelTable) -> Iterator[str]:
 
 def _noise_warnings(spec: RunSpec, objective: str, num_val: int, error: float) -> Iterator[str]:
     """Yields a warning if validation has too few items to tell configurations apart."""
-    if spec.search.num_configurations == 1 or error <= MAX_STANDARD_ERROR:
+    if not spec.data.tasks or spec.search.num_configurations == 1 or error <= MAX_STANDARD_ERROR:
         return
     needed, max_items = math.ceil(0.25 / MAX_STANDARD_ERROR**2), spec.evaluate.short_probe.max_items
     fields = [f"val has {num_val:,}"] if num_val < needed else []

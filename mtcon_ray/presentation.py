@@ -155,6 +155,8 @@ def score_word(labels: Labels, names: Iterable[str] | None = None) -> str:
     The labels are the tasks unless others are named.
     """
     kinds = {labels.kinds[name] for name in names or labels.tasks}
+    if not labels.tasks and not names:
+        return "RankMe"
     return metrics.objective_title(kinds) if len(kinds) == 1 else "score"
 
 
@@ -165,8 +167,12 @@ def value_word(labels: Labels, split: str = "") -> str:
     'mean validation accuracy'
     >>> value_word(Labels(("shape",), (), {"shape": "classes"}, {"shape": 1.0}), "validation")
     'validation objective'
+    >>> value_word(Labels((), ("shape",), {"shape": "classes"}), "validation")
+    'validation RankMe'
     """
     words = (split, "objective") if labels.weights else ("mean", split, score_word(labels))
+    if not labels.tasks:
+        words = (split, score_word(labels))
     return " ".join(filter(None, words))
 
 

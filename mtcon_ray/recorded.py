@@ -88,10 +88,10 @@ class RecordedSpec:
     @cached_property
     def labels(self) -> Labels:
         """The label columns and their kinds."""
-        if not self.kinds:
-            return self.whole.labels
         tasks, held_out = self._field("data", "tasks"), self._field("data", "held_out")
-        return Labels(tuple(tasks), tuple(held_out), self.kinds, self.search.weights)
+        if not self.kinds and (tasks or held_out):
+            return self.whole.labels
+        return Labels(tuple(tasks), tuple(held_out), self.kinds or {}, self.search.weights)
 
     @property
     def seed(self) -> int:

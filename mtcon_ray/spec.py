@@ -16,7 +16,7 @@ from mtcon_ray.data.sources import SOURCES, DataSpec
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import SpecError
 from mtcon_ray.evaluation.spec import EvaluateSpec
-from mtcon_ray.methods import METHODS, MethodSpec, one_epoch_if_untrained
+from mtcon_ray.methods import METHODS, MethodSpec, check_labels, one_epoch_if_untrained
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.plugins import MODULE, import_installed, import_named
 from mtcon_ray.registry import (
@@ -83,6 +83,7 @@ class RunSpec(Spec):
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
         self.model.encoder.check(self.views.size)
+        check_labels(self.method, self.data.tasks)
         self.method.check(self.problem({}))
         self.search.check_objective(self.data.tasks, self.data.held_out)
         metrics.slugs((*self.data.tasks, *self.data.held_out))

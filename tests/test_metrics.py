@@ -25,6 +25,7 @@ def test_a_reading_finds_the_score_that_was_tracked(kind: str, name: str) -> Non
         (["number"], "val/score", "R²"),
         (["number", "classes"], "val/score", "mean of accuracy, R²"),
         (["set", "number", "classes"], "val/score", "mean of accuracy, mAP, R²"),
+        ([], "val/rankme", "RankMe of the features, as a share of their width"),
     ],
 )
 def test_only_the_mean_of_accuracies_is_called_accuracy(
@@ -37,6 +38,7 @@ def test_only_the_mean_of_accuracies_is_called_accuracy(
 def test_the_objective_is_found_under_both_names() -> None:
     assert metrics.objective({"val/score": 0.4, "val/accuracy/shape": 0.9}) == 0.4
     assert metrics.objective({"val/accuracy": 0.3, "val/map/looks": 0.9}) == 0.3
+    assert metrics.objective({"val/rankme": 0.2, "loss": 1.0}) == 0.2
     assert metrics.objective({"loss": 1.0, "val/accuracy/shape": 0.9}) is None
 
 

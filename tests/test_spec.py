@@ -47,7 +47,7 @@ def refused(raw: dict[str, Any]) -> str:
         ({"train": {"lr": float("nan")}}, "train.lr must be a finite number, got nan"),
         ({"version": 2}, "version must be 1, got 2"),
         ({"name": "A b"}, "name must match pattern '^[a-z0-9]"),
-        ({"data": {"kind": "synthetic", "tasks": []}}, "data.tasks must not be empty, got []"),
+        ({"data": {"kind": "cifar10", "root": "x", "tasks": []}}, "data.tasks must not be empty"),
         (
             {"data": {"kind": "synthetic", "tasks": ["shape"], "held_out": ["shape"]}},
             "must not repeat a column, got ['shape'] twice",

@@ -25,8 +25,9 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     rows = [
         *_training_rows(spec, plan),
         *data_lines(spec.data, plan.num_items, plan.classes, plan.split_origin),
-        (plan.objective, f"standard error at most {plan.standard_error:.3f}"),
     ]
+    if spec.data.tasks:
+        rows.append((plan.objective, f"standard error at most {plan.standard_error:.3f}"))
     left = {url: num_bytes for url, num_bytes in plan.downloads.items() if num_bytes}
     rows += [("download", f"{decimal(count)} of {url}, once") for url, count in left.items()]
     rows += [
@@ -92,7 +93,7 @@ def data_lines(
 
     items = ", ".join(f"{count:,} {split}" for split, count in num_items.items())
     rows = [("items", items), *([("splits", split_origin)] if split_origin else [])]
-    rows.append(("tasks", labels(data.tasks)))
+    rows.append(("tasks", labels(data.tasks) or "none"))
     return rows + ([("held out", labels(data.held_out))] if data.held_out else [])
 
 

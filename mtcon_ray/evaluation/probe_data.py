@@ -38,8 +38,13 @@ def full_probe_rows(table: LabelTable, labels: tuple[str, ...]) -> dict[Split, n
 
 
 def _rows_with_any(table: LabelTable, split: Split, labels: tuple[str, ...]) -> np.ndarray:
-    """Returns the rows of the split where at least one of the labels is known, ascending."""
+    """Returns the rows of the split where at least one of the labels is known, ascending.
+
+    Without labels these are all its rows.
+    """
     rows = table.rows(split)
+    if not labels:
+        return rows
     # Items without any label would only cost time: their features are not used.
     return rows[np.any([table.known(label)[rows] for label in labels], axis=0)]
 

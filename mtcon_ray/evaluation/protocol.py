@@ -15,6 +15,7 @@ from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.predictions import Predictions, predict, save_predictions
 from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.probe_data import full_probe_rows, short_probe_rows
+from mtcon_ray.evaluation.rank import rankme
 from mtcon_ray.evaluation.scoring import Measurement
 from mtcon_ray.evaluation.spec import ConvergedProbeSpec, EvaluateSpec
 from mtcon_ray.models.network import Network
@@ -44,7 +45,9 @@ class Evaluation:
         have classes, else val/score; with `weights` it is val/objective, and the mean is there too.
         A task's score is its accuracy, its mean average precision for a label set, or R^2 for a
         number (in a mean a negative R^2 counts as 0). The other metrics are each task's score,
-        val/accuracy/<task>, val/map/<task> or val/r2/<task>, and its standard deviation.
+        val/accuracy/<task>, val/map/<task> or val/r2/<task>, and its standard deviation. Without
+        tasks val/rankme is the objective and the only metric: the effective rank of the features
+        (`rankme`).
 
         Only images of train and val are read, and only the tasks' labels. The choice of items
         depends on `seed` alone, so all epochs are measured on the same items. The penalty is fixed:
@@ -55,6 +58,8 @@ class Evaluation:
         """
         spec, table, tasks = self.spec, self.dataset.table, self.dataset.tasks
         rows = short_probe_rows(table, tasks, spec, self.seed)
+        if not tasks:
+            return {metrics.RANK: rankme(self.read(rows["val"], ()).features)}
         recipe = ConvergedProbeSpec(solver="lbfgs", penalties=(spec.short_probe.penalty,))
         train, val = (self.read(rows[split], tasks) for split in SPLITS[:2])
         # Nothing is selected on val, because val is what is scored.
@@ -84,16 +89,22 @@ class Evaluation:
         - for a number: r2 and r2_std;
         - for all classes and label sets together: probe/gradient, the largest relative gradient
           norm of their probes (not with SGD);
-        - for all labels: probe/features, the width of the features.
+        - for all labels: probe/features, the width of the features;
+        - without tasks: test/rankme, the effective rank of the features (`rankme`).
 
-        All but the last two are named as test/accuracy/<task> or heldout/accuracy/<label>. An
+        All but the last three are named as test/accuracy/<task> or heldout/accuracy/<label>. An
         accuracy should be read beside the number of classes, dataset.table.size_of(label). If
         `predictions` is given, the predictions are written to that path.
 
         Raises DataError if a label is known for no item of a split, DivergedError if features or
         logits are not finite, StorageError if the predictions cannot be written.
         """
-        measurement, table = self.full_measurement(), self.dataset.table
+        table, ranks = self.dataset.table, {}
+        if not self.dataset.tasks:
+            ranks[metrics.TEST_RANK] = rankme(self.read(table.rows("test"), ()).features)
+        if not (self.dataset.tasks or self.dataset.held_out):
+            return ranks
+        measurement = self.full_measurement()
         split_of = measurement.split_of
         probes, gradient = measurement.fit(table)
         scores = measurement.scores_of(probes) | measurement.neighbours(table)
@@ -104,7 +115,7 @@ class Evaluation:
             rows = full_probe_rows(table, tuple(split_of))["test"]
             found = predict(probes, measurement.measured, rows, split_of, table)
             save_predictions(predictions, Predictions(self.dataset.fingerprint, found))
-        return scores
+        return scores | ranks
 
     def full_measurement(self) -> Measurement:
         """Returns the features of all splits with the settings of the test evaluation.

@@ -1,8 +1,14 @@
 """Training methods. Importing this package imports its whole folder, which fills `METHODS`."""
 
-from mtcon_ray.methods.base import METHODS, Method, MethodSpec, one_epoch_if_untrained
+from mtcon_ray.methods.base import (
+    METHODS,
+    Method,
+    MethodSpec,
+    check_labels,
+    one_epoch_if_untrained,
+)
 from mtcon_ray.registry import import_folder
 
 import_folder(__name__, __path__)
 
-__all__ = ["METHODS", "Method", "MethodSpec", "one_epoch_if_untrained"]
+__all__ = ["METHODS", "Method", "MethodSpec", "check_labels", "one_epoch_if_untrained"]

@@ -8,7 +8,7 @@ training loop.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -35,10 +35,12 @@ class MethodSpec(Spec):
     """Fields common to the sections of all methods; each method adds its own.
 
     With `trains` False there are no steps and one epoch, in which the probes are fitted.
-    `images_per_example` is the number of images of a training example: 3 for triplets.
+    `images_per_example` is the number of images of a training example: 3 for triplets. With
+    `uses_labels` False the method can be trained without tasks.
     """
 
     trains: ClassVar[bool] = True
+    uses_labels: ClassVar[bool] = True
     images_per_example: ClassVar[int] = 1
 
     name: str
@@ -254,6 +256,16 @@ class ContrastiveMethod(Method):
 
 # Filled by the decorators in the modules of this folder, which `methods/__init__.py` imports.
 METHODS: Table[Method] = Table("method")
+
+
+def check_labels(method: MethodSpec, tasks: Sequence[str]) -> None:
+    """Raises ValueError if there are no tasks and the method needs labels."""
+    if not tasks and method.uses_labels:
+        free = [name for name in METHODS if not METHODS[name].Spec.uses_labels]
+        raise ValueError(
+            f"data.tasks must name a label for method {method.name}, got none; methods that need "
+            f"no labels are {', '.join(free)}"
+        )
 
 
 def one_epoch_if_untrained(raw: Any) -> Any:

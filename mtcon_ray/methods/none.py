@@ -21,6 +21,7 @@ class NoTraining(Method):
         """
 
         trains: ClassVar[bool] = False
+        uses_labels: ClassVar[bool] = False
 
         name: Literal["none"] = "none"
 

@@ -1,6 +1,7 @@
 """Common parts of the self-supervised methods: numbered heads, spec fields, queues of keys."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ from mtcon_ray.methods.base import Method, SeveralViewsSpec
 class SelfSupervisedSpec(SeveralViewsSpec):
     """Fields of methods that compare views of an item, in one head or several."""
 
+    uses_labels: ClassVar[bool] = False
     num_heads: int = Field(
         1, ge=1, le=64, description="projection heads, alike except for their initial weights"
     )

@@ -72,12 +72,13 @@ def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn
     """Yields the figures that have data, in the order of the page."""
     labels, winner = results.recorded.labels, results.winner
     word = "objective" if labels.weights else score_word(labels)
+    bars = "Bars: ± one bootstrap deviation. " if labels.tasks else ""
     if any(t.probe_values and t.status != Status.FAILED for t in results.trials):
         for i, path in enumerate(results.recorded.search.space):
             yield Drawn(
                 f"parameter-{i}-{slug(path)}.png",
                 f"Validation {word} against {path}",
-                f"Validation {word} of each trial's network. Bars: ± one bootstrap deviation. "
+                f"Validation {word} of each trial's network. {bars}"
                 "Hollow points had less than their full budget and cannot win.",
                 parameter_figure(results, path),
             )

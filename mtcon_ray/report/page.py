@@ -94,7 +94,7 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
     return [
         ("Method", f"{spec.method} on {spec.encoder}"),
         ("Data", f"{spec.data}{f': {items} images' if items else ''}"),
-        ("Tasks", ", ".join(spec.labels.tasks)),
+        ("Tasks", ", ".join(spec.labels.tasks) or "none"),
         ("Held out", ", ".join(spec.labels.held_out) or "none"),
         *([("Objective", spec.labels.objective_title)] if spec.labels.weights else []),
         ("Searched", "; ".join(space) or "nothing"),

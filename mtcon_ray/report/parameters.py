@@ -90,7 +90,7 @@ def readings(labels: metrics.Labels, trials: Sequence[TrialResult]) -> dict[str,
     has a score. With a single task only that task's panel is returned, since the mean would equal
     it.
     """
-    whole = "objective" if labels.weights else "mean over tasks"
+    whole = "objective" if labels.weights or not labels.tasks else "mean over tasks"
     read: dict[str, list[tuple[float | None, float | None]]] = {
         whole: [(t.value, deviation(t, labels)) for t in trials]
     }

@@ -69,6 +69,8 @@ def resampled(
 def deviation(trial: TrialResult, labels: metrics.Labels) -> float | None:
     """Returns the bootstrap deviation of a trial's value; None if that of a task is missing.
 
+    Also None without tasks.
+
     Treats the errors of the tasks as independent. They are measured on the same items and may be
     correlated, so the true deviation can be up to sqrt(num tasks) times as large.
     """
@@ -77,7 +79,7 @@ def deviation(trial: TrialResult, labels: metrics.Labels) -> float | None:
         std = metrics.reading(trial.probe_values, "val", metrics.slug(task)).std
         parts.append(math.nan if std is None else share * std)
     whole = math.hypot(*parts)
-    return whole if math.isfinite(whole) else None
+    return whole if parts and math.isfinite(whole) else None
 
 
 def configurations(results: SweepResults) -> list[Configuration]:

@@ -9,6 +9,8 @@ import torch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sources import LabelTable
 from mtcon_ray.data.views import ViewsSpec
+from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.evaluation.spec import EvaluateSpec, SGDProbeSpec, ShortProbeSpec
 from mtcon_ray.models.encoders.small import Small
@@ -73,3 +75,10 @@ def run_report(
     network: Network, dataset: Dataset, spec: EvaluateSpec = SPEC, seed: int = 7
 ) -> dict[str, float]:
     return Evaluation(network, dataset, spec, VIEWS, CPU, seed).report()
+
+
+def features_of(network: Network, dataset: Dataset, split: Any) -> LabelledFeatures:
+    rows = dataset.table.rows(split)
+    features = extract_features(network, dataset.images, rows, VIEWS, batch_size=32, device=CPU)
+    labels = {k: torch.from_numpy(v[rows]) for k, v in dataset.table.labels.items()}
+    return LabelledFeatures(features, labels)

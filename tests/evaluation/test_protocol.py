@@ -10,10 +10,9 @@ import torch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.bootstrap import accuracy_std
-from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.neighbours import neighbours_correct
-from mtcon_ray.evaluation.probe import LabelledFeatures, Probe
+from mtcon_ray.evaluation.probe import Probe
 from mtcon_ray.evaluation.probe_data import full_probe_rows, short_probe_rows
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.evaluation.sgd import train_probes
@@ -28,6 +27,7 @@ from tests.evaluation.conftest import (
     TASKS,
     VIEWS,
     RecordedImages,
+    features_of,
     run_report,
     run_validate,
 )
@@ -52,13 +52,6 @@ def with_images(dataset: Dataset, rows: Any) -> Dataset:
     pixels = np.array(dataset.images)
     pixels[rows] = 0
     return replace(dataset, images=pixels)
-
-
-def features_of(network: Network, dataset: Dataset, split: Any) -> LabelledFeatures:
-    rows = dataset.table.rows(split)
-    features = extract_features(network, dataset.images, rows, VIEWS, batch_size=32, device=CPU)
-    labels = {k: torch.from_numpy(v[rows]) for k, v in dataset.table.labels.items()}
-    return LabelledFeatures(features, labels)
 
 
 def test_validate_gives_the_mean_of_the_short_probe(network: Network, dataset: Dataset) -> None:

@@ -21,7 +21,8 @@ class DataSpec(Spec):
 
     kind: str
     tasks: tuple[str, ...] = Field(
-        min_length=1, description="labels to train on: columns of classes, sets or numbers"
+        description="labels to train on: columns of classes, sets or numbers; [] for a method that "
+        "needs none"
     )
     held_out: tuple[str, ...] = Field(
         (), description="labels never trained on, probed once at the end"

@@ -80,6 +80,8 @@ class FolderSource(FilesSource):
         """The splits of `folders_of`, and each image's folder at each level, object [N, levels]."""
         wanted = self.spec.level_names
         split_of, folders = folders_of(self.names)
+        if not wanted:  # no labels, so any depth
+            return split_of, np.empty((len(folders), 0), dtype=object)
         for name, parts in zip(self.names, folders, strict=True):
             if len(parts) != len(wanted):
                 tops = "{" + ",".join(sorted(split_of)) + "}/" if split_of else ""
@@ -113,7 +115,8 @@ class FolderSource(FilesSource):
         strata = np.array(["/".join(parts) for parts in folders], dtype=object)
         if not split_of:
             drawn = stratified_split(strata, names, spec.split_fractions, spec.seed)
-            return drawn, f"drawn at random from seed {spec.seed}, the same shares in each class"
+            shares = ", the same shares in each class" if spec.level_names else ""
+            return drawn, f"drawn at random from seed {spec.seed}{shares}"
         tops = [name.partition("/")[0] for name in self.names]
         words = ", ".join(sorted(split_of))
         # Two of the three, as of many published data sets, are completed.

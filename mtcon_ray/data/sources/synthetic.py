@@ -32,7 +32,7 @@ class SyntheticSource(DataSource):
 
         kind: Literal["synthetic"] = "synthetic"
         tasks: tuple[Label, ...] = Field(
-            ("shape", "colour", "texture"), min_length=1, description="label columns to train on"
+            ("shape", "colour", "texture"), description="label columns to train on"
         )
         held_out: tuple[Label, ...] = Field(
             ("tilt",), description="label columns never trained on, probed once at the end"

@@ -85,6 +85,14 @@ def test_of_two_splits_the_second_is_test(tmp_path: Path, second: str) -> None:
     assert table.split_origin.endswith(f": {second} is test, val is drawn from train")
 
 
+def test_without_labels_images_may_lie_at_any_depth(tmp_path: Path) -> None:
+    make(tmp_path, ".", "a", "a/b", count=10)
+    table = labels(tmp_path, tasks=[])
+    assert (len(table), table.labels) == (30, {})
+    assert Counter(table.split.tolist()) == {0: 21, 1: 3, 2: 6}
+    assert table.split_origin == "drawn at random from seed 0"
+
+
 def test_other_files_are_left_out_and_named(tmp_path: Path) -> None:
     make(tmp_path, *SHAPES)
     (tmp_path / "disc" / "Thumbs.db").write_text("")

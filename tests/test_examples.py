@@ -28,6 +28,7 @@ def test_the_loss_of_the_training_loop_falls() -> None:
     assert fmean(losses[-10:]) < COLLAPSED - 0.5
 
 
+@pytest.mark.soak  # docs/python.md has the same calls, and runs in `make test`
 @pytest.mark.ray
 @pytest.mark.mlflow
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def test_systems_are_trained_once_and_a_failure_is_told(
     assert "must have one driver at a time" in again[1].why
 
 
+@pytest.mark.soak
 def test_systems_are_trained_beside_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
         team.stop()
 
 
+@pytest.mark.soak
 def test_sixteen_writers_lose_nothing(team: Team, tmp_path: Path) -> None:
     """Every metric of every epoch arrives once, counted by the client and in the database."""
     folders = [tmp_path / "sweeps" / f"sweep-{number}" for number in range(WRITERS)]

@@ -26,6 +26,7 @@ ROWS: dict[str, Callable[[Bench], Lines]] = {
     "chunks": values.chunks,
     "streaming": values.streaming,
     "resume": values.resume,
+    "checkpoints": speed.checkpoints,
     "memory": speed.memory,
     "ranks": processes.ranks,
     "compile": speed.compiling,

@@ -183,6 +183,27 @@ def _memory(bench: Bench) -> str:
     return f"{message}; the next one trains, nothing is left of the first"
 
 
+def checkpoints(bench: Bench) -> Lines:
+    """Times the checkpoints of an epoch, for which the training waits, beside its steps."""
+    yield f"batch {bench.batches[0]}", partial(_checkpoints, bench)
+
+
+def _checkpoints(bench: Bench) -> str:
+    batch_size = bench.batches[0]
+    run = bench.run(bench.spec(size=bench.sizes[0], batch_size=batch_size), "checkpoints")
+    bench.warm(run)
+    step = seconds_each(run._train_step, bench)
+    begin = perf_counter()
+    run._keep(1, 0.5)
+    run._save_last()
+    seconds = perf_counter() - begin
+    num_bytes = sum(file.stat().st_size for file in run.folder.glob("*.pt"))
+    return (
+        f"{seconds:.2f} s for the {num_bytes / 1e6:.0f} MB of an epoch, as long as "
+        f"{seconds / step:,.0f} steps"
+    )
+
+
 def speed(bench: Bench) -> Lines:
     """Times a training's steps, beside the encoder and its heads alone and the views alone."""
     for size in bench.sizes:

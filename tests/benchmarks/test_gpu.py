@@ -147,6 +147,7 @@ def test_without_a_gpu_each_row_says_so(bench: Bench, capsys: pytest.CaptureFixt
         ("device", "device: GPU", "simulated, compute capability 9.0"),
         ("launch", "launch: a kernel of one element", " us"),
         ("methods", "methods: mtcon", "loss, gradients, no synchronisation"),
+        ("checkpoints", "checkpoints: batch 8", " MB of an epoch, as long as "),
         ("speed", "speed: 16 px, batch 8, compile none", ", 3 launches, GPU busy"),
         pytest.param("views", "views: 37 px, blur", "values", marks=SOAK),
         pytest.param("optimizers", "optimizers: lars", "stopped by a loss", marks=SOAK),

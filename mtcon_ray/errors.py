@@ -8,7 +8,7 @@
     │   ├── SweepError             a sweep or run that exists, is missing, locked or differs
     │   └── CheckpointError        a checkpoint that is broken or of another architecture
     ├── TrackingError              the tracking server does not answer
-    ├── StorageError               a disk is full, read-only or broken while a sweep runs
+    ├── StorageError               a disk is full, read-only or broken, or has changed a file
     ├── MemoryTakenError           other processes use a training's part of a shared GPU
     └── TrialError                 ends one trial, never the sweep
         ├── DivergedError          a gradient, a loss or an embedding is not finite
@@ -67,7 +67,7 @@ DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, err
 
 
 class StorageError(MtconError):
-    """A file under the root cannot be written. Files written before are intact."""
+    """A file under the root cannot be written, or is not as it was written."""
 
     @classmethod
     def of(cls, path: Path, error: BaseException) -> Self:

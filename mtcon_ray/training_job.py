@@ -29,8 +29,8 @@ from mtcon_ray.tracking.events import Artifact, Ended, Reported, Started
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import tracking_uri
 from mtcon_ray.tracking.provenance import (
-    FINGERPRINT,
     check_same_data,
+    data_tags,
     fixed_settings,
     place_tags,
     provenance,
@@ -166,7 +166,7 @@ class _Training:
             "mtcon.run": self.name,
             "mtcon.epochs": str(self.spec.train.epochs),
             "mtcon.seed": str(self.spec.seed),
-            FINGERPRINT: self.dataset.fingerprint,
+            **data_tags(self.dataset),
         }
         return Started(params={}, tags=tags, settings=fixed_settings(self.spec))
 

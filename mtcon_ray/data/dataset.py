@@ -21,7 +21,8 @@ class Dataset:
     images is uint8 [N, S, S, 3], a read-only memory map. In table, label noise and held_out_top_k
     are already applied, and items whose image cannot be read belong to no split.
     fingerprint is a hex digest that differs between any two data sets. places has the local paths
-    of the spec's URLs, by spec field.
+    of the spec's URLs, by spec field. cache is the name of the images' folder in the image cache,
+    "" outside of one.
     """
 
     images: np.ndarray
@@ -30,6 +31,7 @@ class Dataset:
     held_out: tuple[str, ...]
     fingerprint: str
     places: Mapping[str, str] = field(default_factory=dict)
+    cache: str = ""
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -74,7 +76,8 @@ def open_dataset(
     images are read from a copy there, which is created once per node.
 
     Raises DataError if a URL cannot be read, or labels or too many images are unusable,
-    ResourceError if the disk is too small or not writable.
+    ResourceError if the disk is too small or not writable, StorageError if the decoded images have
+    changed since they were written.
     """
     if places is None:
         places = fetch(checked.found if checked else _find(spec), store, on_download)
@@ -88,7 +91,7 @@ def open_dataset(
     )
     table = without(table, stored.bad, source)
     digest = fingerprint(table, stored.content_key, stored.images.shape[1])
-    return Dataset(stored.images, table, spec.tasks, spec.held_out, digest, places)
+    return Dataset(stored.images, table, spec.tasks, spec.held_out, digest, places, stored.key)
 
 
 def store_size(spec: DataSpec, view_size: int) -> int:

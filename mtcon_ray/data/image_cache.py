@@ -3,6 +3,7 @@
 <store>/<key>/images.npy   uint8 [N, size, size, 3]
 <store>/<key>/bad.json     {row: reason} of images that could not be decoded and are black
 <store>/<key>/meta.json    format, number of items, size and content key
+<store>/<key>/checksums.json   of the files above; earlier versions wrote none
 <store>/<key>.lock         held while <key>.building is filled and renamed to <key>
 <store>/<key>.building/    the same while it is incomplete, and
                            decoded.json   [number of rows in images.npy, bad.json so far]
@@ -30,10 +31,11 @@ from uuid import uuid4
 
 import numpy as np
 
+from mtcon_ray.data.checksums import find_change, write_checksums
 from mtcon_ray.data.disk import build_folder, bytes_built, check_disk, whole_file, writable_store
 from mtcon_ray.data.labels import check_bad
 from mtcon_ray.data.sources.base import DataSource
-from mtcon_ray.errors import DataError, ResourceError
+from mtcon_ray.errors import ResourceError, StorageError
 
 FORMAT = 2
 ROWS_PER_TASK = 64
@@ -50,12 +52,13 @@ log = logging.getLogger(__name__)
 class CachedImages:
     """Decoded images: a read-only memory map, uint8 [N, size, size, 3].
 
-    bad maps each row that could not be decoded to the reason.
+    bad maps each row that could not be decoded to the reason. key is the name of their folder.
     """
 
     images: np.ndarray
     bad: dict[int, str]
     content_key: str
+    key: str
 
 
 def num_bytes(num_items: int, size: int) -> int:
@@ -79,12 +82,13 @@ def open_image_cache(
     Decoding that was interrupted or killed continues where it was.
 
     Raises DataError if too many images cannot be decoded, ResourceError if the disk is too small
-    or not writable; no partial result remains.
+    or not writable; no partial result remains. Raises StorageError if the decoded images have
+    changed since they were written.
     """
     shape = (num_items, size, size, 3)
     with writable_store(store):
         store.mkdir(parents=True, exist_ok=True, mode=0o700)
-        content = _content_key(source, _key_file(source, store))
+        content = _content_key(source, size, store)
         folder = _folder(store, size, content)
 
         def fill(building: Path) -> None:
@@ -93,6 +97,7 @@ def open_image_cache(
             (building / "bad.json").write_text(json.dumps(bad, indent=1))
             meta = {"format": FORMAT, "num_items": num_items, "size": size, "content": content}
             (building / "meta.json").write_text(json.dumps(meta, indent=1))
+            write_checksums(building)
 
         build_folder(folder, num_bytes(num_items, size), fill, resumable=True)
     near = local_copy(folder, node_store) if node_store else folder
@@ -107,12 +112,11 @@ def check_room(
     `downloads` is the number of bytes that the same disk must also hold. Reads no image; a source
     without a signature counts as not cached.
 
-    Raises ResourceError if the disk is too small.
+    Raises ResourceError if the disk is too small, StorageError as `open_image_cache` does.
     """
-    known = _key_file(source, store)
     needed = num_bytes(num_items, size) + downloads
-    if known is not None and known.exists():
-        content = known.read_text()
+    content = _known_content(_key_file(source, store), size, store)
+    if content is not None:
         folder = _folder(store, size, content)
         if folder.exists():
             return _load(folder, (num_items, size, size, 3), content)
@@ -131,17 +135,32 @@ def _key_file(source: DataSource, store: Path) -> Path | None:
     return None if signature is None else store / "keys" / signature
 
 
-def _content_key(source: DataSource, known: Path | None) -> str:
-    """Returns the source's content key, from the file `known` if that exists."""
-    if known is not None and known.exists():
-        return known.read_text()
-    content = source.content_key()
+def _known_content(known: Path | None, size: int, store: Path) -> str | None:
+    """Returns the content key in the file `known` if images with it are there or begun, else None.
+
+    Without images it is not trusted: damaged, it would name another cache, and a sweep would then
+    refuse its own data.
+    """
+    if known is None or not known.exists():
+        return None
+    content = known.read_text(errors="replace")
+    folder = _folder(store, size, content)
+    return content if folder.exists() or folder.with_suffix(".building").exists() else None
+
+
+def _content_key(source: DataSource, size: int, store: Path) -> str:
+    """Returns the source's content key, the recorded one if there are images with it."""
+    path = _key_file(source, store)
+    known = _known_content(path, size, store)
     if known is not None:
-        known.parent.mkdir(exist_ok=True)
+        return known
+    content = source.content_key()
+    if path is not None:
+        path.parent.mkdir(exist_ok=True)
         # A name of its own, because several processes may write this file at once.
-        unfinished = known.with_name(f"{known.name}.{uuid4().hex}")
+        unfinished = path.with_name(f"{path.name}.{uuid4().hex}")
         unfinished.write_text(content)
-        unfinished.replace(known)
+        unfinished.replace(path)
     return content
 
 
@@ -157,10 +176,7 @@ def _decode_all(
     """
     num_items, size, *_ = shape
     path, saved = building / "images.npy", building / "decoded.json"
-    done, bad = 0, {}
-    if saved.exists():
-        done, reasons = json.loads(saved.read_text())
-        bad = {int(row): why for row, why in reasons.items()}
+    done, bad = _decoded_before(path, saved, shape)
     # Writes the header only: np.save would need the whole array in memory.
     mode: Literal["r+", "w+"] = "r+" if done else "w+"
     start = np.lib.format.open_memmap(path, mode, np.uint8, shape).offset
@@ -192,30 +208,69 @@ def _decode_all(
     return bad
 
 
+def _decoded_before(
+    path: Path, saved: Path, shape: tuple[int, int, int, int]
+) -> tuple[int, dict[int, str]]:
+    """Returns how many rows an earlier process has decoded, and its bad rows; 0 if damaged."""
+    try:
+        _map_images(path, shape)
+        done, reasons = json.loads(saved.read_text(encoding="utf-8"))
+        bad = {int(row): str(why) for row, why in reasons.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return 0, {}
+    return (done, bad) if done in range(shape[0] + 1) else (0, {})
+
+
 def _flush(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def _load(folder: Path, shape: tuple[int, int, int, int], content: str) -> CachedImages:
+    change = find_change(folder)
     try:
-        images = np.load(folder / "images.npy", mmap_mode="r")
-        bad = {int(row): why for row, why in json.loads((folder / "bad.json").read_text()).items()}
-        if images.shape != shape:
-            raise ValueError(f"images of shape {images.shape} instead of {shape}")
+        if change is not None:
+            raise ValueError(change)
+        images = _map_images(folder / "images.npy", shape)
+        bad = _read_bad(folder / "bad.json", len(images))
     except (OSError, ValueError) as error:
-        raise DataError(
+        raise StorageError(
             f"the image store {folder} must be whole, got {error}; delete it, it is made anew"
         ) from None
-    return CachedImages(images, bad, content)
+    return CachedImages(images, bad, content, folder.name)
+
+
+def _map_images(path: Path, shape: tuple[int, int, int, int]) -> np.ndarray:
+    """Returns a memory map. Raises OSError or ValueError if the file has other or no images."""
+    try:
+        # Not np.load, which also opens zip files and takes others for pickles.
+        images = np.lib.format.open_memmap(path, mode="r")
+    except OSError:
+        raise
+    except Exception as error:  # numpy parses the header as Python: TokenError, SyntaxError, ...
+        raise ValueError(f"{path.name} that is no array ({error})") from None
+    if images.shape != shape or images.dtype != np.uint8 or not images.flags.c_contiguous:
+        raise ValueError(f"images of shape {images.shape} instead of {shape}")
+    return images
+
+
+def _read_bad(path: Path, num_items: int) -> dict[int, str]:
+    """Returns the reasons of bad rows. Raises ValueError if the file holds something else."""
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(raw, dict):
+        raise ValueError(f"{path.name} with {type(raw).__name__} instead of an object")
+    bad = {int(row): str(why) for row, why in raw.items()}
+    if bad and not 0 <= min(bad) <= max(bad) < num_items:
+        raise ValueError(f"{path.name} with rows {min(bad)} to {max(bad)} of {num_items}")
+    return bad
 
 
 def local_copy(folder: Path, node_store: Path) -> Path:
     """Returns the copy of `folder` under `node_store`; the node's first process creates it.
 
     Returns `folder` itself, with a logged warning, if the copy does not fit on the disk, cannot
-    be written, or lies where other users may write. A node with a full disk then reads from the
-    root instead of failing its trials.
+    be written, has changed since, or lies where other users may write. A node with a full or broken
+    disk then reads from the root instead of failing its trials.
     """
     try:
         node_store.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -228,7 +283,9 @@ def local_copy(folder: Path, node_store: Path) -> Path:
         near = node_store / folder.name
         needed = sum(file.stat().st_size for file in folder.iterdir())
         build_folder(near, needed, partial(_copy, folder))
-    except (OSError, ResourceError) as error:
+        if change := find_change(near):
+            raise StorageError(f"{near} must be whole, got {change}; delete it, it is made anew")
+    except (OSError, ResourceError, StorageError) as error:
         log.warning("images are read from %s, not from storage.node_store: %s", folder, error)
         return folder
     return near

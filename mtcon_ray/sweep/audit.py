@@ -15,6 +15,7 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial, TrialState
 
+from mtcon_ray.data.checksums import find_change
 from mtcon_ray.errors import CheckpointError, SpecError, SweepError
 from mtcon_ray.evaluation.predictions import load_predictions
 from mtcon_ray.evaluation.spec import selected_epoch, selected_value
@@ -25,6 +26,7 @@ from mtcon_ray.paths import (
     PREVIOUS_FILE,
     REMOVED_FILE,
     SPEC_FILE,
+    cache_folder,
     checkpoint_folder,
     event_folder,
     journal_file,
@@ -39,7 +41,7 @@ from mtcon_ray.sweep.resume import ENDS, discard_leftovers, settle
 from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL, named_trials, open_study, read_study
 from mtcon_ray.tracking.event_log import EventLog, cut_torn_line, is_torn
 from mtcon_ray.tracking.events import Ended, Event, Reported, Started, last_change
-from mtcon_ray.tracking.provenance import FINGERPRINT
+from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT
 from mtcon_ray.tracking.sender import forget_sent, track_sync
 from mtcon_ray.tracking.tracked import Tracked, tracked_runs
 from mtcon_ray.training import checkpoint
@@ -81,10 +83,11 @@ class Audit:
         return [*found, *self._study_problems()] if self.is_sweep else found
 
     def files(self) -> list[Finding]:
-        """Compares networks, checkpoints and predictions with the event logs."""
-        return [
-            f for name, events in self.trials.items() for f in self._file_problems(name, events)
-        ]
+        """Compares networks, checkpoints and predictions with the event logs, images with sums."""
+        found = [*self._image_problems()]
+        for name, events in self.trials.items():
+            found += self._file_problems(name, events)
+        return found
 
     def tracking(self, uri: str) -> list[Finding]:
         """Compares MLflow's runs with the event logs. Raises TrackingError without an answer."""
@@ -115,11 +118,18 @@ class Audit:
         """The event logs of trials; of a single training its only one."""
         return {n: events for n, events in self.logs.items() if not self.is_sweep or n != PARENT}
 
-    @property
-    def fingerprint(self) -> str | None:
-        """The fingerprint of the data that the folder was begun with."""
+    def _begun_with(self, tag: str) -> str | None:
+        """Returns a tag of the sweep's or training's start event."""
         start = next(iter(self.logs.get(PARENT, ())), None)
-        return start.tags.get(FINGERPRINT) if isinstance(start, Started) else None
+        return start.tags.get(tag) if isinstance(start, Started) else None
+
+    def _image_problems(self) -> Iterator[Finding]:
+        """Yields what has changed in the decoded images, which may have been removed since."""
+        key = self._begun_with(CACHE)
+        folder = cache_folder(self.folder.parents[1]) / key if key else None
+        if folder and folder.exists() and (change := find_change(folder)):
+            problem = f"{change}: delete the folder, and the images are decoded anew"
+            yield Finding(f"{folder.parent.name}/{key}", problem)
 
     def _lines(self) -> list[Path]:
         """Returns the files of lines: event logs and the study's journal."""
@@ -208,8 +218,8 @@ class Audit:
         except (CheckpointError, SpecError) as error:
             yield Finding(self._at(model), str(error))
         if predictions.exists():
-            found = load_predictions(predictions)
-            if found is None or found.fingerprint != (self.fingerprint or found.fingerprint):
+            found, data = load_predictions(predictions), self._begun_with(FINGERPRINT)
+            if found is None or found.fingerprint != (data or found.fingerprint):
                 what = "it cannot be read" if found is None else "it is of other data"
                 yield Finding(self._at(predictions), f"{what}: `mtcon-ray evaluate` measures again")
         if status.is_final and model.exists():
@@ -237,8 +247,9 @@ class Audit:
         repeat = int(start.tags["mtcon.seed"]) - self.spec.seed
         own = self.spec.trial(start.params, repeat) if self.is_sweep else self.spec
         whole = parse_recorded(json.loads(state["spec"]), where=str(path))
+        data = self._begun_with(FINGERPRINT) or state["fingerprint"]
         saved = {**dump_spec(whole), "data fingerprint": state["fingerprint"]}
-        current = {**dump_spec(own), "data fingerprint": self.fingerprint or state["fingerprint"]}
+        current = {**dump_spec(own), "data fingerprint": data}
         checkpoint.check_same_training(path, saved, current)
 
     def _at(self, path: Path) -> str:

@@ -79,7 +79,7 @@ from mtcon_ray.sweep.study import (
 from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
-from mtcon_ray.tracking.provenance import FINGERPRINT, check_same_data, provenance
+from mtcon_ray.tracking.provenance import check_same_data, data_tags, provenance
 
 
 def run_sweep(
@@ -108,7 +108,7 @@ def run_sweep(
         first = preview(spec.search, spec.seed, prior=prior)
         plan, dataset = prepare(spec, root, view, uri, callbacks, first)
         check_same_data(parent_log(folder), dataset.fingerprint)
-        tags = {**provenance(Path.cwd()), FINGERPRINT: dataset.fingerprint}
+        tags = {**provenance(Path.cwd()), **data_tags(dataset)}
         if in_job():
             tags[JOB] = "true"
         # Ray may replace a job's working directory while the driver runs in it.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mtcon_ray import plugins
 from mtcon_ray.errors import SweepError
@@ -19,9 +19,13 @@ from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Started
 from mtcon_ray.tracking.mlflow_server import masked
 
+if TYPE_CHECKING:
+    from mtcon_ray.data.dataset import Dataset
+
 PACKAGES = ("mtcon-ray", "torch", "torchvision", "numpy", "pandas", "ray", "optuna", "mlflow")
 GIT_SECONDS = 10
 FINGERPRINT = "mtcon.data_fingerprint"
+CACHE = "mtcon.image_cache"
 # By these, runs in MLflow can be sorted and filtered; the whole spec is an artifact.
 SETTINGS = (
     "data.kind",
@@ -48,6 +52,11 @@ def provenance(folder: Path) -> dict[str, str]:
     cannot be determined (no git, no GPU) are omitted.
     """
     return _git(folder) | _versions() | _hardware() | _origin()
+
+
+def data_tags(dataset: "Dataset") -> dict[str, str]:
+    """Returns tags `mtcon.*` that identify the data and the folder of their decoded images."""
+    return {FINGERPRINT: dataset.fingerprint, CACHE: dataset.cache}
 
 
 def place_tags(place: Mapping[str, str]) -> dict[str, str]:

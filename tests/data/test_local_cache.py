@@ -101,3 +101,18 @@ def test_a_link_is_followed_once(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir(mode=0o700)
     (tmp_path / "node").symlink_to(tmp_path / "disk")
     assert local_copy(folder, tmp_path / "node") == tmp_path / "disk" / "abc"
+
+
+def test_a_copy_that_has_changed_is_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = SOURCES["synthetic"].Spec.model_validate({"num_items": 60})
+    root, near = tmp_path / "store", tmp_path / "node"
+    copied = open_dataset(spec, view_size=16, store=root, node_store=near)
+    images = near / copied.cache / "images.npy"
+    data = bytearray(images.read_bytes())
+    data[5000] ^= 1
+    images.write_bytes(data)
+    again = open_dataset(spec, view_size=16, store=root, node_store=near)
+    assert root in Path(str(again.images.filename)).parents  # type: ignore[attr-defined]
+    assert f"{images.parent} must be whole, got images.npy has changed in 1 of" in caplog.text

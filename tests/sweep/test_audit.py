@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from optuna.trial import TrialState
 
 from mtcon_ray.cli.main import program
+from mtcon_ray.data.checksums import write_checksums
 from mtcon_ray.metrics import MEAN_ACCURACY
 from mtcon_ray.paths import checkpoint_folder, journal_file, parent_log, trial_log
 from mtcon_ray.spec import dump_spec, parse_spec
@@ -27,7 +28,7 @@ from mtcon_ray.sweep.audit import (
 from mtcon_ray.sweep.study import open_study
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Artifact, Ended, Reported, Started
-from mtcon_ray.tracking.provenance import FINGERPRINT
+from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT
 from mtcon_ray.training import checkpoint
 from tests.sweep.written_sweep import DATA, save_model, value, write_sweep
 
@@ -126,6 +127,18 @@ def log_behind(folder: Path) -> None:
     path.write_text("".join(lines(path)[:-1]))
 
 
+def changed_images(folder: Path) -> None:
+    """The sweep was begun with the cache `abc`, in which one bit has changed."""
+    images = folder.parents[1] / "store" / "abc" / "images.npy"
+    images.parent.mkdir(parents=True)
+    images.write_bytes(bytes(9))
+    write_checksums(images.parent)
+    path = parent_log(folder)
+    path.write_text(path.read_text().replace(DATA, f'{DATA}", "{CACHE}": "abc'))
+    assert found(folder) == []
+    images.write_bytes(bytes(8) + b"\1")
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str, str | None]] = {
     "cut log": (
         lambda folder: cut(trial_log(folder, "trial-0000")),
@@ -209,6 +222,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str, str | None]] = {
         "checkpoints/trial-0000/predictions.npz", "cannot be read", None,
     ),
     "leftover": (leftover, "checkpoints/trial-0000/last.pt", "has ended", REMOVED),
+    "changed images": (changed_images, "store/abc", "images.npy has changed in 1 of 1", None),
     "no checkpoint": (no_checkpoint, "checkpoints/trial-0002", "last.pt must be a whole", None),
 }  # fmt: skip
 

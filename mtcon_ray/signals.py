@@ -1,4 +1,4 @@
-"""Graceful shutdown on SIGINT and SIGTERM; a second signal has its default effect."""
+"""Graceful shutdown on SIGINT, SIGTERM and SIGHUP; a second signal has its default effect."""
 
 import signal
 import threading
@@ -15,11 +15,18 @@ class Interrupted(MtconError):
     exit_code = 130
 
 
+def interrupt_on_signals() -> None:
+    """Makes SIGTERM and SIGHUP end the program as Ctrl-C does; a SIGHUP under nohup does not."""
+    for number in (signal.SIGTERM, *_hangups()):
+        signal.signal(number, signal.default_int_handler)
+
+
 @contextmanager
 def on_signals(act: Callable[[str], None]) -> Iterator[None]:
-    """Calls `act` with the name of the first SIGINT or SIGTERM, and restores the old handlers.
+    """Calls `act` with the name of the first signal, and restores the old handlers.
 
-    Does nothing outside the main thread, where Python allows no signal handlers.
+    Does nothing outside the main thread, where Python allows no signal handlers. A SIGHUP that was
+    ignored before, as under nohup, stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -31,12 +38,36 @@ def on_signals(act: Callable[[str], None]) -> Iterator[None]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         restore()  # first, so that a second signal ends the process even if `act` blocks
+        for hangup in _hangups():
+            # A terminal that is closed sends it twice: by its shell and by the kernel.
+            signal.signal(hangup, signal.SIG_IGN)
         act(signal.Signals(number).name)
 
-    previous = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    handled = (signal.SIGINT, signal.SIGTERM, *_hangups())
+    previous = {s: signal.getsignal(s) for s in handled}
     for number in previous:
         signal.signal(number, handle)
     try:
         yield
     finally:
         restore()
+
+
+@contextmanager
+def keeping_hangups_from_children() -> Iterator[None]:
+    """Blocks SIGHUP in processes that are started meanwhile; here it only comes later.
+
+    A closed terminal also signals the processes of a local Ray. Without them no trial could write
+    a checkpoint.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _hangups() -> tuple[signal.Signals, ...]:
+    """Returns SIGHUP unless it is ignored."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return () if ignored else (signal.SIGHUP,)

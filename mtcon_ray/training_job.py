@@ -51,7 +51,7 @@ def train_run(
     """Trains once, or goes on with a training that was cut; returns its record when it has ended.
 
     Everything that can be wrong is found before the training's folder is kept. Raises MtconError;
-    Interrupted after SIGINT or SIGTERM, when all is checkpointed.
+    Interrupted after a signal, when all is checkpointed.
     """
     spec = spec.trial({})
     device = choose_device(spec)

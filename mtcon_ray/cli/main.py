@@ -1,11 +1,10 @@
 """`mtcon-ray`: the group of all commands, their error messages and exit codes.
 
-Exit codes: 0 done · 1 not the user's fault · 2 the user's input · 130 SIGINT or SIGTERM.
+Exit codes: 0 done · 1 not the user's fault · 2 the user's input · 130 a signal.
 Commands import what they need when they run, so that `--help` answers at once.
 """
 
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -33,6 +32,7 @@ from mtcon_ray.cli.spec_commands import examples, init, plan, prepare, schema, v
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import MtconError, storage_error
 from mtcon_ray.paths import log_folder
+from mtcon_ray.signals import interrupt_on_signals
 from mtcon_ray.tracking.mlflow_server import masked
 
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -73,13 +73,13 @@ class Program(Script, click.Group):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the installed program or a script; SIGTERM ends it as Ctrl-C does."""
+    """Runs the installed program or a script; a signal ends it as Ctrl-C does."""
     run_script(program, arguments, str(program.name))
 
 
 def run_script(script: Script, arguments: Sequence[str] | None, name: str) -> None:
-    """Runs a script and exits; SIGTERM ends it as Ctrl-C does."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Runs a script and exits; SIGTERM or SIGHUP ends it as Ctrl-C does."""
+    interrupt_on_signals()
     script(arguments, prog_name=name)
 
 

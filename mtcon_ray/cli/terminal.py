@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, TextIO, cast
 
@@ -98,5 +98,9 @@ class Terminal:
 
 
 def say(text: object, *, err: bool = False) -> None:
-    """Prints a line with control characters written out."""
-    click.echo(printable(str(text)), err=err)
+    """Prints a line with control characters written out.
+
+    An error message that a closed terminal does not take is dropped: the exit code has to come.
+    """
+    with suppress(OSError) if err else nullcontext():
+        click.echo(printable(str(text)), err=err)

@@ -95,7 +95,7 @@ def run_sweep(
 
     With `retry_failed` a resumed sweep also trains its failed trials again, from their start. The
     spec, the data, the cluster and the tracking server are checked before anything of the sweep is
-    written. Raises MtconError; Interrupted after SIGINT or SIGTERM, once all is checkpointed.
+    written. Raises MtconError; Interrupted after a signal, once all is checkpointed.
     """
     prepare_root(root)
     folder = choose_folder(sweeps_folder(root), spec, name, resume, way_on=_way_on)

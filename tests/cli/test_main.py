@@ -1,5 +1,6 @@
 """Exit codes, messages, and the packages that a command may import."""
 
+import errno
 import json
 import os
 import re
@@ -88,6 +89,15 @@ def test_each_error_has_its_code_and_no_trace(
     assert result.exit_code == code
     assert message in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_a_closed_terminal_keeps_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(text: str, err: bool) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("mtcon_ray.cli.terminal.click.echo", refuse)
+    failing = program_raising(Interrupted("stopped by SIGHUP"))
+    assert CliRunner().invoke(failing, ["fail"]).exit_code == 130
 
 
 def test_verbose_shows_the_trace() -> None:

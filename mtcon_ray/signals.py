@@ -54,17 +54,21 @@ def on_signals(act: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def keeping_hangups_from_children() -> Iterator[None]:
-    """Blocks SIGHUP in processes that are started meanwhile; here it only comes later.
+def own_signals() -> Iterator[None]:
+    """Keeps signals to this process and its handlers while Ray starts.
 
-    A closed terminal also signals the processes of a local Ray. Without them no trial could write
-    a checkpoint.
+    SIGHUP is blocked in processes that are started meanwhile, and only comes later here: a closed
+    terminal also signals the processes of a local Ray, without which no trial could write a
+    checkpoint. A handler of SIGTERM is put back: Ray's ends all trials at once, with exit code 1.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    before = signal.getsignal(signal.SIGTERM)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _hangups() -> tuple[signal.Signals, ...]:

@@ -108,6 +108,9 @@ class _Training:
                 self.lifecycle.mark_killed()  # the record below may find no room either
                 raise StorageError(f"{error}; {self.to_go_on}") from error
             raise
+        except KeyboardInterrupt:  # a second signal
+            status, tags = Status.INTERRUPTED, {"mtcon.interrupted": "true"}
+            raise
         except BaseException as error:
             tags = {"mtcon.reason": f"{type(error).__name__}: {error}"[:4000]}
             raise

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mtcon_ray.signals import interrupt_on_signals, keeping_hangups_from_children, on_signals
+from mtcon_ray.signals import interrupt_on_signals, on_signals, own_signals
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def test_a_hangup_that_was_ignored_stays_ignored() -> None:
 
 
 def test_a_hangup_does_not_reach_processes_that_were_kept_from_it() -> None:
-    with on_signals(lambda name: None), keeping_hangups_from_children():
+    with on_signals(lambda name: None), own_signals():
         kept = subprocess.Popen(["sleep", "60"])
     free = subprocess.Popen(["sleep", "60"])
     try:
@@ -76,3 +76,11 @@ def test_a_hangup_does_not_reach_processes_that_were_kept_from_it() -> None:
         for child in (kept, free):
             child.kill()
             child.wait()
+
+
+def test_a_handler_that_ray_replaces_is_put_back() -> None:
+    interrupt_on_signals()
+    with own_signals():
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGTERM)

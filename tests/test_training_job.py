@@ -30,6 +30,7 @@ from mtcon_ray.signals import Interrupted
 from mtcon_ray.spec import RunSpec, parse_spec, with_values
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Artifact, Reported
+from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training_job import train_run
 from tests.plans import plan_of
@@ -56,14 +57,16 @@ def spec() -> RunSpec:
 
 
 class Killer(Callbacks):
-    """Callbacks that sends SIGTERM to this process after an epoch."""
+    """Callbacks that sends signals to this process after an epoch."""
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, *signals: signal.Signals) -> None:
         self.epoch = epoch
+        self.signals = signals or (signal.SIGTERM,)
 
     def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
         if epoch == self.epoch:
-            os.kill(os.getpid(), signal.SIGTERM)
+            for each in self.signals:
+                os.kill(os.getpid(), each)
 
 
 def kinds(folder: Path) -> list[str]:
@@ -136,8 +139,13 @@ def test_other_data_are_refused_before_the_record_is_touched(
 ) -> None:
     """Changed data, as when an image is replaced, are refused before the event log is written."""
     folder = tmp_path / "runs" / "tiny-1"
-    with pytest.raises(Interrupted):
-        train_run(spec, root=tmp_path, callbacks=Killer(1))
+    closed: list[bool] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(Lifecycle, "close", lambda self, *, stopped: closed.append(stopped))
+        with pytest.raises(KeyboardInterrupt):
+            train_run(spec, root=tmp_path, callbacks=Killer(1, signal.SIGTERM, signal.SIGINT))
+    assert closed == [True], "a second signal waits no longer for MLflow than the first"
+    assert load_run(folder).status == "INTERRUPTED"
     before = (folder / "spool" / "parent.jsonl").read_bytes()
     monkeypatch.setattr("mtcon_ray.data.sources.synthetic.VERSION", 0)
     with pytest.raises(SweepError, match=r"must keep its data, .* tiny-1 was started with"):

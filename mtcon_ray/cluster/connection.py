@@ -25,7 +25,7 @@ from mtcon_ray.cluster.ray_private import (
 from mtcon_ray.environment import restored_environment
 from mtcon_ray.errors import MtconError, ResourceError
 from mtcon_ray.local import LOCAL, this_machine, usable_cpus
-from mtcon_ray.signals import keeping_hangups_from_children
+from mtcon_ray.signals import own_signals
 from mtcon_ray.tracking.mlflow_server import quiet_environment
 
 # Seconds in which a Ray of this machine must start.
@@ -236,7 +236,7 @@ def _init(**options: Any) -> None:
     if address is not None:
         os.environ.setdefault(TRIES_VARIABLE, "1")
     try:
-        with patient_start(START_LIMIT), keeping_hangups_from_children():
+        with patient_start(START_LIMIT), own_signals():
             ray.init(**options)
     except Exception as error:
         raise _unreachable(address, error) from error

@@ -58,7 +58,7 @@ class Lifecycle:
         left, why = 1, "tracking.offline is set"
         if self.sender:
             left = self.sender.close(STOPPED_DRAIN_SECONDS if stopped else DRAIN_SECONDS)
-            why = str(self.sender.last_error)
+            why = self.sender.last_error or "no answer in time"
             if refused := self.sender.refused:
                 self._callbacks.on_note(
                     f"MLFLOW REFUSED {len(refused)} records ({refused[0]}); "

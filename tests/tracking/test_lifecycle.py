@@ -1,13 +1,16 @@
 """Begin and end of a tracked record, without a server."""
 
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.resources import TrackingSpec
-from mtcon_ray.tracking.events import Artifact
+from mtcon_ray.tracking.events import Artifact, Started
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.sender import Sender
 
@@ -30,6 +33,22 @@ def test_what_mlflow_refused_is_said_at_the_end(tmp_path: Path) -> None:
     lifecycle.close(stopped=False)
     (text,) = notes.texts
     assert text.startswith("MLFLOW REFUSED 1 records (parent, event 3: too long)")
+
+
+def test_a_stop_waits_for_a_silent_server_for_its_own_short_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes, folder, silence = Notes(), tmp_path / "runs" / "shoes-1", threading.Event()
+    monkeypatch.setattr("mtcon_ray.tracking.lifecycle.STOPPED_DRAIN_SECONDS", 0.2)
+    monkeypatch.setattr(Sender, "attempt", lambda self: silence.wait())
+    lifecycle = Lifecycle(folder, TrackingSpec(), f"sqlite:///{tmp_path}/mlflow.db", notes)
+    plan: Any = SimpleNamespace(warnings=())
+    lifecycle.begin(plan, lambda: Started(params={}, tags={}))
+    begin = time.monotonic()
+    lifecycle.close(stopped=True)
+    assert time.monotonic() - begin < 30
+    silence.set()
+    assert notes.texts[-1].startswith("NOT ALL IS IN MLFLOW (no answer in time); nothing is lost")
 
 
 def test_a_store_without_an_answer_is_waited_for_once(

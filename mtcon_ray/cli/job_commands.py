@@ -16,7 +16,7 @@ from mtcon_ray.cli.follow import Follower
 from mtcon_ray.cli.run_commands import RETRY_FAILED, name_option, retry_option, run
 from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.cli.terminal import Terminal, say
-from mtcon_ray.errors import SpecError, SweepError
+from mtcon_ray.errors import MtconError, SpecError, SweepError, nearest
 from mtcon_ray.presentation import NOTHING, duration_text, printable
 from mtcon_ray.tracking.mlflow_server import URI_VARIABLE, ui_command
 
@@ -115,7 +115,16 @@ def resume(
             return load_recorded(folder / paths.SPEC_FILE, overrides), folder.parents[1], True
 
         return run(load, job, retry_failed=retry_failed)
-    last = _jobs(address).find(job)
+    try:
+        last = _jobs(address).find(job)
+    except MtconError as error:
+        if address is not None:
+            raise
+        # Most likely a misspelt sweep of this machine, which the cluster cannot know.
+        known = [entry.name for entry in paths.list_folders(folder.parent)]
+        raise SweepError(
+            f"no sweep {job!r} under {folder.parents[1]}{nearest(job, known)}; as a job: {error}"
+        ) from error
     if not last.command:
         raise SweepError(
             f"{job!r} must be a job of `mtcon-ray submit` to be resumed, got one that is none; "

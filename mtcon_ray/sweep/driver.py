@@ -50,6 +50,7 @@ from mtcon_ray.sweep.distributed_trial import (
     distributed_trial,
     driver_resources,
 )
+from mtcon_ray.sweep.ended import ended_results
 from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.prior import add_prior, prior_trials
 from mtcon_ray.sweep.progress_callback import Watch
@@ -62,13 +63,13 @@ from mtcon_ray.sweep.resume import (
     history,
     retry_failed,
     settle,
+    tell_known,
 )
 from mtcon_ray.sweep.retention import Retention
 from mtcon_ray.sweep.scheduler import tune_scheduler
 from mtcon_ray.sweep.searcher import StudySearcher
 from mtcon_ray.sweep.stopper import Stop
 from mtcon_ray.sweep.study import (
-    REASON,
     TRIAL,
     Suggester,
     importances,
@@ -103,6 +104,9 @@ def run_sweep(
     with ExitStack() as stack:
         stack.enter_context(claimed(folder))
         uri = tracking_uri(spec.tracking.uri, root)
+        if resume and (ended := ended_results(folder, spec, uri, again=retry_failed)):
+            callbacks.on_note(f"{folder.name} has ended already, with all its trials")
+            return ended
         view = view_of(None, callbacks.on_phase)
         prior = prior_trials(spec, root, folder)
         first = preview(spec.search, spec.seed, prior=prior)
@@ -251,7 +255,8 @@ class _Sweep:
         continued = continued_trials(self.study)
         rungs = self._rungs(suggester.num_trials)
         for trial in named_trials(self.study):
-            self._tell_known(trial, rungs)
+            waits = rungs is not None and rungs.waits(trial)
+            tell_known(trial, self.record, self.callbacks, self.value(trial), waits=waits)
         if self.exhausted or not (continued or suggester.num_given < suggester.num_trials):
             return
         ended = [t for t in named_trials(self.study) if t.state is not TrialState.RUNNING]
@@ -320,15 +325,6 @@ class _Sweep:
             "plugins": allowed_folders(),
             "max_failures": self.spec.search.max_failures,
         }
-
-    def _tell_known(self, trial: FrozenTrial, rungs: Rungs | None) -> None:
-        waits = rungs is not None and rungs.waits(trial)
-        outcome = ENDS.get(trial.state, Status.WAITING if waits else Status.INTERRUPTED)
-        self.callbacks.on_known(
-            trial.user_attrs[TRIAL], trial.params, outcome.name,
-            self.record.spool(trial).last_epoch, self.record.epochs(trial), self.value(trial),
-            trial.user_attrs.get(REASON),
-        )  # fmt: skip
 
     def _stopped(self, reason: str) -> MtconError:
         line = resume_line(self.folder.name, submitted=in_job())

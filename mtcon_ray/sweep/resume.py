@@ -3,6 +3,7 @@
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.evaluation.spec import selected_value
 from mtcon_ray.paths import trial_log
 from mtcon_ray.results import trial_status
@@ -28,6 +29,22 @@ ENDS = {
     TrialState.PRUNED: Status.PRUNED,
     TrialState.FAIL: Status.FAILED,
 }
+
+
+def tell_known(
+    trial: FrozenTrial,
+    record: SweepRecord,
+    callbacks: Callbacks,
+    value: float | None,
+    *,
+    waits: bool,
+) -> None:
+    """Tells the callbacks how a trial of a resumed sweep stands."""
+    outcome = ENDS.get(trial.state, Status.WAITING if waits else Status.INTERRUPTED)
+    callbacks.on_known(
+        trial.user_attrs[TRIAL], trial.params, outcome.name, record.spool(trial).last_epoch,
+        record.epochs(trial), value, trial.user_attrs.get(REASON),
+    )  # fmt: skip
 
 
 def settle(study: optuna.Study, record: SweepRecord) -> None:

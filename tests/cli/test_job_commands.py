@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from mtcon_ray.cli.main import program
-from mtcon_ray.errors import SweepError
+from mtcon_ray.errors import MtconError, SweepError
 
 SPEC = """\
 version: 1
@@ -81,3 +81,26 @@ def test_failed_trials_are_retried_by_a_resume(
     result = CliRunner().invoke(program, [*words, "--retry-failed", "--root", str(tmp_path)])
     assert result.exit_code == 2, result.output
     assert (given["name"], given["resume"], given["retry_failed"]) == ("small-1", True, True)
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "start"),
+    [
+        ([], 2, "no sweep 'smal-1' under {}; did you mean 'small-1'?; as a job: no Ray cluster"),
+        (["--address", "http://head:8265"], 1, "no Ray cluster answers"),
+    ],
+)
+def test_a_misspelt_sweep_is_answered_with_its_name(
+    address: list[str], code: int, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(address: str) -> None:
+        raise MtconError("no Ray cluster answers")
+
+    folder = tmp_path / "sweeps" / "small-1"
+    folder.mkdir(parents=True)
+    (folder / "spec.yaml").write_text(SPEC)
+    monkeypatch.setattr("mtcon_ray.cluster.jobs.Jobs", refuse)
+    words = ["resume", "smal-1", "--root", str(tmp_path), *address]
+    result = CliRunner().invoke(program, words)
+    assert result.exit_code == code
+    assert result.stderr.startswith("error: " + start.format(tmp_path))

@@ -1,0 +1,45 @@
+"""A sweep that has ended with all its trials: a resume of it needs neither Ray nor MLflow."""
+
+from pathlib import Path
+
+from optuna.trial import TrialState
+
+from mtcon_ray.paths import SPEC_FILE, journal_file, parent_log
+from mtcon_ray.recorded import load_recorded
+from mtcon_ray.report.build import build_report
+from mtcon_ray.results import SweepResults, load_sweep, trial_status
+from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler
+from mtcon_ray.status import Status
+from mtcon_ray.sweep.audit import Audit
+from mtcon_ray.sweep.study import importances, named_trials, read_study
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.mlflow_server import ui_command
+from mtcon_ray.tracking.sender import Sender
+
+
+def ended_results(folder: Path, spec: RunSpec, uri: str, *, again: bool) -> SweepResults | None:
+    """Returns the results of a sweep that has nothing left to do, and builds its report again.
+
+    `spec` has its scheduler. None if there is anything to do: trials that are planned or open, with
+    `again` also failed ones, a spec that is not the recorded one, records that disagree, or events
+    that MLflow lacks.
+    """
+    recorded, events = load_recorded(folder / SPEC_FILE), EventLog.read(parent_log(folder))
+    if dump_spec(with_scheduler(recorded)) != dump_spec(spec) or not events:
+        return None
+    if trial_status(events)[0] not in (Status.FINISHED, Status.FAILED):
+        return None
+    study = read_study(journal_file(folder), folder.name)
+    trials = named_trials(study)
+    to_do = {TrialState.RUNNING, *([TrialState.FAIL] if again else [])}
+    planned = spec.search.num_configurations * spec.search.repeats
+    if len(trials) < planned or any(trial.state in to_do for trial in trials):
+        return None
+    tracking = spec.tracking
+    if not tracking.offline and Sender(folder, uri, tracking.experiment).pending():
+        return None
+    if Audit(folder).records():
+        return None
+    results = load_sweep(folder)
+    build_report(results, importances(study), ui_command=ui_command(uri))
+    return results

@@ -21,6 +21,7 @@ FREE_ON_RESUME = (
     "storage",
     "search.max_concurrent",
     "search.max_failures",
+    "search.stall_minutes",
     "search.max_hours",
     "search.max_device_hours",
 )

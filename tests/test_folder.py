@@ -80,7 +80,7 @@ def test_a_resume_refuses_accuracies_that_were_measured_otherwise(
     "values",
     [
         {"search.num_trials": 9},
-        {"search.max_hours": 1.5, "search.max_device_hours": 9},
+        {"search.max_hours": 1.5, "search.max_device_hours": 9, "search.stall_minutes": 10},
         {"resources.cpus": 2},
         {"tracking.offline": True},
         {"storage.root": "/elsewhere"},

@@ -154,6 +154,14 @@ def visit_working_directory(directory: Path, visit: Callable[[Path], None]) -> N
     _dir_travel(directory, excludes, visit, include_gitignore=True, logger=log)
 
 
+def actor_of_trial(trial: Any) -> Any:
+    """Returns the handle of a Tune trial's actor, None while it has none.
+
+    Tune's public interface can end a trial, but not its process alone so that it is tried again.
+    """
+    return trial.temporary_state.ray_actor
+
+
 def error_raised_by(failure: Exception) -> Exception:
     """Returns the error that a worker of Ray Train raised, out of Train's wrapper around it."""
     error: Exception = getattr(failure, "_base_exc", failure)

@@ -51,6 +51,13 @@ class SearchSpec(Spec):
     max_failures: int = Field(
         1, ge=0, description="restarts of a trial whose process or node was lost"
     )
+    stall_minutes: float | None = Field(
+        None,
+        gt=0,
+        description="minutes without a new epoch after which a trial's process is ended, and the "
+        "trial is tried again from its checkpoint, within max_failures; above the longest epoch "
+        "with its probe or test evaluation, and the first one with compiling; null: no limit",
+    )
     max_hours: float | None = Field(
         None,
         gt=0,

@@ -13,7 +13,11 @@ from ray import tune
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.tune.experiment import Trial
 from ray.tune.integration.ray_train import TuneReportCallback
-from ray.util.placement_group import PlacementGroup, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group_table,
+    remove_placement_group,
+)
 
 from mtcon_ray.cluster.ray_private import error_raised_by
 from mtcon_ray.data.dataset import Dataset
@@ -186,5 +190,15 @@ class PlacementGroupCleanup(tune.Callback):
             _remove(group)
 
 
+def is_placed(group: str) -> bool:
+    """Returns True if the workers of a placement group have their nodes."""
+    table = placement_group_table(_group(group))
+    return bool(table.get("state") == "CREATED")
+
+
 def _remove(group: str) -> None:
-    remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group))))
+    remove_placement_group(_group(group))
+
+
+def _group(group: str) -> PlacementGroup:
+    return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group)))

@@ -68,6 +68,7 @@ from mtcon_ray.sweep.resume import (
 from mtcon_ray.sweep.retention import Retention
 from mtcon_ray.sweep.scheduler import tune_scheduler
 from mtcon_ray.sweep.searcher import StudySearcher
+from mtcon_ray.sweep.stall import StallLimit
 from mtcon_ray.sweep.stopper import Stop
 from mtcon_ray.sweep.study import (
     TRIAL,
@@ -151,6 +152,7 @@ class _Sweep:
         self.budget = Budget(self.spec.search, devices=resources.devices, spent=spent)
         request = f"{resources.cpus} CPUs and {resources.gpus:g} GPUs per worker"
         self.watch = Watch(self.callbacks, self.stop, request)
+        self.stalls = StallLimit(self.folder, self.spec, self.callbacks)
 
     @property
     def stopping(self) -> bool:
@@ -186,7 +188,8 @@ class _Sweep:
 
     def explain(self, trial: FrozenTrial) -> str:
         """Returns in one line why a trial failed, from Tune's error file."""
-        reason = self.watch.error_of(trial.user_attrs[TRIAL]) or "its process was lost"
+        name = trial.user_attrs[TRIAL]
+        reason = self.stalls.reason_of(name) or self.watch.error_of(name) or "its process was lost"
         return f"{reason} (log: {log_folder(self.folder) / 'ray.log'})"
 
     def recorded(self, trial: FrozenTrial) -> dict[int, float]:
@@ -288,7 +291,7 @@ class _Sweep:
             run_config=tune.RunConfig(
                 name=f"attempt-{attempt}",
                 storage_path=str(self.folder / "tune"),
-                callbacks=[self.watch, PlacementGroupCleanup()],
+                callbacks=[self.watch, self.stalls, PlacementGroupCleanup()],
                 failure_config=tune.FailureConfig(max_failures=self.spec.search.max_failures),
                 stop=self.stop,
                 verbose=0,

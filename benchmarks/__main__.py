@@ -1,10 +1,11 @@
 """`python -m benchmarks [STAGE ...]` runs stages and prints their tables.
 
 Without names it runs all but those that start whole processes. `python -m benchmarks gpu [ROW ...]`
-checks and times one GPU.
+checks and times one GPU. `python -m benchmarks fuzz [KIND ...]` damages files and reads them.
 """
 
 import argparse
+import sys
 from importlib import import_module
 
 from benchmarks.machine import describe_machine
@@ -29,13 +30,19 @@ STAGES = (
 ONLY_WHEN_NAMED = ("startup", "winner")
 # The names after it are its rows.
 GPU = "gpu"
+# It has options of its own.
+FUZZ = "fuzz"
 
 
 def main() -> None:
     """Prints a description of the machine, then each stage's table when it is measured."""
+    if sys.argv[1:2] == [FUZZ]:
+        from benchmarks.fuzz.program import main as fuzz
+
+        sys.exit(0 if fuzz(sys.argv[2:]) else 1)
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "stages", nargs="*", metavar="STAGE", help=", ".join((*STAGES, *ONLY_WHEN_NAMED, GPU))
+        "stages", nargs="*", metavar="STAGE", help=", ".join((*STAGES, *ONLY_WHEN_NAMED, GPU, FUZZ))
     )
     names = parser.parse_args().stages or list(STAGES)
     if names[0] == GPU:

@@ -1,0 +1,119 @@
+"""Cases of the fuzzing: a kind of file, its damage, and the commands that read it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from benchmarks.fuzz.base import CUT, SPEC, SWEEP, TABLE, TAR, TAR_SPEC, WHOLE
+from benchmarks.fuzz.networks import damage_network
+from benchmarks.fuzz.pictures import damage_images
+from benchmarks.fuzz.records import damage_events, damage_journal, damage_record
+from benchmarks.fuzz.specs import damage_spec
+from benchmarks.fuzz.tables import damage_table
+from benchmarks.fuzz.tars import damage_tar
+
+Command = tuple[str, ...]
+ROOT = ("--root", "../root")
+MODEL = f"../root/runs/{WHOLE}/model.pt"
+TRIAL_MODEL = f"../root/sweeps/{SWEEP}/checkpoints/trial-0000/model.pt"
+RESUME: Command = ("train", SPEC, "--name", CUT, "--resume")
+TRAIN = ("--name", "new", "--set", "train.epochs=1")
+AUDITS: tuple[Command, ...] = tuple(
+    ("audit", name, "--json", "--no-mlflow", *ROOT) for name in (SWEEP, WHOLE, CUT)
+)
+SHOWN: tuple[Command, ...] = (
+    ("list", "--json", *ROOT),
+    ("list", *ROOT),
+    *(("status", name, *ROOT) for name in (SWEEP, WHOLE, CUT)),
+    ("status", SWEEP, "--json", *ROOT),
+    ("status", WHOLE, "--csv", *ROOT),
+    ("best", SWEEP, *ROOT),
+    ("best", SWEEP, "--json", *ROOT),
+    ("report", SWEEP, *ROOT),
+)
+EXPORTS: tuple[Command, ...] = tuple(
+    ("export-tracking", name, "--to", "tensorboard", "--out", "../boards", *ROOT)
+    for name in (SWEEP, WHOLE)
+)
+# The commands run in the folder of the shop.
+READS = (*SHOWN, *AUDITS, *EXPORTS, RESUME)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of file: the function that damages it, and the commands that read it.
+
+    The function takes the case's folder, its generator, and the path at which code that a file
+    runs would leave a folder; it returns what it did. Commands beyond `limit` are drawn.
+    """
+
+    damage: Callable[[Path, Random, Path], str]
+    commands: tuple[Command, ...]
+    limit: int = 4
+
+
+KINDS = {
+    # `sweep` comes only after a refusal: it must be refused, too, before Ray starts.
+    "spec": Kind(damage_spec, (("validate", SPEC), ("plan", SPEC, "--json"), ("sweep", SPEC))),
+    "csv": Kind(
+        damage_table,
+        (
+            ("validate", SPEC),
+            ("plan", SPEC),
+            ("train", SPEC, *TRAIN),
+            ("init", TABLE, "images", "--output", "new.yaml"),
+        ),
+    ),
+    "images": Kind(damage_images, (("validate", SPEC), ("train", SPEC, *TRAIN))),
+    "tar": Kind(
+        damage_tar,
+        (
+            ("validate", TAR_SPEC),
+            ("train", TAR_SPEC, *TRAIN),
+            ("init", TAR, "--output", "new.yaml"),
+        ),
+    ),
+    "checkpoints": Kind(
+        damage_network,
+        (
+            ("evaluate", MODEL, "--json", *ROOT),
+            ("evaluate", TRIAL_MODEL, "--json", *ROOT),
+            RESUME,
+            *AUDITS,
+            ("report", SWEEP, *ROOT),
+            ("export", MODEL, "--to", "../exported", *ROOT),
+        ),
+        limit=5,
+    ),
+    "events": Kind(damage_events, READS, limit=6),
+    "journal": Kind(damage_journal, (*SHOWN[-3:], AUDITS[0], ("list", *ROOT))),
+    "record": Kind(damage_record, READS, limit=6),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One damage, which its kind and its seed determine."""
+
+    kind: str
+    seed: int
+
+    def damage(self, folder: Path, marker: Path) -> str:
+        """Damages a copy of the undamaged files; returns what it did."""
+        rng = Random(f"{self.kind} {self.seed}")
+        return " ".join(KINDS[self.kind].damage(folder, rng, marker).split())
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """The commands that read the damaged files, in their order."""
+        kind = KINDS[self.kind]
+        # A generator of its own: a change of the damages leaves the commands as they are.
+        count = min(kind.limit, len(kind.commands))
+        chosen = Random(f"commands {self.seed}").sample(range(len(kind.commands)), count)
+        return tuple(kind.commands[index] for index in sorted(chosen))
+
+
+def planned(kinds: list[str], rounds: int, seed: int) -> list[Case]:
+    """Returns the cases: kinds in turns, each with the next seed."""
+    return [Case(kinds[index % len(kinds)], seed + index) for index in range(rounds)]

@@ -1,0 +1,113 @@
+"""Runs the commands of one case in this process and judges how each ends."""
+
+import json
+import os
+import re
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import ray
+from click.testing import CliRunner, Result
+
+from benchmarks.fuzz.cases import Command
+from mtcon_ray.cli.main import program
+
+# An error is one line for each thing that is wrong; nobody reads more than this.
+MAX_ERROR = 3000
+TRACE = re.compile(r"Traceback|^error: unexpected.*|\.py:\d+: \w*Warning", re.MULTILINE)
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+# These may be left by a command that fails: the cache, traces, and files of a repeatable export.
+MAY_BE_LEFT = {"store", "log", "boards", "exported"}
+
+
+def enter(folder: Path) -> None:
+    """Changes to the shop of a case, with a home and a folder for temporary files of its own."""
+    (folder / "tmp").mkdir(exist_ok=True)
+    os.chdir(folder / "shop")
+    os.environ.update(HOME=str(folder / "home"), TMPDIR=str(folder / "tmp"))
+    tempfile.tempdir = str(folder / "tmp")
+    for name in ("MTCON_RAY_ROOT", "MLFLOW_TRACKING_URI", "RAY_ADDRESS", "CUDA_VISIBLE_DEVICES"):
+        os.environ.pop(name, None)
+
+    def refuse(*arguments: Any, **options: Any) -> NoReturn:
+        raise AssertionError("Ray must not be started by a spec that `validate` refuses")
+
+    ray.init = refuse
+
+
+def run_commands(
+    folder: Path, commands: tuple[Command, ...], marker: Path
+) -> Iterator[tuple[str, float | None, str, str]]:
+    """Runs the commands one after another in the folder of a case.
+
+    Yields each command's line before it runs, with None, and afterwards with its seconds, how it
+    ended ("accepted" or "refused"), and what is wrong with that, "" if nothing is.
+    """
+    refused = False
+    for command in commands:
+        if command[0] == "sweep" and not refused:
+            continue  # it would start Ray
+        line = f"mtcon-ray {' '.join(command)}"
+        yield line, None, "", ""
+        before, begin = visible(folder), time.perf_counter()
+        with warnings.catch_warnings():
+            result = CliRunner().invoke(program, list(command))
+        seconds = time.perf_counter() - begin
+        problems = [*judge(command, result)]
+        left = visible(folder) - before
+        if result.exit_code and left:
+            problems.append(f"left {', '.join(sorted(left))}")
+        if marker.exists():
+            problems.append("ran code from a file")
+        refused = result.exit_code != 0
+        yield line, seconds, "refused" if refused else "accepted", "; ".join(problems)
+
+
+def visible(folder: Path) -> set[str]:
+    """Returns the names that a refused command must leave as they are."""
+    inner = ("", "shop", "root", "root/sweeps", "root/runs", "tmp")
+    entries = (
+        entry for name in inner if (folder / name).is_dir() for entry in (folder / name).iterdir()
+    )
+    return {str(e.relative_to(folder)) for e in entries if e.name not in MAY_BE_LEFT}
+
+
+def judge(command: Command, result: Result) -> Iterator[str]:
+    """Yields what is wrong with the end of a command."""
+    output = f"{result.stderr}\n{result.stdout}"
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        yield f"raised {result.exception!r}"[:300]
+    if found := TRACE.search(output):
+        yield found[0]
+    if found := CONTROL.search(output):
+        yield f"printed the control character {found[0]!r}"
+    is_audit = command[0] == "audit"
+    if result.exit_code == 0 or (is_audit and result.exit_code == 1 and not result.stderr):
+        yield from _wrong_output(command, result.stdout)
+        return
+    if result.exit_code not in (1, 2):
+        yield f"ended with the exit code {result.exit_code}"
+    errors = re.findall(r"^(?:error|Error): .*", result.stderr, re.MULTILINE)
+    if len(errors) != 1:
+        yield f"printed {len(errors)} lines that begin with error:"
+    if len(result.stderr) > MAX_ERROR:
+        yield f"printed an error of {len(result.stderr):,} characters: {errors[:1]!r:.200}"
+
+
+def _wrong_output(command: Command, output: str) -> Iterator[str]:
+    """Yields what is wrong with the output of a command that has succeeded."""
+    if not output.strip():
+        yield "printed nothing"
+    elif "--json" in command:
+        try:
+            json.loads(output, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            yield f"printed no JSON: {error}"
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")

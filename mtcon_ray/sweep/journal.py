@@ -35,12 +35,11 @@ class Journal(JournalFileBackend):
         """Yields the whole lines from that number on. Raises SweepError for a damaged one."""
         try:
             yield from super().read_logs(log_number_from)
-        except ValueError as error:
-            # A torn last line is not damage: Optuna's reader ignores it.
-            raise SweepError(
-                f"{self._path} must hold one JSON object a line, got {error}; restore the file "
-                "from a backup, or start the sweep anew under another --name"
-            ) from None
+            # Optuna takes a damaged last line for a torn one, behind which the driver would append.
+            json.loads(_last_whole_line(self._path) or b"{}")
+        # A torn last line, which has no end, is not damage: Optuna's reader ignores it.
+        except (ValueError, RecursionError) as error:
+            raise damaged(self._path, error) from None
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Writes the lines durably or not at all. Raises StorageError."""
@@ -51,6 +50,22 @@ class Journal(JournalFileBackend):
         except StorageError:
             os.truncate(self._path, end)
             raise
+
+
+def damaged(path: Path, problem: object) -> SweepError:
+    """Returns the error of a journal with a line that Optuna has not written so."""
+    return SweepError(
+        f"{path} must hold one JSON object a line as Optuna writes it, got {problem}; restore "
+        "the file from a backup, or start the sweep anew under another --name"
+    )
+
+
+def _last_whole_line(path: Path) -> bytes:
+    """Returns the last line that has an end, b"" without one."""
+    if not (end := _end_of_whole_lines(path)):
+        return b""
+    with path.open("rb") as file, mmap(file.fileno(), end, access=ACCESS_READ) as lines:
+        return lines[lines.rfind(b"\n", 0, end - 1) + 1 :]
 
 
 def _end_of_whole_lines(path: Path) -> int:

@@ -23,11 +23,11 @@ from optuna.samplers import BaseSampler, GPSampler, QMCSampler, RandomSampler, T
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from mtcon_ray.errors import SpecError
+from mtcon_ray.errors import MtconError, SpecError, storage_error
 from mtcon_ray.search.schedulers import SCHEDULERS, StoppingRule
 from mtcon_ray.search.space import Dimension, Point, grid_points, with_lists
 from mtcon_ray.search.spec import SearchSpec
-from mtcon_ray.sweep.journal import Journal
+from mtcon_ray.sweep.journal import Journal, damaged
 from mtcon_ray.sweep.optuna_private import ReplayedCmaEs, reloaded
 
 # Repeated configurations of the sampler before a random sampler is used instead, and of the random
@@ -53,7 +53,7 @@ def open_study(journal: Path | None, name: str) -> optuna.Study:
     For the sweep's driver alone. Raises StorageError, or SweepError for a damaged journal.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = JournalStorage(Journal(journal)) if journal else None
+    storage = _storage(journal) if journal else None
     return optuna.create_study(
         storage=storage, study_name=name, direction="maximize", load_if_exists=True
     )
@@ -65,10 +65,21 @@ def read_study(journal: Path, name: str) -> optuna.Study:
     Writes nothing. Raises SweepError for a damaged journal.
     """
     if journal.exists():
-        storage = JournalStorage(Journal(journal))
+        storage = _storage(journal)
         with suppress(KeyError):  # the driver may not have written the study's first line yet
             return optuna.load_study(study_name=name, storage=storage)
     return open_study(None, name)
+
+
+def _storage(journal: Path) -> JournalStorage:
+    """Returns the study's lines, read. Raises StorageError, or SweepError for a damaged one."""
+    try:
+        return JournalStorage(Journal(journal))
+    except MtconError:
+        raise
+    except Exception as error:  # Optuna checks no line: it raises almost anything
+        found = f"{type(error).__name__}: {error}"
+        raise storage_error(error) or damaged(journal, found) from None
 
 
 def distribution(dimension: Dimension) -> BaseDistribution:

@@ -62,10 +62,28 @@ def test_a_full_disk_leaves_whole_lines_and_names_the_path(
     assert len(read_study(path, "s").trials) == 2
 
 
-def test_a_damaged_line_is_named(path: Path) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{broken",
+        b"{}",
+        b"7",
+        b'{"op_code": 99, "worker_id": "x"}',
+        b'{"op_code": []}',
+        b'{"op_code": 0, "worker_id": "x"}',
+        b"[" * 100_000,
+        b"\xff",
+    ],
+    ids=range(8),
+)
+def test_a_damaged_line_is_named(path: Path, line: bytes) -> None:
+    """The line is the last one, or others follow it."""
     open_study(path, "s")
-    with path.open("ab") as file:
-        file.write(b"{broken\n{}\n")
+    before = path.read_bytes()
+    for data in (line + b"\n" + before, before + line + b"\n"):
+        path.write_bytes(data)
+        with pytest.raises(SweepError, match=r"study\.journal must hold one JSON object a line"):
+            read_study(path, "s")
     with pytest.raises(SweepError, match=r"study\.journal must hold one JSON object a line"):
         open_study(path, "s")
 
@@ -82,3 +100,9 @@ def test_reading_writes_nothing(path: Path) -> None:
     path.chmod(0o400)
     read_study(path, "s")
     assert path.read_bytes() == before
+
+
+def test_a_journal_that_is_a_folder_is_named(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(SweepError, match=r"study\.journal must hold .* Is a directory"):
+        read_study(path, "s")

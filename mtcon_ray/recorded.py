@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import ValidationError
 
@@ -49,7 +49,10 @@ class RecordedSpec:
     @cached_property
     def search(self) -> SearchSpec:
         """The search section, without a scheduler that only a plugin knows."""
-        search = dict(self.raw.get("search", {}))
+        search = self.raw.get("search", {})
+        if not isinstance(search, Mapping):
+            return self.whole.search
+        search = dict(search)
         scheduler = search.get("scheduler")
         if isinstance(scheduler, Mapping) and scheduler.get("name") not in set(SCHEDULERS):
             del search["scheduler"]
@@ -61,13 +64,18 @@ class RecordedSpec:
     @property
     def scheduler(self) -> str:
         """The name of the scheduler."""
-        recorded = self.raw.get("search", {}).get("scheduler")
-        return str(recorded["name"]) if recorded else self.whole.scheduler.name
+        search = self.raw.get("search")
+        recorded = search.get("scheduler") if isinstance(search, Mapping) else None
+        name = recorded.get("name") if isinstance(recorded, Mapping) else None
+        return self.whole.scheduler.name if name is None else str(name)
 
     @cached_property
     def tracking(self) -> TrackingSpec:
         """The tracking section."""
-        return TrackingSpec.model_validate(self.raw.get("tracking", {}))
+        try:
+            return TrackingSpec.model_validate(self.raw.get("tracking", {}))
+        except ValidationError:
+            return self.whole.tracking  # raises, as above
 
     @property
     def method(self) -> str:
@@ -77,8 +85,9 @@ class RecordedSpec:
     @property
     def encoder(self) -> str:
         """The name of the encoder."""
-        encoder = self._field("model", "encoder")
-        return str(encoder["name"] if isinstance(encoder, Mapping) else encoder.name)
+        encoder = self._field("model", "encoder", Mapping)
+        name = encoder.get("name") if isinstance(encoder, Mapping) else encoder.name
+        return self.whole.model.encoder.name if name is None else str(name)
 
     @property
     def data(self) -> str:
@@ -88,31 +97,34 @@ class RecordedSpec:
     @cached_property
     def labels(self) -> Labels:
         """The label columns and their kinds."""
-        tasks, held_out = self._field("data", "tasks"), self._field("data", "held_out")
-        if not self.kinds and (tasks or held_out):
+        tasks, held_out = (
+            self._field("data", name, list | tuple) for name in ("tasks", "held_out")
+        )
+        kinds = self.kinds or {}
+        if not all(isinstance(label, str) and label in kinds for label in (*tasks, *held_out)):
             return self.whole.labels
-        return Labels(tuple(tasks), tuple(held_out), self.kinds or {}, self.search.weights)
+        return Labels(tuple(tasks), tuple(held_out), kinds, self.search.weights)
 
     @property
     def seed(self) -> int:
         """The seed of the first repeat."""
         seed = self.raw.get("seed")
-        return self.whole.seed if seed is None else int(seed)
+        return seed if isinstance(seed, int) else self.whole.seed
 
     @property
     def select(self) -> Select:
         """The epoch whose network is selected."""
         select: Select = self._field("evaluate", "select")
-        return select
+        return select if select in get_args(Select) else self.whole.evaluate.select
 
     @property
     def neighbours(self) -> int:
         """The number of nearest neighbours that classify an item."""
-        return int(self._field("evaluate", "neighbours"))
+        return int(self._field("evaluate", "neighbours", int))
 
-    def _field(self, section: str, name: str) -> Any:
+    def _field(self, section: str, name: str, kind: Any = str) -> Any:
         fields = self.raw.get(section)
-        if isinstance(fields, Mapping) and name in fields:
+        if isinstance(fields, Mapping) and isinstance(fields.get(name), kind):
             return fields[name]
         # A spec of an earlier version, or one that was damaged: then this raises its error.
         return getattr(getattr(self.whole, section), name)
@@ -150,15 +162,21 @@ def parse_recorded(raw: Mapping[str, Any], *, where: str) -> "RunSpec":
     """
     from mtcon_ray.spec import parse_spec
 
-    train, evaluate = dict(raw.get("train", {})), dict(raw.get("evaluate", {}))
-    if train.get("compile") == "kernels":
-        train["compile"] = "none"
-    probe, short = evaluate.get("probe"), evaluate.get("short_probe", {})
-    if probe and "solver" not in probe:
-        evaluate["probe"] = {**probe, "solver": "sgd"}
-        known = ShortProbeSpec.model_fields.keys() & short.keys()
-        evaluate["short_probe"] = {name: short[name] for name in known}
-    return parse_spec({**raw, "train": train, "evaluate": evaluate}, where=where)
+    raw = dict(raw)
+    train, evaluate = raw.get("train"), raw.get("evaluate")
+    if isinstance(train, Mapping) and train.get("compile") == "kernels":
+        raw["train"] = {**train, "compile": "none"}
+    if isinstance(evaluate, Mapping):
+        probe, short = evaluate.get("probe"), evaluate.get("short_probe", {})
+        if isinstance(probe, Mapping) and isinstance(short, Mapping) and "solver" not in probe:
+            known = ShortProbeSpec.model_fields.keys() & short.keys()
+            short = {name: short[name] for name in known}
+            raw["evaluate"] = {
+                **evaluate,
+                "probe": {**probe, "solver": "sgd"},
+                "short_probe": short,
+            }
+    return parse_spec(raw, where=where)
 
 
 def check_evaluation(folder: Path) -> None:

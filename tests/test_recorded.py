@@ -9,7 +9,7 @@ import yaml
 
 from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.evaluation.spec import EVALUATION, SGDProbeSpec
-from mtcon_ray.recorded import check_evaluation, load_recorded
+from mtcon_ray.recorded import RecordedSpec, check_evaluation, load_recorded
 from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
 
 # Section `evaluate` as recorded by versions without evaluate.probe.solver.
@@ -75,3 +75,34 @@ def test_accuracies_of_an_earlier_evaluation_are_not_gone_on_with(
 def test_accuracies_of_this_evaluation_are_gone_on_with(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(json.dumps({"evaluation": EVALUATION}))
     check_evaluation(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "read"),
+    [
+        ("search", 5, "search"),
+        ("search", {"space": 5}, "search"),
+        ("search", [], "scheduler"),
+        ("search", {"scheduler": {"nam": "asha"}}, "scheduler"),
+        ("tracking", {"uri": []}, "tracking"),
+        ("method", {"name": [1]}, "method"),
+        ("method", 7, "method"),
+        ("model", {"encoder": {"x": 1}}, "encoder"),
+        ("data", {"kind": 1}, "data"),
+        ("data", {"tasks": 0.5, "held_out": []}, "labels"),
+        ("data", {"tasks": "shape", "held_out": []}, "labels"),
+        ("data", {"tasks": [["shape"]], "held_out": []}, "labels"),
+        ("seed", "x", "seed"),
+        ("evaluate", {"select": []}, "select"),
+        ("evaluate", {"select": "bes"}, "select"),
+        ("evaluate", {"neighbours": None}, "neighbours"),
+        ("train", 5, "whole"),
+        ("evaluate", [], "whole"),
+        ("evaluate", {"probe": 5, "short_probe": 6}, "whole"),
+    ],
+)
+def test_a_damaged_field_is_named(section: str, value: Any, read: str, spec: RunSpec) -> None:
+    """Also by what reads single fields and not the whole spec."""
+    raw = {**dump_spec(spec), section: value}
+    with pytest.raises(SpecError, match=rf"grid/spec\.yaml.*{section}"):
+        getattr(RecordedSpec(raw, "grid/spec.yaml", {"shape": "classes"}), read)

@@ -48,7 +48,7 @@ def _members(path: Path) -> Iterator[Member]:
 def _rewrite(path: Path, rng: Random, marker: Path) -> str:
     """Writes the tar again with one or several members changed."""
     members = [*_members(path)]
-    told = [rng.choice(WAYS)(members, rng) for _ in range(rng.choice((1, 1, 3)))]
+    told = [rng.choice(WAYS)(members, rng) for _ in range(rng.choice((1, 1, 3))) if members]
     for member, _ in members:
         member.name = member.name.replace("{marker}", str(marker))
     format = rng.choice((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT))

@@ -113,7 +113,16 @@ def load_predictions(path: Path) -> Predictions | None:
                 if part in PREDICTED.values():
                     split, _, label = place.partition("/")
                     rows, truth = arrays[f"{place}/rows"], arrays[f"{place}/truth"]
-                    found[split, label] = LabelPredictions(rows, truth, arrays[name])
+                    found[split, label] = _checked(LabelPredictions(rows, truth, arrays[name]))
             return Predictions(str(arrays["fingerprint"]), found)
     except UNREADABLE:
         return None
+
+
+def _checked(found: LabelPredictions) -> LabelPredictions:
+    """Returns its argument. Raises ValueError if the arrays are not of numbers that fit."""
+    rows, truth, predicted = found.rows, found.truth, found.predicted
+    fits = truth.ndim in (1, 2) and rows.shape == truth.shape[:1] and predicted.shape == truth.shape
+    if not fits or any(array.dtype.kind not in "iuf" for array in (rows, truth, predicted)):
+        raise ValueError("arrays must be numbers of the same items")
+    return found

@@ -115,3 +115,26 @@ def test_a_pickle_is_not_run(tmp_path: Path) -> None:
     arrays: dict[str, Any] = {"fingerprint": np.array("x"), "test/a/predicted": bad}
     np.savez(tmp_path / "p.npz", **arrays)
     assert load_predictions(tmp_path / "p.npz") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("test/tags/scores", np.array("x")),
+        ("test/tags/scores", np.zeros((2, 1))),
+        ("test/colour/predicted", np.array(["x", "y"])),
+        ("test/colour/rows", np.array(7)),
+        ("test/colour/truth", np.zeros(0, dtype=np.int64)),
+        ("heldout/height/predicted", np.zeros(3, dtype=bool)),
+    ],
+)
+def test_arrays_that_do_not_fit_are_as_good_as_none(
+    name: str, array: np.ndarray, predictions: Predictions, tmp_path: Path
+) -> None:
+    path = tmp_path / "p.npz"
+    save_predictions(path, predictions)
+    with np.load(path) as file:
+        arrays: dict[str, Any] = dict(file)
+    assert name in arrays
+    np.savez(path, **{**arrays, name: array})
+    assert load_predictions(path) is None

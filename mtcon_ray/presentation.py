@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 NOTHING = "—"
 # Characters that control a terminal or reorder text, and surrogates, which cannot be encoded.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Characters of a line of an error, which may quote a value of any length.
+MAX_LINE = 1000
 # Marks intervals of a single seed.
 ONE_SEED = "¹"
 ONE_SEED_NOTE = f"{ONE_SEED} One seed, of either side: the interval covers the test items alone."
@@ -42,6 +44,20 @@ def one_line(text: str) -> str:
     'RuntimeError: NCCL / unhandled error'
     """
     return " / ".join(line.strip() for line in text.splitlines())
+
+
+def abridged(text: str) -> str:
+    """Returns the text with lines of at most MAX_LINE characters; a longer one lacks its middle.
+
+    >>> len(abridged("cell 'x" + 100_000 * "x" + "' in row 2"))
+    1000
+    """
+    half = (MAX_LINE - 5) // 2
+    lines = (
+        line if len(line) <= MAX_LINE else f"{line[: half + 1]} ... {line[-half:]}"
+        for line in text.split("\n")
+    )
+    return "\n".join(lines)
 
 
 def value_text(value: Any) -> str:

@@ -205,6 +205,13 @@ def test_labels_that_cannot_be_used_are_refused(
     shop.refuses(command, says=says)
 
 
+def test_a_long_cell_is_told_in_part(shop: Shop) -> None:
+    """The column, the row and the way out around it stay."""
+    shop.write_csv({**shop.columns, "split": ["x" * 100_000] * 40})
+    says = ("column 'split'", "x ... x", "in row 2 and 39 more such rows")
+    assert len(shop.refuses("validate", says=says)) == 1001  # with the line's end
+
+
 def test_a_searched_batch_larger_than_the_data_is_refused(shop: Shop) -> None:
     search = "search.space={train.batch_size: {grid: [8, 32]}}"
     shop.refuses("validate", search, says=("train.batch_size", "24 examples", "got 32"))

@@ -98,7 +98,7 @@ def damage_tree(tree: Any, rng: Random) -> str:
             # As a copy, because a tree that holds itself has no end.
             parent[key] = _copied(value)
             return f"{where} has the value of {'.'.join(map(str, other))}"
-        case 3 if isinstance(parent, list):
+        case 3 if isinstance(parent, list) and isinstance(key, int):
             parent.append(_copied(parent[key]))
             return f"{where} is there twice"
         case 4:

@@ -32,7 +32,7 @@ from mtcon_ray.cli.spec_commands import examples, init, plan, prepare, schema, v
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.errors import MtconError, storage_error
 from mtcon_ray.paths import log_folder
-from mtcon_ray.presentation import abridged
+from mtcon_ray.presentation import abridged, printable
 from mtcon_ray.signals import interrupt_on_signals
 from mtcon_ray.tracking.mlflow_server import masked
 
@@ -102,7 +102,7 @@ for command in (
 def _explain(error: MtconError, session: Session) -> int:
     if session.verbose:
         say(masked("".join(traceback.format_exception(error))), err=True)
-    say(abridged(f"error: {error}"), err=True)
+    say(abridged(printable(f"error: {error}")), err=True)
     return error.exit_code
 
 
@@ -114,7 +114,8 @@ def _record(error: Exception, session: Session) -> int:
     path = _write(folder, name, text) or _write(Path(tempfile.gettempdir()), name, text)
     if session.verbose:
         say(text, err=True)
-    summary = abridged(masked(f"{type(error).__name__}: {error}".splitlines()[0]))
+    first = masked(f"{type(error).__name__}: {error}".splitlines()[0])
+    summary = abridged(printable(first))
     say(f"error: unexpected {summary} (trace: {path})", err=True)
     return 1
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from ray.tune.experiment import Trial
@@ -11,7 +11,6 @@ from ray.tune.experiment import Trial
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.paths import trial_log
 from mtcon_ray.spec import parse_spec
-from mtcon_ray.sweep import stall
 from mtcon_ray.sweep.stall import StallLimit
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Reported
@@ -26,14 +25,14 @@ class Sweep(Callbacks):
         spec = parse_spec({"name": "x", "search": {"stall_minutes": MINUTES}, **sections})
         self.trial = Trial("none", stub=True, config={"trial": "trial-0000"})
         self.trial.status = Trial.RUNNING
-        self.trial.temporary_state = SimpleNamespace(ray_actor="actor")
+        self.trial.temporary_state = cast(Any, SimpleNamespace(ray_actor="actor"))
         self.log = EventLog(trial_log(folder, "trial-0000"))
         self.killed: list[str] = []
         self.notes: list[str] = []
         self.limit = StallLimit(folder, spec, self)
         self._now = 1000.0
-        monkeypatch.setattr(stall.time, "monotonic", lambda: self._now)
-        monkeypatch.setattr(stall.ray, "kill", self.killed.append)
+        monkeypatch.setattr("mtcon_ray.sweep.stall.time.monotonic", lambda: self._now)
+        monkeypatch.setattr("mtcon_ray.sweep.stall.ray.kill", self.killed.append)
 
     def on_note(self, text: str) -> None:
         self.notes.append(text)
@@ -91,7 +90,7 @@ def test_workers_that_wait_for_their_nodes_are_not_ended(
     sweep = make(resources={"workers": 2})
     assert sweep.wait(5 * MINUTES) == [], "no worker has begun"
     placed: list[str] = []
-    monkeypatch.setattr(stall, "is_placed", lambda group: group in placed)
+    monkeypatch.setattr("mtcon_ray.sweep.stall.is_placed", lambda group: group in placed)
     sweep.result(placement_group="ab")
     assert sweep.wait(5 * MINUTES) == [], "a node was lost, and the workers wait for another one"
     placed.append("ab")

@@ -79,6 +79,19 @@ class StorageError(MtconError):
         )
 
 
+def file_error(error: BaseException) -> MtconError | None:
+    """Returns the error that tells of a file which cannot be read or written, or None.
+
+    A file of DISK_ERRORS is a StorageError. Other causes are a permission, a folder in place of a
+    file, and a file that was removed meanwhile.
+    """
+    if (disk := storage_error(error)) is not None:
+        return disk
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        return MtconError(f"{error.filename} must be a file that can be used, got {error.strerror}")
+    return None
+
+
 def storage_error(error: BaseException | None) -> StorageError | None:
     """Returns the StorageError in an exception's chain of causes, or None.
 

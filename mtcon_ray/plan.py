@@ -71,11 +71,33 @@ def read_plan(path: Path) -> Plan | None:
     Fields of later versions are left out, and those that earlier ones lack have defaults. Raises
     SweepError if the file holds no plan.
     """
-    if not path.exists():
+    raw = read_fields(path)
+    if raw is None:
         return None
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
         return Plan.model_validate({k: v for k, v in raw.items() if k in Plan.model_fields})
-    except (ValueError, AttributeError, ValidationError) as error:
-        first = str(error).splitlines()[0]
-        raise SweepError(f"{path} must hold the plan of a sweep or training: {first}") from None
+    except ValidationError as error:
+        raise _damaged(path, str(error).splitlines()[0]) from None
+
+
+def read_fields(path: Path) -> dict[str, Any] | None:
+    """Returns the recorded fields of a plan, None without the file.
+
+    Raises SweepError if the file holds no plan.
+    """
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(path, error) from None
+    if not isinstance(raw, dict):
+        raise _damaged(path, type(raw).__name__)
+    return raw
+
+
+def _damaged(path: Path, got: object) -> SweepError:
+    return SweepError(
+        f"{path} must hold the plan of a sweep or training, got {got}; delete it, a resume writes "
+        "it again"
+    )

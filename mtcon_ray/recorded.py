@@ -4,7 +4,6 @@ The classes of a whole spec import torch, which takes seconds. Commands that onl
 a `RecordedSpec` and do without them.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +17,7 @@ from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import EVALUATION, Select, ShortProbeSpec
 from mtcon_ray.metrics import Kind, Labels
 from mtcon_ray.paths import PLAN_FILE, SPEC_FILE
-from mtcon_ray.plan import Plan
+from mtcon_ray.plan import Plan, read_fields
 from mtcon_ray.resources import TrackingSpec
 from mtcon_ray.safe_yaml import dump_yaml, read_yaml
 from mtcon_ray.search.schedulers import SCHEDULERS
@@ -182,11 +181,11 @@ def parse_recorded(raw: Mapping[str, Any], *, where: str) -> "RunSpec":
 def check_evaluation(folder: Path) -> None:
     """Raises SweepError if the sweep or training was evaluated by another version's protocol.
 
-    Its scores could not be compared with those of this version.
+    Its scores could not be compared with those of this version. A damaged plan raises it, too.
     """
     # Plans without the field are of versions before it was introduced, with evaluation 1.
-    plan = folder / PLAN_FILE
-    recorded = json.loads(plan.read_text()).get("evaluation", 1) if plan.exists() else EVALUATION
+    plan = read_fields(folder / PLAN_FILE)
+    recorded = EVALUATION if plan is None else plan.get("evaluation", 1)
     if recorded != EVALUATION:
         raise SweepError(
             f"{folder.name!r} must have been begun with the probes of this version to be resumed, "

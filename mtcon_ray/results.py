@@ -243,6 +243,12 @@ def _trial(name: str, events: list[Event], spec: RecordedSpec) -> TrialResult:
     start = events[0]
     if not isinstance(start, Started):
         raise SweepError(f"the event log of {name} must begin with a start, got {start.kind}")
+    try:
+        epochs, seed = int(start.tags["mtcon.epochs"]), int(start.tags["mtcon.seed"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise SweepError(
+            f"the event log of {name} must begin with its epochs and its seed, got {error}"
+        ) from None
     status, reason = trial_status(events)
     number = name.removeprefix("trial-")
     return TrialResult(
@@ -251,8 +257,8 @@ def _trial(name: str, events: list[Event], spec: RecordedSpec) -> TrialResult:
         params=with_lists(spec.search.space, start.params),
         status=status,
         reason=reason,
-        epochs=int(start.tags["mtcon.epochs"]),
-        seed=int(start.tags["mtcon.seed"]),
+        epochs=epochs,
+        seed=seed,
         reports=reports_of(events),
         select=spec.select,
         seconds=_seconds(events),

@@ -9,7 +9,7 @@ import yaml
 
 from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.evaluation.spec import EVALUATION, SGDProbeSpec
-from mtcon_ray.recorded import RecordedSpec, check_evaluation, load_recorded
+from mtcon_ray.recorded import RecordedSpec, check_evaluation, load_recorded, parse_recorded
 from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
 
 # Section `evaluate` as recorded by versions without evaluate.probe.solver.
@@ -70,6 +70,25 @@ def test_accuracies_of_an_earlier_evaluation_are_not_gone_on_with(
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     with pytest.raises(SweepError, match=r"begun with the probes of this version.*start anew"):
         check_evaluation(tmp_path)
+
+
+@pytest.mark.parametrize("plan", ["", "[]", "[" * 100_000])
+def test_a_damaged_plan_is_named_with_the_way_out(plan: str, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(plan)
+    with pytest.raises(SweepError, match=r"plan\.json must hold the plan .*; delete it, a resume"):
+        check_evaluation(tmp_path)
+    (tmp_path / "plan.json").unlink()
+    check_evaluation(tmp_path)
+
+
+@pytest.mark.parametrize("section", ["train", "evaluate", "search", "tracking"])
+def test_a_section_that_is_none_is_named(section: str, spec: RunSpec) -> None:
+    raw = {**dump_spec(spec), section: 3}
+    with pytest.raises(SpecError, match=section):
+        parse_recorded(raw, where="spec.yaml")
+    if section in ("search", "tracking"):
+        with pytest.raises(SpecError, match=section):
+            getattr(RecordedSpec(raw), section)
 
 
 def test_accuracies_of_this_evaluation_are_gone_on_with(tmp_path: Path) -> None:

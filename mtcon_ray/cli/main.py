@@ -29,8 +29,8 @@ from mtcon_ray.cli.options import INTERRUPTED, Session, root_of, verbosity
 from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, status
 from mtcon_ray.cli.run_commands import compare, demo, sweep, train
 from mtcon_ray.cli.spec_commands import examples, init, plan, prepare, schema, validate
-from mtcon_ray.cli.terminal import say
-from mtcon_ray.errors import MtconError, storage_error
+from mtcon_ray.cli.terminal import drop_unwritten, open_closed_streams, say
+from mtcon_ray.errors import MtconError, file_error
 from mtcon_ray.paths import log_folder
 from mtcon_ray.presentation import abridged, printable
 from mtcon_ray.signals import interrupt_on_signals
@@ -56,12 +56,12 @@ class Script(click.Command):
         except (click.Abort, KeyboardInterrupt):
             say("stopped", err=True)
             code = INTERRUPTED
-        except BrokenPipeError:
-            sys.stdout = None  # its reader has ended; flushing at exit would raise again
+        except BrokenPipeError:  # the reader of the output has ended
             code = 1
         except Exception as error:
-            disk = storage_error(error)
-            code = _record(error, session) if disk is None else _explain(disk, session)
+            known = file_error(error)
+            code = _record(error, session) if known is None else _explain(known, session)
+        drop_unwritten()
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -80,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run_script(script: Script, arguments: Sequence[str] | None, name: str) -> None:
     """Runs a script and exits; SIGTERM or SIGHUP ends it as Ctrl-C does."""
+    open_closed_streams()
     interrupt_on_signals()
     script(arguments, prog_name=name)
 

@@ -62,8 +62,8 @@ def train(
     root: str | None,
 ) -> None:
     """Train once, tracked by MLflow, without Ray and search."""
-    session = options.session()
-    with Console(Terminal.of(), quiet=session.quiet) as console:
+    session, terminal = options.session(), Terminal.of()
+    with Console(terminal, quiet=session.quiet) as console:
         from mtcon_ray.cli.results_table import score_lines
         from mtcon_ray.results import load_single
         from mtcon_ray.spec import load_spec
@@ -76,7 +76,7 @@ def train(
     folder = paths.run_folder(where, result.name)
     lines = score_lines(load_single(folder), result.last_metrics)
     lines.append(f"checkpoint: {paths.kept_model(folder)} (network of epoch {result.model_epoch})")
-    say("\n".join(lines))
+    terminal.write(printable("\n".join([*lines, ""])))
 
 
 @click.command()

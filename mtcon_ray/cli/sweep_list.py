@@ -24,7 +24,7 @@ def overviews(root: Path) -> list[dict[str, Any]]:
                 state, trials, total = folder_state(folder), results.trials, results.num_trials
                 valued = [t for t in trials if t.value is not None]
                 best = results.winner or max(valued, key=lambda t: t.value or 0, default=None)
-            except MtconError as error:
+            except (MtconError, OSError) as error:
                 state, trials, total, best = f"unreadable: {error}", (), 0, None
             found.append(
                 {

@@ -3,12 +3,13 @@
 import os
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, TextIO, cast
 
 import click
 
+from mtcon_ray.errors import MtconError
 from mtcon_ray.presentation import printable
 
 # `rich` takes 0.1 s to import, which commands that draw nothing need not spend.
@@ -100,7 +101,42 @@ class Terminal:
 def say(text: object, *, err: bool = False) -> None:
     """Prints a line with control characters written out.
 
-    An error message that a closed terminal does not take is dropped: the exit code has to come.
+    Raises MtconError if standard output cannot be written, BrokenPipeError if its reader has ended.
     """
-    with suppress(OSError) if err else nullcontext():
+    try:
         click.echo(printable(str(text)), err=err)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if not err:  # else there is nowhere left to tell it
+            raise MtconError(f"standard output must be writable, got {error.strerror}") from None
+
+
+def open_closed_streams() -> None:
+    """Opens the null device for each standard stream that the caller has closed.
+
+    Otherwise the next file to be opened would get the stream's number, and what libraries and child
+    processes print would be written into it.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is taken, and it is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+
+
+def drop_unwritten() -> None:
+    """Discards output that a full or closed stream refuses.
+
+    Python would try again at its exit, print an error and change the exit code.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            setattr(sys, name, None)

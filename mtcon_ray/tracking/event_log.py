@@ -111,7 +111,7 @@ def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
     for line in data.split(b"\n")[:-1]:
         try:
             event = from_json(json.loads(line))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise SweepError(
                 f"{path} must hold one event a line, got something else at byte {offset}; "
                 "cut the file off there"

@@ -37,6 +37,12 @@ class Event:
 
 
 FRAME = {f.name for f in fields(Event)}
+# The type of each field in JSON, by its name in all kinds.
+TYPES: dict[str, type] = {
+    **dict.fromkeys(("seq", "time_ms", "epoch"), int),
+    **dict.fromkeys(("params", "tags", "settings", "metrics"), dict),
+    **dict.fromkeys(("note", "path", "to", "status"), str),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +106,17 @@ def from_json(raw: Mapping[str, Any]) -> Event:
     kind = KINDS[raw["kind"]]
     required = [f.name for f in fields(kind) if f.default is MISSING]
     values = {f.name: raw[f.name] for f in fields(kind) if f.name in raw or f.name in required}
+    for name, value in values.items():
+        if not isinstance(value, TYPES[name]) and (value is not None or name in required):
+            raise TypeError(f"{name} must be of {TYPES[name]}, got {value!r}")
     if kind is Reported:
         values["metrics"] = {name: float(value) for name, value in values["metrics"].items()}
     return kind(**values)
 
 
-def last_change(events: list[Event]) -> Started | Ended | Reopened:
-    """Returns the last event that changed the run's status; a log begins with one."""
-    return next(e for e in reversed(events) if isinstance(e, Started | Ended | Reopened))
+def last_change(events: list[Event]) -> Started | Ended | Reopened | None:
+    """Returns the last event that changed the run's status; None if that was lost.
+
+    A whole log begins with one.
+    """
+    return next((e for e in reversed(events) if isinstance(e, Started | Ended | Reopened)), None)

@@ -88,6 +88,14 @@ def test_a_damaged_line_is_named(path: Path, line: bytes) -> None:
         open_study(path, "s")
 
 
+@pytest.mark.parametrize("line", ["{}", "[]", "null", '{"op_code": 0, "worker_id": "w"}'])
+def test_a_line_that_is_not_optunas_is_refused(path: Path, line: str) -> None:
+    path.write_text(f"{line}\n")
+    for opened in (open_study, read_study):
+        with pytest.raises(SweepError, match="a line that Optuna cannot read"):
+            opened(path, "s")
+
+
 def test_reading_writes_nothing(path: Path) -> None:
     """Reading writes nothing after a torn line, and without a journal or a study."""
     assert read_study(path, "s").trials == []

@@ -144,7 +144,17 @@ def test_tail_gives_offsets_to_go_on_from(spool: EventLog) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"\0\0\0\n", b"[1]\n", b'{"kind": "lunch"}\n', b'{"kind": "end"}\n']
+    "line",
+    [
+        b"\0\0\0\n",
+        b"[1]\n",
+        b"[" * 100_000 + b"\n",
+        b'{"kind": "lunch"}\n',
+        b'{"kind": "end"}\n',
+        b'{"kind": "end", "status": "FINISHED", "tags": null}\n',
+        b'{"kind": "report", "epoch": "2", "metrics": {}}\n',
+        b'{"kind": "reopen", "seq": "2"}\n',
+    ],
 )
 def test_a_line_that_is_no_event_is_named(spool: EventLog, line: bytes) -> None:
     spool.append(Started(params={}, tags={}))

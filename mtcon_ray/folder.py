@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mtcon_ray.data.disk import partial_of
 from mtcon_ray.errors import SweepError, nearest
 from mtcon_ray.lock import FILE, driver_lock
 from mtcon_ray.paths import SPEC_FILE, checked_name, last_name, list_folders, new_name
@@ -12,8 +13,8 @@ from mtcon_ray.recorded import check_evaluation, load_recorded
 from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler
 from mtcon_ray.training.checkpoint import differences
 
-# A folder holds no more than these before its spec is written.
-BEFORE_BEGIN = (FILE, "log")
+# A folder holds no more than these before its spec is written, also if that is cut by a kill.
+BEFORE_BEGIN = (FILE, "log", partial_of(Path(SPEC_FILE)).name)
 # Fields that may differ on resume. search.num_trials may also grow.
 FREE_ON_RESUME = (
     "resources",
@@ -33,20 +34,33 @@ def choose_folder(
     """Returns the folder in `among`, which does not exist yet unless it is resumed.
 
     `way_on` returns how to go on with a folder by its name. Raises SweepError for a new name that
-    exists, and for a resumed one that does not exist or whose spec differs.
+    exists, for a resumed one that does not exist or whose spec differs, and for records that have
+    lost their spec.
     """
     kind = among.name.removesuffix("s")
     if name is None:
         name = last_name(among, spec.name) if resume else new_name(among, spec.name)
     folder = among / checked_name(name)
+    is_there = (folder / SPEC_FILE).exists()
+    if _has_begun(folder) and not is_there:
+        raise SweepError(
+            f"{kind} {name!r} must have its {SPEC_FILE} to go on with, got records without it in "
+            f"{folder}; restore that file, remove all with `mtcon-ray clean {name} --yes`, or give "
+            "another --name"
+        )
     if not resume:
-        if _has_begun(folder):
+        if is_there:
             raise SweepError(
                 f"{kind} {name!r} exists already under {among}; to go on with it: {way_on(name)}; "
                 "for a new one: give another --name"
             )
         return folder
-    if not (folder / SPEC_FILE).exists():
+    if not is_there and folder.exists():
+        raise SweepError(
+            f"{kind} {name!r} under {among} has not begun, so that there is nothing to resume; "
+            "repeat the command without --resume"
+        )
+    if not is_there:
         known = [entry.name for entry in list_folders(among)]
         raise SweepError(f"no {kind} {name!r} under {among} to resume{nearest(name, known)}")
     check_evaluation(folder)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from mtcon_ray.capacity import ClusterView, NodeKind
+from mtcon_ray.data.disk import partial_of
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import EVALUATION
 from mtcon_ray.folder import choose_folder, claimed
-from mtcon_ray.paths import PLAN_FILE, sweep_folder, sweeps_folder
+from mtcon_ray.paths import PLAN_FILE, SPEC_FILE, sweep_folder, sweeps_folder
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.results import load_sweep
 from mtcon_ray.spec import RunSpec, parse_spec, with_scheduler, with_values
@@ -151,8 +152,9 @@ def test_records_without_a_spec_are_neither_removed_nor_continued(
     folder = sweep_folder(tmp_path, "mine")
     folder.mkdir(parents=True)
     (folder / "study.journal").touch()
-    with pytest.raises(SweepError, match="exists already"):
-        choose(tmp_path, spec, "mine", False)
+    for resume in (False, True):
+        with pytest.raises(SweepError, match=r"records without it .* `mtcon-ray clean mine --yes`"):
+            choose(tmp_path, spec, "mine", resume)
     with pytest.raises(ZeroDivisionError), claimed(folder):
         raise ZeroDivisionError
     assert (folder / "study.journal").exists()
@@ -162,4 +164,9 @@ def test_a_folder_without_a_spec_is_no_sweep(tmp_path: Path, spec: RunSpec) -> N
     """A kill between the creation of the folder and of the spec leaves such a folder."""
     folder = sweep_folder(tmp_path, "mine")
     (folder / "log").mkdir(parents=True)
+    partial_of(folder / SPEC_FILE).write_text("half")
+    with pytest.raises(SweepError, match=r"has not begun.* without --resume"):
+        choose(tmp_path, spec, "mine", True)
     assert choose(tmp_path, spec, "mine", False) == folder
+    assert begin(tmp_path, spec, "mine") == choose(tmp_path, spec, "mine", True)
+    assert not partial_of(folder / SPEC_FILE).exists()

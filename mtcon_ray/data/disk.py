@@ -87,7 +87,7 @@ def whole_file(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO
 
     Raises StorageError if the directory cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.partial")
+    temporary = partial_of(path)
     try:
         with temporary.open("wb") as file:
             yield file
@@ -105,6 +105,11 @@ def whole_file(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO
         # If writing failed, this may fail too; the first error is the one to show.
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def partial_of(path: Path) -> Path:
+    """Returns the path under which `whole_file` writes; a kill may leave it."""
+    return path.with_name(f".{path.name}.partial")
 
 
 def _sync_folder(folder: Path) -> None:

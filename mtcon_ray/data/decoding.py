@@ -16,8 +16,8 @@ FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", "JPEG2000
 # A decompression bomb is a small file whose decoded image fills the memory. Pillow warns above
 # 89 million pixels; as an error, the warning makes `decode_image` refuse the file.
 warnings.simplefilter("error", Image.DecompressionBombWarning)
-# A damaged EXIF block loses at most the orientation. Pillow would warn of each such image.
-warnings.filterwarnings("ignore", "(Possibly c|C)orrupt EXIF data", UserWarning)
+# Pillow warns of odd files that it can read. A damaged EXIF block loses at most the orientation.
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 # Ways to make an image square; `decode_image` describes them.
 Resize = Literal["squash", "crop", "pad"]
 Box = tuple[float, float, float, float]

@@ -1,5 +1,7 @@
 """Tests of the decoding of image files to upright squares."""
 
+import runpy
+import warnings
 from io import BytesIO
 from typing import Any
 
@@ -7,10 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from mtcon_ray.data import decoding
 from mtcon_ray.data.decoding import Resize, decode_image
 from mtcon_ray.data.image_files import UnreadableImageError
 
-ORIENTATION = 0x0112
+ORIENTATION, MAKER = 0x0112, 0x010F
 
 
 def picture(height: int = 24, width: int = 16) -> Image.Image:
@@ -67,6 +70,24 @@ def test_a_damaged_exif_block_costs_no_image(place: int, value: bytes) -> None:
     damaged = data[:start] + value + data[start + len(value) :]
     assert damaged != data
     assert (decode_image(damaged, 16) == decode_image(data, 16)).all()
+
+
+def test_warnings_of_pillow_are_not_printed() -> None:
+    """Its warning of an EXIF tag whose size is larger than the file."""
+    exif = Image.Exif()
+    exif[MAKER] = "x" * 20
+    data = encoded(picture(), "JPEG", exif=exif)
+    count = data.index(MAKER.to_bytes(2, "big") + b"\0\2") + 4
+    damaged = data[:count] + b"\x7f\xff\xff\xff" + data[count + 4 :]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        decode_image(damaged, 16)
+        assert {str(w.message) for w in told} == {"Tag data larger than file. Skipping tag 271"}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        runpy.run_path(decoding.__file__)  # sets its filters, as its import does
+        decode_image(damaged, 16)
+    assert told == []
 
 
 def test_a_truncated_image_with_an_orientation_is_refused() -> None:

@@ -54,9 +54,12 @@ def open_study(journal: Path | None, name: str) -> optuna.Study:
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = _storage(journal) if journal else None
-    return optuna.create_study(
+    study = optuna.create_study(
         storage=storage, study_name=name, direction="maximize", load_if_exists=True
     )
+    if journal:
+        _check_attributes(study, journal)
+    return study
 
 
 def read_study(journal: Path, name: str) -> optuna.Study:
@@ -67,7 +70,9 @@ def read_study(journal: Path, name: str) -> optuna.Study:
     if journal.exists():
         storage = _storage(journal)
         with suppress(KeyError):  # the driver may not have written the study's first line yet
-            return optuna.load_study(study_name=name, storage=storage)
+            study = optuna.load_study(study_name=name, storage=storage)
+            _check_attributes(study, journal)
+            return study
     return open_study(None, name)
 
 
@@ -80,6 +85,15 @@ def _storage(journal: Path) -> JournalStorage:
     except Exception as error:  # Optuna checks no line: it raises almost anything
         found = f"{type(error).__name__}: {error}"
         raise storage_error(error) or damaged(journal, found) from None
+
+
+def _check_attributes(study: optuna.Study, journal: Path) -> None:
+    """Raises SweepError if a trial lacks what is written before its name: a line is lost."""
+    for trial in named_trials(study):
+        for key in (CONFIGURATION, REPEAT):
+            if not isinstance(trial.user_attrs.get(key), int):
+                found = f"{trial.user_attrs[TRIAL]} with {key} {trial.user_attrs.get(key)!r}"
+                raise damaged(journal, found)
 
 
 def distribution(dimension: Dimension) -> BaseDistribution:

@@ -8,7 +8,7 @@ import pytest
 
 from mtcon_ray.errors import StorageError, SweepError
 from mtcon_ray.sweep.journal import Journal
-from mtcon_ray.sweep.study import open_study, read_study
+from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL, open_study, read_study
 
 LINES = [{"op_code": number, "text": "x" * number} for number in range(200)]
 
@@ -108,6 +108,18 @@ def test_reading_writes_nothing(path: Path) -> None:
     path.chmod(0o400)
     read_study(path, "s")
     assert path.read_bytes() == before
+
+
+def test_a_trial_whose_line_is_lost_is_named(path: Path) -> None:
+    trial = open_study(path, "s").ask()
+    for key, told in ((CONFIGURATION, 0), (REPEAT, 0), (TRIAL, "trial-0000")):
+        trial.set_user_attr(key, told)
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert len(read_study(path, "s").trials) == 1
+    path.write_bytes(b"".join(line for line in lines if REPEAT.encode() not in line))
+    for reader in (open_study, read_study):
+        with pytest.raises(SweepError, match=r"got trial-0000 with mtcon\.repeat None"):
+            reader(path, "s")
 
 
 def test_a_journal_that_is_a_folder_is_named(path: Path) -> None:

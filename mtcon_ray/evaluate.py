@@ -1,6 +1,5 @@
 """Test evaluation of a checkpoint, on its own or on other data."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -120,17 +119,11 @@ def load_method(path: Path) -> Method:
 def _load(path: Path) -> tuple[RunSpec, Method, dict[str, Any]]:
     """Returns a checkpoint's spec, its method as at the start, and its content."""
     state = checkpoint.load(path)
-    try:
-        raw, sizes = json.loads(state["spec"]), dict(state["sizes"])
-        state["network"]
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"checkpoint {path} must hold a spec, sizes and a network as this program writes "
-            f"them, got {type(error).__name__}: {error}"
-        ) from None
+    raw = checkpoint.spec_in(path, state)
+    checkpoint.check_types(path, state, {"sizes": dict, "network": dict})
     spec = parse_recorded(raw, where=str(path))
     # Sizes from the checkpoint, not from data, which may have other classes by now.
-    return spec, METHODS[spec.method.name](spec.method, spec.problem(sizes)), state
+    return spec, METHODS[spec.method.name](spec.method, spec.problem(state["sizes"])), state
 
 
 def _fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:

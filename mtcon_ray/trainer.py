@@ -69,8 +69,7 @@ class Trainer:
     unless it has: the previous process may have died between the checkpoint and the record.
 
     All randomness follows from the spec's seed and the step; torch's global generator is seeded in
-    each step. No random state is saved. On the CPU a resumed training is bit-equal to one without
-    interruption.
+    each step. No random state is saved. On the CPU a resumed training is bit-equal to a whole one.
 
     If `last.pt` is damaged, the previous checkpoint is used, or the training starts from scratch;
     `damage` then describes it, else it is None. Raises CheckpointError if `last.pt` belongs to
@@ -335,16 +334,17 @@ class Trainer:
 
     def _restore(self, path: Path, state: dict[str, Any]) -> None:
         # Parsed as a spec, so that fields unknown to an earlier version get their defaults.
-        whole = dump_spec(parse_recorded(json.loads(state["spec"]), where=str(path)))
-        saved = {**whole, "data fingerprint": state["fingerprint"]}
+        whole = dump_spec(parse_recorded(checkpoint.spec_in(path, state), where=str(path)))
+        saved = {**whole, "data fingerprint": state.get("fingerprint")}
         current = {**dump_spec(self.spec), "data fingerprint": self.dataset.fingerprint}
         checkpoint.check_same_training(path, saved, current)
-        self.learner.restore(state)
-        self.step = state["step"]
-        # Versions before train.patience did not write the best epoch, nor need it.
-        self.best, self.best_epoch = state["best"], state.get("best_epoch", 0)
-        self.last = None if state["last"] is None else Progress(**state["last"])
-        self._at_plateau = self.last is not None and self.last.done
-        self._tally = Tally(**state["tally"])
-        if self._tally.losses is not None:
-            self._tally.losses = self._tally.losses.to(self.device)
+        with checkpoint.reading(path):
+            self.learner.restore(state)
+            self.step = int(state["step"])
+            # Versions before train.patience did not write the best epoch, nor need it.
+            self.best, self.best_epoch = state["best"], state.get("best_epoch", 0)
+            self.last = None if state["last"] is None else Progress(**state["last"])
+            self._at_plateau = self.last is not None and self.last.done
+            self._tally = Tally(**state["tally"])
+            if self._tally.losses is not None:
+                self._tally.losses = self._tally.losses.to(self.device)

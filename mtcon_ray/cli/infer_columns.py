@@ -2,6 +2,9 @@
 
 import re
 from dataclasses import dataclass
+
+# Path's own raise an error for a name that is too long.
+from os.path import exists, isfile
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +89,7 @@ def infer_columns(csv: Path, images: Path) -> InferredColumns:
     left = dict(table.columns)
     image = _image_column(table, images)
     first = str(left.pop(image)[0])
-    if images.is_dir() and not (images / first).exists() and (images.parent / first).exists():
+    if images.is_dir() and not exists(images / first) and exists(images.parent / first):
         images = images.parent
     named = {c: found for c, cells in left.items() if (found := _named_splits(c, cells))}
     split = next((c for c, found in named.items() if len(found) == len(SPLITS)), None)
@@ -136,7 +139,7 @@ def _image_column(table: CsvFile, images: Path) -> str:
             return column
     if images.is_dir():
         for column, cells in table.columns.items():
-            if cells[0] and (images / str(cells[0])).is_file():
+            if cells[0] and isfile(images / str(cells[0])):
                 return column
     raise DataError(
         f"{table.path} must have a column with the images' paths below {images}, got columns "

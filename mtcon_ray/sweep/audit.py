@@ -5,7 +5,6 @@ in MLflow. The event log is written first and durably, so it corrects the study 
 corrects the event log or a network: of these the audit tells what is lost.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -235,6 +234,7 @@ class Audit:
         start = events[0]
         assert isinstance(start, Started)
         state = checkpoint.load(path)
+        checkpoint.check_types(path, state, {"fingerprint": str, "epoch": int, "value": float})
         values = objective_values(reports_of(events))
         epoch = selected_epoch(values, self.spec.evaluate.select)
         written: int = state["epoch"]
@@ -246,7 +246,7 @@ class Audit:
             yield Finding(self._at(path), problem + chosen)
         repeat = int(start.tags["mtcon.seed"]) - self.spec.seed
         own = self.spec.trial(start.params, repeat) if self.is_sweep else self.spec
-        whole = parse_recorded(json.loads(state["spec"]), where=str(path))
+        whole = parse_recorded(checkpoint.spec_in(path, state), where=str(path))
         data = self._begun_with(FINGERPRINT) or state["fingerprint"]
         saved = {**dump_spec(whole), "data fingerprint": state["fingerprint"]}
         current = {**dump_spec(own), "data fingerprint": data}

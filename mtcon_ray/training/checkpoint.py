@@ -8,8 +8,10 @@
 The predictions behind the test accuracies are written beside them by evaluation/predictions.py.
 """
 
+import json
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
@@ -75,6 +77,40 @@ def load(path: Path) -> dict[str, Any]:
     return state
 
 
+def check_types(path: Path, state: Mapping[str, Any], types: Mapping[str, type]) -> None:
+    """Raises CheckpointError for the first of these values that is absent or of another type."""
+    for name, kind in types.items():
+        if not isinstance(state.get(name), kind):
+            raise _foreign(path, f"{name} {state.get(name)!r:.100}")
+
+
+def spec_in(path: Path, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the spec in a checkpoint's content as plain data. Raises CheckpointError."""
+    check_types(path, state, {"spec": str})
+    try:
+        raw = json.loads(state["spec"])
+    except (ValueError, RecursionError) as error:
+        raise _foreign(path, f"a spec that is no JSON: {error}") from None
+    if not isinstance(raw, dict):
+        raise _foreign(path, f"{type(raw).__name__} as its spec")
+    return raw
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raises CheckpointError where a value of a checkpoint is absent or of another kind."""
+    try:
+        yield
+    except (torch.AcceleratorError, torch.OutOfMemoryError):
+        raise  # errors of the device, not of the file
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise _foreign(path, load_problem(error)) from None
+
+
+def _foreign(path: Path, got: str) -> CheckpointError:
+    return CheckpointError(f"checkpoint {path} must hold what this program writes, got {got}")
+
+
 class Resumed(NamedTuple):
     """The newest whole resume state of a training, and the damage of newer ones.
 
@@ -98,7 +134,7 @@ def load_newest(folder: Path, *, with_model: bool = False) -> Resumed:
             continue
         try:
             state = load(path)
-            if with_model and state["best"] is not None:
+            if with_model and state.get("best") is not None:
                 load(folder / MODEL_FILE)
             return Resumed(state, path, "; ".join(damaged) or None)
         except CheckpointError as error:

@@ -194,6 +194,17 @@ def test_no_image_column_is_an_error(tmp_path: Path) -> None:
         infer_columns(csv, tmp_path)
 
 
+def test_a_cell_that_is_too_long_for_a_name_is_no_image(tmp_path: Path) -> None:
+    csv = tmp_path / "labels.csv"
+    csv.write_text(f"a,b\n{'x' * 5000},y.jpg\n")
+    (tmp_path / "y.jpg").touch()
+    with pytest.raises(DataError, match="label column with 2 to 100 classes"):
+        infer_columns(csv, tmp_path)
+    csv.write_text(f"a,b\n{'x' * 5000},1\n")
+    with pytest.raises(DataError, match="column with the images' paths"):
+        infer_columns(csv, tmp_path)
+
+
 def test_images_must_exist(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="which is not there"):
         infer_columns(tmp_path / "labels.csv", tmp_path / "none")

@@ -99,6 +99,11 @@ def of_another_epoch(folder: Path) -> None:
     save_model(folder / "checkpoints" / "trial-0000", spec, 2, value(0, 2), "model.pt")
 
 
+def foreign(folder: Path, **values: Any) -> None:
+    path = folder / "checkpoints" / "trial-0000" / "model.pt"
+    checkpoint.save(path, {**checkpoint.load(path), **values})
+
+
 def leftover(folder: Path) -> None:
     checkpoint.save(folder / "checkpoints" / "trial-0000" / "last.pt", {"best": None})
 
@@ -169,6 +174,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str, str | None]] = {
     "damaged journal": (
         lambda folder: journal_file(folder).write_text("no\n" + journal_file(folder).read_text()),
         "study.journal", "it is damaged: ", None,
+    ),
+    "value of another kind": (
+        lambda folder: foreign(folder, value={}),
+        "checkpoints/trial-0000/model.pt", "must hold what this program writes, got value {}", None,
+    ),
+    "spec of another kind": (
+        lambda folder: foreign(folder, spec="[1]"),
+        "checkpoints/trial-0000/model.pt", "must hold what this program writes, got list", None,
     ),
     "no journal": (
         lambda folder: journal_file(folder).unlink(),

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.errors import CheckpointError
 from mtcon_ray.evaluate import load_network
 from mtcon_ray.evaluation.predictions import load_predictions
 from mtcon_ray.evaluation.protocol import Evaluation
@@ -141,3 +142,22 @@ def test_a_checkpoint_of_an_earlier_version_lacks_fields_and_goes_on(
     del saved["evaluate"]["select"], saved["train"]["checkpoint_every"]
     checkpoint.save(tmp_path / "last.pt", {**state, "spec": json.dumps(saved)})
     assert start(tmp_path).step == 1
+
+
+def test_a_checkpoint_with_values_of_another_kind_is_refused(
+    start: Callable[..., Trainer], tmp_path: Path
+) -> None:
+    list(start(tmp_path, should_stop=stop_before(1)))
+    path = tmp_path / "last.pt"
+    state = checkpoint.load(path)
+    for change in (
+        {"spec": 5}, {"spec": "[" * 5000}, {"spec": "[1]"}, {"step": "x"}, {"tally": 1},
+        {"last": 7}, {"network": {}}, {"optimizer": 5}, {"method": None},
+    ):  # fmt: skip
+        checkpoint.save(path, {**state, **change})
+        with pytest.raises(CheckpointError, match=r"last\.pt must hold what this program writes"):
+            start(tmp_path)
+    del state["optimizer"]
+    checkpoint.save(path, state)
+    with pytest.raises(CheckpointError, match="got 'optimizer'"):
+        start(tmp_path)

@@ -1,7 +1,8 @@
 """`python -m benchmarks [STAGE ...]` runs stages and prints their tables.
 
 Without names it runs all but those that start whole processes. `python -m benchmarks gpu [ROW ...]`
-checks and times one GPU. `python -m benchmarks fuzz [KIND ...]` damages files and reads them.
+checks and times one GPU. `python -m benchmarks fuzz [KIND ...]` damages files and reads them,
+`python -m benchmarks faults [KIND ...]` breaks runs and resumes them.
 """
 
 import argparse
@@ -30,20 +31,18 @@ STAGES = (
 ONLY_WHEN_NAMED = ("startup", "winner")
 # The names after it are its rows.
 GPU = "gpu"
-# It has options of its own.
-FUZZ = "fuzz"
+# They have options of their own.
+PROGRAMS = ("fuzz", "faults")
 
 
 def main() -> None:
     """Prints a description of the machine, then each stage's table when it is measured."""
-    if sys.argv[1:2] == [FUZZ]:
-        from benchmarks.fuzz.program import main as fuzz
-
-        sys.exit(0 if fuzz(sys.argv[2:]) else 1)
+    if sys.argv[1:2] and sys.argv[1] in PROGRAMS:
+        passed = import_module(f"benchmarks.{sys.argv[1]}.program").main(sys.argv[2:])
+        sys.exit(0 if passed else 1)
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
-        "stages", nargs="*", metavar="STAGE", help=", ".join((*STAGES, *ONLY_WHEN_NAMED, GPU, FUZZ))
-    )
+    named = ", ".join((*STAGES, *ONLY_WHEN_NAMED, GPU, *PROGRAMS))
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=named)
     names = parser.parse_args().stages or list(STAGES)
     if names[0] == GPU:
         _measure_gpu(parser, names[1:])

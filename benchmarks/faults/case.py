@@ -1,0 +1,292 @@
+"""One round: its root, its commands, the moments at which it is broken, and the final check."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.faults.jobs import (
+    NAME,
+    PROGRAM,
+    Job,
+    Undisturbed,
+    environment,
+    lasting,
+    logs,
+    network_of,
+    num_epochs,
+    trial_folder,
+    trials_of,
+)
+from benchmarks.faults.processes import Command, command_line, processes_of
+from benchmarks.faults.rounds import Outcome, Round
+from mtcon_ray.errors import MtconError
+from mtcon_ray.paths import LAST_FILE, MODEL_FILE, SPEC_FILE, cache_folder, journal_file
+from mtcon_ray.results import TrialResult
+from mtcon_ray.status import Status
+from mtcon_ray.training import checkpoint
+
+# Writes that a kill is aimed at: a uniform moment nearly never hits them.
+WRITES = ("checkpoint", "network", "event log", "journal")
+DECODING = "decoding"
+# Processes that outlive a command that ended by itself are a fault after so many seconds.
+LEFT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A moment of a command: `epoch` recorded epochs, `seconds` later, then the next `write`.
+
+    `epoch` 0 is the command's start. `write` is None, DECODING or one of WRITES.
+    """
+
+    epoch: int
+    seconds: float
+    write: str | None = None
+
+    def __str__(self) -> str:
+        after = f"epoch {self.epoch}" if self.epoch else "the start"
+        at = f", as the {self.write} is written" if self.write else ""
+        return f"{self.seconds:.1f} s after {after}{at}"
+
+
+class Case:
+    """The run of one round."""
+
+    def __init__(self, folder: Path, round_: Round, outcome: Outcome, job: Job) -> None:
+        self.undisturbed = Undisturbed(folder, job)
+        self.round, self.outcome, self.job = round_, outcome, job
+        self.random = round_.random()
+        self.folder = folder / "rounds" / round_.name
+        self.folder.mkdir(parents=True)
+        self.root = self.folder / "root"
+        self.mark = f"{round_.name}-{time.time_ns()}"
+        self.commands: list[Command] = []
+        self.variables: dict[str, str] = {}
+        self.changes: dict[str, Any] = {}
+        self.was_broken = False
+        outcome.through = job.name
+
+    @property
+    def run(self) -> Path:
+        """The folder of the records."""
+        return self.job.folder(self.root)
+
+    @property
+    def num_epochs(self) -> int:
+        """The epochs that are recorded, of all trials."""
+        return num_epochs(self.run)
+
+    @property
+    def all_epochs(self) -> int:
+        """The epochs of all trials of an undisturbed run."""
+        return sum(len(trial.reports) for trial in self.undisturbed.trials.values())
+
+    def prepare(self, *, fresh: bool = False) -> None:
+        """Makes the root; a fresh one has neither MLflow's database nor decoded images."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not fresh:
+            self.undisturbed.copy_beginnings(self.root)
+
+    def start(self, *more: str, **options: Any) -> Command:
+        """Starts the command."""
+        spec = self.job.write(self.folder, **self.changes)
+        return self.launch(self.job.words(self.root, spec, *more), **options)
+
+    def resume(self) -> Command:
+        """Resumes by the command that a user would repeat; before a spec is recorded, starts."""
+        self._count_lost_epochs()
+        return self.start(*(["--resume"] if (self.run / SPEC_FILE).exists() else []))
+
+    def launch(self, words: Sequence[str], **options: Any) -> Command:
+        """Starts any command, whose output is a file of the round's folder."""
+        output = self.folder / f"output-{len(self.commands)}.txt"
+        command = Command(words, output, environment(**self.variables), self.mark, **options)
+        self.commands.append(command)
+        return command
+
+    def close(self) -> None:
+        """Ends all processes of the round."""
+        for command in self.commands:
+            command.kill_all()
+
+    # --- moments
+
+    def moment(self) -> Moment:
+        """Draws a moment: a quarter in the start, a fifth at the end, else in the training."""
+        draw, times = self.random.random(), self.undisturbed
+        if draw < 0.25:
+            return Moment(0, self.random.uniform(0, times.first))
+        if draw < 0.3:
+            return Moment(0, 0, DECODING)
+        if draw < 0.5:
+            return Moment(self.all_epochs, self.random.uniform(0, times.end - times.last))
+        epoch = self.random.randrange(1, self.all_epochs)
+        write = self.random.choice((None, *WRITES[: 4 if self.job.is_sweep else 3]))
+        return Moment(epoch, self.random.uniform(0, 0.3), write)
+
+    def reach(self, command: Command, moment: Moment) -> bool:
+        """Waits for the moment and returns True; False if the command has ended before."""
+        reached = (
+            command.until(lambda: self.num_epochs >= moment.epoch, f"epoch {moment.epoch}")
+            and self._pause(command, moment.seconds)
+            and (moment.write is None or self._next_write(command, moment.write))
+        )
+        self.was_broken |= reached
+        self.outcome.moments.append(str(moment) if reached else f"after its end ({moment})")
+        return reached
+
+    def _pause(self, command: Command, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        return command.until(lambda: time.monotonic() >= end, "a pause", seconds + 60, 0.01)
+
+    def _next_write(self, command: Command, what: str) -> bool:
+        """Returns once the write has begun, or at the command's end."""
+        pause = 0.002 if what == DECODING else 0.0003
+        return command.until(self._writing(what), f"write of the {what}", pause=pause)
+
+    def _writing(self, what: str) -> Callable[[], bool]:
+        places = self._trial_folders()
+        if what == DECODING:
+            return lambda: any(cache_folder(self.root).glob("*.building/images.npy"))
+        if what in ("checkpoint", "network"):
+            name = LAST_FILE if what == "checkpoint" else MODEL_FILE
+            parts = [place / f".{name}.partial" for place in places]
+            return lambda: any(part.exists() for part in parts)
+        files = [journal_file(self.run)] if what == "journal" else logs(self.run)
+        before = {file: _size(file) for file in files}
+        return lambda: any(_size(file) != size for file, size in before.items())
+
+    def _trial_folders(self) -> list[Path]:
+        if not self.job.is_sweep:
+            return [self.run]
+        return [trial_folder(self.job, self.root, log.stem) for log in logs(self.run)]
+
+    # --- after the fault
+
+    def recover(self, command: Command, since: float | None = None) -> None:
+        """Waits for the next epoch or the command's end, and records the seconds of both."""
+        before, begin = self.num_epochs, command.began if since is None else since
+        command.until(lambda: self.num_epochs > before, "epoch after the fault")
+        self.outcome.seconds_to_recover.append(round(time.monotonic() - begin, 1))
+
+    def finish(self, command: Command) -> None:
+        """Waits for the command's end, which must be a good one, and judges what it has left."""
+        code = command.wait()
+        self.expect(code == 0, f"the last command ended with {code}: {last_line(command)}")
+        self.check_left(command)
+        self.judge()
+
+    def expect(self, holds: bool, problem: str) -> None:
+        """Adds a problem unless something holds."""
+        if not holds:
+            self.outcome.problems.append(problem)
+
+    def expect_end(self, command: Command, codes: Sequence[int], words: str = "") -> None:
+        """Waits for the end of a command; checks its exit code and that it says certain words."""
+        code, said = command.wait(), command.printed()
+        shown = f"ended with {code}: {last_line(command)}"
+        self.outcome.happened.append(shown[:300])
+        self.expect(code in codes, f"{shown}; it must end with {' or '.join(map(str, codes))}")
+        self.expect(words in said, f"{shown}; it must say {words!r}")
+
+    def _count_lost_epochs(self) -> None:
+        """Counts recorded epochs of unfinished trials that no checkpoint has: trained again."""
+        if not logs(self.run) or not (self.run / SPEC_FILE).exists():
+            return
+        for trial in self._trials().values():
+            if not trial.status.is_final:
+                self.outcome.epochs_twice += max(0, trial.last_epoch - self._saved(trial))
+
+    def _saved(self, trial: TrialResult) -> int:
+        """Returns the epoch that the newest checkpoint has completed, 0 without one."""
+        state = checkpoint.load_newest(trial_folder(self.job, self.root, trial.name)).state
+        return int(state["last"]["epoch"]) if state and state["last"] else 0
+
+    def _trials(self) -> dict[str, TrialResult]:
+        try:
+            return trials_of(self.job, self.root)
+        except MtconError as error:
+            self.outcome.happened.append(str(error)[:300])
+            return {}
+
+    # --- the final check
+
+    def judge(self, *, audited: bool = True, same: bool = True) -> None:
+        """Compares records and parameters with those of the undisturbed run.
+
+        With `audited` the program's own audit must find nothing.
+        """
+        found = self._trials()
+        for key, wanted in self.undisturbed.trials.items():
+            trial = found.get(key)
+            if trial is None or trial.status is not Status.FINISHED:
+                self.outcome.lost_trials += 1
+                state = trial.status.words if trial else "not there"
+                self.expect(False, f"{wanted.name} is {state}")
+            if same and trial is not None:
+                self._compare(key, trial, wanted)
+        for command in self.commands:
+            for word in ("Traceback", "error: unexpected"):
+                self.expect(word not in command.printed(), f"{command.output.name} has {word!r}")
+        if audited:
+            for problem in self.audit():
+                self.expect(False, f"audit: {problem}")
+
+    def _compare(self, key: str, trial: TrialResult, wanted: TrialResult) -> None:
+        had, has = dict(wanted.reports), dict(trial.reports)
+        missing = sorted(set(had) - set(has))
+        self.outcome.lost_metrics += len(missing)
+        self.expect(not missing, f"{trial.name} lacks the metrics of epochs {missing}")
+        other = [e for e in has if e in had and lasting(has[e]) != lasting(had[e])]
+        self.expect(not other, f"{trial.name} has other metrics in epochs {other[:5]}")
+        if trial.status is not Status.FINISHED:
+            return
+        try:
+            network = network_of(self.job, self.root, trial)
+        except MtconError as error:
+            self.expect(False, str(error))
+            return
+        wanted_network = self.undisturbed.networks[key]
+        differ = [
+            n
+            for n, tensor in wanted_network.items()
+            if n not in network or not torch.equal(tensor, network[n])
+        ]
+        self.expect(
+            not differ and len(network) == len(wanted_network),
+            f"{trial.name}: {len(differ)} parameters are not bit-equal",
+        )
+
+    def audit(self) -> list[str]:
+        """Returns what `mtcon-ray audit` finds."""
+        words = [*PROGRAM, "audit", NAME, "--json", "--root", str(self.root)]
+        command = self.launch(words)
+        command.wait()
+        try:
+            told = json.loads(command.printed())
+        except ValueError:
+            return [f"no answer: {last_line(command)}"]
+        return [f"{f['where']}: {f['problem']}" for f in told["found"]]
+
+    def check_left(self, command: Command) -> None:
+        """Checks that no process of an ended command is left after some seconds."""
+        deadline = time.monotonic() + LEFT_SECONDS
+        while (left := processes_of(self.mark, command.pid)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        titles = sorted({command_line(pid)[:60] for pid in left})
+        self.expect(not left, f"{len(left)} processes are left after the end: {titles}")
+
+
+def last_line(command: Command) -> str:
+    """Returns the last line of a command's output."""
+    lines = command.printed().strip().splitlines()
+    return lines[-1][:300] if lines else "no output"
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -1,0 +1,216 @@
+"""Small trainings and sweeps that rounds break, and their records if nothing disturbs them."""
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.faults.processes import Command
+from mtcon_ray.paths import (
+    SPEC_FILE,
+    cache_folder,
+    checkpoint_folder,
+    event_folder,
+    find_folder,
+    kept_model,
+    mlflow_database,
+    run_folder,
+    sweep_folder,
+)
+from mtcon_ray.results import SweepResults, TrialResult, load_single, load_sweep
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported
+from mtcon_ray.training import checkpoint
+
+REPOSITORY = Path(__file__).parents[2]
+PROGRAM = (sys.executable, "-m", "mtcon_ray")
+NAME = "cut"
+EMPTY = "empty.db"
+MAKE = "import sys; from mtcon_ray.tracking.mlflow_server import check_server as c; c(sys.argv[1])"
+# Metrics that depend on the load of the machine.
+LOADS = ("images_per_second", "system/")
+
+SPEC: dict[str, Any] = {
+    "version": 1,
+    "name": "faults",
+    "data": {"kind": "synthetic", "num_items": 400},
+    "views": {"size": 16},
+    "model": {"encoder": {"name": "small", "width": 8}},
+    "train": {"epochs": 20, "batch_size": 32, "warmup_epochs": 1},
+    "evaluate": {"every": 1, "bootstrap": 50},
+    "resources": {"cpus": 1},
+}
+SEARCH = {
+    "space": {"method.temperature": {"grid": [0.1, 0.5]}},
+    "sampler": "grid",
+    "max_concurrent": 2,
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command and its spec."""
+
+    name: str
+    command: str
+    spec: Mapping[str, Any]
+
+    @property
+    def is_sweep(self) -> bool:
+        """True if Ray plays a part."""
+        return self.command == "sweep"
+
+    @property
+    def epochs(self) -> int:
+        """The epochs of each trial."""
+        return int(self.spec["train"]["epochs"])
+
+    def folder(self, root: Path) -> Path:
+        """Returns the folder of the run of this name under a root."""
+        return (sweep_folder if self.is_sweep else run_folder)(root, NAME)
+
+    def words(self, root: Path, spec: Path, *more: str) -> list[str]:
+        """Returns the command line that starts it, or resumes it by `more`."""
+        return [*PROGRAM, self.command, str(spec), "--root", str(root), "--name", NAME, *more]
+
+    def write(self, folder: Path, **changes: Any) -> Path:
+        """Writes the spec, with other sections where given, and returns its path."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / SPEC_FILE
+        path.write_text(yaml.safe_dump({**self.spec, **changes}), encoding="utf-8")
+        return path
+
+
+TRAIN = Job("train", "train", {**SPEC, "train": {**SPEC["train"], "epochs": 30}})
+SWEEP = Job("sweep", "sweep", {**SPEC, "search": SEARCH})
+PAIR = Job(
+    "sweep of two workers",
+    "sweep",
+    {
+        **SPEC,
+        "search": {**SEARCH, "max_concurrent": 1},
+        "resources": {"cpus": 1, "workers": 2},
+    },
+)
+
+
+class Undisturbed:
+    """A job's run without a fault, made once and kept: the comparison of all its rounds.
+
+    `first`, `last` and `end` are seconds from its start to the first epoch, to the last one, and to
+    the end of the command.
+    """
+
+    def __init__(self, folder: Path, job: Job) -> None:
+        self.job = job
+        self.folder = folder / "undisturbed" / job.name.replace(" ", "-")
+        self.root = self.folder / "root"
+        times = self.folder / "times.json"
+        if not times.exists() or self._spec() != json.loads(json.dumps(job.spec)):
+            self._run(times)
+        self.first, self.last, self.end = json.loads(times.read_text(encoding="utf-8"))
+
+    def _spec(self) -> Any:
+        return yaml.safe_load((self.folder / SPEC_FILE).read_text(encoding="utf-8"))
+
+    def _run(self, times: Path) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.root.mkdir(mode=0o700, parents=True)
+        uri = f"sqlite:///{self.folder}/{EMPTY}"
+        made = Command(
+            (sys.executable, "-c", MAKE, uri), self.folder / "database.txt", environment(), uri
+        )
+        assert made.wait() == 0, made.printed()
+        shutil.copy(self.folder / EMPTY, mlflow_database(self.root))
+        spec, began = self.job.write(self.folder), time.time()
+        words = self.job.words(self.root, spec)
+        command = Command(words, self.folder / "output.txt", environment(), f"undisturbed-{began}")
+        try:
+            code = command.wait()
+        finally:
+            command.kill_all()
+        assert code == 0, f"an undisturbed {self.job.name} failed:\n{command.printed()}"
+        ended = time.time() - began
+        written = [e.time_ms / 1000 - began for log in logs(self.run) for e in reports(log)]
+        times.write_text(json.dumps([min(written), max(written), ended]), encoding="utf-8")
+
+    def copy_beginnings(self, root: Path) -> None:
+        """Copies the empty database and the decoded images to a root: each takes seconds."""
+        shutil.copy(self.folder / EMPTY, mlflow_database(root))
+        shutil.copytree(cache_folder(self.root), cache_folder(root))
+
+    @property
+    def run(self) -> Path:
+        """The folder of its records."""
+        return self.job.folder(self.root)
+
+    @cached_property
+    def trials(self) -> dict[str, TrialResult]:
+        """Its trials by their searched values."""
+        return trials_of(self.job, self.root)
+
+    @cached_property
+    def networks(self) -> dict[str, Mapping[str, Any]]:
+        """The parameters of each trial's network, by its searched values."""
+        return {key: network_of(self.job, self.root, t) for key, t in self.trials.items()}
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Returns the variables of a round's commands, by which they find this repository's code."""
+    paths = [more.pop("site", ""), str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, paths)), **quiet, **more}
+
+
+def results_of(job: Job, root: Path) -> SweepResults:
+    """Returns what the event logs tell. Raises SweepError if there are none."""
+    folder = find_folder(root, f"{'sweeps' if job.is_sweep else 'runs'}/{NAME}")
+    return load_sweep(folder) if job.is_sweep else load_single(folder)
+
+
+def trials_of(job: Job, root: Path) -> dict[str, TrialResult]:
+    """Returns the trials by their searched values, which have the same order in each run."""
+    return {trial.configuration: trial for trial in results_of(job, root).trials}
+
+
+def trial_folder(job: Job, root: Path, trial: str) -> Path:
+    """Returns the folder of a trial's network and checkpoints."""
+    folder = job.folder(root)
+    return checkpoint_folder(folder, trial) if job.is_sweep else folder
+
+
+def network_of(job: Job, root: Path, trial: TrialResult) -> Mapping[str, Any]:
+    """Returns the parameters of a trial's network. Raises CheckpointError without a whole one."""
+    path = kept_model(trial_folder(job, root, trial.name))
+    network: Mapping[str, Any] = checkpoint.load(path)["network"]
+    return network
+
+
+def logs(folder: Path) -> list[Path]:
+    """Returns the event logs of trials, or of a single training."""
+    found = sorted(event_folder(folder).glob("*.jsonl"))
+    trials = [path for path in found if path.stem != "parent"]
+    return trials or found
+
+
+def reports(log: Path) -> list[Reported]:
+    """Returns the epochs in an event log."""
+    return [event for event in EventLog.read(log) if isinstance(event, Reported)]
+
+
+def num_epochs(folder: Path) -> int:
+    """Returns the number of epochs that are recorded, cheaply: it is asked many times a second."""
+    return sum(path.read_bytes().count(b'"kind": "report"') for path in logs(folder))
+
+
+def lasting(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Returns the metrics that must be the same in each run."""
+    return {name: value for name, value in metrics.items() if not name.startswith(LOADS)}

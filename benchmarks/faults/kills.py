@@ -1,0 +1,81 @@
+"""Kills: of the driver, of the driver and Ray, of a trial's process, of one of its workers."""
+
+import time
+from pathlib import Path
+
+from benchmarks.faults.case import DECODING, Case
+from benchmarks.faults.jobs import PAIR, SWEEP, TRAIN, Job
+from benchmarks.faults.processes import kill, processes_of, titled
+from benchmarks.faults.rounds import Outcome, Round
+
+# Every fourth round goes through a sweep, which takes four times as long.
+SWEEP_EVERY = 4
+# A trial's process has this title, and each worker of a trial of several that one.
+TRIAL_TITLE, WORKER_TITLE = "ray::ResourceTrainable", "ray::RayTrainWorker"
+
+
+def job_of(round_: Round) -> Job:
+    """Returns what a round goes through where both are possible."""
+    return SWEEP if round_.number % SWEEP_EVERY == SWEEP_EVERY - 1 else TRAIN
+
+
+def driver(folder: Path, round_: Round, outcome: Outcome) -> None:
+    """Kills the driver alone (kill -9), up to three times in a row."""
+    _kill_driver(Case(folder, round_, outcome, job_of(round_)), and_ray=False)
+
+
+def driver_and_ray(folder: Path, round_: Round, outcome: Outcome) -> None:
+    """Kills the driver and all processes of Ray at once, up to three times in a row."""
+    _kill_driver(Case(folder, round_, outcome, SWEEP), and_ray=True)
+
+
+def _kill_driver(case: Case, *, and_ray: bool) -> None:
+    try:
+        moments = [case.moment() for _ in range(case.random.choice((1, 1, 2, 3)))]
+        is_fresh = moments[0].write == DECODING or case.random.random() < 0.2
+        case.prepare(fresh=is_fresh)
+        command = case.start()
+        for moment in moments:
+            if not case.reach(command, moment):
+                break
+            if and_ray:
+                command.kill_all()
+            else:
+                command.kill()
+                command.process.wait()
+            command = case.resume()
+        if case.was_broken:
+            case.recover(command)
+        case.finish(command)
+    finally:
+        case.close()
+
+
+def trial(folder: Path, round_: Round, outcome: Outcome) -> None:
+    """Kills a trial's process; the sweep goes on with the trial by itself."""
+    _kill_part(Case(folder, round_, outcome, SWEEP), TRIAL_TITLE)
+
+
+def rank(folder: Path, round_: Round, outcome: Outcome) -> None:
+    """Kills one of the two workers of a trial; the trial goes on by itself."""
+    _kill_part(Case(folder, round_, outcome, PAIR), WORKER_TITLE)
+
+
+def _kill_part(case: Case, title: str) -> None:
+    try:
+        case.prepare()
+        command = case.start()
+        moment = case.moment()
+        while not moment.epoch or moment.epoch >= case.all_epochs:
+            moment = case.moment()
+        if case.reach(command, moment):
+            victims = titled(processes_of(case.mark, command.pid), title)
+            chosen = case.random.randrange(max(1, len(victims)))
+            case.expect(bool(victims), f"no process of the title {title}")
+            for pid in victims[chosen : chosen + 1]:
+                kill(pid)
+                case.outcome.happened.append(f"killed {chosen + 1} of {len(victims)} processes")
+            case.recover(command, since=time.monotonic())
+        case.finish(command)
+    finally:
+        case.close()

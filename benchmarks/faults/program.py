@@ -1,0 +1,59 @@
+"""`python -m benchmarks faults`: breaks real runs at random moments, audits, and records.
+
+Each round starts a tiny training or sweep as a process of its own, breaks it at a moment drawn from
+the seed, resumes it or waits for its recovery, runs `mtcon-ray audit`, and compares all parameters
+bit for bit with an undisturbed run. The folder has a line per round, so that the command goes on
+where it was stopped. A failed round leaves its files there; without its line it is run again.
+"""
+
+import argparse
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from benchmarks.faults import kills
+from benchmarks.faults.rounds import Outcome, Round, planned, recorded, run_missing, table
+from benchmarks.gpu.bench import cache_folder
+from benchmarks.machine import describe_machine
+from mtcon_ray.tracking.provenance import provenance
+
+Kind = Callable[[Path, Round, Outcome], None]
+KINDS: dict[str, Kind] = {
+    "driver": kills.driver,
+    "driver-and-ray": kills.driver_and_ray,
+    "trial": kills.trial,
+    "rank": kills.rank,
+}
+ROUNDS = 3
+
+
+def main(arguments: Sequence[str]) -> bool:
+    """Runs the rounds that the folder lacks and prints the table; returns False if one failed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks faults", description=__doc__)
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each kind")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, default=cache_folder() / "faults")
+    options = parser.parse_args(arguments)
+    for kind in options.kinds:
+        if kind not in KINDS:
+            parser.error(f"KIND must be one of {', '.join(KINDS)}, got {kind}")
+    folder = options.folder.absolute()
+    kinds = options.kinds or list(KINDS)
+    breaks = {kind: partial(_round, folder, KINDS[kind]) for kind in kinds}
+    commit = provenance(Path(__file__).parent).get("mtcon.git.commit", "")[:7]
+    print(f"{describe_machine()}\n", flush=True)
+    rounds = planned(kinds, options.rounds, options.seed)
+    is_good = run_missing(folder, rounds, breaks, commit=commit, show=partial(print, flush=True))
+    print(f"\n{table(recorded(folder), list(KINDS))}", flush=True)
+    return is_good
+
+
+def _round(folder: Path, kind: Kind, round_: Round, outcome: Outcome) -> None:
+    """Runs one round in a new folder, and removes its files if it has passed."""
+    files = folder / "rounds" / round_.name
+    shutil.rmtree(files, ignore_errors=True)
+    kind(folder, round_, outcome)
+    if outcome.passed:
+        shutil.rmtree(files)

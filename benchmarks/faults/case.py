@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -19,6 +19,8 @@ from benchmarks.faults.jobs import (
     logs,
     network_of,
     num_epochs,
+    num_epochs_of,
+    reports,
     trial_folder,
     trials_of,
 )
@@ -29,6 +31,8 @@ from mtcon_ray.paths import LAST_FILE, MODEL_FILE, SPEC_FILE, cache_folder, jour
 from mtcon_ray.results import TrialResult
 from mtcon_ray.status import Status
 from mtcon_ray.training import checkpoint
+
+T = TypeVar("T")
 
 # Writes that a kill is aimed at: a uniform moment nearly never hits them.
 WRITES = ("checkpoint", "network", "event log", "journal")
@@ -82,6 +86,11 @@ class Case:
         return num_epochs(self.run)
 
     @property
+    def last_epoch_time(self) -> float:
+        """The Unix time at which the last epoch was recorded."""
+        return max(event.time_ms for log in logs(self.run) for event in reports(log)) / 1000
+
+    @property
     def all_epochs(self) -> int:
         """The epochs of all trials of an undisturbed run."""
         return sum(len(trial.reports) for trial in self.undisturbed.trials.values())
@@ -114,6 +123,14 @@ class Case:
         for command in self.commands:
             command.kill_all()
 
+    def choose(self, variants: Sequence[T]) -> T:
+        """Returns one of a kind's variants: the next in each round, all of them in a few rounds.
+
+        Each variant meets each remainder of the number by 4, by which a round goes through a sweep.
+        """
+        number = self.round.number
+        return variants[(number + number // 4) % len(variants)]
+
     # --- moments
 
     def moment(self) -> Moment:
@@ -128,6 +145,11 @@ class Case:
         epoch = self.random.randrange(1, self.all_epochs)
         write = self.random.choice((None, *WRITES[: 4 if self.job.is_sweep else 3]))
         return Moment(epoch, self.random.uniform(0, 0.3), write)
+
+    def early_moment(self) -> Moment:
+        """Draws a moment in the first half of the training."""
+        epoch = self.random.randrange(1, max(2, self.all_epochs // 2))
+        return Moment(epoch, self.random.uniform(0, 0.3))
 
     def reach(self, command: Command, moment: Moment) -> bool:
         """Waits for the moment and returns True; False if the command has ended before."""
@@ -150,7 +172,7 @@ class Case:
         return command.until(self._writing(what), f"write of the {what}", pause=pause)
 
     def _writing(self, what: str) -> Callable[[], bool]:
-        places = self._trial_folders()
+        places = self.trial_folders()
         if what == DECODING:
             return lambda: any(cache_folder(self.root).glob("*.building/images.npy"))
         if what in ("checkpoint", "network"):
@@ -161,7 +183,8 @@ class Case:
         before = {file: _size(file) for file in files}
         return lambda: any(_size(file) != size for file, size in before.items())
 
-    def _trial_folders(self) -> list[Path]:
+    def trial_folders(self) -> list[Path]:
+        """Returns the folders of networks and checkpoints of all trials that have begun."""
         if not self.job.is_sweep:
             return [self.run]
         return [trial_folder(self.job, self.root, log.stem) for log in logs(self.run)]
@@ -169,9 +192,20 @@ class Case:
     # --- after the fault
 
     def recover(self, command: Command, since: float | None = None) -> None:
-        """Waits for the next epoch or the command's end, and records the seconds of both."""
-        before, begin = self.num_epochs, command.began if since is None else since
-        command.until(lambda: self.num_epochs > before, "epoch after the fault")
+        """Waits until each trial that is not done has another epoch, and records the seconds.
+
+        If none is left, waits for the end of the command.
+        """
+        begin = command.began if since is None else since
+        before = {log: num_epochs_of(log) for log in logs(self.run)}
+        if not before:  # nothing has begun
+            command.until(lambda: self.num_epochs, "epoch after the fault")
+        else:
+            todo = {log: n for log, n in before.items() if n < self.job.epochs}
+            command.until(
+                lambda: todo and all(num_epochs_of(log) > n for log, n in todo.items()),
+                "epoch of each trial after the fault",
+            )
         self.outcome.seconds_to_recover.append(round(time.monotonic() - begin, 1))
 
     def finish(self, command: Command) -> None:
@@ -198,7 +232,7 @@ class Case:
         """Counts recorded epochs of unfinished trials that no checkpoint has: trained again."""
         if not logs(self.run) or not (self.run / SPEC_FILE).exists():
             return
-        for trial in self._trials().values():
+        for trial in self.trials().values():
             if not trial.status.is_final:
                 self.outcome.epochs_twice += max(0, trial.last_epoch - self._saved(trial))
 
@@ -207,7 +241,8 @@ class Case:
         state = checkpoint.load_newest(trial_folder(self.job, self.root, trial.name)).state
         return int(state["last"]["epoch"]) if state and state["last"] else 0
 
-    def _trials(self) -> dict[str, TrialResult]:
+    def trials(self) -> dict[str, TrialResult]:
+        """Returns the trials by their searched values; none if they cannot be read."""
         try:
             return trials_of(self.job, self.root)
         except MtconError as error:
@@ -216,28 +251,29 @@ class Case:
 
     # --- the final check
 
-    def judge(self, *, audited: bool = True, same: bool = True) -> None:
-        """Compares records and parameters with those of the undisturbed run.
-
-        With `audited` the program's own audit must find nothing.
-        """
-        found = self._trials()
+    def judge(self) -> None:
+        """Compares records and parameters with the undisturbed run's; the audit finds nothing."""
+        found = self.trials()
         for key, wanted in self.undisturbed.trials.items():
             trial = found.get(key)
             if trial is None or trial.status is not Status.FINISHED:
                 self.outcome.lost_trials += 1
                 state = trial.status.words if trial else "not there"
                 self.expect(False, f"{wanted.name} is {state}")
-            if same and trial is not None:
-                self._compare(key, trial, wanted)
+            if trial is not None:
+                self.compare(key, trial, wanted)
+        self.expect_no_trace()
+        for problem in self.audit():
+            self.expect(False, f"audit: {problem}")
+
+    def expect_no_trace(self) -> None:
+        """Checks that no command has shown a trace, or an error that it does not know."""
         for command in self.commands:
             for word in ("Traceback", "error: unexpected"):
                 self.expect(word not in command.printed(), f"{command.output.name} has {word!r}")
-        if audited:
-            for problem in self.audit():
-                self.expect(False, f"audit: {problem}")
 
-    def _compare(self, key: str, trial: TrialResult, wanted: TrialResult) -> None:
+    def compare(self, key: str, trial: TrialResult, wanted: TrialResult) -> None:
+        """Compares metrics and parameters of a trial with those of the undisturbed one."""
         had, has = dict(wanted.reports), dict(trial.reports)
         missing = sorted(set(had) - set(has))
         self.outcome.lost_metrics += len(missing)

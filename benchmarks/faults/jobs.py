@@ -96,6 +96,7 @@ PAIR = Job(
     "sweep",
     {
         **SPEC,
+        "train": {**SPEC["train"], "epochs": 8},
         "search": {**SEARCH, "max_concurrent": 1},
         "resources": {"cpus": 1, "workers": 2},
     },
@@ -207,8 +208,13 @@ def reports(log: Path) -> list[Reported]:
 
 
 def num_epochs(folder: Path) -> int:
-    """Returns the number of epochs that are recorded, cheaply: it is asked many times a second."""
-    return sum(path.read_bytes().count(b'"kind": "report"') for path in logs(folder))
+    """Returns the number of epochs that are recorded in all event logs."""
+    return sum(map(num_epochs_of, logs(folder)))
+
+
+def num_epochs_of(log: Path) -> int:
+    """Returns the number of epochs in an event log, cheaply: it is asked many times a second."""
+    return log.read_bytes().count(b'"kind": "report"')
 
 
 def lasting(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -12,18 +12,28 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.faults import kills
+from benchmarks.faults import damage, failures, kills, stops, tracking
+from benchmarks.faults.load import Load
 from benchmarks.faults.rounds import Outcome, Round, planned, recorded, run_missing, table
 from benchmarks.gpu.bench import cache_folder
 from benchmarks.machine import describe_machine
 from mtcon_ray.tracking.provenance import provenance
 
 Kind = Callable[[Path, Round, Outcome], None]
+LOAD = "load"
 KINDS: dict[str, Kind] = {
     "driver": kills.driver,
     "driver-and-ray": kills.driver_and_ray,
     "trial": kills.trial,
     "rank": kills.rank,
+    "signals": stops.signals,
+    "pipe": stops.pipe,
+    "mlflow": tracking.mlflow,
+    "disk": damage.disk,
+    "damage": damage.damage,
+    "trial-error": failures.trial_error,
+    "twice": stops.twice,
+    LOAD: Load(),
 }
 ROUNDS = 3
 
@@ -35,13 +45,18 @@ def main(arguments: Sequence[str]) -> bool:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, default=cache_folder() / "faults")
+    usual = Load()
+    parser.add_argument("--trials", type=int, default=usual.trials, help="of load")
+    parser.add_argument("--at-a-time", type=int, default=usual.at_a_time, help="trials of load")
+    parser.add_argument("--every", type=float, default=usual.every, help="seconds of load")
     options = parser.parse_args(arguments)
     for kind in options.kinds:
         if kind not in KINDS:
             parser.error(f"KIND must be one of {', '.join(KINDS)}, got {kind}")
     folder = options.folder.absolute()
     kinds = options.kinds or list(KINDS)
-    breaks = {kind: partial(_round, folder, KINDS[kind]) for kind in kinds}
+    chosen = KINDS | {LOAD: Load(options.trials, options.at_a_time, options.every)}
+    breaks = {kind: partial(_round, folder, chosen[kind]) for kind in kinds}
     commit = provenance(Path(__file__).parent).get("mtcon.git.commit", "")[:7]
     print(f"{describe_machine()}\n", flush=True)
     rounds = planned(kinds, options.rounds, options.seed)

@@ -21,6 +21,7 @@ HEADER = (
     "epochs trained twice",
     "seconds to recover: median",
     "worst",
+    "at most",
 )
 
 
@@ -49,8 +50,8 @@ class Outcome:
     `through` is what was run, `moments` when it was broken and how. `lost_trials` and
     `lost_metrics` count what an undisturbed run has and this one lacks at the end.
     `epochs_twice` counts completed epochs that were trained again. `seconds_to_recover` lasts until
-    the next epoch is recorded, or the command has ended if no epoch was left. `problems` is empty
-    if all holds that must hold.
+    each trial has another epoch, or the command has ended if no epoch was left. `measured` has what
+    else a kind measures. `problems` is empty if all holds that must hold.
     """
 
     through: str = ""
@@ -164,6 +165,16 @@ def table(found: Sequence[tuple[Round, Outcome]], order: Sequence[str]) -> str:
                 str(sum(each.epochs_twice for each in outcomes)),
                 f"{median(seconds):.0f}" if seconds else "",
                 f"{max(seconds):.0f}" if seconds else "",
+                _largest(outcomes),
             ]
         )
     return markdown(HEADER, rows)
+
+
+def _largest(outcomes: Iterable[Outcome]) -> str:
+    """Returns the largest of each further measurement."""
+    largest: dict[str, float] = {}
+    for outcome in outcomes:
+        for name, value in outcome.measured.items():
+            largest[name] = max(value, largest.get(name, value))
+    return ", ".join(f"{value:.3g} {name}" for name, value in largest.items())

@@ -28,6 +28,7 @@ def test_rounds_that_are_missing_are_run_and_a_failure_is_reported(tmp_path: Pat
         ran.append(round_)
         outcome.through = "train"
         outcome.seconds_to_recover.append(4.0 * len(ran))
+        outcome.measured["seconds to stop"] = 1.5 * len(ran)
 
     def planted(round_: Round, outcome: Outcome) -> None:
         outcome.lost_metrics = 2
@@ -49,8 +50,8 @@ def test_rounds_that_are_missing_are_run_and_a_failure_is_reported(tmp_path: Pat
     last = json.loads((tmp_path / RECORD).read_text().splitlines()[2])
     assert (last["passed"], last["commit"]) == (True, "abc")
     assert table(found, ["rank", "driver"]).splitlines()[2:] == [
-        "| rank | 1 | 0 | 0 | 2 | 0 |  |  |",
-        "| driver, train | 3 | 3 | 0 | 0 | 0 | 8 | 12 |",
+        "| rank | 1 | 0 | 0 | 2 | 0 |  |  |  |",
+        "| driver, train | 3 | 3 | 0 | 0 | 0 | 8 | 12 | 4.5 seconds to stop |",
     ]
 
 

@@ -1,0 +1,165 @@
+"""A full disk, and files that were damaged while nothing ran."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import Random
+
+from benchmarks.faults.case import Case
+from benchmarks.faults.jobs import TRAIN, logs
+from benchmarks.faults.kills import job_of
+from benchmarks.faults.rounds import Outcome, Round
+from mtcon_ray.paths import (
+    LAST_FILE,
+    PLAN_FILE,
+    SPEC_FILE,
+    cache_folder,
+    journal_file,
+    mlflow_database,
+)
+
+DISK_MEGABYTES = 24
+REFUSED = (1, 2)
+
+Damage = Callable[[Path, Random], None]
+
+
+def disk(folder: Path, round_: Round, outcome: Outcome) -> None:
+    """Fills the disk at a moment of a training, and resumes when there is room again.
+
+    MLflow's database is on another disk, like a server's. Needs the right to mount.
+    """
+    case = Case(folder, round_, outcome, TRAIN)
+    try:
+        with _small_disk(case.folder / "root"):
+            case.prepare()
+            other = case.folder / "mlflow.db"
+            shutil.move(mlflow_database(case.root), other)
+            case.changes["tracking"] = {"uri": f"sqlite:///{other}"}
+            command, filler = case.start(), case.root / "filler"
+            if case.reach(command, case.early_moment()):
+                with filler.open("wb") as file, suppress(OSError):
+                    while os.write(file.fileno(), bytes(1 << 12)):
+                        pass
+                case.expect_end(command, [1], "must be writable, got")
+                case.check_left(command)
+                filler.unlink()
+                command = case.resume()
+                case.recover(command)
+            case.finish(command)
+            case.close()
+    finally:
+        case.close()
+
+
+@contextmanager
+def _small_disk(folder: Path) -> Iterator[None]:
+    folder.mkdir()
+    size = f"size={DISK_MEGABYTES}m,mode=0700"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def truncated(path: Path, random: Random) -> None:
+    """Cuts a file at a random byte, as a file system after a power cut may."""
+    os.truncate(path, random.randrange(path.stat().st_size))
+
+
+def flipped(path: Path, random: Random) -> None:
+    """Flips a random bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+    path.write_bytes(data)
+
+
+def emptied(path: Path, random: Random) -> None:
+    """Removes a file's content."""
+    os.truncate(path, 0)
+
+
+def cut_line(path: Path, random: Random) -> None:
+    """Cuts the last line of a file, as a kill in the middle of a write does."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]) + lines[-1][: random.randrange(1, len(lines[-1]) - 1)])
+
+
+def garbled_line(path: Path, random: Random) -> None:
+    """Replaces one line by other bytes."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[random.randrange(len(lines))] = random.randbytes(40).replace(b"\n", b"") + b"\n"
+    path.write_bytes(b"".join(lines))
+
+
+def _last(case: Case) -> Path:
+    found = [place / LAST_FILE for place in case.trial_folders()]
+    return next(path for path in found if path.exists())
+
+
+def _images(case: Case) -> Path:
+    return next(cache_folder(case.root).glob("*/images.npy"))
+
+
+def _log(case: Case) -> Path:
+    return logs(case.run)[0]
+
+
+# A name, a file, its damage.
+VARIANTS: tuple[tuple[str, Callable[[Case], Path], Damage], ...] = (
+    ("checkpoint truncated", _last, truncated),
+    ("event log: last line cut", _log, cut_line),
+    ("spec truncated", lambda case: case.run / SPEC_FILE, truncated),
+    ("cached images: a bit flipped", _images, flipped),
+    ("checkpoint: a bit flipped", _last, flipped),
+    ("event log: a line garbled", _log, garbled_line),
+    ("plan truncated", lambda case: case.run / PLAN_FILE, truncated),
+    ("cached images emptied", _images, emptied),
+    ("event log emptied", _log, emptied),
+    ("checkpoint emptied", _last, emptied),
+    ("cached images truncated", _images, truncated),
+)
+JOURNAL: tuple[tuple[str, Callable[[Case], Path], Damage], ...] = (
+    ("journal: last line cut", lambda case: journal_file(case.run), cut_line),
+    ("journal: a line garbled", lambda case: journal_file(case.run), garbled_line),
+    ("journal: a bit flipped", lambda case: journal_file(case.run), flipped),
+)
+
+
+def damage(folder: Path, round_: Round, outcome: Outcome) -> None:
+    """Kills the driver, damages one of its files, and resumes.
+
+    The resume recovers, or refuses with a clear error; then the file is restored from a backup, or
+    the cached images are deleted as the message says, and it is resumed again.
+    """
+    case = Case(folder, round_, outcome, job_of(round_))
+    try:
+        case.prepare()
+        # A sweep has a journal; of the other files only a training's are damaged.
+        variants = JOURNAL if case.job.is_sweep else VARIANTS
+        turn = round_.number // 4 if case.job.is_sweep else round_.number - round_.number // 4
+        name, find, do = variants[turn % len(variants)]
+        outcome.happened.append(name)
+        command = case.start()
+        if case.reach(command, case.early_moment()):
+            command.kill_all()
+            path = find(case)
+            before = path.read_bytes()
+            do(path, case.random)
+            command = case.resume()
+            case.recover(command)
+            if command.wait():
+                case.expect_end(command, REFUSED, "error: ")
+                if path.parent.parent == cache_folder(case.root):
+                    shutil.rmtree(path.parent)
+                else:
+                    path.write_bytes(before)
+                command = case.resume()
+                case.recover(command)
+        case.finish(command)
+    finally:
+        case.close()

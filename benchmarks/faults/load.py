@@ -1,0 +1,102 @@
+"""Many trials under constant faults: their processes are killed, MLflow goes away repeatedly.
+
+The number of trials, of trials at a time and the seconds between two faults are options, for a
+machine of two cores takes hours for hundreds of trials.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.faults.case import Case
+from benchmarks.faults.jobs import SPEC, SWEEP, results_of
+from benchmarks.faults.kills import TRIAL_TITLE
+from benchmarks.faults.processes import Command, kill, processes_of, titled
+from benchmarks.faults.rounds import Outcome, Round
+from benchmarks.faults.tracking import proxied
+from mtcon_ray.status import Status
+
+# The driver may grow by this between a quarter of the trials and the last one.
+GROWTH = 0.10
+MAX_FAILURES = 50
+
+
+@dataclass(frozen=True)
+class Load:
+    """The size of a load run; `every` is in seconds."""
+
+    trials: int = 12
+    at_a_time: int = 2
+    every: float = 10.0
+
+    def __call__(self, folder: Path, round_: Round, outcome: Outcome) -> None:
+        """Runs the sweep under faults; nothing is lost, doubled or left, and memory stays."""
+        case = Case(folder, round_, outcome, SWEEP)
+        outcome.through = f"{self.trials} trials, {self.at_a_time} at a time"
+        grid = [round(0.05 + 0.9 * i / self.trials, 4) for i in range(self.trials)]
+        case.changes["search"] = {
+            "space": {"method.temperature": {"grid": grid}},
+            "sampler": "grid",
+            "max_concurrent": self.at_a_time,
+            "max_failures": MAX_FAILURES,
+        }
+        try:
+            case.prepare()
+            with proxied(case.root) as proxy:
+                case.changes["tracking"] = {"uri": proxy.uri}
+                command = case.start()
+                begin, faults, sizes = time.monotonic(), 0, dict[int, tuple[float, int]]()
+                while self._pause(command):
+                    ended = self._num_ended(case)
+                    sizes.setdefault(ended, _size_of(command.pid))
+                    faults += 1
+                    proxy.way = None
+                    if faults % 2:
+                        running = titled(processes_of(case.mark, command.pid), TRIAL_TITLE)
+                        if running:
+                            kill(case.random.choice(running))
+                            outcome.moments.append(f"{time.monotonic() - begin:.0f} s: a trial")
+                    else:
+                        proxy.way = "away"
+                        outcome.moments.append(f"{time.monotonic() - begin:.0f} s: MLflow")
+                proxy.repair()
+                code = command.wait()
+                case.expect(code == 0, f"the sweep ended with {code}")
+                case.check_left(command)
+                self._judge(case, sizes)
+        finally:
+            case.close()
+
+    def _pause(self, command: Command) -> bool:
+        """Waits until the next fault; returns False if the sweep has ended."""
+        end = time.monotonic() + self.every
+        return command.until(lambda: time.monotonic() > end, "the next fault", self.every + 60)
+
+    def _num_ended(self, case: Case) -> int:
+        return sum(trial.status.is_final for trial in case.trials().values())
+
+    def _judge(self, case: Case, sizes: dict[int, tuple[float, int]]) -> None:
+        epochs = list(range(1, SPEC["train"]["epochs"] + 1))
+        finished = 0
+        for trial in results_of(case.job, case.root).trials:
+            finished += trial.status is Status.FINISHED
+            found = [epoch for epoch, _ in trial.reports]
+            case.outcome.lost_metrics += len(set(epochs) - set(found))
+            case.expect(found == epochs, f"{trial.name} has the epochs {found}")
+        case.outcome.lost_trials = self.trials - finished
+        case.expect(finished == self.trials, f"{finished} of {self.trials} trials are finished")
+        for problem in case.audit():
+            case.expect(False, f"audit: {problem}")
+        case.expect_no_trace()
+        later = [size for ended, size in sorted(sizes.items()) if ended >= self.trials / 4]
+        if len(later) > 1:
+            growth = later[-1][0] / later[0][0] - 1
+            case.outcome.measured["% more memory of the driver"] = round(100 * growth, 1)
+            case.outcome.measured["more file handles"] = later[-1][1] - later[0][1]
+            case.expect(growth < GROWTH, f"the driver's memory grew by {100 * growth:.0f} %")
+
+
+def _size_of(pid: int) -> tuple[float, int]:
+    """Returns the resident bytes and the number of file handles of a process."""
+    fields = Path(f"/proc/{pid}/statm").read_text().split()
+    return 4096.0 * int(fields[1]), len(list(Path(f"/proc/{pid}/fd").iterdir()))

@@ -1,0 +1,126 @@
+"""Signals, a terminal that is gone, and a second driver."""
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+from benchmarks.faults.case import Case, last_line
+from benchmarks.faults.jobs import NAME, TRAIN
+from benchmarks.faults.kills import job_of
+from benchmarks.faults.processes import Command
+from benchmarks.faults.rounds import Outcome, Round
+from mtcon_ray.paths import SPEC_FILE
+from mtcon_ray.signals import Interrupted
+
+# Kubernetes kills after 30 s.
+STOP_SECONDS = 30.0
+COPY = "copy"
+SIGNALS = (
+    (signal.SIGTERM,),
+    (signal.SIGINT,),
+    (signal.SIGINT, signal.SIGINT),
+    (signal.SIGHUP,),
+)
+
+
+def signals(folder: Path, round_: Round, outcome: Outcome) -> None:
+    """Sends SIGTERM, SIGINT, SIGINT twice or SIGHUP, and resumes what has begun."""
+    case = Case(folder, round_, outcome, job_of(round_))
+    try:
+        case.prepare()
+        chosen, moment = case.choose(SIGNALS), case.moment()
+        outcome.happened.append(" and ".join(number.name for number in chosen))
+        command = case.start()
+        # Before that Python itself starts, and no code of the package runs.
+        command.until(command.printed, "output")
+        if case.reach(command, moment):
+            begin = time.monotonic()
+            for number in chosen:
+                command.kill(number)
+                time.sleep(case.random.uniform(0, 1))
+            _check_stopped(case, command, len(chosen))
+            took = time.monotonic() - begin
+            outcome.measured["seconds to stop"] = round(took, 1)
+            case.expect(took < STOP_SECONDS, f"the stop took {took:.0f} s")
+            case.check_left(command)
+            command = case.resume()
+            case.recover(command)
+        case.finish(command)
+    finally:
+        case.close()
+
+
+def _check_stopped(case: Case, command: Command, num_signals: int) -> None:
+    """Checks exit code and records of a command that a signal ended."""
+    code = command.wait()
+    # 0: it has ended before, which the final check confirms.
+    codes = {0, Interrupted.exit_code}
+    if num_signals > 1:
+        codes.add(-signal.SIGINT)  # the second one has its default effect
+    case.outcome.happened.append(f"exit code {code}: {last_line(command)}")
+    case.expect(code in codes, f"the signal ended it with {code}")
+    if (case.run / SPEC_FILE).exists() and num_signals == 1:
+        for problem in case.audit():
+            case.expect(False, f"audit after the signal: {problem}")
+
+
+def pipe(folder: Path, round_: Round, outcome: Outcome) -> None:
+    """Runs without a terminal: standard output is closed, full, or its reader ends."""
+    case = Case(folder, round_, outcome, TRAIN)
+    try:
+        case.prepare()
+        how = case.choose(("closed", "full", "its reader ends"))
+        outcome.happened.append(f"standard output: {how}")
+        words = case.job.words(case.root, case.job.write(case.folder))
+        if how == "closed":
+            command = case.launch(["sh", "-c", 'exec "$@" >&-', "sh", *words])
+        elif how == "full":
+            with Path("/dev/full").open("wb") as full:
+                command = case.launch(words, stdout=full)
+        else:
+            reader, writer = os.pipe()
+            command = case.launch(words, stdout=writer)
+            os.close(writer)
+            case.reach(command, case.moment())
+            os.close(reader)
+        case.finish(command)
+    finally:
+        case.close()
+
+
+def twice(folder: Path, round_: Round, outcome: Outcome) -> None:
+    """Starts a second driver on a folder, or on a copy of it, while the first runs."""
+    case = Case(folder, round_, outcome, job_of(round_))
+    try:
+        case.prepare()
+        how = case.choose(("a second driver", "a copy elsewhere", "a copy beside it"))
+        outcome.happened.append(how)
+        command = case.start()
+        if case.reach(command, case.early_moment()):
+            if how == "a second driver":
+                case.expect_end(case.start("--resume"), [2], "must have one driver at a time")
+            elif how == "a copy elsewhere":
+                _resume_elsewhere(case)
+            else:
+                shutil.copytree(case.run, case.run.with_name(COPY))
+                words = case.job.words(case.root, case.folder / SPEC_FILE, "--resume")
+                second = case.launch([COPY if word == NAME else word for word in words])
+                case.expect_end(second, [2])
+        case.finish(command)
+    finally:
+        case.close()
+
+
+def _resume_elsewhere(case: Case) -> None:
+    """Resumes a copy under another root, with a database of its own: a backup that is used."""
+    copy = case.folder / "copy"
+    copy.mkdir(mode=0o700)
+    case.undisturbed.copy_beginnings(copy)
+    shutil.copytree(case.run, case.job.folder(copy))
+    second = case.launch(case.job.words(copy, case.folder / SPEC_FILE, "--resume"))
+    case.expect_end(second, [0])
+    first, case.root = case.root, copy
+    case.judge()
+    case.root = first

@@ -76,6 +76,7 @@ def train(
     folder = paths.run_folder(where, result.name)
     lines = score_lines(load_single(folder), result.last_metrics)
     lines.append(f"checkpoint: {paths.kept_model(folder)} (network of epoch {result.model_epoch})")
+    # As in `sweep`: what cannot be printed must not make a failure of a training that is done.
     terminal.write(printable("\n".join([*lines, ""])))
 
 

@@ -114,7 +114,13 @@ class Case:
     def launch(self, words: Sequence[str], **options: Any) -> Command:
         """Starts any command, whose output is a file of the round's folder."""
         output = self.folder / f"output-{len(self.commands)}.txt"
-        command = Command(words, output, environment(**self.variables), self.mark, **options)
+        command = Command(
+            words,
+            output,
+            environment(MTCON_RAY_ROOT=str(self.root), **self.variables),
+            self.mark,
+            **options,
+        )
         self.commands.append(command)
         return command
 

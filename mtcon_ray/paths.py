@@ -92,6 +92,11 @@ def trial_log(folder: Path, trial: str) -> Path:
     return event_folder(folder) / f"{trial}.jsonl"
 
 
+def cursors_file(folder: Path) -> Path:
+    """Returns the file with the part of each event log that the tracking server has."""
+    return event_folder(folder) / "cursors.json"
+
+
 def report_page(folder: Path) -> Path:
     """Returns the report's page of a sweep."""
     return folder / "report" / "index.html"

@@ -48,6 +48,9 @@ class Plan(Spec):
     parameters: int | None  # of encoder and heads; None: not counted
     store_bytes: int
     downloads: dict[str, int] = Field({})  # bytes that remain to download, by URL
+    # Bytes sent to storage.mirror in an hour, of a trial where `concurrency` is unknown. An upper
+    # bound unless rates were measured; None without a mirror.
+    mirror_bytes_per_hour: int | None = None
     cluster: str
     concurrency: int | None  # trials at a time; None: unknown
     cpus_per_trial: int

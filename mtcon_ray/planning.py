@@ -21,6 +21,7 @@ from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.paths import cache_folder
 from mtcon_ray.plan import Plan
+from mtcon_ray.resources import MIRROR_SECONDS
 from mtcon_ray.spec import RunSpec, with_each_encoder
 
 # Standard error of val/accuracy above which `plan` warns: configurations whose scores differ by
@@ -95,6 +96,12 @@ def make_plan(
         for field, text in spec.method.warnings().items()
         if f"method.{field}" not in spec.search.space
     ]
+    parameters = _count_parameters(
+        spec,
+        {task: sizes[task] for task in labels.tasks},
+        cache_folder(root),
+        all_networks=count_parameters,
+    )
     return Plan(
         name=spec.name,
         root=str(root),
@@ -118,14 +125,10 @@ def make_plan(
         majority=majority,
         objective=labels.objective,
         select=spec.evaluate.select,
-        parameters=_count_parameters(
-            spec,
-            {task: sizes[task] for task in labels.tasks},
-            cache_folder(root),
-            all_networks=count_parameters,
-        ),
+        parameters=parameters,
         store_bytes=store_bytes(len(table), spec.data, spec.views.size),
         downloads=dict(downloads or {}),
+        mirror_bytes_per_hour=_mirror_bytes(spec, parameters, concurrency, hours, epochs),
         cluster=cluster.where,
         concurrency=concurrency,
         cpus_per_trial=spec.resources.cpus * high,
@@ -161,6 +164,30 @@ def _hours(
         "device_hours": num_trials * mean / 3600,
         "wall_hours": wall / 3600 if wall else None,
     }
+
+
+def _mirror_bytes(
+    spec: RunSpec,
+    parameters: int | None,
+    concurrency: int | None,
+    hours: Mapping[str, float | None],
+    epochs: int,
+) -> int | None:
+    """Returns about how many bytes of networks an hour sends to the mirror; see `Plan`.
+
+    A resume state has the network and, of each parameter, one number of SGD and LARS, two of Adam.
+    Buffers, a momentum encoder, event logs and the study are left out.
+    """
+    if spec.storage.mirror is None or parameters is None:
+        return None
+    most = 3600 / MIRROR_SECONDS
+    seconds = hours.get("seconds_per_trial")
+    epochs_an_hour = epochs * 3600 / seconds if seconds else math.inf
+    resume_states = min(most, epochs_an_hour / spec.train.checkpoint_every)
+    networks = min(most, epochs_an_hour / spec.evaluate.every)
+    numbers = 3 if spec.train.optimizer.startswith("adam") else 2
+    sent = 4 * parameters * (numbers * resume_states + networks)
+    return round((concurrency or 1) * sent)
 
 
 def _balance_warnings(spec: RunSpec, table: LabelTable) -> Iterator[str]:

@@ -55,12 +55,13 @@ def is_word(value: str) -> bool:
     return "/" not in value and "\\" not in value and not Path(value).suffix
 
 
-# The form of a URL by its scheme. hf:// is the hub of Hugging Face.
+HUB = "hf://"  # of Hugging Face, which is only read
+# The form of a URL by its scheme.
 OBJECT_STORES = {
     "s3://": "s3://bucket/name",
     "gs://": "gs://bucket/name",
     "az://": "az://account/container/name",
-    "hf://": "hf://datasets/user/name/",
+    HUB: "hf://datasets/user/name/",
 }
 # Only the bucket's name before the first slash, so no login; no query, which may be a signature.
 _URL = re.compile(
@@ -82,9 +83,23 @@ def _path_or_url(value: str, info: ValidationInfo) -> str:
         raise ValueError(
             f"must be a path or begin with {', '.join(OBJECT_STORES)}, got {scheme}://"
         )
+    return _checked_url(value)
+
+
+def writable_url(value: str) -> str:
+    """Returns the URL of a place in an object store. Raises ValueError for anything else."""
+    stores = [scheme for scheme in OBJECT_STORES if scheme != HUB]
+    if not value.startswith(tuple(stores)):
+        # Without what follows the scheme, which may be a login.
+        raise ValueError(f"must begin with {', '.join(stores)}, got {value.partition('://')[0]!r}")
+    return _checked_url(value)
+
+
+def _checked_url(value: str) -> str:
+    scheme = next(scheme for scheme in OBJECT_STORES if value.startswith(scheme))
     if not _URL.fullmatch(value) or {"..", "."} & set(value.split("/")):
         raise ValueError(
-            f"must read {OBJECT_STORES[scheme + separator]}, without a login, a query or '..', for "
+            f"must read {OBJECT_STORES[scheme]}, without a login, a query or '..', for "
             "specs are logged; keys come from the environment or the machine's role"
         )
     return value
@@ -92,6 +107,9 @@ def _path_or_url(value: str, info: ValidationInfo) -> str:
 
 PathOrUrl = Annotated[str, AfterValidator(_path_or_url), PathMark()]
 """A `LocalPath`, or a URL of an object store."""
+
+WritableUrl = Annotated[str, AfterValidator(writable_url)]
+"""A URL of an object store that is written to."""
 
 T = TypeVar("T")
 

@@ -5,11 +5,13 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from mtcon_ray.registry import LocalPath, Spec
+from mtcon_ray.registry import LocalPath, Spec, WritableUrl
 from mtcon_ray.status import Status
 
 # A password in the authority part of a URI, or a secret in its query.
 SECRET_IN_URI = r"(?i)://[^/\s]*:[^\s]+@|[?&](password|passwd|pwd|token|secret)\w*="
+# Time between two copies of a sweep to storage.mirror.
+MIRROR_SECONDS = 60.0
 
 
 class ResourcesSpec(Spec):
@@ -101,4 +103,10 @@ class StorageSpec(Spec):
         ge=1,
         description="number of best trials whose networks a sweep keeps on disk; those of worse "
         "ones are removed when they have ended; null: all",
+    )
+    mirror: WritableUrl | None = Field(
+        None,
+        description="s3://, gs:// or az:// folder to which a sweep's driver copies the sweep once "
+        "a minute, below its name; `mtcon-ray resume URL/NAME` goes on from there elsewhere; null: "
+        "none",
     )

@@ -56,6 +56,8 @@ def train_run(
     spec = spec.trial({})
     device = choose_device(spec)
     prepare_root(root)
+    if spec.storage.mirror is not None:
+        callbacks.on_note("warning: storage.mirror copies sweeps; a single training is not copied")
     folder = choose_folder(runs_folder(root), spec, name, resume, way_on=resume_line)
     if EventLog.read(parent_log(folder)) and (done := load_run(folder)).status == Status.FINISHED:
         callbacks.on_note(f"{folder.name} has finished already")

@@ -170,6 +170,28 @@ def track_sync(name: str, root: Path) -> None:
         raise TrackingError(f"{left} events of {folder.name!r} are not sent yet; try again later")
 
 
+@click.command()
+@options.name
+@options.root_folder
+def mirror(name: str, root: Path) -> None:
+    """Copy what a sweep's mirror lacks yet.
+
+    A sweep does so while it runs. This copies the rest after a store was away at its end.
+    """
+    from mtcon_ray.recorded import load_recorded
+    from mtcon_ray.sweep.mirror import Mirror
+
+    folder = paths.find_folder(root, name)
+    url = load_recorded(folder / paths.SPEC_FILE).storage.mirror
+    if folder.parent != paths.sweeps_folder(root) or url is None:
+        raise SweepError(f"{folder.name!r} must be a sweep with storage.mirror, got none")
+    with driver_lock(folder):
+        copied = Mirror(folder, url)
+        num_files = copied.copy()
+    if not options.session().quiet:
+        say(f"{num_files} files are at {copied.url}")
+
+
 @click.command("export-tracking")
 @options.name
 @click.option(

@@ -33,6 +33,7 @@ follow_option = click.option(
     "--no-follow", is_flag=True, help="Return at once; `logs -f` follows the job later."
 )
 job_argument = click.argument("job")
+job_or_url = click.argument("job", metavar="JOB|URL")
 
 
 @click.command()
@@ -83,7 +84,7 @@ def submit(
 
 
 @click.command()
-@job_argument
+@job_or_url
 @options.overrides
 @retry_option
 @address_option
@@ -103,18 +104,24 @@ def resume(
     one goes on as another job: spec, changes, tracking and installed packages are those of its last
     job, and the current folder is uploaded, which must contain the spec at the same path as for
     `submit`. --set search.num_trials=N adds trials.
+    The URL of a mirrored sweep (storage.mirror) instead of a name downloads it to the root, unless
+    it is there, and goes on here.
     """
     from mtcon_ray.results import was_submitted  # imports pydantic
 
+    is_url = "://" in job
     folder = paths.sweeps_folder(options.root_of(root)) / job
-    if address is None and (folder / paths.SPEC_FILE).exists() and not was_submitted(folder):
+    if is_url:
+        folder = _restored(job, options.root_of(root), address)
+    is_here = address is None and (folder / paths.SPEC_FILE).exists()
+    if is_url or (is_here and not was_submitted(folder)):
 
         def load() -> tuple["RunSpec", Path, bool]:
             from mtcon_ray.recorded import load_recorded
 
             return load_recorded(folder / paths.SPEC_FILE, overrides), folder.parents[1], True
 
-        return run(load, job, retry_failed=retry_failed)
+        return run(load, folder.name, retry_failed=retry_failed)
     try:
         last = _jobs(address).find(job)
     except MtconError as error:
@@ -193,6 +200,19 @@ def stop(job: str, address: str | None) -> None:
     ended = known.wait_until_ended(found.id).lower()
     go_on = f"; to go on: `mtcon-ray resume {found.sweep or found.id}`"
     say(f"{found.id} {ended}{'' if ended == 'succeeded' else go_on}")
+
+
+def _restored(url: str, root: Path, address: str | None) -> Path:
+    """Returns the folder of a mirrored sweep, downloaded if it is not below the root."""
+    from mtcon_ray.sweep.restore import restore
+
+    if address is not None:
+        raise SpecError(
+            f"--address must not go with the URL of a mirror, got {address}: the sweep goes on "
+            "here; RAY_ADDRESS names the cluster"
+        )
+    options.session().say_phase(f"downloading {url}")
+    return restore(url, root)
 
 
 def _jobs(address: str | None) -> "Jobs":

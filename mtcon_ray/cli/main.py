@@ -22,6 +22,7 @@ from mtcon_ray.cli.admin_commands import (
     completion,
     export,
     export_tracking,
+    mirror,
     track_sync,
 )
 from mtcon_ray.cli.job_commands import jobs, logs, resume, stop, submit
@@ -94,8 +95,8 @@ def program() -> None:
 
 for command in (
     demo, init, examples, prepare, validate, plan, train, sweep, compare, evaluate, report,
-    list_names, status, best, export, audit, clean, track_sync, export_tracking, submit, jobs,
-    logs, stop, resume, schema, completion,
+    list_names, status, best, export, audit, clean, track_sync, mirror, export_tracking, submit,
+    jobs, logs, stop, resume, schema, completion,
 ):  # fmt: skip
     program.add_command(verbosity(command))
 

@@ -32,6 +32,7 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     rows += [("download", f"{decimal(count)} of {url}, once") for url, count in left.items()]
     rows += [
         ("store", f"{decimal(plan.store_bytes)} of decoded images under {plan.root}"),
+        *_mirror_rows(spec, plan),
         *_resource_rows(spec, plan),
     ]
     for i, point in enumerate(plan.first_configurations):
@@ -125,6 +126,16 @@ def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     early = "" if runs_through else " before early stopping"
     yield "images seen", f"{plan.images_per_trial:,} a trial, {plan.images_total:,} in all{early}"
     yield "model", f"{spec.model.encoder.name}, {plan.parameters:,} parameters with its heads"
+
+
+def _mirror_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
+    """Yields the estimate of what is sent to the mirror, if there is one."""
+    if plan.mirror_bytes_per_hour is None:
+        return
+    about = "at most about" if plan.seconds_per_trial is None else "about"
+    few = f"with {counted(plan.concurrency, 'trial')} at a time" if plan.concurrency else "a trial"
+    sent = decimal(plan.mirror_bytes_per_hour)
+    yield "mirror", f"{about} {sent} an hour {few}, to {spec.storage.mirror}"
 
 
 def _resource_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:

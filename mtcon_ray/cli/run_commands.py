@@ -130,7 +130,11 @@ def _sweep(
 
         run_spec = load_spec(spec, overrides)
         where = options.root_of(root, run_spec.storage.root)
-        return run_spec, where, _is_there(where, name) if goes_on else resume
+        return (
+            run_spec,
+            where,
+            _is_there(where, name, run_spec.storage.mirror) if goes_on else resume,
+        )
 
     return run(load, name, retry_failed=retry_failed)
 
@@ -212,7 +216,18 @@ def compare(
     return 0 if all(row.finished for row in rows) else 1
 
 
-def _is_there(root: Path, name: str | None) -> bool:
+def _is_there(root: Path, name: str | None, mirror: str | None) -> bool:
+    """Returns True if the sweep is below the root, to which it is downloaded if it is mirrored."""
     if not name:
         raise SweepError("--continue must have a --name to start or to go on with, got none")
-    return (paths.sweep_folder(root, name) / paths.SPEC_FILE).exists()
+    if (paths.sweep_folder(root, name) / paths.SPEC_FILE).exists():
+        return True
+    if mirror is None:
+        return False
+    from mtcon_ray.sweep.mirror_objects import url_of
+    from mtcon_ray.sweep.restore import is_mirrored, restore
+
+    url = url_of(mirror, name)
+    if there := is_mirrored(url):
+        restore(url, root)
+    return there

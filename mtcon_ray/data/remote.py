@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from mtcon_ray.data.disk import build_folder, writable_store
 from mtcon_ray.data.image_files import leads_outside
 from mtcon_ray.errors import DataError
+from mtcon_ray.registry import HUB
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -30,7 +31,7 @@ MAX_THREADS = 8
 CHUNK_BYTES = 1 << 20
 REPORT_SECONDS = 0.5
 RETRY_SECONDS = 30  # the default of Google's client is 15 minutes
-AZURE, HUB = "az://", "hf://"
+AZURE = "az://"
 # The places that credentials come from, by the start of a URL.
 KEYS = {
     "s3://": "keys come from AWS's own variables and files, or from the machine's role",
@@ -76,12 +77,9 @@ def look(url: str, what: str) -> Found:
     `what` is the spec field, for messages. Raises DataError if nothing is there or it cannot be
     read.
     """
-    base = url.partition("://")[2].rstrip("/")
-    if url.startswith(AZURE):  # an account is the root of its file system
-        base = base.partition("/")[2]
     tag = ""
-    with _readable(url, what):
-        files = _open(url, what)
+    with store_errors(url, f"{what} must be readable"):
+        files, base = open_store(url, what)
         from pyarrow.fs import FileSelector, FileType
 
         if url.endswith("/"):
@@ -138,8 +136,8 @@ def fetch(
 
 def _download(found: Found, tell: Callable[[int], None], folder: Path) -> None:
     """Downloads all objects into a folder; `tell` is called with the bytes downloaded so far."""
-    with _readable(found.url, found.what):
-        files = _open(found.url, found.what)
+    with store_errors(found.url, f"{found.what} must be readable"):
+        files, _ = open_store(found.url, found.what)
     written: dict[str, int] = {}
     stopping = Event()
 
@@ -176,23 +174,28 @@ def _download(found: Found, tell: Callable[[int], None], folder: Path) -> None:
 
 def _chunks(files: "FileSystem", path: str, found: Found) -> Iterator[bytes]:
     """Yields an object's bytes; errors of the disk they are written to are not turned."""
-    with _readable(found.url, found.what), files.open_input_stream(path) as stream:
+    rule = f"{found.what} must be readable"
+    with store_errors(found.url, rule), files.open_input_stream(path) as stream:
         while data := stream.read(CHUNK_BYTES):
             yield data
 
 
-def _open(url: str, what: str) -> "FileSystem":
+def open_store(url: str, what: str) -> tuple["FileSystem", str]:
+    """Returns the object store of a URL, and the URL's path in it, without a slash at its end.
+
+    `what` is the spec field, for messages. To be called, and used, within `store_errors`.
+    """
+    path = url.partition("://")[2].rstrip("/")
     if url.startswith(HUB):
-        return _open_hub(url, what)
+        return _open_hub(url, what), path
     from pyarrow.fs import FileSystem
 
-    if url.startswith(AZURE):
-        return _open_azure(url)
+    if url.startswith(AZURE):  # an account is the root of its file system
+        return _open_azure(url), path.partition("/")[2]
     # Only the bucket: an object key may contain characters with a meaning in a URI.
     bucket = "/".join(url.split("/")[:3])
     options = f"?retry_limit_seconds={RETRY_SECONDS}" if url.startswith("gs:") else ""
-    files: FileSystem = FileSystem.from_uri(bucket + options)[0]
-    return files
+    return FileSystem.from_uri(bucket + options)[0], path
 
 
 def _open_azure(url: str) -> "FileSystem":
@@ -223,8 +226,11 @@ def _blob(files: "FileSystem", path: str) -> str:
 
 
 @contextmanager
-def _readable(url: str, what: str) -> Iterator[None]:
-    """Turns errors of pyarrow and huggingface_hub into a DataError; they hold no credentials."""
+def store_errors(url: str, rule: str) -> Iterator[None]:
+    """Turns errors of pyarrow and huggingface_hub into a DataError; they hold no credentials.
+
+    The message begins with `rule`, such as "data.csv must be readable".
+    """
     try:
         yield
     except DataError:
@@ -238,5 +244,5 @@ def _readable(url: str, what: str) -> Iterator[None]:
             raise
         keys = next(text for scheme, text in KEYS.items() if url.startswith(scheme))
         raise DataError(
-            f"{what} must be readable, got {url}: {' '.join(str(error).split())[:300]}; {keys}"
+            f"{rule}, got {url}: {' '.join(str(error).split())[:300]}; {keys}"
         ) from None

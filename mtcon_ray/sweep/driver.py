@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping
 from contextlib import ExitStack, chdir
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +51,7 @@ from mtcon_ray.sweep.distributed_trial import (
 )
 from mtcon_ray.sweep.ended import ended_results
 from mtcon_ray.sweep.halving import Rungs
+from mtcon_ray.sweep.mirror import mirrored
 from mtcon_ray.sweep.prior import add_prior, prior_trials
 from mtcon_ray.sweep.progress_callback import Watch
 from mtcon_ray.sweep.record import SweepRecord
@@ -114,8 +114,8 @@ def run_sweep(
         plan, dataset = prepare(spec, root, view, uri, callbacks, first)
         check_same_data(parent_log(folder), dataset.fingerprint)
         tags = {**provenance(Path.cwd()), **data_tags(dataset)}
-        if in_job():
-            tags[JOB] = "true"
+        tags |= {JOB: "true"} if in_job() else {}
+        stack.enter_context(mirrored(folder, spec.storage.mirror, callbacks, resume=resume))
         # Ray may replace a job's working directory while the driver runs in it.
         stack.enter_context(chdir(folder))
         environment = sweep_environment(spec.resources.cpus)
@@ -208,7 +208,7 @@ class _Sweep:
             notes.append(f"trained again: {', '.join(opened)}")
         if (keep := self.spec.storage.keep) is not None:
             self.retention = Retention(self.folder, keep)
-        self.lifecycle.begin(self.plan, partial(self.record.start, tags))
+        self.lifecycle.begin(self.plan, lambda: self.record.start(tags))
         for note in notes:
             self.callbacks.on_note(note)
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.errors import SweepError
-from mtcon_ray.paths import event_folder, parent_log
+from mtcon_ray.paths import cursors_file, event_folder, parent_log
 from mtcon_ray.tracking.event_log import EventLog, identity, num_events, tail
 from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
 from mtcon_ray.tracking.mlflow_server import RefusedError, first_line, import_quietly, masked
@@ -47,7 +47,7 @@ class Sender:
         self.last_error: str | None = None
         self.refused: list[str] = []  # events that the server will never accept
         self.cpu_seconds = 0.0  # of the thread; includes importing mlflow if this thread did it
-        self._cursors = _cursors(folder)
+        self._cursors = cursors_file(folder)
         # A digest of the server and experiment, since the URI may hold a password.
         self._place = sha256(f"{uri}\n{experiment}".encode()).hexdigest()[:32]
         self._offsets: dict[str, int] = {}  # bytes that were sent, by event log name
@@ -235,7 +235,7 @@ class Sender:
 
 def forget_sent(folder: Path) -> None:
     """Makes the next sender of a folder send all its events again, which doubles nothing."""
-    _cursors(folder).unlink(missing_ok=True)
+    cursors_file(folder).unlink(missing_ok=True)
 
 
 def track_sync(folder: Path, uri: str, experiment: str) -> tuple[int, int]:
@@ -256,10 +256,6 @@ def track_sync(folder: Path, uri: str, experiment: str) -> tuple[int, int]:
     while not left and sender.mark_killed():
         pass
     return pending - left, left
-
-
-def _cursors(folder: Path) -> Path:
-    return event_folder(folder) / "cursors.json"
 
 
 def _groups(events: list[tuple[Event, int]]) -> Iterator[tuple[list[Event], int]]:

@@ -1,13 +1,16 @@
 """The text of a plan."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.cli.plan_text import data_lines, plan_lines
 from mtcon_ray.local import this_machine
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.planning import Rates
+from mtcon_ray.spec import parse_spec, with_values
 from tests.plans import plan_of
 
 
@@ -99,3 +102,30 @@ def test_the_objective_is_named_with_what_it_is_a_mean_of(tmp_path: Path) -> Non
     assert told("attributes") == "val/score, mAP"
     weighted = told("shape", "colour", objective="colour")
     assert weighted == "val/objective, accuracy of colour"
+
+
+def test_what_a_mirror_is_sent_is_estimated(tmp_path: Path) -> None:
+    raw = {
+        "name": "x",
+        "data": {"kind": "synthetic", "num_items": 300},
+        "train": {"optimizer": "adamw", "checkpoint_every": 2, "epochs": 20},
+        "storage": {"mirror": "s3://results/sweeps/"},
+    }
+    spec, cluster = parse_spec(raw), ClusterView("here", (NodeKind("node", 2, 0, 1),))
+    plan = plan_of(spec, tmp_path, cluster)
+    assert plan.parameters is not None
+    # Two trials at a time, each with three numbers a parameter, and its network, every minute.
+    assert plan.mirror_bytes_per_hour == 2 * 60 * 4 * (3 + 1) * plan.parameters
+    (line,) = (text for text in plan_lines(spec, plan) if text.startswith("  mirror "))
+    assert re.search(
+        r"  at most about [\d.]+ GB an hour with 2 trials at a time, to s3://res", line
+    )
+    measured = plan_of(spec, tmp_path, cluster, rates=Rates(2.0, 0.0, 0.0))
+    assert measured.seconds_per_trial is not None
+    epochs = 20 * 3600 / measured.seconds_per_trial
+    assert measured.mirror_bytes_per_hour == round(8 * (3 / 2 + 1) * epochs * plan.parameters)
+    (line,) = (text for text in plan_lines(spec, measured) if text.startswith("  mirror "))
+    assert line[18:].startswith("about ")
+    assert plan_of(with_values(spec, {"storage.mirror": None}), tmp_path, cluster) == plan_of(
+        spec, tmp_path, cluster
+    ).model_copy(update={"mirror_bytes_per_hour": None})

@@ -1,0 +1,253 @@
+"""Mirror of a sweep in an object store, from which the sweep is resumed if its disk is lost.
+
+<mirror>/<sweep>/mirror.json            the files of one moment, and the object that holds each
+<mirror>/<sweep>/study.journal          the study and the event logs, which only grow: an object
+<mirror>/<sweep>/spool/*.jsonl          may be longer than mirror.json says
+<mirror>/<sweep>/<path>-<time>          any other file: an object for each version, never changed
+
+mirror.json is replaced by one request, after the objects that it names. So it names a whole state
+at any moment, whenever a pass is cut. A resume needs these rules between the files of a state:
+
+- The study knows no end of a trial that the trial's event log lacks. So it is read before the logs.
+- The study knows each trial that has an event log. So the logs are listed before it is read.
+- A resume state is not ahead of the event log, or the epochs between both would be recorded
+  nowhere. So resume states are copied before the logs are read.
+- A network is not older than the event log or the resume state, which may name it as the best one.
+  So networks are copied last.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO
+
+from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.data.remote import CHUNK_BYTES
+from mtcon_ray.errors import DataError, SweepError
+from mtcon_ray.paths import (
+    LAST_FILE,
+    PLAN_FILE,
+    PREVIOUS_FILE,
+    SPEC_FILE,
+    checkpoint_folder,
+    cursors_file,
+    event_folder,
+    journal_file,
+)
+from mtcon_ray.resources import MIRROR_SECONDS
+from mtcon_ray.sweep.mirror_objects import (
+    GROWING,
+    KEPT,
+    VERSION,
+    Entry,
+    Files,
+    Objects,
+    first_missing,
+    url_of,
+)
+from mtcon_ray.tracking.lifecycle import DRAIN_SECONDS, STOPPED_DRAIN_SECONDS
+
+RETRY_SECONDS = 1.0  # between two passes at the end, while the store fails
+
+log = logging.getLogger(__name__)
+
+
+class Mirror:
+    """The mirror of the sweep in a folder. Its methods raise DataError if the store fails.
+
+    They raise SweepError if the mirror holds what the folder lacks: another sweep of this name, or
+    what another driver has added since. `is_cut` is asked between requests; a pass that it cuts
+    raises CutError.
+    """
+
+    def __init__(
+        self, folder: Path, mirror: str, is_cut: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.folder = folder
+        self.url = url_of(mirror, folder.name)
+        self._objects = Objects(self.url)
+        self._is_cut = is_cut
+        self._known: Files = {}  # the state that this folder is known to contain
+        self._sent: set[str] = set()  # versions that were sent but may not be named yet
+
+    def claim(self) -> None:
+        """Checks that the mirror is of this folder, and that it can be written to."""
+        self._objects.write_list(self._state())
+
+    def copy(self) -> int:
+        """Copies what has changed, and returns the number of files of the mirrored state."""
+        known = self._state()
+        files: dict[str, Entry] = {}
+        found = sorted(event_folder(self.folder).glob("*.jsonl"))
+        logs = [path for path in found if GROWING.fullmatch(self._name(path))]
+        trials = [checkpoint_folder(self.folder, p.stem) for p in logs]
+        self._copy_lines(journal_file(self.folder), known, files)
+        # Before the logs, since it must not be ahead of them.
+        self._copy_whole(cursors_file(self.folder), known, files)
+        for trial in trials:
+            # A kill between two renames leaves the previous state alone.
+            if not self._copy_whole(trial / LAST_FILE, known, files):
+                self._copy_whole(trial / PREVIOUS_FILE, known, files)
+        for log in logs:
+            self._copy_lines(log, known, files)
+        for path in (*(t / n for t in trials for n in KEPT), *self._beginnings()):
+            self._copy_whole(path, known, files)
+        if files != known:
+            self._objects.write_list(files)
+            self._known = files
+        self._discard_others(files)
+        return len(files)
+
+    def _beginnings(self) -> Iterable[Path]:
+        return (self.folder / SPEC_FILE, self.folder / PLAN_FILE)
+
+    def _state(self) -> Files:
+        """Returns the mirrored state. Raises SweepError if the folder does not contain it."""
+        files = self._objects.read_list() or {}
+        if files != self._known and (path := first_missing(self.folder, files)):
+            raise SweepError(
+                f"{self.url} must mirror {self.folder}, got another or a newer {path}; to go on "
+                f"with what is there: `mtcon-ray resume {self.url}` with an unused --root; for a "
+                "new sweep: another --name or storage.mirror"
+            )
+        self._known = files
+        return files
+
+    def _copy_lines(self, path: Path, known: Files, files: dict[str, Entry]) -> None:
+        """Copies the whole lines of a file that grows, unless they are mirrored already."""
+        name = self._name(path)
+        if not path.exists():
+            return
+        data = path.read_bytes()
+        lines = data[: data.rfind(b"\n") + 1]
+        entry = Entry(name, len(lines), sha256=sha256(lines).hexdigest())
+        if known.get(name) != entry:
+            self._check()
+            self._objects.write(name, [lines])
+        files[name] = entry
+
+    def _copy_whole(self, path: Path, known: Files, files: dict[str, Entry]) -> bool:
+        """Copies a file that is only ever replaced as a whole; returns False if it is not there."""
+        name = self._name(path)
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            return False
+        with file:
+            # Of the open file, which stays whole when it is replaced or removed.
+            stat = os.fstat(file.fileno())
+            version = f"{name}-{stat.st_mtime_ns:x}"
+            entry = Entry(version, stat.st_size, mtime_ns=stat.st_mtime_ns)
+            if known.get(name) != entry and version not in self._sent:
+                self._objects.write(version, self._chunks(file))
+                self._sent.add(version)
+        files[name] = entry
+        return True
+
+    def _chunks(self, file: BinaryIO) -> Iterator[bytes]:
+        self._check()
+        while data := file.read(CHUNK_BYTES):
+            yield data
+            self._check()
+
+    def _check(self) -> None:
+        if self._is_cut():
+            raise CutError
+
+    def _discard_others(self, files: Files) -> None:
+        """Removes versions of files that the state does not have any more."""
+        named = {entry.object for entry in files.values()}
+        for name in self._objects.names():
+            if name not in named and VERSION.fullmatch(name):
+                self._check()
+                self._objects.delete(name)
+        self._sent &= named
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
+
+
+class CutError(DataError):
+    """A pass was cut because its driver ends."""
+
+    def __init__(self) -> None:
+        super().__init__("the time at the end was too short")
+
+
+class MirrorThread:
+    """Copier of a folder to its mirror, in a thread that training never waits for."""
+
+    def __init__(self, folder: Path, mirror: str) -> None:
+        self._cut, self._ending, self._wake = (threading.Event() for _ in range(3))
+        self.mirror = Mirror(folder, mirror, self._cut.is_set)
+        self.error: str | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True, name="mtcon-mirror")
+
+    def start(self) -> None:
+        """Starts the thread; its first pass is a minute later."""
+        self._thread.start()
+
+    def close(self, timeout: float) -> str | None:
+        """Copies once more, for at most `timeout` seconds; returns why not all is mirrored."""
+        self._ending.set()
+        self._wake.set()
+        self._thread.join(timeout)
+        self._cut.set()
+        return self.error or (str(CutError()) if self._thread.is_alive() else None)
+
+    def _work(self) -> None:
+        self._wake.wait(MIRROR_SECONDS)
+        while True:
+            # Before the pass: what is written until `close` is called belongs to the last one.
+            is_last = self._ending.is_set()
+            try:
+                self.mirror.copy()
+                self.error = None
+            except Exception as error:  # an error of the store must not stop the training
+                if str(error) != self.error and not self._cut.is_set():
+                    log.warning("%s; what is not mirrored yet is copied later", error)
+                self.error = str(error)
+                is_last = is_last and isinstance(error, SweepError)
+            if is_last or self._cut.is_set():
+                return
+            self._wake.clear()
+            if self._ending.is_set():
+                self._cut.wait(RETRY_SECONDS if self.error else 0)
+            else:
+                self._wake.wait(MIRROR_SECONDS)
+
+
+@contextmanager
+def mirrored(
+    folder: Path, mirror: str | None, callbacks: Callbacks, *, resume: bool
+) -> Iterator[None]:
+    """Mirrors a sweep's folder while it is driven, and once more at the end.
+
+    Raises DataError if the store fails at the start of a new sweep; a resumed one goes on without.
+    Raises SweepError if the mirror has other content than the folder.
+    """
+    if mirror is None:
+        yield
+        return
+    thread = MirrorThread(folder, mirror)
+    try:
+        thread.mirror.claim()
+    except DataError as error:
+        if not resume:
+            raise
+        callbacks.on_note(f"{error}; the sweep goes on, and is copied when the store answers")
+    thread.start()
+    limit = STOPPED_DRAIN_SECONDS
+    try:
+        yield
+        limit = DRAIN_SECONDS
+    finally:
+        if why := thread.close(limit):
+            callbacks.on_note(
+                f"NOT ALL IS MIRRORED ({why}); nothing is lost: send it with "
+                f"`mtcon-ray mirror {folder.name} --root {folder.parent.parent}`"
+            )

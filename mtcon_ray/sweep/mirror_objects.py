@@ -1,0 +1,145 @@
+"""The objects of a sweep's mirror, and the list that names those of one state."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtcon_ray.data.remote import CHUNK_BYTES, open_store, store_errors
+from mtcon_ray.errors import SweepError
+from mtcon_ray.paths import (
+    LAST_FILE,
+    MODEL_FILE,
+    OLD_MODEL_FILE,
+    PREDICTIONS_FILE,
+    PREVIOUS_FILE,
+    REMOVED_FILE,
+)
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+LIST = "mirror.json"
+FORMAT = 1
+# Files of a trial that stay when it has ended.
+KEPT = (MODEL_FILE, OLD_MODEL_FILE, PREDICTIONS_FILE, REMOVED_FILE)
+_OF_TRIAL = "|".join(map(re.escape, (LAST_FILE, PREVIOUS_FILE, *KEPT)))
+GROWING = re.compile(r"study\.journal|spool/(parent|trial-\d+)\.jsonl")
+WHOLE = re.compile(
+    rf"spec\.yaml|plan\.json|spool/cursors\.json|checkpoints/trial-\d+/({_OF_TRIAL})"
+)
+VERSION = re.compile(rf"({WHOLE.pattern})-[0-9a-f]+")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of the mirrored state: its object, relative to the mirror, and its size in bytes.
+
+    A file that grows has the hash of its content, any other one its modification time.
+    """
+
+    object: str
+    size: int
+    sha256: str | None = None
+    mtime_ns: int | None = None
+
+
+Files = Mapping[str, Entry]
+"""The files of a mirrored state by their paths within the sweep's folder."""
+
+
+class Objects:
+    """The objects below a URL. Each method raises DataError if the store fails."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._rule = "storage.mirror must be readable and writable"
+        self._opened: tuple[FileSystem, str] | None = None
+
+    def read_list(self) -> Files | None:
+        """Returns the mirrored state, None without one. Raises SweepError if it is damaged."""
+        from pyarrow.fs import FileType
+
+        with store_errors(self.url, self._rule):
+            files, base = self._open()
+            if files.get_file_info(f"{base}/{LIST}").type == FileType.NotFound:
+                return None
+        try:
+            raw = json.loads(b"".join(self.read(LIST)))
+            if raw["format"] != FORMAT:
+                raise ValueError(f"format {raw['format']!r}")
+            found = {name: Entry(**entry) for name, entry in raw["files"].items()}
+            # A bucket may be of another author: no name may lead out of the sweep's folder.
+            if wrong := [n for n in found if not (GROWING.fullmatch(n) or WHOLE.fullmatch(n))]:
+                raise ValueError(f"the name {wrong[0]!r}")
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise SweepError(
+                f"{self.url}/{LIST} must be written by this version of mtcon-ray, got {error}"
+            ) from None
+        return found
+
+    def write_list(self, files: Files) -> None:
+        """Replaces the mirrored state."""
+        raw = {"format": FORMAT, "files": {name: asdict(entry) for name, entry in files.items()}}
+        self.write(LIST, [json.dumps(raw, indent=1).encode()])
+
+    def names(self) -> list[str]:
+        """Returns the names of all objects."""
+        from pyarrow.fs import FileSelector, FileType
+
+        with store_errors(self.url, self._rule):
+            files, base = self._open()
+            found = files.get_file_info(FileSelector(base, recursive=True))
+        paths = [info.path for info in found if info.type == FileType.File]
+        return [path.removeprefix(base).removeprefix("/") for path in paths]
+
+    def read(self, name: str) -> Iterator[bytes]:
+        """Yields an object's bytes."""
+        with store_errors(self.url, self._rule):
+            files, base = self._open()
+            with files.open_input_stream(f"{base}/{name}") as stream:
+                while data := stream.read(CHUNK_BYTES):
+                    yield data
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Creates or replaces an object. If `chunks` raises, the object may hold a part of them."""
+        with store_errors(self.url, self._rule):
+            files, base = self._open()
+            with files.open_output_stream(f"{base}/{name}") as stream:
+                for data in chunks:
+                    stream.write(data)
+
+    def delete(self, name: str) -> None:
+        """Removes an object."""
+        with store_errors(self.url, self._rule):
+            files, base = self._open()
+            files.delete_file(f"{base}/{name}")
+
+    def _open(self) -> tuple["FileSystem", str]:
+        if self._opened is None:
+            self._opened = open_store(self.url, "storage.mirror")
+        return self._opened
+
+
+def url_of(mirror: str, name: str) -> str:
+    """Returns the URL of a sweep's mirror."""
+    return f"{mirror.rstrip('/')}/{name}"
+
+
+def first_missing(folder: Path, files: Files) -> str | None:
+    """Returns the first file that grows and of which a folder lacks mirrored lines."""
+    for name, entry in files.items():
+        if entry.sha256 is not None and _hash(folder / name, entry.size) != entry.sha256:
+            return name
+    return None
+
+
+def _hash(path: Path, size: int) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return sha256(file.read(size)).hexdigest()
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,103 @@
+"""Download of a mirrored sweep to a root where it is not, so that it can be resumed there."""
+
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+from mtcon_ray.data.remote import MAX_THREADS
+from mtcon_ray.errors import DataError, SpecError, StorageError, SweepError
+from mtcon_ray.lock import FILE as LOCK
+from mtcon_ray.lock import driver_lock
+from mtcon_ray.paths import prepare_root, sweep_folder
+from mtcon_ray.registry import writable_url
+from mtcon_ray.sweep.mirror_objects import LIST, Entry, Files, Objects, first_missing
+
+
+def is_mirrored(url: str) -> bool:
+    """Returns True if a sweep's mirror is at a URL. Raises DataError if the store fails."""
+    return bool(Objects(url).read_list())
+
+
+def restore(url: str, root: Path) -> Path:
+    """Returns the folder of the sweep that is mirrored at a URL, below this root.
+
+    It is downloaded, unless a folder of its name has all that is mirrored, as after an earlier
+    call. Raises SpecError for another URL, DataError if the store fails or has no such mirror,
+    SweepError if a folder of that name has other content, StorageError.
+    """
+    try:
+        url = writable_url(url.rstrip("/"))
+    except ValueError as error:
+        raise SpecError(f"a mirror's URL {error}") from None
+    folder = sweep_folder(root, url.rpartition("/")[2])
+    objects = Objects(url)
+    files = objects.read_list()
+    if not files:
+        raise DataError(
+            f"{url} must be the mirror of a sweep, got no {LIST} with files there; "
+            "give storage.mirror, a slash and the sweep's name"
+        )
+    if folder.exists():
+        if path := first_missing(folder, files):
+            raise SweepError(
+                f"{folder} must not be there, or have what is mirrored at {url}, got another or an "
+                f"older {path}; give another --root, or remove it with `mtcon-ray clean`"
+            )
+        return folder
+    prepare_root(root)
+    # A name that no command takes for a sweep: a download that is killed leaves no half one.
+    partly = folder.with_name(f".restoring-{folder.name}")
+    try:
+        partly.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with driver_lock(partly):
+            try:
+                _clear(partly)
+                _download(objects, files, partly)
+                partly.rename(folder)
+            except BaseException:
+                shutil.rmtree(partly, ignore_errors=True)
+                raise
+    except OSError as error:
+        raise StorageError.of(folder, error) from error
+    return folder
+
+
+def _clear(folder: Path) -> None:
+    """Removes what a killed download has left."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != LOCK:
+            entry.unlink()
+
+
+def _download(objects: Objects, files: Files, folder: Path) -> None:
+    with ThreadPoolExecutor(MAX_THREADS) as pool:
+        tasks = [pool.submit(_fetch, objects, folder / n, e) for n, e in files.items()]
+        try:
+            for task in tasks:
+                task.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _fetch(objects: Objects, path: Path, entry: Entry) -> None:
+    """Downloads one file, of an object that has grown since then only the part of the state."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    left, digest = entry.size, sha256()
+    with open(path, "wb", opener=partial(os.open, mode=0o600)) as file:
+        for data in objects.read(entry.object):
+            part = data[:left]
+            file.write(part)
+            digest.update(part)
+            left -= len(part)
+    if left or digest.hexdigest() != (entry.sha256 or digest.hexdigest()):
+        raise DataError(
+            f"{objects.url}/{entry.object} must be as {LIST} says, got other content; try again, "
+            "as a driver may be writing it, or restore the object from a backup"
+        )
+    if entry.mtime_ns is not None:  # by which the mirror knows the version
+        os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))

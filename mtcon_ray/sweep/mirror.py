@@ -80,6 +80,7 @@ class Mirror:
 
     def copy(self) -> int:
         """Copies what has changed, and returns the number of files of the mirrored state."""
+        self._check()
         known = self._state()
         files: dict[str, Entry] = {}
         found = sorted(event_folder(self.folder).glob("*.jsonl"))
@@ -182,7 +183,7 @@ class MirrorThread:
     """Copier of a folder to its mirror, in a thread that training never waits for."""
 
     def __init__(self, folder: Path, mirror: str) -> None:
-        self._cut, self._ending, self._wake = (threading.Event() for _ in range(3))
+        self._cut, self._ending, self._retry = threading.Event(), threading.Event(), False
         self.mirror = Mirror(folder, mirror, self._cut.is_set)
         self.error: str | None = None
         self._thread = threading.Thread(target=self._work, daemon=True, name="mtcon-mirror")
@@ -191,34 +192,35 @@ class MirrorThread:
         """Starts the thread; its first pass is a minute later."""
         self._thread.start()
 
-    def close(self, timeout: float) -> str | None:
-        """Copies once more, for at most `timeout` seconds; returns why not all is mirrored."""
+    def close(self, timeout: float, *, retry: bool) -> str | None:
+        """Copies once more, for at most `timeout` seconds; returns why not all is mirrored.
+
+        With `retry` it tries until then, without it once, since a store that does not answer takes
+        most of a short time.
+        """
+        self._retry = retry
         self._ending.set()
-        self._wake.set()
         self._thread.join(timeout)
         self._cut.set()
         return self.error or (str(CutError()) if self._thread.is_alive() else None)
 
     def _work(self) -> None:
-        self._wake.wait(MIRROR_SECONDS)
-        while True:
-            # Before the pass: what is written until `close` is called belongs to the last one.
-            is_last = self._ending.is_set()
-            try:
-                self.mirror.copy()
-                self.error = None
-            except Exception as error:  # an error of the store must not stop the training
-                if str(error) != self.error and not self._cut.is_set():
-                    log.warning("%s; what is not mirrored yet is copied later", error)
-                self.error = str(error)
-                is_last = is_last and isinstance(error, SweepError)
-            if is_last or self._cut.is_set():
-                return
-            self._wake.clear()
-            if self._ending.is_set():
-                self._cut.wait(RETRY_SECONDS if self.error else 0)
-            else:
-                self._wake.wait(MIRROR_SECONDS)
+        while not self._ending.wait(MIRROR_SECONDS):
+            self._attempt()
+        self._attempt()
+        while self._retry and self.error is not None and not self._cut.wait(RETRY_SECONDS):
+            self._attempt()
+
+    def _attempt(self) -> None:
+        try:
+            self.mirror.copy()
+            self.error = None
+        except Exception as error:  # an error of the store must not stop the training
+            if str(error) != self.error and not self._ending.is_set():
+                log.warning("%s; the sweep goes on", error)
+            self.error = str(error)
+            # What another driver has written stays there.
+            self._retry = self._retry and not isinstance(error, SweepError)
 
 
 @contextmanager
@@ -241,12 +243,13 @@ def mirrored(
             raise
         callbacks.on_note(f"{error}; the sweep goes on, and is copied when the store answers")
     thread.start()
-    limit = STOPPED_DRAIN_SECONDS
+    stopped = True
     try:
         yield
-        limit = DRAIN_SECONDS
+        stopped = False
     finally:
-        if why := thread.close(limit):
+        limit = STOPPED_DRAIN_SECONDS if stopped else DRAIN_SECONDS
+        if why := thread.close(limit, retry=not stopped):
             callbacks.on_note(
                 f"NOT ALL IS MIRRORED ({why}); nothing is lost: send it with "
                 f"`mtcon-ray mirror {folder.name} --root {folder.parent.parent}`"

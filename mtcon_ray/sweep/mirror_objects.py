@@ -1,6 +1,7 @@
 """The objects of a sweep's mirror, and the list that names those of one state."""
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -92,7 +93,7 @@ class Objects:
 
         with store_errors(self.url, self._rule):
             files, base = self._open()
-            found = files.get_file_info(FileSelector(base, recursive=True))
+            found = files.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
         paths = [info.path for info in found if info.type == FileType.File]
         return [path.removeprefix(base).removeprefix("/") for path in paths]
 
@@ -120,8 +121,30 @@ class Objects:
 
     def _open(self) -> tuple["FileSystem", str]:
         if self._opened is None:
-            self._opened = open_store(self.url, "storage.mirror")
+            files, base = open_store(self.url, "storage.mirror")
+            self._opened = _impatient(files), base
         return self._opened
+
+
+def _impatient(files: "FileSystem") -> "FileSystem":
+    """Returns the same store with a short limit on each request, where pyarrow can set one.
+
+    pyarrow's requests to S3 wait up to 100 s by default, and a process waits for them at its end.
+    """
+    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
+
+    if not isinstance(files, S3FileSystem):
+        return files
+    return S3FileSystem(
+        region=files.region,
+        # pyarrow reads these where it parses a URL, but not here.
+        endpoint_override=os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_ENDPOINT_URL"),
+        connect_timeout=3,
+        request_timeout=4,
+        allow_delayed_open=True,  # one request for a small object instead of three
+        retry_strategy=AwsStandardS3RetryStrategy(max_attempts=2),
+    )
 
 
 def url_of(mirror: str, name: str) -> str:

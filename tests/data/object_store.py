@@ -52,10 +52,32 @@ class ObjectStore:
         """Returns the number of GET requests for an object."""
         return sum(f"GET /{BUCKET}/{key} " in line for line in self.log.lines)
 
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Refuses connections; afterwards answers at the same address, with the same objects."""
+        host, port = self._server.get_host_and_port()
+        self._end()
+        try:
+            yield
+        finally:
+            self._server = ThreadedMotoServer(ip_address=host, port=port, verbose=False)
+            self._server.start()
+
+    def names(self) -> list[str]:
+        """Returns the names of all objects."""
+        listed = self._client.list_objects_v2(Bucket=BUCKET)
+        return [entry["Key"] for entry in listed.get("Contents", ())]
+
     def stop(self) -> None:
         """Stops the server."""
         logging.getLogger("werkzeug").removeHandler(self.log)
+        self._end()
+
+    def _end(self) -> None:
+        server = self._server._server
         self._server.stop()
+        assert server is not None
+        server.server_close()  # moto leaves the port open, which then accepts and never answers
 
 
 class _Requests(logging.Handler):

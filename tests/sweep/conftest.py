@@ -11,6 +11,7 @@ import yaml
 
 from mtcon_ray.local import this_machine
 from mtcon_ray.paths import mlflow_database
+from tests.sweep.mirrored_sweep import FolderStore
 from tests.sweep.small_sweeps import TINY
 
 
@@ -48,3 +49,14 @@ def spec_file(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
+    """Returns an object store in a folder, in which the objects of all URLs are."""
+    made = FolderStore(tmp_path / "store")
+    monkeypatch.setattr(
+        "mtcon_ray.sweep.mirror_objects.open_store",
+        lambda url, what: (made, url.partition("://")[2]),
+    )
+    return made

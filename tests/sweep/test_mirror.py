@@ -1,61 +1,36 @@
-"""Mirror of a sweep: what is copied, from which moment, and what a resume elsewhere finds."""
+"""Mirror of a sweep: what is copied, in which order, and what happens if its store fails."""
 
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from threading import Event
 
 import pytest
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from mtcon_ray.paths import checkpoint_folder, journal_file, sweep_folder, trial_log
+from mtcon_ray.errors import DataError, SpecError
+from mtcon_ray.paths import (
+    LAST_FILE,
+    PREVIOUS_FILE,
+    checkpoint_folder,
+    journal_file,
+    sweep_folder,
+    trial_log,
+)
 from mtcon_ray.recorded import load_recorded
-from mtcon_ray.status import Status
-from mtcon_ray.sweep.audit import Audit
-from mtcon_ray.sweep.mirror import Mirror
+from mtcon_ray.signals import Interrupted
+from mtcon_ray.spec import parse_spec
+from mtcon_ray.sweep.mirror import Mirror, mirrored
 from mtcon_ray.sweep.mirror_objects import LIST
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.restore import is_mirrored, restore
-from mtcon_ray.sweep.resume import continued_trials, discard_leftovers, settle
-from mtcon_ray.sweep.searcher import report_missing, tell
+from mtcon_ray.sweep.resume import discard_leftovers, settle
 from mtcon_ray.sweep.study import open_study
 from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Reported
 from mtcon_ray.training import checkpoint
-from tests.sweep.written_sweep import MEAN_ACCURACY, save_model, value, write_sweep
-
-BUCKET = "s3://bucket/deep/"
-URL = BUCKET + "shoes-1"
-
-
-class FolderStore(SubTreeFileSystem):  # type: ignore[misc]
-    """Object store whose bucket is a folder; `before` is called with each object's path."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(str(folder), LocalFileSystem())
-        self.folder = folder
-        self.written: list[str] = []
-        self.before: Callable[[str], None] = lambda path: None
-
-    def open_output_stream(self, path: str, **options: Any) -> Any:
-        self.before(path)
-        (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
-        self.written.append(path.removeprefix("bucket/deep/shoes-1/"))
-        return super().open_output_stream(path, **options)
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
-    """Returns a store in which each URL is found."""
-    folder = tmp_path / "store"
-    (folder / "bucket/deep/shoes-1").mkdir(parents=True)
-    made = FolderStore(folder)
-
-    def opened(url: str, what: str) -> tuple[FolderStore, str]:
-        return made, url.partition("://")[2]
-
-    monkeypatch.setattr("mtcon_ray.sweep.mirror_objects.open_store", opened)
-    return made
+from tests.sweep.mirrored_sweep import BUCKET, URL, FolderStore, Notes, contents, problems, train_on
+from tests.sweep.written_sweep import write_sweep
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -64,60 +39,6 @@ def folder(tmp_path: Path) -> Path:
     folder = sweep_folder(tmp_path / "root", "shoes-1")
     write_sweep(folder)
     return folder
-
-
-def problems(folder: Path) -> list[str]:
-    audit = Audit(folder)
-    return [f"{f.where}: {f.problem}" for f in (*audit.records(), *audit.files())]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    files = (p for p in folder.rglob("*") if p.is_file() and p.name != "lock")
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}
-
-
-def objects_of(store: FolderStore) -> set[str]:
-    return set(contents(store.folder / "bucket/deep/shoes-1"))
-
-
-def train_on(folder: Path, epochs: int) -> None:
-    """Trains the last trial until this epoch, and ends it if that is its last one."""
-    spec = load_recorded(folder / "spec.yaml")
-    study, record = open_study(journal_file(folder), folder.name), SweepRecord(folder, spec)
-    (trial,) = continued_trials(study)
-    record.trial_started(trial)
-    place = record.checkpoints(trial)
-    for epoch in range(record.spool(trial).last_epoch + 1, epochs + 1):
-        save_model(place, spec.trial(trial.params), epoch, value(2, epoch), "model.pt")
-        checkpoint.save(
-            place / "last.pt", {"best": value(2, epoch), "step": epoch},
-            previous=place / "last.previous.pt",
-        )  # fmt: skip
-        told = {"loss": 1.0 / epoch, MEAN_ACCURACY: value(2, epoch)}
-        record.spool(trial).append(Reported(epoch=epoch, metrics=told))
-        report_missing(study, trial, record.values(trial))
-    if epochs == record.epochs(trial):
-        tell(study, trial, Status.FINISHED, value(2, epochs), None)
-        record.trial_ended(trial, Status.FINISHED, None)
-
-
-def test_a_restored_sweep_is_the_mirrored_one(
-    folder: Path, store: FolderStore, tmp_path: Path
-) -> None:
-    assert not is_mirrored(URL)
-    Mirror(folder, BUCKET).claim()
-    assert not is_mirrored(URL), "a sweep that has only begun cannot be resumed"
-    num_files = Mirror(folder, BUCKET).copy()
-    assert is_mirrored(URL)
-    there = restore(URL, tmp_path / "new")
-    assert there == sweep_folder(tmp_path / "new", "shoes-1")
-    assert contents(there) == contents(folder)
-    assert len(contents(there)) == num_files
-    assert {(there / name).stat().st_mode & 0o77 for name in contents(there)} == {0}
-    assert problems(there) == []
-    before = len(store.written)
-    Mirror(there, BUCKET).copy()
-    assert store.written[before:] == [], "what was restored is not sent again"
 
 
 def test_only_what_has_changed_is_copied_and_what_is_gone_is_removed(
@@ -137,13 +58,28 @@ def test_only_what_has_changed_is_copied_and_what_is_gone_is_removed(
     foreign = store.folder / "bucket/deep/shoes-1/checkpoints/holiday.jpg"
     foreign.touch()
     mirror.copy()
-    names = objects_of(store)
+    names = contents(store.folder / "bucket/deep/shoes-1")
     assert not [n for n in names if "last.pt" in n or "trial-0001/model.pt" in n]
     assert len([n for n in names if "model.pt" in n]) == 2
     assert foreign.exists(), "only objects of a mirror's names are removed"
     there = restore(URL, tmp_path / "new")
     assert problems(there) == []
     assert contents(there) == contents(folder)
+
+
+def test_the_resume_state_before_is_copied_where_it_is_the_only_one(
+    folder: Path, store: FolderStore, tmp_path: Path
+) -> None:
+    """A kill between the two renames of a checkpoint leaves it so."""
+    mirror, place = Mirror(folder, BUCKET), checkpoint_folder(folder, "trial-0002")
+    train_on(folder, 2)
+    mirror.copy()
+    assert not (checkpoint_folder(restore(URL, tmp_path), "trial-0002") / PREVIOUS_FILE).exists()
+    (place / LAST_FILE).unlink()
+    mirror.copy()
+    there = checkpoint_folder(restore(URL, tmp_path / "new"), "trial-0002")
+    assert (there / PREVIOUS_FILE).read_bytes() == (place / PREVIOUS_FILE).read_bytes()
+    assert not (there / LAST_FILE).exists()
 
 
 def settled(folder: Path) -> list[str]:
@@ -178,3 +114,100 @@ def test_a_pass_that_is_cut_anywhere_leaves_a_whole_state(
         assert settled(there) == []
     assert EventLog(trial_log(states[0], "trial-0002")).last_epoch == 1
     assert EventLog(trial_log(states[-1], "trial-0002")).last_epoch >= 2
+
+
+def test_a_driver_copies_while_it_runs_and_at_its_end(
+    folder: Path, store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtcon_ray.sweep.mirror.MIRROR_SECONDS", 0.05)
+    notes = Notes()
+    with mirrored(folder, BUCKET, notes, resume=False):
+        wait_until(lambda: "spec.yaml" in str(store.written), "a first copy")
+        train_on(folder, 3)
+    assert contents(restore(URL, tmp_path / "new")) == contents(folder)
+    assert notes.told == []
+
+
+def stop(folder: Path, notes: Notes, act: Callable[[], None], *, resume: bool = False) -> None:
+    """Drives a sweep that does one thing and is then stopped by a signal."""
+
+    def drive() -> None:
+        with mirrored(folder, BUCKET, notes, resume=resume):
+            act()
+            raise Interrupted("stopped by SIGTERM")
+
+    with pytest.raises(Interrupted):
+        drive()
+
+
+def test_a_store_that_fails_is_told_of_once_and_at_the_end(
+    folder: Path,
+    store: FolderStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("mtcon_ray.sweep.mirror.MIRROR_SECONDS", 0.02)
+    monkeypatch.setattr("mtcon_ray.sweep.mirror.STOPPED_DRAIN_SECONDS", 0.5)
+    failed, notes = list[str](), Notes()
+
+    def fail(path: str) -> None:
+        failed.append(path)
+        raise OSError("the store is away")
+
+    def break_store() -> None:
+        store.before = fail
+        wait_until(lambda: len(failed) > 3, "some attempts")
+
+    stop(folder, notes, break_store)
+    assert [r.getMessage().count("the store is away") for r in caplog.records] == [1]
+    (note,) = notes.told
+    assert note.startswith("NOT ALL IS MIRRORED (storage.mirror must be readable and writable")
+    assert note.endswith(f"`mtcon-ray mirror shoes-1 --root {folder.parents[1]}`")
+    # At the start a new sweep is refused, and a resumed one goes on.
+    with pytest.raises(DataError, match="the store is away"):
+        mirrored(folder, BUCKET, notes, resume=False).__enter__()
+    stop(folder, notes, lambda: setattr(store, "before", lambda path: None), resume=True)
+    assert "the store is away" in notes.told[1]
+    assert len(notes.told) == 2, "the last copy has succeeded"
+
+
+def test_an_ordinary_end_waits_for_the_store_to_come_back(
+    folder: Path, store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtcon_ray.sweep.mirror.RETRY_SECONDS", 0.01)
+    notes, failed = Notes(), list[str]()
+
+    def fail(path: str) -> None:
+        failed.append(path)
+        if len(failed) < 4:
+            raise OSError("the store is away")
+
+    with mirrored(folder, BUCKET, notes, resume=False):
+        store.before = fail
+    assert notes.told == []
+    assert problems(restore(URL, tmp_path / "new")) == []
+
+
+def test_a_copy_that_takes_too_long_is_cut(
+    folder: Path, store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtcon_ray.sweep.mirror.STOPPED_DRAIN_SECONDS", 0.2)
+    notes, cut = Notes(), Event()
+
+    def wait(path: str) -> None:
+        if path.endswith("trial-0001.jsonl"):
+            cut.wait(20)
+
+    stop(folder, notes, lambda: setattr(store, "before", wait))
+    assert "the time at the end was too short" in notes.told[0]
+    cut.set()
+    wait_until(lambda: "mtcon-mirror" not in {t.name for t in threading.enumerate()}, "its end")
+    assert "spool/trial-0002.jsonl" not in store.written
+    assert not is_mirrored(URL)
+
+
+@pytest.mark.parametrize("given", ["/mnt/backup", "hf://datasets/a/b/", "s3://key:canary@b/"])
+def test_a_mirror_is_a_url_that_can_be_written_to(given: str) -> None:
+    with pytest.raises(SpecError, match=r"storage\.mirror: must (begin with|read) s3://") as raised:
+        parse_spec({"name": "x", "storage": {"mirror": given}})
+    assert "canary" not in str(raised.value)

@@ -1,0 +1,79 @@
+"""A bucket that is a folder, and steps of a sweep that is mirrored to it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.metrics import MEAN_ACCURACY
+from mtcon_ray.paths import journal_file
+from mtcon_ray.recorded import load_recorded
+from mtcon_ray.status import Status
+from mtcon_ray.sweep.audit import Audit
+from mtcon_ray.sweep.record import SweepRecord
+from mtcon_ray.sweep.resume import continued_trials
+from mtcon_ray.sweep.searcher import report_missing, tell
+from mtcon_ray.sweep.study import open_study
+from mtcon_ray.tracking.events import Reported
+from mtcon_ray.training import checkpoint
+from tests.sweep.written_sweep import save_model, value
+
+BUCKET = "s3://bucket/deep/"
+URL = BUCKET + "shoes-1"
+
+
+class FolderStore(SubTreeFileSystem):  # type: ignore[misc]
+    """Object store whose bucket is a folder; `before` is called with each object's path."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(str(folder), LocalFileSystem())
+        self.folder = folder
+        self.written: list[str] = []
+        self.before: Callable[[str], None] = lambda path: None
+
+    def open_output_stream(self, path: str, **options: Any) -> Any:
+        self.before(path)
+        (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        self.written.append(path.removeprefix("bucket/deep/shoes-1/"))
+        return super().open_output_stream(path, **options)
+
+
+class Notes(Callbacks):
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def on_note(self, text: str) -> None:
+        self.told.append(text)
+
+
+def problems(folder: Path) -> list[str]:
+    audit = Audit(folder)
+    return [f"{f.where}: {f.problem}" for f in (*audit.records(), *audit.files())]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (p for p in folder.rglob("*") if p.is_file() and p.name != "lock")
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}
+
+
+def train_on(folder: Path, epochs: int) -> None:
+    """Trains the last trial until this epoch, and ends it if that is its last one."""
+    spec = load_recorded(folder / "spec.yaml")
+    study, record = open_study(journal_file(folder), folder.name), SweepRecord(folder, spec)
+    (trial,) = continued_trials(study)
+    record.trial_started(trial)
+    place = record.checkpoints(trial)
+    for epoch in range(record.spool(trial).last_epoch + 1, epochs + 1):
+        save_model(place, spec.trial(trial.params), epoch, value(2, epoch), "model.pt")
+        checkpoint.save(
+            place / "last.pt", {"best": value(2, epoch), "step": epoch},
+            previous=place / "last.previous.pt",
+        )  # fmt: skip
+        told = {"loss": 1.0 / epoch, MEAN_ACCURACY: value(2, epoch)}
+        record.spool(trial).append(Reported(epoch=epoch, metrics=told))
+        report_missing(study, trial, record.values(trial))
+    if epochs == record.epochs(trial):
+        tell(study, trial, Status.FINISHED, value(2, epochs), None)
+        record.trial_ended(trial, Status.FINISHED, None)

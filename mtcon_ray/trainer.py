@@ -15,7 +15,6 @@ import torch
 
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.errors import ResourceError, StorageError
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
@@ -32,7 +31,7 @@ from mtcon_ray.training.device import (
     seed_generators,
     settle,
 )
-from mtcon_ray.training.distributed import ALONE, Ranks, any_rank, parallelise, same_on_all
+from mtcon_ray.training.distributed import ALONE, Ranks, Requests, any_rank, check_same, parallelise
 from mtcon_ray.training.optimizer import lr_at, make_optimizer
 from mtcon_ray.training.step import Learner, Tally, Update, epoch_metrics, update
 
@@ -62,8 +61,9 @@ class Trainer:
     Iterating trains and yields one Progress per epoch, until `train.epochs` or a plateau
     (`train.patience`). All workers yield equally often, as Ray requires. Checkpoints (every
     `train.checkpoint_every` epochs and the last) are written before the epoch is yielded.
-    `should_stop` is called before each step with one worker, before each epoch with several. If it
-    returns True, the training is checkpointed there and the iteration ends with `interrupted` set.
+    `should_stop` is called before steps: with one worker before each, with several as `Requests`
+    does. If it returns True, the training is checkpointed there and the iteration ends with
+    `interrupted` set. `should_save` is called likewise and asks for a checkpoint alone.
 
     `last` is the last completed epoch, also right after resuming. A caller must record it then,
     unless it has: the previous process may have died between the checkpoint and the record.
@@ -85,6 +85,7 @@ class Trainer:
         device: torch.device,
         ranks: Ranks = ALONE,
         should_stop: Callable[[], bool] = lambda: False,
+        should_save: Callable[[], bool] = lambda: False,
         store: Path | None = None,
     ) -> None:
         torch.set_num_threads(spec.resources.cpus)
@@ -94,7 +95,7 @@ class Trainer:
         self.folder = folder
         self.device = device
         self.ranks = ranks
-        self.should_stop = should_stop
+        self._requests = Requests(should_stop, should_save, ranks=ranks, device=device)
         self.interrupted = False
         self.last: Progress | None = None
         self.best: float | None = None
@@ -188,20 +189,26 @@ class Trainer:
 
         Raises DivergedError if a gradient or loss was not finite.
         """
-        started = perf_counter()
+        begin = perf_counter() - self._tally.seconds
         done: Update | None = None
         while done is None or self.step % self._batches.steps_per_epoch:
-            # Workers must agree on stopping; they exchange it once per epoch, not in each step.
-            asked = done is None or self.ranks.world == 1
-            if asked and any_rank(self.should_stop(), self.ranks, self.device):
+            stop, save = self._requests(now=done is None)
+            if stop:
                 done = None
                 break
+            if save:
+                self._close_interval(begin)
+                self._save_last()
             done = self._train_step()
             if self.step % CHECK_EVERY == 0:
                 self.learner.check()
-        self.learner.check()
-        self._tally.seconds += perf_counter() - started
+        self._close_interval(begin)
         return done
+
+    def _close_interval(self, begin: float) -> None:
+        """Checks the steps since the epoch's begin and times them; a device synchronisation."""
+        self.learner.check()
+        self._tally.seconds = perf_counter() - begin
 
     def _train_step(self) -> Update:
         lr = lr_at(self.step, self.spec.train, steps_per_epoch=self._batches.steps_per_epoch)
@@ -312,10 +319,7 @@ class Trainer:
         self._last_is_whole = True
 
     def _resume(self) -> None:
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError.of(self.folder, error) from error
+        checkpoint.make_folder(self.folder)
         # The epoch of the best network is not trained again, so its model.pt must be intact too.
         with_model = self.spec.evaluate.select == "best"
         state, path, damage = checkpoint.load_newest(self.folder, with_model=with_model)
@@ -326,11 +330,7 @@ class Trainer:
             epoch = self.step // self._batches.steps_per_epoch
             where = f"goes on after epoch {epoch}, from {path.name}" if path else "starts anew"
             self.damage = f"{damage}; the training {where}"
-        if not same_on_all(self.step, self.ranks, self.device):
-            raise ResourceError(
-                f"every worker must read the same checkpoint in {self.folder}, got different ones; "
-                "put storage.root on a file system that all nodes share"
-            )
+        check_same(self.step, self.folder, self.ranks, self.device)
 
     def _restore(self, path: Path, state: dict[str, Any]) -> None:
         # Parsed as a spec, so that fields unknown to an earlier version get their defaults.
@@ -345,6 +345,4 @@ class Trainer:
             self.best, self.best_epoch = state["best"], state.get("best_epoch", 0)
             self.last = None if state["last"] is None else Progress(**state["last"])
             self._at_plateau = self.last is not None and self.last.done
-            self._tally = Tally(**state["tally"])
-            if self._tally.losses is not None:
-                self._tally.losses = self._tally.losses.to(self.device)
+            self._tally = Tally.restored(state["tally"], self.device)

@@ -28,6 +28,14 @@ SECTIONS = ("seed", "data", "views", "model", "method", "train")
 DECISIVE = (*SECTIONS, "evaluate.every", "evaluate.select")  # beginnings of fields
 
 
+def make_folder(folder: Path) -> None:
+    """Creates the folder of a training, unless it exists. Raises StorageError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError.of(folder, error) from error
+
+
 def save(path: Path, state: Mapping[str, Any], *, previous: Path | None = None) -> None:
     """Writes tensors and plain values atomically: `path` is the old file or the whole new one.
 

@@ -1,8 +1,11 @@
 """Several workers with one loss: each computes its slice of the rows, all the whole loss."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
+from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -10,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from mtcon_ray.errors import ResourceError
 from mtcon_ray.models.batch_norm import make_global
 from mtcon_ray.models.network import Network
 from mtcon_ray.training.compiled import Compile, Compiled
@@ -30,6 +34,9 @@ class Ranks:
 
 
 ALONE = Ranks()
+
+# Seconds of training between two exchanges of what ranks are asked to do.
+EXCHANGE_SECONDS = 2.0
 
 # DDP must not broadcast rank 0's buffers (running moments) before each forward: with local batch
 # norm each rank has its own, with global they are equal already. torch 2.15 renamed the option.
@@ -129,3 +136,54 @@ def same_on_all(value: int, ranks: Ranks, device: torch.device) -> bool:
     extremes = torch.tensor([value, -value], device=device)
     dist.all_reduce(extremes, op=dist.ReduceOp.MAX)
     return bool(extremes[0] == -extremes[1])
+
+
+def check_same(step: int, folder: Path, ranks: Ranks, device: torch.device) -> None:
+    """Raises ResourceError if the ranks have read checkpoints of different steps in a folder."""
+    if not same_on_all(step, ranks, device):
+        raise ResourceError(
+            f"every worker must read the same checkpoint in {folder}, got different ones; "
+            "put storage.root on a file system that all nodes share"
+        )
+
+
+class Requests:
+    """Questions of which every rank must know the same answer, such as whether to stop.
+
+    One worker asks in each step. With several, an answer that is true on any rank holds on all. An
+    exchange of the answers waits for the device, so there is one at the start of each epoch and
+    about every EXCHANGE_SECONDS in between.
+    """
+
+    def __init__(self, *questions: Callable[[], bool], ranks: Ranks, device: torch.device) -> None:
+        self._questions = questions
+        self._ranks = ranks
+        self._device = device
+        self._began: float | None = None  # time of the last exchange
+        self._steps = 0  # since then
+        self._interval = 1  # in steps, the same on all ranks
+
+    def __call__(self, *, now: bool) -> list[bool]:
+        """Returns the answers before a step, all False between two exchanges.
+
+        All ranks must call it in each step, with the same `now`, which demands an exchange.
+        """
+        if self._ranks.world == 1:
+            return [ask() for ask in self._questions]
+        self._steps += 1
+        if not now and self._steps < self._interval:
+            return [False] * len(self._questions)
+        # The slowest rank's rate holds, because the ranks must agree on the next exchange.
+        answers = [*(int(ask()) for ask in self._questions), -self._steps_to_next()]
+        exchanged = torch.tensor(answers, device=self._device)
+        dist.all_reduce(exchanged, op=dist.ReduceOp.MAX)
+        *found, interval = exchanged.tolist()
+        self._began, self._steps, self._interval = perf_counter(), 0, -interval
+        return [bool(answer) for answer in found]
+
+    def _steps_to_next(self) -> int:
+        """Returns the number of steps that EXCHANGE_SECONDS take; 1 before the first is timed."""
+        if self._began is None:
+            return 1
+        seconds = max(perf_counter() - self._began, 1e-9)
+        return max(1, int(self._steps * EXCHANGE_SECONDS / seconds))

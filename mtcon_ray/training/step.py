@@ -107,6 +107,14 @@ class Tally:
     seconds: float = 0.0
     losses: Tensor | None = None  # float64 [1 + heads]: objective, then each head's loss
 
+    @classmethod
+    def restored(cls, state: Mapping[str, Any], device: torch.device) -> "Tally":
+        """Returns a tally with the fields of one that was saved, on the device."""
+        tally = cls(**state)
+        if tally.losses is not None:
+            tally.losses = tally.losses.to(device)
+        return tally
+
     def add(self, done: Update) -> None:
         """Adds one update."""
         losses = torch.stack([done.objective, *done.output.losses.values()]).double()

@@ -103,6 +103,26 @@ def test_a_damaged_checkpoint_costs_an_epoch_and_says_so(
     check_same_end(run, [epochs[0], *again], whole)
 
 
+def test_a_requested_checkpoint_is_written_within_an_epoch(
+    start: Callable[..., Trainer], whole: Trainer, tmp_path: Path
+) -> None:
+    """The process ends one step later, and that step alone is trained again."""
+
+    def should_save() -> bool:
+        if cut.step == STEPS_PER_EPOCH + 3:
+            raise KeyboardInterrupt
+        return cut.step == STEPS_PER_EPOCH + 2
+
+    cut = start(tmp_path, should_save=should_save)
+    epochs = iter(cut)
+    first = next(epochs)
+    with pytest.raises(KeyboardInterrupt):
+        next(epochs)
+    run = start(tmp_path)
+    assert run.step == STEPS_PER_EPOCH + 2
+    check_same_end(run, [first, *run], whole)
+
+
 def test_a_lost_best_network_starts_the_training_anew(
     start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path
 ) -> None:

@@ -113,7 +113,10 @@ def tiny_run(
 
 
 def train_in_pieces(folder: Path, ranks: Ranks) -> dict[str, Any]:
-    """Trains until the last rank requests a stop after an epoch, then resumes on all ranks."""
+    """Trains until the last rank requests a stop within an epoch, then resumes on all ranks.
+
+    The second exchange of requests comes after one step, half an epoch.
+    """
     asked: list[bool] = []
 
     def should_stop() -> bool:
@@ -127,6 +130,7 @@ def train_in_pieces(folder: Path, ranks: Ranks) -> dict[str, Any]:
     after = list(resumed)
     return {
         "interrupted": cut.interrupted,
+        "step": cut.step,
         "epochs": [p.epoch for p in before] + [p.epoch for p in after],
         "evaluated": [p.evaluated for p in after],
         "metrics": sorted(after[-1].metrics),
@@ -243,12 +247,13 @@ def test_local_batch_norm_is_another_function(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_two_workers_train_as_one_and_stop_together(folder: Path, tmp_path: Path) -> None:
-    """One rank stops the run between epochs, both resume; only the first evaluates and saves."""
+    """One rank stops the run within an epoch, both resume; only the first evaluates and saves."""
     first, second = (result["run"] for result in results(folder, 2))
     for found in (first, second):
         assert found["interrupted"]
+        assert found["step"] == 1
         assert found["epochs"] == [1, 2]
-        assert found["evaluated"] == [True]
+        assert found["evaluated"] == [False, True]
     assert first["digest"] == second["digest"]
     accuracies = {name for name in first["metrics"] if name.startswith("val/")}
     assert set(first["metrics"]) - accuracies == set(second["metrics"])

@@ -10,6 +10,7 @@
     ├── TrackingError              the tracking server does not answer
     ├── StorageError               a disk is full, read-only or broken, or has changed a file
     ├── MemoryTakenError           other processes use a training's part of a shared GPU
+    ├── PreemptedError             the process of a trial was asked to end
     └── TrialError                 ends one trial, never the sweep
         ├── DivergedError          a gradient, a loss or an embedding is not finite
         └── OutOfMemoryError       the configuration does not fit the device
@@ -114,6 +115,10 @@ class MemoryTakenError(MtconError):
     It says nothing about the configuration, so a sweep starts the trial again, as after the loss of
     its process.
     """
+
+
+class PreemptedError(MtconError):
+    """The process of a trial was asked to end; the trial is checkpointed and starts again."""
 
 
 class TrialError(MtconError):

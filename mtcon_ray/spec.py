@@ -90,8 +90,7 @@ class RunSpec(Spec):
         self.views.check_second(1 if self.method.images_per_example > 1 else self.views.num_views)
         self.train.check_balance(self.problem({}).kinds, self.method.images_per_example)
         self._check_chunks()
-        low, high = self.resources.worker_range
-        for workers in range(low, high + 1):
+        for workers in self.resources.worker_range:
             if self.train.batch_size % workers:
                 raise ValueError(
                     f"train.batch_size must be divisible by resources.workers, got "

@@ -60,6 +60,10 @@ def refused(raw: dict[str, Any]) -> str:
             "train.batch_size must be divisible by resources.workers, got 64 and 3",
         ),
         (
+            {"resources": {"workers": [1, 6]}},
+            "train.batch_size must be divisible by resources.workers, got 64 and 6",
+        ),
+        (
             {"tracking": {"uri": "postgresql://me:hunter2@db/runs"}},
             "tracking.uri must hold no password",
         ),

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ray._private import services
+import ray
+from ray._private import services, state
 from ray._private.log import generate_logging_config
 from ray._private.ray_constants import (
     DASHBOARD_CLIENT_MAX_SIZE,
@@ -160,6 +161,80 @@ def actor_of_trial(trial: Any) -> Any:
     Tune's public interface can end a trial, but not its process alone so that it is tried again.
     """
     return trial.temporary_state.ray_actor
+
+
+def node_drains() -> bool:
+    """Returns True if the cluster knows that this process's node is about to go.
+
+    That is the state after `ray drain-node`. The public `ray.train.get_preemption_info` waits for
+    all workers of a trial, and is refused in a trial of one worker. False in a process without Ray,
+    which the question for a node's id would start.
+    """
+    if not ray.is_initialized():
+        return False
+    return ray.get_runtime_context().get_node_id() in state.state.get_draining_nodes()
+
+
+def worker_callback(act: Callable[[], None]) -> Any:
+    """Returns a callback of Ray Train that calls `act` in the main thread of each worker.
+
+    Python sets signal handlers in the main thread alone, and Train calls the training function in
+    another one. Its public callbacks run in the controller.
+    """
+    # Imported here because ray.train takes seconds to import.
+    from ray.train.v2._internal.execution.callback import WorkerCallback
+
+    class Start(WorkerCallback):
+        def after_init_train_context(self) -> None:
+            act()
+
+    return Start()
+
+
+def elastic_trainer(
+    usable: Callable[[int], int], may_resize: Callable[[], bool], **options: Any
+) -> Any:
+    """Returns Ray Train's TorchTrainer with rules for the number of workers, if it is a range.
+
+    Of n possible workers it takes `usable(n)`. A running group of workers is replaced by one of
+    another size once `may_resize()` returns True. Train has no options for either. It also counts
+    nodes that are gone or about to go, and would wait a minute for them.
+    """
+    # Imported here because ray.train takes seconds to import.
+    from ray.train.torch import TorchTrainer
+    from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, NoopDecision
+
+    class Policy(ElasticScalingPolicy):
+        _wanted: Any = None
+
+        def _count_possible_workers(self, reserved_resources: Any) -> int:
+            gone = state.state.get_draining_nodes()
+            stay = {n["NodeID"] for n in ray.nodes() if n["Alive"]} - gone.keys()
+            left = {node: has for node, has in reserved_resources.items() if node in stay}
+            return usable(super()._count_possible_workers(left))
+
+        def make_decision_for_non_running_worker_group(self) -> Any:
+            self._wanted = None
+            return super().make_decision_for_non_running_worker_group()
+
+        def make_decision_for_running_worker_group(self, *args: Any, **named: Any) -> Any:
+            decide = super().make_decision_for_running_worker_group
+            wanted = self._wanted or decide(*args, **named)
+            if isinstance(wanted, NoopDecision):
+                return wanted
+            is_allowed = may_resize()
+            self._wanted = None if is_allowed else wanted
+            return wanted if is_allowed else NoopDecision()
+
+    class Trainer(TorchTrainer):
+        # mypy sees the types of Train's first version.
+        def _initialize_and_run_controller(self, **parts: Any) -> Any:
+            scaling: Any = self.scaling_config
+            if scaling.elasticity_enabled:
+                parts["scaling_policy"] = Policy(scaling)
+            return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
+
+    return Trainer(**options)
 
 
 def error_raised_by(failure: Exception) -> Exception:

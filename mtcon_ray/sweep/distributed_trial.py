@@ -4,13 +4,14 @@ import json
 import logging
 import os
 import time
+from functools import partial
 from typing import Any
 
 import ray
 import ray.train
 import ray.train.torch
 from ray import tune
-from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.torch import TorchConfig
 from ray.tune.experiment import Trial
 from ray.tune.integration.ray_train import TuneReportCallback
 from ray.util.placement_group import (
@@ -19,9 +20,10 @@ from ray.util.placement_group import (
     remove_placement_group,
 )
 
-from mtcon_ray.cluster.ray_private import error_raised_by
+from mtcon_ray.cluster.ray_private import elastic_trainer, error_raised_by, worker_callback
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.status import Status
+from mtcon_ray.sweep.checkpoint_requests import ResizeRequest, heed_sigterm
 from mtcon_ray.sweep.trial import Assignment, ending, open_trial_data, reports
 from mtcon_ray.training.distributed import Ranks
 
@@ -62,8 +64,10 @@ def distributed_trial(config: dict[str, Any]) -> None:
     low, high = resources.worker_range
     # mypy sees the types of Train's first version. The second, which runs, takes a range of
     # workers and its own callbacks, and limits failures of its controller.
-    trainer = TorchTrainer(
-        _train_as_worker,
+    trainer = elastic_trainer(
+        partial(usable_workers, work.spec.train.batch_size),
+        ResizeRequest(work.checkpoints),
+        train_loop_per_worker=_train_as_worker,
         train_loop_config=config,
         torch_config=TorchConfig(timeout_s=COLLECTIVE_SECONDS),
         scaling_config=ray.train.ScalingConfig(
@@ -78,7 +82,10 @@ def distributed_trial(config: dict[str, Any]) -> None:
                 max_failures=config["common"]["max_failures"],
                 controller_failure_limit=CONTROLLER_FAILURES,  # type: ignore[call-arg]
             ),
-            callbacks=[TuneReportCallback()],  # type: ignore[list-item]
+            callbacks=[
+                TuneReportCallback(),  # type: ignore[list-item]
+                worker_callback(heed_sigterm),
+            ],
         ),
     )
     try:
@@ -92,6 +99,11 @@ def distributed_trial(config: dict[str, Any]) -> None:
         if end is None:
             raise
         tune.report(end)
+
+
+def usable_workers(batch_size: int, most: int) -> int:
+    """Returns the largest number of workers up to `most` that divides the batch; 0 of none."""
+    return next((n for n in range(most, 0, -1) if batch_size % n == 0), 0)
 
 
 def _train_as_worker(config: dict[str, Any]) -> None:

@@ -11,10 +11,23 @@ import torch
 
 from mtcon_ray import metrics, plugins
 from mtcon_ray.data.dataset import Dataset, open_dataset
-from mtcon_ray.errors import MemoryTakenError, MtconError, SpecError, TrialError, storage_error
+from mtcon_ray.errors import (
+    MemoryTakenError,
+    MtconError,
+    PreemptedError,
+    SpecError,
+    TrialError,
+    storage_error,
+)
 from mtcon_ray.paths import cache_folder, checkpoint_folder, trial_log
 from mtcon_ray.spec import RunSpec, parse_spec
 from mtcon_ray.status import Status
+from mtcon_ray.sweep.checkpoint_requests import (
+    DrainNotice,
+    ResizeNotice,
+    asked_to_end,
+    heeding_sigterm,
+)
 from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Reported
@@ -129,7 +142,8 @@ def reports(
     """
     end: dict[str, Any] | None = None
     try:
-        yield from _train(work, open_data, device, ranks, make_run)
+        with heeding_sigterm():
+            yield from _train(work, open_data, device, ranks, make_run)
     except Exception as error:
         end = ending(error)
         if end is None or ranks.world > 1:
@@ -142,8 +156,8 @@ def reports(
 def ending(error: Exception) -> dict[str, Any] | None:
     """Returns the last Tune result of a trial that an error ended; None for an unexpected error.
 
-    An unexpected error ends the process, and Tune starts the trial again in another one. So does
-    MemoryTakenError: with fewer neighbours the same configuration may fit.
+    An unexpected error ends the process, and Tune starts the trial again in another one. So do
+    PreemptedError and MemoryTakenError: with fewer neighbours the same configuration may fit.
 
     Errors of the configuration or of the node's software fail the trial. All other errors of this
     package, such as a full disk or changed images, would meet every further trial too. Their result
@@ -152,7 +166,7 @@ def ending(error: Exception) -> dict[str, Any] | None:
     if isinstance(error, TrialError | SpecError):
         reason = f"{type(error).__name__.removesuffix('Error')}: {error}"
         return {"outcome": Status.FAILED, "reason": reason, "done": True}
-    if isinstance(error, MemoryTakenError):
+    if isinstance(error, MemoryTakenError | PreemptedError):
         return None
     halt = error if isinstance(error, MtconError) else storage_error(error)
     if halt is None:
@@ -172,13 +186,15 @@ def _train(
     spool = EventLog(work.record) if ranks.rank == 0 else None
     epochs = work.spec.train.epochs
     stop_asked, at_rung = StopFile(work.sweep), False
+    drains, resizes = DrainNotice(), ResizeNotice(work.checkpoints)
     run = make_run(
         work.spec,
         dataset,
         work.checkpoints,
         device=device,
         ranks=ranks,
-        should_stop=lambda: at_rung or stop_asked(),
+        should_stop=lambda: at_rung or stop_asked() or asked_to_end(),
+        should_save=lambda: drains() or (ranks.rank == 0 and resizes()),
         store=cache_folder(work.root),
     )
     system = SystemMetrics(device) if spool and work.spec.tracking.system_metrics else None
@@ -198,6 +214,8 @@ def _train(
             damage = None
         at_rung = work.until is not None and progress.epoch >= work.until
     if run.interrupted:
+        if asked_to_end() and not at_rung:
+            raise PreemptedError("this process must train to its end, got a SIGTERM")
         yield {"outcome": Status.WAITING if at_rung else Status.INTERRUPTED, "done": True}
 
 

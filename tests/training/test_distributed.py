@@ -26,6 +26,7 @@ from mtcon_ray.trainer import Trainer
 from mtcon_ray.training.distributed import (
     ALONE,
     Ranks,
+    Requests,
     any_rank,
     average_gradients,
     gather_rows,
@@ -298,6 +299,34 @@ def test_alone_nothing_is_exchanged() -> None:
     assert any_rank(True, ALONE, z_ND.device)
     assert not any_rank(False, ALONE, z_ND.device)
     assert same_on_all(3, ALONE, z_ND.device)
+
+
+def test_requests_are_exchanged_every_two_seconds_of_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first exchange after one step measures the rate; the start of an epoch forces another."""
+    now = 0.0
+    monkeypatch.setattr("mtcon_ray.training.distributed.perf_counter", lambda: now)
+    monkeypatch.setattr(dist, "all_reduce", lambda tensor, op: None)
+    asked: list[int] = []
+
+    def ask() -> bool:
+        asked.append(step)
+        return step == 9
+
+    requests = Requests(ask, ranks=Ranks(0, 2), device=torch.device("cpu"))
+    answers = []
+    for step in range(20):
+        answers += requests(now=step in (0, 16))
+        now += 0.25
+    assert asked == [0, 1, 9, 16]
+    assert [step for step, answer in enumerate(answers) if answer] == [9]
+
+
+def test_one_worker_asks_in_each_step() -> None:
+    questions = (lambda: True, lambda: False)
+    requests = Requests(*questions, ranks=ALONE, device=torch.device("cpu"))
+    assert [requests(now=False) for _ in range(3)] == [[True, False]] * 3
 
 
 def test_shares_are_contiguous_and_cover_the_batch() -> None:

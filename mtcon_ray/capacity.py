@@ -39,7 +39,7 @@ def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
     fit on the whole cluster.
     """
     cpus, gpus = spec.resources.cpus, spec.resources.gpus
-    low, _ = spec.resources.worker_range
+    low, high = spec.resources.worker_range
 
     def slots(kind: NodeKind) -> int:
         by_cpu = int(kind.cpus // cpus)
@@ -63,4 +63,6 @@ def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
             f"resources.workers must fit {cluster.where}, got {low} workers of {cpus} CPUs and "
             f"{gpus:g} GPUs where at most {total} fit; ask for fewer workers"
         )
-    return min(total // low, spec.search.max_concurrent or total)
+    # Ray gives a trial all workers that it may have, and the next trial what is left.
+    at_most, left = divmod(total, high)
+    return min(at_most + (left >= low), spec.search.max_concurrent or total)

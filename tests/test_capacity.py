@@ -20,6 +20,9 @@ from mtcon_ray.spec import parse_spec
         *(({"gpus": g}, [(16, 1, 1)], n) for g, n in ((0.33334, 3), (1 / 15, 15), (0.29, 3))),
         ({"workers": 2}, [(3, 0, 1)], 1),
         ({"workers": 4, "gpus": 1}, [(8, 2, 3)], 1),
+        # An elastic trial takes as many workers as there are, up to its maximum.
+        *(({"workers": [1, 4]}, [(n, 0, 1)], trials) for n, trials in ((2, 1), (8, 2), (9, 3))),
+        ({"workers": [2, 4]}, [(5, 0, 1)], 1),
         ({"gpus": 1}, [(8, 4, None)], None),
     ],
 )

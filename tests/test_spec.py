@@ -59,10 +59,7 @@ def refused(raw: dict[str, Any]) -> str:
             {"resources": {"workers": 3}},
             "train.batch_size must be divisible by resources.workers, got 64 and 3",
         ),
-        (
-            {"resources": {"workers": [1, 6]}},
-            "train.batch_size must be divisible by resources.workers, got 64 and 6",
-        ),
+        ({"resources": {"workers": [1, 6]}}, "divisible by resources.workers, got 64 and 6"),
         (
             {"tracking": {"uri": "postgresql://me:hunter2@db/runs"}},
             "tracking.uri must hold no password",

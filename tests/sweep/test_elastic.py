@@ -1,0 +1,165 @@
+"""A trial with a range of workers: it grows, shrinks and is preempted, and trains the same."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from ray._raylet import GcsClient
+from ray.cluster_utils import Cluster
+from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+
+from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.errors import CheckpointError
+from mtcon_ray.recorded import load_recorded
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported
+from mtcon_ray.trainer import Trainer
+from mtcon_ray.training import checkpoint
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.ray, pytest.mark.soak]
+STEPS_PER_EPOCH = 23
+SPEC = {
+    "version": 1,
+    "name": "elastic",
+    "data": {"kind": "synthetic", "num_items": 2000},
+    "views": {"size": 16},
+    "model": {"encoder": {"name": "small", "width": 8}},
+    "train": {"epochs": 5000, "batch_size": 60, "warmup_epochs": 1},
+    "evaluate": {"every": 5, "bootstrap": 20},
+    "search": {
+        "sampler": "grid",
+        "space": {"method.temperature": {"grid": [0.1]}},
+        "scheduler": {"name": "none"},
+        "max_failures": 10,
+    },
+    "resources": {"workers": [1, 3]},
+    "tracking": {"offline": True},
+}
+DRAIN_SECONDS = 30
+# Losses of the same global batches on other numbers of workers differ by rounding, which grows: by
+# 0.8 % at most where this was measured. Half a batch lowers the loss by 9 %, log 2 of 7.6.
+TOLERANCE = 0.02
+MOST_COMPARED = 500  # a fast machine trains thousands of epochs meanwhile
+
+
+class Elastic:
+    """The sweep of SPEC as a process, on nodes of one CPU each."""
+
+    def __init__(self, folder: Path, cluster: Cluster) -> None:
+        self.folder = folder / "root" / "sweeps" / "elastic"
+        self.cluster = cluster
+        (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
+        self.log = folder / "log.txt"
+        with self.log.open("w") as log:
+            self.process = self._start("sweep", "spec.yaml", "--name", "elastic", log=log)
+
+    def _start(self, *words: str, log: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "mtcon_ray", *words, "--root", "root"],
+            cwd=self.folder.parents[2], stdout=log, stderr=log, text=True, start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.getcwd(), "RAY_ADDRESS": self.cluster.address},
+        )  # fmt: skip
+
+    def audit(self) -> str:
+        """Returns the output of `mtcon-ray audit`."""
+        return self._start("audit", "elastic", log=subprocess.PIPE).communicate()[0]
+
+    def reports(self) -> list[Reported]:
+        events = EventLog.read(self.folder / "spool" / "trial-0000.jsonl")
+        return [event for event in events if isinstance(event, Reported)]
+
+    def workers(self) -> list[int]:
+        """Returns the process ids of the trial's workers that train; others have no such title."""
+        raylets = {
+            node.all_processes["raylet"][0].process.pid
+            for node in self.cluster.list_all_nodes()
+            if node.any_processes_alive()
+        }
+        lines = subprocess.run(
+            ["ps", "-axww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        found = [line.split() for line in lines if "ray::RayTrainWorker" in line]
+        return [int(pid) for pid, parent, *_ in found if int(parent) in raylets]
+
+    def saved_within_an_epoch(self) -> bool:
+        """Returns True if one of the two last checkpoints was not written at an epoch's end."""
+        checkpoints = self.folder / "checkpoints" / "trial-0000"
+        paths = [checkpoints / name for name in ("last.pt", "last.previous.pt")]
+        return any(checkpoint.load(path)["step"] % STEPS_PER_EPOCH for path in paths)
+
+    def wait(self, ready: Any, what: str) -> None:
+        wait_until(ready, what, process=self.process, told=self.log.read_text,
+                   not_yet=CheckpointError, pause=0.1)  # fmt: skip
+
+    def trains_with(self, num_workers: int) -> None:
+        """Waits until so many workers have trained three more epochs."""
+        self.wait(lambda: len(self.workers()) == num_workers, f"{num_workers} workers")
+        before = len(self.reports())
+        self.wait(lambda: len(self.reports()) >= before + 3, f"epochs of {num_workers} workers")
+        assert len(self.workers()) == num_workers
+
+
+@pytest.fixture
+def elastic(tmp_path: Path) -> Iterator[Elastic]:
+    """Starts a cluster of two nodes and the sweep."""
+    # Sockets lie in this folder, so its path is short.
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as ray:
+        head = {"num_cpus": 0, "include_dashboard": False, "temp_dir": ray}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            for _ in range(2):
+                cluster.add_node(num_cpus=1)
+            made = Elastic(tmp_path, cluster)
+            yield made
+            if made.process.poll() is None:
+                os.killpg(made.process.pid, signal.SIGKILL)
+            made.process.wait()
+        finally:
+            cluster.shutdown()
+
+
+def test_an_elastic_trial_trains_the_same_as_one_process(elastic: Elastic, tmp_path: Path) -> None:
+    """Two workers, three, two after a drained node, one killed, one asked to end, one node lost."""
+    elastic.trains_with(2)
+    added = elastic.cluster.add_node(num_cpus=1)
+    elastic.trains_with(3)
+
+    drained, *_ = elastic.cluster.worker_nodes - {added}
+    deadline = int((time.time() + DRAIN_SECONDS) * 1000)
+    reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+    GcsClient(address=elastic.cluster.address).drain_node(drained.node_id, reason, "", deadline)
+    elastic.wait(elastic.saved_within_an_epoch, "checkpoint before the node goes")
+    assert time.time() * 1000 < deadline
+    elastic.wait(lambda: len(elastic.workers()) < 3, "end of the drained node")
+    elastic.trains_with(2)
+
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        before = set(elastic.workers())
+        os.kill(min(before), number)
+        elastic.wait(lambda before=before: not before & set(elastic.workers()), "end of workers")
+        elastic.trains_with(2)
+
+    elastic.cluster.remove_node(added, allow_graceful=False)
+    elastic.trains_with(1)
+    os.killpg(elastic.process.pid, signal.SIGTERM)
+    assert elastic.process.wait(120) == 130, elastic.log.read_text()
+
+    reports = elastic.reports()
+    assert [report.epoch for report in reports] == list(range(1, len(reports) + 1))
+    assert "all records agree" in elastic.audit()
+    spec = load_recorded(elastic.folder / "spec.yaml").trial({"method.temperature": 0.1}, 0)
+    data = open_dataset(spec.data, view_size=16, store=tmp_path / "root" / "store")
+    alone = Trainer(spec, data, tmp_path / "alone", device=torch.device("cpu"))
+    for report, progress in zip(reports[:MOST_COMPARED], alone, strict=False):
+        expected = pytest.approx(progress.metrics["loss"], rel=TOLERANCE)
+        assert report.metrics["loss"] == expected, report.epoch

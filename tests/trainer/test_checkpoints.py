@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -170,10 +171,11 @@ def test_a_checkpoint_with_values_of_another_kind_is_refused(
     list(start(tmp_path, should_stop=stop_before(1)))
     path = tmp_path / "last.pt"
     state = checkpoint.load(path)
-    for change in (
+    changes: tuple[dict[str, Any], ...] = (
         {"spec": 5}, {"spec": "[" * 5000}, {"spec": "[1]"}, {"step": "x"}, {"tally": 1},
         {"last": 7}, {"network": {}}, {"optimizer": 5}, {"method": None},
-    ):  # fmt: skip
+    )  # fmt: skip
+    for change in changes:
         checkpoint.save(path, {**state, **change})
         with pytest.raises(CheckpointError, match=r"last\.pt must hold what this program writes"):
             start(tmp_path)

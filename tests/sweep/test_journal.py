@@ -124,5 +124,5 @@ def test_a_trial_whose_line_is_lost_is_named(path: Path) -> None:
 
 def test_a_journal_that_is_a_folder_is_named(path: Path) -> None:
     path.mkdir()
-    with pytest.raises(SweepError, match=r"study\.journal must hold .* Is a directory"):
+    with pytest.raises(SweepError, match=r"study\.journal must hold .*Is a directory"):
         read_study(path, "s")

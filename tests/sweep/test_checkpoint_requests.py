@@ -100,8 +100,14 @@ def test_the_first_sigterm_is_a_notice_and_the_second_ends(sigterms: list[int]) 
         assert sigterms == []
         signal.raise_signal(signal.SIGTERM)
         assert sigterms == [signal.SIGTERM]
+
+
+def test_after_a_training_a_sigterm_ends_its_process(sigterms: list[int]) -> None:
+    with heeding_sigterm():
+        pass
     signal.raise_signal(signal.SIGTERM)
-    assert len(sigterms) == 2
+    assert sigterms == [signal.SIGTERM]
+    assert not asked_to_end()
 
 
 class Signalled:

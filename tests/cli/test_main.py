@@ -1,8 +1,7 @@
-"""Exit codes, messages, and the packages that a command may import."""
+"""Exit codes and messages of the commands."""
 
 import errno
 import json
-import os
 import re
 import subprocess
 import sys
@@ -32,10 +31,6 @@ evaluate: {bootstrap: 20}
 tracking: {offline: true}
 search: {space: {method.temperature: {grid: [0.1, 0.5]}}, sampler: grid}
 """
-HEAVY = (
-    "torch", "torch._dynamo", "torchvision", "pandas", "ray", "ray.tune", "mlflow", "optuna",
-    "matplotlib",
-)  # fmt: skip
 Invoke = Callable[..., Result]
 
 
@@ -301,25 +296,6 @@ def test_clean_shows_first_and_removes_with_yes(invoke: Invoke, tmp_path: Path) 
     assert list(folder.parent.iterdir()) == []
 
 
-def loaded_by(*arguments: str) -> set[str]:
-    """Returns the heavy packages that a command line imports, in a new process."""
-    code = (
-        "import sys\nfrom mtcon_ray.cli.main import main\n"
-        "try:\n    main(sys.argv[1:])\n"
-        "finally:\n    print('|', *sys.modules, file=sys.stderr)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return set(HEAVY) & set(done.stderr.rpartition("|")[2].split())
-
-
 def test_the_list_of_commands_has_whole_sentences(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,25 +303,6 @@ def test_the_list_of_commands_has_whole_sentences(
     lines = invoke("--help").stdout.partition("Commands:\n")[2].splitlines()
     assert len(lines) == len(real_program.commands)
     assert [line for line in lines if not line.endswith(".") or line.endswith("...")] == []
-
-
-def test_help_and_version_load_nothing_heavy() -> None:
-    assert loaded_by("--help") == set()
-    assert loaded_by("--version") == set()
-
-
-@pytest.mark.slow
-def test_validate_loads_neither_ray_nor_mlflow_nor_optuna(spec: Path) -> None:
-    assert not loaded_by("validate", str(spec)) & {"ray", "mlflow", "optuna"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("encoder", ["small", "resnet18", "resnet50"])
-def test_a_plan_waits_for_neither_tune_nor_mlflow(spec: Path, tmp_path: Path, encoder: str) -> None:
-    """It does not wait for torch's compiler either."""
-    chosen = ("--set", f"model.encoder={encoder}")
-    loaded = loaded_by("plan", str(spec), "--root", str(tmp_path), *chosen)
-    assert not loaded & {"ray.tune", "mlflow", "torchvision", "torch._dynamo"}
 
 
 def test_python_m_is_the_program() -> None:

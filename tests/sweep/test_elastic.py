@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from ray._raylet import GcsClient
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.cluster_utils import Cluster
-from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+from ray.core.generated.autoscaler_pb2 import DrainNodeReason  # type: ignore[attr-defined]
 
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import CheckpointError

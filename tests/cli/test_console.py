@@ -1,9 +1,7 @@
 """The live table on a terminal, the plain lines elsewhere."""
 
 import io
-import os
 import re
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from mtcon_ray.cli.console import Console
-from mtcon_ray.cli.terminal import REDRAWS_PER_SECOND, Terminal, open_closed_streams
+from mtcon_ray.cli.terminal import REDRAWS_PER_SECOND, Terminal
 from tests.cli.screens import HIDE_CURSOR, SHOW_CURSOR, Clock, Tty, columns_of, screen
 from tests.waiting import PATIENCE_SECONDS
 
@@ -286,17 +284,6 @@ def test_no_colour_when_asked(asked: bool, monkeypatch: pytest.MonkeyPatch) -> N
 def test_dumb_terminals_get_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     assert not Terminal.of(Tty()).live
-
-
-def test_streams_that_are_closed_become_the_null_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = sys.stderr
-    monkeypatch.setattr(sys, "stdout", None)
-    open_closed_streams()
-    assert Terminal.of().write("x\n") == 2
-    assert sys.stdout.name == os.devnull
-    assert os.get_inheritable(sys.stdout.fileno()), "processes of Ray print, too"
-    assert sys.stderr is before
-    sys.stdout.close()
 
 
 def test_terminal_that_has_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ def test_a_damaged_line_is_named(path: Path, line: bytes) -> None:
 def test_a_line_that_is_not_optunas_is_refused(path: Path, line: str) -> None:
     path.write_text(f"{line}\n")
     for opened in (open_study, read_study):
-        with pytest.raises(SweepError, match="a line that Optuna cannot read"):
+        with pytest.raises(SweepError, match="must hold one JSON object a line as Optuna"):
             opened(path, "s")
 
 

@@ -111,6 +111,12 @@ class RecordedSpec:
         return seed if isinstance(seed, int) else self.whole.seed
 
     @property
+    def patience(self) -> int | None:
+        """The patience of a training; None also in specs of versions without it."""
+        patience: int | None = self._section("train").get("patience")
+        return patience
+
+    @property
     def select(self) -> Select:
         """The epoch whose network is selected."""
         select: Select = self._field("evaluate", "select")

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ from mtcon_ray.search.space import with_lists
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Ended, Event, Reported, Started, last_change
+from mtcon_ray.tracking.lost import lost_parts
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -95,13 +96,14 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """All trials of a sweep, by number."""
+    """All trials of a sweep, by number; `lost` tells what is missing from their event logs."""
 
     name: str
     folder: Path
     recorded: RecordedSpec
     plan: Plan | None
     trials: tuple[TrialResult, ...]
+    lost: tuple[str, ...] = ()
 
     @property
     def spec(self) -> "RunSpec":
@@ -236,19 +238,18 @@ def _load(folder: Path, logs: Mapping[str, list[Event]]) -> SweepResults:
     spec = RecordedSpec(read_yaml(path), str(path), plan.kinds if plan else None)
     trials = [_trial(name, events, spec) for name, events in logs.items() if events]
     trials.sort(key=lambda trial: trial.number)
-    return SweepResults(folder.name, folder, spec, plan, tuple(trials))
+    lost = tuple(_lost(folder, logs, spec.patience is not None))
+    return SweepResults(folder.name, folder, spec, plan, tuple(trials), lost)
 
 
 def _trial(name: str, events: list[Event], spec: RecordedSpec) -> TrialResult:
     start = events[0]
     if not isinstance(start, Started):
-        raise SweepError(f"the event log of {name} must begin with a start, got {start.kind}")
-    try:
-        epochs, seed = int(start.tags["mtcon.epochs"]), int(start.tags["mtcon.seed"])
-    except (KeyError, TypeError, ValueError) as error:
         raise SweepError(
-            f"the event log of {name} must begin with its epochs and its seed, got {error}"
-        ) from None
+            f"the event log of {name} must begin with a start, got {start.kind}; restore it, or "
+            "delete it: its metrics are lost"
+        )
+    epochs, seed = budget_of(name, start)
     status, reason = trial_status(events)
     number = name.removeprefix("trial-")
     return TrialResult(
@@ -263,6 +264,37 @@ def _trial(name: str, events: list[Event], spec: RecordedSpec) -> TrialResult:
         select=spec.select,
         seconds=_seconds(events),
     )
+
+
+def budget_of(name: str, start: Started) -> tuple[int, int]:
+    """Returns epochs and seed of a trial. Raises SweepError if its start event lacks them."""
+    try:
+        return int(start.tags["mtcon.epochs"]), int(start.tags["mtcon.seed"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise SweepError(
+            f"the event log of {name} must begin with its epochs and its seed, got {error}; "
+            "restore it, or delete it: its metrics are lost"
+        ) from None
+
+
+def _lost(folder: Path, logs: Mapping[str, list[Event]], may_end_early: bool) -> Iterator[str]:
+    """Yields what is missing from the event logs of trials, by all that is left without the study.
+
+    A trial leaves its number and, from its first epoch on, the folder of its checkpoints.
+    """
+    whole = {name for name, events in logs.items() if events}
+    begun = {place.name for place in paths.checkpoint_folder(folder, "").glob("trial-*")}
+    numbers = [int(n) for name in whole | begun if (n := name.removeprefix("trial-")).isdigit()]
+    begun |= {f"trial-{number:04d}" for number in range(max(numbers, default=0))}
+    for name in sorted(begun - whole):
+        yield f"{name}: its event log is missing: its metrics are lost"
+    parent = EventLog.read(paths.parent_log(folder))
+    has_ended = bool(parent) and trial_status(parent)[0] is Status.FINISHED
+    for name in sorted(whole):
+        for part in lost_parts(logs[name], may_end_early=may_end_early):
+            yield f"{name}: {part}"
+        if has_ended and trial_status(logs[name])[0] is Status.RUNNING:
+            yield f"{name}: its event log has no end: the metrics of its last epochs are lost"
 
 
 def _seconds(events: list[Event]) -> float:

@@ -20,7 +20,7 @@ from mtcon_ray.plan import Plan
 from mtcon_ray.preparation import prepare
 from mtcon_ray.presentation import resume_line
 from mtcon_ray.recorded import write_beginnings
-from mtcon_ray.results import TrialResult, kept_files, load_run
+from mtcon_ray.results import TrialResult, kept_files, load_run, load_single
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.status import Status
@@ -59,9 +59,13 @@ def train_run(
     if spec.storage.mirror is not None:
         callbacks.on_note("warning: storage.mirror copies sweeps; a single training is not copied")
     folder = choose_folder(runs_folder(root), spec, name, resume, way_on=resume_line)
-    if EventLog.read(parent_log(folder)) and (done := load_run(folder)).status == Status.FINISHED:
-        callbacks.on_note(f"{folder.name} has finished already")
-        return done
+    if EventLog.read(parent_log(folder)):
+        known = load_single(folder)
+        for text in known.lost:
+            callbacks.on_note(text)
+        if known.trials[0].status == Status.FINISHED:
+            callbacks.on_note(f"{folder.name} has finished already")
+            return known.trials[0]
     with claimed(folder):
         uri = tracking_uri(spec.tracking.uri, root)
         plan, dataset = prepare(spec, root, this_machine(), uri, callbacks)

@@ -154,6 +154,7 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
 def track_sync(name: str, root: Path) -> None:
     """Send events of a sweep or training that MLflow lacks yet."""
     from mtcon_ray.recorded import load_recorded
+    from mtcon_ray.results import load_single, load_sweep
     from mtcon_ray.tracking import sender
 
     folder = paths.find_folder(root, name)
@@ -162,6 +163,10 @@ def track_sync(name: str, root: Path) -> None:
     tracking = load_recorded(folder / paths.SPEC_FILE).tracking
     uri = tracking_uri(tracking.uri, root)
     with driver_lock(folder):
+        is_sweep = folder.parent == paths.sweeps_folder(root)
+        for text in (load_sweep if is_sweep else load_single)(folder).lost:
+            say(f"warning: {text}", err=True)
+        sender.check_begun(folder)
         check_server(uri)
         sent, left = sender.track_sync(folder, uri, tracking.experiment)
     if not session.quiet:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SweepError
 from mtcon_ray.presentation import NOTHING, accuracy_text, configuration_text, resume_line
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
+
+if TYPE_CHECKING:
+    from mtcon_ray.results import SweepResults
 
 INDENT = "  "
 
@@ -47,6 +51,7 @@ def report(name: str, root: Path) -> None:
     folder = _sweep_folder(root, name)
     results = load_sweep(folder)
     uri = tracking_uri(results.recorded.tracking.uri, root)
+    _warn_of_losses(results)
     shares = importances(read_study(paths.journal_file(folder), folder.name))
     say(build_report(results, shares, ui_command=ui_command(uri)))
 
@@ -98,6 +103,7 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
 
     folder = paths.find_folder(root, name)
     results = (load_sweep if _is_sweep(folder, root) else load_single)(folder)
+    _warn_of_losses(results)
     state, total = folder_state(folder), results.num_trials
     if as_csv:
         say(results.to_frame().head(top or len(results.trials)).to_csv(index=False).rstrip())
@@ -129,11 +135,18 @@ def best(name: str, root: Path, as_json: bool) -> None:
     from mtcon_ray.results import load_sweep
 
     results = load_sweep(_sweep_folder(root, name))
+    _warn_of_losses(results)
     winner = results.required_winner()
     if as_json:
         say(json.dumps(trial_record(results, winner), indent=1))
     else:
         say("\n".join(winner_lines(results)))
+
+
+def _warn_of_losses(results: "SweepResults") -> None:
+    """Tells what is missing from the event logs, beside the output that programs read."""
+    for text in results.lost:
+        say(f"warning: {text}", err=True)
 
 
 def _sweep_folder(root: Path, name: str) -> Path:

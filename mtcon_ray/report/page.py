@@ -161,7 +161,7 @@ def accuracies(results: SweepResults) -> list[dict[str, Any]]:
 def warnings(results: SweepResults) -> list[str]:
     """Returns those of the plan, about the data, and of the winner's probes."""
     of_winner = probe_warnings(results.winner.last_metrics) if results.winner else []
-    return [*results.plan_warnings, *of_winner]
+    return [*results.lost, *results.plan_warnings, *of_winner]
 
 
 def repeats(results: SweepResults) -> list[dict[str, Any]]:

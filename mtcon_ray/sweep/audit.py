@@ -32,7 +32,7 @@ from mtcon_ray.paths import (
     sweeps_folder,
 )
 from mtcon_ray.recorded import load_recorded, parse_recorded
-from mtcon_ray.results import objective_values, reports_of, trial_status
+from mtcon_ray.results import budget_of, objective_values, reports_of, trial_status
 from mtcon_ray.spec import RunSpec, dump_spec
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.record import SweepRecord
@@ -40,6 +40,7 @@ from mtcon_ray.sweep.resume import ENDS, discard_leftovers, settle
 from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL, named_trials, open_study, read_study
 from mtcon_ray.tracking.event_log import EventLog, cut_torn_line, is_torn
 from mtcon_ray.tracking.events import Ended, Event, Reported, Started, last_change
+from mtcon_ray.tracking.lost import lost_parts, shown
 from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT
 from mtcon_ray.tracking.sender import forget_sent, track_sync
 from mtcon_ray.tracking.tracked import Tracked, tracked_runs
@@ -78,7 +79,9 @@ class Audit:
         """Compares event logs and study; reads neither networks nor MLflow."""
         found = list(self._damaged)
         for name, events in self.trials.items():
-            found += _log_problems(_log(name), events, self.spec)
+            may_end = self.spec.train.patience is not None
+            parts = lost_parts(events, may_end_early=may_end)
+            found += [Finding(_log(name), text) for text in parts]
         return [*found, *self._study_problems()] if self.is_sweep else found
 
     def files(self) -> list[Finding]:
@@ -136,6 +139,7 @@ class Audit:
         return [*logs, *(p for p in (journal_file(self.folder),) if p.exists())]
 
     def _read_logs(self) -> Iterator[Finding]:
+        alone = not self.is_sweep
         for path in self._lines():
             where = str(path.relative_to(self.folder))
             if is_torn(path):
@@ -144,6 +148,8 @@ class Audit:
                 continue
             try:
                 events = EventLog.read(path)
+                if events and isinstance(events[0], Started) and (path.stem != PARENT or alone):
+                    budget_of(path.stem, events[0])
             except SweepError as error:
                 yield Finding(where, f"it is damaged: {error}")
                 continue
@@ -192,6 +198,9 @@ class Audit:
             yield Finding(where, f"{name} has {trial.params}, its event log {dict(start.params)}")
         value = selected_value(values, self.spec.evaluate.select)
         yield from _status_problems(name, where, trial, events, value)
+        last = max(values, default=0)
+        if lost := [epoch for epoch in sorted(trial.intermediate_values) if epoch > last]:
+            yield Finding(_log(name), f"it ends before these epochs of the study: {shown(lost)}")
         is_open = trial.state is TrialState.RUNNING
         for epoch, recorded in values.items():
             told = trial.intermediate_values.get(epoch)
@@ -267,23 +276,6 @@ def _log(name: str) -> str:
     return f"{event_folder(Path()).name}/{name}.jsonl"
 
 
-def _log_problems(where: str, events: list[Event], spec: RunSpec) -> Iterator[Finding]:
-    """Yields what is wrong in the event log of a trial alone."""
-    start = events[0]
-    if [e.seq for e in events] != list(range(len(events))):
-        yield Finding(where, "its events are not numbered without gaps: lines are missing")
-    epochs = [e.epoch for e in events if isinstance(e, Reported)]
-    if epochs != sorted(set(epochs)):
-        yield Finding(where, f"its epochs must rise, got {_shown(epochs)}")
-    last = max(epochs, default=0)
-    if missing := sorted(set(range(1, last + 1)) - set(epochs)):
-        yield Finding(where, f"the metrics of these epochs are lost: {_shown(missing)}")
-    budget = int(start.tags["mtcon.epochs"]) if isinstance(start, Started) else last
-    may_end = spec.train.patience is not None  # before its budget, at a plateau
-    if trial_status(events)[0] is Status.FINISHED and last < budget and not may_end:
-        yield Finding(where, f"it has finished with {last} of {budget} epochs")
-
-
 def _status_problems(
     name: str, where: str, trial: FrozenTrial, events: list[Event], value: float | None
 ) -> Iterator[Finding]:
@@ -333,7 +325,7 @@ def _run_problems(name: str, events: list[Event], run: Tracked | None) -> Iterat
     if wrong:
         missing = all(n not in run.metrics for n in wrong)
         what = "missing" if missing else "not of the last epoch"
-        yield Finding(where, f"metrics are {what}: {_shown(sorted(wrong))}", SENT)
+        yield Finding(where, f"metrics are {what}: {shown(sorted(wrong))}", SENT)
 
 
 def _same(one: float | None, other: float | None) -> bool:
@@ -341,9 +333,3 @@ def _same(one: float | None, other: float | None) -> bool:
     if one is None or other is None:
         return one is other
     return one == other or (math.isnan(one) and math.isnan(other))
-
-
-def _shown(values: Iterable[object]) -> str:
-    """Returns the first of many values, separated by commas."""
-    texts = [str(value) for value in values]
-    return ", ".join(texts[:8]) + (f" and {len(texts) - 8} more" if len(texts) > 8 else "")

@@ -151,12 +151,9 @@ class Sender:
         from mtcon_ray.tracking.runs import Runs
 
         parent = parent_log(self.folder)
-        events = EventLog.read(parent)
-        if not events:
+        if not EventLog.read(parent):
             return None
-        begun = events[0]
-        if not isinstance(begun, Started):
-            raise SweepError(f"{parent} must begin with a start, got {begun.kind}")
+        begun = check_begun(self.folder)
         runs = Runs(self.uri, self.experiment, self.folder, identity(parent), begun)
         # The server no longer has the other runs, so their events are sent again from the start.
         self._offsets = {name: end for name, end in self._offsets.items() if name in runs.ids}
@@ -231,6 +228,22 @@ class Sender:
         new = self._cursors.with_suffix(".new")
         new.write_text(json.dumps(state))
         new.replace(self._cursors)
+
+
+def check_begun(folder: Path) -> Started:
+    """Returns the first event of a sweep or training, by which its runs are found.
+
+    Raises SweepError if it is lost.
+    """
+    parent = parent_log(folder)
+    begun = next(iter(EventLog.read(parent)), None)
+    if not isinstance(begun, Started):
+        got = begun.kind if begun else "no event"
+        raise SweepError(
+            f"{parent} must begin with a start, got {got}; restore it, or delete it: a resume "
+            "begins it again, with other runs in MLflow"
+        )
+    return begun
 
 
 def forget_sent(folder: Path) -> None:

@@ -171,6 +171,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str, str | None]] = {
         "spool/trial-0000.jsonl", "it is damaged: ", None,
     ),
     "shortened": (shortened, "spool/trial-0000.jsonl", "finished with 2 of 3 epochs", None),
+    "no budget": (
+        lambda folder: replaced(folder, '"mtcon.epochs"', '"x"'),
+        "spool/trial-0000.jsonl", "must begin with its epochs and its seed", None,
+    ),
     "damaged journal": (
         lambda folder: journal_file(folder).write_text("no\n" + journal_file(folder).read_text()),
         "study.journal", "it is damaged: ", None,

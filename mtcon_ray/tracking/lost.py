@@ -1,0 +1,31 @@
+"""What is missing from an event log that was deleted in part, in words."""
+
+from collections.abc import Iterable, Iterator
+
+from mtcon_ray.tracking.events import Ended, Event, Reported, Started, last_change
+
+
+def lost_parts(events: list[Event], *, may_end_early: bool) -> Iterator[str]:
+    """Yields what is wrong in the event log of a trial alone.
+
+    `may_end_early` is True if a plateau can end the training before its last epoch.
+    """
+    if [e.seq for e in events] != list(range(len(events))):
+        yield "its events are not numbered without gaps: lines are missing"
+    epochs = [e.epoch for e in events if isinstance(e, Reported)]
+    if epochs != sorted(set(epochs)):
+        yield f"its epochs must rise, got {shown(epochs)}"
+    last = max(epochs, default=0)
+    if missing := sorted(set(range(1, last + 1)) - set(epochs)):
+        yield f"the metrics of these epochs are lost: {shown(missing)}"
+    start, end = events[0], last_change(events)
+    budget = int(start.tags["mtcon.epochs"]) if isinstance(start, Started) else last
+    has_finished = isinstance(end, Ended) and end.status == "FINISHED"
+    if has_finished and last < budget and not may_end_early:
+        yield f"it has finished with {last} of {budget} epochs: the metrics of the others are lost"
+
+
+def shown(values: Iterable[object]) -> str:
+    """Returns the first of many values, separated by commas."""
+    texts = [str(value) for value in values]
+    return ", ".join(texts[:8]) + (f" and {len(texts) - 8} more" if len(texts) > 8 else "")

@@ -23,7 +23,7 @@ WAYS: Mapping[str, tuple[str, str]] = {
 }
 # `search.stall_minutes` ends a hang, where the program has it.
 HANG = "hangs"
-STALL_FIELD = "stall_minutes"
+STALL_FIELD, STALL_MINUTES = "stall_minutes", 2
 
 
 def trial_error(folder: Path, round_: Round, outcome: Outcome) -> None:
@@ -39,7 +39,7 @@ def trial_error(folder: Path, round_: Round, outcome: Outcome) -> None:
         where = f"{VICTIM.format(step=step)} and {expression}"
         case.variables["site"] = failing_steps(case.folder, where, "KeyError(run.step)")
         search = {**SEARCH, "max_failures": 1}
-        case.changes["search"] = {**search, STALL_FIELD: 0.5} if way == HANG else search
+        case.changes["search"] = {**search, STALL_FIELD: STALL_MINUTES} if way == HANG else search
         command = case.start()
         code = command.wait()
         case.expect(code == 0, f"the sweep ended with {code}")

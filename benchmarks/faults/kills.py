@@ -74,7 +74,7 @@ def _kill_part(case: Case, title: str) -> None:
             case.expect(bool(victims), f"no process of the title {title}")
             for pid in victims[chosen : chosen + 1]:
                 kill(pid)
-                case.outcome.happened.append(f"killed {chosen + 1} of {len(victims)} processes")
+                case.outcome.happened.append(f"killed process {chosen + 1} of {len(victims)}")
             case.recover(command, since=time.monotonic())
         case.finish(command)
     finally:

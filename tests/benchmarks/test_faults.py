@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.faults import program
+from benchmarks.faults.jobs import TRAIN, Undisturbed
 from benchmarks.faults.rounds import RECORD, Outcome, Round, planned, recorded, run_missing, table
+from mtcon_ray.paths import MODEL_FILE
+from mtcon_ray.training import checkpoint
 
 
 def quiet(_: str) -> None: ...
@@ -67,10 +70,20 @@ def test_a_round_that_breaks_itself_has_failed(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.mlflow
-def test_a_killed_driver_goes_on_in_two_rounds(
+def test_a_killed_driver_goes_on_and_another_network_is_noticed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert program.main(["--rounds", "2", "--seed", "7", "--folder", str(tmp_path), "driver"])
     assert "| driver, train | 2 | 2 | 0 | 0 |" in capsys.readouterr().out
     assert all(outcome.moments for _, outcome in recorded(tmp_path))
     assert list((tmp_path / "rounds").iterdir()) == [], "files of failed rounds alone stay"
+    # Another undisturbed network: the next round's is not the same.
+    path = Undisturbed(tmp_path, TRAIN).run / MODEL_FILE
+    state = checkpoint.load(path)
+    del state["format"]
+    next(iter(state["network"].values())).add_(1)
+    checkpoint.save(path, state)
+    assert not program.main(["--rounds", "3", "--seed", "7", "--folder", str(tmp_path), "driver"])
+    _, outcome = recorded(tmp_path)[-1]
+    assert outcome.problems == ["cut: 1 parameters are not bit-equal"]
+    assert [files.name for files in (tmp_path / "rounds").iterdir()] == ["driver-7-2"]

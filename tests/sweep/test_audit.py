@@ -30,7 +30,7 @@ from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Artifact, Ended, Reported, Started
 from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT
 from mtcon_ray.training import checkpoint
-from tests.sweep.written_sweep import DATA, save_model, value, write_sweep
+from tests.sweep.written_sweep import DATA, give, save_model, value, write_sweep
 
 
 @pytest.fixture
@@ -112,13 +112,6 @@ def no_checkpoint(folder: Path) -> None:
     (folder / "checkpoints" / "trial-0002" / "last.pt").write_bytes(b"PK")
 
 
-def given_twice(folder: Path, name: str) -> None:
-    study = open_study(journal_file(folder), folder.name)
-    trial = study.ask()
-    for key, told in (("configuration", 0), ("repeat", 0), ("trial", name)):
-        trial.set_user_attr(f"mtcon.{key}", told)
-
-
 def journal_behind(folder: Path) -> None:
     """The journal has lost the end of the trial that has finished."""
     path = journal_file(folder)
@@ -192,11 +185,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str, str | None]] = {
         "study.journal", "it lacks trial-0000", None,
     ),
     "twice": (
-        lambda folder: given_twice(folder, "trial-0000"),
+        lambda folder: give(folder, "trial-0000"),
         "study.journal", "trial-0000 is there again", None,
     ),
     "configuration twice": (
-        lambda folder: given_twice(folder, "trial-0003"),
+        lambda folder: give(folder, "trial-0003"),
         "study.journal", "configuration 0, repeat 0 is there 2 times", None,
     ),
     "other end": (

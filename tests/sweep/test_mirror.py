@@ -25,11 +25,11 @@ from mtcon_ray.sweep.mirror_objects import LIST
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.restore import is_mirrored, restore
 from mtcon_ray.sweep.resume import discard_leftovers, settle
-from mtcon_ray.sweep.study import open_study
+from mtcon_ray.sweep.study import named_trials, open_study
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.training import checkpoint
 from tests.sweep.mirrored_sweep import BUCKET, URL, FolderStore, Notes, contents, problems, train_on
-from tests.sweep.written_sweep import write_sweep
+from tests.sweep.written_sweep import give, write_sweep
 from tests.waiting import wait_until
 
 
@@ -114,6 +114,49 @@ def test_a_pass_that_is_cut_anywhere_leaves_a_whole_state(
         assert settled(there) == []
     assert EventLog(trial_log(states[0], "trial-0002")).last_epoch == 1
     assert EventLog(trial_log(states[-1], "trial-0002")).last_epoch >= 2
+
+
+def test_a_resume_state_is_not_ahead_of_the_event_log(
+    folder: Path, store: FolderStore, tmp_path: Path
+) -> None:
+    """A resumed trial would record the last epoch of the state alone."""
+
+    def train(path: str) -> None:
+        if path.endswith("trial-0002.jsonl"):
+            train_on(folder, 3, ends=False)
+
+    store.before = train
+    Mirror(folder, BUCKET).copy()
+    there = restore(URL, tmp_path / "new")
+    state = checkpoint.load(checkpoint_folder(there, "trial-0002") / LAST_FILE)
+    assert state.get("step", 1) == 1
+    assert EventLog(trial_log(there, "trial-0002")).last_epoch == 1
+    # A network that is newer than the event log is the one of a kill in between.
+    assert settled(there) == []
+
+
+def test_a_trial_that_begins_during_a_pass_is_left_to_the_next_one(
+    folder: Path, store: FolderStore, tmp_path: Path
+) -> None:
+    """Its event log would be there without the study's knowledge of it."""
+    mirror, begun = Mirror(folder, BUCKET), list[str]()
+
+    def begin(path: str) -> None:
+        if not begun:
+            begun.append(path)
+            give(folder, "trial-0003", configuration=3)
+            study = open_study(journal_file(folder), folder.name)
+            record = SweepRecord(folder, load_recorded(folder / "spec.yaml"))
+            record.trial_started(named_trials(study)[-1])
+
+    store.before = begin
+    mirror.copy()
+    assert begun == ["bucket/deep/shoes-1/study.journal"]
+    there = restore(URL, tmp_path / "new")
+    assert not trial_log(there, "trial-0003").exists()
+    assert problems(there) == []
+    mirror.copy()
+    assert trial_log(restore(URL, tmp_path / "next"), "trial-0003").exists()
 
 
 def test_a_driver_copies_while_it_runs_and_at_its_end(

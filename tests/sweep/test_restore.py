@@ -1,6 +1,7 @@
 """A mirrored sweep on another machine: it is the same, and nothing else is overwritten."""
 
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -102,15 +103,16 @@ def test_a_download_that_was_cut_leaves_no_sweep_and_is_repeated(
     Mirror(folder, BUCKET).copy()
     there = sweep_folder(tmp_path / "new", "shoes-1")
     partly = there.with_name(".restoring-shoes-1")
-    # As a kill leaves it.
-    (partly / "checkpoints" / "trial-0009").mkdir(parents=True)
-    (partly / "plan.json").touch()
     broken = store.folder / "bucket/deep/shoes-1/spool/trial-0001.jsonl"
     text = broken.read_text()
     broken.write_text(text.replace("0.1", "0.7", 1))
     with pytest.raises(DataError, match=r"trial-0001.jsonl must be as mirror.json says"):
         restore(URL, tmp_path / "new")
     assert not there.exists()
+    # As a kill leaves it.
+    (partly / "checkpoints" / "trial-0002").mkdir(parents=True)
+    for name in ("plan.json", "checkpoints/trial-0002/last.previous.pt"):
+        (partly / name).touch()
     broken.write_text(text + "a line of the next pass\n")
     assert contents(restore(URL, tmp_path / "new")) == contents(folder)
     assert not partly.exists()
@@ -193,6 +195,11 @@ def test_an_s3_server_that_is_away_for_a_while_loses_nothing(
             with s3.away():
                 wait_until(lambda: "could not" in caplog.text.lower(), "a failed copy")
                 train_on(folder, 2)
+                before = time.monotonic()
+                with pytest.raises(DataError):
+                    is_mirrored(url)
+                # pyarrow's own ten attempts take 6.4 s, for which a driver would wait at its end.
+                assert time.monotonic() - before < 5
             wait_until(
                 lambda: any("trial-0002/last.pt" in key for key in s3.names()),
                 "the server's return",

@@ -67,3 +67,10 @@ def write_sweep(folder: Path) -> None:
         report_missing(study, trial, record.values(trial))
         tell(study, trial, outcome, value(number, length), None)
         record.trial_ended(trial, outcome, None)
+
+
+def give(folder: Path, name: str, configuration: int = 0) -> None:
+    """Writes a trial of this name and configuration to the study alone."""
+    trial = open_study(journal_file(folder), folder.name).ask()
+    for key, told in (("configuration", configuration), ("repeat", 0), ("trial", name)):
+        trial.set_user_attr(f"mtcon.{key}", told)

@@ -215,7 +215,10 @@ def _train(
         at_rung = work.until is not None and progress.epoch >= work.until
     if run.interrupted:
         if asked_to_end() and not at_rung:
-            raise PreemptedError("this process must train to its end, got a SIGTERM")
+            raise PreemptedError(
+                "the trial's process must train to its end, got a SIGTERM; the trial is "
+                "checkpointed, and starts again search.max_failures times"
+            )
         yield {"outcome": Status.WAITING if at_rung else Status.INTERRUPTED, "done": True}
 
 

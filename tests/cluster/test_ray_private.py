@@ -1,15 +1,19 @@
 """The uses of Ray's private interfaces that no test of their users covers."""
 
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
+from ray import cloudpickle
 from ray._private import services, state
 from ray.train import ScalingConfig
 from ray.train.torch import TorchTrainer
+from ray.train.v2._internal.execution.callback import WorkerCallback
 
-from mtcon_ray.cluster.ray_private import elastic_trainer, patient_start
+from mtcon_ray.cluster.ray_private import elastic_trainer, patient_start, worker_callback
 from mtcon_ray.sweep.distributed_trial import usable_workers
 
 
@@ -98,3 +102,11 @@ def test_a_running_group_is_resized_after_its_checkpoint(policy: Any) -> None:
     policy.resizable = True
     assert size() == 4
     assert size() is None, "the next minute has not come"
+
+
+def test_a_worker_callback_acts_in_the_process_that_it_is_sent_to(tmp_path: Path) -> None:
+    made = worker_callback(partial(Path.touch, tmp_path / "acted"))
+    sent = cloudpickle.loads(cloudpickle.dumps(made))
+    assert isinstance(sent, WorkerCallback), "Train would not call it"
+    sent.after_init_train_context()
+    assert (tmp_path / "acted").exists()

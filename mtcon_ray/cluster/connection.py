@@ -19,6 +19,7 @@ from mtcon_ray.cluster.ray_private import (
     cluster_scales,
     configure_ray_loggers,
     keep_aws_secrets_from_trials,
+    log_errors_of_nodes,
     patient_start,
     submitted_variables,
 )
@@ -154,6 +155,7 @@ def _logging_to(log: Path) -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in RAY_LOGGERS]
     before = [(each, each.handlers, each.propagate) for each in loggers]
     configure_ray_loggers()
+    log_errors_of_nodes()
     log.parent.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(log, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))

@@ -16,6 +16,7 @@ from mtcon_ray import __version__
 from mtcon_ray.cluster.jobs import minor
 from mtcon_ray.cluster.ray_private import MAX_PACKAGE_BYTES, visit_working_directory
 from mtcon_ray.errors import ResourceError, UserError
+from mtcon_ray.presentation import resume_line
 from mtcon_ray.tracking.mlflow_server import masked
 
 NUM_LARGEST = 5
@@ -41,6 +42,15 @@ PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pydantic", "optuna", "ml
 def in_job() -> bool:
     """Returns True in a job of `mtcon-ray submit`: its user typed another command than this one."""
     return VERSIONS_VARIABLE in os.environ
+
+
+def way_on(name: str) -> str:
+    """Returns how to go on with a sweep of this name."""
+    if in_job():
+        # The cluster lists no job of this name, or `submit` would have chosen another one. So
+        # `mtcon-ray resume` would not find it.
+        return f"repeat `mtcon-ray submit` with --name {name}"
+    return resume_line(name, submitted=False)
 
 
 class Upload(NamedTuple):

@@ -10,14 +10,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import ray
-from ray._private import services, state
+from ray._private import services, state, worker
 from ray._private.log import generate_logging_config
 from ray._private.ray_constants import (
     DASHBOARD_CLIENT_MAX_SIZE,
     DEBUG_AUTOSCALING_STATUS,
+    PROCESS_TYPE_GCS_SERVER,
+    PROCESS_TYPE_RAYLET,
     get_runtime_env_default_excludes,
 )
 from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
@@ -64,6 +67,32 @@ def patient_start(seconds: float) -> Iterator[None]:
         yield
     finally:
         services.get_node = ask
+
+
+def local_processes() -> dict[str, Popen[bytes]]:
+    """Returns the raylet and the GCS that this process has started; {} without a Ray of its own.
+
+    Ray's public interface has no question for them: it waits until they answer.
+    """
+    node = worker._global_node
+    if node is None:
+        return {}
+    watched = {"raylet": PROCESS_TYPE_RAYLET, "GCS": PROCESS_TYPE_GCS_SERVER}
+    started = {name: node.all_processes.get(kind) for name, kind in watched.items()}
+    return {name: found[0].process for name, found in started.items() if found}
+
+
+def log_errors_of_nodes() -> None:
+    """Sends Ray's messages of lost processes to its logger instead of the terminal.
+
+    They are printed even with `log_to_driver=False`, a raylet's with its last lines of log.
+    """
+
+    def write(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:
+        for line in data["lines"]:
+            logging.getLogger("ray").warning("%s", line)
+
+    worker.print_to_stdstream = write
 
 
 def quiet_job_client() -> None:

@@ -5,6 +5,7 @@ never read back, so that no pickle is ever loaded.
 """
 
 import json
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack, chdir
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.capacity import check_cluster
 from mtcon_ray.cluster.connection import check_shared, connected, sweep_environment, view_of
 from mtcon_ray.cluster.fair_share import FairShare
-from mtcon_ray.cluster.job_package import in_job
+from mtcon_ray.cluster.job_package import in_job, way_on
+from mtcon_ray.cluster.ray_watch import RayWatch
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.evaluation.spec import selected_value
 from mtcon_ray.folder import choose_folder, claimed
@@ -100,7 +102,7 @@ def run_sweep(
     written. Raises MtconError; Interrupted after a signal, once all is checkpointed.
     """
     prepare_root(root)
-    folder = choose_folder(sweeps_folder(root), spec, name, resume, way_on=_way_on)
+    folder = choose_folder(sweeps_folder(root), spec, name, resume, way_on=way_on)
     spec = with_scheduler(spec, load_recorded(folder / SPEC_FILE) if resume else None)
     with ExitStack() as stack:
         stack.enter_context(claimed(folder))
@@ -170,6 +172,11 @@ class _Sweep:
             self.lifecycle.mark_killed()
         self.stop.ask(reason)
 
+    def _give_up(self) -> None:
+        """Ends the process, which waits in a call of Ray that will never return."""
+        self.callbacks.on_note(f"error: {self._stopped(str(self.stop.reason))}")
+        os._exit(1)
+
     def started(self, trial: FrozenTrial) -> None:
         """Records the start of a trial, or that it continues."""
         self.record.trial_started(trial)
@@ -212,7 +219,7 @@ class _Sweep:
         for note in notes:
             self.callbacks.on_note(note)
         try:
-            with on_signals(self.halt):
+            with on_signals(self.halt), RayWatch(self.halt, self._give_up):
                 self._tune()
             if not self.stop.asked:
                 return self._finish()
@@ -338,12 +345,3 @@ class _Sweep:
 
 def _name(trial: Any) -> str:
     return str(trial.config["trial"])
-
-
-def _way_on(name: str) -> str:
-    """Returns how to go on with a sweep of this name."""
-    if in_job():
-        # The cluster lists no job of this name, or `submit` would have chosen another one. So
-        # `mtcon-ray resume` would not find it.
-        return f"repeat `mtcon-ray submit` with --name {name}"
-    return resume_line(name, submitted=False)

@@ -1,6 +1,5 @@
 """The limit on the time between two epochs of a trial, `search.stall_minutes`."""
 
-import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ from mtcon_ray.spec import RunSpec
 from mtcon_ray.sweep.distributed_trial import PLACEMENT_GROUP, is_placed
 
 LOOK_SECONDS = 1.0
-
-log = logging.getLogger(__name__)
 
 
 class StallLimit(Callback):
@@ -86,9 +83,8 @@ class StallLimit(Callback):
             f"no epoch came for {self._minutes:g} minutes (search.stall_minutes, in which it also "
             "has to start and to compile)"
         )
-        text = f"{name}: {reason}; its process is ended, max_failures says how often it is tried"
-        log.warning(text)
-        self._callbacks.on_note(text)
+        again = "its process is ended, max_failures says how often it is tried again"
+        self._callbacks.on_note(f"{name}: {reason}; {again}")
         actor = actor_of_trial(trial)
         if actor is not None:
             # Kills the process, which could not answer.

@@ -1,0 +1,73 @@
+"""Watch over a local Ray: without its raylet or its GCS a sweep would wait in silence."""
+
+import ctypes
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+import ray
+
+from mtcon_ray.cluster.ray_private import local_processes
+
+LOOK_SECONDS = 1.0
+# Ray itself ends the driver 60 s after its GCS, without a word of ours.
+GIVE_UP_SECONDS = 40.0
+
+
+class RayLost(BaseException):
+    """The raylet or the GCS has ended. Not an Exception: Tune would first wait for its trials."""
+
+
+class RayWatch:
+    """Context manager that leaves its body once the raylet or the GCS of a local Ray has ended.
+
+    Calls `on_loss` with the reason in a thread of its own, and then ends the body. If a call of Ray
+    never returns, the body cannot end. Then it calls `on_hang`, which has to end the process. Does
+    nothing for a Ray that this process has not started.
+    """
+
+    def __init__(self, on_loss: Callable[[str], None], on_hang: Callable[[], None]) -> None:
+        self._on_loss = on_loss
+        self._on_hang = on_hang
+        self._left = threading.Event()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._watched = threading.get_ident()
+        self._processes = local_processes()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="mtcon-ray-watch")
+        self._thread.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> bool:
+        lost = kind is RayLost
+        if lost:
+            # Ends the trials: they would train on and write into event logs that are closed.
+            ray.shutdown()
+        try:
+            with self._lock:
+                self._left.set()
+        except RayLost:  # it was raised after the body's last line
+            self._left.set()
+            lost = lost or kind is None
+        return lost
+
+    def _watch(self) -> None:
+        while not self._left.wait(LOOK_SECONDS):
+            for name, process in self._processes.items():
+                code = process.poll()
+                if code is not None:
+                    how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+                    self._end(f"the {name} of Ray on this machine {how}, and no trial can go on")
+                    return
+
+    def _end(self, reason: str) -> None:
+        self._on_loss(reason)
+        with self._lock:
+            if self._left.is_set():
+                return
+            identity = ctypes.c_ulong(self._watched)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(identity, ctypes.py_object(RayLost))
+        if not self._left.wait(GIVE_UP_SECONDS):
+            self._on_hang()

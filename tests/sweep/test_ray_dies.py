@@ -1,0 +1,43 @@
+"""A sweep whose raylet or GCS is killed says so and is resumed, on a real local Ray."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.paths import sweep_folder
+from mtcon_ray.results import load_sweep
+from tests.sweep.small_sweeps import command, epochs_of, logged, wait_for
+from tests.waiting import PATIENCE_SECONDS
+
+pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.soak]
+
+
+@pytest.mark.parametrize(("program", "name"), [("raylet", "raylet"), ("gcs_server", "GCS")])
+def test_a_killed_part_of_ray_ends_the_sweep_at_once(
+    program: str, name: str, root: Path, spec_file: Callable[..., Path]
+) -> None:
+    path = spec_file(train={"epochs": 200, "batch_size": 32})
+    folder = sweep_folder(root, "cut")
+    driver = command(path, root)
+    spool = folder / "spool" / "trial-0000.jsonl"
+    wait_for(lambda: spool.exists() and len(epochs_of(folder, "trial-0000")) > 1, "epochs", driver)
+    children = subprocess.run(
+        ["pgrep", "-P", str(driver.pid)], capture_output=True, text=True, check=True
+    ).stdout.split()
+    (victim,) = (pid for pid in children if Path(f"/proc/{pid}/exe").resolve().name == program)
+    os.kill(int(victim), signal.SIGKILL)
+    printed, _ = driver.communicate(timeout=PATIENCE_SECONDS)
+    assert driver.returncode == 1, printed
+    assert printed.splitlines()[-1] == (
+        f"error: the {name} of Ray on this machine was ended by signal 9, and no trial can go on; "
+        "trials are checkpointed; to go on: repeat the command with --name cut --resume"
+    )
+    assert "(raylet)" not in printed, "Ray's raw lines"
+    assert "KILLED" in logged(root, folder)["statuses"].values()
+    (trial,) = load_sweep(folder).trials
+    assert trial.status == "INTERRUPTED"
+    assert epochs_of(folder, "trial-0000") == list(range(1, trial.last_epoch + 1))

@@ -113,8 +113,9 @@ class RecordedSpec:
     @property
     def patience(self) -> int | None:
         """The patience of a training; None also in specs of versions without it."""
-        patience: int | None = self._section("train").get("patience")
-        return patience
+        train = self.raw.get("train")
+        patience = train.get("patience") if isinstance(train, Mapping) else None
+        return patience if isinstance(patience, int) else None
 
     @property
     def select(self) -> Select:

@@ -30,7 +30,7 @@ class LocalRay:
 def local_ray(monkeypatch: pytest.MonkeyPatch) -> LocalRay:
     local = LocalRay()
     monkeypatch.setattr(ray_watch, "local_processes", local.processes)
-    monkeypatch.setattr(ray_watch.ray, "shutdown", local.shutdown)
+    monkeypatch.setattr("mtcon_ray.cluster.ray_watch.ray.shutdown", local.shutdown)
     monkeypatch.setattr(ray_watch, "LOOK_SECONDS", 0.01)
     return local
 

@@ -205,11 +205,11 @@ def test_an_s3_server_that_is_away_for_a_while_loses_nothing(
                 "the server's return",
             )
         assert notes.told == []
-        before = contents(folder)
+        whole = contents(folder)
         shutil.rmtree(folder.parents[1])
         there = restore(url, tmp_path / "new")
         lost = {f"checkpoints/trial-0002/{PREVIOUS_FILE}"}
-        assert contents(there) == {n: data for n, data in before.items() if n not in lost}
+        assert contents(there) == {n: data for n, data in whole.items() if n not in lost}
         train_on(there, 3)
         Mirror(there, "s3://photos/my sweeps/").copy()
         assert not [key for key in s3.names() if "last.pt" in key]

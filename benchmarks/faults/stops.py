@@ -40,8 +40,9 @@ def signals(folder: Path, round_: Round, outcome: Outcome) -> None:
             for number in chosen:
                 command.kill(number)
                 time.sleep(case.random.uniform(0, 1))
-            _check_stopped(case, command, len(chosen))
+            command.wait()
             took = time.monotonic() - begin
+            _check_stopped(case, command, len(chosen))
             outcome.measured["seconds to stop"] = round(took, 1)
             case.expect(took < STOP_SECONDS, f"the stop took {took:.0f} s")
             case.check_left(command)

@@ -5,7 +5,6 @@ never read back, so that no pickle is ever loaded.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from contextlib import ExitStack, chdir
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from mtcon_ray.capacity import check_cluster
 from mtcon_ray.cluster.connection import check_shared, connected, sweep_environment, view_of
 from mtcon_ray.cluster.fair_share import FairShare
 from mtcon_ray.cluster.job_package import in_job, way_on
+from mtcon_ray.cluster.ray_private import end_process
 from mtcon_ray.cluster.ray_watch import RayWatch
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.evaluation.spec import selected_value
@@ -175,7 +175,7 @@ class _Sweep:
     def _give_up(self) -> None:
         """Ends the process, which waits in a call of Ray that will never return."""
         self.callbacks.on_note(f"error: {self._stopped(str(self.stop.reason))}")
-        os._exit(1)
+        end_process()
 
     def started(self, trial: FrozenTrial) -> None:
         """Records the start of a trial, or that it continues."""

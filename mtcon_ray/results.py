@@ -40,6 +40,7 @@ class TrialResult:
 
     `select` is the spec's `evaluate.select`: which epoch's network is selected. `seconds` is the
     time in which it trained and was evaluated, without its time at rungs or between two drivers.
+    `has_patience` says that it may have finished at a plateau, before its budget.
     """
 
     name: str
@@ -52,6 +53,7 @@ class TrialResult:
     reports: tuple[Report, ...]
     select: Select = "last"
     seconds: float = 0.0
+    has_patience: bool = False
 
     @property
     def last_epoch(self) -> int:
@@ -81,7 +83,8 @@ class TrialResult:
         The end are all its epochs, or with `train.patience` a plateau.
         """
         done = self.last_epoch >= self.epochs and self.status != Status.FAILED
-        return (done or self.status == Status.FINISHED) and self.value is not None
+        at_plateau = self.has_patience and self.status == Status.FINISHED
+        return (done or at_plateau) and self.value is not None
 
     @property
     def configuration(self) -> str:
@@ -263,6 +266,7 @@ def _trial(name: str, events: list[Event], spec: RecordedSpec) -> TrialResult:
         reports=reports_of(events),
         select=spec.select,
         seconds=_seconds(events),
+        has_patience=spec.patience is not None or "train.patience" in start.params,
     )
 
 

@@ -158,9 +158,12 @@ def test_no_winner_without_a_full_budget(folder: Folder) -> None:
 
 
 def test_a_trial_that_ended_at_a_plateau_can_win(folder: Folder) -> None:
+    """Without `train.patience` it has lost epochs of its event log."""
     folder.trial([0.1, 0.2, 0.3])
     folder.trial([0.6, 0.5])
     folder.trial([0.9, 0.9], "KILLED", tags=INTERRUPTED)
+    assert [t.full_budget for t in folder.load().trials] == [True, False, False]
+    (folder.path / "spec.yaml").write_text("name: shoes\ntrain: {patience: 1}\n")
     results = folder.load()
     assert [t.full_budget for t in results.trials] == [True, True, False]
     assert results.winner is results.trials[1]

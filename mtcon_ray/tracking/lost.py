@@ -1,4 +1,4 @@
-"""What is missing from an event log that was deleted in part, in words."""
+"""Tells in words which metrics are missing from an event log that was deleted in part."""
 
 from collections.abc import Iterable, Iterator
 

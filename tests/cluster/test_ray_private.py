@@ -59,7 +59,7 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> Any:
         train_loop_per_worker=print,
         scaling_config=ScalingConfig(num_workers=(1, 4)),  # type: ignore[arg-type]
     )
-    trainer.fit()
+    trainer._initialize_and_run_controller()  # `fit` would first start a Ray
     made = given["scaling_policy"]
     made.nodes, made.dead, made.draining, made.resizable = "abcd", "", {}, True
     made._maybe_send_resource_request = lambda: None

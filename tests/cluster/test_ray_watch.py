@@ -64,7 +64,8 @@ def test_a_call_that_never_returns_is_given_up(
     monkeypatch.setattr(ray_watch, "GIVE_UP_SECONDS", 0.05)
     given_up = threading.Event()
     with RayWatch(local_ray.reasons.append, given_up.set):
-        local_ray.codes["GCS"] = -9
+        # Once the body waits: before that its end would come between two of its lines.
+        threading.Timer(0.5, local_ray.codes.update, ({"GCS": -9},)).start()
         given_up.wait(PATIENCE_SECONDS)
     assert given_up.is_set()
 

@@ -39,6 +39,7 @@ BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
 # Despite its name, Ray 2.60 reads it as the number of tries to reach a cluster. A try takes 40 s if
 # nothing answers, and Ray's default is 20 tries.
 TRIES_VARIABLE = "RAY_gcs_server_port_wait_time_s"
+EXPANDABLE = "expandable_segments:True"
 # Torch reads either, the second for older settings.
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 RAY_LOGGERS = ("ray", "ray.tune", "ray.train")
@@ -218,9 +219,9 @@ def allocator_environment() -> dict[str, str]:
 
     Expandable segments leave fewer gaps, which a bounded share of a GPU cannot afford.
     """
-    if any(name in os.environ for name in ALLOCATOR_VARIABLES):
-        return {}
-    return {ALLOCATOR_VARIABLES[0]: "expandable_segments:True"}
+    given = {os.environ[name] for name in ALLOCATOR_VARIABLES if name in os.environ}
+    # Its own value is there while a session is open, which the next sweep shall go on using.
+    return {ALLOCATOR_VARIABLES[0]: EXPANDABLE} if given <= {EXPANDABLE} else {}
 
 
 def beside_the_job(environment: Mapping[str, str]) -> dict[str, str]:

@@ -151,7 +151,11 @@ def test_a_user_s_setting_of_torch_s_allocator_holds(
     if own is not None:
         monkeypatch.setenv(own, "max_split_size_mb:128")
     expected = None if own else "expandable_segments:True"
-    assert sweep_environment(2).get("PYTORCH_ALLOC_CONF") == expected
+    environment = sweep_environment(2)
+    assert environment.get("PYTORCH_ALLOC_CONF") == expected
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert sweep_environment(2) == environment, "the same for the next sweep of this session"
     assert "PYTORCH_CUDA_ALLOC_CONF" not in sweep_environment(2)
 
 

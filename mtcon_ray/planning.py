@@ -76,7 +76,6 @@ def make_plan(
     most_epochs = None
     if "train.epochs" not in spec.search.space:
         most_epochs = scheduler.epochs_known(total, epochs, spec.evaluate.every)
-    ends_at_plateau = spec.train.patience is not None or "train.patience" in spec.search.space
     # A binomial share has its largest variance, p (1 - p) = 0.25, at p = 1/2.
     error = math.sqrt(0.25 / min(num_items["val"], spec.evaluate.short_probe.max_items))
     _, high = spec.resources.worker_range
@@ -116,7 +115,7 @@ def make_plan(
         scheduler=scheduler.name
         + ("" if spec.search.scheduler else " (the default; search.scheduler is omitted)"),
         rung_epochs=scheduler.rung_epochs(epochs, spec.evaluate.every),
-        epochs_total=None if ends_at_plateau else most_epochs,
+        epochs_total=None if spec.may_end_early else most_epochs,
         num_items=num_items,
         split_origin=table.split_origin,
         standard_error=error,

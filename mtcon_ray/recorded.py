@@ -111,11 +111,11 @@ class RecordedSpec:
         return seed if isinstance(seed, int) else self.whole.seed
 
     @property
-    def patience(self) -> int | None:
-        """The patience of a training; None also in specs of versions without it."""
+    def may_end_early(self) -> bool:
+        """True if a trial may finish at a plateau; specs of versions without patience are False."""
         train = self.raw.get("train")
         patience = train.get("patience") if isinstance(train, Mapping) else None
-        return patience if isinstance(patience, int) else None
+        return isinstance(patience, int) or "train.patience" in self.search.space
 
     @property
     def select(self) -> Select:

@@ -40,7 +40,7 @@ class TrialResult:
 
     `select` is the spec's `evaluate.select`: which epoch's network is selected. `seconds` is the
     time in which it trained and was evaluated, without its time at rungs or between two drivers.
-    `has_patience` says that it may have finished at a plateau, before its budget.
+    `may_end_early` says that a plateau could end it before its last epoch (`train.patience`).
     """
 
     name: str
@@ -53,7 +53,7 @@ class TrialResult:
     reports: tuple[Report, ...]
     select: Select = "last"
     seconds: float = 0.0
-    has_patience: bool = False
+    may_end_early: bool = False
 
     @property
     def last_epoch(self) -> int:
@@ -83,7 +83,7 @@ class TrialResult:
         The end are all its epochs, or with `train.patience` a plateau.
         """
         done = self.last_epoch >= self.epochs and self.status != Status.FAILED
-        at_plateau = self.has_patience and self.status == Status.FINISHED
+        at_plateau = self.may_end_early and self.status == Status.FINISHED
         return (done or at_plateau) and self.value is not None
 
     @property
@@ -241,7 +241,7 @@ def _load(folder: Path, logs: Mapping[str, list[Event]]) -> SweepResults:
     spec = RecordedSpec(read_yaml(path), str(path), plan.kinds if plan else None)
     trials = [_trial(name, events, spec) for name, events in logs.items() if events]
     trials.sort(key=lambda trial: trial.number)
-    lost = tuple(_lost(folder, logs, spec.patience is not None))
+    lost = tuple(_lost(folder, logs, spec.may_end_early))
     return SweepResults(folder.name, folder, spec, plan, tuple(trials), lost)
 
 
@@ -266,7 +266,7 @@ def _trial(name: str, events: list[Event], spec: RecordedSpec) -> TrialResult:
         reports=reports_of(events),
         select=spec.select,
         seconds=_seconds(events),
-        has_patience=spec.patience is not None or "train.patience" in start.params,
+        may_end_early=spec.may_end_early,
     )
 
 

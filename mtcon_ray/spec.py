@@ -128,6 +128,11 @@ class RunSpec(Spec):
         return metrics.Labels(data.tasks, data.held_out, kinds, self.search.weights)
 
     @property
+    def may_end_early(self) -> bool:
+        """True if a plateau may end a trial before its last epoch."""
+        return self.train.patience is not None or "train.patience" in self.search.space
+
+    @property
     def scheduler(self) -> SchedulerSpec:
         """The scheduler of the sweep: `search.scheduler`, or the default if that is omitted."""
         # With few trials ASHA compares each with one or two others, by noisy probes.

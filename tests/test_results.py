@@ -163,10 +163,15 @@ def test_a_trial_that_ended_at_a_plateau_can_win(folder: Folder) -> None:
     folder.trial([0.6, 0.5])
     folder.trial([0.9, 0.9], "KILLED", tags=INTERRUPTED)
     assert [t.full_budget for t in folder.load().trials] == [True, False, False]
-    (folder.path / "spec.yaml").write_text("name: shoes\ntrain: {patience: 1}\n")
-    results = folder.load()
-    assert [t.full_budget for t in results.trials] == [True, True, False]
-    assert results.winner is results.trials[1]
+    for patience in (
+        "train: {patience: 1}",
+        "search: {space: {train.patience: {grid: [1, 2]}}, sampler: grid}",
+    ):
+        (folder.path / "spec.yaml").write_text(f"name: shoes\n{patience}\n")
+        results = folder.load()
+        assert [t.full_budget for t in results.trials] == [True, True, False]
+        assert results.winner is results.trials[1]
+        assert results.lost == ()
 
 
 def test_killed_after_its_last_epoch_it_still_counts(folder: Folder) -> None:

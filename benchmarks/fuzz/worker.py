@@ -133,6 +133,7 @@ def _run_and_exit(work: Callable[[Callable[..., None]], None], writing: int, out
         log = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        # Open until the process ends.
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
 
         def tell(*told: Any) -> None:

@@ -11,7 +11,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from torch.autograd import DeviceType  # type: ignore[attr-defined]
+from torch.autograd import DeviceType  # type: ignore[attr-defined]  # in no stub of torch's
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu.bench import Bench, Lines

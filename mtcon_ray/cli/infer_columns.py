@@ -1,6 +1,7 @@
 """Inference of the roles of a CSV's columns: images, tasks, splits, groups, attributes."""
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 # Path's own raise an error for a name that is too long.
@@ -28,24 +29,16 @@ BITS = {"0", "1", "-1"}
 NUM_LOOKED_AT = 1000
 
 
-@dataclass(frozen=True)
-class InferredColumns:
-    """Columns of a CSV by their probable roles."""
+@dataclass(frozen=True, kw_only=True)
+class Inferred(ABC):
+    """Columns by their probable roles; classes has the number of each label's classes."""
 
     name: str
-    csv: Path
-    images: Path
+    image_column: str
     num_rows: int
     num_train: int
-    num_absent: int
-    image_column: str
-    split_column: str | None
-    incomplete_split: str | None
-    """The reason that a column of splits is not used and a split is drawn instead, if so."""
-    group_column: str | None
     classes: dict[str, int]
     held_out: tuple[str, ...]
-    bits: tuple[str, ...]
     continuous: tuple[str, ...]
     unused: tuple[str, ...]
 
@@ -54,25 +47,58 @@ class InferredColumns:
         """Label columns to train on."""
         return tuple(column for column in self.classes if column not in self.held_out)
 
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where the images are."""
+
+    @abstractmethod
+    def findings(self) -> dict[str, str]:
+        """Returns the findings of one kind of data by what they are about."""
+
     def describe(self) -> list[str]:
         """Returns one line per finding, for the user to check."""
-
-        def some(columns: tuple[str, ...]) -> str:
-            return f"{', '.join(columns[:8])}{' ...' * (len(columns) > 8)}"
-
-        absent = f"{self.num_absent:,} images, whose rows are left out" if self.num_absent else ""
         rows = {
-            "images": f"{self.image_column!r}, {self.num_rows:,} rows, in {self.images}",
+            "images": f"{self.image_column!r}, {self.num_rows:,} rows, in {self.place}",
             "tasks": ", ".join(f"{column} ({self.classes[column]})" for column in self.tasks),
             "held out": ", ".join(f"{column} ({self.classes[column]})" for column in self.held_out),
-            "split": self.split_column or "drawn: 70/10/20",
-            "": self.incomplete_split,
-            "missing": absent,
-            "multi-hot": some(self.bits),
+            **self.findings(),
             "numbers": some(self.continuous),
             "not used": some(self.unused),
         }
         return [f"{what:<11}{text}" for what, text in rows.items() if text]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferredColumns(Inferred):
+    """Columns of a CSV by their probable roles."""
+
+    csv: Path
+    images: Path
+    num_absent: int
+    split_column: str | None
+    incomplete_split: str | None
+    """The reason that a column of splits is not used and a split is drawn instead, if so."""
+    group_column: str | None
+    bits: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        return str(self.images)
+
+    def findings(self) -> dict[str, str]:
+        absent = f"{self.num_absent:,} images, whose rows are left out" if self.num_absent else ""
+        return {
+            "split": self.split_column or "drawn: 70/10/20",
+            "": self.incomplete_split or "",
+            "missing": absent,
+            "multi-hot": some(self.bits),
+        }
+
+
+def some(columns: tuple[str, ...]) -> str:
+    """Returns the first of many columns, separated by commas."""
+    return f"{', '.join(columns[:8])}{' ...' * (len(columns) > 8)}"
 
 
 def infer_columns(csv: Path, images: Path) -> InferredColumns:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 from mtcon_ray.cli.infer_columns import (
     MAX_CLASSES,
+    Inferred,
     can_be_learnt,
     held_out,
     is_label,
+    some,
     spec_name,
     texts_of,
 )
@@ -21,39 +23,20 @@ from mtcon_ray.data.sources.class_folders import is_image
 from mtcon_ray.errors import DataError
 
 
-@dataclass(frozen=True)
-class InferredHf:
-    """Columns of a folder by their probable roles."""
+@dataclass(frozen=True, kw_only=True)
+class InferredHf(Inferred):
+    """Columns of a folder of Hugging Face by their probable roles."""
 
-    name: str
     folder: Path
-    image_column: str
-    num_rows: int
-    num_train: int
     split_origin: str
-    classes: dict[str, int]
-    held_out: tuple[str, ...]
     sets: tuple[str, ...]
-    continuous: tuple[str, ...]
-    unused: tuple[str, ...]
 
     @property
-    def tasks(self) -> tuple[str, ...]:
-        """Label columns to train on."""
-        return tuple(column for column in self.classes if column not in self.held_out)
+    def place(self) -> str:
+        return str(self.folder)
 
-    def describe(self) -> list[str]:
-        """Returns a line for each finding."""
-        rows = {
-            "images": f"{self.image_column!r}, {self.num_rows:,} rows of {self.folder}",
-            "tasks": ", ".join(f"{column} ({self.classes[column]})" for column in self.tasks),
-            "held out": ", ".join(f"{column} ({self.classes[column]})" for column in self.held_out),
-            "split": self.split_origin,
-            "sets": ", ".join(self.sets),
-            "numbers": ", ".join(self.continuous),
-            "not used": ", ".join(self.unused),
-        }
-        return [f"{what:<11}{text}" for what, text in rows.items() if text]
+    def findings(self) -> dict[str, str]:
+        return {"split": self.split_origin, "sets": some(self.sets)}
 
 
 def is_hf_folder(folder: Path) -> bool:

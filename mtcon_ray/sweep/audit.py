@@ -79,8 +79,7 @@ class Audit:
         """Compares event logs and study; reads neither networks nor MLflow."""
         found = list(self._damaged)
         for name, events in self.trials.items():
-            may_end = self.spec.train.patience is not None
-            parts = lost_parts(events, may_end_early=may_end)
+            parts = lost_parts(events, may_end_early=self.spec.may_end_early)
             found += [Finding(_log(name), text) for text in parts]
         return [*found, *self._study_problems()] if self.is_sweep else found
 

@@ -45,7 +45,7 @@ def test_columns_by_their_role(tmp_path: Path) -> None:
     )
     done = init(tmp_path, made)
     assert done.exit_code == 0, done.stderr
-    assert "images     'image', 40 rows of" in done.stdout
+    assert "images     'image', 40 rows, in" in done.stdout
     assert "split      drawn at random from seed 0" in done.stdout
     spec = load_spec(tmp_path / "spec.yaml")
     assert (spec.name, spec.data.kind) == ("my-animals", "hf")

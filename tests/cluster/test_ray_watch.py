@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -35,6 +36,15 @@ def local_ray(monkeypatch: pytest.MonkeyPatch) -> LocalRay:
     return local
 
 
+@pytest.fixture
+def untraced_threads() -> Iterator[None]:
+    """A traced thread of CPython 3.11 stands still while another one's exception is under way."""
+    tracer = threading.gettrace()
+    threading.settrace(None)
+    yield
+    threading.settrace(tracer)
+
+
 def refuse() -> None:
     raise AssertionError("the body ended by itself")
 
@@ -58,6 +68,7 @@ def test_a_process_that_ends_ends_the_body(
     assert local_ray.shutdowns == 1, "trials would write into event logs that are closed"
 
 
+@pytest.mark.usefixtures("untraced_threads")
 def test_a_call_that_never_returns_is_given_up(
     local_ray: LocalRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from mtcon_ray.local import this_machine
-from mtcon_ray.paths import mlflow_database
+from mtcon_ray.paths import mlflow_database, sweep_folder
 from tests.sweep.mirrored_sweep import FolderStore
 from tests.sweep.small_sweeps import TINY
+from tests.sweep.written_sweep import write_sweep
 
 
 @pytest.fixture
@@ -60,3 +61,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
         lambda url, what: (made, url.partition("://")[2]),
     )
     return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Returns a sweep of three trials, of which the last one was interrupted."""
+    folder = sweep_folder(tmp_path / "root", "shoes-1")
+    write_sweep(folder)
+    return folder

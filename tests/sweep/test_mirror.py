@@ -14,7 +14,6 @@ from mtcon_ray.paths import (
     PREVIOUS_FILE,
     checkpoint_folder,
     journal_file,
-    sweep_folder,
     trial_log,
 )
 from mtcon_ray.recorded import load_recorded
@@ -29,16 +28,8 @@ from mtcon_ray.sweep.study import named_trials, open_study
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.training import checkpoint
 from tests.sweep.mirrored_sweep import BUCKET, URL, FolderStore, Notes, contents, problems, train_on
-from tests.sweep.written_sweep import give, write_sweep
+from tests.sweep.written_sweep import give
 from tests.waiting import wait_until
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Returns a sweep of three trials, of which the last one was interrupted."""
-    folder = sweep_folder(tmp_path / "root", "shoes-1")
-    write_sweep(folder)
-    return folder
 
 
 def test_only_what_has_changed_is_copied_and_what_is_gone_is_removed(

@@ -23,14 +23,6 @@ from tests.sweep.written_sweep import write_sweep
 from tests.waiting import wait_until
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Returns a sweep of three trials, of which the last one was interrupted."""
-    folder = sweep_folder(tmp_path / "root", "shoes-1")
-    write_sweep(folder)
-    return folder
-
-
 def test_a_restored_sweep_is_the_mirrored_one(
     folder: Path, store: FolderStore, tmp_path: Path
 ) -> None:

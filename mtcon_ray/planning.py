@@ -71,7 +71,7 @@ def make_plan(
             )
     steps = num_examples // batch if spec.method.trains else 0
     per_trial = steps * batch * epochs * spec.method.images_per_example
-    total = spec.search.num_configurations * spec.search.repeats
+    total = spec.search.num_planned_trials
     scheduler = spec.scheduler
     most_epochs = None
     if "train.epochs" not in spec.search.space:

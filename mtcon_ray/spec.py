@@ -135,8 +135,8 @@ class RunSpec(Spec):
     @property
     def scheduler(self) -> SchedulerSpec:
         """The scheduler of the sweep: `search.scheduler`, or the default if that is omitted."""
-        # With few trials ASHA compares each with one or two others, by noisy probes.
-        many = self.search.num_configurations * self.search.repeats >= MIN_ASHA_TRIALS
+        # With fewer trials ASHA compares each with one or two others, by noisy probes.
+        many = self.search.num_planned_trials >= MIN_ASHA_TRIALS
         is_asha = many and self._is_probed_before_last_rung(ASHA.Spec())
         return self.search.scheduler or (ASHA.Spec() if is_asha else NoScheduler.Spec())
 

@@ -50,7 +50,7 @@ class Inferred(ABC):
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where the images are."""
+        """Folder or file that holds the images."""
 
     @abstractmethod
     def findings(self) -> dict[str, str]:

@@ -37,7 +37,7 @@ def drivers_at_a_time(comparison: Comparison, cluster: ClusterView) -> int:
         search = (tuning.first if tuning else spec).search
         fitting = check_cluster(spec, cluster)
         if fitting is not None:
-            room.append(fitting // (search.num_configurations * search.repeats))
+            room.append(fitting // search.num_planned_trials)
     return max(1, min(room))
 
 

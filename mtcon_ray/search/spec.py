@@ -162,3 +162,8 @@ class SearchSpec(Spec):
         if self.num_trials is None:
             return whole if whole is not None and self.sampler == "grid" else min(12, whole or 12)
         return self.num_trials if whole is None else min(self.num_trials, whole)
+
+    @property
+    def num_planned_trials(self) -> int:
+        """The number of trials: each configuration as often as `repeats` says."""
+        return self.num_configurations * self.repeats

@@ -32,7 +32,7 @@ def ended_results(folder: Path, spec: RunSpec, uri: str, *, again: bool) -> Swee
     study = read_study(journal_file(folder), folder.name)
     trials = named_trials(study)
     to_do = {TrialState.RUNNING, *([TrialState.FAIL] if again else [])}
-    planned = spec.search.num_configurations * spec.search.repeats
+    planned = spec.search.num_planned_trials
     if len(trials) < planned or any(trial.state in to_do for trial in trials):
         return None
     tracking = spec.tracking

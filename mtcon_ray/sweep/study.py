@@ -128,7 +128,7 @@ class Suggester:
     @property
     def num_trials(self) -> int:
         """Number of trials of the whole sweep: configurations times repeats."""
-        return self.search.num_configurations * self.search.repeats
+        return self.search.num_planned_trials
 
     def next(self) -> FrozenTrial | None:
         """Returns a new trial in state RUNNING; None after the last or in an exhausted space."""
@@ -192,7 +192,7 @@ class Suggester:
 
 def num_startup(search: SearchSpec) -> int:
     """Returns the number of trials that tpe and gp draw at random before they use results."""
-    return max(1, min(10, search.num_configurations * search.repeats // 3))
+    return max(1, min(10, search.num_planned_trials // 3))
 
 
 def _known_points(search: SearchSpec) -> list[Point]:

@@ -202,8 +202,7 @@ def not_comparable() -> dict[str, str]:
 def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = True) -> RunSpec:
     """Returns the spec in a YAML file with `a.b=value` overrides applied.
 
-    With `with_search=False`, for a single training, the section `search` is dropped unread, but for
-    its objective.
+    Without `with_search`, for a single training, only the objective of `search` is read.
     Raises SpecError with file, field, rule, value and the nearest valid key.
     """
     raw, folder = read_yaml(path), path.resolve().parent

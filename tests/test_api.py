@@ -197,6 +197,7 @@ def test_a_session_that_is_ours_is_closed_and_loggers_are_restored(
     assert (dict(os.environ), logger.handlers, logger.propagate) == before
 
 
+@pytest.mark.soak
 @pytest.mark.ray
 @pytest.mark.mlflow
 def test_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:

@@ -14,11 +14,12 @@ from click.testing import CliRunner
 
 from mtcon_ray import plugins
 from mtcon_ray.cli.main import program
-from mtcon_ray.paths import sweep_folder
+from mtcon_ray.paths import parent_log, sweep_folder
 from mtcon_ray.recorded import load_recorded
 from mtcon_ray.results import load_sweep
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Started
+from tests.stored_sweep import add_kinds, copy_stored
 from tests.waiting import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).parent.parent
@@ -225,10 +226,27 @@ def test_what_is_no_module_name_is_never_imported(tmp_path: Path) -> None:
     assert "it ran" not in text
 
 
+def test_results_are_shown_without_the_plugins(tmp_path: Path) -> None:
+    folder = sweep_folder(tmp_path, "own")
+    copy_stored(folder)
+    add_kinds(folder)
+    spec = yaml.safe_load((folder / "spec.yaml").read_text())
+    spec["model"]["encoder"] = {"name": "flat", "width": 16}
+    of_plugins = {"plugins": ["absent"], "method": {"name": "blend"}}
+    (folder / "spec.yaml").write_text(yaml.safe_dump({**spec, **of_plugins}))
+    for words in (("list",), ("status", "own"), ("report", "own"), ("best", "own")):
+        shown = CliRunner().invoke(program, [*words, "--root", str(tmp_path)])
+        assert shown.exit_code == 0, shown.output
+        assert "own" in shown.output
+    assert "blend on flat" in (folder / "report" / "index.html").read_text()
+    with pytest.raises(Exception, match="plugins must be allowed"):
+        load_recorded(folder / "spec.yaml")
+
+
+@pytest.mark.soak
 @pytest.mark.ray
 @pytest.mark.mlflow
-def test_a_sweep_of_plugins_and_its_results_without_them(tmp_path: Path) -> None:
-    """Trials import the modules, too; commands that only show results do without."""
+def test_trials_import_the_plugins_of_a_sweep(tmp_path: Path) -> None:
     spec, elsewhere = write_project(tmp_path)
     code_, text = command(elsewhere, "sweep", spec, "--allow-plugins", "--name", "own")
     assert code_ == 0, text
@@ -236,20 +254,8 @@ def test_a_sweep_of_plugins_and_its_results_without_them(tmp_path: Path) -> None
     trials = load_sweep(folder).trials
     assert trials[0].status == "FINISHED"
     assert trials[1].status in ("FINISHED", "PRUNED")
-    (start,) = [
-        e for e in EventLog.read(folder / "spool" / "parent.jsonl") if isinstance(e, Started)
-    ]
+    (start,) = [e for e in EventLog.read(parent_log(folder)) if isinstance(e, Started)]
     assert start.tags["mtcon.plugin.blend"].startswith("sha256:")
-    for name in example_files():
-        (tmp_path / name).unlink()
-    root = ("--root", str(tmp_path / "root"))
-    for words in (("list",), ("status", "own"), ("report", "own"), ("best", "own")):
-        code_, text = command(elsewhere, *words, *root)
-        assert code_ == 0, text
-        assert "own" in text
-    assert "blend on flat" in (folder / "report" / "index.html").read_text()
-    with pytest.raises(Exception, match="plugins must be allowed"):
-        load_recorded(folder / "spec.yaml")
 
 
 @pytest.mark.soak
@@ -276,6 +282,6 @@ def test_a_wheel_of_the_example_trains_on_two_workers(tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    events = EventLog.read(sweep_folder(tmp_path / "root", "own") / "spool" / "parent.jsonl")
+    events = EventLog.read(parent_log(sweep_folder(tmp_path / "root", "own")))
     (start,) = [event for event in events if isinstance(event, Started)]
     assert start.tags["mtcon.plugin.mtcon-example"] == "0.1"

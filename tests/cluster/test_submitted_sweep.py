@@ -25,12 +25,16 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
-SHORT = (
-    "--set", "train.epochs=1", "--set", "evaluate.every=1", "--set", "search.space={}",
-    "--set", "search.sampler=random", "--set", "search.num_trials=1",
-)  # fmt: skip
-# Uploaded with the folder. Only jobs that pass the user's consent on can train this encoder.
+SCRIPT = "experiments/sweep_temperature.py"
+SHORT = [
+    "data.num_items=300", "views.size=16", "model.encoder.width=8", "train.epochs=1",
+    "search.space={}", "search.sampler=random", "search.num_trials=1", "search.scheduler=none",
+    "tracking.offline=true",
+]  # fmt: skip
+# Uploaded with the folder. Only jobs that pass the user's consent on can train this encoder. It
+# waits, since a trial that trains all the time would take the cores from the commands tested.
 PLUGIN = """
+import time
 from typing import Literal
 from mtcon_ray.models.encoders.base import ENCODERS
 from mtcon_ray.models.encoders.small import Small
@@ -39,6 +43,10 @@ from mtcon_ray.models.encoders.small import Small
 class Own(Small):
     class Spec(Small.Spec):
         name: Literal["own"] = "own"
+
+    def forward(self, x):
+        time.sleep(0.3)
+        return super().forward(x)
 """
 WAIT_IN_VAIN = """
 import sys
@@ -92,8 +100,9 @@ def interrupted(cluster: Cluster) -> Ended:
 @pytest.fixture(scope="module")
 def watched(cluster: Cluster, interrupted: Ended) -> Watched:
     """A short sweep by a script, submitted on a terminal while the other sweep runs."""
-    program = [sys.executable, "-m", "mtcon_ray", "submit", "script.py", *SHORT, "--allow-plugins"]
-    return Watched(program, cluster.user.environment, cluster.user.folder)
+    program = [sys.executable, "-m", "mtcon_ray", "submit", SCRIPT]
+    changes = [word for change in SHORT for word in ("--set", change)]
+    return Watched([*program, *changes], cluster.user.environment, cluster.user.folder)
 
 
 @pytest.fixture(scope="module")
@@ -171,29 +180,34 @@ def test_a_script_is_followed_as_in_a_log(script: Ended) -> None:
     """A waiting line that goes, then the job's plain lines, and the cursor is back."""
     code, written = script
     assert code == 0, written
-    assert "job script-1-1 is " in written
+    assert "job sweep_temperature-1-1 is " in written
     assert (written.count(HIDE_CURSOR), written.count(SHOW_CURSOR)) == (1, 1)
     shown = screen(written, 200)
-    assert shown[0].startswith("job script-1-1: ")
-    assert not any(line.startswith("job script-1-1 is ") for line in shown)
+    assert shown[0].startswith("job sweep_temperature-1-1: ")
+    assert not any(line.startswith("job sweep_temperature-1-1 is ") for line in shown)
     [start] = [place for place, line in enumerate(shown) if line == "[ 0:00] starting"]
     log = "\n".join(shown[start:])
     assert "] trial-0000 started: no searched fields\n" in log
     assert re.search(
         r"\] trial-0000 finished, val/accuracy 0\.\d{3}; 1/1 done; best 0\.\d{3} \(", log
     )
-    assert re.search(r"\] script-1 ended: 1/1 done; best 0\.\d+ \(.*\)\n\n#  trial", log)
+    assert re.search(r"\] sweep_temperature-1 ended: 1/1 done; best 0\.\d+ \(.*\)\n\n#  trial", log)
     assert "\nwinner: trial-0000" in log
 
 
 def test_logs_of_an_ended_job_are_shown_whole(cluster: Cluster, script: Ended) -> None:
-    assert cluster.user.run("stop", "script-1") == (0, "script-1-1 has ended already: succeeded\n")
-    code, printed = cluster.user.run("logs", "script-1")
+    assert cluster.user.run("stop", "sweep_temperature-1") == (
+        0,
+        "sweep_temperature-1-1 has ended already: succeeded\n",
+    )
+    code, printed = cluster.user.run("logs", "sweep_temperature-1")
     assert code == 0
     assert "[ 0:00] starting\n" in printed
     assert "] preparing: connecting to Ray at " in printed
     assert "] trial-0000 started: no searched fields\n" in printed
-    assert re.search(r"\] script-1 ended: 1/1 done; best 0\.\d+ \(.*\)\n\n#  trial", printed)
+    assert re.search(
+        r"\] sweep_temperature-1 ended: 1/1 done; best 0\.\d+ \(.*\)\n\n#  trial", printed
+    )
 
 
 def test_a_sweep_is_stopped_with_its_checkpoints(stopped: Stopped) -> None:
@@ -217,7 +231,11 @@ def test_a_resumed_sweep_goes_on_as_another_job(
     code, printed = cluster.user.run("jobs", "--json")
     assert code == 0
     found = {job["id"]: job["status"] for job in json.loads(printed) if job["sweep"]}
-    assert found == {"small-1-1": "STOPPED", "script-1-1": "SUCCEEDED", "small-1-2": "RUNNING"}
+    assert found == {
+        "small-1-1": "STOPPED",
+        "sweep_temperature-1-1": "SUCCEEDED",
+        "small-1-2": "RUNNING",
+    }
 
 
 def test_results_are_the_head_s_private_and_without_secrets(

@@ -15,7 +15,7 @@ from mtcon_ray.cli.main import program
 from mtcon_ray.results import load_sweep
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
-pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
+pytestmark = [pytest.mark.soak, pytest.mark.ray, pytest.mark.mlflow]
 
 REPOSITORY = Path(__file__).parents[2]
 SMALL = [

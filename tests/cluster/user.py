@@ -1,4 +1,4 @@
-"""A user of a cluster, the user's sweep and script, and commands that are run to their end."""
+"""A user of a cluster, the user's sweep, and commands that are run to their end."""
 
 import subprocess
 import sys
@@ -24,13 +24,6 @@ SPEC: dict[str, Any] = {
         "scheduler": {"name": "none"},
     },
 }
-SCRIPT = """
-import sys
-from mtcon_ray.cli.main import main
-
-if __name__ == "__main__":
-    main(["sweep", "spec.yaml", *sys.argv[1:]])
-"""
 
 
 class Ended(NamedTuple):
@@ -41,13 +34,13 @@ class Ended(NamedTuple):
 
 
 class User:
-    """A user of a cluster, who runs the program in a folder with a spec and a script."""
+    """A user of a cluster, who runs the program in a folder like a checkout, with a spec."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         folder.mkdir()
-        (folder / "mtcon_ray").symlink_to(REPOSITORY / "mtcon_ray")
+        for name in ("mtcon_ray", "experiments"):
+            (folder / name).symlink_to(REPOSITORY / name)
         (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
-        (folder / "script.py").write_text(SCRIPT)
         self.folder = folder
         self.environment = {**environment, "PYTHONPATH": str(REPOSITORY)}
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.ray
 
 SCRIPT = "experiments/sweep_temperature.py"
 SHORT = [
-    "data.num_items=300", "views.size=16", "model.encoder.width=8", "train.epochs=1",
+    "data.num_items=300", "views.size=16", "model.encoder.width=8", "train.epochs=2",
     "search.space={}", "search.sampler=random", "search.num_trials=1", "search.scheduler=none",
     "tracking.offline=true",
 ]  # fmt: skip

@@ -1,5 +1,6 @@
 """A user of a cluster, the user's sweep, and commands that are run to their end."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,8 +39,8 @@ class User:
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         folder.mkdir()
-        for name in ("mtcon_ray", "experiments"):
-            (folder / name).symlink_to(REPOSITORY / name)
+        (folder / "mtcon_ray").symlink_to(REPOSITORY / "mtcon_ray")
+        shutil.copytree(REPOSITORY / "experiments", folder / "experiments")
         (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
         self.folder = folder
         self.environment = {**environment, "PYTHONPATH": str(REPOSITORY)}

@@ -139,6 +139,7 @@ def write_tuning(root: Path, spec: RunSpec, values: dict[float, float]) -> None:
         log.append(ended)
 
 
+@pytest.mark.soak
 def test_a_tuned_system_resumes_at_the_stage_where_it_was(tmp_path: Path) -> None:
     """The best two of three configurations are trained again, and the winner with a new seed.
 

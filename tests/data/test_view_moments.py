@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -42,6 +43,7 @@ def moments(views_RCHW: Tensor) -> Tensor:
     return torch.cat(each, dim=1).double()
 
 
+@cache
 def by_torchvision(transform: Callable[[Image.Image], Tensor]) -> Tensor:
     """Returns statistics of a transform's views of one image, each with its own draw."""
     image = Image.fromarray(photographs(1)[0].numpy())

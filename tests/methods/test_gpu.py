@@ -38,10 +38,9 @@ SGD_OPTIONS: dict[str, Any] = {
     **{"weight_decay": 0.0, "momentum": 0.9, "lr": 0.1, "dampening": 0.0},
     **{"nesterov": False, "maximize": False, "is_first_step": False},
 }
-SLOW = pytest.mark.slow
-# The methods of which `make check` trains on the simulated GPU; `make test` trains all.
-INNER = ("mtcon", "amcl-moco")
 CHUNKS = {"train.chunk_size": 8, "model.batch_norm": "local"}
+# Each trains the parts of two other methods. One such is enough for `make test`.
+COMBINATIONS = {n for n in EACH if n.startswith("amcl-") or n.endswith("-amcl")} - {"amcl-moco"}
 
 
 class OnCpu(Function):
@@ -82,7 +81,10 @@ def two_steps_without_waiting(run: Trainer, gpu: Pretence) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in INNER else pytest.param(name, marks=SLOW) for name in WITH_OWN_STATE],
+    [
+        pytest.param(name, marks=pytest.mark.soak if name in COMBINATIONS else ())
+        for name in WITH_OWN_STATE
+    ],
 )
 def test_a_training_goes_on_on_a_gpu(
     name: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

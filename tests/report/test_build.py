@@ -259,6 +259,7 @@ def test_building_leaves_matplotlib_as_it_was(sweep: MakeSweep) -> None:
     assert dict(matplotlib.rcParams) == before
 
 
+@pytest.mark.soak
 def test_two_hundred_trials_with_two_searched_fields(sweep: MakeSweep) -> None:
     points = [
         {"method.temperature": 0.03 + i / 210, "train.lr": 0.01 + i / 300} for i in range(200)

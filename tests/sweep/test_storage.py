@@ -34,6 +34,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+@pytest.mark.soak
 def test_a_full_disk_ends_the_sweep_and_room_lets_it_go_on(
     tmp_path: Path, root: Path, small_disk: Path, spec_file: Callable[..., Path]
 ) -> None:

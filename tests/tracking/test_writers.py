@@ -1,4 +1,4 @@
-"""Eight sweeps that write to SQLite, the default on one machine, at the same time."""
+"""Four sweeps that write to SQLite, the default on one machine, at the same time."""
 
 from pathlib import Path
 
@@ -12,10 +12,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
 
-WRITERS = 8
+WRITERS = 4
 
 
-def test_eight_writers_never_find_sqlite_locked(root: Path) -> None:
+def test_four_writers_never_find_sqlite_locked(root: Path) -> None:
     """Each writer waits for the lock: there is no error, and no metric is lost or duplicated."""
     uri = f"sqlite:///{root}/mlflow.db"
     folders = [root / "sweeps" / f"sweep-{number}" for number in range(WRITERS)]

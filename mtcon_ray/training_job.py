@@ -57,7 +57,7 @@ def train_run(
     device = choose_device(spec)
     prepare_root(root)
     if spec.storage.mirror is not None:
-        callbacks.on_note("warning: storage.mirror copies sweeps; a single training is not copied")
+        callbacks.on_note("warning: storage.mirror copies sweeps only, not a single training")
     folder = choose_folder(runs_folder(root), spec, name, resume, way_on=resume_line)
     if EventLog.read(parent_log(folder)):
         known = load_single(folder)

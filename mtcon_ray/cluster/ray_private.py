@@ -72,7 +72,7 @@ def patient_start(seconds: float) -> Iterator[None]:
 def local_processes() -> dict[str, Popen[bytes]]:
     """Returns the raylet and the GCS that this process has started; {} without a Ray of its own.
 
-    Ray's public interface has no question for them: it waits until they answer.
+    Ray's public interface cannot check them without waiting for their answer.
     """
     node = worker._global_node
     if node is None:
@@ -83,12 +83,12 @@ def local_processes() -> dict[str, Popen[bytes]]:
 
 
 def end_process() -> None:
-    """Ends this process with code 1, without the exit handlers of Ray, which would wait for it."""
+    """Ends this process with code 1, without Ray's exit handlers, which wait for the lost Ray."""
     os._exit(1)
 
 
 def log_errors_of_nodes() -> None:
-    """Sends Ray's messages of lost processes to its logger instead of the terminal.
+    """Sends Ray's messages about lost processes to its logger instead of the terminal.
 
     They are printed even with `log_to_driver=False`, a raylet's with its last lines of log.
     """
@@ -201,8 +201,8 @@ def node_drains() -> bool:
     """Returns True if the cluster knows that this process's node is about to go.
 
     That is the state after `ray drain-node`. The public `ray.train.get_preemption_info` waits for
-    all workers of a trial, and is refused in a trial of one worker. False in a process without Ray,
-    which the question for a node's id would start.
+    all workers of a trial, and is refused in a trial of one worker. Returns False in a process
+    without Ray, where asking for the node's id would start one.
     """
     if not ray.is_initialized():
         return False

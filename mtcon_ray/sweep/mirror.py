@@ -60,8 +60,8 @@ class Mirror:
     """The mirror of the sweep in a folder. Its methods raise DataError if the store fails.
 
     They raise SweepError if the mirror holds what the folder lacks: another sweep of this name, or
-    what another driver has added since. `is_cut` is asked between requests; a pass that it cuts
-    raises CutError.
+    what another driver has added since. `is_cut` is called between requests; if it returns True,
+    the pass raises CutError.
     """
 
     def __init__(
@@ -195,8 +195,8 @@ class MirrorThread:
     def close(self, timeout: float, *, retry: bool) -> str | None:
         """Copies once more, for at most `timeout` seconds; returns why not all is mirrored.
 
-        With `retry` it tries until then, without it once, since a store that does not answer takes
-        most of a short time.
+        With `retry` it tries until then. Without it, it tries once: waiting for a store that does
+        not answer takes most of a short time.
         """
         self._retry = retry
         self._ending.set()
@@ -229,7 +229,7 @@ def mirrored(
 ) -> Iterator[None]:
     """Mirrors a sweep's folder while it is driven, and once more at the end.
 
-    Raises DataError if the store fails at the start of a new sweep; a resumed one goes on without.
+    Raises DataError if the store fails at the start of a new sweep; a resumed one only warns.
     Raises SweepError if the mirror has other content than the folder.
     """
     if mirror is None:

@@ -134,7 +134,7 @@ class SweepResults:
         return tuple(sorted(self.trials, key=key))
 
     def read(self, name: str) -> TrialResult:
-        """Returns a trial of the sweep as its event log stands now."""
+        """Returns a trial of the sweep, read from its event log again."""
         return _trial(name, EventLog.read(paths.trial_log(self.folder, name)), self.recorded)
 
     def predictions_of(self, trial: TrialResult) -> Path:

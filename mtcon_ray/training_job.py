@@ -48,7 +48,7 @@ def train_run(
     resume: bool = False,
     callbacks: Callbacks,
 ) -> TrialResult:
-    """Trains once, or goes on with a training that was cut; returns its record when it has ended.
+    """Trains once, or resumes an interrupted training; returns its record when it has ended.
 
     Everything that can be wrong is found before the training's folder is kept. Raises MtconError;
     Interrupted after a signal, when all is checkpointed.

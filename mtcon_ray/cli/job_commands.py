@@ -189,7 +189,7 @@ def logs(job: str, address: str | None, follow: bool) -> int:
 def stop(job: str, address: str | None) -> None:
     """Stop a JOB, or a sweep's newest job, as Ctrl-C does.
 
-    Waits for its end. `resume` goes on with it.
+    Waits until the job has ended. `resume` continues it.
     """
     known = _jobs(address)
     found = known.find(job)

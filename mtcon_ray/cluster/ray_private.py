@@ -46,7 +46,7 @@ def configure_ray_loggers() -> None:
 
 @contextmanager
 def patient_start(seconds: float) -> Iterator[None]:
-    """Lets a local Ray that starts meanwhile take this many seconds to register its node.
+    """Gives a local Ray that is started in the context this many seconds to register its node.
 
     `ray.init` gives up after 30 s, which a busy machine may need, and has no option for it.
     """
@@ -161,7 +161,7 @@ def connected_drivers() -> Iterator[Mapping[str, str]]:
 def submitted_variables() -> dict[str, str]:
     """Returns the environment variables that this process's job was submitted with.
 
-    `ray.init` in a job refuses other values of the same variables, and does not tell them.
+    `ray.init` in a job refuses other values of the same variables, and does not return them.
     """
     config = json.loads(os.environ.get(RAY_JOB_CONFIG_JSON_ENV_VAR, "{}"))
     return (config.get("runtime_env") or {}).get("env_vars") or {}
@@ -198,7 +198,7 @@ def actor_of_trial(trial: Any) -> Any:
 
 
 def node_drains() -> bool:
-    """Returns True if the cluster knows that this process's node is about to go.
+    """Returns True if the end of this process's node is announced to the cluster.
 
     That is the state after `ray drain-node`. The public `ray.train.get_preemption_info` waits for
     all workers of a trial, and is refused in a trial of one worker. Returns False in a process

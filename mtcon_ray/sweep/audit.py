@@ -304,7 +304,7 @@ def _run_problems(name: str, events: list[Event], run: Tracked | None) -> Iterat
     if run.num_runs > 1:
         yield Finding(where, f"it is there {run.num_runs} times", SENT)
     last = last_change(events)
-    # A process that was killed could not tell MLflow.
+    # A killed process could not set the status in MLflow.
     expected = [last.status] if isinstance(last, Ended) else ["RUNNING", "KILLED"]
     if run.status not in expected:
         yield Finding(where, f"it is {run.status}, its event log {expected[0]}", SENT)

@@ -5,15 +5,15 @@
 <mirror>/<sweep>/spool/*.jsonl          may be longer than mirror.json says
 <mirror>/<sweep>/<path>-<time>          any other file: an object for each version, never changed
 
-mirror.json is replaced by one request, after the objects that it names. So it names a whole state
-at any moment, whenever a pass is cut. A resume needs these rules between the files of a state:
+mirror.json is replaced by one request, after the objects that it names. So it names a complete
+state at any moment, even if a pass is cut. A resume needs these rules between the files of a state:
 
-- The study knows no end of a trial that the trial's event log lacks. So it is read before the logs.
-- The study knows each trial that has an event log. So the logs are listed before it is read.
-- A resume state is not ahead of the event log, or the epochs between both would be recorded
-  nowhere. So resume states are copied before the logs are read.
-- A network is not older than the event log or the resume state, which may name it as the best one.
-  So networks are copied last.
+- The study has no end of a trial that the trial's event log lacks: it is read before the logs.
+- The study has each trial that has an event log: the logs are listed before the study is read.
+- A resume state is not ahead of the event log, because epochs in between would be recorded nowhere:
+  resume states are copied before the logs are read.
+- A network is not older than the event log or the resume state, which may name it as the best one:
+  networks are copied last.
 """
 
 import logging

@@ -51,7 +51,7 @@ class StallLimit(Callback):
             self._reasons.pop(trial.config["trial"], None)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Checks once per LOOK_SECONDS which trials stand still."""
+        """Ends trials without progress; checks once per LOOK_SECONDS."""
         now = time.monotonic()
         if self._minutes is None or now < self._next_look:
             return

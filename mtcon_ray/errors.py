@@ -81,10 +81,10 @@ class StorageError(MtconError):
 
 
 def file_error(error: BaseException) -> MtconError | None:
-    """Returns the error that tells of a file which cannot be read or written, or None.
+    """Returns the error for a file that cannot be read or written; None for any other exception.
 
-    A file of DISK_ERRORS is a StorageError. Other causes are a permission, a folder in place of a
-    file, and a file that was removed meanwhile.
+    An error in DISK_ERRORS becomes a StorageError. Other causes are a missing permission, a folder
+    in place of a file, and a file that was removed meanwhile.
     """
     if (disk := storage_error(error)) is not None:
         return disk

@@ -52,7 +52,7 @@ def open_checkpoint(
     spec, network = load_network(path, store=cache_folder(root))
     changes = dict(map(_parsed, overrides))
     if any(path.split(".")[0] == "data" for path in changes):
-        # Other data may lack the objective's tasks; it has chosen the network, and is done.
+        # Other data may lack the objective's tasks. It is not needed: the network is chosen.
         changes["search.objective"] = None
     spec = with_values(spec, changes)
     device = choose_device(spec)

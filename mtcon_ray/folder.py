@@ -57,7 +57,7 @@ def choose_folder(
         return folder
     if not is_there and folder.exists():
         raise SweepError(
-            f"{kind} {name!r} under {among} has not begun, so that there is nothing to resume; "
+            f"{kind} {name!r} under {among} has not begun, so there is nothing to resume; "
             "repeat the command without --resume"
         )
     if not is_there:
@@ -81,8 +81,10 @@ def _check_resumable(stored: RunSpec, given: RunSpec) -> None:
     ]
     if changed:
         raise SweepError(
-            "what is resumed must keep its spec (search.num_trials may grow; resources, tracking "
-            "and storage may change), got other values:\n  " + "\n  ".join(changed) + "\n"
+            "what is resumed must keep its spec (search.num_trials may grow; the limits of search, "
+            "resources, tracking and storage may change), got other values:\n  "
+            + "\n  ".join(changed)
+            + "\n"
             "give the spec it was started with (--set PATH=VALUE sets single fields), or start "
             "anew with another --name"
         )

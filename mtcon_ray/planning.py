@@ -172,7 +172,7 @@ def _mirror_bytes(
     hours: Mapping[str, float | None],
     epochs: int,
 ) -> int | None:
-    """Returns about how many bytes of networks an hour sends to the mirror; see `Plan`.
+    """Returns an estimate of the bytes sent to the mirror per hour; see `Plan`.
 
     A resume state has the network and, of each parameter, one number of SGD and LARS, two of Adam.
     Buffers, a momentum encoder, event logs and the study are left out.

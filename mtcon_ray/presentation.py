@@ -160,7 +160,7 @@ def resume_line(name: str, *, submitted: bool = False) -> str:
 def limits_text(search: "SearchSpec") -> str:
     """Returns the limits on a sweep's time, "" without one."""
     hours, device_hours = search.max_hours, search.max_device_hours
-    limits = [f"{hours:g} hours a start"] if hours else []
+    limits = [f"{hours:g} hours per start"] if hours else []
     limits += [f"{device_hours:g} device-hours in all"] if device_hours else []
     return f"no new trials after {' or '.join(limits)}" if limits else ""
 
@@ -193,7 +193,7 @@ def value_word(labels: Labels, split: str = "") -> str:
 
 
 def value_note(labels: Labels) -> str:
-    """Returns, in brackets, what `value_word` or "score" stands for; "" where that is said."""
+    """Returns, in brackets, what `value_word` or "score" stands for; "" if the word says it."""
     is_clear = not labels.weights and len(labels.task_kinds) == 1
     return "" if is_clear else f" ({labels.objective_title})"
 

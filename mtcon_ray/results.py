@@ -99,7 +99,7 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """All trials of a sweep, by number; `lost` tells what is missing from their event logs."""
+    """All trials of a sweep, by number; `lost` lists what is missing from their event logs."""
 
     name: str
     folder: Path
@@ -134,7 +134,7 @@ class SweepResults:
         return tuple(sorted(self.trials, key=key))
 
     def read(self, name: str) -> TrialResult:
-        """Returns a trial of the sweep as its event log stands now."""
+        """Returns a trial of the sweep, read from its event log again."""
         return _trial(name, EventLog.read(paths.trial_log(self.folder, name)), self.recorded)
 
     def predictions_of(self, trial: TrialResult) -> Path:
@@ -282,9 +282,9 @@ def budget_of(name: str, start: Started) -> tuple[int, int]:
 
 
 def _lost(folder: Path, logs: Mapping[str, list[Event]], may_end_early: bool) -> Iterator[str]:
-    """Yields what is missing from the event logs of trials, by all that is left without the study.
+    """Yields what is missing from the event logs of trials, without reading the study.
 
-    A trial leaves its number and, from its first epoch on, the folder of its checkpoints.
+    Trials are numbered without gaps and have a folder of checkpoints from their first epoch on.
     """
     whole = {name for name, events in logs.items() if events}
     begun = {place.name for place in paths.checkpoint_folder(folder, "").glob("trial-*")}

@@ -16,7 +16,7 @@ class Interrupted(MtconError):
 
 
 def interrupt_on_signals() -> None:
-    """Makes SIGTERM and SIGHUP end the program as Ctrl-C does; a SIGHUP under nohup does not."""
+    """Makes SIGTERM and SIGHUP end the program as Ctrl-C does. An ignored SIGHUP stays ignored."""
     for number in (signal.SIGTERM, *_hangups()):
         signal.signal(number, signal.default_int_handler)
 
@@ -57,9 +57,10 @@ def on_signals(act: Callable[[str], None]) -> Iterator[None]:
 def own_signals() -> Iterator[None]:
     """Keeps signals to this process and its handlers while Ray starts.
 
-    SIGHUP is blocked in processes that are started meanwhile, and only comes later here: a closed
-    terminal also signals the processes of a local Ray, without which no trial could write a
-    checkpoint. A handler of SIGTERM is put back: Ray's ends all trials at once, with exit code 1.
+    SIGHUP is blocked in the processes that are started meanwhile, and delivered here afterwards: a
+    closed terminal also signals the processes of a local Ray, without which no trial can write a
+    checkpoint. The handler of SIGTERM is restored, because Ray's handler ends all trials at once,
+    with exit code 1.
     """
     before = signal.getsignal(signal.SIGTERM)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})

@@ -48,7 +48,7 @@ def train_run(
     resume: bool = False,
     callbacks: Callbacks,
 ) -> TrialResult:
-    """Trains once, or goes on with a training that was cut; returns its record when it has ended.
+    """Trains once, or resumes an interrupted training; returns its record when it has ended.
 
     Everything that can be wrong is found before the training's folder is kept. Raises MtconError;
     Interrupted after a signal, when all is checkpointed.
@@ -57,7 +57,7 @@ def train_run(
     device = choose_device(spec)
     prepare_root(root)
     if spec.storage.mirror is not None:
-        callbacks.on_note("warning: storage.mirror copies sweeps; a single training is not copied")
+        callbacks.on_note("warning: storage.mirror copies sweeps only, not a single training")
     folder = choose_folder(runs_folder(root), spec, name, resume, way_on=resume_line)
     if EventLog.read(parent_log(folder)):
         known = load_single(folder)

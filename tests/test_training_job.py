@@ -286,7 +286,7 @@ def test_warnings_of_the_data_are_told_and_recorded(tmp_path: Path) -> None:
     plan = json.loads((tmp_path / "root" / "runs" / "t-1" / "plan.json").read_text())
     told = [note for note in notes if note.startswith("warning: ")]
     assert told == [f"warning: {text}" for text in plan["warnings"]]
-    assert any("1 images stand in more than one split" in note for note in told)
+    assert any("1 images are in more than one split" in note for note in told)
     assert any("1 images cannot be read and are left out, first row 149, 147" in n for n in told)
     assert not any("sample" in note for note in told)
     assert plan["num_items"] == {"train": 110, "val": 20, "test": 20}

@@ -1,4 +1,4 @@
-"""Damaged images: files of other kinds, depths and sizes, and small files that unpack to much."""
+"""Damaged images: other kinds, depths and sizes, and small files that unpack to large ones."""
 
 import struct
 import zlib

@@ -1,4 +1,4 @@
-"""Damaged tars: members that lead outside, headers that lie, and archives that unpack to much."""
+"""Damaged tars: members that lead outside, wrong headers, and tars that unpack to large files."""
 
 import copy
 import gzip

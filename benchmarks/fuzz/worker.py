@@ -1,4 +1,4 @@
-"""A process per case: a crash or a hang of a command ends that process, and is told."""
+"""A process per case: a crash or a hang of a command ends that process, and is reported."""
 
 import json
 import os

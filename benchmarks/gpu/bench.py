@@ -39,15 +39,15 @@ class Bench:
     compile: tuple[str, ...] = ("none", "graphs")
     num_images: int = 8192
     seconds: float = 2.0
-    """Of each measurement of speed."""
+    """Duration of each measurement of speed."""
     elements: int = 2**28
-    """Of the tensors whose copy and product are timed; the product's factors have 2^-2 of them."""
+    """Size of the tensors whose copy is timed; the factors of the timed product have a quarter."""
     processes: tuple[int, ...] = (1, 2, 4, 8)
     warm_up: int = 8
     """Steps before a measurement: they choose algorithms, compile, and capture graphs."""
 
     def warm(self, run: Trainer) -> None:
-        """Trains the steps that take longer than others."""
+        """Trains `warm_up` steps, which take longer than later ones."""
         for _ in range(self.warm_up):
             run._train_step()
         finish(self.device)

@@ -34,7 +34,7 @@ ROWS: dict[str, Callable[[Bench], Lines]] = {
     "sharing": processes.sharing,
 }
 HEADER = ("row", "result", "seconds")
-# After so many seconds nothing more is begun: a machine may be lent for ten minutes.
+# After so many seconds no further line is started: the whole run must end within eight minutes.
 LIMIT = 420
 
 

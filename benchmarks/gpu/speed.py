@@ -24,7 +24,7 @@ from mtcon_ray.trainer import Trainer
 from mtcon_ray.training import compiled as of_compiled
 
 PROFILED = 3  # steps
-# Share of the device of a training that cannot fit: at least this many bytes.
+# Bytes of the device that the training of too large a batch may use.
 TOO_LITTLE = 2 * 2**30
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch")
 

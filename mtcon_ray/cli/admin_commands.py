@@ -54,7 +54,7 @@ def export(
 ) -> None:
     """Export an encoder for use without mtcon_ray.
 
-    It is that of a checkpoint or of a sweep's winner.
+    The encoder is that of a checkpoint or of a sweep's winner.
     The files include resizing, normalisation and a linear probe of each label, which is fitted
     again on the data.
     """
@@ -106,13 +106,13 @@ def clean(name: str, root: Path, yes: bool) -> None:
 @options.name
 @options.root_folder
 @options.as_json
-@click.option("--repair", is_flag=True, help="Correct what another record tells.")
+@click.option("--repair", is_flag=True, help="Correct a record from another one.")
 @click.option("--no-mlflow", is_flag=True, help="Leave out the runs in MLflow.")
 def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -> None:
-    """Compare a sweep's or training's records.
+    """Compare the records of a sweep or training.
 
-    They are the study, the event logs, networks and checkpoints, and the runs in MLflow. The exit
-    code is 1 if they do not agree.
+    The records are the study, the event logs, networks and checkpoints, and the runs in MLflow. The
+    exit code is 1 if they do not agree.
     """
     from mtcon_ray.sweep.audit import Audit, Finding
 
@@ -179,9 +179,9 @@ def track_sync(name: str, root: Path) -> None:
 @options.name
 @options.root_folder
 def mirror(name: str, root: Path) -> None:
-    """Copy what a sweep's mirror lacks yet.
+    """Copy what a sweep's mirror lacks.
 
-    A sweep does so while it runs. This copies the rest after a store was away at its end.
+    A running sweep does this itself. This copies the rest if the store did not answer at its end.
     """
     from mtcon_ray.recorded import load_recorded
     from mtcon_ray.sweep.mirror import Mirror
@@ -211,15 +211,15 @@ def mirror(name: str, root: Path) -> None:
     type=click.Path(path_type=Path),
     help="Folder of the written files.  [default: the sweep's or training's own]",
 )
-@click.option("--follow", is_flag=True, help="Go on until the sweep or training has ended.")
+@click.option("--follow", is_flag=True, help="Continue until the sweep or training has ended.")
 @options.root_folder
 def export_tracking(
     name: str, program: "Program", out: Path | None, follow: bool, root: Path
 ) -> None:
     """Write metrics for TensorBoard or Weights & Biases.
 
-    They are those of a sweep or training. Each trial is a run there, and each epoch a step.
-    It may be repeated, also while the sweep runs.
+    Each trial of a sweep is a run there, and each epoch a step.
+    The command may be repeated, also while the sweep runs.
     For W&B, WANDB_MODE decides between upload and files.
     """
     from mtcon_ray.recorded import RecordedSpec

@@ -117,7 +117,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         self, trial: str, params: Mapping[str, Any], status: str, epoch: int, epochs: int,
         value: float | None, reason: str | None,
     ) -> None:  # fmt: skip
-        """Shows a trial of a resumed sweep as it stands."""
+        """Shows the state of a trial of a resumed sweep."""
         state, text = Status(status), configuration_text(params)
         self._sweep.trials[trial] = TrialProgress(
             trial, self._elapsed, text, epoch, epochs, value, state, reason
@@ -137,7 +137,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         self._log(f"{trial} epoch {epoch}/{epochs}{': ' * bool(values)}{', '.join(values)}")
 
     def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
-        """Shows the end of a trial and how the sweep stands."""
+        """Shows the end of a trial and the progress of the sweep."""
         row = self._sweep.end(trial, Status(status), value, reason, self._elapsed)
         cut = row.epoch and (row.status != Status.FINISHED or row.epoch < row.epochs)
         after = f" after epoch {row.epoch}/{row.epochs}" if cut else ""

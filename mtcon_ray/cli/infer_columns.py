@@ -4,7 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-# Path's own raise an error for a name that is too long.
+# These return False for a name that is too long; those of Path raise OSError.
 from os.path import exists, isfile
 from pathlib import Path
 
@@ -31,7 +31,7 @@ NUM_LOOKED_AT = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Inferred(ABC):
-    """Columns by their probable roles; classes has the number of each label's classes."""
+    """Columns by their probable roles; `classes` has the number of classes of each label."""
 
     name: str
     image_column: str
@@ -54,7 +54,7 @@ class Inferred(ABC):
 
     @abstractmethod
     def findings(self) -> dict[str, str]:
-        """Returns the findings of one kind of data by what they are about."""
+        """Returns the findings of one kind of data, by title."""
 
     def describe(self) -> list[str]:
         """Returns one line per finding, for the user to check."""
@@ -78,7 +78,7 @@ class InferredColumns(Inferred):
     num_absent: int
     split_column: str | None
     incomplete_split: str | None
-    """The reason that a column of splits is not used and a split is drawn instead, if so."""
+    """The reason that the column of splits is not used; a split is then drawn."""
     group_column: str | None
     bits: tuple[str, ...]
 

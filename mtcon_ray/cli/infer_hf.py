@@ -1,4 +1,4 @@
-"""Inference of labels from the columns of a folder of Hugging Face's `datasets`."""
+"""Inference of labels from the columns of a data set of Hugging Face's `datasets`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from mtcon_ray.errors import DataError
 
 @dataclass(frozen=True, kw_only=True)
 class InferredHf(Inferred):
-    """Columns of a folder of Hugging Face by their probable roles."""
+    """Columns of a data set folder by their probable roles."""
 
     folder: Path
     split_origin: str
@@ -48,7 +48,7 @@ def is_hf_folder(folder: Path) -> bool:
 
 
 def infer_hf(folder: Path) -> InferredHf:
-    """Returns the probable role of each column of a folder.
+    """Returns the probable role of each column of a data set folder.
 
     Raises DataError if it cannot be read, or if no column could be a task.
     """

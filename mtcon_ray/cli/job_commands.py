@@ -100,12 +100,12 @@ def resume(
 ) -> int:
     """Resume a sweep by its name, or a JOB that has ended.
 
-    A sweep of this machine goes on here, with the spec that is recorded in its folder. A submitted
-    one goes on as another job: spec, changes, tracking and installed packages are those of its last
-    job, and the current folder is uploaded, which must contain the spec at the same path as for
-    `submit`. --set search.num_trials=N adds trials.
-    The URL of a mirrored sweep (storage.mirror) instead of a name downloads it to the root, unless
-    it is there, and goes on here.
+    A sweep of this machine continues here, with the spec that is recorded in its folder. A
+    submitted one continues as another job: spec, changes, tracking and installed packages are those
+    of its last job, and the current folder is uploaded, which must contain the spec at the same
+    path as for `submit`. --set search.num_trials=N adds trials.
+    With the URL of a mirrored sweep (storage.mirror), the sweep is downloaded to the root, unless
+    it is there, and continues here.
     """
     from mtcon_ray.results import was_submitted  # imports pydantic
 
@@ -127,7 +127,7 @@ def resume(
     except MtconError as error:
         if address is not None:
             raise
-        # Most likely a misspelt sweep of this machine, which the cluster cannot know.
+        # Most likely a misspelt name of a sweep of this machine, which is not in the cluster.
         known = [entry.name for entry in paths.list_folders(folder.parent)]
         raise SweepError(
             f"no sweep {job!r} under {folder.parents[1]}{nearest(job, known)}; as a job: {error}"
@@ -189,7 +189,7 @@ def logs(job: str, address: str | None, follow: bool) -> int:
 def stop(job: str, address: str | None) -> None:
     """Stop a JOB, or a sweep's newest job, as Ctrl-C does.
 
-    Waits for its end. `resume` goes on with it.
+    Waits until the job has ended. `resume` continues it.
     """
     known = _jobs(address)
     found = known.find(job)
@@ -208,8 +208,8 @@ def _restored(url: str, root: Path, address: str | None) -> Path:
 
     if address is not None:
         raise SpecError(
-            f"--address must not go with the URL of a mirror, got {address}: the sweep goes on "
-            "here; RAY_ADDRESS names the cluster"
+            f"--address must not be used with the URL of a mirror, got {address}: the sweep "
+            "continues here; RAY_ADDRESS names the cluster"
         )
     options.session().say_phase(f"downloading {url}")
     return restore(url, root)

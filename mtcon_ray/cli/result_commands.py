@@ -144,7 +144,7 @@ def best(name: str, root: Path, as_json: bool) -> None:
 
 
 def _warn_of_losses(results: "SweepResults") -> None:
-    """Tells what is missing from the event logs, beside the output that programs read."""
+    """Prints what is missing from the event logs to standard error, apart from the output."""
     for text in results.lost:
         say(f"warning: {text}", err=True)
 

@@ -76,7 +76,7 @@ def train(
     folder = paths.run_folder(where, result.name)
     lines = score_lines(load_single(folder), result.last_metrics)
     lines.append(f"checkpoint: {paths.kept_model(folder)} (network of epoch {result.model_epoch})")
-    # As in `sweep`: what cannot be printed must not make a failure of a training that is done.
+    # As in `sweep`: a finished training must not fail because its result cannot be printed.
     terminal.write(printable("\n".join([*lines, ""])))
 
 
@@ -217,7 +217,7 @@ def compare(
 
 
 def _is_there(root: Path, name: str | None, mirror: str | None) -> bool:
-    """Returns True if the sweep is below the root, to which it is downloaded if it is mirrored."""
+    """Returns True if the sweep is below the root; downloads it there first if it is mirrored."""
     if not name:
         raise SweepError("--continue must have a --name to start or to go on with, got none")
     if (paths.sweep_folder(root, name) / paths.SPEC_FILE).exists():

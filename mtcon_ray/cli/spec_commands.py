@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | None) -> None:
     """Write a commented spec for a CSV and its IMAGES.
 
-    IMAGES is a folder or a tar. Given alone, its folders are the classes, or
-    it is a folder of Hugging Face's `datasets`, whose columns have the labels.
+    IMAGES is a folder or a tar. Without a CSV, its folders are the classes, or
+    it is a data set of Hugging Face's `datasets`, whose columns have the labels.
     Nothing is written if `validate` would refuse the spec.
     """
     from mtcon_ray.cli.infer_columns import InferredColumns, infer_columns

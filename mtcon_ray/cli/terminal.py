@@ -108,21 +108,21 @@ def say(text: object, *, err: bool = False) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        if not err:  # else there is nowhere left to tell it
+        if not err:  # an error of standard error itself cannot be printed
             raise MtconError(f"standard output must be writable, got {error.strerror}") from None
 
 
 def open_closed_streams() -> None:
     """Opens the null device for each standard stream that the caller has closed.
 
-    Otherwise the next file to be opened would get the stream's number, and what libraries and child
-    processes print would be written into it.
+    Otherwise the next opened file would get the stream's descriptor, and output of libraries and
+    child processes would be written into it.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is taken, and it is this one.
+            # os.open takes the lowest free descriptor, which is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))

@@ -215,12 +215,13 @@ def sweep_environment(threads: int) -> dict[str, str]:
 
 
 def allocator_environment() -> dict[str, str]:
-    """Returns the setting of torch's allocator, unless the user has one; torch reads it once.
+    """Returns the setting of torch's allocator, {} if the user has one.
 
-    Expandable segments leave fewer gaps, which a bounded share of a GPU cannot afford.
+    Expandable segments reduce fragmentation, which matters where trials share a GPU. Torch reads
+    the setting once per process.
     """
     given = {os.environ[name] for name in ALLOCATOR_VARIABLES if name in os.environ}
-    # Its own value is there while a session is open, which the next sweep shall go on using.
+    # An open session has set its own value, which the next sweep in it keeps.
     return {ALLOCATOR_VARIABLES[0]: EXPANDABLE} if given <= {EXPANDABLE} else {}
 
 

@@ -40,12 +40,12 @@ PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pydantic", "optuna", "ml
 
 
 def in_job() -> bool:
-    """Returns True in a job of `mtcon-ray submit`: its user typed another command than this one."""
+    """Returns True in a job of `mtcon-ray submit`: its user did not type this process's command."""
     return VERSIONS_VARIABLE in os.environ
 
 
 def way_on(name: str) -> str:
-    """Returns how to go on with a sweep of this name."""
+    """Returns the command that continues a sweep of this name, in words."""
     if in_job():
         # The cluster lists no job of this name, or `submit` would have chosen another one. So
         # `mtcon-ray resume` would not find it.

@@ -46,7 +46,7 @@ def configure_ray_loggers() -> None:
 
 @contextmanager
 def patient_start(seconds: float) -> Iterator[None]:
-    """Lets a local Ray that starts meanwhile take this many seconds to register its node.
+    """Gives a local Ray that is started in the context this many seconds to register its node.
 
     `ray.init` gives up after 30 s, which a busy machine may need, and has no option for it.
     """
@@ -72,7 +72,7 @@ def patient_start(seconds: float) -> Iterator[None]:
 def local_processes() -> dict[str, Popen[bytes]]:
     """Returns the raylet and the GCS that this process has started; {} without a Ray of its own.
 
-    Ray's public interface has no question for them: it waits until they answer.
+    Ray's public interface cannot check them without waiting for their answer.
     """
     node = worker._global_node
     if node is None:
@@ -83,12 +83,12 @@ def local_processes() -> dict[str, Popen[bytes]]:
 
 
 def end_process() -> None:
-    """Ends this process with code 1, without the exit handlers of Ray, which would wait for it."""
+    """Ends this process with code 1, without Ray's exit handlers, which wait for the lost Ray."""
     os._exit(1)
 
 
 def log_errors_of_nodes() -> None:
-    """Sends Ray's messages of lost processes to its logger instead of the terminal.
+    """Sends Ray's messages about lost processes to its logger instead of the terminal.
 
     They are printed even with `log_to_driver=False`, a raylet's with its last lines of log.
     """
@@ -161,7 +161,7 @@ def connected_drivers() -> Iterator[Mapping[str, str]]:
 def submitted_variables() -> dict[str, str]:
     """Returns the environment variables that this process's job was submitted with.
 
-    `ray.init` in a job refuses other values of the same variables, and does not tell them.
+    `ray.init` in a job refuses other values of the same variables, and does not return them.
     """
     config = json.loads(os.environ.get(RAY_JOB_CONFIG_JSON_ENV_VAR, "{}"))
     return (config.get("runtime_env") or {}).get("env_vars") or {}
@@ -198,11 +198,11 @@ def actor_of_trial(trial: Any) -> Any:
 
 
 def node_drains() -> bool:
-    """Returns True if the cluster knows that this process's node is about to go.
+    """Returns True if the end of this process's node is announced to the cluster.
 
     That is the state after `ray drain-node`. The public `ray.train.get_preemption_info` waits for
-    all workers of a trial, and is refused in a trial of one worker. False in a process without Ray,
-    which the question for a node's id would start.
+    all workers of a trial, and is refused in a trial of one worker. Returns False in a process
+    without Ray, where asking for the node's id would start one.
     """
     if not ray.is_initialized():
         return False

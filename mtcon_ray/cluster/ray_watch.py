@@ -1,4 +1,4 @@
-"""Watch over a local Ray: without its raylet or its GCS a sweep would wait in silence."""
+"""Watch over a local Ray: without its raylet or its GCS a sweep would wait without a message."""
 
 import ctypes
 import threading
@@ -10,7 +10,7 @@ import ray
 from mtcon_ray.cluster.ray_private import local_processes
 
 LOOK_SECONDS = 1.0
-# Ray itself ends the driver 60 s after its GCS, without a word of ours.
+# Ray itself ends the driver 60 s after its GCS. The message must be printed before.
 GIVE_UP_SECONDS = 40.0
 
 

@@ -26,8 +26,8 @@ MAX_DRIVERS = 8
 def drivers_at_a_time(comparison: Comparison, cluster: ClusterView) -> int:
     """Returns how many systems are trained at a time: as many as fit a cluster with all trials.
 
-    On this machine alone it is 1: each driver would start a Ray of its own, which knows nothing of
-    the others.
+    On this machine alone it is 1: each driver would start its own Ray, and these would not share
+    the cores.
     """
     if cluster.where == LOCAL:
         return 1

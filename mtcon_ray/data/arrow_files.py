@@ -1,7 +1,7 @@
 """Rows of Parquet and Arrow files with images, in the form of Hugging Face's `datasets`.
 
 pyarrow reads them in place: the package `datasets` would first copy Parquet files into a cache of
-its own. A schema's metadata say which columns are images and have the names of classes.
+its own. A schema's metadata names the columns of images and the classes.
 """
 
 import json
@@ -29,7 +29,7 @@ class ArrowFiles(ImageFiles):
     """The rows of a folder, named by their split and their number in it, such as "train 17".
 
     Rows are ordered by split. The constructor reads the files' schemas. With `image_column` None
-    there must be just one column of images. unread has the names of files that belong to no split.
+    there must be exactly one column of images. `unread` has the names of files without a split.
 
     Raises DataError if the folder has no such files, if one is damaged, or if they do not have the
     same columns, one of images among them.

@@ -1,8 +1,8 @@
-"""Checksums of the files of a folder that is written once, by which later changes are noticed.
+"""Checksums of the files of a folder that is written once, to detect later changes.
 
 <folder>/checksums.json   {"block_bytes": size of a block, "crc32": {file: [CRC-32 of each block]}}
 
-They notice damage by a disk or a program, not an attack: CRC-32 is no cryptographic hash.
+They detect damage by a disk or a program, not an attack: CRC-32 is not a cryptographic hash.
 """
 
 import json
@@ -30,10 +30,10 @@ def write_checksums(folder: Path) -> None:
 
 
 def find_change(folder: Path) -> str | None:
-    """Returns in words what has changed in a folder since its checksums were written, else None.
+    """Describes what has changed in a folder since its checksums were written; None if nothing has.
 
-    A folder without checksums has none: earlier versions wrote no such file. Files are read once
-    per process, and again if their size, their time or the file itself is another one.
+    Returns None also for a folder without checksums: earlier versions wrote none. Files are read
+    once per process, and again if their inode, size or modification time changes.
     """
     try:
         stamps = [(path.name, path.stat()) for path in sorted(folder.iterdir())]
@@ -71,5 +71,5 @@ def _blocks(path: Path, block_bytes: int) -> list[int]:
 
 
 def _files(folder: Path) -> list[Path]:
-    # A name with a dot is that of a file which a kill left unfinished.
+    # A name that begins with a dot belongs to an unfinished file, left by a kill.
     return [p for p in folder.iterdir() if p.name != FILE and not p.name.startswith(".")]

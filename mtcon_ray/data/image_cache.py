@@ -138,8 +138,8 @@ def _key_file(source: DataSource, store: Path) -> Path | None:
 def _known_content(known: Path | None, size: int, store: Path) -> str | None:
     """Returns the content key in the file `known` if images with it are there or begun, else None.
 
-    Without images it is not trusted: damaged, it would name another cache, and a sweep would then
-    refuse its own data.
+    Without images the file is not trusted: a damaged one would name another cache, and a sweep
+    would refuse its own data.
     """
     if known is None or not known.exists():
         return None
@@ -149,7 +149,7 @@ def _known_content(known: Path | None, size: int, store: Path) -> str | None:
 
 
 def _content_key(source: DataSource, size: int, store: Path) -> str:
-    """Returns the source's content key, the recorded one if there are images with it."""
+    """Returns the source's content key: the recorded one if its images exist, else a new one."""
     path = _key_file(source, store)
     known = _known_content(path, size, store)
     if known is not None:
@@ -284,7 +284,7 @@ def local_copy(folder: Path, node_store: Path) -> Path:
         needed = sum(file.stat().st_size for file in folder.iterdir())
         build_folder(near, needed, partial(_copy, folder))
         if change := find_change(near):
-            raise StorageError(f"{near} must be whole, got {change}; delete it, it is made anew")
+            raise StorageError(f"{near} must be whole, got {change}; delete it; it is made again")
     except (OSError, ResourceError, StorageError) as error:
         log.warning("images are read from %s, not from storage.node_store: %s", folder, error)
         return folder

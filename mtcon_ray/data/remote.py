@@ -183,7 +183,7 @@ def _chunks(files: "FileSystem", path: str, found: Found) -> Iterator[bytes]:
 def open_store(url: str, what: str) -> tuple["FileSystem", str]:
     """Returns the object store of a URL, and the URL's path in it, without a slash at its end.
 
-    `what` is the spec field, for messages. To be called, and used, within `store_errors`.
+    `what` is the spec field, for messages. Call it, and use its result, within `store_errors`.
     """
     path = url.partition("://")[2].rstrip("/")
     if url.startswith(HUB):
@@ -200,7 +200,7 @@ def open_store(url: str, what: str) -> tuple["FileSystem", str]:
 
 def _open_azure(url: str) -> "FileSystem":
     """Returns Azure's storage account of a URL, with the credentials that Azure's library finds."""
-    # Here: pyarrow is built without it on some platforms.
+    # Imported here because pyarrow is built without it on some platforms.
     from pyarrow.fs import AzureFileSystem
 
     return AzureFileSystem(url.split("/")[2])
@@ -227,7 +227,7 @@ def _blob(files: "FileSystem", path: str) -> str:
 
 @contextmanager
 def store_errors(url: str, rule: str) -> Iterator[None]:
-    """Turns errors of pyarrow and huggingface_hub into a DataError; they hold no credentials.
+    """Turns errors of pyarrow and huggingface_hub into a DataError without credentials.
 
     The message begins with `rule`, such as "data.csv must be readable".
     """

@@ -1,7 +1,7 @@
-"""Files of rows in a folder that `datasets` of Hugging Face wrote, or in one as on the hub.
+"""Parquet and Arrow files of a data set folder, and the split of each.
 
-The former is what `save_to_disk` writes. The latter has Parquet or Arrow files whose names or
-folders name their splits.
+Either `save_to_disk` of Hugging Face's `datasets` wrote the folder, or it has files whose names or
+folders name their splits, as on the hub.
 """
 
 import json
@@ -32,9 +32,9 @@ ONLY_SPLIT = "train"
 
 @dataclass(frozen=True)
 class Shard:
-    """A file of rows. `name` is its path below the folder, `split` the split that names it.
+    """A file of rows. `name` is its path below the folder, `split` the word for its split.
 
-    starts has the first row of each group of rows, and at its end the number of rows.
+    starts has the first row of each group of rows, and then the number of rows.
     """
 
     name: str
@@ -98,7 +98,7 @@ class ArrowShard:
 
 @contextmanager
 def open_shard(path: Path) -> Iterator[ParquetShard | ArrowShard]:
-    """Yields an open file. Raises DataError if it is damaged, also where it is read."""
+    """Yields an open file. Raises DataError if opening or reading it shows that it is damaged."""
     import pyarrow as pa
 
     try:
@@ -112,7 +112,10 @@ def open_shard(path: Path) -> Iterator[ParquetShard | ArrowShard]:
 
 
 def find_shards(root: Path) -> tuple[list[Shard], list[str]]:
-    """Returns the files of rows, ordered by split and name, and the names of those of no split."""
+    """Returns the files of rows, ordered by split and name, and the names of files without a split.
+
+    Raises DataError if the folder has no such files, a damaged one, or several data sets.
+    """
     if not root.is_dir():
         raise DataError(f"data.folder must be a folder, got {root}")
     names = sorted(ImageFolder(root).names())

@@ -18,9 +18,9 @@ def send(values: Tensor, device: torch.device) -> Tensor:
 
 
 def send_together(values: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """Returns the values on `device`, as `send` does, but to CUDA in one copy.
+    """Returns the values on `device`, as `send` does, but makes a single copy to CUDA.
 
-    A copy of a few numbers costs its launch. The values share memory there.
+    Small copies are dominated by launch overhead. The results share memory on the device.
     """
     if device.type != "cuda":
         return [send(each, device) for each in values]

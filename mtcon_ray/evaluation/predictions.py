@@ -120,7 +120,7 @@ def load_predictions(path: Path) -> Predictions | None:
 
 
 def _checked(found: LabelPredictions) -> LabelPredictions:
-    """Returns its argument. Raises ValueError if the arrays are not of numbers that fit."""
+    """Returns its argument. Raises ValueError unless all arrays hold numbers of the same items."""
     rows, truth, predicted = found.rows, found.truth, found.predicted
     fits = truth.ndim in (1, 2) and rows.shape == truth.shape[:1] and predicted.shape == truth.shape
     if not fits or any(array.dtype.kind not in "iuf" for array in (rows, truth, predicted)):

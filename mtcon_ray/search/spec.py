@@ -20,8 +20,8 @@ class SearchSpec(Spec):
 
     objective: str | dict[str, float] | None = Field(
         None,
-        description="what a trial's value is, of the validation scores; null: their mean over the "
-        "tasks; a task's name: its score; weights by task, {shape: 2, colour: 1}: a weighted mean",
+        description="validation score that the sweep maximises; null: the mean over the tasks; a "
+        "task's name: its score; weights by task, such as {shape: 2, colour: 1}: a weighted mean",
     )
     space: dict[str, Dimension] = Field(
         {},
@@ -41,8 +41,8 @@ class SearchSpec(Spec):
     )
     start_from: tuple[Annotated[str, Field(pattern=f"^{NAME.pattern}$")], ...] = Field(
         (),
-        description="names of earlier sweeps under the root with the same objective: the sampler, "
-        "tpe or gp, knows their finished trials from the start",
+        description="names of earlier sweeps under the root with the same objective, from whose "
+        "finished trials the sampler (tpe or gp) starts",
     )
     repeats: int = Field(1, ge=1, le=100, description="seeds per configuration: seed, seed+1, ...")
     max_concurrent: int | None = Field(
@@ -54,9 +54,9 @@ class SearchSpec(Spec):
     stall_minutes: float | None = Field(
         None,
         gt=0,
-        description="minutes without a new epoch after which a trial's process is ended, and the "
-        "trial is tried again from its checkpoint, within max_failures; above the longest epoch "
-        "with its probe or test evaluation, and the first one with compiling; null: no limit",
+        description="minutes without a new epoch after which a trial's process is ended and the "
+        "trial continues from its checkpoint (max_failures); must be above the longest epoch with "
+        "compiling, probe and test evaluation; null: no limit",
     )
     max_hours: float | None = Field(
         None,
@@ -67,8 +67,8 @@ class SearchSpec(Spec):
     max_device_hours: float | None = Field(
         None,
         gt=0,
-        description="the same for the time of all trials together, over all starts, times the GPUs "
-        "of a trial; one without a GPU counts as one device",
+        description="like max_hours, for the summed time of all trials over all starts, times the "
+        "GPUs of a trial; one without a GPU counts as one device",
     )
     scheduler: Annotated[SchedulerSpec, Choice(SCHEDULERS, "name", "asha")] | None = Field(
         None,
@@ -101,8 +101,8 @@ class SearchSpec(Spec):
         self._check_ranges()
         if self.start_from and self.sampler not in ("tpe", "gp"):
             raise ValueError(
-                f"start_from must come with sampler tpe or gp, got it with {self.sampler}, which "
-                "does not learn from other sweeps"
+                f"start_from must be used with sampler tpe or gp, got {self.sampler}, which does "
+                "not learn from other sweeps"
             )
         return self
 
@@ -146,7 +146,7 @@ class SearchSpec(Spec):
             if not 0 < weight < inf:
                 raise ValueError(
                     f"search.objective.{task} must be a finite weight above 0, got {weight:g}; "
-                    "leave out a task that shall not count"
+                    "leave out a task that must not count"
                 )
 
     @property

@@ -1,8 +1,8 @@
-"""Audit of a sweep or training: its records are compared, and repaired where one tells the truth.
+"""Audit of a sweep or training: compares its records, and repairs a record from another one.
 
-Four records tell what a trial has done: the study's journal, its event log, its files, and its run
-in MLflow. The event log is written first and durably, so it corrects the study and MLflow. Nothing
-corrects the event log or a network: of these the audit tells what is lost.
+A trial has four records: the study's journal, its event log, its files, and its run in MLflow. The
+event log is written first and durably, so study and MLflow are corrected from it. The event log and
+networks cannot be corrected from another record: for these the audit names what is lost.
 """
 
 import math
@@ -55,7 +55,7 @@ REMOVED, ENDED = "it is removed", "the event log gets the study's end"
 
 @dataclass(frozen=True)
 class Finding:
-    """A record that is damaged or contradicts another, and how `repair` corrects it, if it can."""
+    """A record that is damaged or contradicts another; `repair` is its correction, if any."""
 
     where: str
     problem: str
@@ -84,7 +84,7 @@ class Audit:
         return [*found, *self._study_problems()] if self.is_sweep else found
 
     def files(self) -> list[Finding]:
-        """Compares networks, checkpoints and predictions with the event logs, images with sums."""
+        """Compares files of trials with the event logs, and cached images with checksums."""
         found = [*self._image_problems()]
         for name, events in self.trials.items():
             found += self._file_problems(name, events)
@@ -98,7 +98,7 @@ class Audit:
         return [f for n, events in self.logs.items() for f in _run_problems(n, events, runs.get(n))]
 
     def repair(self, found: Iterable[Finding], uri: str) -> None:
-        """Corrects what `repair` of these findings tells. Raises StorageError or TrackingError."""
+        """Makes the repairs of these findings. Raises StorageError or TrackingError."""
         ways = {finding.repair for finding in found}
         if CUT in ways:
             for path in self._lines():
@@ -125,7 +125,7 @@ class Audit:
         return start.tags.get(tag) if isinstance(start, Started) else None
 
     def _image_problems(self) -> Iterator[Finding]:
-        """Yields what has changed in the decoded images, which may have been removed since."""
+        """Yields changes of the decoded images, unless these were removed."""
         key = self._begun_with(CACHE)
         folder = cache_folder(self.folder.parents[1]) / key if key else None
         if folder and folder.exists() and (change := find_change(folder)):
@@ -187,7 +187,7 @@ class Audit:
     def _trial_problems(self, trial: FrozenTrial, where: str) -> Iterator[Finding]:
         name: str = trial.user_attrs[TRIAL]
         if name not in self.trials:
-            # A trial may have been named and not been begun.
+            # A trial may have got its name without being started.
             if trial.state in ENDS and not any(f.where == _log(name) for f in self._damaged):
                 yield Finding(_log(name), "it is missing: its metrics are lost")
             return
@@ -265,7 +265,7 @@ class Audit:
 
 
 def what_is_lost(folder: Path) -> list[str]:
-    """Returns what is wrong in event logs and study, and stays so when the sweep is resumed."""
+    """Returns the problems of event logs and study that a resume does not repair."""
     found = Audit(folder).records()
     return [f"{f.where}: {f.problem}" for f in found if f.repair is None]
 
@@ -304,7 +304,7 @@ def _run_problems(name: str, events: list[Event], run: Tracked | None) -> Iterat
     if run.num_runs > 1:
         yield Finding(where, f"it is there {run.num_runs} times", SENT)
     last = last_change(events)
-    # A process that was killed could not tell MLflow.
+    # A killed process could not set the status in MLflow.
     expected = [last.status] if isinstance(last, Ended) else ["RUNNING", "KILLED"]
     if run.status not in expected:
         yield Finding(where, f"it is {run.status}, its event log {expected[0]}", SENT)

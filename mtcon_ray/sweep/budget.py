@@ -7,7 +7,7 @@ from mtcon_ray.search.spec import SearchSpec
 
 
 class Budget:
-    """Clock of one driver, which says when no more trials may be given out.
+    """Clock of one driver that ends the suggestion of trials at a limit.
 
     `spent` is the time that earlier drivers of this sweep gave to trials, in seconds. A trial takes
     `devices` at a time. `clock` returns seconds.
@@ -50,7 +50,7 @@ class Budget:
                 "max_device_hours",
                 self._search.max_device_hours,
                 device_hours,
-                ", a resume needs more",
+                ", a resume needs a higher one",
             ),
         ):
             if limit is not None and used >= limit:

@@ -158,7 +158,7 @@ class _Sweep:
 
     @property
     def stopping(self) -> bool:
-        """True if the sweep shall end."""
+        """True if the sweep must end."""
         return self.stop.asked
 
     @property

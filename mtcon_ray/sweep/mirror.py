@@ -5,15 +5,15 @@
 <mirror>/<sweep>/spool/*.jsonl          may be longer than mirror.json says
 <mirror>/<sweep>/<path>-<time>          any other file: an object for each version, never changed
 
-mirror.json is replaced by one request, after the objects that it names. So it names a whole state
-at any moment, whenever a pass is cut. A resume needs these rules between the files of a state:
+mirror.json is replaced by one request, after the objects that it names. So it names a complete
+state at any moment, even if a pass is cut. A resume needs these rules between the files of a state:
 
-- The study knows no end of a trial that the trial's event log lacks. So it is read before the logs.
-- The study knows each trial that has an event log. So the logs are listed before it is read.
-- A resume state is not ahead of the event log, or the epochs between both would be recorded
-  nowhere. So resume states are copied before the logs are read.
-- A network is not older than the event log or the resume state, which may name it as the best one.
-  So networks are copied last.
+- The study has no end of a trial that the trial's event log lacks: it is read before the logs.
+- The study has each trial that has an event log: the logs are listed before the study is read.
+- A resume state is not ahead of the event log, because epochs in between would be recorded nowhere:
+  resume states are copied before the logs are read.
+- A network is not older than the event log or the resume state, which may name it as the best one:
+  networks are copied last.
 """
 
 import logging
@@ -60,8 +60,8 @@ class Mirror:
     """The mirror of the sweep in a folder. Its methods raise DataError if the store fails.
 
     They raise SweepError if the mirror holds what the folder lacks: another sweep of this name, or
-    what another driver has added since. `is_cut` is asked between requests; a pass that it cuts
-    raises CutError.
+    what another driver has added since. `is_cut` is called between requests; if it returns True,
+    the pass raises CutError.
     """
 
     def __init__(
@@ -195,8 +195,8 @@ class MirrorThread:
     def close(self, timeout: float, *, retry: bool) -> str | None:
         """Copies once more, for at most `timeout` seconds; returns why not all is mirrored.
 
-        With `retry` it tries until then, without it once, since a store that does not answer takes
-        most of a short time.
+        With `retry` it tries until then. Without it, it tries once: waiting for a store that does
+        not answer takes most of a short time.
         """
         self._retry = retry
         self._ending.set()
@@ -229,7 +229,7 @@ def mirrored(
 ) -> Iterator[None]:
     """Mirrors a sweep's folder while it is driven, and once more at the end.
 
-    Raises DataError if the store fails at the start of a new sweep; a resumed one goes on without.
+    Raises DataError if the store fails at the start of a new sweep; a resumed one only warns.
     Raises SweepError if the mirror has other content than the folder.
     """
     if mirror is None:

@@ -1,7 +1,7 @@
 """Finished trials of earlier sweeps, from which a new sweep's sampler starts.
 
-They are in the study without a name, so that they are no trials of the sweep: they are not counted,
-cannot win and are in no report.
+The study has them without a name, so they are not trials of the sweep: they are not counted, cannot
+win and are in no report.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Download of a mirrored sweep to a root where it is not, so that it can be resumed there."""
+"""Download of a mirrored sweep to a root that does not have it, so that it can be resumed."""
 
 import os
 import shutil
@@ -43,12 +43,12 @@ def restore(url: str, root: Path) -> Path:
     if folder.exists():
         if path := first_missing(folder, files):
             raise SweepError(
-                f"{folder} must not be there, or have what is mirrored at {url}, got another or an "
-                f"older {path}; give another --root, or remove it with `mtcon-ray clean`"
+                f"{folder} must not exist, or must have all that is mirrored at {url}, got another "
+                f"or an older {path}; give another --root, or remove it with `mtcon-ray clean`"
             )
         return folder
     prepare_root(root)
-    # A name that no command takes for a sweep: a download that is killed leaves no half one.
+    # No command takes this name for a sweep, so a killed download leaves no incomplete sweep.
     partly = folder.with_name(f".restoring-{folder.name}")
     try:
         partly.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def _download(objects: Objects, files: Files, folder: Path) -> None:
 
 
 def _fetch(objects: Objects, path: Path, entry: Entry) -> None:
-    """Downloads one file, of an object that has grown since then only the part of the state."""
+    """Downloads one file; if its object has grown since, only the part that the state names."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     left, digest = entry.size, sha256()
     with open(path, "wb", opener=partial(os.open, mode=0o600)) as file:
@@ -99,5 +99,5 @@ def _fetch(objects: Objects, path: Path, entry: Entry) -> None:
             f"{objects.url}/{entry.object} must be as {LIST} says, got other content; try again, "
             "as a driver may be writing it, or restore the object from a backup"
         )
-    if entry.mtime_ns is not None:  # by which the mirror knows the version
+    if entry.mtime_ns is not None:  # the mirror identifies a version by this time
         os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))

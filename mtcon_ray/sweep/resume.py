@@ -39,7 +39,7 @@ def tell_known(
     *,
     waits: bool,
 ) -> None:
-    """Tells the callbacks how a trial of a resumed sweep stands."""
+    """Reports the state of a resumed sweep's trial to the callbacks."""
     outcome = ENDS.get(trial.state, Status.WAITING if waits else Status.INTERRUPTED)
     callbacks.on_known(
         trial.user_attrs[TRIAL], trial.params, outcome.name, record.spool(trial).last_epoch,
@@ -98,7 +98,7 @@ def retry_failed(study: optuna.Study, record: SweepRecord) -> list[str]:
 
     Each is trained anew, since a failed trial has no resume state, and goes on with its event log:
     epochs that the log has are not recorded again. A trial that finished without a finite value
-    stays, for it would end in the same way.
+    is left out, because it would end in the same way.
     """
     names = []
     for trial in named_trials(study):

@@ -13,7 +13,7 @@ from mtcon_ray.training.checkpoint import discard_network
 class Retention:
     """Remover of the networks that no longer belong to the best `keep` trials of a sweep.
 
-    To be made after the study and the event logs were reconciled.
+    Create it after the study and the event logs are reconciled.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
@@ -23,7 +23,7 @@ class Retention:
         self._results = replace(results, trials=tuple(map(_slim, results.trials)))
 
     def ended(self, name: str) -> None:
-        """Takes note of a trial that has ended, and removes the networks that are too many."""
+        """Counts a trial that has ended, and removes the networks beyond `keep`."""
         others = (trial for trial in self._results.trials if trial.name != name)
         trials = (*others, _slim(self._results.read(name)))
         self._results = replace(self._results, trials=trials)
@@ -32,7 +32,7 @@ class Retention:
                 self._remove(removable)
 
     def finish(self) -> None:
-        """Removes all that are too many; all processes of trials must have ended.
+        """Removes all networks beyond `keep`; all processes of trials must have ended.
 
         Workers of a distributed trial may have written a network after it was removed.
         """

@@ -21,7 +21,7 @@ class Driver(Protocol):
 
     @property
     def stopping(self) -> bool:
-        """True if the sweep shall end: no new trial is suggested."""
+        """True if the sweep must end: no new trial is suggested."""
 
     @property
     def exhausted(self) -> bool:

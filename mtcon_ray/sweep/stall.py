@@ -18,11 +18,11 @@ LOOK_SECONDS = 1.0
 
 
 class StallLimit(Callback):
-    """Tune's callback that ends the process of a trial from which no epoch has come for long.
+    """Tune's callback that ends the process of a trial without a new epoch for too long.
 
     Tune then tries the trial again, as after the loss of its process. The time counts while the
     trial has a process; for a distributed trial from its workers' first result, and only while they
-    have their nodes. It begins anew with each line of the trial's event log, which has all epochs,
+    have their nodes. It starts again with each line of the trial's event log, which has all epochs,
     and with each result. Without a limit nothing is ended.
     """
 
@@ -51,7 +51,7 @@ class StallLimit(Callback):
             self._reasons.pop(trial.config["trial"], None)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Checks once per LOOK_SECONDS which trials stand still."""
+        """Ends trials without progress; checks once per LOOK_SECONDS."""
         now = time.monotonic()
         if self._minutes is None or now < self._next_look:
             return
@@ -80,10 +80,10 @@ class StallLimit(Callback):
     def _end(self, trial: Trial) -> None:
         name = trial.config["trial"]
         self._reasons[name] = reason = (
-            f"no epoch came for {self._minutes:g} minutes (search.stall_minutes, in which it also "
-            "has to start and to compile)"
+            f"no new epoch for {self._minutes:g} minutes (search.stall_minutes, which includes the "
+            "start and compiling)"
         )
-        again = "its process is ended, max_failures says how often it is tried again"
+        again = "its process is ended; it is tried again up to search.max_failures times"
         self._callbacks.on_note(f"{name}: {reason}; {again}")
         actor = actor_of_trial(trial)
         if actor is not None:

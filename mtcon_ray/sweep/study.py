@@ -43,7 +43,7 @@ TRIAL = "mtcon.trial"
 REPEAT = "mtcon.repeat"
 REASON = "mtcon.reason"
 CONFIGURATION = "mtcon.configuration"
-# Sweep and name of an earlier sweep's trial, `search.start_from`; it has none of the others.
+# Sweep and name of a trial of `search.start_from`; it has none of the other attributes.
 PRIOR = "mtcon.prior"
 
 
@@ -77,7 +77,7 @@ def read_study(journal: Path, name: str) -> optuna.Study:
 
 
 def _storage(journal: Path) -> JournalStorage:
-    """Returns the study's lines, read. Raises StorageError, or SweepError for a damaged one."""
+    """Reads a journal. Raises StorageError, or SweepError for a damaged line."""
     try:
         return JournalStorage(Journal(journal))
     except MtconError:
@@ -88,7 +88,7 @@ def _storage(journal: Path) -> JournalStorage:
 
 
 def _check_attributes(study: optuna.Study, journal: Path) -> None:
-    """Raises SweepError if a trial lacks what is written before its name: a line is lost."""
+    """Raises SweepError if a named trial lacks an attribute of an earlier line, which is lost."""
     for trial in named_trials(study):
         for key in (CONFIGURATION, REPEAT):
             if not isinstance(trial.user_attrs.get(key), int):

@@ -217,7 +217,7 @@ def _train(
         if asked_to_end() and not at_rung:
             raise PreemptedError(
                 "the trial's process must train to its end, got a SIGTERM; the trial is "
-                "checkpointed, and starts again search.max_failures times"
+                "checkpointed, and starts again up to search.max_failures times"
             )
         yield {"outcome": Status.WAITING if at_rung else Status.INTERRUPTED, "done": True}
 

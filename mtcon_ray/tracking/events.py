@@ -62,7 +62,7 @@ class Started(Event, kind="start"):
 class Reported(Event, kind="report"):
     """Metrics of a completed epoch, counted from 1; the epochs of a log strictly rise.
 
-    The first report of each process has `tags`, which tell where it trains.
+    The first report of each process has `tags` with the device and the precision.
     """
 
     epoch: int

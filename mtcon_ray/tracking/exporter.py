@@ -24,7 +24,7 @@ POLL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class ExportedRun:
-    """One trial of a sweep, or a single training, as other programs are told of it.
+    """One trial of a sweep, or a single training, as it is passed to another program.
 
     `identity` distinguishes it from all other runs and never changes. `settings` are the fixed and
     the searched fields by dotted path.
@@ -90,7 +90,7 @@ class Exporter(AbstractContextManager["Exporter"]):
             if not events:
                 continue
             if name not in self._writers:
-                # All events once more: the writer knows what it, or an earlier one, has written.
+                # All events again: the writer skips what an earlier one has written.
                 events = tail(path)
                 self._writers[name] = self._open(path, events[0][0])
             writer = self._writers[name]

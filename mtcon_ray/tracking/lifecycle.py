@@ -1,9 +1,9 @@
 """Begin and end of what is tracked, the same for a single training and for a sweep.
 
 A folder's record begins with a start event, or with a reopen event on resume. Then a sender follows
-it. After a signal or on a full disk the open MLflow runs are marked as killed first, because
-whoever stopped the process may not wait for anything else. At the end the events that are left are
-sent, and the user is told what is not in MLflow.
+it. After a signal or on a full disk the open MLflow runs are marked as killed first, because the
+process may be killed soon. At the end the remaining events are sent, and a line says what is not in
+MLflow.
 """
 
 from collections.abc import Callable

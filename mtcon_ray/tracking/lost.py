@@ -1,4 +1,4 @@
-"""Tells in words which metrics are missing from an event log that was deleted in part."""
+"""Description of the metrics that are missing from an incomplete event log."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,7 +6,7 @@ from mtcon_ray.tracking.events import Ended, Event, Reported, Started, last_chan
 
 
 def lost_parts(events: list[Event], *, may_end_early: bool) -> Iterator[str]:
-    """Yields what is wrong in the event log of a trial alone.
+    """Yields the problems of a trial's event log that are visible without other records.
 
     `may_end_early` is True if a plateau can end the training before its last epoch.
     """

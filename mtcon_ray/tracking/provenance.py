@@ -48,7 +48,7 @@ SETTINGS = (
 def provenance(folder: Path) -> dict[str, str]:
     """Returns tags `mtcon.*` of this process.
 
-    They tell the git state of `folder`, versions, plugins, hardware and the command. Tags that
+    They name the git state of `folder`, versions, plugins, hardware and the command. Tags that
     cannot be determined (no git, no GPU) are omitted.
     """
     return _git(folder) | _versions() | _hardware() | _origin()

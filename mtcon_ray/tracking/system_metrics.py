@@ -24,10 +24,10 @@ class SystemMetrics:
         self._restart()
 
     def sample(self) -> dict[str, float]:
-        """Returns metrics by name of the time since the last sample, and begins the next one.
+        """Returns the metrics of the time since the last sample, by name.
 
-        The processor's share is 100 for one busy core. A GPU's memory in use is that of all
-        processes. What cannot be known is omitted.
+        CPU use is 100 for one busy core. A GPU's memory in use is that of all processes. Values
+        that cannot be measured are omitted.
         """
         seconds = time.perf_counter() - self._seconds
         busy = 100 * (time.process_time() - self._cpu_seconds) / max(seconds, 1e-9)

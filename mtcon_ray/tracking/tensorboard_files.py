@@ -11,8 +11,8 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from mtcon_ray.tracking.events import Ended, Reported
 from mtcon_ray.tracking.exporter import ExportedRun
 
-# TensorBoard reads all files of a folder whose names contain "tfevents". The ending tells ours from
-# those that the user may keep there.
+# TensorBoard reads all files of a folder whose names contain "tfevents". The ending distinguishes
+# these files from the user's own.
 ENDING = ".mtcon_ray"
 
 

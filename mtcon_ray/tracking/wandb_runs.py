@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-# Read at the import: no reports of crashes to the company's own server.
+# Read at the import: W&B must not report crashes to its own server.
 os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
 
 import wandb

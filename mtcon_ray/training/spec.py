@@ -19,8 +19,8 @@ class TrainSpec(Spec):
         None,
         ge=1,
         description="epochs without a new best validation value after which a training ends with "
-        "its test evaluation; null: never. Found at validation probes; the rate falls as for all "
-        "epochs",
+        "its test evaluation; null: never. It is checked at validation probes; the learning rate "
+        "is scheduled for all epochs",
     )
     warmup_epochs: float | None = Field(
         None,
@@ -67,7 +67,7 @@ class TrainSpec(Spec):
         "auto",
         description="auto: bfloat16 autocast where the device computes it fast, else float32; "
         "float16: for GPUs without bfloat16, the loss is scaled; float32 on a GPU: convolutions in "
-        "TF32, as torch has it",
+        "TF32, torch's default",
     )
     compile: Compile = Field(
         "none",

@@ -45,10 +45,10 @@ def test_early_stopping_is_spoken_of_where_there_is_some(tmp_path: Path, schedul
     ("limits", "shown"),
     [
         ({}, []),
-        ({"max_hours": 1.5}, ["no new trials after 1.5 hours a start"]),
+        ({"max_hours": 1.5}, ["no new trials after 1.5 hours per start"]),
         (
             {"max_hours": 2, "max_device_hours": 10},
-            ["no new trials after 2 hours a start or 10 device-hours in all"],
+            ["no new trials after 2 hours per start or 10 device-hours in all"],
         ),
     ],
 )

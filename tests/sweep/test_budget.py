@@ -63,7 +63,7 @@ def test_device_hours_count_ended_and_running_trials_of_all_drivers() -> None:
     clock.now = 2 * HOUR - 1
     assert limited.exceeded is None
     clock.now = 2 * HOUR  # 2 x (1 + 1/2 + 2)
-    assert limited.exceeded == "search.max_device_hours 7 is reached, a resume needs more"
+    assert limited.exceeded == "search.max_device_hours 7 is reached, a resume needs a higher one"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,10 @@ def test_a_sweep_without_time_left_ends_with_its_report_and_can_go_on(tmp_path: 
     assert (end.status, end.tags["mtcon.winner"]) == ("FINISHED", "trial-0000")
     why = end.tags["mtcon.reason"]
     assert why in shown.notes
-    told = "search.max_device_hours 1e-09 is reached, a resume needs more: 1 of 3 trials have ended"
+    told = (
+        "search.max_device_hours 1e-09 is reached, a resume needs a higher one: 1 of 3 trials have "
+        "ended"
+    )
     assert why.startswith(told)
     assert len(continued_trials(open_study(journal_file(folder), "limited"))) == 1
     assert load_sweep(folder).recorded.search.max_device_hours == 1e-9

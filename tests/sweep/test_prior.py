@@ -139,7 +139,7 @@ def test_a_name_is_no_path(name: str) -> None:
 
 @pytest.mark.parametrize("sampler", ["random", "qmc", "cmaes"])
 def test_only_samplers_that_learn_from_them_take_earlier_trials(sampler: str) -> None:
-    with pytest.raises(SpecError, match="start_from must come with sampler tpe or gp, got it with"):
+    with pytest.raises(SpecError, match="start_from must be used with sampler tpe or gp, got "):
         spec_of(RANGES, start_from=["old"], sampler=sampler)
 
 

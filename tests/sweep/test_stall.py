@@ -59,8 +59,8 @@ def test_a_trial_that_stands_still_is_ended_with_its_reason(make: Callable[..., 
     assert sweep.limit.reason_of("trial-0000") is None
     assert sweep.wait(MINUTES / 2) == ["actor"]
     (note,) = sweep.notes
-    assert note.startswith("trial-0000: no epoch came for 2 minutes (search.stall_minutes, ")
-    assert str(sweep.limit.reason_of("trial-0000")).startswith("no epoch came for 2 minutes")
+    assert note.startswith("trial-0000: no new epoch for 2 minutes (search.stall_minutes, ")
+    assert str(sweep.limit.reason_of("trial-0000")).startswith("no new epoch for 2 minutes")
     sweep.result(epoch=1)
     assert sweep.limit.reason_of("trial-0000") is None, "it goes on"
     assert sweep.wait(MINUTES) == ["actor"]

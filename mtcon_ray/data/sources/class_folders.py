@@ -131,12 +131,12 @@ class FolderSource(FilesSource):
         return split, f"the folders {words}: {tested} is test, val is drawn from train"
 
     def _warnings(self) -> tuple[str, ...]:
-        """Returns a warning about files that are neither images nor hidden, if there are any."""
+        """Returns a warning if there are files that are neither images nor hidden."""
         others = [n for n in self._all if not is_image(n) and PurePosixPath(n).name[0] != "."]
         if not others:
             return ()
         shown = ", ".join(others[:MAX_SHOWN]) + (", ..." if len(others) > MAX_SHOWN else "")
-        return (f"{len(others)} files of {self.spec.images} are no images: {shown}",)
+        return (f"{len(others)} files of {self.spec.images} are not images: {shown}",)
 
 
 def folders_of(names: Sequence[str]) -> tuple[dict[str, Split], list[list[str]]]:

@@ -144,7 +144,7 @@ class ColumnsSource(FilesSource):
         return stratified_split(common(strata, groups), groups, fractions, spec.seed)
 
     def draw_words(self) -> str:
-        """Returns the words for a split that `draw` makes."""
+        """Returns a description of the splits that `draw` makes."""
         spec = self.spec
         words = f"drawn at random from seed {spec.seed}"
         if spec.group_column is not None:
@@ -167,6 +167,6 @@ class ColumnsSource(FilesSource):
         for what, values in columns.items():
             if count := num_straddling(values, split):
                 found.append(
-                    f"{count} {what} stand in more than one split: accuracies will flatter"
+                    f"{count} {what} are in more than one split: accuracies will be too high"
                 )
         return found

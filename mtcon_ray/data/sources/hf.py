@@ -39,7 +39,7 @@ class HuggingFaceSource(ColumnsSource):
         def _urls_are_folders(self) -> Self:
             for name, url in self.urls().items():
                 if not url.endswith("/"):
-                    raise ValueError(f"{name} must end in /, for it is a folder, got {url}")
+                    raise ValueError(f"{name} must end in /, because it is a folder, got {url}")
             return self
 
     spec: Spec
@@ -89,7 +89,7 @@ class HuggingFaceSource(ColumnsSource):
     def read_split(self) -> tuple[np.ndarray, str]:
         """Returns each item's split, int8 [N], and where it comes from.
 
-        The files' splits count where no column does, and if there are two or three of them.
+        The files' splits are used if no column names splits and there are two or three of them.
         """
         words, column = self.files.split_of_rows(), self.spec.split_column
         named = split_names(set(words), "")
@@ -110,8 +110,8 @@ class HuggingFaceSource(ColumnsSource):
         if unread:
             shown = ", ".join(unread[:MAX_SHOWN]) + (", ..." if len(unread) > MAX_SHOWN else "")
             found.append(
-                f"{len(unread)} files of {self.spec.folder} are left out, because their names say "
-                f"none of train, val and test: {shown}"
+                f"{len(unread)} files of {self.spec.folder} are left out, because their names do "
+                f"not contain train, val or test: {shown}"
             )
         return found
 

@@ -27,9 +27,9 @@ LABEL = "class"
 class Published:
     """The arguments of a data set's constructor.
 
-    parts has those of each split. Where images are not files, `labels` is the attribute with the
-    classes of all images. levels has the argument that chooses among several labels, and its values
-    by label. options has further arguments that a spec may give.
+    parts has the arguments of each split. If images are not files, `labels` is the attribute with
+    the classes of all images. levels has the argument that chooses one of several labels, and its
+    values, which are the labels' names. options has further arguments that a spec may give.
     """
 
     parts: Mapping[Split, Mapping[str, Any]]
@@ -90,7 +90,7 @@ class TorchvisionSource(FilesSource):
             min_length=1, description="torchvision's root, where the data set lies or is put"
         )
         tasks: tuple[str, ...] = Field(
-            (LABEL,), min_length=1, description="labels to train on; one, except of FGVCAircraft"
+            (LABEL,), min_length=1, description="labels to train on; only FGVCAircraft has several"
         )
         download: bool = Field(False, description="download the data set if it is not there")
         options: dict[str, str | int | bool] = Field(
@@ -147,7 +147,7 @@ class TorchvisionSource(FilesSource):
                     raise
                 # Only where it is missing: some classes would unpack their archive again.
                 return make(spec.folder, download=True, **arguments)
-        # The last ones are of files in another format.
+        # ValueError, KeyError and TypeError come from files in another format.
         except (RuntimeError, OSError, ValueError, KeyError, TypeError) as error:
             way_out = (
                 "unpack it there as torchvision does"
@@ -201,7 +201,7 @@ class TorchvisionSource(FilesSource):
     def _read_split(self, strata: np.ndarray) -> tuple[np.ndarray, str]:
         """Returns each image's split, int8 [N], and where it comes from.
 
-        What is not published is drawn, with the same shares in each class of `strata`.
+        Splits that are not published are drawn, with the same shares in each class of `strata`.
         """
         spec, names = self.spec, np.array(self.names, dtype=object)
         if len(self._parts) == 1:

@@ -99,7 +99,7 @@ def test_other_files_are_left_out_and_named(tmp_path: Path) -> None:
     (tmp_path / "disc" / "._0.png").write_text("")
     table = labels(tmp_path)
     assert len(table) == 20
-    assert table.warnings == (f"1 files of {tmp_path} are no images: disc/Thumbs.db",)
+    assert table.warnings == (f"1 files of {tmp_path} are not images: disc/Thumbs.db",)
 
 
 def test_a_tar_is_read_as_a_folder_is(tmp_path: Path) -> None:

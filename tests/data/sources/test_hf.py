@@ -309,5 +309,7 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
 
 def test_a_url_is_a_folder() -> None:
     assert spec_of("s3://bucket/animals/").urls() == {"folder": "s3://bucket/animals/"}
-    with pytest.raises(ValidationError, match="folder must end in /, for it is a folder, got s3"):
+    with pytest.raises(
+        ValidationError, match="folder must end in /, because it is a folder, got s3"
+    ):
         spec_of("s3://bucket/animals")

@@ -248,8 +248,8 @@ def test_images_and_groups_in_two_splits_are_warned_of(files: Any) -> None:
     files.frame["shoe"] = ["x" if row in (0, 4) else "" for row in range(20)]
     warnings = labels_of(files.spec(group_column="shoe")).warnings
     assert warnings[0].startswith("2 rows of ")
-    assert warnings[1].startswith("1 images stand in more than one split")
-    assert warnings[2].startswith("1 groups of 'shoe' stand in more than one split")
+    assert warnings[1].startswith("1 images are in more than one split")
+    assert warnings[2].startswith("1 groups of 'shoe' are in more than one split")
 
 
 def test_transparency_is_white_and_16_bits_are_refused(tmp_path: Path) -> None:

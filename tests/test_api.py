@@ -63,6 +63,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_importing_loads_nothing_heavy_and_offers_all_names() -> None:
     done = subprocess.run(
         [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
@@ -85,6 +86,7 @@ def test_a_spec_of_a_mapping_is_checked_as_a_file_is(tmp_path: Path) -> None:
         mt.load_spec({**SPEC, "train": {"epoch": 1}})
 
 
+@pytest.mark.slow
 def test_a_plan_prints_as_the_command_does(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -129,6 +129,7 @@ def command(
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_an_installed_package_is_known_everywhere(tmp_path: Path, installed: Path) -> None:
     write_spec(tmp_path)
     code, text = command(tmp_path, "plan", "spec.yaml", site=installed)
@@ -152,6 +153,7 @@ def write_project(folder: Path) -> tuple[str, Path]:
     return str(write_spec(folder, plugins=modules)), elsewhere
 
 
+@pytest.mark.slow
 def test_a_broken_installed_plugin_is_named(tmp_path: Path, installed: Path) -> None:
     """Only by commands that need it."""
     write_spec(tmp_path)
@@ -162,6 +164,7 @@ def test_a_broken_installed_plugin_is_named(tmp_path: Path, installed: Path) -> 
     assert command(tmp_path, "list", "--root", "root", site=installed)[0] == 0
 
 
+@pytest.mark.slow
 def test_modules_beside_a_spec_need_consent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +184,7 @@ def test_modules_beside_a_spec_need_consent(
     assert "got 'blend': RuntimeError: not today" in text
 
 
+@pytest.mark.slow
 def test_the_contract_runs_on_a_plugin_s_method(tmp_path: Path, installed: Path) -> None:
     """By the test file that the page shows, and it fails for a wrong method."""
     (code,) = re.findall(r"^```python\n(from mtcon_ray.testing.*?)^```", PAGE, re.S | re.M)
@@ -217,6 +221,7 @@ def test_what_is_outside_of_an_uploaded_folder(
     assert plugins.versions().keys() >= {"only_here", "json"}
 
 
+@pytest.mark.slow
 def test_what_is_no_module_name_is_never_imported(tmp_path: Path) -> None:
     (tmp_path / "bad-name.py").write_text("print('it ran')")
     write_spec(tmp_path, plugins=["bad-name"])

@@ -39,6 +39,7 @@ def test_images_are_read_from_the_copy(tmp_path: Path) -> None:
     assert near.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 def test_processes_that_ask_at_once_copy_once(folder: Path, tmp_path: Path) -> None:
     """Three processes print the same inode: the later ones wait for the first one's copy."""
     code = (

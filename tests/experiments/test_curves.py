@@ -136,6 +136,7 @@ def test_thresholds_stand_beside_the_papers(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_wrong_labels_lower_the_weight_and_the_ceiling(tmp_path: Path) -> None:
     where = setting(tmp_path, "small")
     outcome = noise_outcome(where, {})
@@ -163,6 +164,7 @@ def test_wrong_labels_lower_the_weight_and_the_ceiling(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_weighting_is_judged_by_what_the_held_out_label_loses(tmp_path: Path) -> None:
     """Learned weights lose nothing though they start lower; equal ones lose 20 points."""
     where, (case, _) = setting(tmp_path, "small"), noise_figure.CASES

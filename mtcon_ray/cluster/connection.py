@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -42,6 +43,8 @@ TRIES_VARIABLE = "RAY_gcs_server_port_wait_time_s"
 EXPANDABLE = "expandable_segments:True"
 # Torch reads either, the second for older settings.
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+# Words of Ray for a wrong token; only of a cluster, since a path may have the number too.
+REFUSED = re.compile(r"authenticat|\btoken\b|\b401\b", re.IGNORECASE)
 RAY_LOGGERS = ("ray", "ray.tune", "ray.train")
 
 # True while `connected` holds a session that it has opened; any other one is the caller's own.
@@ -248,7 +251,7 @@ def _init(**options: Any) -> None:
 
 def _unreachable(address: str | None, error: Exception) -> MtconError:
     text = str(error)
-    if "uthentication" in text or "401" in text or "oken" in text:
+    if address is not None and REFUSED.search(text):
         return MtconError(
             f"the Ray cluster at {address} wants its token (401): set RAY_AUTH_MODE=token here and "
             "give the head's token in RAY_AUTH_TOKEN or ~/.ray/auth_token; "

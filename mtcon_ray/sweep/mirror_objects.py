@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.data.remote import CHUNK_BYTES, open_store, store_errors
 from mtcon_ray.errors import SweepError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LIST = "mirror.json"
 FORMAT = 1
+# pyarrow asks for an object's size first. An object that is replaced before it is read is then cut.
+READS = 3
 # Files of a trial that stay when it has ended.
 KEPT = (MODEL_FILE, OLD_MODEL_FILE, PREDICTIONS_FILE, REMOVED_FILE)
 _OF_TRIAL = "|".join(map(re.escape, (LAST_FILE, PREVIOUS_FILE, *KEPT)))
@@ -69,7 +71,7 @@ class Objects:
             if files.get_file_info(f"{base}/{LIST}").type == FileType.NotFound:
                 return None
         try:
-            raw = json.loads(b"".join(self.read(LIST)))
+            raw = self._read_json(LIST)
             if raw["format"] != FORMAT:
                 raise ValueError(f"format {raw['format']!r}")
             found = {name: Entry(**entry) for name, entry in raw["files"].items()}
@@ -81,6 +83,15 @@ class Objects:
                 f"{self.url}/{LIST} must be written by this version of mtcon-ray, got {error}"
             ) from None
         return found
+
+    def _read_json(self, name: str) -> Any:
+        """Returns the content of a JSON object. Raises ValueError if it is none."""
+        for _ in range(READS - 1):
+            try:
+                return json.loads(b"".join(self.read(name)))
+            except ValueError:
+                continue
+        return json.loads(b"".join(self.read(name)))
 
     def write_list(self, files: Files) -> None:
         """Replaces the mirrored state."""

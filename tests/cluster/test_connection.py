@@ -13,6 +13,7 @@ from mtcon_ray.cluster import connection
 from mtcon_ray.cluster.connection import (
     FILE_VARIABLE,
     TRIES_VARIABLE,
+    _init,
     beside_the_job,
     connected_view,
     sweep_environment,
@@ -117,6 +118,31 @@ def test_a_cluster_that_does_not_answer_is_told_before_and_after(
     with pytest.raises(MtconError):
         view_of(None)
     assert tries == ["7", "1"], "one try, unless the user wants more"
+
+
+@pytest.mark.parametrize(
+    ("address", "text", "told"),
+    [
+        ("head:6379", "Invalid authentication token", "at head:6379 wants its token"),
+        ("head:6379", "HTTP 401", "at head:6379 wants its token"),
+        ("head:6379", "no route to host 4401", "reached at head:6379: no route"),
+        (
+            "",
+            "the socket's name is too long: /tmp/token-401/socket",
+            "reached at local: the socket",
+        ),
+    ],
+)
+def test_a_token_is_missed_by_a_cluster_alone(
+    monkeypatch: pytest.MonkeyPatch, address: str, text: str, told: str
+) -> None:
+    def fail(**options: object) -> None:
+        raise RuntimeError(text)
+
+    monkeypatch.setattr("ray.init", fail)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(MtconError, match=told):
+        _init()
 
 
 @pytest.mark.ray

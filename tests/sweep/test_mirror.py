@@ -2,13 +2,13 @@
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
 
 import pytest
 
-from mtcon_ray.errors import DataError, SpecError
+from mtcon_ray.errors import DataError, SpecError, SweepError
 from mtcon_ray.paths import (
     LAST_FILE,
     PREVIOUS_FILE,
@@ -20,7 +20,7 @@ from mtcon_ray.recorded import load_recorded
 from mtcon_ray.signals import Interrupted
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.sweep.mirror import Mirror, mirrored
-from mtcon_ray.sweep.mirror_objects import LIST
+from mtcon_ray.sweep.mirror_objects import LIST, Objects
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.restore import is_mirrored, restore
 from mtcon_ray.sweep.resume import discard_leftovers, settle
@@ -124,6 +124,26 @@ def test_a_resume_state_is_not_ahead_of_the_event_log(
     assert EventLog(trial_log(there, "trial-0002")).last_epoch == 1
     # A network that is newer than the event log is the one of a kill in between.
     assert settled(there) == []
+
+
+def test_a_list_that_is_replaced_while_it_is_read_is_read_again(
+    folder: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by the driver of a sweep that somebody else restores."""
+    Mirror(folder, BUCKET).copy()
+    objects = Objects(URL)
+    whole = objects.read_list()
+    read, cuts = objects.read, [10, 30]
+
+    def cut(name: str) -> Iterator[bytes]:
+        data = b"".join(read(name))
+        yield data[: cuts.pop()] if cuts else data
+
+    monkeypatch.setattr(objects, "read", cut)
+    assert objects.read_list() == whole
+    cuts[:] = [1, 2, 3]
+    with pytest.raises(SweepError, match=r"mirror.json must be written by this version"):
+        objects.read_list()
 
 
 def test_a_trial_that_begins_during_a_pass_is_left_to_the_next_one(

@@ -13,6 +13,7 @@ import torch
 
 from mtcon_ray import trainer
 from mtcon_ray.errors import DivergedError
+from mtcon_ray.paths import MODEL_FILE
 from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.trainer import Progress, Trainer
 from mtcon_ray.training import checkpoint
@@ -49,37 +50,36 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
     return SlowDisk(monkeypatch)
 
 
+@pytest.mark.parametrize("num_steps", [2, STEPS_PER_EPOCH])
 def test_steps_are_trained_while_an_epoch_is_written(
     start: Callable[..., Trainer],
     whole: Trainer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    num_steps: int,
 ) -> None:
-    """The write of each epoch but the last waits for two steps of the next one.
-
-    The first is awaited then, so that its epoch is yielded before or after one step more.
-    """
+    """The write of each epoch but the last takes two steps of the next one, or all of it."""
     save = checkpoint.save
 
     def waits(path: Path, state: Any, **options: Any) -> None:
+        # last.pt is written at once after model.pt, which names the epoch.
+        goal = state["epoch"] * STEPS_PER_EPOCH + num_steps if path.name == MODEL_FILE else 0
         until = time.monotonic() + LIMIT
-        last = state.get("epoch", 3) * STEPS_PER_EPOCH
-        while last <= run.step < min(last + 2, run.num_steps) and time.monotonic() < until:
+        while run.step < min(goal, run.num_steps) and time.monotonic() < until:
             time.sleep(0.001)
         save(path, state, **options)
 
-    monkeypatch.setattr(checkpoint, "save", waits)
-
     def awaits() -> bool:
-        if run.step == STEPS_PER_EPOCH + 2:
+        if run.step == STEPS_PER_EPOCH + 2 == STEPS_PER_EPOCH + num_steps:
             run._writer.join()
         return False
 
+    monkeypatch.setattr(checkpoint, "save", waits)
     run = start(tmp_path, background=True, should_stop=awaits)
     found = [(progress, run.step) for progress in run]
     first, second, third = (step for _, step in found)
-    assert first in (STEPS_PER_EPOCH + 2, STEPS_PER_EPOCH + 3)
-    assert 2 * STEPS_PER_EPOCH + 2 <= second <= third == run.num_steps
+    assert first in ((6, 7) if num_steps == 2 else (8,))
+    assert 2 * STEPS_PER_EPOCH + num_steps <= second <= third == run.num_steps
     check_same_end(run, [progress for progress, _ in found], whole)
 
 
@@ -184,15 +184,21 @@ def test_nothing_is_trained_after_the_epoch_of_a_rung(
 
 
 def test_a_requested_checkpoint_is_on_disk_before_the_next_step(
-    start: Callable[..., Trainer], tmp_path: Path, disk: SlowDisk
+    start: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[int] = []
+    save = checkpoint.save
+
+    def slow(path: Path, state: Any, **options: Any) -> None:
+        time.sleep(0.5 if state.get("step") == 1 else 0)
+        save(path, state, **options)
 
     def should_save() -> bool:
         if run.step > 1:
             found.append(checkpoint.load(tmp_path / "last.pt")["step"])
         return run.step == 1
 
+    monkeypatch.setattr(checkpoint, "save", slow)
+    found: list[int] = []
     run = start(tmp_path, background=True, should_save=should_save)
     next(iter(run))
     assert found[0] == 1

@@ -78,9 +78,14 @@ class IdleRun(Trainer):
 
     def __init__(self, spec: RunSpec, *_: Any, **__: Any) -> None:
         self.spec = spec
-        self.last = None
+        self.last: Progress | None = None
         self.interrupted = False
         self.damage: str | None = None
+
+    @property
+    def place(self) -> dict[str, str]:
+        """Returns no device: nothing is trained on one."""
+        return {}
 
     def __iter__(self) -> Iterator[Progress]:
         for epoch in range(1, NUM_REPORTS + 1):

@@ -14,6 +14,7 @@ from stored learning curves.
 """
 
 import json
+import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, nullcontext
 from functools import partial
@@ -88,9 +89,11 @@ class RecordedRun(idle_trial.IdleRun):
         folder: Path,
         *,
         should_stop: Callable[[], bool],
+        until: int | None,
         **_: Any,
     ) -> None:
         super().__init__(spec)
+        self._until = math.inf if until is None else until
         self._curve = curves[str(temperature_of(spec))]
         self._reached = folder / "epoch"
         self._should_stop = should_stop
@@ -99,12 +102,13 @@ class RecordedRun(idle_trial.IdleRun):
         self._reached.parent.mkdir(parents=True, exist_ok=True)
         done = int(self._reached.read_text()) if self._reached.exists() else 0
         for epoch, value in list(enumerate(self._curve, 1))[done:]:
-            if self._should_stop():
+            if self._should_stop() or self.at_rung:
                 self.interrupted = True
                 return
             self._reached.write_text(str(epoch))
             values = {**idle_trial.epoch_metrics(epoch), metrics.MEAN_ACCURACY: value}
-            yield Progress(epoch, values, True, epoch == len(self._curve))
+            self.last = Progress(epoch, values, True, epoch == len(self._curve))
+            yield self.last
 
     def report(self) -> dict[str, float]:
         """Returns no test scores: the benchmark compares the last validation score."""

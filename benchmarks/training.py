@@ -15,6 +15,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -124,10 +125,12 @@ def opened(spec: RunSpec, folder: Path) -> Dataset:
     return open_dataset(spec.data, view_size=spec.views.size, store=folder / "store")
 
 
-def run_of(spec: RunSpec, dataset: Dataset, folder: Path, device: torch.device = CPU) -> Trainer:
+def run_of(
+    spec: RunSpec, dataset: Dataset, folder: Path, device: torch.device = CPU, **options: Any
+) -> Trainer:
     """Returns a training that has not started."""
     folder.mkdir()
-    return Trainer(spec, dataset, folder, device=device)
+    return Trainer(spec, dataset, folder, device=device, **options)
 
 
 def check_same_step(spec: RunSpec, dataset: Dataset, folder: Path) -> None:

@@ -2,9 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
-from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,24 +15,23 @@ import torch
 from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.evaluation.protocol import Evaluation
-from mtcon_ray.methods import METHODS, Method
-from mtcon_ray.models.network import Network, build_network
+from mtcon_ray.methods import METHODS
+from mtcon_ray.models.network import Network
 from mtcon_ray.paths import LAST_FILE, MODEL_FILE, PREDICTIONS_FILE, PREVIOUS_FILE
 from mtcon_ray.recorded import parse_recorded
 from mtcon_ray.spec import RunSpec, dump_spec
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
+from mtcon_ray.training.checkpoint_writer import CheckpointWriter, writes_in_background
 from mtcon_ray.training.device import (
     device_name,
     explain_out_of_memory,
-    make_scaler,
-    pick_autocast,
     seed_generators,
     settle,
 )
-from mtcon_ray.training.distributed import ALONE, Ranks, Requests, any_rank, check_same, parallelise
-from mtcon_ray.training.optimizer import lr_at, make_optimizer
-from mtcon_ray.training.step import Learner, Tally, Update, epoch_metrics, update
+from mtcon_ray.training.distributed import ALONE, Ranks, Requests, any_rank, check_same
+from mtcon_ray.training.optimizer import lr_at
+from mtcon_ray.training.step import Tally, Update, epoch_metrics, make_learner, update
 
 # Steps between two checks for non-finite values; each check synchronises with the device.
 CHECK_EVERY = 50
@@ -60,10 +58,12 @@ class Trainer:
 
     Iterating trains and yields one Progress per epoch, until `train.epochs` or a plateau
     (`train.patience`). All workers yield equally often, as Ray requires. Checkpoints (every
-    `train.checkpoint_every` epochs and the last) are written before the epoch is yielded.
+    `train.checkpoint_every` epochs and the last) are on disk before the epoch is yielded. With
+    `background`, by default as `writes_in_background` says, a thread writes them while the training
+    goes on, and the epoch is yielded between two steps of the next one.
     `should_stop` is called before steps: with one worker before each, with several as `Requests`
-    does. If it returns True, the training is checkpointed there and the iteration ends with
-    `interrupted` set. `should_save` is called likewise and asks for a checkpoint alone.
+    does. If it returns True, or after the epoch `until`, the training is checkpointed there and
+    the iteration ends with `interrupted` set. `should_save` asks likewise for a checkpoint alone.
 
     `last` is the last completed epoch, also right after resuming. A caller must record it then,
     unless it has: the previous process may have died between the checkpoint and the record.
@@ -87,6 +87,8 @@ class Trainer:
         should_stop: Callable[[], bool] = lambda: False,
         should_save: Callable[[], bool] = lambda: False,
         store: Path | None = None,
+        until: int | None = None,
+        background: bool | None = None,
     ) -> None:
         torch.set_num_threads(spec.resources.cpus)
         settle(device, spec.resources.gpu_share)
@@ -96,6 +98,9 @@ class Trainer:
         self.device = device
         self.ranks = ranks
         self._requests = Requests(should_stop, should_save, ranks=ranks, device=device)
+        self._until = math.inf if until is None else until
+        default = writes_in_background(device, ranks)
+        self._writer = CheckpointWriter(background=default if background is None else background)
         self.interrupted = False
         self.last: Progress | None = None
         self.best: float | None = None
@@ -119,7 +124,9 @@ class Trainer:
                 balance=spec.train.balance,
                 share=spec.resources.gpu_share,
             )
-            self.learner = self._make_learner(method, store)
+            self.learner = make_learner(
+                method, spec.model, spec.train, spec.seed, device=device, ranks=ranks, store=store
+            )
         self.num_steps = spec.train.epochs * self._batches.steps_per_epoch
         self._resume()
 
@@ -138,17 +145,28 @@ class Trainer:
         """True if the last epoch is completed, or one at a plateau."""
         return self.step == self.num_steps or self._at_plateau
 
+    @property
+    def at_rung(self) -> bool:
+        """True if the epoch `until` is completed; it may not have been yielded yet."""
+        return self.last is not None and self.last.epoch >= self._until
+
     def __iter__(self) -> Iterator[Progress]:
+        return self._writer.once_written(self._epochs())
+
+    def _epochs(self) -> Iterator[Progress | None]:
+        """Trains, and yields what `CheckpointWriter.once_written` takes."""
         self.interrupted = False
         if not self.spec.method.trains and not self.done:
             self.step = self.num_steps
             yield self._close_epoch(None)
         while not self.done:
-            last_update = self._train_to_epoch_end()
+            last_update = yield from self._train_to_epoch_end()
+            self._writer.join()
             if last_update is None:
                 self._save_last()
                 self.interrupted = True
                 return
+            yield None
             yield self._close_epoch(last_update)
             if self.spec.train.patience is not None and self.step < self.num_steps:
                 # After the yield: until then other ranks may wait for rank 0's probe or test
@@ -163,42 +181,26 @@ class Trainer:
             self.network.load_state_dict(checkpoint.load(self.folder / MODEL_FILE)["network"])
         return self.evaluate(partial(Evaluation.report, predictions=self.folder / PREDICTIONS_FILE))
 
-    def _make_learner(self, method: Method, store: Path | None) -> Learner:
-        spec = self.spec
-        network = build_network(spec.model, method.make_network, spec.seed, store=store)
-        network = network.to(self.device)
-        network = network.to(memory_format=torch.channels_last)
-        network, forward = parallelise(
-            network, self.ranks, batch_norm=spec.model.batch_norm, compile=spec.train.compile
-        )
-        dtype = pick_autocast(spec.train.precision, self.device)
-        return Learner(
-            network=network,
-            forward=forward,
-            method=method,
-            optimizer=make_optimizer(network, method, spec.train),
-            ranks=self.ranks,
-            autocast_dtype=dtype,
-            max_grad_norm=spec.train.max_grad_norm,
-            teacher=None if method.momentum is None else deepcopy(network).requires_grad_(False),
-            scaler=make_scaler(dtype, self.device),
-        )
-
-    def _train_to_epoch_end(self) -> Update | None:
+    def _train_to_epoch_end(self) -> Generator[None, None, Update | None]:
         """Trains to the end of the epoch; returns its last update, or None if stopped before.
 
-        Raises DivergedError if a gradient or loss was not finite.
+        Yields before each step; the time until it goes on does not count. Raises DivergedError if
+        a gradient or loss was not finite.
         """
         begin = perf_counter() - self._tally.seconds
         done: Update | None = None
         while done is None or self.step % self._batches.steps_per_epoch:
+            paused = perf_counter()
+            yield
+            begin += perf_counter() - paused
             stop, save = self._requests(now=done is None)
-            if stop:
+            if stop or self.at_rung:
                 done = None
                 break
             if save:
                 self._close_interval(begin)
                 self._save_last()
+                self._writer.join()  # the process may end
             done = self._train_step()
             if self.step % CHECK_EVERY == 0:
                 self.learner.check()
@@ -286,7 +288,7 @@ class Trainer:
         table = self.dataset.table
         # Without buffers: queues of keys may be larger than the network.
         learned = {name: p.detach() for name, p in self.learner.method.named_parameters()}
-        checkpoint.save(
+        self._writer.save(
             self.folder / MODEL_FILE,
             {
                 **self._identity(),
@@ -301,9 +303,8 @@ class Trainer:
     def _save_last(self) -> None:
         if self.ranks.rank != 0:
             return
-        last = self.folder / LAST_FILE
-        checkpoint.save(
-            last,
+        self._writer.save(
+            self.folder / LAST_FILE,
             {
                 **self._identity(),
                 **self.learner.state(),

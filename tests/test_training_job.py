@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -16,6 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
+from mtcon_ray import training_job
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.errors import (
     DivergedError,
@@ -31,6 +33,7 @@ from mtcon_ray.spec import RunSpec, parse_spec, with_values
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Artifact, Reported
 from mtcon_ray.tracking.lifecycle import Lifecycle
+from mtcon_ray.trainer import Trainer
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training_job import train_run
 from tests.plans import plan_of
@@ -176,10 +179,12 @@ def test_epoch_that_was_trained_but_not_recorded_is_recorded_at_resume(
     assert "test/accuracy/shape" in result.reports[-1][1]
 
 
+@pytest.mark.parametrize("background", [False, True])
 def test_a_full_disk_leaves_a_training_that_can_be_resumed(
-    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, background: bool
 ) -> None:
     """The disk is full from the second epoch's checkpoint on; the training can be resumed."""
+    monkeypatch.setattr(training_job, "Trainer", partial(Trainer, background=background))
     save, saved = checkpoint.save, list[Path]()
 
     def fills(path: Path, state: Any, **options: Any) -> None:
@@ -193,7 +198,9 @@ def test_a_full_disk_leaves_a_training_that_can_be_resumed(
         with pytest.raises(StorageError, match=r"No space left.*--name mine --resume") as ended:
             train_run(spec, root=tmp_path, name="mine", callbacks=Callbacks())
     assert ended.value.exit_code == 1
-    assert load_run(tmp_path / "runs" / "mine").status == "INTERRUPTED"
+    assert len(saved) == 4
+    run = load_run(tmp_path / "runs" / "mine")
+    assert (run.status, run.last_epoch) == ("INTERRUPTED", 1)
     result = train_run(spec, root=tmp_path, name="mine", resume=True, callbacks=Callbacks())
     assert (result.status, result.last_epoch) == ("FINISHED", EPOCHS)
 

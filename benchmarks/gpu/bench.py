@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,11 +58,11 @@ class Bench:
         base = spec_of(self.num_images, self.encoder, self.half, size=size, batch_size=batch_size)
         return with_values(base, {name.replace("__", "."): v for name, v in changes.items()})
 
-    def run(self, spec: RunSpec, name: str) -> Trainer:
+    def run(self, spec: RunSpec, name: str, **options: Any) -> Trainer:
         """Returns a new training on the device, on images a quarter larger than its views."""
         folder = self.folder / name
         dataset = kept_images(self.num_images, round(1.25 * spec.views.size), self.kept)
-        return run_of(spec, dataset, folder, self.device)
+        return run_of(spec, dataset, folder, self.device, **options)
 
 
 def cache_folder() -> Path:

@@ -184,24 +184,50 @@ def _memory(bench: Bench) -> str:
 
 
 def checkpoints(bench: Bench) -> Lines:
-    """Times the checkpoints of an epoch, for which the training waits, beside its steps."""
+    """Times what an epoch's checkpoints take of the training, with and without a thread."""
     yield f"batch {bench.batches[0]}", partial(_checkpoints, bench)
 
 
 def _checkpoints(bench: Bench) -> str:
-    batch_size = bench.batches[0]
-    run = bench.run(bench.spec(size=bench.sizes[0], batch_size=batch_size), "checkpoints")
-    bench.warm(run)
-    step = seconds_each(run._train_step, bench)
-    begin = perf_counter()
-    run._keep(1, 0.5)
-    run._save_last()
-    seconds = perf_counter() - begin
-    num_bytes = sum(file.stat().st_size for file in run.folder.glob("*.pt"))
+    """Returns the seconds for which the training thread waits, and in which its steps are slower.
+
+    Both are seconds in which no step is trained: of the time until the files are written, that of
+    the steps trained meanwhile is subtracted.
+    """
+    spec = bench.spec(size=bench.sizes[0], batch_size=bench.batches[0])
+    found, num_bytes = [], 0
+    for background in (False, True):
+        run = bench.run(spec, f"checkpoints-{background}", background=background)
+        bench.warm(run)
+        step = seconds_each(run._train_step, bench)
+        epoch = step * run._batches.steps_per_epoch
+        num_bytes = saved_at_once(run)
+        begin = perf_counter()
+        run._keep(1, 0.5)
+        run._save_last()
+        held, num_steps = perf_counter() - begin, 0
+        while not run._writer.is_idle:
+            run._train_step()
+            num_steps += 1
+        run._writer.join()
+        finish(bench.device)
+        slower = perf_counter() - begin - held - num_steps * step
+        found.append(
+            f"{1e3 * held:.0f} ms, {100 * held / epoch:.1f} % of an epoch of {epoch:.1f} s"
+            + (f", and {1e3 * slower:.0f} ms by {num_steps} slower steps" if background else "")
+        )
     return (
-        f"{seconds:.2f} s for the {num_bytes / 1e6:.0f} MB of an epoch, as long as "
-        f"{seconds / step:,.0f} steps"
+        f"{num_bytes / 1e6:.0f} MB of an epoch: the training waits {found[0]}; with a thread "
+        f"{found[1]}"
     )
+
+
+def saved_at_once(run: Trainer) -> int:
+    """Writes an epoch's checkpoints, which allocates what later ones reuse; returns their bytes."""
+    run._keep(0, 0.0)
+    run._save_last()
+    run._writer.join()
+    return sum(file.stat().st_size for file in run.folder.glob("*.pt"))
 
 
 def speed(bench: Bench) -> Lines:

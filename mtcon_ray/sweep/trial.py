@@ -185,7 +185,7 @@ def _train(
     dataset = open_data()
     spool = EventLog(work.record) if ranks.rank == 0 else None
     epochs = work.spec.train.epochs
-    stop_asked, at_rung = StopFile(work.sweep), False
+    stop_asked = StopFile(work.sweep)
     drains, resizes = DrainNotice(), ResizeNotice(work.checkpoints)
     run = make_run(
         work.spec,
@@ -193,9 +193,10 @@ def _train(
         work.checkpoints,
         device=device,
         ranks=ranks,
-        should_stop=lambda: at_rung or stop_asked() or asked_to_end(),
+        should_stop=lambda: stop_asked() or asked_to_end(),
         should_save=lambda: drains() or (ranks.rank == 0 and resizes()),
         store=cache_folder(work.root),
+        until=work.until,
     )
     system = SystemMetrics(device) if spool and work.spec.tracking.system_metrics else None
     damage = f"{work.name}: {run.damage}" if run.damage else None
@@ -212,14 +213,13 @@ def _train(
         if progress.evaluated or progress.done:
             yield _result(progress, epochs, values) | ({"note": damage} if damage else {})
             damage = None
-        at_rung = work.until is not None and progress.epoch >= work.until
     if run.interrupted:
-        if asked_to_end() and not at_rung:
+        if asked_to_end() and not run.at_rung:
             raise PreemptedError(
                 "the trial's process must train to its end, got a SIGTERM; the trial is "
                 "checkpointed, and starts again up to search.max_failures times"
             )
-        yield {"outcome": Status.WAITING if at_rung else Status.INTERRUPTED, "done": True}
+        yield {"outcome": Status.WAITING if run.at_rung else Status.INTERRUPTED, "done": True}
 
 
 def _from_last(run: Trainer) -> Iterator[Progress]:

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,17 +18,20 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.methods.base import Method, MethodOutput
 from mtcon_ray.models.batch_norm import running_moments_kept
-from mtcon_ray.models.network import Network
+from mtcon_ray.models.network import Network, build_network
+from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.training.batches import Chunks
-from mtcon_ray.training.device import seed_generators
+from mtcon_ray.training.device import make_scaler, pick_autocast, seed_generators
 from mtcon_ray.training.distributed import (
     Ranks,
     average_gradients,
     exchange_gradients,
     gather_rows,
+    parallelise,
 )
 from mtcon_ray.training.nonfinite import Watch
-from mtcon_ray.training.optimizer import match_strides, set_lr, start_momentum
+from mtcon_ray.training.optimizer import make_optimizer, match_strides, set_lr, start_momentum
+from mtcon_ray.training.spec import TrainSpec
 
 # The scale is halved at each gradient that overflows. Below this one it is not the scale's fault.
 LEAST_SCALE = 1e-4
@@ -87,6 +92,36 @@ class Learner:
                 f"got an overflow at every scale down to {scale:.2g}; use train.precision float32 "
                 "or bfloat16"
             )
+
+
+def make_learner(
+    method: Method,
+    model: ModelSpec,
+    train: TrainSpec,
+    seed: int,
+    *,
+    device: torch.device,
+    ranks: Ranks,
+    store: Path | None = None,
+) -> Learner:
+    """Returns the state before the first step, on the device. `store` has published weights."""
+    network = build_network(model, method.make_network, seed, store=store).to(device)
+    network = network.to(memory_format=torch.channels_last)
+    network, forward = parallelise(
+        network, ranks, batch_norm=model.batch_norm, compile=train.compile
+    )
+    dtype = pick_autocast(train.precision, device)
+    return Learner(
+        network=network,
+        forward=forward,
+        method=method,
+        optimizer=make_optimizer(network, method, train),
+        ranks=ranks,
+        autocast_dtype=dtype,
+        max_grad_norm=train.max_grad_norm,
+        teacher=None if method.momentum is None else deepcopy(network).requires_grad_(False),
+        scaler=make_scaler(dtype, device),
+    )
 
 
 @dataclass(frozen=True)

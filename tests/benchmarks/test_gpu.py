@@ -4,6 +4,7 @@ The simulated GPU finds tensors on the wrong device and synchronisations; the CP
 values and wrong tables.
 """
 
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -147,7 +148,7 @@ def test_without_a_gpu_each_row_says_so(bench: Bench, capsys: pytest.CaptureFixt
         ("device", "device: GPU", "simulated, compute capability 9.0"),
         ("launch", "launch: a kernel of one element", " us"),
         ("methods", "methods: mtcon", "loss, gradients, no synchronisation"),
-        ("checkpoints", "checkpoints: batch 8", " MB of an epoch, as long as "),
+        ("checkpoints", "checkpoints: batch 8", " slower steps"),
         ("speed", "speed: 16 px, batch 8, compile none", ", 3 launches, GPU busy"),
         pytest.param("views", "views: 37 px, blur", "values", marks=SOAK),
         pytest.param("optimizers", "optimizers: lars", "stopped by a loss", marks=SOAK),
@@ -180,7 +181,7 @@ def test_rows_on_a_simulated_gpu(
 
 
 def test_rows_on_a_cpu(on_cpu: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    names = ("methods", "views", "optimizers", "chunks", "streaming", "resume")
+    names = ("methods", "views", "optimizers", "chunks", "streaming", "resume", "checkpoints")
     passed = measure(names, on_cpu, has_gpu=True)
     output, errors = capsys.readouterr()
     assert passed, errors
@@ -188,6 +189,9 @@ def test_rows_on_a_cpu(on_cpu: Bench, capsys: pytest.CaptureFixture[str]) -> Non
     assert found["methods: mtcon"] == "loss 0e+00, gradients 0e+00, no synchronisation"
     assert found["optimizers: sgd without momentum"].startswith("parameters 0e+00, stopped by")
     assert found["resume: CPU, GPU, CPU"] == "parameters 0e+00"
+    percent = r"\d+ ms, [\d.]+ % of an epoch of [\d.]+ s"
+    expected = f"\\d+ MB of an epoch: the training waits {percent}; with a thread {percent}, and .*"
+    assert re.fullmatch(expected, found["checkpoints: batch 8"])
 
 
 def test_a_line_that_fails_is_shown_and_the_next_one_measured(

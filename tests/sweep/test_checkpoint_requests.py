@@ -115,6 +115,7 @@ class Signalled:
 
     damage = None
     last = None
+    at_rung = False
     place: ClassVar[dict[str, str]] = {}
 
     def __init__(self, *_: Any, should_stop: Callable[[], bool], **__: Any) -> None:

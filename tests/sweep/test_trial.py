@@ -3,6 +3,9 @@
 import errno
 import gc
 import re
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from weakref import ref
@@ -10,7 +13,7 @@ from weakref import ref
 import pytest
 import torch
 
-from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import (
     CheckpointError,
     DataError,
@@ -23,6 +26,10 @@ from mtcon_ray.errors import (
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.trial import Assignment, ending, reports
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Started
+from mtcon_ray.trainer import Trainer
+from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import Ranks
 
 
@@ -140,3 +147,89 @@ def test_one_rank_of_several_raises(tmp_path: Path) -> None:
     cpu = torch.device("cpu")
     with pytest.raises(DivergedError):
         list(reports(assignment(tmp_path), fails, device=cpu, ranks=Ranks(1, 2)))
+
+
+EPOCHS = 4
+
+
+@pytest.fixture
+def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Returns a function that begins or resumes a trial whose checkpoints take 20 ms each."""
+    train = {"epochs": EPOCHS, "batch_size": 16, "precision": "float32"}
+    spec = parse_spec(
+        {
+            "name": "t",
+            "data": {"kind": "synthetic", "num_items": 100},
+            "views": {"size": 16},
+            "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
+            "train": train,
+            "evaluate": {"bootstrap": 10},
+            "tracking": {"system_metrics": False},
+        }
+    )
+    dataset = open_dataset(spec.data, view_size=spec.views.size, store=tmp_path / "store")
+    save = checkpoint.save
+
+    def slow(*given: Any, **options: Any) -> None:
+        time.sleep(0.02)
+        save(*given, **options)
+
+    monkeypatch.setattr(checkpoint, "save", slow)
+
+    def begin(name: str, until: int | None = None, *, background: bool) -> Any:
+        work = Assignment(
+            name=name, spec=spec, sweep=tmp_path, root=tmp_path, places={}, until=until
+        )
+        log = EventLog(work.record)
+        log.append(Started(params={}, tags={}))
+        make_run = partial(Trainer, background=background)
+        cpu = torch.device("cpu")
+        for result in reports(work, lambda: dataset, device=cpu, make_run=cast(Any, make_run)):
+            if "epoch" in result:  # what its readers need is on disk
+                last = checkpoint.load(work.checkpoints / "last.pt")
+                kept = checkpoint.load(work.checkpoints / "model.pt")
+                assert kept["epoch"] == last["last"]["epoch"] == log.last_epoch == result["epoch"]
+            yield result
+
+    return begin
+
+
+@pytest.mark.slow
+def test_a_trial_that_a_thread_writes_waits_at_a_rung_and_goes_on(
+    trial: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Results, event log and network are those of a trial that writes at once and never waits."""
+
+    def timeless(results: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+        return [
+            (each["epoch"], each["outcome"], *(m for m in each["metrics"] if "second" not in m[0]))
+            for each in results
+            if "epoch" in each
+        ]
+
+    whole = list(trial("trial-0000", background=False))
+    first = list(trial("trial-0001", until=2, background=True))
+    assert first[-1] == {"outcome": Status.WAITING, "done": True}
+    assert [each["epoch"] for each in first[:-1]] == [1, 2]
+    again, *rest = trial("trial-0001", background=True)
+    assert again["epoch"] == 2, "the last epoch is told once more"
+    assert timeless([*first, *rest]) == timeless(whole)
+    one, other = (
+        checkpoint.load(tmp_path / "checkpoints" / name / "model.pt")["network"]
+        for name in ("trial-0000", "trial-0001")
+    )
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.slow
+def test_a_trial_that_tune_stops_writes_nothing_afterwards(
+    trial: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The driver removes the resume state, while the process has no other trial yet."""
+    results = trial("trial-0000", background=True)
+    next(results)
+    folder = tmp_path / "checkpoints" / "trial-0000"
+    checkpoint.discard_resume_state(folder)
+    time.sleep(0.1)
+    results.close()
+    assert [path.name for path in folder.iterdir()] == ["model.pt"]

@@ -1,0 +1,103 @@
+"""Writer of a training's checkpoints: at once, or on copies in one background thread."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from mtcon_ray.training import checkpoint
+from mtcon_ray.training.distributed import Ranks
+
+Epoch = TypeVar("Epoch")
+
+
+class CheckpointWriter:
+    """Writer of checkpoints, which are whole on disk when `join` has returned.
+
+    Without `background` also when `save` has returned. With it `save` copies the state to the host
+    and returns, and a thread writes the copies in the order of the calls. Nothing is written after
+    a write that failed, so that last.pt never names a model.pt that is not there.
+    """
+
+    def __init__(self, *, background: bool) -> None:
+        self._thread = ThreadPoolExecutor(1, "mtcon-checkpoint") if background else None
+        self._newest: Future[None] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing is being written; `join` then returns or raises at once."""
+        return self._newest is None or self._newest.done()
+
+    def save(self, path: Path, state: Mapping[str, Any], *, previous: Path | None = None) -> None:
+        """Writes a checkpoint as `checkpoint.save` does, whose errors `join` may raise instead."""
+        if self._thread is None:
+            checkpoint.save(path, state, previous=previous)
+            return
+        copied, before = on_host(state), self._newest
+
+        def write() -> None:
+            if before is not None:
+                before.result()  # raises its error
+            checkpoint.save(path, copied, previous=previous)
+
+        self._newest = self._thread.submit(write)
+
+    def join(self) -> None:
+        """Waits until all is on disk. Raises a failed write's error, also later."""
+        if self._newest is not None:
+            self._newest.result()
+            self._newest = None
+
+    def once_written(self, epochs: Iterable[Epoch | None]) -> Iterator[Epoch]:
+        """Yields each epoch of a training when all that it has saved until then is on disk.
+
+        `epochs` yields an epoch when it has ended, and None when an earlier one may be yielded: so
+        it can train on in between. It must join and yield None before the next epoch is saved.
+        Nothing is being written while an epoch is yielded, nor when the iteration has ended.
+        """
+        due: Epoch | None = None
+        try:
+            for epoch in epochs:
+                due = due if epoch is None else epoch
+                if due is not None and self.is_idle:
+                    self.join()
+                    yield due
+                    due = None
+        except Exception:
+            self.join()
+            if due is not None:  # it had ended before the error
+                yield due
+            raise
+        finally:
+            self.join()
+        if due is not None:
+            yield due
+
+
+def writes_in_background(device: torch.device, ranks: Ranks) -> bool:
+    """Returns True for one worker on a GPU. On a CPU a write takes no noticeable part of an epoch.
+
+    Several workers yield an epoch together before its successor's first step: there the others
+    would wait in a collective operation, which has a time limit, while rank 0 evaluates.
+    """
+    return device.type == "cuda" and ranks.world == 1
+
+
+def on_host(state: Any) -> Any:
+    """Returns a copy of nested dicts, lists and tuples, whose tensors are copied to the CPU.
+
+    It shares no memory with the state, because an optimizer changes its tensors in place.
+    """
+    if isinstance(state, Tensor):
+        return state.detach().to("cpu", copy=True)
+    if isinstance(state, dict):
+        copied = copy(state)  # keeps the versions of modules that a state_dict has as an attribute
+        copied.update((name, on_host(value)) for name, value in state.items())
+        return copied
+    if isinstance(state, list | tuple):
+        return type(state)(map(on_host, state))
+    return state

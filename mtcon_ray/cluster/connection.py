@@ -15,6 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.cluster.cluster_file import ANY_SIZE, view_of_file
 from mtcon_ray.cluster.fair_share import marked_job
+from mtcon_ray.cluster.leftovers import owned_session
 from mtcon_ray.cluster.ray_private import (
     cluster_scales,
     configure_ray_loggers,
@@ -141,13 +142,14 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
             yield
             return
         ray.shutdown()
-        try:
-            _open_session(environment)
-            _is_ours = True
-            yield
-        finally:
-            ray.shutdown()
-            _is_ours = False
+        with owned_session():
+            try:
+                _open_session(environment)
+                _is_ours = True
+                yield
+            finally:
+                ray.shutdown()
+                _is_ours = False
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What killed drivers have left of their Ray is ended, and nothing else; without a Ray."""
+"""The end of what killed drivers have left of their Ray, and of nothing else; without a Ray."""
 
 import os
 import signal
@@ -96,8 +96,16 @@ def test_other_sessions_are_left_alone(
     others.append(sleeper(session / "logs" / "raylet.out", started))
     with monkeypatch.context() as patch:
         patch.setattr(os, "getuid", lambda: os.geteuid() + 1)
+        assert list(leftovers._marked_sessions()) == [], "of another user"
+        assert leftovers.leftovers([session]) == [], "of another user"
         assert end_leftovers() is None
     assert [other.poll() for other in others] == [None] * 3
+
+
+def test_a_start_does_not_end_itself(sessions: Path) -> None:
+    session = make_session(sessions, "dead")
+    with (session / "logs" / "driver.log").open("w"):
+        assert leftovers.leftovers([session]) == []
 
 
 def test_a_driver_that_is_killed_leaves_its_session_unlocked(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ray.core.generated.common_pb2 import ActorDiedErrorContext
+from ray.core.generated.common_pb2 import ActorDiedErrorContext  # type: ignore[attr-defined]
 from ray.exceptions import ActorDiedError, RayTaskError
 from ray.train.v2._internal.exceptions import (
     UserExceptionWithTraceback,

@@ -22,6 +22,7 @@ from mtcon_ray.cluster.ray_private import (
     keep_aws_secrets_from_trials,
     log_errors_of_nodes,
     patient_start,
+    sessions_folder,
     submitted_variables,
 )
 from mtcon_ray.environment import restored_environment
@@ -249,6 +250,17 @@ def _init(**options: Any) -> None:
 
 def _unreachable(address: str | None, error: Exception) -> MtconError:
     text = str(error)
+    if address is None and isinstance(error, OSError) and "AF_UNIX" in text:
+        return MtconError(
+            "the folder of Ray's sessions must have a path short enough for a socket, got "
+            f"{sessions_folder()}; set RAY_TMPDIR=/tmp or to another short path"
+        )
+    if address is None and isinstance(error, OSError) and isinstance(error.filename, str):
+        return MtconError(
+            "Ray must be able to write its sessions, below RAY_TMPDIR, else TMPDIR, else /tmp, and "
+            f"its token, below HOME, got {error.strerror} for {error.filename}; set that variable "
+            "to a folder that can be written"
+        )
     if "uthentication" in text or "401" in text or "oken" in text:
         return MtconError(
             f"the Ray cluster at {address} wants its token (401): set RAY_AUTH_MODE=token here and "

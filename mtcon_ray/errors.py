@@ -93,6 +93,27 @@ def file_error(error: BaseException) -> MtconError | None:
     return None
 
 
+def limit_error(error: BaseException) -> MtconError | None:
+    """Returns the error that tells of too little memory or too few processes, or None.
+
+    A library that does not fit below `ulimit -v` is an ImportError.
+    """
+    text = f"{type(error).__name__}: {error}".removesuffix(": ")
+    no_room = isinstance(error, ImportError) and "failed to map segment" in text
+    if no_room or isinstance(error, MemoryError):
+        return MtconError(
+            f"this process must get the memory that it asks for, got {text}; raise the limit on "
+            "its address space (`ulimit -v`), or free memory"
+        )
+    no_thread = isinstance(error, RuntimeError) and "can't start new thread" in text
+    if no_thread or isinstance(error, BlockingIOError):
+        return MtconError(
+            f"this process must be able to start threads and processes, got {text}; raise the "
+            "limit on their number (`ulimit -u`), or end others of this user"
+        )
+    return None
+
+
 def storage_error(error: BaseException | None) -> StorageError | None:
     """Returns the StorageError in an exception's chain of causes, or None.
 

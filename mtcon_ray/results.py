@@ -306,9 +306,7 @@ def _seconds(events: list[Event]) -> float:
 
     A trial that goes on after a rung or a kill has a reopen event first.
     """
-    legs = (b.time_ms - a.time_ms for a, b in pairwise(events) if isinstance(b, Reported))
-    # The start is written by the driver, whose clock may be ahead of the trial's node.
-    return sum(max(0, leg) for leg in legs) / 1000
+    return sum(b.seconds_since(a) for a, b in pairwise(events) if isinstance(b, Reported))
 
 
 def reports_of(events: list[Event]) -> tuple[Report, ...]:

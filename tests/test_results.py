@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -123,8 +124,12 @@ def test_the_time_at_a_rung_and_after_the_end_is_not_counted(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trained in seconds 10 to 13 and 50 to 54, in two legs."""
-    seconds = iter([10, 12, 13, 50, 54, 70])
-    monkeypatch.setattr("time.time_ns", lambda: next(seconds) * 10**9)
+    times = [10.0, 12.0, 13.0, 50.0, 54.0, 70.0]
+    walls, steady = iter(times), iter(times)
+    clock = SimpleNamespace(
+        time_ns=lambda: int(next(walls)) * 10**9, monotonic=lambda: next(steady)
+    )
+    monkeypatch.setattr("mtcon_ray.tracking.event_log.time", clock)
     spool = EventLog(folder.path / "spool" / "trial-0000.jsonl")
     tags = {"mtcon.epochs": "3", "mtcon.seed": "0"}
     spool.append(Started(params={}, tags=tags))
@@ -134,6 +139,29 @@ def test_the_time_at_a_rung_and_after_the_end_is_not_counted(
         spool.append(Reported(epoch=epoch, metrics={"loss": 1.0}))
     spool.append(Ended(status="FINISHED", tags={}))
     assert folder.last().seconds == 3 + 4
+
+
+@pytest.mark.parametrize("jump", [-3600, 3600])
+def test_a_clock_that_is_set_changes_no_duration(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, jump: int
+) -> None:
+    """Between two epochs; `search.max_device_hours` counts these durations at a resume."""
+    clock = SimpleNamespace(now=100.0, shift=0)
+    times = SimpleNamespace(
+        time_ns=lambda: int(clock.now + clock.shift) * 10**9, monotonic=lambda: clock.now
+    )
+    monkeypatch.setattr("mtcon_ray.tracking.event_log.time", times)
+    path = folder.path / "spool" / "trial-0000.jsonl"
+    EventLog(path).append(Started(params={}, tags={"mtcon.epochs": "4", "mtcon.seed": "0"}))
+    training = EventLog(path)
+    for epoch in (1, 2, 3, 4):
+        clock.now += 5
+        clock.shift = jump if epoch > 2 else 0
+        training.append(Reported(epoch=epoch, metrics={"loss": 1.0}))
+    EventLog(path).append(Ended(status="FINISHED", tags={}))
+    written = [event.time_ms for event in EventLog.read(path)]
+    assert written == sorted(written), "else MLflow shows a negative duration"
+    assert folder.last().seconds == 4 * 5
 
 
 def test_ranked_best_first(folder: Folder) -> None:

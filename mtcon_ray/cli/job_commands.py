@@ -162,7 +162,7 @@ def jobs(address: str | None, as_json: bool) -> None:
     rows = []
     for job in found:
         end_ms = job.end_ms or int(time.time() * 1000)
-        seconds = (end_ms - job.start_ms) / 1000 if job.start_ms else 0
+        seconds = max(0, end_ms - job.start_ms) / 1000 if job.start_ms else 0
         attempt, time_text = str(job.attempt or NOTHING), duration_text(seconds)
         rows.append([job.id, job.sweep or NOTHING, attempt, job.status.lower(), time_text])
     header = ["job", "sweep", "attempt", "status", "time"]

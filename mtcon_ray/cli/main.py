@@ -31,7 +31,7 @@ from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, st
 from mtcon_ray.cli.run_commands import compare, demo, sweep, train
 from mtcon_ray.cli.spec_commands import examples, init, plan, prepare, schema, validate
 from mtcon_ray.cli.terminal import drop_unwritten, open_closed_streams, say
-from mtcon_ray.errors import MtconError, file_error
+from mtcon_ray.errors import MtconError, file_error, limit_error
 from mtcon_ray.paths import log_folder
 from mtcon_ray.presentation import abridged, printable
 from mtcon_ray.signals import interrupt_on_signals
@@ -60,7 +60,7 @@ class Script(click.Command):
         except BrokenPipeError:  # the reader of the output has ended
             code = 1
         except Exception as error:
-            known = file_error(error)
+            known = file_error(error) or limit_error(error)
             code = _record(error, session) if known is None else _explain(known, session)
         drop_unwritten()
         sys.exit(code if isinstance(code, int) else 0)

@@ -16,12 +16,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.cluster.cluster_file import ANY_SIZE, view_of_file
 from mtcon_ray.cluster.fair_share import marked_job
+from mtcon_ray.cluster.leftovers import owned_session
 from mtcon_ray.cluster.ray_private import (
     cluster_scales,
     configure_ray_loggers,
     keep_aws_secrets_from_trials,
     log_errors_of_nodes,
     patient_start,
+    sessions_folder,
     submitted_variables,
 )
 from mtcon_ray.environment import restored_environment
@@ -144,13 +146,14 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
             yield
             return
         ray.shutdown()
-        try:
-            _open_session(environment)
-            _is_ours = True
-            yield
-        finally:
-            ray.shutdown()
-            _is_ours = False
+        with owned_session():
+            try:
+                _open_session(environment)
+                _is_ours = True
+                yield
+            finally:
+                ray.shutdown()
+                _is_ours = False
 
 
 @contextmanager
@@ -251,6 +254,17 @@ def _init(**options: Any) -> None:
 
 def _unreachable(address: str | None, error: Exception) -> MtconError:
     text = str(error)
+    if address is None and isinstance(error, OSError) and "AF_UNIX" in text:
+        return MtconError(
+            "the folder of Ray's sessions must have a path short enough for a socket, got "
+            f"{sessions_folder()}; set RAY_TMPDIR=/tmp or to another short path"
+        )
+    if address is None and isinstance(error, OSError) and isinstance(error.filename, str):
+        return MtconError(
+            "Ray must be able to write its sessions, below RAY_TMPDIR, else TMPDIR, else /tmp, and "
+            f"its token, below HOME, got {error.strerror} for {error.filename}; set that variable "
+            "to a folder that can be written"
+        )
     if address is not None and REFUSED.search(text):
         return MtconError(
             f"the Ray cluster at {address} wants its token (401): set RAY_AUTH_MODE=token here and "

@@ -14,8 +14,10 @@ from subprocess import Popen
 from typing import Any
 
 import ray
+from ray._common.utils import get_default_ray_temp_dir
 from ray._private import services, state, worker
 from ray._private.log import generate_logging_config
+from ray._private.node import Node
 from ray._private.ray_constants import (
     DASHBOARD_CLIENT_MAX_SIZE,
     DEBUG_AUTOSCALING_STATUS,
@@ -67,6 +69,35 @@ def patient_start(seconds: float) -> Iterator[None]:
         yield
     finally:
         services.get_node = ask
+
+
+def sessions_folder() -> Path:
+    """Returns the folder in which a local Ray makes a folder for each session.
+
+    No public function of Ray tells it.
+    """
+    return Path(get_default_ray_temp_dir())
+
+
+@contextmanager
+def new_session_folder(use: Callable[[Path], None]) -> Iterator[None]:
+    """Calls `use` with the folder of each Ray that this process starts meanwhile.
+
+    The folder is there then, and no process of the session. Ray chooses it in `ray.init`, and
+    returns after the processes are there.
+    """
+    make = Node._init_temp
+
+    def make_and_use(node: Node, *existing: Any) -> None:
+        make(node, *existing)
+        if node.is_head():
+            use(Path(node.get_session_dir_path()))
+
+    Node._init_temp = make_and_use  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        Node._init_temp = make  # type: ignore[method-assign]
 
 
 def local_processes() -> dict[str, Popen[bytes]]:

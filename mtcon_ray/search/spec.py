@@ -49,7 +49,10 @@ class SearchSpec(Spec):
         None, ge=1, description="trials at a time; null: what the cluster has room for"
     )
     max_failures: int = Field(
-        1, ge=0, description="restarts of a trial whose process or node was lost"
+        1,
+        ge=0,
+        description="restarts of a trial whose process or node was lost without notice, for each "
+        "start of the sweep; 10 or the like for nodes that come and go",
     )
     stall_minutes: float | None = Field(
         None,

@@ -22,8 +22,10 @@ from ray.util.placement_group import (
 
 from mtcon_ray.cluster.ray_private import elastic_trainer, error_raised_by, worker_callback
 from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.presentation import one_line
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.checkpoint_requests import ResizeRequest, heed_sigterm
+from mtcon_ray.sweep.progress_callback import MAX_REASON, error_in
 from mtcon_ray.sweep.trial import Assignment, ending, open_trial_data, reports
 from mtcon_ray.training.distributed import Ranks
 
@@ -37,6 +39,8 @@ CONTROLLER_FAILURES = 30
 COLLECTIVE_SECONDS = 300
 # Tune's callbacks run before it stops the trial's processes.
 REAP_SECONDS = 5.0
+# Workers whose errors are in the reason of a failed trial: one error often fails all others.
+SHOWN_WORKERS = 3
 
 log = logging.getLogger(__name__)
 
@@ -157,10 +161,24 @@ def _read_ending(work: Assignment) -> dict[str, Any] | None:
 
 def _ending_of(error: Exception) -> dict[str, Any]:
     """Returns the last result of a trial whose workers failed more than `max_failures` times."""
-    failures = getattr(error, "worker_failures", {}).values()
-    ends = filter(None, (ending(error_raised_by(failure)) for failure in failures))
-    reason = " ".join(str(error).split())[-500:]
+    failures = getattr(error, "worker_failures", {})
+    raised = {rank: error_raised_by(failures[rank]) for rank in sorted(failures)}
+    ends = filter(None, map(ending, raised.values()))
+    if raised:
+        named = [f"worker {rank}: {_line(each)}" for rank, each in raised.items()]
+        reason = "; ".join(named[:SHOWN_WORKERS])
+        if (others := len(named) - SHOWN_WORKERS) > 0:
+            reason += f"; and {others} more"
+    else:
+        reason = _line(getattr(error, "controller_failure", error))
     return next(ends, {"outcome": Status.FAILED, "reason": reason, "done": True})
+
+
+def _line(error: Exception) -> str:
+    """Returns an error in one line; Ray's own are sentences or traces and need no name."""
+    if type(error).__module__.partition(".")[0] == "ray":
+        return error_in(str(error))
+    return f"{type(error).__name__}: {one_line(str(error))}"[:MAX_REASON]
 
 
 class PlacementGroupCleanup(tune.Callback):

@@ -20,6 +20,7 @@ from mtcon_ray.capacity import check_cluster
 from mtcon_ray.cluster.connection import check_shared, connected, sweep_environment, view_of
 from mtcon_ray.cluster.fair_share import FairShare
 from mtcon_ray.cluster.job_package import in_job, way_on
+from mtcon_ray.cluster.leftovers import end_leftovers
 from mtcon_ray.cluster.ray_private import end_process
 from mtcon_ray.cluster.ray_watch import RayWatch
 from mtcon_ray.errors import MtconError, StorageError, storage_error
@@ -81,6 +82,7 @@ from mtcon_ray.sweep.study import (
     preview,
 )
 from mtcon_ray.sweep.trainable import ReusedTrainable
+from mtcon_ray.sweep.trial import attempt_folder, next_attempt
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 from mtcon_ray.tracking.provenance import check_same_data, data_tags, provenance
@@ -121,6 +123,8 @@ def run_sweep(
         # Ray may replace a job's working directory while the driver runs in it.
         stack.enter_context(chdir(folder))
         environment = sweep_environment(spec.resources.cpus)
+        if left := end_leftovers():
+            callbacks.on_note(left)
         callbacks.on_phase("connecting to Ray")
         stack.enter_context(connected(log_folder(folder) / "ray.log", environment))
         check_shared(root)
@@ -282,11 +286,10 @@ class _Sweep:
             [history(t, self.record.epochs(t)) for t in ended],
             {t.user_attrs[TRIAL]: history(t, self.record.epochs(t)) for t in continued},
         )
-        # Each driver of a sweep has its own directory in Tune's.
-        attempt = len(list((self.folder / "tune").glob("attempt-*")))
+        folder = attempt_folder(self.folder, number := next_attempt(self.folder))
         tune.Tuner(
             self._trainable(),
-            param_space={"common": self._common()},
+            param_space={"common": {**self._common(), "attempt": number}},
             tune_config=tune.TuneConfig(
                 search_alg=searcher,
                 scheduler=scheduler,
@@ -296,8 +299,8 @@ class _Sweep:
                 trial_dirname_creator=_name,
             ),
             run_config=tune.RunConfig(
-                name=f"attempt-{attempt}",
-                storage_path=str(self.folder / "tune"),
+                name=folder.name,
+                storage_path=str(folder.parent),
                 callbacks=[self.watch, self.stalls, PlacementGroupCleanup()],
                 failure_config=tune.FailureConfig(max_failures=self.spec.search.max_failures),
                 stop=self.stop,

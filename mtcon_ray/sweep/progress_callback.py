@@ -14,6 +14,8 @@ from mtcon_ray.sweep.stopper import STALL_SECONDS, Stop
 LOOK_SECONDS = 1.0
 MAX_REASON = 500
 ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
+# As "\tactor_id: 4f2a", one of several lines in Ray's message about a lost process.
+IDENTIFIER = re.compile(r"\s+[a-z_]+: ")
 
 
 class Watch(Callback):
@@ -85,9 +87,20 @@ def last_error(text: str) -> str:
     >>> last_error("Failure # 1 (occurred at noon)\nTraceback:\n  f()\nKeyError: 'x'\n")
     "KeyError: 'x'"
     """
-    failure = text.rpartition("Failure # ")[2].partition("\n")[2].strip()
-    lines = [line.rstrip() for line in failure.splitlines() if line.strip()]
-    if not lines:
-        return "its process was lost"
+    return error_in(text.rpartition("Failure # ")[2].partition("\n")[2])
+
+
+def error_in(text: str) -> str:
+    r"""Returns a trace of Python, or Ray's message about a lost process, as one line.
+
+    Ray's lines with the numbers and addresses of the process are left out.
+
+    >>> error_in("The actor died.\n\tclass_name: Worker\n\tpid: 7\nIts node has died.")
+    'The actor died. Its node has died.'
+    """
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if ERROR_LINE.match(line)]
-    return (named[-1] if named else " ".join(line.strip() for line in lines))[:MAX_REASON]
+    if named:
+        return named[-1][:MAX_REASON]
+    told = (line.strip() for line in lines if not IDENTIFIER.match(line))
+    return " ".join(told)[:MAX_REASON] or "its process was lost"

@@ -50,6 +50,7 @@ class Assignment:
     root: Path
     places: dict[str, str]
     until: int | None = None  # epoch after which it is checkpointed and waits
+    attempt: int = 0  # the number of the driver, see `next_attempt`
 
     @classmethod
     def read(cls, config: dict[str, Any]) -> "Assignment":
@@ -65,6 +66,7 @@ class Assignment:
             root=Path(common["root"]),
             places=common["places"],
             until=config["until"],
+            attempt=common["attempt"],
         )
 
     @property
@@ -77,12 +79,29 @@ class Assignment:
         """Path of the trial's event log."""
         return trial_log(self.sweep, self.name)
 
+    def check_driver(self) -> None:
+        """Raises PreemptedError if a later driver has begun to give out the sweep's trials.
+
+        A process that has outlived its driver, as on a node that was cut off, must not write into
+        records that a process of the later driver writes.
+        """
+        if attempt_folder(self.sweep, self.attempt + 1).exists():
+            raise PreemptedError(
+                f"{self.name} must be trained for the newest driver of its sweep, got a later one "
+                f"than number {self.attempt}, which started this process"
+            )
+
 
 class StopFile:
-    """Callable that returns True once the driver has asked all trials to checkpoint and end."""
+    """Callable that returns True once the driver has asked all trials to checkpoint and end.
 
-    def __init__(self, sweep: Path) -> None:
-        self.path = stop_path(sweep)
+    Raises PreemptedError, and so ends the training without a checkpoint, if the driver was
+    replaced by a later one.
+    """
+
+    def __init__(self, work: Assignment) -> None:
+        self.path = stop_path(work.sweep)
+        self._check_driver = work.check_driver
         self._next_look = 0.0
         self._seen = False
 
@@ -90,6 +109,7 @@ class StopFile:
         now = time.monotonic()
         if not self._seen and now >= self._next_look:
             self._next_look = now + STOP_POLL_SECONDS
+            self._check_driver()
             self._seen = self.path.exists()
         return self._seen
 
@@ -97,6 +117,18 @@ class StopFile:
 def stop_path(sweep: Path) -> Path:
     """Returns the path of the file whose presence asks the sweep's trials to stop."""
     return sweep / "stop"
+
+
+def next_attempt(sweep: Path) -> int:
+    """Returns the number of the next driver of a sweep: one above all whose folders are there."""
+    there = attempt_folder(sweep, 0).parent.glob("attempt-*")
+    numbers = (folder.name.removeprefix("attempt-") for folder in there)
+    return 1 + max((int(number) for number in numbers if number.isdigit()), default=-1)
+
+
+def attempt_folder(sweep: Path, number: int) -> Path:
+    """Returns Tune's working folder of a sweep's driver, by the driver's number from 0."""
+    return sweep / "tune" / f"attempt-{number}"
 
 
 def trial_device(gpus: float) -> torch.device:
@@ -185,7 +217,7 @@ def _train(
     dataset = open_data()
     spool = EventLog(work.record) if ranks.rank == 0 else None
     epochs = work.spec.train.epochs
-    stop_asked = StopFile(work.sweep)
+    stop_asked = StopFile(work)
     drains, resizes = DrainNotice(), ResizeNotice(work.checkpoints)
     run = make_run(
         work.spec,
@@ -207,6 +239,7 @@ def _train(
             values |= run.report()
         if system:
             values |= system.sample()
+        work.check_driver()
         report = Reported(epoch=progress.epoch, metrics=values, tags=place)
         if spool and spool.append(report):
             place = None

@@ -25,7 +25,9 @@ class EventLog:
         self._size = 0  # bytes of complete lines read so far
         self._next_seq = 0
         self._last_epoch = 0
+        self._last_ms = 0
         self._ended = False
+        self._reported_at: float | None = None  # monotonic time of this object's last report
 
     @property
     def last_epoch(self) -> int:
@@ -46,11 +48,18 @@ class EventLog:
                 return False
             case Reported() if event.epoch <= self._last_epoch or self._ended:
                 return False
-        event = replace(event, seq=self._next_seq, time_ms=time.time_ns() // 1_000_000)
+        # The clock may be set back, after which MLflow would show runs of negative durations.
+        time_ms = max(time.time_ns() // 1_000_000, self._last_ms)
+        event = replace(event, seq=self._next_seq, time_ms=time_ms)
+        now = time.monotonic()
+        if isinstance(event, Reported) and self._reported_at is not None:
+            event = replace(event, seconds=round(now - self._reported_at, 3))
         line = json.dumps(event.to_json(), allow_nan=False).encode() + b"\n"
         # A resume trusts this log over the study's journal, so it must survive a power cut.
         append_durably(self.path, self._size, line)
         self._catch_up()
+        if isinstance(event, Reported):
+            self._reported_at = now
         return True
 
     def events(self) -> list[Event]:
@@ -70,10 +79,12 @@ class EventLog:
         for event, end in tail(self.path, self._size):
             self._size = end
             self._next_seq = event.seq + 1
+            self._last_ms = event.time_ms
             if isinstance(event, Reported):
                 self._last_epoch = event.epoch
             elif not isinstance(event, Artifact):  # which may follow the end
                 self._ended = isinstance(event, Ended)
+                self._reported_at = None  # a pause is not training
 
 
 def append_durably(path: Path, end: int, data: bytes) -> None:

@@ -17,7 +17,7 @@ class Event:
     """Base of all events.
 
     The event log sets `seq`, which counts the events of one log from 0, and `time_ms`, the Unix
-    time in milliseconds at which the event was written.
+    time in milliseconds at which the event was written. It never falls within a log.
     """
 
     kind: ClassVar[str]
@@ -42,6 +42,7 @@ TYPES: dict[str, type] = {
     **dict.fromkeys(("seq", "time_ms", "epoch"), int),
     **dict.fromkeys(("params", "tags", "settings", "metrics"), dict),
     **dict.fromkeys(("note", "path", "to", "status"), str),
+    "seconds": float,
 }
 
 
@@ -62,12 +63,21 @@ class Started(Event, kind="start"):
 class Reported(Event, kind="report"):
     """Metrics of a completed epoch, counted from 1; the epochs of a log strictly rise.
 
-    The first report of each process has `tags` with the device and the precision.
+    The first report of each process has `tags`, with the device and the precision. The others have
+    `seconds`, the time since the report before, by a clock that nobody sets; the event log sets it.
     """
 
     epoch: int
     metrics: Mapping[str, float]
     tags: Mapping[str, str] | None = None
+    seconds: float | None = None
+
+    def seconds_since(self, before: Event) -> float:
+        """Returns the seconds since the event before this one in its log, at least 0."""
+        if self.seconds is not None:
+            return self.seconds
+        # The start is written by the driver, whose clock may be ahead of the trial's node.
+        return max(0, self.time_ms - before.time_ms) / 1000
 
     def to_json(self) -> dict[str, Any]:
         """Returns the event as strict JSON, which has no NaN: "nan", "inf" and "-inf" instead."""

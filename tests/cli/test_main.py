@@ -122,6 +122,25 @@ def test_a_bug_leaves_one_line_and_a_trace_in_a_file(
     assert "Traceback" in path.read_text()
 
 
+@pytest.mark.parametrize(
+    ("error", "limit"),
+    [
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "ulimit -v"),
+        (MemoryError(), "ulimit -v"),
+        (RuntimeError("can't start new thread"), "ulimit -u"),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "ulimit -u"),
+    ],
+    ids=["library", "memory", "thread", "fork"],
+)
+def test_a_limit_of_the_process_is_named(error: Exception, limit: str) -> None:
+    result = CliRunner().invoke(program_raising(error), ["fail"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: this process must")
+    assert f"got {': '.join(filter(None, (type(error).__name__, str(error))))}; " in result.stderr
+    assert f"(`{limit}`)" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
 def test_verbosity_is_taken_before_and_after_the_command() -> None:
     seen: list[int] = []
     group = Program("mtcon-ray", callback=verbosity(lambda: None))

@@ -1,5 +1,6 @@
 """The resources that a cluster has or may scale to."""
 
+import errno
 import json
 import os
 import subprocess
@@ -159,6 +160,34 @@ def test_a_cluster_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "preparing: connecting to Ray at 127.0.0.1:1\n" in result.stderr
     assert "no Ray could be started or reached at 127.0.0.1:1" in result.stderr
+
+
+READ_ONLY = OSError(errno.EROFS, "Read-only file system", "/home/user/.ray/auth_token")
+TOO_LONG = OSError(
+    "validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: /job-401/x"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (READ_ONLY, "got Read-only file system for /home/user/.ray/auth_token; set that variable"),
+        (TOO_LONG, "must have a path short enough for a socket, got .*; set RAY_TMPDIR=/tmp"),
+    ],
+    ids=["read-only", "too-long"],
+)
+def test_a_folder_that_ray_cannot_use_is_told_with_its_variable(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, told: str
+) -> None:
+    """Neither is mistaken for a token that a cluster wants, although the paths look like it."""
+
+    def fails(**options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("ray.init", fails)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(MtconError, match=told):
+        connection._init()
 
 
 def test_nothing_is_sent_home() -> None:

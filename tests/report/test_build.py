@@ -2,7 +2,10 @@
 
 import dataclasses
 import html
+import os
 import re
+import subprocess
+import sys
 from base64 import b64decode
 from collections.abc import Mapping
 from html.parser import HTMLParser
@@ -257,6 +260,17 @@ def test_building_leaves_matplotlib_as_it_was(sweep: MakeSweep) -> None:
     before = dict(matplotlib.rcParams)
     built(sweep())
     assert dict(matplotlib.rcParams) == before
+
+
+def test_a_home_that_cannot_be_written_prints_nothing(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.write_text("a file in the folder's place")
+    variables = {name: value for name, value in os.environ.items() if name != "MPLCONFIGDIR"}
+    done = subprocess.run(
+        [sys.executable, "-c", "import mtcon_ray.report.plotting"], capture_output=True, text=True,
+        env={**variables, "HOME": str(home), "XDG_CONFIG_HOME": str(home), "XDG_CACHE_HOME": ""},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.soak

@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
-from ray.train.v2.api.exceptions import WorkerGroupError
+from ray.core.generated.common_pb2 import ActorDiedErrorContext  # type: ignore[attr-defined]
+from ray.exceptions import ActorDiedError, RayTaskError
+from ray.train.v2._internal.exceptions import (
+    UserExceptionWithTraceback,
+    WorkerGroupStartupFailedError,
+    WorkerHealthCheckFailedError,
+)
+from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
 
 from mtcon_ray.errors import StorageError
 from mtcon_ray.results import load_sweep
@@ -89,10 +95,51 @@ def test_a_disk_that_took_no_ending_still_ends_the_sweep(wrapped: bool, tmp_path
     assert "No space left on device" in end["halt"]
 
 
-def test_workers_that_were_lost_fail_their_trial() -> None:
-    end = _ending_of(WorkerGroupError("worker 1\ndied", {1: RuntimeError("worker died")}))
+DIED = ActorDiedError(
+    ActorDiedErrorContext(
+        error_message="The actor died because its node has died.",
+        class_name="RayTrainWorker",
+        actor_id=bytes(16),
+        pid=4711,
+        node_ip_address="192.0.2.7",
+    )
+)
+LOST = WorkerHealthCheckFailedError("A worker health check failed.", failure=DIED)
+LOST_LINE = (
+    "A worker health check failed. The actor died unexpectedly before finishing this task. "
+    "The actor died because its node has died."
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (WorkerGroupError("[Rank 1 Error Snippet]:\nTrace", {1: LOST}), f"worker 1: {LOST_LINE}"),
+        (
+            WorkerGroupError(
+                "Traceback", {1: KeyError("colour"), 0: RuntimeError("closed by peer\n  by gloo")}
+            ),
+            "worker 0: RuntimeError: closed by peer / by gloo; worker 1: KeyError: 'colour'",
+        ),
+        (
+            WorkerGroupError("Traceback", dict.fromkeys(range(8), LOST)),
+            "; ".join(f"worker {rank}: {LOST_LINE}" for rank in range(3)) + "; and 5 more",
+        ),
+        (
+            WorkerGroupError("Traceback", {0: RayTaskError("execute", "  File x\nKeyError: 1", 1)}),
+            "worker 0: KeyError: 1",
+        ),
+        (
+            ControllerError(WorkerGroupStartupFailedError("no node\nfor two workers")),
+            "no node for two workers",
+        ),
+    ],
+    ids=["lost", "two-errors", "many", "task", "controller"],
+)
+def test_workers_that_failed_fail_their_trial_with_one_line(error: Exception, reason: str) -> None:
+    end = _ending_of(error)
     assert (end["outcome"], end["done"]) == (Status.FAILED, True)
-    assert end["reason"].endswith("worker 1 died")
+    assert end["reason"] == reason
 
 
 def test_what_a_rank_writes_down_is_read_by_all(work: Assignment) -> None:

@@ -4,10 +4,11 @@ import errno
 import gc
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from weakref import ref
 
 import pytest
@@ -19,16 +20,24 @@ from mtcon_ray.errors import (
     DataError,
     DivergedError,
     MemoryTakenError,
+    PreemptedError,
     ResourceError,
     SpecError,
     StorageError,
 )
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.status import Status
-from mtcon_ray.sweep.trial import Assignment, ending, reports
+from mtcon_ray.sweep.trial import (
+    Assignment,
+    StopFile,
+    attempt_folder,
+    ending,
+    next_attempt,
+    reports,
+)
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Started
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.trainer import Progress, Trainer
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import Ranks
 
@@ -83,6 +92,40 @@ def test_a_trial_reads_weights_from_the_roots_store(tmp_path: Path) -> None:
     work = assignment(tmp_path)
     list(reports(work, no_data, device=torch.device("cpu"), make_run=cast(Any, starts)))
     assert given["store"] == tmp_path / "store"
+
+
+def test_a_process_that_outlives_its_driver_writes_no_epoch_beside_the_next_one(
+    tmp_path: Path,
+) -> None:
+    """As on a node that was cut off: there the next driver cannot end the process."""
+    work = replace(assignment(tmp_path), attempt=3)
+    given: dict[str, Any] = {}
+
+    class Training:
+        damage, last, interrupted = None, None, False
+        place: ClassVar[dict[str, str]] = {}
+
+        def __init__(self, *_: Any, **options: Any) -> None:
+            given.update(options)
+
+        def __iter__(self) -> Iterator[Progress]:
+            yield Progress(1, {"loss": 1.0}, False, False)
+            assert not given["should_stop"]()
+            attempt_folder(tmp_path, 4).mkdir(parents=True)
+            yield Progress(2, {"loss": 1.0}, False, False)
+
+    with pytest.raises(PreemptedError, match="newest driver of its sweep, got a later one"):
+        list(reports(work, no_data, device=torch.device("cpu"), make_run=cast(Any, Training)))
+    assert EventLog(work.record).last_epoch == 1
+    with pytest.raises(PreemptedError):
+        StopFile(work)()
+
+
+def test_drivers_of_a_sweep_are_numbered_upwards(tmp_path: Path) -> None:
+    assert next_attempt(tmp_path) == 0
+    for number in (2, 10):
+        attempt_folder(tmp_path, number).mkdir(parents=True)
+    assert next_attempt(tmp_path) == 11, "a later driver, also where folders were removed"
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device", "/x/images.npy")

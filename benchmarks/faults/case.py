@@ -134,8 +134,8 @@ class Case:
 
         Each variant meets each remainder of the number by 4, by which a round goes through a sweep.
         """
-        number = self.round.number
-        return variants[(number + number // 4) % len(variants)]
+        number, shift = self.round.number, self.round.number // 4 * (len(variants) % 2 == 0)
+        return variants[(number + shift) % len(variants)]
 
     # --- moments
 

@@ -127,6 +127,11 @@ def titled(pids: Sequence[int], title: str) -> list[int]:
     return [pid for pid in pids if title in command_line(pid)]
 
 
+def running(pids: Sequence[int], program: str) -> list[int]:
+    """Returns those processes that run a program of this file name."""
+    return [pid for pid in pids if Path(f"/proc/{pid}/exe").resolve().name == program]
+
+
 def command_line(pid: int) -> str:
     """Returns a process's command line, "" if it is gone."""
     try:

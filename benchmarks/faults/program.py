@@ -24,6 +24,7 @@ LOAD = "load"
 KINDS: dict[str, Kind] = {
     "driver": kills.driver,
     "driver-and-ray": kills.driver_and_ray,
+    "ray": kills.ray,
     "trial": kills.trial,
     "rank": kills.rank,
     "signals": stops.signals,

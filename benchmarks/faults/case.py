@@ -109,7 +109,7 @@ class Case:
     def resume(self) -> Command:
         """Resumes by the command that a user would repeat; before a spec is recorded, starts."""
         self._count_lost_epochs()
-        return self.start(*(["--resume"] if (self.run / SPEC_FILE).exists() else []))
+        return self.start(*(self.job.resuming if (self.run / SPEC_FILE).exists() else ()))
 
     def launch(self, words: Sequence[str], **options: Any) -> Command:
         """Starts any command, whose output is a file of the round's folder."""

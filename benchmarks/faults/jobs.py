@@ -92,6 +92,12 @@ class Job:
 
 TRAIN = Job("train", "train", {**SPEC, "train": {**SPEC["train"], "epochs": 30}})
 SWEEP = Job("sweep", "sweep", {**SPEC, "search": SEARCH})
+# Its epochs take over a second: tracking waits for the disk once an epoch, however short that is.
+TRACKED = Job(
+    "train of longer epochs",
+    "train",
+    {**SPEC, "data": {**SPEC["data"], "num_items": 2400}, "train": {**SPEC["train"], "epochs": 15}},
+)
 SUBMITTED = replace(SWEEP, command="submit", resuming=())
 PAIR = Job(
     "sweep of two workers",

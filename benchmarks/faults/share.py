@@ -6,8 +6,6 @@ from pathlib import Path
 from tests.sweep.small_sweeps import patched_trainer
 
 FILE = "tracking.json"
-MEASURED = "% of the training thread's time in tracking"
-MOST = 1.0
 
 # Times the calls of all methods of tracking's classes on the main thread, but for calls within
 # another one, from the first epoch's report to the last one's. The other threads are not counted.
@@ -54,7 +52,7 @@ def timed_tracking(folder: Path) -> str:
     return patched_trainer(folder, PATCH.replace("{file!r}", repr(str(folder / FILE))))
 
 
-def percent_in_tracking(folder: Path) -> float:
-    """Returns the percentage of an ended training's time between its first and last epoch."""
+def time_in_tracking(folder: Path) -> tuple[float, float]:
+    """Returns the seconds in tracking and all seconds, from the first epoch to the last one."""
     spent, seconds = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    return 100 * float(spent) / float(seconds)
+    return float(spent), float(seconds)

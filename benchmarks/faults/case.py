@@ -315,9 +315,9 @@ class Case:
             return [f"no answer: {last_line(command)}"]
         return [f"{f['where']}: {f['problem']}" for f in told["found"]]
 
-    def check_left(self, command: Command) -> None:
+    def check_left(self, command: Command, seconds: float = LEFT_SECONDS) -> None:
         """Checks that no process of an ended command is left after some seconds."""
-        deadline = time.monotonic() + LEFT_SECONDS
+        deadline = time.monotonic() + seconds
         while (left := processes_of(self.mark, command.pid)) and time.monotonic() < deadline:
             time.sleep(0.2)
         titles = sorted({command_line(pid)[:60] for pid in left})

@@ -16,6 +16,8 @@ TRIAL_TITLE, WORKER_TITLE = "ray::ResourceTrainable", "ray::RayTrainWorker"
 
 # The programs of a local Ray without which no trial goes on, and the time for the sweep to end.
 RAY_PARTS, END_SECONDS = ("raylet", "gcs_server"), 60.0
+# So long Ray's agents may try to report to a GCS that is gone before they end, too.
+AGENT_SECONDS = 90.0
 
 
 def job_of(round_: Round) -> Job:
@@ -109,7 +111,7 @@ def ray(folder: Path, round_: Round, outcome: Outcome) -> None:
             has_begun = (case.run / SPEC_FILE).exists() and not is_over
             words = f"--name {NAME} --resume" if has_begun else ""
             case.expect_end(command, [0, 1] if is_over else [1], words)
-            case.check_left(command)
+            case.check_left(command, AGENT_SECONDS)
             command = case.resume()
             case.recover(command)
         case.finish(command)

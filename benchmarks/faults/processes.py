@@ -140,7 +140,12 @@ def children_of(parent: int) -> list[int]:
 
 def running(pids: Sequence[int], program: str) -> list[int]:
     """Returns those processes that run a program of this file name."""
-    return [pid for pid in pids if Path(f"/proc/{pid}/exe").resolve().name == program]
+    found = []
+    for pid in pids:
+        with suppress(OSError):  # it has ended meanwhile
+            if Path(f"/proc/{pid}/exe").readlink().name == program:
+                found.append(pid)
+    return found
 
 
 def command_line(pid: int) -> str:

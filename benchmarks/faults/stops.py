@@ -59,7 +59,7 @@ def job_stop(folder: Path, round_: Round, outcome: Outcome) -> None:
     case.variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
     try:
         case.prepare()
-        (case.folder / ".rayignore").write_text("*\n!spec.yaml\n")
+        (case.folder / ".rayignore").write_text("root\n")  # else it is uploaded
         with head_of(environment_of(case.folder) | environment(**case.variables)) as start:
             case.variables[ADDRESS_VARIABLE] = start()
             command = case.start()

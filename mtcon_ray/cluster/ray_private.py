@@ -48,9 +48,15 @@ def configure_ray_loggers() -> None:
 def patient_start(seconds: float) -> Iterator[None]:
     """Lets a local Ray that starts meanwhile take this many seconds to register its node.
 
-    `ray.init` gives up after 30 s, which a busy machine may need, and has no option for it.
+    `ray.init` gives up after 30 s, which a busy machine may need, and has no option for it. It
+    waits as long for a raylet that has ended, for which this raises ChildProcessError.
     """
-    ask = services.get_node
+    ask, start = services.get_node, services.start_raylet
+    raylets: list[Any] = []
+
+    def start_and_keep(*args: Any, **named: Any) -> Any:
+        raylets.append(start(*args, **named))
+        return raylets[-1]
 
     def ask_until_registered(*address: str) -> Any:
         deadline = time.monotonic() + seconds
@@ -58,15 +64,17 @@ def patient_start(seconds: float) -> Iterator[None]:
             try:
                 return ask(*address)
             except RuntimeError:  # Ray's answer while the node is unknown
+                if any(raylet.process.poll() is not None for raylet in raylets):
+                    raise ChildProcessError("the raylet has ended; repeat the command") from None
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
 
-    services.get_node = ask_until_registered
+    services.get_node, services.start_raylet = ask_until_registered, start_and_keep
     try:
         yield
     finally:
-        services.get_node = ask
+        services.get_node, services.start_raylet = ask, start
 
 
 def local_processes() -> dict[str, Popen[bytes]]:

@@ -120,13 +120,14 @@ exec(PATCH.replace("{file!r}", "FILE"))
 patch(None)
 logs = [event_log.EventLog(Path(name)) for name in ("main.jsonl", "other.jsonl")]
 
-def train(log):
+def train(log, later):
+    time.sleep(later)
     for epoch in range(1, 4):
         time.sleep(0.3)
         log.append(Reported(epoch=epoch, metrics={}))
 
-threading.Thread(target=train, args=logs[1:]).start()
-train(logs[0])
+threading.Thread(target=train, args=(logs[1], 0.2)).start()
+train(logs[0], 0)
 """
 
 

@@ -11,7 +11,8 @@ from ray.cluster_utils import Cluster
 
 from benchmarks.faults.case import Case
 from benchmarks.faults.jobs import SWEEP
-from benchmarks.faults.processes import children_of, kill
+from benchmarks.faults.kills import TRIAL_TITLE
+from benchmarks.faults.processes import children_of, kill, titled
 from benchmarks.faults.rounds import Outcome, Round
 
 # Killed as by a power cut; frozen as by a network that is cut, until Ray has given the node up.
@@ -27,7 +28,12 @@ def node(folder: Path, round_: Round, outcome: Outcome) -> None:
         with _cluster() as (address, raylet):
             case.variables["RAY_ADDRESS"] = address
             command = case.start()
-            if case.reach(command, case.early_moment()):
+
+            def trials() -> list[int]:
+                return titled(children_of(raylet), TRIAL_TITLE)
+
+            is_reached = case.reach(command, case.early_moment())
+            if is_reached and command.until(trials, "trial on the node"):
                 members = [raylet, *children_of(raylet)]
                 for pid in members:
                     kill(pid, number)

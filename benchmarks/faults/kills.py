@@ -16,8 +16,6 @@ TRIAL_TITLE, WORKER_TITLE = "ray::ResourceTrainable", "ray::RayTrainWorker"
 
 # The programs of a local Ray without which no trial goes on, and the time for the sweep to end.
 RAY_PARTS, END_SECONDS = ("raylet", "gcs_server"), 60.0
-# The same while Ray starts, which waits 60 s for a GCS and then ends the process itself.
-START_SECONDS = 90.0
 # So long Ray's agents may try to report to a GCS that is gone before they end, too.
 AGENT_SECONDS = 90.0
 
@@ -109,10 +107,9 @@ def ray(folder: Path, round_: Round, outcome: Outcome) -> None:
             command.wait()
             took = time.monotonic() - begin
             outcome.measured["seconds to end"] = round(took, 1)
-            has_begun = (case.run / SPEC_FILE).exists()
-            most = END_SECONDS if has_begun else START_SECONDS
-            case.expect(took < most, f"the end took {took:.0f} s")
-            words = f"--name {NAME} --resume" if has_begun and not is_over else ""
+            case.expect(took < END_SECONDS, f"the end took {took:.0f} s")
+            more = f" with --name {NAME} --resume" if (case.run / SPEC_FILE).exists() else ""
+            words = "" if is_over else f"repeat the command{more}"
             case.expect_end(command, [0, 1] if is_over else [1], words)
             case.check_left(command, AGENT_SECONDS)
             command = case.resume()

@@ -40,26 +40,6 @@ def test_a_node_that_registers_late_is_waited_for(
     assert services.get_node is get_node
 
 
-def test_a_raylet_that_ends_while_ray_starts_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    code: int | None = None
-
-    def get_node(*address: str) -> None:
-        nonlocal code
-        code = -9
-        raise RuntimeError("no such node")
-
-    raylet = SimpleNamespace(process=SimpleNamespace(poll=lambda: code))
-    monkeypatch.setattr(services, "get_node", get_node)
-    monkeypatch.setattr(services, "start_raylet", lambda *options, **named: raylet)
-    with patient_start(5.0):
-        start: Any = services.start_raylet
-        assert start("here", node_id="node") is raylet
-        with pytest.raises(ChildProcessError, match="the raylet has ended; repeat the command"):
-            services.get_node("here", "node")
-
-
 @pytest.fixture
 def policy(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Returns the scaling policy of a trial with one to four workers and a batch of 64.

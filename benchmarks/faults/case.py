@@ -109,7 +109,7 @@ class Case:
     def resume(self) -> Command:
         """Resumes by the command that a user would repeat; before a spec is recorded, starts."""
         self._count_lost_epochs()
-        return self.start(*(["--resume"] if (self.run / SPEC_FILE).exists() else []))
+        return self.start(*(self.job.resuming if (self.run / SPEC_FILE).exists() else ()))
 
     def launch(self, words: Sequence[str], **options: Any) -> Command:
         """Starts any command, whose output is a file of the round's folder."""
@@ -134,8 +134,8 @@ class Case:
 
         Each variant meets each remainder of the number by 4, by which a round goes through a sweep.
         """
-        number = self.round.number
-        return variants[(number + number // 4) % len(variants)]
+        number, shift = self.round.number, self.round.number // 4 * (len(variants) % 2 == 0)
+        return variants[(number + shift) % len(variants)]
 
     # --- moments
 
@@ -315,9 +315,9 @@ class Case:
             return [f"no answer: {last_line(command)}"]
         return [f"{f['where']}: {f['problem']}" for f in told["found"]]
 
-    def check_left(self, command: Command) -> None:
+    def check_left(self, command: Command, seconds: float = LEFT_SECONDS) -> None:
         """Checks that no process of an ended command is left after some seconds."""
-        deadline = time.monotonic() + LEFT_SECONDS
+        deadline = time.monotonic() + seconds
         while (left := processes_of(self.mark, command.pid)) and time.monotonic() < deadline:
             time.sleep(0.2)
         titles = sorted({command_line(pid)[:60] for pid in left})

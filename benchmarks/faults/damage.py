@@ -1,4 +1,4 @@
-"""A full disk, and files that were damaged while nothing ran."""
+"""A full or read-only disk, and files that were damaged while nothing ran."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ Damage = Callable[[Path, Random], None]
 
 
 def disk(folder: Path, round_: Round, outcome: Outcome) -> None:
-    """Fills the disk at a moment of a training, and resumes when there is room again.
+    """Fills the disk or makes it read-only during a training, and resumes when that is over.
 
     MLflow's database is on another disk, like a server's. Needs the right to mount.
     """
@@ -39,14 +39,13 @@ def disk(folder: Path, round_: Round, outcome: Outcome) -> None:
             other = case.folder / "mlflow.db"
             shutil.move(mlflow_database(case.root), other)
             case.changes["tracking"] = {"uri": f"sqlite:///{other}"}
-            command, filler = case.start(), case.root / "filler"
+            broken = case.choose((_full, _read_only))
+            outcome.happened.append(broken.__name__.strip("_"))
+            command = case.start()
             if case.reach(command, case.early_moment()):
-                with filler.open("wb") as file, suppress(OSError):
-                    while os.write(file.fileno(), bytes(1 << 12)):
-                        pass
-                case.expect_end(command, [1], "must be writable, got")
-                case.check_left(command)
-                filler.unlink()
+                with broken(case.root):
+                    case.expect_end(command, [1], "must be writable, got")
+                    case.check_left(command)
                 command = case.resume()
                 case.recover(command)
             case.finish(command)
@@ -60,6 +59,27 @@ def _small_disk(folder: Path) -> Iterator[None]:
     folder.mkdir()
     size = f"size={DISK_MEGABYTES}m,mode=0700"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextmanager
+def _full(folder: Path) -> Iterator[None]:
+    filler = folder / "filler"
+    with filler.open("wb") as file, suppress(OSError):
+        while os.write(file.fileno(), bytes(1 << 12)):
+            pass
+    yield
+    filler.unlink()
+
+
+@contextmanager
+def _read_only(folder: Path) -> Iterator[None]:
+    """Covers a folder by itself, read-only: a remount is refused while its lock is open."""
+    subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
     try:
         yield
     finally:

@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,16 +57,17 @@ SEARCH = {
 
 @dataclass(frozen=True)
 class Job:
-    """A command and its spec."""
+    """A command, its spec, and the words by which it goes on."""
 
     name: str
     command: str
     spec: Mapping[str, Any]
+    resuming: tuple[str, ...] = ("--resume",)
 
     @property
     def is_sweep(self) -> bool:
         """True if Ray plays a part."""
-        return self.command == "sweep"
+        return self.command != "train"
 
     @property
     def epochs(self) -> int:
@@ -91,6 +92,13 @@ class Job:
 
 TRAIN = Job("train", "train", {**SPEC, "train": {**SPEC["train"], "epochs": 30}})
 SWEEP = Job("sweep", "sweep", {**SPEC, "search": SEARCH})
+# Its epochs take over a second: tracking waits for the disk once an epoch, however short that is.
+TRACKED = Job(
+    "train of longer epochs",
+    "train",
+    {**SPEC, "data": {**SPEC["data"], "num_items": 2400}, "train": {**SPEC["train"], "epochs": 15}},
+)
+SUBMITTED = replace(SWEEP, command="submit", resuming=())
 PAIR = Job(
     "sweep of two workers",
     "sweep",

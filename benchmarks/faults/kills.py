@@ -1,17 +1,23 @@
-"""Kills: of the driver, of the driver and Ray, of a trial's process, of one of its workers."""
+"""Kills: of the driver, of all or a part of Ray, of a trial's process, of one of its workers."""
 
 import time
 from pathlib import Path
 
 from benchmarks.faults.case import DECODING, Case
-from benchmarks.faults.jobs import PAIR, SWEEP, TRAIN, Job
-from benchmarks.faults.processes import kill, processes_of, titled
+from benchmarks.faults.jobs import NAME, PAIR, SWEEP, TRAIN, Job
+from benchmarks.faults.processes import kill, processes_of, running, titled
 from benchmarks.faults.rounds import Outcome, Round
+from mtcon_ray.paths import SPEC_FILE
 
 # Every fourth round goes through a sweep, which takes four times as long.
 SWEEP_EVERY = 4
 # A trial's process has this title, and each worker of a trial of several that one.
 TRIAL_TITLE, WORKER_TITLE = "ray::ResourceTrainable", "ray::RayTrainWorker"
+
+# The programs of a local Ray without which no trial goes on, and the time for the sweep to end.
+RAY_PARTS, END_SECONDS = ("raylet", "gcs_server"), 60.0
+# So long Ray's agents may try to report to a GCS that is gone before they end, too.
+AGENT_SECONDS = 90.0
 
 
 def job_of(round_: Round) -> Job:
@@ -76,6 +82,38 @@ def _kill_part(case: Case, title: str) -> None:
                 kill(pid)
                 case.outcome.happened.append(f"killed process {chosen + 1} of {len(victims)}")
             case.recover(command, since=time.monotonic())
+        case.finish(command)
+    finally:
+        case.close()
+
+
+def ray(folder: Path, round_: Round, outcome: Outcome) -> None:
+    """Kills the raylet or the GCS of a local Ray; the sweep ends by itself and is resumed."""
+    case = Case(folder, round_, outcome, SWEEP)
+    try:
+        case.prepare()
+        program, moment = case.choose(RAY_PARTS), case.moment()
+        command = case.start()
+
+        def found() -> list[int]:
+            return running(processes_of(case.mark, command.pid), program)
+
+        if case.reach(command, moment) and command.until(found, program):
+            # Once all is trained the end may need Ray no more.
+            is_over, begin = case.num_epochs == case.all_epochs, time.monotonic()
+            for pid in found():
+                kill(pid)
+            outcome.happened.append(f"killed {program}")
+            command.wait()
+            took = time.monotonic() - begin
+            outcome.measured["seconds to end"] = round(took, 1)
+            case.expect(took < END_SECONDS, f"the end took {took:.0f} s")
+            more = f" with --name {NAME} --resume" if (case.run / SPEC_FILE).exists() else ""
+            words = "" if is_over else f"repeat the command{more}"
+            case.expect_end(command, [0, 1] if is_over else [1], words)
+            case.check_left(command, AGENT_SECONDS)
+            command = case.resume()
+            case.recover(command)
         case.finish(command)
     finally:
         case.close()

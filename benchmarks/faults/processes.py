@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -125,6 +126,26 @@ def processes_of(mark: str, session: int | None = None) -> list[int]:
 def titled(pids: Sequence[int], title: str) -> list[int]:
     """Returns those processes whose command line contains the title."""
     return [pid for pid in pids if title in command_line(pid)]
+
+
+def children_of(parent: int) -> list[int]:
+    """Returns the live processes that a process has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):  # it has ended meanwhile
+            if entry.name.isdigit() and _stat(entry)[1] == parent:
+                found.append(int(entry.name))
+    return found
+
+
+def running(pids: Sequence[int], program: str) -> list[int]:
+    """Returns those processes that run a program of this file name."""
+    found = []
+    for pid in pids:
+        with suppress(OSError):  # it has ended meanwhile
+            if Path(f"/proc/{pid}/exe").readlink().name == program:
+                found.append(pid)
+    return found
 
 
 def command_line(pid: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.faults import damage, failures, kills, stops, tracking
+from benchmarks.faults import damage, failures, kills, nodes, stops, tracking
 from benchmarks.faults.load import Load
 from benchmarks.faults.rounds import Outcome, Round, planned, recorded, run_missing, table
 from benchmarks.gpu.bench import cache_folder
@@ -24,9 +24,12 @@ LOAD = "load"
 KINDS: dict[str, Kind] = {
     "driver": kills.driver,
     "driver-and-ray": kills.driver_and_ray,
+    "ray": kills.ray,
+    "node": nodes.node,
     "trial": kills.trial,
     "rank": kills.rank,
     "signals": stops.signals,
+    "job-stop": stops.job_stop,
     "pipe": stops.pipe,
     "mlflow": tracking.mlflow,
     "disk": damage.disk,

@@ -1,22 +1,26 @@
-"""Signals, a terminal that is gone, and a second driver."""
+"""Signals, a stopped job, a terminal that is gone, and a second driver."""
 
 import os
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
 from benchmarks.faults.case import Case, last_line
-from benchmarks.faults.jobs import NAME, TRAIN
+from benchmarks.faults.jobs import NAME, SUBMITTED, SWEEP, TRAIN, environment
 from benchmarks.faults.kills import job_of
 from benchmarks.faults.processes import Command
 from benchmarks.faults.rounds import Outcome, Round
+from mtcon_ray.cluster import jobs
 from mtcon_ray.paths import SPEC_FILE
 from mtcon_ray.signals import Interrupted
+from tests.cluster.conftest import environment_of, head_of
 
 # Kubernetes kills after 30 s.
 STOP_SECONDS = 30.0
 COPY = "copy"
+STOP = (str(Path(sys.executable).parent / "ray"), "job", "stop")
 SIGNALS = (
     (signal.SIGTERM,),
     (signal.SIGINT,),
@@ -40,12 +44,7 @@ def signals(folder: Path, round_: Round, outcome: Outcome) -> None:
             for number in chosen:
                 command.kill(number)
                 time.sleep(case.random.uniform(0, 1))
-            command.wait()
-            took = time.monotonic() - begin
-            _check_stopped(case, command, len(chosen))
-            outcome.measured["seconds to stop"] = round(took, 1)
-            case.expect(took < STOP_SECONDS, f"the stop took {took:.0f} s")
-            case.check_left(command)
+            _check_stopped(case, command, begin, num_signals=len(chosen))
             command = case.resume()
             case.recover(command)
         case.finish(command)
@@ -53,9 +52,37 @@ def signals(folder: Path, round_: Round, outcome: Outcome) -> None:
         case.close()
 
 
-def _check_stopped(case: Case, command: Command, num_signals: int) -> None:
-    """Checks exit code and records of a command that a signal ended."""
-    code = command.wait()
+def job_stop(folder: Path, round_: Round, outcome: Outcome) -> None:
+    """Stops a submitted sweep by `ray job stop`, and resumes it as another job."""
+    case = Case(folder, round_, outcome, SWEEP)
+    case.job = SUBMITTED
+    case.variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
+    try:
+        case.prepare()
+        (case.folder / ".rayignore").write_text("root\n")  # else it is uploaded
+        with head_of(environment_of(case.folder) | environment(**case.variables)) as start:
+            case.variables[jobs.ADDRESS_VARIABLE] = start()
+            command = case.start()
+            command.until(lambda: "] starting" in command.printed(), "start of the job")
+            if case.reach(command, case.moment()):
+                begin = time.monotonic()
+                case.expect_end(case.launch([*STOP, f"{NAME}-1"]), [0])
+                _check_stopped(case, command, begin, most=jobs.STOP_SECONDS)
+                command = case.resume()
+                case.recover(command)
+            case.finish(command)
+    finally:
+        case.close()
+
+
+def _check_stopped(
+    case: Case, command: Command, begin: float, num_signals: int = 1, most: float = STOP_SECONDS
+) -> None:
+    """Checks exit code, records and processes of a command that was stopped from `begin` on."""
+    code, took = command.wait(), time.monotonic() - begin
+    case.outcome.measured["seconds to stop"] = round(took, 1)
+    case.expect(took < most, f"the stop took {took:.0f} s")
+    case.check_left(command)
     # 0: it has ended before, which the final check confirms.
     codes = {0, Interrupted.exit_code}
     if num_signals > 1:

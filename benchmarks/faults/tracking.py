@@ -1,33 +1,41 @@
-"""An MLflow server that is away, answers 500, never answers, or takes 5 s for each answer.
+"""An MLflow that is away, answers 500, never answers, takes 5 s for each answer, or is locked.
 
-The server is a real one, behind a proxy that breaks and repairs the connection.
+The server is a real one, behind a proxy that breaks and repairs the connection. Only a locked one
+has no server: another process holds the SQLite database of the root.
 """
 
 import http.client
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from benchmarks.faults.case import Case
-from benchmarks.faults.jobs import NAME, PROGRAM, TRAIN
+from benchmarks.faults.jobs import NAME, PROGRAM, TRACKED
 from benchmarks.faults.rounds import Outcome, Round
+from benchmarks.faults.share import time_in_tracking, timed_tracking
+from mtcon_ray.paths import mlflow_database
 from tests.tracking.mlflow_server import Server
 
-WAYS = ("away", "500", "silent", "slow")
+LOCKED = "locked"
+WAYS = ("away", "500", "silent", "slow", LOCKED)
 SLOW_SECONDS = 5.0
+LOCKED_SECONDS = 15.0
 # So many epochs must be recorded while the server is broken.
 EPOCHS_WITHOUT = 5
 # The share of rounds in which the server stays broken until the training has ended.
 TO_THE_END = 0.2
+# The largest share of the training thread's time that tracking may take.
+MOST_PERCENT = 1.0
 
 
 class Proxy(ThreadingHTTPServer):
-    """A proxy on loopback in front of a server; `way` is None or one of WAYS."""
+    """A proxy on loopback in front of a server; `way` is None or one of WAYS but LOCKED."""
 
     daemon_threads = True
 
@@ -42,6 +50,10 @@ class Proxy(ThreadingHTTPServer):
     def uri(self) -> str:
         """The address by which programs reach the server."""
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def break_by(self, way: str) -> None:
+        """Breaks all requests from now on."""
+        self.way = way
 
     def repair(self) -> None:
         """Passes all requests on again, but for those that wait for an answer already."""
@@ -114,20 +126,56 @@ def proxied(root: Path) -> Iterator[Proxy]:
         server.kill()
 
 
+class Database:
+    """The database of a root without a server, which LOCKED holds by an exclusive transaction."""
+
+    def __init__(self, path: Path) -> None:
+        self.uri = f"sqlite:///{path}"
+        # The timeout is for the end of a transaction of the training.
+        self._connection = sqlite3.connect(path, timeout=60, isolation_level=None)
+
+    def break_by(self, way: str) -> None:
+        """Locks the database."""
+        assert way == LOCKED
+        self._connection.execute("BEGIN EXCLUSIVE")
+
+    def repair(self) -> None:
+        """Unlocks the database."""
+        self._connection.rollback()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._connection.close()
+
+
+def _tracked(root: Path, way: str) -> AbstractContextManager[Proxy | Database]:
+    return closing(Database(mlflow_database(root))) if way == LOCKED else proxied(root)
+
+
 def mlflow(folder: Path, round_: Round, outcome: Outcome) -> None:
-    """Breaks the server in the middle of a training, which must go on meanwhile."""
-    case = Case(folder, round_, outcome, TRAIN)
+    """Breaks the server in the middle of a training, which must go on meanwhile.
+
+    Tracking must take less than MOST_PERCENT of the time of the training's thread.
+    """
+    case = Case(folder, round_, outcome, TRACKED)
     try:
         case.prepare()
-        with proxied(case.root) as proxy:
-            case.changes["tracking"] = {"uri": proxy.uri}
-            way, to_the_end = case.choose(WAYS), case.random.random() < TO_THE_END
+        way, to_the_end = case.choose(WAYS), case.random.random() < TO_THE_END
+        # Beyond the time for which MLflow itself waits for a lock.
+        least = case.random.uniform(0, LOCKED_SECONDS) if way == LOCKED else 0.0
+        with _tracked(case.root, way) as server:
+            case.changes["tracking"] = {"uri": server.uri}
+            case.variables["site"] = timed_tracking(case.folder)
             outcome.happened.append(f"{way}{' to the end' if to_the_end else ''}")
             command = case.start()
             if case.reach(command, case.early_moment()):
-                proxy.way, before, begin = way, case.num_epochs, time.monotonic()
+                server.break_by(way)
+                before, begin = case.num_epochs, time.monotonic()
                 goes_on = command.until(
-                    lambda: case.num_epochs >= before + EPOCHS_WITHOUT,
+                    lambda: (
+                        case.num_epochs >= before + EPOCHS_WITHOUT
+                        and time.monotonic() >= begin + least
+                    ),
                     f"{EPOCHS_WITHOUT} epochs without the server",
                 )
                 if to_the_end and goes_on:
@@ -136,24 +184,30 @@ def mlflow(folder: Path, round_: Round, outcome: Outcome) -> None:
                         way == "slow" or "NOT ALL IS IN MLFLOW" in command.printed(),
                         "the end does not tell that MLflow lacks events",
                     )
-                broken, outcome.happened = (
-                    time.monotonic() - begin,
-                    [
-                        *outcome.happened,
-                        f"{case.num_epochs - before} epochs meanwhile",
-                    ],
-                )
-                proxy.repair()
+                broken = time.monotonic() - begin
+                outcome.happened.append(f"{case.num_epochs - before} epochs meanwhile")
+                server.repair()
                 outcome.measured["seconds without the server"] = round(broken, 1)
-                outcome.happened.append(f"{proxy.num_broken} requests failed")
+                if isinstance(server, Proxy):
+                    outcome.happened.append(f"{server.num_broken} requests failed")
             code = command.wait()
             case.expect(code == 0, f"the training ended with {code}")
             outcome.measured["seconds from the last epoch to the end"] = round(
                 time.time() - case.last_epoch_time, 1
             )
+            _judge_time(case)
             if "NOT ALL IS IN MLFLOW" in command.printed():
                 words = [*PROGRAM, "track-sync", NAME, "--root", str(case.root)]
                 case.expect_end(case.launch(words), [0])
             case.judge()
     finally:
         case.close()
+
+
+def _judge_time(case: Case) -> None:
+    """Records the training thread's time in tracking, and checks its share."""
+    spent, seconds = time_in_tracking(case.folder)
+    percent, measured = 100 * spent / seconds, case.outcome.measured
+    measured["ms of tracking per epoch"] = round(1000 * spent / (case.job.epochs - 1), 1)
+    measured["percent of the training thread's time in tracking"] = round(percent, 2)
+    case.expect(percent < MOST_PERCENT, f"tracking takes {percent:.2f} % of the training thread")

@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,12 +21,14 @@ from mtcon_ray.cluster.leftovers import owned_session
 from mtcon_ray.cluster.ray_private import (
     cluster_scales,
     configure_ray_loggers,
+    end_process,
     keep_aws_secrets_from_trials,
     log_errors_of_nodes,
     patient_start,
     sessions_folder,
     submitted_variables,
 )
+from mtcon_ray.cluster.ray_watch import RayWatch
 from mtcon_ray.environment import restored_environment
 from mtcon_ray.errors import MtconError, ResourceError
 from mtcon_ray.local import LOCAL, this_machine, usable_cpus
@@ -245,11 +248,24 @@ def _init(**options: Any) -> None:
     address = cluster_address()
     if address is not None:
         os.environ.setdefault(TRIES_VARIABLE, "1")
+    lost: list[str] = []
+
+    def give_up() -> None:
+        """Ends the process, which waits in a call of Ray."""
+        sys.stderr.write(f"error: {lost[0]}; repeat the command\n")
+        end_process()
+
     try:
-        with patient_start(START_LIMIT), own_signals():
+        with (
+            patient_start(START_LIMIT) as started,
+            own_signals(),
+            RayWatch(lost.append, give_up, started),
+        ):
             ray.init(**options)
     except Exception as error:
         raise _unreachable(address, error) from error
+    if lost:
+        raise MtconError(f"{lost[0]}; repeat the command")
 
 
 def _unreachable(address: str | None, error: Exception) -> MtconError:

@@ -38,6 +38,9 @@ from ray.experimental.internal_kv import _internal_kv_get, internal_kv_get_gcs_c
 # limit is documented.
 MAX_PACKAGE_BYTES = min(DASHBOARD_CLIENT_MAX_SIZE, GCS_STORAGE_MAX_SIZE - 1)
 
+# The names of a local Ray's processes in messages.
+RAYLET, GCS = "raylet", "GCS"
+
 log = logging.getLogger(__name__)
 
 
@@ -47,12 +50,22 @@ def configure_ray_loggers() -> None:
 
 
 @contextmanager
-def patient_start(seconds: float) -> Iterator[None]:
+def patient_start(seconds: float) -> Iterator[dict[str, Popen[bytes]]]:
     """Gives a local Ray that is started in the context this many seconds to register its node.
 
-    `ray.init` gives up after 30 s, which a busy machine may need, and has no option for it.
+    `ray.init` gives up after 30 s, which a busy machine may need, and has no option for it. Yields
+    the processes that it starts, as `local_processes` does, which has them only afterwards.
     """
-    ask = services.get_node
+    ask, raylet, gcs = services.get_node, services.start_raylet, services.start_gcs_server
+    started: dict[str, Popen[bytes]] = {}
+
+    def kept(name: str, start: Callable[..., Any]) -> Any:
+        def start_and_keep(*args: Any, **named: Any) -> Any:
+            info = start(*args, **named)
+            started[name] = info.process
+            return info
+
+        return start_and_keep
 
     def ask_until_registered(*address: str) -> Any:
         deadline = time.monotonic() + seconds
@@ -65,10 +78,11 @@ def patient_start(seconds: float) -> Iterator[None]:
                 time.sleep(0.1)
 
     services.get_node = ask_until_registered
+    services.start_raylet, services.start_gcs_server = kept(RAYLET, raylet), kept(GCS, gcs)
     try:
-        yield
+        yield started
     finally:
-        services.get_node = ask
+        services.get_node, services.start_raylet, services.start_gcs_server = ask, raylet, gcs
 
 
 def sessions_folder() -> Path:
@@ -108,7 +122,7 @@ def local_processes() -> dict[str, Popen[bytes]]:
     node = worker._global_node
     if node is None:
         return {}
-    watched = {"raylet": PROCESS_TYPE_RAYLET, "GCS": PROCESS_TYPE_GCS_SERVER}
+    watched = {RAYLET: PROCESS_TYPE_RAYLET, GCS: PROCESS_TYPE_GCS_SERVER}
     started = {name: node.all_processes.get(kind) for name, kind in watched.items()}
     return {name: found[0].process for name, found in started.items() if found}
 

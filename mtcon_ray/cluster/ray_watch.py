@@ -2,7 +2,8 @@
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from subprocess import Popen
 from types import TracebackType
 
 import ray
@@ -23,18 +24,26 @@ class RayWatch:
 
     Calls `on_loss` with the reason in a thread of its own, and then ends the body. If a call of Ray
     never returns, the body cannot end. Then it calls `on_hang`, which has to end the process. Does
-    nothing for a Ray that this process has not started.
+    nothing for a Ray that this process has not started. `starting` has the processes, by name, of a
+    Ray that starts in the body.
     """
 
-    def __init__(self, on_loss: Callable[[str], None], on_hang: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        on_loss: Callable[[str], None],
+        on_hang: Callable[[], None],
+        starting: Mapping[str, Popen[bytes]] | None = None,
+    ) -> None:
         self._on_loss = on_loss
         self._on_hang = on_hang
+        self._processes = starting
         self._left = threading.Event()
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
         self._watched = threading.get_ident()
-        self._processes = local_processes()
+        if self._processes is None:
+            self._processes = local_processes()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="mtcon-ray-watch")
         self._thread.start()
 
@@ -55,7 +64,7 @@ class RayWatch:
 
     def _watch(self) -> None:
         while not self._left.wait(LOOK_SECONDS):
-            for name, process in self._processes.items():
+            for name, process in list((self._processes or {}).items()):  # it may grow meanwhile
                 code = process.poll()
                 if code is not None:
                     how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"

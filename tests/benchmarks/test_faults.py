@@ -1,15 +1,27 @@
 """Plan, record and table of fault injection; and one kind on real processes."""
 
 import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from benchmarks.faults import program
-from benchmarks.faults.jobs import TRAIN, Undisturbed
+from benchmarks.faults.case import Case
+from benchmarks.faults.jobs import REPOSITORY, TRAIN, Undisturbed
+from benchmarks.faults.processes import children_of, running
 from benchmarks.faults.rounds import RECORD, Outcome, Round, planned, recorded, run_missing, table
+from benchmarks.faults.share import time_in_tracking
+from benchmarks.faults.tracking import LOCKED, Database
 from mtcon_ray.paths import MODEL_FILE
 from mtcon_ray.training import checkpoint
+from tests.waiting import wait_until
 
 
 def quiet(_: str) -> None: ...
@@ -66,6 +78,80 @@ def test_a_round_that_breaks_itself_has_failed(tmp_path: Path) -> None:
     ((_, outcome),) = recorded(tmp_path)
     assert outcome.problems[0].startswith("TimeoutError at test_faults.py:")
     assert outcome.problems[0].endswith("no epoch after the fault within 600 s")
+
+
+@pytest.mark.parametrize("num", range(2, 6))
+def test_a_few_rounds_meet_each_variant_through_each_job(num: int) -> None:
+    variants = range(num)
+    met = set()
+    for number in range(4 * num):
+        case = cast(Case, SimpleNamespace(round=Round("signals", number, 0)))
+        met.add((number % 4, Case.choose(case, variants)))
+    assert met == {(part, variant) for part in range(4) for variant in variants}
+
+
+def test_a_locked_database_takes_nothing_until_it_is_repaired(tmp_path: Path) -> None:
+    path = tmp_path / "mlflow.db"
+    with (
+        closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other,
+        closing(Database(path)) as database,
+    ):
+        other.execute("CREATE TABLE runs (name)")
+        database.break_by(LOCKED)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("INSERT INTO runs VALUES ('cut')")
+        database.repair()
+        other.execute("INSERT INTO runs VALUES ('cut')")
+
+
+TRACKED = """
+import sys, threading, time
+from pathlib import Path
+from benchmarks.faults.share import PATCH, FILE
+from mtcon_ray.tracking import event_log
+from mtcon_ray.tracking.events import Reported
+
+write = event_log.append_durably
+def slow_write(*args):
+    time.sleep(0.1)
+    write(*args)
+event_log.append_durably = slow_write
+exec(PATCH.replace("{file!r}", "FILE"))
+patch(None)
+logs = [event_log.EventLog(Path(name)) for name in ("main.jsonl", "other.jsonl")]
+
+def train(log, later):
+    time.sleep(later)
+    for epoch in range(1, 4):
+        time.sleep(0.3)
+        log.append(Reported(epoch=epoch, metrics={}))
+
+threading.Thread(target=train, args=(logs[1], 0.2)).start()
+train(logs[0], 0)
+"""
+
+
+def test_the_time_of_tracking_is_the_main_thread_s_alone(tmp_path: Path) -> None:
+    """Two epochs of 0.3 s with 0.1 s of tracking each, a quarter; the first one is not counted."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    subprocess.run([sys.executable, "-c", TRACKED], cwd=tmp_path, env=environment, check=True)
+    spent, seconds = time_in_tracking(tmp_path)
+    assert spent / seconds == pytest.approx(0.25, abs=0.08)
+
+
+def test_processes_are_found_by_their_parent_and_their_program() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        wait_until(lambda: running([process.pid], "sleep"), "sleep", process=process)
+        assert process.pid in children_of(os.getpid())
+        assert running([os.getpid(), process.pid], "sleep") == [process.pid]
+        process.kill()
+
+
+def test_each_kind_is_on_its_page() -> None:
+    page = (REPOSITORY / "docs" / "reliability.md").read_text(encoding="utf-8")
+    assert [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")][
+        : len(program.KINDS)
+    ] == list(program.KINDS)
 
 
 @pytest.mark.soak

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
+from ray._private import services
 
-from mtcon_ray.cluster import ray_watch
+from mtcon_ray.cluster import connection, ray_watch
 from mtcon_ray.cluster.ray_watch import RayWatch
+from mtcon_ray.errors import MtconError
 from tests.waiting import PATIENCE_SECONDS
 
 
@@ -66,6 +68,31 @@ def test_a_process_that_ends_ends_the_body(
     (reason,) = local_ray.reasons
     assert reason.startswith(f"the {name} of Ray on this machine {how}")
     assert local_ray.shutdowns == 1, "trials would write into event logs that are closed"
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("raylet", "start_raylet"), ("GCS", "start_gcs_server")]
+)
+def test_a_ray_that_loses_a_process_while_it_starts_is_not_waited_for(
+    local_ray: LocalRay, monkeypatch: pytest.MonkeyPatch, name: str, start: str
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    info = SimpleNamespace(process=SimpleNamespace(poll=lambda: -9))
+    monkeypatch.setattr(services, start, lambda number, *, port: info)
+
+    def init() -> None:
+        assert getattr(services, start)(1, port=2) is info
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    monkeypatch.setattr("mtcon_ray.cluster.connection.ray.init", init)
+    with pytest.raises(MtconError) as error:
+        connection._init()
+    assert str(error.value) == (
+        f"the {name} of Ray on this machine was ended by signal 9, and no trial can go on; "
+        "repeat the command"
+    )
 
 
 @pytest.mark.usefixtures("untraced_threads")

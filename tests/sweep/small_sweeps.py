@@ -85,6 +85,10 @@ class Patch(importlib.abc.MetaPathFinder):
         spec.loader.exec_module = exec_module
         return spec
 
+{patch}
+sys.meta_path.insert(0, Patch())
+"""
+FAILING_STEPS = """
 def patch(module):
     from mtcon_ray.errors import OutOfMemoryError
     step = module.Trainer._train_step
@@ -95,8 +99,6 @@ def patch(module):
         return step(run)
 
     module.Trainer._train_step = fails
-
-sys.meta_path.insert(0, Patch())
 """
 
 
@@ -106,8 +108,13 @@ def failing_steps(folder: Path, where: str, error: str) -> str:
     `where` and `error` are Python expressions. Trials train in Ray's processes, in which a test
     cannot patch in another way.
     """
+    patch = FAILING_STEPS.replace("{where}", where).replace("{error}", error)
+    return patched_trainer(folder, patch)
+
+
+def patched_trainer(folder: Path, patch: str) -> str:
+    """Returns a PYTHONPATH under which code calls its `patch` with the imported trainer module."""
     site = folder / "site"
     site.mkdir()
-    text = SITE.replace("{where}", where).replace("{error}", error)
-    (site / "sitecustomize.py").write_text(text)
+    (site / "sitecustomize.py").write_text(SITE.replace("{patch}", patch))
     return os.pathsep.join([str(site), os.getcwd()])

@@ -1,0 +1,60 @@
+"""A node of two that is lost: all its processes are killed, or freeze and wake up too late."""
+
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ray.cluster_utils import Cluster
+
+from benchmarks.faults.case import Case
+from benchmarks.faults.jobs import SWEEP
+from benchmarks.faults.kills import TRIAL_TITLE
+from benchmarks.faults.processes import children_of, kill, titled
+from benchmarks.faults.rounds import Outcome, Round
+
+# Killed as by a power cut; frozen as by a network that is cut, until Ray has given the node up.
+WAYS = (signal.SIGKILL, signal.SIGSTOP)
+
+
+def node(folder: Path, round_: Round, outcome: Outcome) -> None:
+    """Cuts off a node; the sweep goes on by itself with its trial on the other one."""
+    case = Case(folder, round_, outcome, SWEEP)
+    try:
+        case.prepare()
+        number = case.choose(WAYS)
+        with _cluster() as (address, raylet):
+            case.variables["RAY_ADDRESS"] = address
+            command = case.start()
+
+            def trials() -> list[int]:
+                return titled(children_of(raylet), TRIAL_TITLE)
+
+            is_reached = case.reach(command, case.early_moment())
+            if is_reached and command.until(trials, "trial on the node"):
+                members = [raylet, *children_of(raylet)]
+                for pid in members:
+                    kill(pid, number)
+                outcome.happened.append(f"{number.name} to {len(members)} processes of the node")
+                case.recover(command, since=time.monotonic())
+                for pid in members:
+                    kill(pid, signal.SIGCONT)
+            case.finish(command)
+    finally:
+        case.close()
+
+
+@contextmanager
+def _cluster() -> Iterator[tuple[str, int]]:
+    """Starts two nodes of a CPU each; yields the address and the raylet of the one to lose."""
+    # Sockets lie in this folder, so its path is short.
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as ray:
+        head = {"num_cpus": 1, "include_dashboard": False, "temp_dir": ray}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            lost = cluster.add_node(num_cpus=1)
+            yield cluster.address, lost.all_processes["raylet"][0].process.pid
+        finally:
+            cluster.shutdown()

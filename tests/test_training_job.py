@@ -37,6 +37,7 @@ from mtcon_ray.trainer import Trainer
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training_job import train_run
 from tests.plans import plan_of
+from tests.sweep.mirrored_sweep import Notes
 
 pytestmark = pytest.mark.slow
 
@@ -231,30 +232,20 @@ def test_a_finished_training_is_not_trained_again(spec: RunSpec, tmp_path: Path)
     """A finished training has no resume state; its event log keeps it from starting again."""
     before = train_run(spec, root=tmp_path, name="mine", callbacks=Callbacks())
     stamp = (tmp_path / "runs" / "mine" / "model.pt").stat().st_mtime_ns
-    notes: list[str] = []
-
-    class Listens(Callbacks):
-        def on_note(self, text: str) -> None:
-            notes.append(text)
-
-    assert train_run(spec, root=tmp_path, name="mine", resume=True, callbacks=Listens()) == before
+    heard = Notes()
+    assert train_run(spec, root=tmp_path, name="mine", resume=True, callbacks=heard) == before
     assert (tmp_path / "runs" / "mine" / "model.pt").stat().st_mtime_ns == stamp
-    assert notes == ["mine has finished already"]
+    assert heard.told == ["mine has finished already"]
 
 
 def test_a_damaged_checkpoint_is_told(spec: RunSpec, tmp_path: Path) -> None:
-    notes: list[str] = []
-
-    class Listens(Callbacks):
-        def on_note(self, text: str) -> None:
-            notes.append(text)
-
+    heard = Notes()
     with pytest.raises(Interrupted):
         train_run(spec, root=tmp_path, name="mine", callbacks=Killer(1))
     (tmp_path / "runs" / "mine" / "last.pt").write_bytes(bytes(5000))
-    result = train_run(spec, root=tmp_path, name="mine", resume=True, callbacks=Listens())
+    result = train_run(spec, root=tmp_path, name="mine", resume=True, callbacks=heard)
     assert result.status == "FINISHED"
-    (note,) = (n for n in notes if "last.pt must be a whole file" in n)
+    (note,) = (n for n in heard.told if "last.pt must be a whole file" in n)
     assert note.endswith("the training goes on after epoch 1, from last.previous.pt")
 
 
@@ -280,18 +271,13 @@ def test_warnings_of_the_data_are_told_and_recorded(tmp_path: Path) -> None:
         "model": {"encoder": {"name": "small", "width": 4}},
         "train": {"epochs": 2, "batch_size": 16}, "evaluate": {"bootstrap": 10},
     }  # fmt: skip
-    notes: list[str] = []
-
-    class Listens(Callbacks):
-        def on_note(self, text: str) -> None:
-            notes.append(text)
-
+    heard = Notes()
     spec = parse_spec(raw)
     before = plan_of(spec, tmp_path, this_machine()).warnings
     assert any("1 of a sample of 50 images cannot be decoded" in text for text in before)
-    train_run(spec, root=tmp_path / "root", callbacks=Listens())
+    train_run(spec, root=tmp_path / "root", callbacks=heard)
     plan = json.loads((tmp_path / "root" / "runs" / "t-1" / "plan.json").read_text())
-    told = [note for note in notes if note.startswith("warning: ")]
+    told = [note for note in heard.told if note.startswith("warning: ")]
     assert told == [f"warning: {text}" for text in plan["warnings"]]
     assert any("1 images are in more than one split" in note for note in told)
     assert any("1 images cannot be read and are left out, first row 149, 147" in n for n in told)

@@ -43,7 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--photos", type=Path, default=REPOSITORY.parent / "shared" / "data")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)  # after -m has left out items
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves tests out of the coverage that run other code, or the same code many times.
 
     Measuring slows down all Python code: torch's simulation of a GPU takes twice as long with it.
@@ -51,6 +52,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(TESTS) and UNMEASURED & {*item.path.relative_to(TESTS).parts}:
             item.add_marker(pytest.mark.no_cover)
+    items[:] = spread(items, getattr(config, "workerinput", {}).get("workercount", 1))
+
+
+def spread(items: list[pytest.Item], num_workers: int) -> list[pytest.Item]:
+    """Returns the items with those files first that start Ray, in the shares of half the workers.
+
+    Each worker begins with a share of successive items. The files that start Ray take minutes, most
+    of it waiting. They would otherwise come last and leave the other workers without work.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    long = [f for f, found in files.items() if any(i.get_closest_marker("ray") for i in found)]
+    rest = [item for item in items if item.path not in long]
+    first_share, first_shares = len(items) // num_workers, max(1, num_workers // 2)
+    ordered: list[pytest.Item] = []
+    for number in range(first_shares):
+        own = [item for file in long[number::first_shares] for item in files[file]]
+        room = max(0, first_share - len(own))
+        ordered += [*own, *rest[:room]]
+        del rest[:room]
+    return [*ordered, *rest]
 
 
 @pytest.fixture(scope="session")

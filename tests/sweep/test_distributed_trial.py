@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -26,7 +27,7 @@ from mtcon_ray.sweep.trial import Assignment, ending
 from tests.sweep.small_sweeps import failing_steps
 from tests.waiting import PATIENCE_SECONDS
 
-SPEC = {
+SPEC: dict[str, Any] = {
     "version": 1,
     "name": "pairs",
     "data": {"kind": "synthetic", "num_items": 300},
@@ -55,8 +56,14 @@ OLD_ENDING = (
 
 
 @pytest.mark.ray
-def test_an_error_on_one_rank_fails_its_trial_and_the_next_one_runs(tmp_path: Path) -> None:
-    """The other rank waits in a collective operation; only the end of its worker group stops it."""
+@pytest.mark.parametrize("max_failures", [0, pytest.param(1, marks=pytest.mark.soak)])
+def test_an_error_on_one_rank_fails_its_trial_and_the_next_one_runs(
+    max_failures: int, tmp_path: Path
+) -> None:
+    """The other rank waits in a collective operation; only the end of its worker group stops it.
+
+    Train starts a group again unless `max_failures` is 0. The new group must not train.
+    """
     environment = {
         **os.environ,
         "PYTHONPATH": failing_steps(
@@ -66,7 +73,8 @@ def test_an_error_on_one_rank_fails_its_trial_and_the_next_one_runs(tmp_path: Pa
             'OutOfMemoryError("train.batch_size 32 must fit the device\'s memory")',
         ),
     }
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
+    search = {**SPEC["search"], "max_failures": max_failures}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump({**SPEC, "search": search}))
     done = subprocess.run(
         [sys.executable, "-m", "mtcon_ray", "sweep", "spec.yaml", "--name", "pairs",
          "--root", str(tmp_path / "root")],

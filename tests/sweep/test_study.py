@@ -265,7 +265,7 @@ def test_optunas_own_tools_read_the_journal(
     journal = tmp_path / "mtcon-ray" / "sweeps" / "NAME" / "study.journal"
     journal.parent.mkdir(parents=True)
     taken = run(Suggester(open_study(journal, "NAME"), search(num_trials=3), 0))
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path / "mtcon-ray")
     exec(lines, {})
     best = max(taken, key=value_of)
     printed = capsys.readouterr().out

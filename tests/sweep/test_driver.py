@@ -173,6 +173,7 @@ def _comparable(reports: Any) -> list[tuple[int, dict[str, float]]]:
     return [(e, {k: v for k, v in m.items() if not k.startswith(loads)}) for e, m in reports]
 
 
+@pytest.mark.soak
 def test_a_signal_marks_checkpoints_and_can_be_resumed(
     root: Path, spec_file: Callable[..., Path]
 ) -> None:

@@ -6,7 +6,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -260,10 +260,12 @@ def _init(**options: Any) -> None:
             patient_start(START_LIMIT) as started,
             own_signals(),
             RayWatch(lost.append, give_up, started),
+            nullcontext(),
         ):
             ray.init(**options)
     except Exception as error:
-        raise _unreachable(address, error) from error
+        if not lost:
+            raise _unreachable(address, error) from error
     if lost:
         raise MtconError(f"{lost[0]}; repeat the command")
 

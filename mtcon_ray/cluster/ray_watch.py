@@ -26,6 +26,9 @@ class RayWatch:
     never returns, the body cannot end. Then it calls `on_hang`, which has to end the process. Does
     nothing for a Ray that this process has not started. `starting` has the processes, by name, of a
     Ray that starts in the body.
+
+    The body needs another context manager within this one, such as `nullcontext()`: if a call of
+    Ray fails meanwhile, Python raises RayLost at the begin of the next `__exit__`.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ never read back, so that no pickle is ever loaded.
 
 import json
 from collections.abc import Mapping
-from contextlib import ExitStack, chdir
+from contextlib import ExitStack, chdir, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -223,7 +223,7 @@ class _Sweep:
         for note in notes:
             self.callbacks.on_note(note)
         try:
-            with on_signals(self.halt), RayWatch(self.halt, self._give_up):
+            with on_signals(self.halt), RayWatch(self.halt, self._give_up), nullcontext():
                 self._tune()
             if not self.stop.asked:
                 return self._finish()

@@ -1,5 +1,6 @@
 """The end of a raylet or GCS of this machine ends what waits for it, without a Ray."""
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -93,6 +94,31 @@ def test_a_ray_that_loses_a_process_while_it_starts_is_not_waited_for(
         f"the {name} of Ray on this machine was ended by signal 9, and no trial can go on; "
         "repeat the command"
     )
+
+
+@pytest.mark.usefixtures("untraced_threads")
+def test_a_loss_is_named_rather_than_the_error_that_follows_from_it(
+    local_ray: LocalRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch raises while Ray's compiled code waits, which then raises its own error."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    info = SimpleNamespace(process=SimpleNamespace(poll=lambda: -9))
+    monkeypatch.setattr(services, "start_gcs_server", lambda: info)
+    silent, other = socket.socketpair()
+    silent.settimeout(1.0)
+
+    def init() -> None:
+        services.start_gcs_server()  # type: ignore[call-arg]
+        silent.recv(1)
+
+    monkeypatch.setattr("mtcon_ray.cluster.connection.ray.init", init)
+    with (
+        silent,
+        other,
+        pytest.raises(MtconError, match="the GCS of Ray on this machine was ended by signal 9"),
+    ):
+        connection._init()
+    assert local_ray.shutdowns == 1
 
 
 @pytest.mark.usefixtures("untraced_threads")

@@ -12,7 +12,7 @@ from mtcon_ray.tracking.mlflow_server import check_server
 os.environ["RAY_AUTH_MODE"] = "disabled"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 # Ray gives its workers a low priority (15). Beside other tests they would wait for minutes.
-os.environ["RAY_worker_niceness"] = "0"
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # the name that Ray reads
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 # Before torch is imported: tests run in parallel, one per core. With more threads per test the
 # suite takes a quarter longer, because threads compete for cores.

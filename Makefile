@@ -8,6 +8,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest --durations=10 -n 4 --dist worksteal
 # Importing Ray and MLflow takes each worker ten seconds, a third of the time of `make check`.
 # It therefore leaves out every file that imports them, not only the tests that start them.
+# Quick tests wait for nothing, and collecting them takes each worker ten seconds: two at a time.
 WITHOUT_RAY := $(addprefix --ignore=, \
 	mtcon_ray/cluster mtcon_ray/sweep mtcon_ray/tracking \
 	tests/benchmarks tests/cluster tests/docker tests/sweep tests/tracking \
@@ -20,7 +21,7 @@ demo: .venv/ready  ## the main job: a temperature sweep on synthetic images
 	$(BIN)/python experiments/sweep_temperature.py
 
 check: lint  ## 90 seconds: style, types, quick tests without Ray and MLflow
-	$(PYTEST) $(FAST)
+	$(PYTEST) -n 2 $(FAST)
 
 # Processes that the tests start, Ray's too, are not measured. The floor stands in pyproject.toml.
 test: lint  ## what CI runs: everything but the soak tests, with branch coverage

@@ -107,6 +107,7 @@ def new_session_folder(use: Callable[[Path], None]) -> Iterator[None]:
         if node.is_head():
             use(Path(node.get_session_dir_path()))
 
+    # mypy accepts no other method in a method's place.
     Node._init_temp = make_and_use  # type: ignore[method-assign, assignment]
     try:
         yield

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from mtcon_ray.tracking.mlflow_server import check_server
 
@@ -85,6 +86,12 @@ def photos(request: pytest.FixtureRequest) -> Path:
     if not (folder / "fashion_shoes" / "labels.csv").exists():
         pytest.skip(f"no photographs under {folder}; give their folder with --photos")
     return folder
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets figures be put together but not drawn, which takes most of a second each."""
+    monkeypatch.setattr(Figure, "savefig", lambda figure, file, **options: file.write(b"PNG"))
 
 
 @pytest.fixture(scope="session")

@@ -48,6 +48,7 @@ def test_intervals_are_of_labels_whose_predictions_are_stored(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_the_page_says_what_an_interval_covers(sweep: MakeSweep, repeats: int) -> None:
     results = sweep(points=POINTS, repeats=repeats)

@@ -25,6 +25,7 @@ from tests.recorded import plan_with, recorded
 from tests.report.conftest import MakeSweep
 
 pytestmark = pytest.mark.slow  # each page has figures, a second or two of processor time
+reads_words = pytest.mark.usefixtures("undrawn")
 
 VOID = {"meta", "img", "br", "wbr", "link", "hr", "input"}
 HTML_NAME = '<script>alert("1")</script> & more'
@@ -74,6 +75,7 @@ def built(
     return Page(build_report(results, dict(importances or {}), ui_command=ui))
 
 
+@reads_words
 def test_a_temperature_sweep_is_told_in_full(sweep: MakeSweep) -> None:
     """Headline, facts, tables, figures, failure and commands have this sweep's numbers."""
     results = sweep(statuses={0: "PRUNED", 1: "FAILED", 5: "PRUNED", 6: "PRUNED"})
@@ -117,6 +119,7 @@ def test_same_results_give_the_same_page(sweep: MakeSweep) -> None:
     assert built(results).source == built(results).source
 
 
+@reads_words
 @pytest.mark.parametrize("tasks", [["kind"], ["category", "gender", "colour"]])
 def test_a_winner_that_has_its_objective_alone_has_a_report(
     sweep: MakeSweep, tasks: list[str], monkeypatch: pytest.MonkeyPatch
@@ -141,6 +144,7 @@ def test_a_winner_that_has_its_objective_alone_has_a_report(
     assert [call.args for call in panels.call_args_list] == [(1,), (1,)]
 
 
+@reads_words
 def test_rebuilt_report_drops_figures_that_are_no_longer_true(sweep: MakeSweep) -> None:
     """A figure of an earlier state must not remain beside the new page."""
     results = sweep()
@@ -171,12 +175,14 @@ def test_every_kind_of_sweep_has_a_page(
     assert words in built(sweep(**options)).text
 
 
+@reads_words
 def test_missing_plan_costs_class_counts_only(sweep: MakeSweep) -> None:
     """A sweep that was interrupted before its plan was written still has a report."""
     page = built(dataclasses.replace(sweep(), plan=None))
     assert "brand held out — — — 0.300 ± 0.010" in page.text
 
 
+@reads_words
 def test_names_and_reasons_are_text_never_markup(sweep: MakeSweep) -> None:
     """Labels, values and reasons may contain HTML, mathematics and scripts without a glyph."""
     tasks = [HTML_NAME, "price $\\frac{$", "色_{x}"]
@@ -226,6 +232,7 @@ def test_categories_and_several_parameters_have_a_figure_each(sweep: MakeSweep) 
     assert "weighting=" in page.text
 
 
+@reads_words
 def test_repeats_are_told_as_mean_and_deviation(sweep: MakeSweep) -> None:
     """The headline has the configuration's mean, a table each mean and the winner's test scores."""
     results = sweep(points=({"method.temperature": 0.1}, {"method.temperature": 0.5}), repeats=3)
@@ -235,6 +242,7 @@ def test_repeats_are_told_as_mean_and_deviation(sweep: MakeSweep) -> None:
     assert "Seed 0 to 2, each configuration 3 times" in page.text
 
 
+@reads_words
 def test_clock_and_provenance_come_from_the_parents_record(
     sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +280,7 @@ def test_two_hundred_trials_with_two_searched_fields(sweep: MakeSweep) -> None:
     assert page.source.count("<tr") >= 200
 
 
+@reads_words
 def test_accuracies_are_read_from_the_last_epoch_alone(sweep: MakeSweep) -> None:
     """A test accuracy of an earlier epoch, if there were one, must not be reported."""
     results = sweep(points=({"method.temperature": 0.1},))
@@ -282,6 +291,7 @@ def test_accuracies_are_read_from_the_last_epoch_alone(sweep: MakeSweep) -> None
     assert "0.123" not in built(dataclasses.replace(results, trials=(early,))).text
 
 
+@reads_words
 @pytest.mark.parametrize("objective", ["val/score", "val/accuracy"])
 def test_sets_and_numbers_stand_with_their_own_scores(tmp_path: Path, objective: str) -> None:
     """Tables and axes have mAP and R²; the mean over tasks of several kinds is called a score.
@@ -317,6 +327,7 @@ def test_sets_and_numbers_stand_with_their_own_scores(tmp_path: Path, objective:
     assert "accuracy of" not in page.text
 
 
+@reads_words
 def test_tasks_of_one_other_kind_are_called_by_its_score(tmp_path: Path) -> None:
     """Label sets are scored by mAP; together with held-out classes the heading says "score"."""
     data = {"kind": "synthetic", "tasks": ["attributes"], "held_out": ["shape"]}
@@ -333,6 +344,7 @@ def test_tasks_of_one_other_kind_are_called_by_its_score(tmp_path: Path) -> None
     assert "Test and held-out score of the winner" in page.text
 
 
+@reads_words
 def test_warnings_about_the_data_stand_above_the_results(sweep: MakeSweep) -> None:
     """Each warning is complete, escaped, and above the facts; without one there is no block."""
     results = sweep()
@@ -342,6 +354,7 @@ def test_warnings_about_the_data_stand_above_the_results(sweep: MakeSweep) -> No
     assert f"Warnings {' '.join(warnings)} Trials 7" in page.text
 
 
+@reads_words
 def test_the_winner_stands_with_the_epoch_of_its_network(sweep: MakeSweep) -> None:
     """The epoch is in the headline, above the test scores and above the learning curves."""
     assert built(sweep()).text.count("network of epoch 20 of 20") == 1 + 1 + 1

@@ -15,7 +15,7 @@ WITHOUT_RAY := $(addprefix --ignore=, \
 	tests/comparison/test_run.py tests/security/test_canary.py)
 FAST := -m "not ray and not mlflow and not slow and not soak" $(WITHOUT_RAY)
 
-.PHONY: demo check test soak soak-long lint docs clean
+.PHONY: demo check test everything soak soak-long lint style types docs clean
 
 demo: .venv/ready  ## the main job: a temperature sweep on synthetic images
 	$(BIN)/python experiments/sweep_temperature.py
@@ -24,7 +24,11 @@ check: lint  ## 90 seconds: style, types, quick tests without Ray and MLflow
 	$(PYTEST) -n 2 $(FAST)
 
 # Processes that the tests start, Ray's too, are not measured. The floor stands in pyproject.toml.
-test: lint  ## what CI runs: everything but the soak tests, with branch coverage
+# Types are checked beside the tests, many of which wait.
+test: style  ## what CI runs: everything but the soak tests, with branch coverage
+	$(MAKE) --jobs=2 types everything
+
+everything: .venv/ready
 	$(PYTEST) --cov --cov-report= -m "not soak"
 
 soak: docs  ## by hand: many rounds, load, all commands of the pages, building these
@@ -40,9 +44,13 @@ soak-lowest-direct soak-highest: soak-%: .venv/ready
 	$(BIN)/uv pip install --quiet --python .venv/soak-$*/bin/python --resolution $* -e '.[dev]'
 	.venv/soak-$*/bin/python -m pytest -n 2 --dist worksteal $(FAST)
 
-lint: .venv/ready
+lint: style types
+
+style: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types: .venv/ready
 	$(BIN)/mypy
 
 docs: .venv/ready  ## the pages, in docs/_build

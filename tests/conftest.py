@@ -30,7 +30,9 @@ TESTS = Path(__file__).parent
 REPOSITORY = TESTS.parent
 # Folders and files.
 UNMEASURED = {
-    "experiments", "benchmarks", "test_gpu.py", "test_contract.py", "test_view_moments.py",
+    "benchmarks", "experiments", "test_accuracies.py", "test_background.py", "test_commands.py",
+    "test_contract.py", "test_driver.py", "test_gpu.py", "test_logistic.py", "test_phases.py",
+    "test_ranks.py", "test_study.py", "test_throughput.py", "test_view_moments.py",
 }  # fmt: skip
 
 

@@ -4,8 +4,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null \
 	&& echo $$p && break; done)
 BIN := .venv/bin
-# Most tests that take long wait for processes to start or end: four at a time, also on two cores.
-PYTEST := $(BIN)/python -m pytest --durations=10 -n 4 --dist worksteal
+# Many tests wait for processes to start or end: three at a time, also on two cores. Each further
+# worker takes fifteen seconds of processor time to collect the tests.
+PYTEST := $(BIN)/python -m pytest --durations=10 -n 3 --dist worksteal
 # Importing Ray and MLflow takes each worker ten seconds, a third of the time of `make check`.
 # It therefore leaves out every file that imports them, not only the tests that start them.
 # Quick tests wait for nothing, and collecting them takes each worker ten seconds: two at a time.
@@ -28,7 +29,7 @@ check: lint  ## 90 seconds: style, types, quick tests without Ray and MLflow
 test: style  ## what CI runs: everything but the soak tests, with branch coverage
 	$(MAKE) --jobs=2 types everything
 
-everything: .venv/ready
+everything: .venv/compiled
 	$(PYTEST) --cov --cov-report= -m "not soak"
 
 soak: docs  ## by hand: many rounds, load, all commands of the pages, building these
@@ -61,6 +62,11 @@ docs: .venv/ready  ## the pages, in docs/_build
 clean:  ## the environment and caches; results under ~/mtcon-ray stay
 	rm -rf .venv build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One process compiles what all tests import. Otherwise each worker does, at the same time.
+.venv/compiled: .venv/ready
+	-@$(BIN)/python -m pytest --collect-only -qq >/dev/null  # an error will stop the tests, too
+	@touch $@
 
 .venv/ready: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.13 found; name one: make PYTHON=..." >&2; exit 1; }

@@ -33,6 +33,7 @@ UNMEASURED = {
     "benchmarks", "experiments", "test_accuracies.py", "test_background.py", "test_commands.py",
     "test_contract.py", "test_driver.py", "test_gpu.py", "test_logistic.py", "test_phases.py",
     "test_ranks.py", "test_study.py", "test_throughput.py", "test_view_moments.py",
+    "test_whole_sweeps.py",
 }  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def spread(items: list[pytest.Item], num_workers: int) -> list[pytest.Item]:
-    """Returns the items with those files first that start Ray, in the shares of half the workers.
+    """Returns the items with those files first that start Ray, in half of the workers' shares.
 
     Each worker begins with a share of successive items. The files that start Ray take minutes, most
     of it waiting. They would otherwise come last and leave the other workers without work.
@@ -71,7 +72,7 @@ def spread(items: list[pytest.Item], num_workers: int) -> list[pytest.Item]:
         files.setdefault(item.path, []).append(item)
     long = [f for f, found in files.items() if any(i.get_closest_marker("ray") for i in found)]
     rest = [item for item in items if item.path not in long]
-    first_share, first_shares = len(items) // num_workers, max(1, num_workers // 2)
+    first_share, first_shares = len(items) // num_workers, (num_workers + 1) // 2
     ordered: list[pytest.Item] = []
     for number in range(first_shares):
         own = [item for file in long[number::first_shares] for item in files[file]]

@@ -37,6 +37,7 @@ BASE: dict[str, Any] = {
 }
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_systems_are_trained_once_and_a_failure_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

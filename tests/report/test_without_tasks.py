@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from mtcon_ray import metrics
+from tests.report.built_page import built
 from tests.report.conftest import MakeSweep
-from tests.report.test_build import built
 
 pytestmark = pytest.mark.slow
 

@@ -56,7 +56,8 @@ OLD_ENDING = (
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("max_failures", [0, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("max_failures", [0, 1])
 def test_an_error_on_one_rank_fails_its_trial_and_the_next_one_runs(
     max_failures: int, tmp_path: Path
 ) -> None:

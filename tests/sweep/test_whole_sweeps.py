@@ -1,0 +1,170 @@
+"""Whole sweeps that share one Ray, since each start takes ten seconds."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from optuna.trial import TrialState
+
+from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.cluster.connection import connected, sweep_environment
+from mtcon_ray.paths import checkpoint_folder, kept_model, mlflow_artifacts
+from mtcon_ray.results import SweepResults
+from mtcon_ray.spec import load_spec
+from mtcon_ray.sweep.driver import run_sweep
+from mtcon_ray.sweep.study import named_trials, open_study
+from mtcon_ray.training.checkpoint import load
+from tests.sweep.small_sweeps import TINY, epochs_of, logged
+
+pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.usefixtures("held_ray")]
+
+
+@pytest.fixture(scope="module")
+def held_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with connected(tmp_path_factory.mktemp("ray") / "ray.log", sweep_environment(1)):
+        yield
+
+
+def sweep(path: Path, root: Path, **options: Any) -> SweepResults:
+    return run_sweep(load_spec(path), root=root, callbacks=Callbacks(), **options)
+
+
+def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
+    tmp_path: Path, root: Path, spec_file: Callable[..., Path]
+) -> None:
+    search = {
+        **TINY["search"], "scheduler": {"name": "asha", "grace": 0.5}, "max_concurrent": 2,
+    }  # fmt: skip
+    node = tmp_path / "node"
+    storage = {"node_store": str(node), "keep": 1}
+    results = sweep(spec_file(search=search, storage=storage), root)
+    assert results.winner is not None
+    assert results.winner.full_budget
+    assert [path.suffix for path in sorted(node.iterdir())] == ["", ".lock"], "one copy for all"
+    last = results.winner.reports[-1][1]
+    assert {"test/accuracy/shape", "test/accuracy_std/colour", "heldout/accuracy/tilt"} <= set(last)
+    assert last["system/process_cpu_percentage"] > 0
+    assert (results.folder / "report" / "index.html").exists()
+
+    study = open_study(results.folder / "study.journal", results.name)
+    states = {t.user_attrs["mtcon.trial"]: t.state for t in named_trials(study)}
+    seen = logged(root, results.folder)
+    for trial in results.trials:
+        finished = trial.status == "FINISHED"
+        assert states[trial.name] is (TrialState.COMPLETE if finished else TrialState.PRUNED)
+        assert seen["statuses"][trial.name] == ("FINISHED" if finished else "KILLED")
+        assert sorted(seen["steps"][trial.name]) == [e for e, _ in trial.reports]
+        assert finished == (trial.last_epoch == 4)
+    assert seen["parent"].info.status == "FINISHED"
+    assert seen["parent"].info.run_name == "tiny-1"
+    assert seen["parent"].data.tags["mtcon.winner"] == results.winner.name
+    assert seen["parent"].data.tags["mtcon.winner.value"] == f"{results.winner.value:.4f}"
+    settings = seen["parent"].data.params
+    assert settings["method.name"] == "mtcon"
+    assert settings["train.epochs"] == "4"
+    assert "method.temperature" not in settings, "it is searched"
+    scores = seen["parent"].data.metrics
+    assert scores["val/accuracy"] == pytest.approx(results.winner.value)
+    assert scores["test/accuracy/shape"] == last["test/accuracy/shape"]
+    assert "loss" not in scores
+    models = results.folder.glob("checkpoints/*/model.pt")
+    assert [path.parent.name for path in models] == [results.winner.name]
+    stored = mlflow_artifacts(root).rglob("model.pt")
+    (winner,) = [r for r in seen["children"] if r.info.run_name == results.winner.name]
+    assert winner.data.tags["mtcon.device"] == "CPU"
+    assert winner.data.params == {
+        "method.temperature": str(results.winner.params["method.temperature"])
+    }
+    assert [winner.info.run_id in path.parts for path in stored] == [True]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_one_trial_at_a_time_repeats_exactly_whatever_the_test_labels_say(
+    tmp_path: Path, photos: Path
+) -> None:
+    """Also whatever the held-out labels say, of all splits."""
+    import pandas as pd
+
+    table = pd.read_csv(photos / "fashion_shoes" / "labels.csv", dtype=str, keep_default_na=False)
+    table = table.groupby("split").head(400)
+    spec = {
+        **TINY,
+        "train": {"epochs": 2, "batch_size": 64},
+        "evaluate": {"bootstrap": 100},
+        "tracking": {"offline": True},
+        "search": {
+            "space": {"method.temperature": {"loguniform": [0.03, 1]}},
+            "num_trials": 4,
+            "max_concurrent": 1,
+            "scheduler": {"name": "asha", "grace": 0.5},
+        },
+    }
+    outcomes, scores, networks = [], [], []
+    for variant in ("true", "corrupt"):
+        if variant == "corrupt":
+            before, test = table.copy(), table["split"] == "test"
+            for task in ("category", "gender"):
+                table.loc[test, task] = table.loc[test, task].to_numpy()[::-1]
+            # With missing ones and a new class, so known items, classes and counts differ too.
+            brand = table["brand"].to_numpy()[::-1].copy()
+            brand[::3], brand[1::3] = "", "invented"
+            table["brand"] = brand
+            changed = (table != before).groupby(table["split"]).any()
+            assert changed["brand"].to_dict() == {"test": True, "train": True, "val": True}
+            assert changed["category"].to_dict() == {"test": True, "train": False, "val": False}
+        table.to_csv(tmp_path / f"{variant}.csv", index=False)
+        data = {
+            "kind": "table", "csv": str(tmp_path / f"{variant}.csv"),
+            "images": str(photos / "fashion_shoes" / "images.tar.gz"),
+            "tasks": ["category", "gender"], "held_out": ["brand"], "held_out_top_k": 5,
+        }  # fmt: skip
+        path = tmp_path / f"{variant}.yaml"
+        path.write_text(yaml.safe_dump({**spec, "data": data}))
+        results = sweep(path, tmp_path / variant)
+        outcomes.append(
+            [
+                (t.params, t.status, [
+                    (e, {k: v for k, v in m.items() if k.startswith(("loss", "val"))})
+                    for e, m in t.reports
+                ])
+                for t in results.trials
+            ]
+        )  # fmt: skip
+        assert results.winner is not None
+        scores.append(results.winner.last_metrics)
+        kept = kept_model(checkpoint_folder(results.folder, results.winner.name))
+        networks.append({name: value.tolist() for name, value in load(kept)["network"].items()})
+    assert outcomes[0] == outcomes[1]
+    assert networks[0] == networks[1]
+    for name in ("test/accuracy/category", "test/accuracy/gender", "heldout/accuracy/brand"):
+        assert scores[0][name] != scores[1][name], "the evaluation reads the labels"
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    "temperatures",
+    [[0.5], pytest.param([0.1, 0.5], marks=pytest.mark.soak)],  # a trial starts nine processes
+)
+def test_trials_of_two_workers_fit_two_cpus_and_leave_nothing_behind(
+    temperatures: list[float], root: Path, spec_file: Callable[..., Path]
+) -> None:
+    """A trial of two workers needs both CPUs, so the second one starts when the first has ended."""
+    search = {
+        "sampler": "grid",
+        "space": {"method.temperature": {"grid": temperatures}},
+        "scheduler": {"name": "asha", "grace": 0.5},
+    }
+    gang = sweep(spec_file(search=search, resources={"workers": 2}), root)
+    assert gang.plan is not None
+    assert gang.plan.concurrency == 1
+    assert gang.winner is not None
+    statuses = [t.status for t in gang.trials]
+    assert set(statuses) <= {"FINISHED", "PRUNED"}
+    assert len(statuses) == len(temperatures)
+    for trial in gang.trials:
+        assert epochs_of(gang.folder, trial.name) == list(range(1, trial.last_epoch + 1))
+    plan = json.loads((gang.folder / "plan.json").read_text())
+    assert plan["cpus_per_trial"] == 2

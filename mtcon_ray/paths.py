@@ -62,6 +62,11 @@ def run_folder(root: Path, name: str) -> Path:
     return runs_folder(root) / checked_name(name)
 
 
+def comparison_folder(root: Path, name: str) -> Path:
+    """Returns the folder of a comparison's tables and figures; its trainings are sweeps."""
+    return root / "comparisons" / name
+
+
 def cache_folder(root: Path) -> Path:
     """Returns the image store: decoded images and downloads, shared by all sweeps."""
     return root / "store"
@@ -107,9 +112,34 @@ def journal_file(folder: Path) -> Path:
     return folder / "study.journal"
 
 
+def checkpoints_folder(folder: Path) -> Path:
+    """Returns the folder that holds one folder per trial of a sweep."""
+    return folder / "checkpoints"
+
+
 def checkpoint_folder(folder: Path, trial: str) -> Path:
     """Returns one trial's folder: model.pt, predictions.npz and, until it ends, checkpoints."""
-    return folder / "checkpoints" / trial
+    return checkpoints_folder(folder) / trial
+
+
+def stop_file(folder: Path) -> Path:
+    """Returns the file whose presence asks the trials of a sweep to stop."""
+    return folder / "stop"
+
+
+def tune_folder(folder: Path) -> Path:
+    """Returns the folder in which Ray Tune and Ray Train keep their own files of a sweep."""
+    return folder / "tune"
+
+
+def attempt_folder(folder: Path, number: int) -> Path:
+    """Returns Tune's working folder of a sweep's driver, by the driver's number from 0."""
+    return tune_folder(folder) / f"attempt-{number}"
+
+
+def train_folder(folder: Path) -> Path:
+    """Returns Train's working folder of a sweep whose trials have several workers."""
+    return tune_folder(folder) / "train"
 
 
 def kept_model(folder: Path) -> Path:
@@ -127,6 +157,11 @@ def kept_model(folder: Path) -> Path:
 def log_folder(folder: Path) -> Path:
     """Returns the folder of the output of Ray and the trials, and of tracebacks."""
     return folder / "log"
+
+
+def ray_log(folder: Path) -> Path:
+    """Returns the file of Ray's own messages in a sweep."""
+    return log_folder(folder) / "ray.log"
 
 
 def new_name(folder: Path, stem: str) -> str:

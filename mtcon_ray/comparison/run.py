@@ -15,7 +15,7 @@ from mtcon_ray.comparison.stages import plan_stages
 from mtcon_ray.comparison.summary import write_tables
 from mtcon_ray.comparison.tuning import Tuning, again_spec, final_spec
 from mtcon_ray.errors import MtconError
-from mtcon_ray.paths import SPEC_FILE, parent_log, sweep_folder
+from mtcon_ray.paths import SPEC_FILE, comparison_folder, parent_log, sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep, trial_status
 from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec
@@ -50,7 +50,7 @@ def run_comparison(
     for _ in plan_stages(comparison, root, cluster):
         pass  # planning is the check
     rows: list[Row] = []
-    folder = root / "comparisons" / comparison.name
+    folder = comparison_folder(root, comparison.name)
     drivers = Drivers(root, folder / "drivers", on_phase)
 
     @cache

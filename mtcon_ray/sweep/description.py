@@ -2,7 +2,7 @@
 
 import shlex
 
-from mtcon_ray.paths import SPEC_FILE, log_folder, report_page
+from mtcon_ray.paths import SPEC_FILE, checkpoints_folder, log_folder, report_page
 from mtcon_ray.presentation import commands
 from mtcon_ray.report.page import headline, setup
 from mtcon_ray.results import SweepResults
@@ -16,7 +16,7 @@ def describe_sweep(results: SweepResults, ended: bool) -> str:
     resume = f"mtcon-ray sweep {shlex.quote(str(spec_path))} --name {folder.name} --root {root}"
     places = [
         ("Report", report_page(folder)),
-        ("Checkpoints", folder / "checkpoints"),
+        ("Checkpoints", checkpoints_folder(folder)),
         ("Logs", log_folder(folder)),
     ]
     parts = [

@@ -22,6 +22,7 @@ from ray.util.placement_group import (
 
 from mtcon_ray.cluster.ray_private import elastic_trainer, error_raised_by, worker_callback
 from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.paths import train_folder
 from mtcon_ray.presentation import one_line
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.checkpoint_requests import ResizeRequest, heed_sigterm
@@ -81,7 +82,7 @@ def distributed_trial(config: dict[str, Any]) -> None:
         ),
         run_config=ray.train.RunConfig(
             name=f"{work.sweep.name}-{work.name}-{time.time_ns()}",
-            storage_path=str(work.sweep / "tune" / "train"),
+            storage_path=str(train_folder(work.sweep)),
             failure_config=ray.train.FailureConfig(
                 max_failures=config["common"]["max_failures"],
                 controller_failure_limit=CONTROLLER_FAILURES,  # type: ignore[call-arg]

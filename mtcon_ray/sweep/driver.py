@@ -28,10 +28,11 @@ from mtcon_ray.evaluation.spec import selected_value
 from mtcon_ray.folder import choose_folder, claimed
 from mtcon_ray.paths import (
     SPEC_FILE,
+    attempt_folder,
     journal_file,
-    log_folder,
     parent_log,
     prepare_root,
+    ray_log,
     sweeps_folder,
 )
 from mtcon_ray.plan import Plan
@@ -73,16 +74,9 @@ from mtcon_ray.sweep.scheduler import tune_scheduler
 from mtcon_ray.sweep.searcher import StudySearcher
 from mtcon_ray.sweep.stall import StallLimit
 from mtcon_ray.sweep.stopper import Stop
-from mtcon_ray.sweep.study import (
-    TRIAL,
-    Suggester,
-    importances,
-    named_trials,
-    open_study,
-    preview,
-)
+from mtcon_ray.sweep.study import TRIAL, Suggester, importances, named_trials, open_study, preview
 from mtcon_ray.sweep.trainable import ReusedTrainable
-from mtcon_ray.sweep.trial import attempt_folder, next_attempt
+from mtcon_ray.sweep.trial import next_attempt
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 from mtcon_ray.tracking.provenance import check_same_data, data_tags, provenance
@@ -126,7 +120,7 @@ def run_sweep(
         if left := end_leftovers():
             callbacks.on_note(left)
         callbacks.on_phase("connecting to Ray")
-        stack.enter_context(connected(log_folder(folder) / "ray.log", environment))
+        stack.enter_context(connected(ray_log(folder), environment))
         check_shared(root)
         write_beginnings(folder, spec, plan)
         sweep = _Sweep(spec, root, folder, plan, uri, callbacks, dataset.places, prior)
@@ -201,7 +195,7 @@ class _Sweep:
         """Returns in one line why a trial failed, from Tune's error file."""
         name = trial.user_attrs[TRIAL]
         reason = self.stalls.reason_of(name) or self.watch.error_of(name) or "its process was lost"
-        return f"{reason} (log: {log_folder(self.folder) / 'ray.log'})"
+        return f"{reason} (log: {ray_log(self.folder)})"
 
     def recorded(self, trial: FrozenTrial) -> dict[int, float]:
         """Returns the values in a trial's event log, by epoch."""

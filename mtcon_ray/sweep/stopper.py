@@ -7,7 +7,7 @@ from typing import Any
 
 from ray.tune import Stopper
 
-from mtcon_ray.sweep.trial import stop_path
+from mtcon_ray.paths import stop_file
 
 # Time that trials have to write a checkpoint after a signal, before Tune ends them.
 GRACE_SECONDS = 30.0
@@ -19,7 +19,7 @@ class Stop(Stopper):
     """Request to end the sweep, with its reason; Tune's stopper once the grace period is over."""
 
     def __init__(self, sweep: Path) -> None:
-        self._path = stop_path(sweep)
+        self._path = stop_file(sweep)
         self._path.unlink(missing_ok=True)
         self._deadline: float | None = None
         self.reason: str | None = None

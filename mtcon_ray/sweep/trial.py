@@ -19,7 +19,14 @@ from mtcon_ray.errors import (
     TrialError,
     storage_error,
 )
-from mtcon_ray.paths import cache_folder, checkpoint_folder, trial_log
+from mtcon_ray.paths import (
+    attempt_folder,
+    cache_folder,
+    checkpoint_folder,
+    stop_file,
+    trial_log,
+    tune_folder,
+)
 from mtcon_ray.spec import RunSpec, parse_spec
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.checkpoint_requests import (
@@ -100,7 +107,7 @@ class StopFile:
     """
 
     def __init__(self, work: Assignment) -> None:
-        self.path = stop_path(work.sweep)
+        self.path = stop_file(work.sweep)
         self._check_driver = work.check_driver
         self._next_look = 0.0
         self._seen = False
@@ -114,21 +121,11 @@ class StopFile:
         return self._seen
 
 
-def stop_path(sweep: Path) -> Path:
-    """Returns the path of the file whose presence asks the sweep's trials to stop."""
-    return sweep / "stop"
-
-
 def next_attempt(sweep: Path) -> int:
     """Returns the number of the next driver of a sweep: one above all whose folders are there."""
-    there = attempt_folder(sweep, 0).parent.glob("attempt-*")
+    there = tune_folder(sweep).glob("attempt-*")
     numbers = (folder.name.removeprefix("attempt-") for folder in there)
     return 1 + max((int(number) for number in numbers if number.isdigit()), default=-1)
-
-
-def attempt_folder(sweep: Path, number: int) -> Path:
-    """Returns Tune's working folder of a sweep's driver, by the driver's number from 0."""
-    return sweep / "tune" / f"attempt-{number}"
 
 
 def trial_device(gpus: float) -> torch.device:

@@ -25,12 +25,12 @@ from mtcon_ray.errors import (
     SpecError,
     StorageError,
 )
+from mtcon_ray.paths import attempt_folder
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.trial import (
     Assignment,
     StopFile,
-    attempt_folder,
     ending,
     next_attempt,
     reports,

@@ -13,8 +13,9 @@ from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.spec import RunSpec, load_spec
 from mtcon_ray.sweep import driver, trial
 from mtcon_ray.sweep.trainable import ReusedTrainable
+from mtcon_ray.tracking import lifecycle
 from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Reported
+from mtcon_ray.tracking.events import Event
 from mtcon_ray.tracking.sender import Sender
 
 DEFAULT_JOB = Path(__file__).parent.parent / "experiments" / "temperature.yaml"
@@ -31,10 +32,10 @@ class TimedSpool(EventLog):
 
     seconds = 0.0
 
-    def append_report(self, epoch: int, metrics: Mapping[str, float]) -> bool:
+    def append(self, event: Event) -> bool:
         started = perf_counter()
         try:
-            return super().append(Reported(epoch=epoch, metrics=metrics))
+            return super().append(event)
         finally:
             TimedSpool.seconds += perf_counter() - started
 
@@ -98,7 +99,7 @@ def measure_sweep(spec: RunSpec) -> Costs:
     with (
         TemporaryDirectory() as root,
         patch.object(driver, "ReusedTrainable", TimedTrial),
-        patch.object(driver, "Sender", make_sender),
+        patch.object(lifecycle, "Sender", make_sender),
     ):
         results = driver.run_sweep(spec, root=Path(root), callbacks=totals)
         (sender,) = senders

@@ -176,6 +176,9 @@ def job_environment(requirements: list[str]) -> dict[str, Any]:
     pinned = [f"{name}=={version(name).partition('+')[0]}" for name in names]
     return {
         "py_modules": [str(Path(mtcon_ray.__file__).parent)],
+        # Ray leaves them out of a working directory only. With them the package would be another
+        # one, and be uploaded again, whenever a further module was imported here.
+        "excludes": ["__pycache__"],
         "pip": {
             "packages": [*pinned, *requirements],
             # Ray's default options include --no-cache-dir: every job would download again.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ray._private.ray_constants import DASHBOARD_CLIENT_MAX_SIZE
-from ray._private.runtime_env.packaging import create_package
+from ray._private.runtime_env.packaging import create_package, get_uri_for_directory
 
 from mtcon_ray.cluster import job_package
 from mtcon_ray.cluster.job_package import (
@@ -165,6 +165,22 @@ def test_a_job_brings_all_that_is_compared_but_python_and_ray() -> None:
     assert brought["config"]["setup_timeout_seconds"] > 600, "Ray's own, for gigabytes"
     (ours,) = brought["py_modules"]
     assert (Path(ours) / "cluster" / "job_package.py").exists()
+
+
+def test_what_python_compiles_does_not_change_the_package(tmp_path: Path) -> None:
+    """Otherwise it would be uploaded again whenever a further module was imported."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "small.py").write_text("WIDTH = 8\n")
+
+    def uri() -> str:
+        return get_uri_for_directory(str(tmp_path), True, job_environment([])["excludes"])
+
+    before = uri()
+    (tmp_path / "models" / "__pycache__").mkdir()
+    (tmp_path / "models" / "__pycache__" / "small.cpython-311.pyc").write_bytes(b"compiled")
+    assert uri() == before
+    (tmp_path / "models" / "large.py").touch()
+    assert uri() != before
 
 
 def test_another_python_is_no_reason_to_install() -> None:

@@ -137,6 +137,13 @@ def attempt_folder(folder: Path, number: int) -> Path:
     return tune_folder(folder) / f"attempt-{number}"
 
 
+def next_attempt(folder: Path) -> int:
+    """Returns the number of the next driver of a sweep: one above all whose folders are there."""
+    there = tune_folder(folder).glob("attempt-*")
+    numbers = (each.name.removeprefix("attempt-") for each in there)
+    return 1 + max((int(number) for number in numbers if number.isdigit()), default=-1)
+
+
 def train_folder(folder: Path) -> Path:
     """Returns Train's working folder of a sweep whose trials have several workers."""
     return tune_folder(folder) / "train"

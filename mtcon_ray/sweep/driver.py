@@ -30,6 +30,7 @@ from mtcon_ray.paths import (
     SPEC_FILE,
     attempt_folder,
     journal_file,
+    next_attempt,
     parent_log,
     prepare_root,
     ray_log,
@@ -76,7 +77,6 @@ from mtcon_ray.sweep.stall import StallLimit
 from mtcon_ray.sweep.stopper import Stop
 from mtcon_ray.sweep.study import TRIAL, Suggester, importances, named_trials, open_study, preview
 from mtcon_ray.sweep.trainable import ReusedTrainable
-from mtcon_ray.sweep.trial import next_attempt
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 from mtcon_ray.tracking.provenance import check_same_data, data_tags, provenance

@@ -25,7 +25,6 @@ from mtcon_ray.paths import (
     checkpoint_folder,
     stop_file,
     trial_log,
-    tune_folder,
 )
 from mtcon_ray.spec import RunSpec, parse_spec
 from mtcon_ray.status import Status
@@ -119,13 +118,6 @@ class StopFile:
             self._check_driver()
             self._seen = self.path.exists()
         return self._seen
-
-
-def next_attempt(sweep: Path) -> int:
-    """Returns the number of the next driver of a sweep: one above all whose folders are there."""
-    there = tune_folder(sweep).glob("attempt-*")
-    numbers = (folder.name.removeprefix("attempt-") for folder in there)
-    return 1 + max((int(number) for number in numbers if number.isdigit()), default=-1)
 
 
 def trial_device(gpus: float) -> torch.device:

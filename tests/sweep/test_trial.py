@@ -25,14 +25,13 @@ from mtcon_ray.errors import (
     SpecError,
     StorageError,
 )
-from mtcon_ray.paths import attempt_folder
+from mtcon_ray.paths import attempt_folder, next_attempt
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.trial import (
     Assignment,
     StopFile,
     ending,
-    next_attempt,
     reports,
 )
 from mtcon_ray.tracking.event_log import EventLog

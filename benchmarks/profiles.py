@@ -18,8 +18,14 @@ from benchmarks.losses import drawn, matrix_products, ours_and_supcontrast, trai
 from benchmarks.table import markdown
 from benchmarks.views import BATCH, STORED, drawn_photographs
 from mtcon_ray.data.augmentations import apply_, grayscale, jitter_, normalise_
-from mtcon_ray.data.resizing import crop
-from mtcon_ray.data.views import Amounts, ViewsSpec, draw_parameters, send_amounts
+from mtcon_ray.data.resizing import crop_by_taps
+from mtcon_ray.data.views import (
+    Amounts,
+    ViewParameters,
+    ViewsSpec,
+    amounts_of_rows,
+    draw_parameters,
+)
 from mtcon_ray.training.device import keep_freed_memory
 
 VIEWS = ("two views of 64 images, 64 px", "microseconds", "share")
@@ -58,34 +64,35 @@ def in_parts(
     timed: Callable[[str, Callable[[], Tensor]], Tensor],
 ) -> Tensor:
     """Computes the views of a batch as `make_views` does, with each part timed by `timed`."""
-    drawn: list[Amounts] = []
+    drawn: list[tuple[ViewParameters, Amounts]] = []
 
     def draw() -> Tensor:
         generator = torch.Generator().manual_seed(seed)
         parameters = draw_parameters(2 * len(images), images.shape[1], spec, generator)
-        drawn.append(send_amounts(parameters, spec, images.device))
-        return drawn[0].order_R
+        drawn.append((parameters, amounts_of_rows(parameters, spec)))
+        return drawn[0][1].turns.order_R
 
     order_R = timed("draws, and the rows' order", draw)
-    (sent,) = drawn
+    ((parameters, amounts),) = drawn
+    box_R4, flip_R = parameters.box_R4, parameters.flip_R
     x_RCWH = timed(
         "crops, mirrored and resized",
-        lambda: crop(images, sent.box_R4, sent.flip_R, spec.size, order_R),
+        lambda: crop_by_taps(images, box_R4, flip_R, spec.size, order_R),
     )
 
     def jitter() -> Tensor:
-        jitter_(x_RCWH, sent.blend_3R4, sent.shift_R, sent.turns)
+        jitter_(x_RCWH, amounts.blend_3R4, amounts.shift_R, amounts.turns)
         return x_RCWH
 
     def gray() -> Tensor:
-        apply_(x_RCWH, *sent.chosen[0], grayscale)
+        apply_(x_RCWH, *amounts.chosen[0], grayscale)
         return x_RCWH
 
     timed("colour jitter", jitter)
     timed("grayscale", gray)
     return timed(
         "normalised, in order, channels last",
-        lambda: normalise_(x_RCWH.mT, sent.moments_2C, sent.place_R),
+        lambda: normalise_(x_RCWH.mT, amounts.moments_2C, amounts.place_R),
     )
 
 

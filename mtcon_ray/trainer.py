@@ -32,6 +32,7 @@ from mtcon_ray.training.device import (
 from mtcon_ray.training.distributed import ALONE, Ranks, Requests, any_rank, check_same
 from mtcon_ray.training.optimizer import lr_at
 from mtcon_ray.training.step import Tally, Update, epoch_metrics, make_learner, update
+from mtcon_ray.training.step_graph import make_graph
 
 # Steps between two checks for non-finite values; each check synchronises with the device.
 CHECK_EVERY = 50
@@ -127,6 +128,7 @@ class Trainer:
             self.learner = make_learner(
                 method, spec.model, spec.train, spec.seed, device=device, ranks=ranks, store=store
             )
+        self._graph = make_graph(self.learner, spec.train, device)
         self.num_steps = spec.train.epochs * self._batches.steps_per_epoch
         self._resume()
 
@@ -217,11 +219,9 @@ class Trainer:
         with self._memory_check():
             size = self.spec.train.chunk_size or self.spec.train.batch_size
             chunks, batch = self._batches.chunks(self.step, size)
-            views = chunks if len(chunks) > 1 else chunks[0]()
             seed_generators(self._batches.seed_of(self.step), self.device)
-            done = update(
-                self.learner, views, batch, lr=lr, step=self.step, num_steps=self.num_steps
-            )
+            make = self._graph or partial(update, self.learner)
+            done = make(chunks, batch, lr=lr, step=self.step, num_steps=self.num_steps)
         self._tally.add(done)
         self.step += 1
         return done

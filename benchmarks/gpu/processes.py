@@ -8,9 +8,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from functools import partial
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Timer
@@ -87,8 +88,14 @@ def first_gradients(device: torch.device, folder: Path, ranks: Ranks) -> Tensor:
 
 def sharing(bench: Bench) -> Lines:
     """Times trainings in processes of their own that use the device at the same time."""
-    for name, environment in (("without MPS", without_mps), ("with MPS", with_mps)):
-        yield f"batch {bench.batches[0]}, {name}", partial(_sharing, bench, environment)
+    for how, (name, environment) in product(
+        bench.compile, (("without MPS", without_mps), ("with MPS", with_mps))
+    ):
+        one = replace(bench, compile=(how,))
+        yield (
+            f"batch {bench.batches[0]}, compile {how}, {name}",
+            partial(_sharing, one, environment),
+        )
 
 
 def _sharing(bench: Bench, environment: Callable[[], Environment]) -> str:
@@ -168,7 +175,8 @@ def from_text(text: str) -> Bench:
 def serve(bench: Bench, asked: TextIO, answers: TextIO) -> None:
     """Trains for the number of seconds on each line; answers with views per second."""
     size, batch_size = bench.sizes[0], bench.batches[0]
-    run = bench.run(bench.spec(size=size, batch_size=batch_size), f"process-{os.getpid()}")
+    spec = bench.spec(size=size, batch_size=batch_size, train__compile=bench.compile[0])
+    run = bench.run(spec, f"process-{os.getpid()}")
     bench.warm(run)
     print("ready", file=answers, flush=True)
     for line in asked:

@@ -24,6 +24,7 @@ ROWS: dict[str, Callable[[Bench], Lines]] = {
     "views": values.views,
     "optimizers": values.optimizers,
     "chunks": values.chunks,
+    "graphs": values.graphs,
     "streaming": values.streaming,
     "resume": values.resume,
     "checkpoints": speed.checkpoints,

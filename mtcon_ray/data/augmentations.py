@@ -1,9 +1,10 @@
 """Augmentations of a batch of views, each row with its own strength, equal to torchvision's.
 
-R rows, H and W of a view, P = H * W its pixels, three channels. `blend_amounts`, `hue_shifts` and
-`chosen` are computed on the CPU, where selecting rows causes no device synchronisation. Their
-results are given to the operations on the views' device.
-Operations work in place, because on a CPU their time is that of passes through memory.
+R rows, H and W of a view, P = H * W its pixels, three channels. Amounts are computed on the CPU.
+Operations work in place, because on a CPU their time is that of passes through memory. There they
+also get only the rows that they change: `jitter_` and `apply_` select these. On a GPU the time is
+that of launching kernels, and a graph of kernels needs fixed shapes: there all rows pass through
+`jitter_all_` and `apply_all`, with amounts that change nothing where an operation was not drawn.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from torch import Tensor
 GRAY = (0.2989, 0.587, 0.114)
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 NO_JITTER = (1.0, 1.0, 1.0, 0.0)  # factors and shift that do not change an image
+UNBLURRED = 1e-3  # sigma in pixels: the kernel's other weights are 0 in float32
 
 
 class Turns(NamedTuple):
@@ -69,6 +71,31 @@ def blend_amounts(order_R4: Tensor, factor_R4: Tensor) -> Tensor:
     )
 
 
+def blends_of_all(order_R4: Tensor, factor_R4: Tensor) -> Tensor:
+    """Returns `blend_amounts` of the turns 0 to 2 if before the hue, 1 to 3 if after it, [3, R, 6].
+
+    The others are 1, 0 and 0, which change nothing.
+    """
+    amount_3R4 = blend_amounts(order_R4, factor_R4)
+    turn_4 = torch.arange(4)
+    hue_R1 = (order_R4 == HUE).int().argmax(dim=1, keepdim=True)
+    amount_3R6 = torch.cat([amount_3R4[:, :, :3], amount_3R4[:, :, 1:]], dim=2)
+    is_drawn_R6 = torch.cat([turn_4[:3] < hue_R1, turn_4[1:] > hue_R1], dim=1)
+    return torch.where(is_drawn_R6, amount_3R6, torch.tensor([1.0, 0.0, 0.0])[:, None, None])
+
+
+def jitter_all_(x_RCHW: Tensor, amount_3R6: Tensor, shift_R: Tensor | None) -> None:
+    """Does what `jitter_` does to all rows in any order, by the amounts of `blends_of_all`.
+
+    Without shifts no hue is changed.
+    """
+    x_RCP = x_RCHW.flatten(2)
+    for turn, amounts_3R in enumerate(amount_3R6.unbind(2)):
+        if turn == 3 and shift_R is not None:
+            _shift_hue_(x_RCP, shift_R)
+        _blend_(x_RCP, *amounts_3R[:, :, None].unbind(0))
+
+
 def hue_shifts(factor_R4: Tensor, turns: Turns) -> Tensor:
     """Returns the shifts of all jittered rows, in the order of `turns`; none if all are 0."""
     shift_R = factor_R4[: sum(turns.num_by_turn), HUE]
@@ -103,6 +130,23 @@ def apply_(
     """Replaces the rows of `chosen` by operation(rows, their amounts)."""
     if len(index_K) > 0:
         x_RC.index_copy_(0, index_K, operation(x_RC.index_select(0, index_K), amount_K))
+
+
+def apply_all(
+    x_RCHW: Tensor,
+    gray_R: Tensor | None = None,
+    sigma_R: Tensor | None = None,
+    threshold_R: Tensor | None = None,
+) -> Tensor:
+    """Returns the rows after `grayscale`, `blur` and `solarise`, each by its amounts if given.
+
+    Nothing changes where gray is False, sigma is UNBLURRED or the threshold is infinite.
+    """
+    if gray_R is not None:
+        x_RCHW = torch.where(gray_R[:, None, None, None], grayscale(x_RCHW, gray_R), x_RCHW)
+    if sigma_R is not None:
+        x_RCHW = blur(x_RCHW, sigma_R)
+    return x_RCHW if threshold_R is None else solarise(x_RCHW, threshold_R)
 
 
 def _gray(x_RC: Tensor) -> Tensor:

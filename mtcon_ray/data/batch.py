@@ -38,6 +38,12 @@ class Batch:
     numbers: dict[str, Tensor] = field(default_factory=dict)
     condition: Tensor | None = None
 
+    def tensors(self) -> list[Tensor]:
+        """Returns all labels, in a fixed order."""
+        columns = (self.labels, self.label_sets, self.numbers)
+        given = [values for column in columns for values in column.values()]
+        return given if self.condition is None else [*given, self.condition]
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -3,6 +3,11 @@
 R rows, S side of a stored image, W and H columns and rows of a view, K taps: the source pixels that
 an output pixel is a weighted mean of. Antialiased resizing is separable: rows and columns are
 resampled one after the other.
+
+A crop is float32 [R, 3, W, H] in [0, 1], computed by taps on a CPU and by products on a GPU from
+images, uint8 [B, S, S, 3], of which R is a multiple. It is transposed (columns before rows), as the
+second pass produces it: colour operations do not depend on the layout, and `normalise_` transposes
+once at the end.
 """
 
 import math
@@ -15,32 +20,18 @@ from torch import Tensor
 AT_WORK = 2**20
 
 
-def crop(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int, order_R: Tensor) -> Tensor:
-    """Returns crops resized with antialiasing, float32 [R, 3, W, H] in [0, 1]; R a multiple of B.
-
-    images is uint8 [B, S, S, 3], with all else on its device; row order_R[i] is the i-th of the
-    result. The result is transposed (columns before rows), as the second pass produces it: colour
-    operations do not depend on the layout, and `normalise_` transposes once at the end.
-    """
-    B, S = images.shape[:2]
-    assert images.shape[1:] == (S, S, 3), images.shape
-    assert len(box_R4) % B == 0, (box_R4.shape, B)
-    if images.device.type == "cpu":
-        return crop_by_taps(images, box_R4, flip_R, size, order_R)
-    x_RCWH = crop_by_products(images, box_R4, flip_R, size)
-    return x_RCWH.index_select(0, order_R)
-
-
 def crop_by_taps(
     images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int, order_R: Tensor
 ) -> Tensor:
-    """Computes `crop` by gathering each output pixel's taps: on a CPU faster than products.
+    """Returns crops, of which the i-th is that of box order_R[i], by gathering their taps.
 
-    The first pass sums image rows. Each crop is then transposed, so that the second pass, which
-    sums columns, gathers contiguous memory too.
+    On a CPU that is faster than products. The first pass sums image rows. Each crop is then
+    transposed, so that the second pass, which sums columns, gathers contiguous memory too.
     """
     B, S = images.shape[:2]
     R = len(box_R4)
+    assert images.shape[1:] == (S, S, 3), images.shape
+    assert R % B == 0, (R, B)
     row_FT = images.view(B * S, S * 3).float()
     at_once = max(1, AT_WORK * torch.get_num_threads() // (3 * S * size))
     parts = []
@@ -76,9 +67,11 @@ def _weighted_sums(row_FD: Tensor, index: Tensor, weight: Tensor) -> Tensor:
 
 
 def crop_by_products(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int) -> Tensor:
-    """Computes `crop` as columns_RWS @ image_SS^T @ rows_RHS^T, in the order of the boxes."""
+    """Returns crops as columns_RWS @ image_SS^T @ rows_RHS^T, in the order of the boxes."""
     B, S = images.shape[:2]
     R = len(box_R4)
+    assert images.shape[1:] == (S, S, 3), images.shape
+    assert R % B == 0, (R, B)
     top_R, left_R, height_R, width_R = box_R4.unbind(1)
     rows_RHS = resampling(top_R, height_R, torch.zeros_like(flip_R), size, S).div_(255)
     columns_RWS = resampling(left_R, width_R, flip_R, size, S)

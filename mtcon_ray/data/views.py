@@ -16,20 +16,25 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from mtcon_ray.data.augmentations import (
+    HUE,
     NO_JITTER,
+    UNBLURRED,
     Turns,
     apply_,
+    apply_all,
     blend_amounts,
+    blends_of_all,
     blur,
     chosen,
     grayscale,
     hue_shifts,
     jitter_,
+    jitter_all_,
     jitter_turns,
     normalise_,
     solarise,
 )
-from mtcon_ray.data.resizing import crop, resize
+from mtcon_ray.data.resizing import crop_by_products, crop_by_taps, resize
 from mtcon_ray.data.to_device import send, send_together
 from mtcon_ray.registry import Spec
 
@@ -224,15 +229,12 @@ def _central_box(source_size: int, crop_ratio: tuple[float, float]) -> tuple[int
 
 
 class Amounts(NamedTuple):
-    """The parameters of R views as the operations take them, on the views' device.
+    """The parameters of R views as the operations on a CPU take them.
 
     Rows are processed in the jitter's order; `place_R` restores the order of the parameters.
     """
 
     turns: Turns
-    box_R4: Tensor
-    flip_R: Tensor
-    order_R: Tensor
     place_R: Tensor
     moments_2C: Tensor
     blend_3R4: Tensor
@@ -245,44 +247,108 @@ class Amounts(NamedTuple):
 OPERATIONS = (grayscale, blur, solarise)
 
 
-def send_amounts(parameters: ViewParameters, spec: ViewsSpec, device: torch.device) -> Amounts:
-    """Returns what the operations take, sent to the device in one copy."""
+def amounts_of_rows(parameters: ViewParameters, spec: ViewsSpec) -> Amounts:
+    """Returns what the operations take that get only the rows that they change."""
     turns = jitter_turns(parameters.order_R4, parameters.factor_R4)
     rows = parameters.rows(turns.order_R)
-    box_R4, flip_R, order_R, place_R, moments_2C, blend_3R4, shift_R, *pairs = send_together(
-        [
-            parameters.box_R4,
-            parameters.flip_R,
-            turns.order_R,
-            turns.order_R.argsort(),
-            torch.tensor([spec.mean, spec.std]),
-            blend_amounts(rows.order_R4, rows.factor_R4),
-            hue_shifts(rows.factor_R4, turns),
-            *chosen(rows.grayscale_R),
-            *chosen(rows.blur_R),
-            *chosen(rows.solarise_R),
-        ],
-        device,
-    )
-    by_operation = tuple(zip(pairs[::2], pairs[1::2], strict=True))
     return Amounts(
-        turns, box_R4, flip_R, order_R, place_R, moments_2C, blend_3R4, shift_R, by_operation
+        turns,
+        turns.order_R.argsort(),
+        torch.tensor([spec.mean, spec.std]),
+        blend_amounts(rows.order_R4, rows.factor_R4),
+        hue_shifts(rows.factor_R4, turns),
+        (chosen(rows.grayscale_R), chosen(rows.blur_R), chosen(rows.solarise_R)),
     )
 
 
-@torch.no_grad()
+class DeviceAmounts(NamedTuple):
+    """The parameters of R views as the operations on a GPU take them, in the parameters' order.
+
+    Their shapes follow from R alone. None stands for an operation that the spec never draws.
+    """
+
+    box_R4: Tensor
+    flip_R: Tensor
+    moments_2C: Tensor
+    blend_3R6: Tensor | None
+    shift_R: Tensor | None
+    gray_R: Tensor | None
+    sigma_R: Tensor | None
+    threshold_R: Tensor | None
+
+
+def send_amounts(
+    parameters: ViewParameters, spec: ViewsSpec, device: torch.device
+) -> DeviceAmounts:
+    """Returns what the operations on a GPU take, sent there in one copy."""
+
+    def drawn(name: str) -> bool:
+        return any(getattr(each, name) > 0 for each in (spec, spec.second_view or spec))
+
+    p = parameters
+    amounts = DeviceAmounts(
+        p.box_R4,
+        p.flip_R,
+        torch.tensor([spec.mean, spec.std]),
+        blends_of_all(p.order_R4, p.factor_R4) if drawn("jitter") else None,
+        p.factor_R4[:, HUE] if drawn("jitter") and drawn("hue") else None,
+        p.grayscale_R if drawn("grayscale") else None,
+        p.blur_R.where(p.blur_R > 0, UNBLURRED) if drawn("blur") else None,
+        p.solarise_R.where(p.solarise_R > 0, torch.inf) if drawn("solarise") else None,
+    )
+    given = {name: each for name, each in amounts._asdict().items() if each is not None}
+    sent = send_together(list(given.values()), device)
+    return amounts._replace(**dict(zip(given, sent, strict=True)))
+
+
+@dataclass(frozen=True)
+class Views:
+    """Views of images, made when it is called; equal on every call."""
+
+    images: Tensor
+    parameters: ViewParameters
+    spec: ViewsSpec
+
+    def __call__(self) -> Tensor:
+        """Returns `make_views` of these."""
+        return make_views(self.images, self.parameters, self.spec)
+
+
 def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> Tensor:
     """Returns augmented, normalised views, float32 [B * V, 3, size, size] in channels_last.
 
     images is uint8 [B, S, S, 3]; row b * V + v of the parameters gives view v of item b.
     """
-    sent = send_amounts(parameters, spec, images.device)
+    if images.device.type == "cpu":
+        return _views_by_rows(images, parameters, spec)
+    return views_of_all(images, send_amounts(parameters, spec, images.device), spec.size)
+
+
+@torch.no_grad()
+def _views_by_rows(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> Tensor:
+    """Computes `make_views` with each operation on the rows that it changes."""
+    amounts = amounts_of_rows(parameters, spec)
     with torch.autocast(images.device.type, enabled=False):
-        x_RCWH = crop(images, sent.box_R4, sent.flip_R, spec.size, sent.order_R)
-        jitter_(x_RCWH, sent.blend_3R4, sent.shift_R, sent.turns)
-        for operation, (index_K, amount_K) in zip(OPERATIONS, sent.chosen, strict=True):
+        box_R4, flip_R = parameters.box_R4, parameters.flip_R
+        x_RCWH = crop_by_taps(images, box_R4, flip_R, spec.size, amounts.turns.order_R)
+        jitter_(x_RCWH, amounts.blend_3R4, amounts.shift_R, amounts.turns)
+        for operation, (index_K, amount_K) in zip(OPERATIONS, amounts.chosen, strict=True):
             apply_(x_RCWH, index_K, amount_K, operation)
-        return normalise_(x_RCWH.mT, sent.moments_2C, sent.place_R)
+        return normalise_(x_RCWH.mT, amounts.moments_2C, amounts.place_R)
+
+
+@torch.no_grad()
+def views_of_all(images: Tensor, amounts: DeviceAmounts, size: int) -> Tensor:
+    """Computes `make_views` with each operation on all rows: the same kernels for any parameters.
+
+    So a CUDA graph can contain it.
+    """
+    with torch.autocast(images.device.type, enabled=False):
+        x_RCWH = crop_by_products(images, amounts.box_R4, amounts.flip_R, size)
+        if amounts.blend_3R6 is not None:
+            jitter_all_(x_RCWH, amounts.blend_3R6, amounts.shift_R)
+        x_RCWH = apply_all(x_RCWH, amounts.gray_R, amounts.sigma_R, amounts.threshold_R)
+        return normalise_(x_RCWH.mT, amounts.moments_2C)
 
 
 @torch.no_grad()

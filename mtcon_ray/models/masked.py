@@ -98,25 +98,15 @@ class MaskedNetwork(Network):
         self.noise_level = noise_level
         self.masked_share = masked_share
         self.skips_parameters = masked_share < 1
-        self.progress = 0.0
 
     @property
-    def progress(self) -> float:
-        """Share of training that is done, as in `Network`.
-
-        `forward` reads only the phase that follows from it: torch.compile would compile the
-        forward pass anew for every new value of a float.
-        """
-        return self._progress
-
-    @progress.setter
-    def progress(self, share: float) -> None:
-        self._progress = share
-        self._is_masked = share < self.masked_share
+    def phase(self) -> int:  # type: ignore[override]
+        """0 while patches are hidden, then 1."""
+        return int(self.progress >= self.masked_share)
 
     def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
         """Returns each projection head's rows, then errors [N, 1], all in float32 at least."""
-        if not self._is_masked:
+        if self.phase:
             rows = self.apply_heads(self.encoder(x_NCHW))
             return rows | {RECONSTRUCTION: next(iter(rows.values())).new_zeros(len(x_NCHW), 1)}
         h_ND, errors = self.autoencode(x_NCHW)

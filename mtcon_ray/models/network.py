@@ -18,10 +18,12 @@ class Network(nn.Module):
     `probed`: the head whose rows are the features of an image after training; None: the encoder's
     features are.
     `progress`: share of training that is done, in [0, 1), set before each step.
+    `phase`: changes with `progress` where the operations of a step change.
     `skips_parameters`: True if a step may leave parameters without a gradient.
     """
 
     progress: float = 0.0
+    phase: int = 0
     skips_parameters: bool = False
 
     def __init__(

@@ -12,7 +12,7 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples, balanced_order, epoch_order, step_generator
 from mtcon_ray.data.to_device import send
-from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
+from mtcon_ray.data.views import Views, ViewsSpec, draw_parameters
 from mtcon_ray.errors import SpecError
 from mtcon_ray.training.device import ImageFeed
 from mtcon_ray.training.distributed import Ranks
@@ -77,7 +77,7 @@ class Batches:
         (make_all,), batch = self.chunks(step, self.batch_size)
         return make_all(), batch
 
-    def chunks(self, step: int, size: int) -> tuple[Chunks, Batch]:
+    def chunks(self, step: int, size: int) -> tuple[list[Views], Batch]:
         """Returns the same as a call, but this rank's views in chunks of `size` examples.
 
         The last chunk may be smaller. Concatenated, they are the views of a call.
@@ -93,7 +93,7 @@ class Batches:
         images = self._feed(rows_BP[share].reshape(-1), later=later_BP[share].reshape(-1))
         own = parameters.rows(slice(share.start * V, share.stop * V))
         chunks = [
-            partial(make_views, part, own.rows(slice(i * size * V, (i + 1) * size * V)), self.views)
+            Views(part, own.rows(slice(i * size * V, (i + 1) * size * V)), self.views)
             for i, part in enumerate(images.split(size * rows_BP.shape[1]))
         ]
         return chunks, self._batch(chosen, rows_BP[:, 0])

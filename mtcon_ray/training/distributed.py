@@ -16,7 +16,6 @@ from torch.nn.parallel import DistributedDataParallel
 from mtcon_ray.errors import ResourceError
 from mtcon_ray.models.batch_norm import make_global
 from mtcon_ray.models.network import Network
-from mtcon_ray.training.compiled import Compile, Compiled
 
 
 @dataclass(frozen=True)
@@ -74,26 +73,23 @@ def gather_rows(z_local: Tensor, ranks: Ranks) -> Tensor:
     return gathered
 
 
-def parallelise(
-    network: Network, ranks: Ranks, *, batch_norm: str, compile: Compile = "none"
-) -> tuple[Network, nn.Module]:
+def parallelise(network: Network, ranks: Ranks, *, batch_norm: str) -> tuple[Network, nn.Module]:
     """Returns the network, with global batch norm if requested, and the module to call in training.
 
-    The latter is the network itself, compiled if requested, and on several workers
-    DistributedDataParallel around it. The network keeps the names of its parameters and buffers,
-    so a checkpoint fits any number of workers.
+    The latter is the network itself, and on several workers DistributedDataParallel around it. The
+    network keeps the names of its parameters and buffers, so a checkpoint fits any number of
+    workers.
     """
     if ranks.world > 1 and batch_norm == "global":
         replaced = make_global(network)
         assert isinstance(replaced, Network)
         network = replaced
-    forward = network if compile == "none" else Compiled(network)
     has_parameters = any(p.requires_grad for p in network.parameters())
     if ranks.world == 1 or not has_parameters:
-        return network, forward
+        return network, network
     device = next(network.parameters()).device
     return network, DistributedDataParallel(
-        forward,
+        network,
         device_ids=[device.index] if device.type == "cuda" else None,
         gradient_as_bucket_view=True,
         find_unused_parameters=network.skips_parameters,

@@ -27,24 +27,27 @@ class Watch:
         objective: Tensor,
         losses: Mapping[str, Tensor],
         *,
-        lr: float,
-        step: int,
+        lr: float | Tensor,
+        step: float | Tensor,
         is_scaled: bool = False,
     ) -> None:
         """Records the scalars of a step, counted from 0; call it before the optimizer's step.
 
-        The gradient of a scaled loss may overflow; its scaler then skips the step.
+        The gradient of a scaled loss may overflow; its scaler then skips the step. In a CUDA graph
+        rate and step are tensors on the device, whose values change from replay to replay.
         """
         watched = objective if is_scaled else norm + objective
         bad = watched.isfinite().logical_not().double()
         wide = norm.double()
         # Filled on the device: a copy from the host would be a device synchronisation.
-        known = (bad, wide.new_full((), step + 1), wide.new_full((), lr), wide)
-        numbers = torch.stack([*known, *(loss.double() for loss in losses.values())])
+        when = (x.double() if isinstance(x, Tensor) else wide.new_full((), x) for x in (step, lr))
+        numbers = torch.stack([bad, *when, wide, *(loss.double() for loss in losses.values())])
         self._heads = tuple(losses)
-        if self._numbers is not None:
-            numbers = torch.where(self._numbers[0] > 0, self._numbers, numbers)
-        self._numbers = numbers
+        if self._numbers is None:
+            self._numbers = numbers
+        else:
+            # In place, because a CUDA graph reads and writes the same memory in each replay.
+            torch.where(self._numbers[0] > 0, self._numbers, numbers, out=self._numbers)
 
     def guard(self, optimizer: Optimizer) -> None:
         """Makes the fused optimizer's next step a no-op if a step was bad."""
@@ -59,6 +62,6 @@ class Watch:
         _, step, lr, norm, *values = self._numbers.tolist()
         losses = ", ".join(f"{h} {v:.4g}" for h, v in zip(self._heads, values, strict=True))
         raise DivergedError(
-            f"gradient and loss must be finite, got norm {norm:.4g} at step {step:.0f} with lr "
+            f"gradient and loss must be finite, got norm {norm:.4g} at step {step + 1:.0f} with lr "
             f"{lr:.4g} and losses {losses}; lower train.lr or lengthen train.warmup_epochs"
         )

@@ -41,7 +41,7 @@ LEAST_SCALE = 1e-4
 class Learner:
     """The state that an update changes, and how it is computed.
 
-    `forward` is the network, compiled or not, or DDP around it. `teacher` is the momentum copy of
+    `forward` is the network, or DDP around it. `teacher` is the momentum copy of
     the network, if the method has one. The optimizer must be fused, because `watch` can stop no
     other kind. With a `scaler` (float16) the loss is multiplied by its scale, so that gradients do
     not underflow, and steps whose gradient overflows are skipped.
@@ -107,9 +107,7 @@ def make_learner(
     """Returns the state before the first step, on the device. `store` has published weights."""
     network = build_network(model, method.make_network, seed, store=store).to(device)
     network = network.to(memory_format=torch.channels_last)
-    network, forward = parallelise(
-        network, ranks, batch_norm=model.batch_norm, compile=train.compile
-    )
+    network, forward = parallelise(network, ranks, batch_norm=model.batch_norm)
     dtype = pick_autocast(train.precision, device)
     return Learner(
         network=network,
@@ -208,6 +206,8 @@ def compute_gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) ->
     With a scaler it is the gradient of the scaled loss.
     """
     learner.optimizer.zero_grad(set_to_none=True)
+    if not isinstance(views, Tensor) and len(views) == 1:
+        views = views[0]()
     if isinstance(views, Tensor):
         done = _backward(learner, encode(learner, views), batch)
     else:
@@ -279,8 +279,25 @@ def update(
     no parameter changes; with a scaler only those steps change none. `learner.check` raises then;
     call it before anything is saved.
     """
-    optimizer, scaler = learner.optimizer, learner.scaler
     learner.network.progress = learner.method.progress = step / num_steps
+    set_lr(learner.optimizer, lr, learner.method.lr_scales())
+    return make_step(learner, views, batch, lr=lr, step=step)
+
+
+def make_step(
+    learner: Learner,
+    views: Tensor | Chunks,
+    batch: Batch,
+    *,
+    lr: float | Tensor,
+    step: float | Tensor,
+) -> Update:
+    """Makes the step of `update` at the learning rates that the optimizer has.
+
+    Nothing in it depends on a value on the host but on lr and step, which are recorded, and on the
+    network's phase. So with tensors for these a CUDA graph can contain it.
+    """
+    optimizer, scaler = learner.optimizer, learner.scaler
     done = compute_gradients(learner, views, batch)
     if scaler is not None:
         scaler.unscale_(optimizer)
@@ -293,7 +310,6 @@ def update(
     start_momentum(optimizer)
     if learner.max_grad_norm is not None:
         clip_grads_with_norm_(trained, learner.max_grad_norm, norm)
-    set_lr(optimizer, lr, learner.method.lr_scales())
     if scaler is not None:
         scaler.step(optimizer)
         scaler.update()

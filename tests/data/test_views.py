@@ -20,11 +20,14 @@ from mtcon_ray.data.views import (
     draw_parameters,
     evaluation_views,
     make_views,
+    send_amounts,
+    views_of_all,
 )
 
 SIZE, SOURCE = 24, 40
 PLAIN = ViewsSpec(size=SIZE, mean=(0, 0, 0), std=(1, 1, 1))
 RECIPE = PLAIN.model_copy(update={"blur": 0.5, "solarise": 0.3, "solarise_threshold": 0.6})
+DRAWN = {"jitter": 0.8, "hue": 0.1, "grayscale": 0.2, "blur": 0.5, "solarise": 0.3}
 COLOUR = (tv.adjust_brightness, tv.adjust_contrast, tv.adjust_saturation, tv.adjust_hue)
 
 
@@ -73,12 +76,15 @@ def by_torchvision(image: Tensor, parameters: ViewParameters, row: int, size: in
 
 
 def assert_as_torchvision(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> None:
-    """Checks that every view is within 1e-5 of torchvision's."""
+    """Checks that every view is within 1e-5 of torchvision's, made as on a CPU and as on a GPU."""
     views_RCHW = make_views(images, parameters, spec)
+    amounts = send_amounts(parameters, spec.model_copy(update=DRAWN), images.device)
+    as_on_gpu_RCHW = views_of_all(images, amounts, spec.size)
+    assert as_on_gpu_RCHW.is_contiguous(memory_format=torch.channels_last)
     num_views = len(views_RCHW) // len(images)
-    for row, view_CHW in enumerate(views_RCHW):
-        expected_CHW = by_torchvision(images[row // num_views], parameters, row, spec.size)
-        torch.testing.assert_close(view_CHW, expected_CHW, atol=1e-5, rtol=0)
+    for row, both in enumerate(torch.stack([views_RCHW, as_on_gpu_RCHW], dim=1)):
+        expected = by_torchvision(images[row // num_views], parameters, row, spec.size)
+        torch.testing.assert_close(both, expected.expand_as(both), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -218,9 +224,8 @@ def test_a_rank_makes_its_rows_of_the_global_batch() -> None:
     part = make_views(images[2:4], parameters.rows(slice(4, 8)), RECIPE)
     torch.testing.assert_close(part, whole[4:8], atol=1e-6, rtol=0)
     picked = parameters.rows(torch.tensor([10, 11]))
-    torch.testing.assert_close(
-        make_views(images[5:], picked, RECIPE), whole[10:], atol=1e-6, rtol=0
-    )
+    last = make_views(images[5:], picked, RECIPE)
+    torch.testing.assert_close(last, whole[10:], atol=1e-6, rtol=0)
 
 
 def test_draws_depend_on_the_generator_alone() -> None:

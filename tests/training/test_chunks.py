@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from mtcon_ray.training.distributed import ALONE, Ranks, parallelise
 from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step import Learner, compute_gradients, update
-from tests.compiling import replaying
 from tests.problems import problem
 
 NUM_ITEMS, WORLD = 8, 2
@@ -143,20 +141,6 @@ def test_running_moments_move_once_for_each_chunk() -> None:
                 other(chunk())
             for name, moment in other.named_buffers():
                 assert torch.equal(module.get_buffer(name), moment), name
-
-
-@pytest.mark.slow
-def test_chunks_add_up_where_a_replay_overwrites_the_gradients_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As with CUDA graphs."""
-    whole, parts = make("mtcon"), make("mtcon")
-    parts = replace(parts, forward=replaying(parts.network, monkeypatch))
-    x_NCHW, batch = batch_of(1)
-    compute_gradients(whole, x_NCHW, batch)
-    compute_gradients(parts, in_chunks(x_NCHW, 3), batch)
-    for name, gradient in gradients(whole).items():
-        torch.testing.assert_close(gradients(parts)[name], gradient, rtol=1e-9, atol=1e-12)
 
 
 class Dropping(nn.Module):

@@ -1,0 +1,212 @@
+"""A step as one CUDA graph (`train.compile: graphs`).
+
+A step is some hundred kernels of a few microseconds each. Launching them one by one from Python
+takes several times as long as they run, unless images and batches are large. A CUDA graph is
+recorded once, in a step that executes nothing (the capture), and then launched as a whole (a
+replay).
+
+A replay runs the same kernels on the same memory. So all that differs between two steps lies in
+tensors that are filled before each replay: images, parameters of the views, labels, learning rates
+and the step's number. What a step leaves for the next one is changed in place.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from mtcon_ray.data.batch import Batch
+from mtcon_ray.data.to_device import send_together
+from mtcon_ray.data.views import DeviceAmounts, Views, send_amounts, views_of_all
+from mtcon_ray.training.optimizer import set_lr
+from mtcon_ray.training.spec import TrainSpec
+from mtcon_ray.training.step import Learner, Update, make_step, update
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Steps before a capture. In these the optimizer allocates its state, cuDNN times its algorithms,
+# and libraries allocate what they keep, none of which a capture may contain.
+WARM_UP = 3
+
+
+class Recorder(Protocol):
+    """Records operations on a device, to repeat them."""
+
+    def beside(self) -> AbstractContextManager[None]:
+        """Returns a context in which the steps before a recording run."""
+
+    def record(self, do: Callable[[], T]) -> tuple[Callable[[], None], T]:
+        """Returns a function that repeats the operations of `do`, and what that returned.
+
+        The operations are not executed until they are repeated.
+        """
+
+
+class CudaRecorder:
+    """Records CUDA graphs."""
+
+    def __init__(self, device: torch.device) -> None:
+        # One stream for all: the nodes that accumulate gradients belong to that of their first use.
+        self._stream = torch.cuda.Stream(device)
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Operations inside run on the stream of the captures, in order with those around."""
+        current = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            yield
+        current.wait_stream(self._stream)
+
+    def record(self, do: Callable[[], T]) -> tuple[Callable[[], None], T]:
+        """Captures a graph; raises RuntimeError if it cannot contain an operation."""
+        graph = torch.cuda.CUDAGraph()
+        # Other threads may go on to use the GPU: one that writes a checkpoint, for example.
+        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+            result = do()
+        return graph.replay, result
+
+
+def make_graph(learner: Learner, train: TrainSpec, device: torch.device) -> "StepGraph | None":
+    """Returns what makes the steps with `train.compile: graphs`.
+
+    None without that, and, with the reason logged, where no graph can be captured.
+    """
+    if train.compile == "none":
+        return None
+    reasons = {
+        "CUDA graphs need a GPU": device.type != "cuda",
+        "the exchange of several workers cannot be captured": learner.ranks.world > 1,
+        "float16 scales its loss on the host": learner.scaler is not None,
+        "train.chunk_size computes a step in parts": train.is_chunked,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            log.warning("train.compile graphs: trains without, for %s", reason)
+            return None
+    return StepGraph(learner, CudaRecorder(device))
+
+
+class StepGraph:
+    """Makes the steps of `update`, from the fourth one on by replaying a CUDA graph.
+
+    Each phase of the network has a graph of its own. If capturing fails, `update` itself makes all
+    further steps, and the reason is logged. A step overwrites the result of the one before.
+    """
+
+    def __init__(self, learner: Learner, recorder: Recorder) -> None:
+        self._learner = learner
+        self._recorder = recorder
+        self._phase = learner.network.phase
+        self._steps = 0  # of this phase
+        self._inputs: Inputs | None = None
+        self._replay: Callable[[], None] | None = None
+        self._done: Update | None = None
+        self._works = True
+
+    def __call__(
+        self, chunks: Sequence[Views], batch: Batch, *, lr: float, step: int, num_steps: int
+    ) -> Update:
+        """Makes one step, as `update` does with the same arguments; there must be one chunk."""
+        learner, (views,) = self._learner, chunks
+        if not self._works:
+            return update(learner, chunks, batch, lr=lr, step=step, num_steps=num_steps)
+        learner.network.progress = learner.method.progress = step / num_steps
+        if learner.network.phase != self._phase:
+            self._phase, self._steps = learner.network.phase, 0
+            # Freed now, not when they are replaced: the next graph may need the memory.
+            self._replay, self._done = None, None
+        set_lr(learner.optimizer, lr, learner.method.lr_scales())
+        self._steps += 1
+        if self._steps <= WARM_UP:
+            with self._recorder.beside():
+                return make_step(learner, views(), batch, lr=lr, step=step)
+        given = Inputs.of(views, batch, learner.optimizer, lr=lr, step=step)
+        if self._inputs is None:
+            self._inputs = given
+        else:
+            torch._foreach_copy_(self._inputs.tensors(), given.tensors())
+        if self._replay is None:
+            try:
+                self._capture(self._inputs)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                # Its context is the operation's own error; the capture then ends with another one.
+                reason = str(error.__context__ or error).strip().partition("\n")[0]
+                log.warning(
+                    "train.compile graphs: trains without, for capturing failed: %s", reason
+                )
+                self._works = False
+                return self(chunks, batch, lr=lr, step=step, num_steps=num_steps)
+        assert self._replay is not None
+        assert self._done is not None
+        self._replay()
+        return self._done
+
+    def _capture(self, inputs: "Inputs") -> None:
+        def step() -> Update:
+            lr, number = inputs.numbers.unbind()
+            return make_step(self._learner, inputs.views(), inputs.batch, lr=lr, step=number)
+
+        with rates_from(inputs.rates, self._learner.optimizer):
+            self._replay, self._done = self._recorder.record(step)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What differs between two steps, on the device: the memory that a graph reads."""
+
+    images: Tensor
+    amounts: DeviceAmounts
+    size: int
+    """Side of a view, pixels."""
+    batch: Batch
+    numbers: Tensor
+    """Learning rate and step, float64 [2]."""
+    rates: Tensor
+    """Learning rate of each group of the optimizer, float32."""
+
+    @classmethod
+    def of(
+        cls, views: Views, batch: Batch, optimizer: Optimizer, *, lr: float, step: int
+    ) -> "Inputs":
+        """Returns a step's values, with the learning rates that the optimizer has."""
+        device = views.images.device
+        amounts = send_amounts(views.parameters, views.spec, device)
+        numbers = torch.tensor([lr, step], dtype=torch.float64)
+        rates = torch.tensor([group["lr"] for group in optimizer.param_groups])
+        numbers, rates = send_together([numbers, rates], device)
+        return cls(views.images, amounts, views.spec.size, batch, numbers, rates)
+
+    def views(self) -> Tensor:
+        """Returns the views, by the same operations for any values."""
+        return views_of_all(self.images, self.amounts, self.size)
+
+    def tensors(self) -> list[Tensor]:
+        """Returns all values, in a fixed order."""
+        amounts = [each for each in self.amounts if each is not None]
+        return [self.images, *amounts, *self.batch.tensors(), self.numbers, self.rates]
+
+
+@contextmanager
+def rates_from(rates: Tensor, optimizer: Optimizer) -> Iterator[None]:
+    """Lets the optimizer read each group's learning rate from the device's memory."""
+    groups = optimizer.param_groups
+    before = [dict(group) for group in groups]
+    for group, rate in zip(groups, rates.unbind(), strict=True):
+        group["lr"] = rate
+        if "capturable" in group:  # Adam refuses a capture without it
+            group["capturable"] = True
+    try:
+        yield
+    finally:
+        for group, kept in zip(groups, before, strict=True):
+            group.update(kept)

@@ -17,15 +17,18 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.losses import drawn, matrix_products, ours_and_supcontrast, trained
 from benchmarks.table import markdown
 from benchmarks.views import BATCH, STORED, drawn_photographs
-from mtcon_ray.data.augmentations import apply_, grayscale, jitter_, normalise_
-from mtcon_ray.data.resizing import crop_by_taps
-from mtcon_ray.data.views import (
-    Amounts,
-    ViewParameters,
-    ViewsSpec,
-    amounts_of_rows,
-    draw_parameters,
+from mtcon_ray.data.augmentations import (
+    Turns,
+    apply_,
+    blend_amounts,
+    grayscale,
+    hue_shifts,
+    jitter_,
+    jitter_turns,
+    normalise_,
 )
+from mtcon_ray.data.resizing import crop_by_taps
+from mtcon_ray.data.views import ViewParameters, ViewsSpec, draw_parameters
 from mtcon_ray.training.device import keep_freed_memory
 
 VIEWS = ("two views of 64 images, 64 px", "microseconds", "share")
@@ -64,36 +67,34 @@ def in_parts(
     timed: Callable[[str, Callable[[], Tensor]], Tensor],
 ) -> Tensor:
     """Computes the views of a batch as `make_views` does, with each part timed by `timed`."""
-    drawn: list[tuple[ViewParameters, Amounts]] = []
+    drawn: list[tuple[ViewParameters, Turns]] = []
 
     def draw() -> Tensor:
         generator = torch.Generator().manual_seed(seed)
         parameters = draw_parameters(2 * len(images), images.shape[1], spec, generator)
-        drawn.append((parameters, amounts_of_rows(parameters, spec)))
-        return drawn[0][1].turns.order_R
+        turns = jitter_turns(parameters.order_R4, parameters.factor_R4)
+        drawn.append((parameters.rows(turns.order_R), turns))
+        return crop_by_taps(images, parameters.box_R4, parameters.flip_R, spec.size, turns.order_R)
 
-    order_R = timed("draws, and the rows' order", draw)
-    ((parameters, amounts),) = drawn
-    box_R4, flip_R = parameters.box_R4, parameters.flip_R
-    x_RCWH = timed(
-        "crops, mirrored and resized",
-        lambda: crop_by_taps(images, box_R4, flip_R, spec.size, order_R),
-    )
+    x_RCWH = timed("draws, and crops, mirrored and resized", draw)
+    ((rows, turns),) = drawn
 
     def jitter() -> Tensor:
-        jitter_(x_RCWH, amounts.blend_3R4, amounts.shift_R, amounts.turns)
+        amount_3R4 = blend_amounts(rows.order_R4, rows.factor_R4)
+        jitter_(x_RCWH, amount_3R4, hue_shifts(rows.factor_R4, turns), turns)
         return x_RCWH
 
     def gray() -> Tensor:
-        apply_(x_RCWH, *amounts.chosen[0], grayscale)
+        apply_(x_RCWH, rows.grayscale_R, grayscale)
         return x_RCWH
+
+    def normal() -> Tensor:
+        moments_2C = torch.tensor([spec.mean, spec.std])
+        return normalise_(x_RCWH.mT, moments_2C, turns.order_R.argsort())
 
     timed("colour jitter", jitter)
     timed("grayscale", gray)
-    return timed(
-        "normalised, in order, channels last",
-        lambda: normalise_(x_RCWH.mT, amounts.moments_2C, amounts.place_R),
-    )
+    return timed("normalised, in order, channels last", normal)
 
 
 def _losses(repeats: int) -> str:

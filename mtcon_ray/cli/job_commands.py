@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mtcon_ray.spec import RunSpec
 
 QUIET = "-q"
+DASHBOARD_SECONDS = 30
 address_option = click.option(
     "--address", metavar="URL",
     help="The cluster's dashboard.  [default: RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265]",
@@ -266,6 +267,8 @@ def _submit(
 ) -> int:
     """Submits the sweep of a spec or script, prints where it can be watched, and follows it."""
     from mtcon_ray.cluster.job_package import check_upload, job_variables
+    from mtcon_ray.cluster.jobs import cluster_dashboard
+    from mtcon_ray.cluster.ray_private import wait_for_dashboard
 
     inside, quiet, here = _inside(target), options.session().quiet, Path.cwd()
     stem, spec_uri, storage = _beginnings(target, overrides)
@@ -281,6 +284,7 @@ def _submit(
     command += [QUIET] if quiet and follow else []
     root = root or storage
     upload, variables = check_upload(here), job_variables(environ, command)
+    wait_for_dashboard(cluster_dashboard(address), DASHBOARD_SECONDS)
     known = _jobs(address)
     job = known.submit(
         stem, command, working_dir=here, root=paths.choose_root(root), name=name,

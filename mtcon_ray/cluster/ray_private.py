@@ -8,10 +8,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from socket import create_connection
 from subprocess import Popen
 from typing import Any
+from urllib.parse import urlsplit
 
 import ray
 from ray._common.utils import get_default_ray_temp_dir
@@ -47,6 +49,22 @@ log = logging.getLogger(__name__)
 def configure_ray_loggers() -> None:
     """Configures Ray's loggers now: `ray.init` would add its handlers to ours later."""
     generate_logging_config()
+
+
+def wait_for_dashboard(url: str, seconds: float) -> None:
+    """Waits at most so long for the dashboard of a head that `ray start` has started here.
+
+    `ray start` itself does not wait for it. Returns at once if no such head runs.
+    """
+    deadline, where = time.monotonic() + seconds, urlsplit(url)
+    if where.hostname not in ("127.0.0.1", "localhost"):
+        return
+    while services.find_bootstrap_address(None) in services.find_gcs_addresses():
+        with suppress(OSError), create_connection((where.hostname, where.port), timeout=1):
+            return
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.5)
 
 
 @contextmanager

@@ -115,21 +115,11 @@ def _blend_(x_RCP: Tensor, keep_R1: Tensor, to_gray_R1: Tensor, to_mean_R1: Tens
     torch.addcmul(gray_RP[:, None], x_RCP, keep_R1[:, None], out=x_RCP).clamp_(0, 1)
 
 
-def chosen(amount_R: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the indices of the rows whose amount is not 0, and these amounts."""
+def apply_(x_RC: Tensor, amount_R: Tensor, operation: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """Replaces the rows whose amount is not 0 by operation(rows, their amounts)."""
     index_K = amount_R.nonzero().flatten()
-    return index_K, amount_R[index_K]
-
-
-def apply_(
-    x_RC: Tensor,
-    index_K: Tensor,
-    amount_K: Tensor,
-    operation: Callable[[Tensor, Tensor], Tensor],
-) -> None:
-    """Replaces the rows of `chosen` by operation(rows, their amounts)."""
     if len(index_K) > 0:
-        x_RC.index_copy_(0, index_K, operation(x_RC.index_select(0, index_K), amount_K))
+        x_RC.index_copy_(0, index_K, operation(x_RC.index_select(0, index_K), amount_R[index_K]))
 
 
 def apply_all(

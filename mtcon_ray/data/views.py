@@ -19,13 +19,11 @@ from mtcon_ray.data.augmentations import (
     HUE,
     NO_JITTER,
     UNBLURRED,
-    Turns,
     apply_,
     apply_all,
     blend_amounts,
     blends_of_all,
     blur,
-    chosen,
     grayscale,
     hue_shifts,
     jitter_,
@@ -228,39 +226,6 @@ def _central_box(source_size: int, crop_ratio: tuple[float, float]) -> tuple[int
     return (source_size - height) // 2, (source_size - width) // 2, height, width
 
 
-class Amounts(NamedTuple):
-    """The parameters of R views as the operations on a CPU take them.
-
-    Rows are processed in the jitter's order; `place_R` restores the order of the parameters.
-    """
-
-    turns: Turns
-    place_R: Tensor
-    moments_2C: Tensor
-    blend_3R4: Tensor
-    shift_R: Tensor
-    chosen: tuple[tuple[Tensor, Tensor], ...]
-    """Rows and amounts of each of OPERATIONS."""
-
-
-# In order of application, after the jitter.
-OPERATIONS = (grayscale, blur, solarise)
-
-
-def amounts_of_rows(parameters: ViewParameters, spec: ViewsSpec) -> Amounts:
-    """Returns what the operations take that get only the rows that they change."""
-    turns = jitter_turns(parameters.order_R4, parameters.factor_R4)
-    rows = parameters.rows(turns.order_R)
-    return Amounts(
-        turns,
-        turns.order_R.argsort(),
-        torch.tensor([spec.mean, spec.std]),
-        blend_amounts(rows.order_R4, rows.factor_R4),
-        hue_shifts(rows.factor_R4, turns),
-        (chosen(rows.grayscale_R), chosen(rows.blur_R), chosen(rows.solarise_R)),
-    )
-
-
 class DeviceAmounts(NamedTuple):
     """The parameters of R views as the operations on a GPU take them, in the parameters' order.
 
@@ -327,14 +292,18 @@ def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> T
 @torch.no_grad()
 def _views_by_rows(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> Tensor:
     """Computes `make_views` with each operation on the rows that it changes."""
-    amounts = amounts_of_rows(parameters, spec)
+    turns = jitter_turns(parameters.order_R4, parameters.factor_R4)
+    box_R4, flip_R = parameters.box_R4, parameters.flip_R
+    rows = parameters.rows(turns.order_R)
+    amount_3R4 = blend_amounts(rows.order_R4, rows.factor_R4)
     with torch.autocast(images.device.type, enabled=False):
-        box_R4, flip_R = parameters.box_R4, parameters.flip_R
-        x_RCWH = crop_by_taps(images, box_R4, flip_R, spec.size, amounts.turns.order_R)
-        jitter_(x_RCWH, amounts.blend_3R4, amounts.shift_R, amounts.turns)
-        for operation, (index_K, amount_K) in zip(OPERATIONS, amounts.chosen, strict=True):
-            apply_(x_RCWH, index_K, amount_K, operation)
-        return normalise_(x_RCWH.mT, amounts.moments_2C, amounts.place_R)
+        x_RCWH = crop_by_taps(images, box_R4, flip_R, spec.size, turns.order_R)
+        jitter_(x_RCWH, amount_3R4, hue_shifts(rows.factor_R4, turns), turns)
+        apply_(x_RCWH, rows.grayscale_R, grayscale)
+        apply_(x_RCWH, rows.blur_R, blur)
+        apply_(x_RCWH, rows.solarise_R, solarise)
+        moments_2C = torch.tensor([spec.mean, spec.std])
+        return normalise_(x_RCWH.mT, moments_2C, turns.order_R.argsort())
 
 
 @torch.no_grad()

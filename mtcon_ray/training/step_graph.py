@@ -162,7 +162,7 @@ class StepGraph:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What differs between two steps, on the device: the memory that a graph reads."""
+    """The values that differ between two steps, on the device: the memory that a graph reads."""
 
     images: Tensor
     amounts: DeviceAmounts

@@ -1,7 +1,10 @@
 """The uses of Ray's private interfaces that no test of their users covers."""
 
+import time
 from functools import partial
 from pathlib import Path
+from socket import socket
+from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +16,40 @@ from ray.train import ScalingConfig
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.execution.callback import WorkerCallback
 
-from mtcon_ray.cluster.ray_private import elastic_trainer, patient_start, worker_callback
+from mtcon_ray.cluster.ray_private import (
+    elastic_trainer,
+    patient_start,
+    wait_for_dashboard,
+    worker_callback,
+)
 from mtcon_ray.sweep.distributed_trial import usable_workers
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_the_dashboard_of_a_head_that_has_just_started_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, runs: bool
+) -> None:
+    monkeypatch.setattr(services, "find_bootstrap_address", lambda folder: "127.0.0.1:6379")
+    monkeypatch.setattr(services, "find_gcs_addresses", lambda: {"127.0.0.1:6379"} if runs else {})
+    with socket() as server:
+        server.bind(("127.0.0.1", 0))
+        starts = Timer(0.7, server.listen)
+        starts.start()
+        begin = time.monotonic()
+        wait_for_dashboard(f"http://127.0.0.1:{server.getsockname()[1]}", 60)
+        waited = time.monotonic() - begin
+        starts.join()
+    assert (waited > 0.6) == runs
+    assert waited < 30
+
+
+def test_a_dashboard_that_does_not_come_is_waited_for_in_vain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(services, "find_bootstrap_address", lambda folder: "127.0.0.1:6379")
+    monkeypatch.setattr(services, "find_gcs_addresses", lambda: {"127.0.0.1:6379"})
+    wait_for_dashboard("http://127.0.0.1:9", 0)
+    wait_for_dashboard("http://elsewhere:8265", 1e9)
 
 
 @pytest.mark.parametrize(("limit", "registers"), [(20.0, True), (0.0, False)])

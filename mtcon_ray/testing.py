@@ -24,6 +24,7 @@ from mtcon_ray.errors import SpecError
 from mtcon_ray.evaluate import load_network
 from mtcon_ray.methods import METHODS
 from mtcon_ray.spec import RunSpec, parse_spec
+from mtcon_ray.testing_graph import check_step_graph
 from mtcon_ray.trainer import Trainer
 from mtcon_ray.training.distributed import ALONE
 from mtcon_ray.training.step import (
@@ -71,6 +72,12 @@ class MethodContract:
     def test_chunks(self, tmp_path: Path) -> None:
         """Chunks give the gradient of the whole batch."""
         check_chunks(start(spec_of(self.method), tmp_path, tmp_path / "run"))
+
+    def test_step_graph(self, tmp_path: Path) -> None:
+        """A step repeated as a CUDA graph (`train.compile: graphs`) does what Python would."""
+        spec = spec_of(self.method)
+        plain, graph = (start(spec, tmp_path, tmp_path / name) for name in ("plain", "graph"))
+        check_step_graph(plain, graph)
 
     def test_loss_falls(self, tmp_path: Path) -> None:
         """The loss falls when one batch is repeated."""

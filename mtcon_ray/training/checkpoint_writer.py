@@ -92,12 +92,25 @@ def on_host(state: Any) -> Any:
 
     It shares no memory with the state, because an optimizer changes its tensors in place.
     """
+    copied = _sent(state)
+    if torch.cuda.is_initialized():
+        torch.cuda.current_stream().synchronize()
+    return copied
+
+
+def _sent(state: Any) -> Any:
+    """Returns the copy of `on_host`, which may not have arrived."""
     if isinstance(state, Tensor):
-        return state.detach().to("cpu", copy=True)
+        if not (state.is_cuda and torch.cuda.is_available()):
+            return state.detach().to("cpu", copy=True)
+        # Pinned: else the driver copies it again, and waits for each tensor. When it is written,
+        # torch keeps the memory for the next checkpoint.
+        place = torch.empty_like(state, device="cpu", pin_memory=True)
+        return place.copy_(state.detach(), non_blocking=True)
     if isinstance(state, dict):
         copied = copy(state)  # keeps the versions of modules that a state_dict has as an attribute
-        copied.update((name, on_host(value)) for name, value in state.items())
+        copied.update((name, _sent(value)) for name, value in state.items())
         return copied
     if isinstance(state, list | tuple):
-        return type(state)(map(on_host, state))
+        return type(state)(map(_sent, state))
     return state

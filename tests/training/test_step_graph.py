@@ -1,116 +1,85 @@
 """Steps by a graph are those of `update`: the same values, by operations recorded once."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from mtcon_ray import metrics
-from mtcon_ray.data import views
-from mtcon_ray.data.views import ViewParameters, ViewsSpec, send_amounts, views_of_all
 from mtcon_ray.errors import DivergedError, OutOfMemoryError
-from mtcon_ray.losses import tiled_logsumexp
 from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.spec import RunSpec, with_values
+from mtcon_ray.testing_graph import CpuRecorder, as_on_a_gpu, check_step_graph, state_of
 from mtcon_ray.trainer import Trainer
 from mtcon_ray.training.distributed import Ranks
 from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step_graph import WARM_UP, StepGraph, make_graph
 from tests.methods.cases import EACH, make_data, make_spec
-from tests.recording import CpuRecorder
 from tests.training.learners import learner
 
 CPU = torch.device("cpu")
-REPLAYED = 4  # steps
 
 
 @pytest.fixture(autouse=True)
-def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the views, and choices by a value, which a CPU reads without waiting, as a GPU does."""
-
-    def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> Tensor:
-        return views_of_all(images, send_amounts(parameters, spec, CPU), spec.size)
-
-    monkeypatch.setattr(views, "make_views", make_views)
-    monkeypatch.setattr(tiled_logsumexp, "is_sync_free", lambda x: False)
+def gpu() -> Iterator[None]:
+    with as_on_a_gpu():
+        yield
 
 
-def training(spec: RunSpec, folder: Path, name: str, *, graph: bool) -> Trainer:
+def training(spec: RunSpec, folder: Path, name: str, *, graph: bool = False) -> Trainer:
     run = Trainer(spec, make_data(spec, folder / "store"), folder / name, device=CPU)
     if graph:
         run._graph = StepGraph(run.learner, CpuRecorder())
     return run
 
 
-def both(spec: RunSpec, folder: Path, num_steps: int = WARM_UP + REPLAYED) -> list[Trainer]:
-    """Returns two trainings after some steps: without a graph, and with one."""
-    runs = [training(spec, folder, f"{graph}", graph=graph) for graph in (False, True)]
-    for run in runs:
-        for _ in range(num_steps):
-            run._train_step()
-        run.learner.watch.check()
-    return runs
-
-
-def recorder(run: Trainer) -> CpuRecorder:
-    assert run._graph is not None
-    found = run._graph._recorder
-    assert isinstance(found, CpuRecorder)
-    return found
-
-
-def state(run: Trainer) -> dict[str, Tensor]:
-    """Returns all that the steps have changed."""
-    learner = run.learner
-    modules = {"network": learner.network, "method": learner.method, "teacher": learner.teacher}
-    found = {
-        f"{name}.{key}": value
-        for name, module in modules.items()
-        if module is not None
-        for key, value in module.state_dict().items()
-    }
-    for i, each in learner.optimizer.state_dict()["state"].items():
-        found |= {f"optimizer.{i}.{key}": value for key, value in each.items() if value is not None}
-    losses = run._tally.losses  # None after an epoch
-    return found if losses is None else found | {"tally": losses}
-
-
-def check_equal(runs: list[Trainer]) -> None:
-    expected, found = map(state, runs)
-    assert expected.keys() == found.keys()
-    for name, value in expected.items():
-        assert torch.allclose(found[name], value, rtol=1e-3, atol=1e-4), name
+def check(spec: RunSpec, folder: Path, num_steps: int = WARM_UP + 4) -> None:
+    plain, graph = (training(spec, folder, name) for name in ("plain", "graph"))
+    check_step_graph(plain, graph, num_steps=num_steps)
 
 
 @pytest.mark.parametrize("name", EACH)
 def test_steps_by_a_graph_are_the_same(name: str, tmp_path: Path) -> None:
-    runs = both(make_spec(name), tmp_path)
-    check_equal(runs)
-    assert recorder(runs[1]).num_repetitions == REPLAYED
+    check(make_spec(name), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "lars"])
 def test_each_optimizer_reads_rate_and_momentum_of_each_step(name: str, tmp_path: Path) -> None:
     """The rates of an epoch's steps differ, by warm-up and schedule."""
-    check_equal(both(with_values(make_spec("mtcon"), {"train.optimizer": name}), tmp_path))
+    check(with_values(make_spec("mtcon"), {"train.optimizer": name}), tmp_path)
 
 
 def test_all_augmentations_and_a_clipped_gradient(tmp_path: Path) -> None:
     drawn = {f"views.{name}": 0.5 for name in ("blur", "solarise", "grayscale")}
     changes = {**drawn, "views.second.jitter": 0.0, "train.max_grad_norm": 0.5}
-    check_equal(both(with_values(make_spec("mtcon"), changes), tmp_path))
+    check(with_values(make_spec("mtcon"), changes), tmp_path)
 
 
 def test_each_phase_has_a_graph(tmp_path: Path) -> None:
     """LGP hides patches in the first half of the steps, and then learns without its decoder."""
     spec = make_spec("lgp", steps=WARM_UP + 2)
-    runs = both(spec, tmp_path, num_steps=2 * (WARM_UP + 2))
-    check_equal(runs)
-    assert recorder(runs[1]).num_recordings == 2
-    assert recorder(runs[1]).num_repetitions == 4
+    check(spec, tmp_path, num_steps=2 * (WARM_UP + 2))
+
+
+@pytest.mark.parametrize("what", ["a value of Python's", "a value of the device"])
+def test_a_step_that_cannot_be_repeated_does_not_pass(what: str, tmp_path: Path) -> None:
+    spec = make_spec("simclr")
+    plain, graph = (training(spec, tmp_path, name) for name in ("plain", "graph"))
+    for run in (plain, graph):
+        steps, parameter = count(), next(run.network.parameters())
+
+        def after(output: MethodOutput, steps: Any = steps, parameter: Any = parameter) -> None:
+            value = next(steps) if "Python" in what else parameter.sum().item()
+            with torch.no_grad():
+                parameter.add_(0.01 * value)
+
+        run.learner.method.after_step = after  # type: ignore[method-assign]
+    with pytest.raises(AssertionError):
+        check_step_graph(plain, graph)
 
 
 def test_a_whole_training_and_one_that_is_resumed_are_the_same(tmp_path: Path) -> None:
@@ -126,7 +95,10 @@ def test_a_whole_training_and_one_that_is_resumed_are_the_same(tmp_path: Path) -
     resumed = training(spec, tmp_path, "stopped", graph=True)
     assert resumed.step == 8
     assert [progress.epoch for progress in resumed] == [2]
-    check_equal([graph, resumed])
+    ended, again = state_of(graph), state_of(resumed)
+    assert ended.keys() == again.keys()
+    for name, value in ended.items():
+        assert torch.allclose(again[name], value, rtol=1e-3, atol=1e-4), name
     assert all(isinstance(group["lr"], float) for group in graph.learner.optimizer.param_groups)
 
 
@@ -134,14 +106,14 @@ def test_the_first_step_that_is_not_finite_is_named(tmp_path: Path) -> None:
     run = training(make_spec("mtcon"), tmp_path, "run", graph=True)
     while run.step < 6:
         run._train_step()
-    before = state(run)["network.encoder.stem.0.weight"].clone()
+    before = state_of(run)["network.encoder.stem.0.weight"].clone()
     with torch.no_grad():
         next(run.learner.method.parameters()).fill_(torch.nan)
     run._train_step()
     run._train_step()
     with pytest.raises(DivergedError, match="at step 7 with lr"):
         run.learner.check()
-    assert torch.equal(state(run)["network.encoder.stem.0.weight"], before)
+    assert torch.equal(state_of(run)["network.encoder.stem.0.weight"], before)
 
 
 def test_what_cannot_be_captured_is_logged_and_trained_without(
@@ -160,7 +132,8 @@ def test_what_cannot_be_captured_is_logged_and_trained_without(
         "train.compile graphs: trains without, for capturing failed: operation not permitted when "
         "stream is capturing: _local_scalar_dense"
     )
-    assert recorder(run).num_repetitions == 0
+    assert run._graph is not None
+    assert run._graph._replay is None
     run.learner.check()
 
 

@@ -22,7 +22,7 @@ from mtcon_ray.recorded import parse_recorded
 from mtcon_ray.spec import RunSpec, dump_spec
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
-from mtcon_ray.training.checkpoint_writer import CheckpointWriter, writes_in_background
+from mtcon_ray.training.checkpoint_writer import CheckpointWriter
 from mtcon_ray.training.device import (
     device_name,
     explain_out_of_memory,
@@ -60,8 +60,9 @@ class Trainer:
     Iterating trains and yields one Progress per epoch, until `train.epochs` or a plateau
     (`train.patience`). All workers yield equally often, as Ray requires. Checkpoints (every
     `train.checkpoint_every` epochs and the last) are on disk before the epoch is yielded. With
-    `background`, by default as `writes_in_background` says, a thread writes them while the training
-    goes on, and the epoch is yielded between two steps of the next one.
+    `background`, by default on a GPU, a thread writes them while the training goes on: the epoch is
+    yielded between two steps of the next one, the same on all workers. If one of several raises an
+    error, it yields an epoch that was due before, with `ends_alone` set.
     `should_stop` is called before steps: with one worker before each, with several as `Requests`
     does. If it returns True, or after the epoch `until`, the training is checkpointed there and
     the iteration ends with `interrupted` set. `should_save` asks likewise for a checkpoint alone.
@@ -93,23 +94,21 @@ class Trainer:
     ) -> None:
         torch.set_num_threads(spec.resources.cpus)
         settle(device, spec.resources.gpu_share)
-        self.spec = spec
-        self.dataset = dataset
-        self.folder = folder
-        self.device = device
-        self.ranks = ranks
-        self._requests = Requests(should_stop, should_save, ranks=ranks, device=device)
+        self.spec, self.dataset, self.folder = spec, dataset, folder
+        self.device, self.ranks = device, ranks
         self._until = math.inf if until is None else until
-        default = writes_in_background(device, ranks)
-        self._writer = CheckpointWriter(background=default if background is None else background)
-        self.interrupted = False
+        # Not on a CPU, where a write is a small part of an epoch.
+        background = device.type == "cuda" if background is None else background
+        self._writer = writer = CheckpointWriter(background=background, together=ranks.world > 1)
+        asks = (should_stop, should_save)
+        writes = (lambda: not writer.is_idle) if background else None
+        self._requests = Requests(*asks, ranks=ranks, device=device, writes=writes)
+        self.interrupted, self.best_epoch = False, 0
         self.last: Progress | None = None
         self.best: float | None = None
-        self.best_epoch = 0
         self._at_plateau = False  # on ranks other than 0 one epoch later
         self.damage: str | None = None
-        self._last_is_whole = False
-        self.step = 0
+        self._last_is_whole, self.step, self._lr = False, 0, 0.0
         self._tally = Tally()
         with self._memory_check():
             problem = spec.problem(dataset.sizes)
@@ -146,6 +145,11 @@ class Trainer:
     def done(self) -> bool:
         """True if the last epoch is completed, or one at a plateau."""
         return self.step == self.num_steps or self._at_plateau
+
+    @property
+    def ends_alone(self) -> bool:
+        """True for an epoch that is yielded on this worker alone, before an error is raised."""
+        return self._writer.ends_alone
 
     @property
     def at_rung(self) -> bool:
@@ -186,15 +190,17 @@ class Trainer:
     def _train_to_epoch_end(self) -> Generator[None, None, Update | None]:
         """Trains to the end of the epoch; returns its last update, or None if stopped before.
 
-        Yields before each step; the time until it goes on does not count. Raises DivergedError if
-        a gradient or loss was not finite.
+        Yields before a step if no worker writes; the time until it goes on does not count. Raises
+        DivergedError if a gradient or loss was not finite.
         """
         begin = perf_counter() - self._tally.seconds
         done: Update | None = None
         while done is None or self.step % self._batches.steps_per_epoch:
-            paused = perf_counter()
-            yield
-            begin += perf_counter() - paused
+            # Several workers know it from an exchange since the epoch before was saved.
+            if self._requests.all_idle and (done is not None or self.ranks.world == 1):
+                paused = perf_counter()
+                yield
+                begin += perf_counter() - paused
             stop, save = self._requests(now=done is None)
             if stop or self.at_rung:
                 done = None
@@ -215,20 +221,23 @@ class Trainer:
         self._tally.seconds = perf_counter() - begin
 
     def _train_step(self) -> Update:
-        lr = lr_at(self.step, self.spec.train, steps_per_epoch=self._batches.steps_per_epoch)
+        self._lr = lr_at(self.step, self.spec.train, steps_per_epoch=self._batches.steps_per_epoch)
         with self._memory_check():
             size = self.spec.train.chunk_size or self.spec.train.batch_size
             chunks, batch = self._batches.chunks(self.step, size)
             seed_generators(self._batches.seed_of(self.step), self.device)
             make = self._graph or partial(update, self.learner)
-            done = make(chunks, batch, lr=lr, step=self.step, num_steps=self.num_steps)
+            done = make(chunks, batch, lr=self._lr, step=self.step, num_steps=self.num_steps)
         self._tally.add(done)
         self.step += 1
         return done
 
     def _close_epoch(self, last_update: Update | None) -> Progress:
         epoch = self.step // self._batches.steps_per_epoch
-        values = {} if last_update is None else self._training_metrics(last_update)
+        values = {}
+        if last_update is not None:
+            images = self.spec.train.batch_size * self.spec.method.images_per_example
+            values = epoch_metrics(self._tally, last_update, lr=self._lr, num_images=images)
         evaluated = self.done or epoch % self.spec.evaluate.every == 0
         if evaluated and self.ranks.rank == 0:
             values |= self.evaluate(Evaluation.validate)
@@ -236,21 +245,13 @@ class Trainer:
             self._at_plateau = self.spec.train.is_plateau(epoch - self.best_epoch)
             if self.spec.evaluate.select == "best" and self.best is not None:
                 values[metrics.BEST] = self.best
+        if evaluated:
+            self._requests.wait_for_all()
         self.last = Progress(epoch, values, evaluated, self.done)
         self._tally = Tally()
         if self.done or epoch % self.spec.train.checkpoint_every == 0:
             self._save_last()
         return self.last
-
-    def _training_metrics(self, last_update: Update) -> dict[str, float]:
-        spec, steps = self.spec, self._tally.num_steps
-        num_images = steps * spec.train.batch_size * spec.method.images_per_example
-        lr = lr_at(self.step - 1, spec.train, steps_per_epoch=self._batches.steps_per_epoch)
-        return {
-            **epoch_metrics(self._tally, last_update),
-            metrics.LEARNING_RATE: lr,
-            metrics.IMAGES_PER_SECOND: num_images / self._tally.seconds,
-        }
 
     def evaluate(self, measure: Callable[[Evaluation], dict[str, float]]) -> dict[str, float]:
         """Returns what `measure` finds of the network."""

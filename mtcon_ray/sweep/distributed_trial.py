@@ -27,7 +27,7 @@ from mtcon_ray.presentation import one_line
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.checkpoint_requests import ResizeRequest, heed_sigterm
 from mtcon_ray.sweep.progress_callback import MAX_REASON, error_in
-from mtcon_ray.sweep.trial import Assignment, ending, open_trial_data, reports
+from mtcon_ray.sweep.trial import Assignment, ending, open_trial_data, record_last, reports
 from mtcon_ray.training.distributed import Ranks
 
 PLACEMENT_GROUP = "placement_group"
@@ -98,6 +98,7 @@ def distributed_trial(config: dict[str, Any]) -> None:
         (work.checkpoints / ENDING).unlink(missing_ok=True)
         trainer.fit()
     except ray.train.TrainingFailedError as error:
+        record_last(work)
         tune.report(_read_ending(work) or _ending_of(error))
     except OSError as error:
         end = ending(error)
@@ -123,6 +124,8 @@ def _train_as_worker(config: dict[str, Any]) -> None:
     ranks = Ranks(context.get_world_rank(), context.get_world_size())
     end = _read_ending(work)
     if end is not None:
+        if ranks.rank == 0:
+            record_last(work)
         ray.train.report(end)
         return
     device = ray.train.torch.get_device()

@@ -1,6 +1,7 @@
 """One trial in a worker process: its paths, its event log, its results for Tune."""
 
 import json
+import logging
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -40,10 +41,13 @@ from mtcon_ray.tracking.events import Reported
 from mtcon_ray.tracking.provenance import place_tags
 from mtcon_ray.tracking.system_metrics import SystemMetrics
 from mtcon_ray.trainer import Progress, Trainer
+from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import ALONE, Ranks
 
 # A look at a shared file system for the stop file at every step would slow down training.
 STOP_POLL_SECONDS = 0.5
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -232,7 +236,8 @@ def _train(
         report = Reported(epoch=progress.epoch, metrics=values, tags=place)
         if spool and spool.append(report):
             place = None
-        if progress.evaluated or progress.done:
+        # `report` waits for all ranks.
+        if (progress.evaluated or progress.done) and not run.ends_alone:
             yield _result(progress, epochs, values) | ({"note": damage} if damage else {})
             damage = None
     if run.interrupted:
@@ -242,6 +247,17 @@ def _train(
                 "checkpointed, and starts again up to search.max_failures times"
             )
         yield {"outcome": Status.WAITING if run.at_rung else Status.INTERRUPTED, "done": True}
+
+
+def record_last(work: Assignment) -> None:
+    """Records the last epoch on disk, unless it is: its process may have ended before it could."""
+    try:
+        state, _, _ = checkpoint.load_newest(work.checkpoints, with_model=False)
+        if state is not None and state["last"] is not None:
+            last = Progress(**state["last"])
+            EventLog(work.record).append(Reported(epoch=last.epoch, metrics=last.metrics))
+    except MtconError as error:  # the trial's own error is to be reported
+        log.warning("%s: its last epoch could not be recorded: %s", work.name, error)
 
 
 def _from_last(run: Trainer) -> Iterator[Progress]:

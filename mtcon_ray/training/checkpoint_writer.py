@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.training import checkpoint
-from mtcon_ray.training.distributed import Ranks
 
 Epoch = TypeVar("Epoch")
 
@@ -21,9 +20,15 @@ class CheckpointWriter:
     Without `background` also when `save` has returned. With it `save` copies the state to the host
     and returns, and a thread writes the copies in the order of the calls. Nothing is written after
     a write that failed, so that last.pt never names a model.pt that is not there.
+
+    With `together` an epoch is yielded on all ranks of the training, of which one writes.
+    `ends_alone` is True for an epoch that is yielded on one rank because of an error there.
     """
 
-    def __init__(self, *, background: bool) -> None:
+    def __init__(self, *, background: bool, together: bool = False) -> None:
+        self.background = background
+        self.ends_alone = False
+        self._together = background and together
         self._thread = ThreadPoolExecutor(1, "mtcon-checkpoint") if background else None
         self._newest: Future[None] | None = None
 
@@ -58,33 +63,28 @@ class CheckpointWriter:
         `epochs` yields an epoch when it has ended, and None when an earlier one may be yielded: so
         it can train on in between. It must join and yield None before the next epoch is saved.
         Nothing is being written while an epoch is yielded, nor when the iteration has ended.
+
+        With `together` it must yield None on all ranks in the same step, when all are idle.
         """
         due: Epoch | None = None
         try:
             for epoch in epochs:
                 due = due if epoch is None else epoch
-                if due is not None and self.is_idle:
+                may_be_yielded = epoch is None or not self._together
+                if due is not None and may_be_yielded and self.is_idle:
                     self.join()
                     yield due
                     due = None
         except Exception:
             self.join()
             if due is not None:  # it had ended before the error
+                self.ends_alone = self._together
                 yield due
             raise
         finally:
             self.join()
         if due is not None:
             yield due
-
-
-def writes_in_background(device: torch.device, ranks: Ranks) -> bool:
-    """Returns True for one worker on a GPU. On a CPU a write takes no noticeable part of an epoch.
-
-    Several workers yield an epoch together before its successor's first step: there the others
-    would wait in a collective operation, which has a time limit, while rank 0 evaluates.
-    """
-    return device.type == "cuda" and ranks.world == 1
 
 
 def on_host(state: Any) -> Any:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from inspect import signature
 from pathlib import Path
 from time import perf_counter
@@ -34,6 +35,8 @@ class Ranks:
 
 ALONE = Ranks()
 
+# Time for which the other ranks wait while one evaluates; if that one dies, Ray ends them all.
+PATIENCE = timedelta(days=30)
 # Seconds of training between two exchanges of what ranks are asked to do.
 EXCHANGE_SECONDS = 2.0
 
@@ -149,10 +152,25 @@ class Requests:
     One worker asks in each step. With several, an answer that is true on any rank holds on all. An
     exchange of the answers waits for the device, so there is one at the start of each epoch and
     about every EXCHANGE_SECONDS in between.
+
+    `writes` says whether this rank writes files in the background. `all_idle` is True for one
+    worker, which knows it at any time, and after an exchange if no rank did; else False.
     """
 
-    def __init__(self, *questions: Callable[[], bool], ranks: Ranks, device: torch.device) -> None:
+    def __init__(
+        self,
+        *questions: Callable[[], bool],
+        ranks: Ranks,
+        device: torch.device,
+        writes: Callable[[], bool] | None = None,
+    ) -> None:
+        self.all_idle = ranks.world == 1
         self._questions = questions
+        self._writes = writes
+        # Apart from the default group, whose operations have a time limit.
+        self._patient: Any = None
+        if writes is not None and ranks.world > 1:
+            self._patient = dist.new_group(backend="gloo", timeout=PATIENCE)
         self._ranks = ranks
         self._device = device
         self._began: float | None = None  # time of the last exchange
@@ -167,15 +185,23 @@ class Requests:
         if self._ranks.world == 1:
             return [ask() for ask in self._questions]
         self._steps += 1
+        self.all_idle = False
         if not now and self._steps < self._interval:
             return [False] * len(self._questions)
         # The slowest rank's rate holds, because the ranks must agree on the next exchange.
-        answers = [*(int(ask()) for ask in self._questions), -self._steps_to_next()]
-        exchanged = torch.tensor(answers, device=self._device)
+        writes = self._writes is not None and self._writes()
+        answers = [*(ask() for ask in self._questions), writes, -self._steps_to_next()]
+        exchanged = torch.tensor([int(answer) for answer in answers], device=self._device)
         dist.all_reduce(exchanged, op=dist.ReduceOp.MAX)
-        *found, interval = exchanged.tolist()
+        *found, writing, interval = exchanged.tolist()
+        self.all_idle = not writing
         self._began, self._steps, self._interval = perf_counter(), 0, -interval
         return [bool(answer) for answer in found]
+
+    def wait_for_all(self) -> None:
+        """Waits until all ranks have called it, if there may be writes in the background."""
+        if self._patient is not None:
+            dist.barrier(group=self._patient)
 
     def _steps_to_next(self) -> int:
         """Returns the number of steps that EXCHANGE_SECONDS take; 1 before the first is timed."""

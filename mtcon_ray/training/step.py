@@ -161,13 +161,18 @@ class Tally:
         return means
 
 
-def epoch_metrics(tally: Tally, last: Update) -> dict[str, float]:
+def epoch_metrics(tally: Tally, last: Update, *, lr: float, num_images: int) -> dict[str, float]:
     """Returns an epoch's mean losses, and weights, sigmas and finite gauges of its last step.
 
-    A device synchronisation.
+    `lr` is the last step's, `num_images` that of each step. A device synchronisation.
     """
     objective, *losses = tally.means()
-    values = {metrics.LOSS: objective}
+    images_per_second = tally.num_steps * num_images / tally.seconds
+    values = {
+        metrics.LOSS: objective,
+        metrics.LEARNING_RATE: lr,
+        metrics.IMAGES_PER_SECOND: images_per_second,
+    }
     slugs = map(metrics.slug, last.output.losses)
     values |= zip(map(metrics.loss, slugs), losses, strict=True)
     values |= {metrics.weight(metrics.slug(h)): w.item() for h, w in last.weight_by_head.items()}

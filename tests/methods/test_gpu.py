@@ -105,6 +105,7 @@ def test_a_training_goes_on_on_a_gpu(
         run = run_on_gpu(spec, store, tmp_path)
         assert run.learner.autocast_dtype == torch.bfloat16
         assert run.step == begun.step == 5
+        assert run._writer.background
         assert_there(run)
         two_steps_without_waiting(run, gpu)
         (last,) = run

@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from weakref import ref
 import pytest
 import torch
 
+from mtcon_ray import metrics
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import (
     CheckpointError,
@@ -24,6 +26,7 @@ from mtcon_ray.errors import (
     ResourceError,
     SpecError,
     StorageError,
+    TrialError,
 )
 from mtcon_ray.paths import attempt_folder, next_attempt
 from mtcon_ray.spec import parse_spec
@@ -32,6 +35,7 @@ from mtcon_ray.sweep.trial import (
     Assignment,
     StopFile,
     ending,
+    record_last,
     reports,
 )
 from mtcon_ray.tracking.event_log import EventLog
@@ -275,3 +279,47 @@ def test_a_trial_that_tune_stops_writes_nothing_afterwards(
     time.sleep(0.1)
     results.close()
     assert [path.name for path in folder.iterdir()] == ["model.pt"]
+
+
+class EndsAlone:
+    """A training whose error came on one of several workers, when an epoch was due."""
+
+    place: ClassVar[dict[str, str]] = {"device": "CPU", "precision": "float32"}
+    damage = last = None
+    interrupted = False
+    ends_alone = True
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[Progress]:
+        yield Progress(1, {metrics.LOSS: 2.0}, evaluated=True, done=False)
+        raise TrialError("out of memory on one worker")
+
+
+def test_an_epoch_before_one_worker_s_error_is_recorded_but_not_reported(tmp_path: Path) -> None:
+    """The other workers would be awaited in vain."""
+    work, make_run = assignment(tmp_path), cast(Any, EndsAlone)
+    (end,) = reports(work, no_data, device=torch.device("cpu"), make_run=make_run)
+    assert end["outcome"] == Status.FAILED
+    assert EventLog(work.record).last_epoch == 1
+
+
+@pytest.mark.slow
+def test_the_last_epoch_on_disk_is_recorded_once(
+    trial: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker may be killed between its last checkpoint and the record of it."""
+    list(trial("trial-0000", until=2, background=False))
+    work = assignment(tmp_path)
+    *earlier, last = work.record.read_text().splitlines(keepends=True)
+    work.record.write_text("".join(earlier))
+    for _ in range(2):
+        record_last(work)
+        *before, found = work.record.read_text().splitlines(keepends=True)
+        assert before == earlier
+        for key in ("epoch", "metrics"):
+            assert json.loads(found)[key] == json.loads(last)[key]
+    work.record.write_text("damaged\n")
+    record_last(work)
+    assert "trial-0000: its last epoch could not be recorded" in caplog.text

@@ -101,8 +101,8 @@ def test_nothing_is_written_after_a_write_that_failed(tmp_path: Path, disk: Disk
 class Training:
     """Two epochs of four steps for `once_written`; the disk gets a permit before these steps."""
 
-    def __init__(self, folder: Path, disk: Disk, *permits: int) -> None:
-        self.writer = CheckpointWriter(background=True)
+    def __init__(self, folder: Path, disk: Disk, *permits: int, together: bool = False) -> None:
+        self.writer = CheckpointWriter(background=True, together=together)
         self.folder, self.disk, self.permits = folder, disk, permits
         self.step = 0
         self.error: BaseException | None = None  # raised in the second epoch
@@ -147,12 +147,17 @@ def test_an_epoch_is_yielded_between_later_steps_when_it_is_on_disk(
     assert found == [("epoch 1", step, 1), ("epoch 2", 8, 2)]
 
 
-def test_an_epoch_before_an_error_is_yielded_first(tmp_path: Path, disk: Disk) -> None:
-    training = Training(tmp_path, disk)
+@pytest.mark.parametrize("together", [False, True])
+def test_an_epoch_before_an_error_is_yielded_first(
+    tmp_path: Path, disk: Disk, together: bool
+) -> None:
+    """On the rank that raises it alone, which it says."""
+    training = Training(tmp_path, disk, together=together)
     training.error = KeyError("diverged")
     epochs = iter(training)
     assert next(epochs) == "epoch 1"
     assert training.step == 6
+    assert training.writer.ends_alone == together
     with pytest.raises(KeyError, match="diverged"):
         next(epochs)
 

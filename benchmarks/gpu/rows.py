@@ -28,6 +28,7 @@ ROWS: dict[str, Callable[[Bench], Lines]] = {
     "streaming": values.streaming,
     "resume": values.resume,
     "checkpoints": speed.checkpoints,
+    "probes": speed.probes,
     "memory": speed.memory,
     "ranks": processes.ranks,
     "compile": speed.compiling,

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from time import perf_counter, sleep
 
@@ -21,6 +22,9 @@ from benchmarks.training import network_alone
 from benchmarks.views import make_all
 from mtcon_ray.data.to_device import send
 from mtcon_ray.errors import OutOfMemoryError
+from mtcon_ray.evaluation.probe import LabelledFeatures
+from mtcon_ray.evaluation.protocol import Evaluation
+from mtcon_ray.evaluation.scoring import Measurement
 from mtcon_ray.trainer import Trainer
 from mtcon_ray.training import step_graph
 
@@ -238,6 +242,46 @@ def saved_at_once(run: Trainer) -> int:
     run._save_last()
     run._writer.join()
     return sum(file.stat().st_size for file in run.folder.glob("*.pt"))
+
+
+def probes(bench: Bench) -> Lines:
+    """Times the parts of the test evaluation, the probes on the device and on the CPU."""
+    yield f"{bench.num_images} images", partial(_probes, bench)
+
+
+def _probes(bench: Bench) -> str:
+    run = bench.run(bench.spec(size=bench.sizes[0], batch_size=bench.batches[0]), "probes")
+    found: list[Measurement] = []
+
+    def encode(evaluation: Evaluation) -> dict[str, float]:
+        found.append(evaluation.full_measurement())
+        return {}
+
+    def seconds(do: Callable[[], object]) -> float:
+        begin = perf_counter()
+        do()
+        finish(bench.device)
+        return perf_counter() - begin
+
+    for _ in range(2):  # the first one chooses algorithms
+        encoding = seconds(lambda: run.evaluate(encode))
+    there, table = found[-1], run.dataset.table
+    assert there.val is not None
+    train, val, measured = map(on_host, (there.train, there.val, there.measured))
+    here = replace(there, train=train, val=val, measured=measured)
+    there.fit(table)
+    on_device, on_cpu = seconds(partial(there.fit, table)), seconds(partial(here.fit, table))
+    width = there.train.features.shape[1]
+    return (
+        f"encoded in {encoding:.2f} s; {len(there.split_of)} probes of {width} features fitted in "
+        f"{on_device:.2f} s, on the CPU by one thread in {on_cpu:.2f} s"
+    )
+
+
+def on_host(labelled: LabelledFeatures) -> LabelledFeatures:
+    """Returns features and labels on the CPU."""
+    labels = {name: each.cpu() for name, each in labelled.labels.items()}
+    return LabelledFeatures(labelled.features.cpu(), labels)
 
 
 def speed(bench: Bench) -> Lines:

@@ -166,6 +166,7 @@ def test_without_a_gpu_each_row_says_so(bench: Bench, capsys: pytest.CaptureFixt
         pytest.param("chunks", "chunks: mtcon", "gradients equal, no sync", marks=SOAK),
         pytest.param("streaming", "streaming: views", "equal, no sync", marks=SOAK),
         pytest.param("resume", "resume: CPU, GPU, CPU", "parameters", marks=SOAK),
+        ("probes", "probes: 60 images", " on the CPU by one thread in "),
         ("compile", "compile: graphs", "; loss; nothing fell back"),
         ("graphs", "graphs: mtcon", "losses, parameters, no synchronisation"),
         ("memory", "memory: too large a batch, then a good one", "must fit"),

@@ -250,11 +250,14 @@ def _train(
 
 
 def record_last(work: Assignment) -> None:
-    """Records the last epoch on disk, unless it is: its process may have ended before it could."""
+    """Records the last epoch on disk, unless it is: its process may have ended before it could.
+
+    Not the last one of a training, whose record has the test metrics too: a retry measures these.
+    """
     try:
         state, _, _ = checkpoint.load_newest(work.checkpoints, with_model=False)
-        if state is not None and state["last"] is not None:
-            last = Progress(**state["last"])
+        last = None if state is None or state["last"] is None else Progress(**state["last"])
+        if last is not None and not last.done:
             EventLog(work.record).append(Reported(epoch=last.epoch, metrics=last.metrics))
     except MtconError as error:  # the trial's own error is to be reported
         log.warning("%s: its last epoch could not be recorded: %s", work.name, error)

@@ -320,6 +320,12 @@ def test_the_last_epoch_on_disk_is_recorded_once(
         assert before == earlier
         for key in ("epoch", "metrics"):
             assert json.loads(found)[key] == json.loads(last)[key]
+    list(trial("trial-0001", background=False))
+    ended = replace(work, name="trial-0001")
+    lines = ended.record.read_text().splitlines(keepends=True)
+    ended.record.write_text("".join(lines[:-1]))
+    record_last(ended)
+    assert ended.record.read_text() == "".join(lines[:-1]), "its test metrics are still to come"
     work.record.write_text("damaged\n")
     record_last(work)
     assert "trial-0000: its last epoch could not be recorded" in caplog.text

@@ -64,6 +64,6 @@ def test_rows_of_several_processes(
     assert measure(["ranks", "sharing"], replace(on_cpu, seconds=0.1), has_gpu=True)
     _, _, ranks, without, with_ = capsys.readouterr().out.splitlines()
     assert ranks.startswith("| ranks: 2 ranks, gloo | gradients ")
-    assert without.startswith("| sharing: batch 8, without MPS | 1: ")
+    assert without.startswith("| sharing: batch 8, compile none, without MPS | 1: ")
     assert " views/s (1.00), 2: " in without
     assert "with MPS | not run: nvidia-cuda-mps-control is not there |" in with_

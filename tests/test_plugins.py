@@ -195,7 +195,7 @@ def test_the_contract_runs_on_a_plugin_s_method(tmp_path: Path, installed: Path)
         [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:randomly"],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
-    assert len(re.findall(r"^test_blend.py::TestBlend::\w+ PASSED", done.stdout, re.M)) == 7
+    assert len(re.findall(r"^test_blend.py::TestBlend::\w+ PASSED", done.stdout, re.M)) == 8
     assert "FAILED test_wrong.py::TestWrong::test_order_of_items" in done.stdout
 
 

@@ -18,7 +18,7 @@ from mtcon_ray.trainer import Trainer
 from mtcon_ray.training.distributed import Ranks
 from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step_graph import WARM_UP, StepGraph, make_graph
-from tests.methods.cases import EACH, make_data, make_spec
+from tests.methods.cases import EACH, WITH_OWN_STATE, make_data, make_spec
 from tests.training.learners import learner
 
 CPU = torch.device("cpu")
@@ -42,7 +42,10 @@ def check(spec: RunSpec, folder: Path, num_steps: int = WARM_UP + 4) -> None:
     check_step_graph(plain, graph, num_steps=num_steps)
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in WITH_OWN_STATE else pytest.mark.soak) for n in EACH],
+)
 def test_steps_by_a_graph_are_the_same(name: str, tmp_path: Path) -> None:
     check(make_spec(name), tmp_path)
 

@@ -42,6 +42,7 @@ def check(spec: RunSpec, folder: Path, num_steps: int = WARM_UP + 4) -> None:
     check_step_graph(plain, graph, num_steps=num_steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=() if n in WITH_OWN_STATE else pytest.mark.soak) for n in EACH],

@@ -34,7 +34,8 @@ class _Recording(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
         if name in READS:
-            raise RuntimeError(f"operation not permitted when stream is capturing: {name}\nat a")
+            # CUDA's messages have advice in further lines.
+            raise RuntimeError(f"operation not permitted when stream is capturing: {name}\nadvice")
         result = func(*args, **kwargs)
         self.operations.append((func, args, kwargs, result))
         return result

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mtcon_ray.spec import RunSpec
 
 QUIET = "-q"
-DASHBOARD_SECONDS = 30
+DASHBOARD_SECONDS = 30  # for a dashboard on this machine to start
 address_option = click.option(
     "--address", metavar="URL",
     help="The cluster's dashboard.  [default: RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265]",

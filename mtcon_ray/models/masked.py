@@ -100,7 +100,7 @@ class MaskedNetwork(Network):
         self.skips_parameters = masked_share < 1
 
     @property
-    def phase(self) -> int:  # type: ignore[override]
+    def phase(self) -> int:
         """0 while patches are hidden, then 1."""
         return int(self.progress >= self.masked_share)
 

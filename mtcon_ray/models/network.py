@@ -23,7 +23,6 @@ class Network(nn.Module):
     """
 
     progress: float = 0.0
-    phase: int = 0
     skips_parameters: bool = False
 
     def __init__(
@@ -36,6 +35,11 @@ class Network(nn.Module):
         self.names = tuple(heads)
         self.heads = nn.ModuleList(heads.values())
         self.probed = probed
+
+    @property
+    def phase(self) -> int:
+        """The phase of training that follows from `progress`."""
+        return 0
 
     def features(self, x_NCHW: Tensor) -> Tensor:
         """Returns the features that are probed, [N, width].

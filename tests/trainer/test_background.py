@@ -13,6 +13,7 @@ import torch
 
 from mtcon_ray import trainer
 from mtcon_ray.errors import DivergedError
+from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.paths import MODEL_FILE
 from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.trainer import Progress, Trainer
@@ -220,3 +221,20 @@ def test_the_epoch_before_a_divergence_is_yielded(
 
 def test_on_a_cpu_no_thread_writes(start: Callable[..., Trainer], tmp_path: Path) -> None:
     assert start(tmp_path)._writer._thread is None
+
+
+def test_all_workers_wait_for_each_evaluation(
+    start: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In no collective operation, whose time limit an evaluation may exceed."""
+    run, calls = start(tmp_path, background=True), []
+    validate = Evaluation.validate
+
+    def evaluated(evaluation: Evaluation) -> dict[str, float]:
+        calls.append("evaluated")
+        return validate(evaluation)
+
+    monkeypatch.setattr(Evaluation, "validate", evaluated)
+    monkeypatch.setattr(run._requests, "wait_for_all", lambda: calls.append("waited"))
+    list(run)
+    assert calls == ["evaluated", "waited"] * 3

@@ -13,28 +13,15 @@ from torch.multiprocessing.spawn import spawn
 
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.paths import LAST_FILE
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.trainer import Trainer
 from mtcon_ray.training import checkpoint, distributed
 from mtcon_ray.training.distributed import Ranks
 
-STEPS = 10  # of an epoch
-SPEC = {
-    "name": "together",
-    "data": {
-        "kind": "synthetic",
-        "num_items": 60,
-        "tasks": ["shape", "colour"],
-        "held_out": [],
-    },
-    "views": {"size": 16},
-    "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
-    "evaluate": {"every": 1, "bootstrap": 10},
-    "train": {"epochs": 2, "batch_size": 4, "precision": "float32"},
-}
+STEPS = 11  # of an epoch
 
 
-def work(rank: int, folder: Path) -> None:
+def work(rank: int, folder: Path, spec: RunSpec) -> None:
     """Writes each yielded epoch, the step, and the epoch that is on disk."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/group", rank=rank, world_size=2)
@@ -48,8 +35,7 @@ def work(rank: int, folder: Path) -> None:
         sleep(0.1)  # a step's
         return False
 
-    spec = parse_spec(SPEC)
-    dataset = open_dataset(spec.data, view_size=16, store=folder / f"store-{rank}")
+    dataset = open_dataset(spec.data, view_size=spec.views.size, store=folder / f"store-{rank}")
     # Ranks ask each other in every step.
     with patch.object(checkpoint, "save", slow), patch.object(distributed, "EXCHANGE_SECONDS", 0):
         run = Trainer(
@@ -64,9 +50,10 @@ def work(rank: int, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_epoch_is_yielded_by_both_when_one_has_written_it(tmp_path: Path) -> None:
+def test_an_epoch_is_yielded_by_both_when_one_has_written_it(spec: RunSpec, tmp_path: Path) -> None:
     """Two files of a quarter of a second are written while steps of a tenth of a second go on."""
-    spawn(work, args=(tmp_path,), nprocs=2)
+    spec = with_values(spec, {"train.epochs": 2, "train.batch_size": 6, "evaluate.every": 1})
+    spawn(work, args=(tmp_path, spec), nprocs=2)
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
     assert [each[:2] for each in first] == [each[:2] for each in second]
     (one, step, on_disk), last = first

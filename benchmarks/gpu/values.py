@@ -223,12 +223,15 @@ def restrided(run: Trainer) -> str:
 def graphs(bench: Bench) -> Lines:
     """Compares trainings whose steps are CUDA graphs with others, and counts synchronisations."""
     for name in bench.methods:
-        yield name, partial(_graphs, bench, name)
+        yield name, partial(_graphs, bench, name, {})
+    for optimizer, changes in OPTIMIZERS.items():
+        yield optimizer, partial(_graphs, bench, "mtcon", changes)
 
 
-def _graphs(bench: Bench, name: str) -> str:
+def _graphs(bench: Bench, name: str, changes: dict[str, Any]) -> str:
     """Trains until the graph has been replayed, with LGP also that of its second phase."""
-    spec = with_values(make_spec(name, steps=5), {"train.precision": "float32"})
+    spec = with_values(make_spec(name, steps=5), {"train.precision": "float32", **changes})
+    name = "-".join(["graph", name, *map(str, changes.values())])
     runs = [
         small_run(bench, with_values(spec, {"train.compile": how}), f"{name}-{how}", bench.device)
         for how in ("none", "graphs")

@@ -17,7 +17,7 @@ from mtcon_ray.testing_graph import CpuRecorder, as_on_a_gpu, check_step_graph, 
 from mtcon_ray.trainer import Trainer
 from mtcon_ray.training.distributed import Ranks
 from mtcon_ray.training.spec import TrainSpec
-from mtcon_ray.training.step_graph import WARM_UP, StepGraph, make_graph
+from mtcon_ray.training.step_graph import WARM_UP, StepGraph, make_graph, rates_from
 from tests.methods.cases import EACH, WITH_OWN_STATE, make_data, make_spec
 from tests.training.learners import learner
 
@@ -55,6 +55,17 @@ def test_steps_by_a_graph_are_the_same(name: str, tmp_path: Path) -> None:
 def test_each_optimizer_reads_rate_and_momentum_of_each_step(name: str, tmp_path: Path) -> None:
     """The rates of an epoch's steps differ, by warm-up and schedule."""
     check(with_values(make_spec("mtcon"), {"train.optimizer": name}), tmp_path)
+
+
+def test_rates_are_read_from_memory_while_a_graph_is_captured() -> None:
+    """Adam refuses a capture unless it is told."""
+    optimizer = torch.optim.Adam([torch.zeros(1)], lr=0.5, fused=True)
+    (group,), rates = optimizer.param_groups, torch.tensor([0.25])
+    with rates_from(rates, optimizer):
+        assert group["lr"].data_ptr() == rates.data_ptr()
+        assert group["capturable"]
+    assert group["lr"] == 0.5
+    assert not group["capturable"]
 
 
 def test_all_augmentations_and_a_clipped_gradient(tmp_path: Path) -> None:

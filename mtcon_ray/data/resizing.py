@@ -12,12 +12,47 @@ once at the end.
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 # Elements between the two passes that are computed at a time, per thread: 4 MiB, for the cache.
 AT_WORK = 2**20
+
+
+def random_boxes(
+    draws_4RK: np.ndarray,
+    source_size: int,
+    crop_scale: tuple[float, float],
+    crop_ratio: tuple[float, float],
+) -> np.ndarray:
+    """Returns RandomResizedCrop's boxes, int64 [R, 4]: top, left, height and width.
+
+    Of the K tries that the draws in [0, 1) give, a box is the first one within the image; without
+    any it is the central crop.
+    """
+    area_share_RK, ratio_share_RK, *corner_shares = draws_4RK
+    low, high = crop_scale
+    area_RK = source_size**2 * (low + (high - low) * area_share_RK)
+    low, high = math.log(crop_ratio[0]), math.log(crop_ratio[1])
+    ratio_RK = np.exp(low + (high - low) * ratio_share_RK)
+    sides_2RK = np.rint(np.sqrt([area_RK / ratio_RK, area_RK * ratio_RK]))
+    corner_2RK = np.floor(corner_shares * (source_size + 1 - sides_2RK))
+    fits_RK = (sides_2RK.max(axis=0) <= source_size) & (sides_2RK.min(axis=0) > 0)
+    first_R = fits_RK.argmax(axis=1)
+    tried_4RK = np.concatenate([corner_2RK, sides_2RK])
+    box_R4 = tried_4RK[:, np.arange(len(first_R)), first_R].T.astype(np.int64)
+    box_R4[~fits_RK.any(axis=1)] = _central_box(source_size, crop_ratio)
+    return box_R4
+
+
+def _central_box(source_size: int, crop_ratio: tuple[float, float]) -> tuple[int, int, int, int]:
+    """Returns the largest central crop with an allowed aspect ratio: top, left, height, width."""
+    narrowest, widest = crop_ratio
+    height = round(source_size / narrowest) if narrowest > 1 else source_size
+    width = round(source_size * widest) if widest < 1 else source_size
+    return (source_size - height) // 2, (source_size - width) // 2, height, width
 
 
 def crop_by_taps(

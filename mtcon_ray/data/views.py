@@ -6,8 +6,10 @@ parameters is separate from applying them: they come from a CPU generator alone,
 same for any device and any number of ranks. R counts the B * V rows.
 """
 
-import math
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Annotated, NamedTuple, Self
 
 import numpy as np
@@ -32,9 +34,11 @@ from mtcon_ray.data.augmentations import (
     normalise_,
     solarise,
 )
-from mtcon_ray.data.resizing import crop_by_products, crop_by_taps, resize
+from mtcon_ray.data.resizing import crop_by_products, crop_by_taps, random_boxes, resize
 from mtcon_ray.data.to_device import send, send_together
 from mtcon_ray.registry import Spec
+
+log = logging.getLogger(__name__)
 
 CROP_TRIES = 10
 # Random numbers per view: the crop, whether it is jittered, the jitter's four strengths, the blur's
@@ -191,7 +195,9 @@ def _parameters(
     low, high = spec.blur_sigma
     threshold_R = np.where(solarise_R < spec.solarise, spec.solarise_threshold, 0)
     return {
-        "box_R4": _boxes(box.reshape(4, num_rows, CROP_TRIES), source_size, spec),
+        "box_R4": random_boxes(
+            box.reshape(4, num_rows, CROP_TRIES), source_size, spec.crop_scale, spec.crop_ratio
+        ),
         "flip_R": flip_R < spec.flip,
         "order_R4": order.reshape(num_rows, 4).argsort(axis=1),
         "factor_R4": (NO_JITTER + is_jittered_R1 * deviation_R4).astype(np.float32),
@@ -199,31 +205,6 @@ def _parameters(
         "blur_R": np.where(blur_R < spec.blur, low + (high - low) * sigma_R, 0).astype(np.float32),
         "solarise_R": threshold_R.astype(np.float32),
     }
-
-
-def _boxes(draws_4RK: np.ndarray, source_size: int, spec: ViewsSpec) -> np.ndarray:
-    """Returns RandomResizedCrop's boxes [R, 4]: the first try that fits, else the central crop."""
-    area_share_RK, ratio_share_RK, *corner_shares = draws_4RK
-    low, high = spec.crop_scale
-    area_RK = source_size**2 * (low + (high - low) * area_share_RK)
-    low, high = math.log(spec.crop_ratio[0]), math.log(spec.crop_ratio[1])
-    ratio_RK = np.exp(low + (high - low) * ratio_share_RK)
-    sides_2RK = np.rint(np.sqrt([area_RK / ratio_RK, area_RK * ratio_RK]))
-    corner_2RK = np.floor(corner_shares * (source_size + 1 - sides_2RK))
-    fits_RK = (sides_2RK.max(axis=0) <= source_size) & (sides_2RK.min(axis=0) > 0)
-    first_R = fits_RK.argmax(axis=1)
-    tried_4RK = np.concatenate([corner_2RK, sides_2RK])
-    box_R4 = tried_4RK[:, np.arange(len(first_R)), first_R].T.astype(np.int64)
-    box_R4[~fits_RK.any(axis=1)] = _central_box(source_size, spec.crop_ratio)
-    return box_R4
-
-
-def _central_box(source_size: int, crop_ratio: tuple[float, float]) -> tuple[int, int, int, int]:
-    """Returns the largest central crop with an allowed aspect ratio: top, left, height, width."""
-    narrowest, widest = crop_ratio
-    height = round(source_size / narrowest) if narrowest > 1 else source_size
-    width = round(source_size * widest) if widest < 1 else source_size
-    return (source_size - height) // 2, (source_size - width) // 2, height, width
 
 
 class DeviceAmounts(NamedTuple):
@@ -256,7 +237,7 @@ def send_amounts(
         p.flip_R,
         torch.tensor([spec.mean, spec.std]),
         blends_of_all(p.order_R4, p.factor_R4) if drawn("jitter") else None,
-        p.factor_R4[:, HUE] if drawn("jitter") and drawn("hue") else None,
+        p.factor_R4[:, HUE].contiguous() if drawn("jitter") and drawn("hue") else None,
         p.grayscale_R if drawn("grayscale") else None,
         p.blur_R.where(p.blur_R > 0, UNBLURRED) if drawn("blur") else None,
         p.solarise_R.where(p.solarise_R > 0, torch.inf) if drawn("solarise") else None,
@@ -310,14 +291,41 @@ def _views_by_rows(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) 
 def views_of_all(images: Tensor, amounts: DeviceAmounts, size: int) -> Tensor:
     """Computes `make_views` with each operation on all rows: the same kernels for any parameters.
 
-    So a CUDA graph can contain it.
+    So a CUDA graph can contain it. On a GPU it is one kernel where that runs, see `view_kernel`.
     """
+    a = amounts
+    kernel = view_kernel(images.device)
     with torch.autocast(images.device.type, enabled=False):
-        x_RCWH = crop_by_products(images, amounts.box_R4, amounts.flip_R, size)
-        if amounts.blend_3R6 is not None:
-            jitter_all_(x_RCWH, amounts.blend_3R6, amounts.shift_R)
-        x_RCWH = apply_all(x_RCWH, amounts.gray_R, amounts.sigma_R, amounts.threshold_R)
-        return normalise_(x_RCWH.mT, amounts.moments_2C)
+        if kernel is None:
+            x_RCWH = crop_by_products(images, a.box_R4, a.flip_R, size)
+            if a.blend_3R6 is not None:
+                jitter_all_(x_RCWH, a.blend_3R6, a.shift_R)
+            x_RCWH = apply_all(x_RCWH, a.gray_R, a.sigma_R, a.threshold_R)
+            return normalise_(x_RCWH.mT, a.moments_2C)
+        colours = {"blend_3R6": a.blend_3R6, "shift_R": a.shift_R, "gray_R": a.gray_R}
+        rest = {"threshold_R": a.threshold_R, "moments_2C": a.moments_2C}
+        if a.sigma_R is None:
+            return kernel(images, a.box_R4, a.flip_R, size, **colours, **rest)
+        # A blurred pixel needs its neighbours with their colours changed.
+        x_RCHW = kernel(images, a.box_R4, a.flip_R, size, **colours)
+        x_RCHW = apply_all(x_RCHW, None, a.sigma_R, a.threshold_R)
+        return normalise_(x_RCHW, a.moments_2C)
+
+
+@cache
+def view_kernel(device: torch.device) -> Callable[..., Tensor] | None:
+    """Returns `coloured_crops`; None on a CPU, and where Triton does not run, with a warning."""
+    if device.type != "cuda":
+        return None
+    try:
+        from mtcon_ray.data.view_kernel import coloured_crops, try_kernel
+
+        try_kernel(device)
+    except Exception as error:  # Triton's own, its compiler's, the C compiler's, or the driver's
+        reason = str(error).strip().partition("\n")[0]
+        log.warning("views take several times as long, for Triton does not run: %s", reason)
+        return None
+    return coloured_crops
 
 
 @torch.no_grad()

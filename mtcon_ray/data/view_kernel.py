@@ -1,0 +1,282 @@
+"""Views on a GPU as one Triton kernel; equal to `views_of_all`'s operations up to rounding.
+
+Each of torch's operations reads and writes all views in the device's memory, some sixty times a
+step. Here one program computes one view and keeps a pixel in registers from the crop to the
+normalisation. Only the contrast needs more than a pixel, the mean gray of its view: a first pass
+crops, stores the pixels and sums their gray as it is at the turn of the contrast; a second one
+reads the stored pixels and applies all operations.
+
+Triton compiles the kernel at its first launch, in seconds, and keeps the result on disk. It needs
+a C compiler with Python's headers for its own start.
+"""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from mtcon_ray.data.augmentations import GRAY
+
+RED, GREEN, BLUE = (tl.constexpr(weight) for weight in GRAY)
+NUM_BLENDS = tl.constexpr(6)
+HUE_TURN = tl.constexpr(3)  # blends before the hue
+# Pixels of a view that a program computes at a time, and its warps.
+AT_ONCE, WARPS = 512, 8
+
+
+def coloured_crops(
+    images: Tensor,
+    box_R4: Tensor,
+    flip_R: Tensor,
+    size: int,
+    *,
+    blend_3R6: Tensor | None = None,
+    shift_R: Tensor | None = None,
+    gray_R: Tensor | None = None,
+    threshold_R: Tensor | None = None,
+    moments_2C: Tensor | None = None,
+) -> Tensor:
+    """Returns crops after each operation whose amounts are given, float32 [R, 3, size, size].
+
+    images is uint8 [B, S, S, 3]; the amounts are those of `DeviceAmounts`. With moments the result
+    is normalised, and it is in channels_last.
+    """
+    B, S = images.shape[:2]
+    R = len(box_R4)
+    assert images.shape[1:] == (S, S, 3), images.shape
+    assert R % B == 0, (R, B)
+    given = (images, box_R4, flip_R, blend_3R6, shift_R, gray_R, threshold_R, moments_2C)
+    assert all(each is None or each.is_contiguous() for each in given)
+    layout = torch.contiguous_format if moments_2C is None else torch.channels_last
+    x_RCHW = torch.empty((R, 3, size, size), device=images.device, memory_format=layout)
+    with torch.cuda.device_of(images):  # Triton launches on the current device
+        kernel[(R,)](
+            *given,
+            x_RCHW,
+            R,
+            views_per_image=R // B,
+            source_size=S,
+            size=size,
+            num_taps=math.ceil(2 * max(1.0, S / size)),
+            channel_stride=x_RCHW.stride(1),
+            row_stride=x_RCHW.stride(2),
+            column_stride=x_RCHW.stride(3),
+            at_once=AT_ONCE,
+            num_warps=WARPS,
+            enable_fp_fusion=True,
+        )
+    return x_RCHW
+
+
+def try_kernel(device: torch.device) -> None:
+    """Compiles and launches the smallest kernel; raises what Triton raises if it cannot do so."""
+    images = torch.zeros((1, 8, 8, 3), dtype=torch.uint8, device=device)
+    box_14 = torch.tensor([[0, 0, 8, 8]], device=device)
+    coloured_crops(images, box_14, torch.zeros(1, device=device) > 0, 8)
+
+
+# Alignments are not part of what is compiled: amounts are packed into one buffer, and a CUDA graph
+# must find the kernel of the steps before its capture, in which nothing can be compiled.
+@triton.jit(
+    do_not_specialize=["num_rows"],
+    do_not_specialize_on_alignment=[
+        "box",
+        "flip",
+        "blend",
+        "shift",
+        "gray",
+        "threshold",
+        "moments",
+    ],
+)
+def kernel(
+    images: tl.tensor,
+    box: tl.tensor,
+    flip: tl.tensor,
+    blend: tl.tensor,
+    shift: tl.tensor,
+    gray: tl.tensor,
+    threshold: tl.tensor,
+    moments: tl.tensor,
+    out: tl.tensor,
+    num_rows: tl.tensor,
+    views_per_image: tl.constexpr,
+    source_size: tl.constexpr,
+    size: tl.constexpr,
+    num_taps: tl.constexpr,
+    channel_stride: tl.constexpr,
+    row_stride: tl.constexpr,
+    column_stride: tl.constexpr,
+    at_once: tl.constexpr,
+) -> None:
+    """Computes the view of one row; an operation without amounts is not compiled."""
+    row = tl.program_id(0).to(tl.int64)
+    image = images + row // views_per_image * source_size * source_size * 3
+    view = out + row * 3 * size * size
+    mean = 0.0
+    if blend is not None:
+        total = tl.zeros([at_once], tl.float32)
+        for start in range(0, size * size, at_once):
+            pixel = start + tl.arange(0, at_once)
+            is_there = pixel < size * size
+            at = view + pixel // size * row_stride + pixel % size * column_stride
+            red, green, blue = _crop(image, box, flip, row, pixel, source_size, size, num_taps)
+            tl.store(at, red, mask=is_there)
+            tl.store(at + channel_stride, green, mask=is_there)
+            tl.store(at + 2 * channel_stride, blue, mask=is_there)
+            for turn in tl.static_range(NUM_BLENDS):
+                if turn == HUE_TURN and shift is not None:
+                    red, green, blue = _shift_hue(red, green, blue, tl.load(shift + row))
+                keep, to_gray, to_mean = _amounts(blend, row, num_rows, turn)
+                luma = tl.where(is_there, _gray(red, green, blue), 0.0)
+                # At one turn at most; those after it change nothing that is summed.
+                total += tl.where(to_mean != 0, luma, 0.0)
+                red, green, blue = _blend(red, green, blue, keep, to_gray, 0.0)
+        mean = tl.sum(total) / (size * size)
+        # Another thread of the program may read what this one has stored.
+        tl.debug_barrier()
+    for start in range(0, size * size, at_once):
+        pixel = start + tl.arange(0, at_once)
+        is_there = pixel < size * size
+        at = view + pixel // size * row_stride + pixel % size * column_stride
+        if blend is not None:
+            red = tl.load(at, mask=is_there, other=0.0)
+            green = tl.load(at + channel_stride, mask=is_there, other=0.0)
+            blue = tl.load(at + 2 * channel_stride, mask=is_there, other=0.0)
+            for turn in tl.static_range(NUM_BLENDS):
+                if turn == HUE_TURN and shift is not None:
+                    red, green, blue = _shift_hue(red, green, blue, tl.load(shift + row))
+                keep, to_gray, to_mean = _amounts(blend, row, num_rows, turn)
+                red, green, blue = _blend(red, green, blue, keep, to_gray, to_mean * mean)
+        else:
+            red, green, blue = _crop(image, box, flip, row, pixel, source_size, size, num_taps)
+        if gray is not None:
+            is_gray, luma = tl.load(gray + row), _gray(red, green, blue)
+            red = tl.where(is_gray, luma, red)
+            green = tl.where(is_gray, luma, green)
+            blue = tl.where(is_gray, luma, blue)
+        if threshold is not None:
+            limit = tl.load(threshold + row)
+            red = tl.where(red < limit, red, 1 - red)
+            green = tl.where(green < limit, green, 1 - green)
+            blue = tl.where(blue < limit, blue, 1 - blue)
+        if moments is not None:
+            red = (red - tl.load(moments)) / tl.load(moments + 3)
+            green = (green - tl.load(moments + 1)) / tl.load(moments + 4)
+            blue = (blue - tl.load(moments + 2)) / tl.load(moments + 5)
+        tl.store(at, red, mask=is_there)
+        tl.store(at + channel_stride, green, mask=is_there)
+        tl.store(at + 2 * channel_stride, blue, mask=is_there)
+
+
+@triton.jit
+def _crop(
+    image: tl.tensor,
+    box: tl.tensor,
+    flip: tl.tensor,
+    row: tl.tensor,
+    pixel: tl.tensor,
+    source_size: tl.constexpr,
+    size: tl.constexpr,
+    num_taps: tl.constexpr,
+) -> tuple[tl.tensor, ...]:
+    """Returns the pixels' channels in [0, 1]: means of the stored pixels, weighted as by `taps`."""
+    top, left = tl.load(box + 4 * row), tl.load(box + 4 * row + 1)
+    height, width = tl.load(box + 4 * row + 2), tl.load(box + 4 * row + 3)
+    y_centre, y_first, y_widest = _centre(pixel // size, height, False, size)
+    x_centre, x_first, x_widest = _centre(pixel % size, width, tl.load(flip + row), size)
+    red = tl.zeros(pixel.shape, tl.float32)
+    green, blue, total = red, red, red
+    for i in range(num_taps):
+        y, y_weight = _tap(y_first + i, y_centre, y_widest, height)
+        for j in range(num_taps):
+            x, x_weight = _tap(x_first + j, x_centre, x_widest, width)
+            weight = y_weight * x_weight
+            # Beyond the last pixel the tap is within the crop, and so within the image.
+            at = image + ((y + top) * source_size + x + left) * 3
+            red += weight * tl.load(at).to(tl.float32)
+            green += weight * tl.load(at + 1).to(tl.float32)
+            blue += weight * tl.load(at + 2).to(tl.float32)
+            total += weight
+    share = 1 / (255 * tl.maximum(total, 1e-6))  # the total is 0 beyond a view's last pixel
+    return red * share, green * share, blue * share
+
+
+@triton.jit
+def _centre(
+    at: tl.tensor, length: tl.tensor, is_flipped: tl.tensor, size: tl.constexpr
+) -> tuple[tl.tensor, ...]:
+    """Returns an output pixel's centre in the crop, its first tap and its taps' half-width."""
+    scale = length.to(tl.float32) / size
+    widest = tl.maximum(scale, 1.0)
+    centre = (at.to(tl.float32) + 0.5) * scale
+    centre = tl.where(is_flipped, length.to(tl.float32) - centre, centre) - 0.5
+    return centre, tl.maximum(tl.floor(centre - widest + 1), 0.0), widest
+
+
+@triton.jit
+def _tap(
+    place: tl.tensor, centre: tl.tensor, widest: tl.tensor, length: tl.tensor
+) -> tuple[tl.tensor, ...]:
+    """Returns the pixel of a tap, at most the crop's last one, and its weight."""
+    last = length.to(tl.float32) - 1
+    weight = tl.maximum(widest - tl.abs(place - centre), 0.0)
+    return tl.minimum(place, last).to(tl.int32), tl.where(place > last, 0.0, weight)
+
+
+@triton.jit
+def _amounts(
+    blend: tl.tensor, row: tl.tensor, num_rows: tl.tensor, turn: tl.constexpr
+) -> tuple[tl.tensor, ...]:
+    """Returns a turn's weights of the image, its gray image and its mean gray."""
+    at = blend + row * NUM_BLENDS + turn
+    part = num_rows.to(tl.int64) * NUM_BLENDS
+    return tl.load(at), tl.load(at + part), tl.load(at + 2 * part)
+
+
+@triton.jit
+def _gray(red: tl.tensor, green: tl.tensor, blue: tl.tensor) -> tl.tensor:
+    """Returns the luma."""
+    return red * RED + green * GREEN + blue * BLUE
+
+
+@triton.jit
+def _blend(
+    red: tl.tensor,
+    green: tl.tensor,
+    blue: tl.tensor,
+    keep: tl.tensor,
+    to_gray: tl.tensor,
+    other: tl.tensor,
+) -> tuple[tl.tensor, ...]:
+    """Returns f * x + (1 - f) * y clamped to [0, 1], as `jitter_` blends."""
+    other += to_gray * _gray(red, green, blue)
+    red = tl.clamp(keep * red + other, 0.0, 1.0)
+    green = tl.clamp(keep * green + other, 0.0, 1.0)
+    blue = tl.clamp(keep * blue + other, 0.0, 1.0)
+    return red, green, blue
+
+
+@triton.jit
+def _shift_hue(
+    red: tl.tensor, green: tl.tensor, blue: tl.tensor, shift: tl.tensor
+) -> tuple[tl.tensor, ...]:
+    """Returns the channels with the hue shifted by a fraction of the circle, as in `jitter_`."""
+    top = tl.maximum(tl.maximum(red, green), blue)
+    bottom = tl.minimum(tl.minimum(red, green), blue)
+    chroma = top - bottom
+    beside = tl.where(top == green, blue - red + 2 * chroma, red - green + 4 * chroma)
+    sector = tl.where(top == red, green - blue, beside)
+    turns = shift + 1 + sector / (6 * tl.maximum(chroma, 1e-12))
+    hue = 6 * (turns - tl.floor(turns))
+    red = bottom + (_distance(hue, 3.0) - 1) * chroma
+    green = top - (_distance(hue, 2.0) - 1) * chroma
+    return red, green, top - (_distance(hue, 4.0) - 1) * chroma
+
+
+@triton.jit
+def _distance(hue: tl.tensor, middle: tl.constexpr) -> tl.tensor:
+    """Returns the distance in sectors from the middle of a channel's trapezoid, within [1, 2]."""
+    return tl.clamp(tl.abs(hue - middle), 1.0, 2.0)

@@ -1,0 +1,102 @@
+"""The Triton kernel of views without a GPU: run by Triton's interpreter, and compiled for a GPU."""
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtcon_ray.data import views
+from mtcon_ray.data.views import view_kernel
+
+triton = pytest.importorskip("triton", reason="this torch brings no Triton")
+
+# Run in a process of its own: Triton decides when it is imported whether it interprets.
+INTERPRETED = """
+import torch
+from mtcon_ray.data import view_kernel, views
+
+def check(size, source_size, **fields):
+    spec = views.ViewsSpec(size=size, **fields)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(
+        0, 256, (2, source_size, source_size, 3), dtype=torch.uint8, generator=generator
+    )
+    parameters = views.draw_parameters(4, source_size, spec, generator)
+    amounts = views.send_amounts(parameters, spec, torch.device("cpu"))
+    expected = views.views_of_all(images, amounts, size)
+    without, views.view_kernel = views.view_kernel, lambda _: view_kernel.coloured_crops
+    found = views.views_of_all(images, amounts, size)
+    views.view_kernel = without
+    assert found.stride() == expected.stride(), fields
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+check(24, 30)  # more pixels than are computed at a time
+check(9, 30, crop_scale=(0.05, 1.0))
+check(9, 30, blur=0.5, solarise=0.5)
+check(9, 12, jitter=0.0, grayscale=0.0)
+check(9, 12, jitter=1.0, hue=0.0, solarise=1.0)
+view_kernel.try_kernel(torch.device("cpu"))
+print("checked")
+"""
+
+
+@pytest.mark.slow
+def test_interpreted_it_gives_the_views_of_torchs_operations() -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", INTERPRETED],
+        env=environment,
+        cwd=Path(views.__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "checked\n", done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("all_drawn", [True, False])
+def test_it_compiles_for_a_gpu(
+    all_drawn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interpreter accepts Python that Triton cannot compile, so this is compiled, too."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from mtcon_ray.data.view_kernel import kernel
+
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    types = {"images": "*u8", "box": "*i64", "flip": "*i1", "out": "*fp32", "num_rows": "i32"}
+    drawn = {"blend": "*fp32", "shift": "*fp32", "gray": "*i1", "threshold": "*fp32"}
+    drawn["moments"] = "*fp32"
+    sizes = {"views_per_image": 2, "source_size": 30, "size": 24, "num_taps": 3, "at_once": 512}
+    strides = {"channel_stride": 1, "row_stride": 72, "column_stride": 3}
+    constants = {**sizes, **strides, **({} if all_drawn else dict.fromkeys(drawn))}
+    signature = {**types, **drawn, **dict.fromkeys(constants, "constexpr")}
+    source = ASTSource(kernel, {n: signature[n] for n in kernel.arg_names}, constexprs=constants)
+    options = {"num_warps": 8, "enable_fp_fusion": True}
+    compiled = triton.compile(source, target=GPUTarget("cuda", 80, 32), options=options)
+    assert compiled.asm["cubin"]
+
+
+def test_without_a_compiler_a_warning_says_so_and_torchs_operations_remain(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: torch.device) -> None:
+        raise RuntimeError("Failed to find C compiler.\nPlease install one")
+
+    monkeypatch.setattr("mtcon_ray.data.view_kernel.try_kernel", fail)
+    view_kernel.cache_clear()
+    try:
+        with caplog.at_level(logging.WARNING):
+            assert view_kernel(torch.device("cuda")) is None
+    finally:
+        view_kernel.cache_clear()
+    assert caplog.messages == [
+        "views take several times as long, for Triton does not run: Failed to find C compiler."
+    ]
+    assert view_kernel(torch.device("cpu")) is None

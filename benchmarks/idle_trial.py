@@ -87,6 +87,11 @@ class IdleRun(Trainer):
         """Returns no device: nothing is trained on one."""
         return {}
 
+    @property
+    def ends_alone(self) -> bool:
+        """Returns False: there are no other workers."""
+        return False
+
     def __iter__(self) -> Iterator[Progress]:
         for epoch in range(1, NUM_REPORTS + 1):
             yield Progress(epoch, epoch_metrics(epoch), True, epoch == NUM_REPORTS)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -96,6 +97,7 @@ def sharing(bench: Bench) -> Lines:
             f"batch {bench.batches[0]}, compile {how}, {name}",
             partial(_sharing, one, environment),
         )
+    yield f"batch {bench.batches[0]}, compile graphs, one process", partial(_streams, bench)
 
 
 def _sharing(bench: Bench, environment: Callable[[], Environment]) -> str:
@@ -110,8 +112,48 @@ def _sharing(bench: Bench, environment: Callable[[], Environment]) -> str:
         for each in workers:
             each.answer()
         rates = {n: rate_of(workers[:n], bench.seconds) for n in bench.processes}
-    alone = rates[bench.processes[0]]
+    return in_words(rates)
+
+
+def _streams(bench: Bench) -> str:
+    """Times trainings in threads of one process, each on a stream of its own."""
+    spec = bench.spec(size=bench.sizes[0], batch_size=bench.batches[0], train__compile="graphs")
+    runs = []
+    for number in range(max(bench.processes)):
+        run = bench.run(spec, f"stream-{number}")
+        bench.warm(run)  # one after the other: a capture must not meet another one
+        runs.append(run)
+
+    def train(run: Trainer) -> float:
+        if bench.device.type != "cuda":
+            return views_per_second(run, bench.seconds, partial(finish, bench.device))
+        stream = torch.cuda.Stream(bench.device)
+        with torch.cuda.stream(stream):
+            return views_per_second(run, bench.seconds, stream.synchronize)
+
+    rates = {}
+    for n in bench.processes:
+        with ThreadPoolExecutor(n) as pool:
+            rates[n] = sum(pool.map(train, runs[:n]))
+    return in_words(rates)
+
+
+def in_words(rates: Mapping[int, float]) -> str:
+    """Returns the views per second of each number of trainings, and as a multiple of the first."""
+    alone = next(iter(rates.values()))
     return ", ".join(f"{n}: {rate:,.0f} views/s ({rate / alone:.2f})" for n, rate in rates.items())
+
+
+def views_per_second(run: Trainer, seconds: float, wait: Callable[[], object]) -> float:
+    """Trains for so many seconds; `wait` returns when the GPU has done what was launched."""
+    begin, num_steps = perf_counter(), 0
+    while perf_counter() - begin < seconds:
+        for _ in range(AT_ONCE):
+            run._train_step()
+        num_steps += AT_ONCE
+        wait()  # else launches of many seconds would be queued
+    num_views = run.spec.train.batch_size * run.spec.views.num_views
+    return num_views * num_steps / (perf_counter() - begin)
 
 
 def rate_of(workers: Sequence["Worker"], seconds: float) -> float:
@@ -180,13 +222,8 @@ def serve(bench: Bench, asked: TextIO, answers: TextIO) -> None:
     bench.warm(run)
     print("ready", file=answers, flush=True)
     for line in asked:
-        begin, num_steps = perf_counter(), 0
-        while perf_counter() - begin < float(line):
-            for _ in range(AT_ONCE):
-                run._train_step()
-            num_steps += AT_ONCE
-            finish(bench.device)  # else launches of many seconds would be queued
-        print(2 * batch_size * num_steps / (perf_counter() - begin), file=answers, flush=True)
+        rate = views_per_second(run, float(line), partial(finish, bench.device))
+        print(rate, file=answers, flush=True)
 
 
 @contextmanager

@@ -59,11 +59,13 @@ def test_mps_is_used_where_it_is_there(tmp_path: Path, monkeypatch: pytest.Monke
 def test_rows_of_several_processes(
     on_cpu: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two ranks of one training, and two trainings side by side, on the CPU."""
+    """Two ranks of one training, and two trainings in processes and in threads, on the CPU."""
     monkeypatch.setenv("PATH", "")
     assert measure(["ranks", "sharing"], replace(on_cpu, seconds=0.1), has_gpu=True)
-    _, _, ranks, without, with_ = capsys.readouterr().out.splitlines()
+    _, _, ranks, without, with_, threads = capsys.readouterr().out.splitlines()
     assert ranks.startswith("| ranks: 2 ranks, gloo | gradients ")
     assert without.startswith("| sharing: batch 8, compile none, without MPS | 1: ")
     assert " views/s (1.00), 2: " in without
     assert "with MPS | not run: nvidia-cuda-mps-control is not there |" in with_
+    assert threads.startswith("| sharing: batch 8, compile graphs, one process | 1: ")
+    assert " views/s (1.00), 2: " in threads

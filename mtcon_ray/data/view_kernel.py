@@ -47,7 +47,16 @@ def coloured_crops(
     R = len(box_R4)
     assert images.shape[1:] == (S, S, 3), images.shape
     assert R % B == 0, (R, B)
-    given = (images, box_R4, flip_R, blend_3R6, shift_R, gray_R, threshold_R, moments_2C)
+    given = (
+        images.contiguous(),
+        box_R4,
+        flip_R,
+        blend_3R6,
+        shift_R,
+        gray_R,
+        threshold_R,
+        moments_2C,
+    )
     assert all(each is None or each.is_contiguous() for each in given)
     layout = torch.contiguous_format if moments_2C is None else torch.channels_last
     x_RCHW = torch.empty((R, 3, size, size), device=images.device, memory_format=layout)
@@ -126,14 +135,9 @@ def kernel(
             tl.store(at, red, mask=is_there)
             tl.store(at + channel_stride, green, mask=is_there)
             tl.store(at + 2 * channel_stride, blue, mask=is_there)
-            for turn in tl.static_range(NUM_BLENDS):
-                if turn == HUE_TURN and shift is not None:
-                    red, green, blue = _shift_hue(red, green, blue, tl.load(shift + row))
-                keep, to_gray, to_mean = _amounts(blend, row, num_rows, turn)
-                luma = tl.where(is_there, _gray(red, green, blue), 0.0)
-                # At one turn at most; those after it change nothing that is summed.
-                total += tl.where(to_mean != 0, luma, 0.0)
-                red, green, blue = _blend(red, green, blue, keep, to_gray, 0.0)
+            # Those after the contrast are wrong without its mean, but are not read.
+            _, _, _, luma = _jitter(red, green, blue, blend, shift, row, num_rows, 0.0)
+            total += tl.where(is_there, luma, 0.0)
         mean = tl.sum(total) / (size * size)
         # Another thread of the program may read what this one has stored.
         tl.debug_barrier()
@@ -145,11 +149,7 @@ def kernel(
             red = tl.load(at, mask=is_there, other=0.0)
             green = tl.load(at + channel_stride, mask=is_there, other=0.0)
             blue = tl.load(at + 2 * channel_stride, mask=is_there, other=0.0)
-            for turn in tl.static_range(NUM_BLENDS):
-                if turn == HUE_TURN and shift is not None:
-                    red, green, blue = _shift_hue(red, green, blue, tl.load(shift + row))
-                keep, to_gray, to_mean = _amounts(blend, row, num_rows, turn)
-                red, green, blue = _blend(red, green, blue, keep, to_gray, to_mean * mean)
+            red, green, blue, _ = _jitter(red, green, blue, blend, shift, row, num_rows, mean)
         else:
             red, green, blue = _crop(image, box, flip, row, pixel, source_size, size, num_taps)
         if gray is not None:
@@ -227,36 +227,39 @@ def _tap(
 
 
 @triton.jit
-def _amounts(
-    blend: tl.tensor, row: tl.tensor, num_rows: tl.tensor, turn: tl.constexpr
+def _jitter(
+    red: tl.tensor,
+    green: tl.tensor,
+    blue: tl.tensor,
+    blend: tl.tensor,
+    shift: tl.tensor,
+    row: tl.tensor,
+    num_rows: tl.tensor,
+    mean: tl.tensor,
 ) -> tuple[tl.tensor, ...]:
-    """Returns a turn's weights of the image, its gray image and its mean gray."""
-    at = blend + row * NUM_BLENDS + turn
-    part = num_rows.to(tl.int64) * NUM_BLENDS
-    return tl.load(at), tl.load(at + part), tl.load(at + 2 * part)
+    """Returns the channels as `jitter_` changes them, and the luma at the turn of the contrast.
+
+    mean is the view's mean of that luma, which is 0 without a contrast.
+    """
+    at_contrast = tl.zeros(red.shape, tl.float32)
+    for turn in tl.static_range(NUM_BLENDS):
+        if turn == HUE_TURN and shift is not None:
+            red, green, blue = _shift_hue(red, green, blue, tl.load(shift + row))
+        at, part = blend + row * NUM_BLENDS + turn, num_rows.to(tl.int64) * NUM_BLENDS
+        keep, to_gray, to_mean = tl.load(at), tl.load(at + part), tl.load(at + 2 * part)
+        luma = _gray(red, green, blue)
+        at_contrast += tl.where(to_mean != 0, luma, 0.0)
+        other = to_gray * luma + to_mean * mean
+        red = tl.clamp(keep * red + other, 0.0, 1.0)
+        green = tl.clamp(keep * green + other, 0.0, 1.0)
+        blue = tl.clamp(keep * blue + other, 0.0, 1.0)
+    return red, green, blue, at_contrast
 
 
 @triton.jit
 def _gray(red: tl.tensor, green: tl.tensor, blue: tl.tensor) -> tl.tensor:
     """Returns the luma."""
     return red * RED + green * GREEN + blue * BLUE
-
-
-@triton.jit
-def _blend(
-    red: tl.tensor,
-    green: tl.tensor,
-    blue: tl.tensor,
-    keep: tl.tensor,
-    to_gray: tl.tensor,
-    other: tl.tensor,
-) -> tuple[tl.tensor, ...]:
-    """Returns f * x + (1 - f) * y clamped to [0, 1], as `jitter_` blends."""
-    other += to_gray * _gray(red, green, blue)
-    red = tl.clamp(keep * red + other, 0.0, 1.0)
-    green = tl.clamp(keep * green + other, 0.0, 1.0)
-    blue = tl.clamp(keep * blue + other, 0.0, 1.0)
-    return red, green, blue
 
 
 @triton.jit

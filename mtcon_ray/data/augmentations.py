@@ -5,6 +5,7 @@ Operations work in place, because on a CPU their time is that of passes through 
 also get only the rows that they change: `jitter_` and `apply_` select these. On a GPU the time is
 that of launching kernels, and a graph of kernels needs fixed shapes: there all rows pass through
 `jitter_all_` and `apply_all`, with amounts that change nothing where an operation was not drawn.
+`view_kernel` computes the same, but for the blur, in one kernel where Triton runs.
 """
 
 from collections.abc import Callable

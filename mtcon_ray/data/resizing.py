@@ -4,10 +4,10 @@ R rows, S side of a stored image, W and H columns and rows of a view, K taps: th
 an output pixel is a weighted mean of. Antialiased resizing is separable: rows and columns are
 resampled one after the other.
 
-A crop is float32 [R, 3, W, H] in [0, 1], computed by taps on a CPU and by products on a GPU from
-images, uint8 [B, S, S, 3], of which R is a multiple. It is transposed (columns before rows), as the
-second pass produces it: colour operations do not depend on the layout, and `normalise_` transposes
-once at the end.
+A crop is float32 [R, 3, W, H] in [0, 1], computed by taps on a CPU, and by products on a GPU where
+`view_kernel` does not run, from images, uint8 [B, S, S, 3], of which R is a multiple. It is
+transposed (columns before rows), as the second pass produces it: colour operations do not depend on
+the layout, and `normalise_` transposes once at the end.
 """
 
 import math

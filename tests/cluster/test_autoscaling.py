@@ -50,7 +50,7 @@ def test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none(
     assert worked == came, "a worker ran no trial"
     sweep = load_sweep(folder / "mtcon-ray" / "sweeps" / "autoscaling")
     assert json.loads((sweep.folder / "plan.json").read_text("utf-8"))["concurrency"] == 2
-    assert [t.status for t in sweep.trials] == ["FINISHED"] * 4
+    assert [t.status for t in sweep.trials] == ["FINISHED"] * 4, [t.reason for t in sweep.trials]
     for trial in sweep.trials:
         events = EventLog.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
         epochs = [e.epoch for e in events if isinstance(e, Reported)]

@@ -32,7 +32,6 @@ from mtcon_ray.cluster.ray_watch import RayWatch
 from mtcon_ray.environment import restored_environment
 from mtcon_ray.errors import MtconError, ResourceError
 from mtcon_ray.local import LOCAL, this_machine, usable_cpus
-from mtcon_ray.resources import ResourcesSpec
 from mtcon_ray.signals import own_signals
 from mtcon_ray.tracking.mlflow_server import quiet_environment
 
@@ -46,11 +45,6 @@ BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
 # Despite its name, Ray 2.60 reads it as the number of tries to reach a cluster. A try takes 40 s if
 # nothing answers, and Ray's default is 20 tries.
 TRIES_VARIABLE = "RAY_gcs_server_port_wait_time_s"
-# Trials that may wait at a time for their processes, or for nodes of a cluster that grows. If more
-# did, the sampler would suggest trials without the values of those that run meanwhile.
-MAX_WAITING = 8
-# Tune's other way, `max_concurrent_trials`, also limits the trials that run.
-WAITING_VARIABLE = "TUNE_MAX_PENDING_TRIALS_PG"
 EXPANDABLE = "expandable_segments:True"
 # Torch reads either, the second for older settings.
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
@@ -227,19 +221,6 @@ def sweep_environment(threads: int) -> dict[str, str]:
         "OMP_NUM_THREADS": str(threads),
         **allocator_environment(),
     }
-
-
-def let_trials_wait(resources: ResourcesSpec, concurrency: int | None) -> None:
-    """Lets several trials start beside each other, until `connected` restores the environment.
-
-    Tune, without this, lets one trial wait if the searcher is not its own: each would begin when
-    the process of the one before has started, after 5 to 10 seconds, or its node, after minutes.
-    `concurrency` is the number of trials that fit; where it is unknown, one waits. So it does with
-    elastic trials, of which each takes the workers that those before it have left.
-    """
-    low, high = resources.worker_range
-    most = min(MAX_WAITING, concurrency or 1) if low == high else 1
-    os.environ.setdefault(WAITING_VARIABLE, str(most))
 
 
 def allocator_environment() -> dict[str, str]:

@@ -17,13 +17,7 @@ from ray import tune
 
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.capacity import check_cluster
-from mtcon_ray.cluster.connection import (
-    check_shared,
-    connected,
-    let_trials_wait,
-    sweep_environment,
-    view_of,
-)
+from mtcon_ray.cluster.connection import check_shared, connected, sweep_environment, view_of
 from mtcon_ray.cluster.fair_share import FairShare
 from mtcon_ray.cluster.job_package import in_job, way_on
 from mtcon_ray.cluster.leftovers import end_leftovers
@@ -122,10 +116,11 @@ def run_sweep(
         stack.enter_context(mirrored(folder, spec.storage.mirror, callbacks, resume=resume))
         # Ray may replace a job's working directory while the driver runs in it.
         stack.enter_context(chdir(folder))
+        environment = sweep_environment(spec.resources.cpus)
         if left := end_leftovers():
             callbacks.on_note(left)
         callbacks.on_phase("connecting to Ray")
-        stack.enter_context(connected(ray_log(folder), sweep_environment(spec.resources.cpus)))
+        stack.enter_context(connected(ray_log(folder), environment))
         check_shared(root)
         write_beginnings(folder, spec, plan)
         sweep = _Sweep(spec, root, folder, plan, uri, callbacks, dataset.places, prior)
@@ -286,7 +281,6 @@ class _Sweep:
             {t.user_attrs[TRIAL]: history(t, self.record.epochs(t)) for t in continued},
         )
         folder = attempt_folder(self.folder, number := next_attempt(self.folder))
-        let_trials_wait(self.spec.resources, self.plan.concurrency)
         tune.Tuner(
             self._trainable(),
             param_space={"common": {**self._common(), "attempt": number}},

@@ -14,17 +14,14 @@ from mtcon_ray.cluster import connection
 from mtcon_ray.cluster.connection import (
     FILE_VARIABLE,
     TRIES_VARIABLE,
-    WAITING_VARIABLE,
     _init,
     beside_the_job,
     connected_view,
-    let_trials_wait,
     sweep_environment,
     view_of,
 )
 from mtcon_ray.errors import MtconError, ResourceError
 from mtcon_ray.local import this_machine
-from mtcon_ray.resources import ResourcesSpec
 from mtcon_ray.spec import parse_spec
 
 AUTOSCALING = """
@@ -215,26 +212,6 @@ def test_a_user_s_setting_of_torch_s_allocator_holds(
         monkeypatch.setenv(name, value)
     assert sweep_environment(2) == environment, "the same for the next sweep of this session"
     assert "PYTORCH_CUDA_ALLOC_CONF" not in sweep_environment(2)
-
-
-@pytest.mark.parametrize(
-    ("workers", "concurrency", "expected"),
-    [(1, 3, "3"), (2, 100, "8"), (1, None, "1"), ((1, 4), 3, "1")],
-    ids=["all that fit", "many", "unknown", "elastic"],
-)
-def test_so_many_trials_may_wait_for_their_processes(
-    workers: int | tuple[int, int],
-    concurrency: int | None,
-    expected: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    resources = ResourcesSpec(workers=workers)
-    monkeypatch.setenv(WAITING_VARIABLE, "5")
-    let_trials_wait(resources, concurrency)
-    assert os.environ[WAITING_VARIABLE] == "5", "a user's setting holds"
-    monkeypatch.delenv(WAITING_VARIABLE)
-    let_trials_wait(resources, concurrency)
-    assert os.environ[WAITING_VARIABLE] == expected
 
 
 def test_what_a_job_was_submitted_with_holds(monkeypatch: pytest.MonkeyPatch) -> None:

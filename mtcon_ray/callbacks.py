@@ -14,6 +14,12 @@ class Callbacks:
     def on_note(self, text: str) -> None:
         """Called with a line of news, such as "the tracking server is away; events are kept"."""
 
+    def on_abort(self, error: str) -> None:
+        """Called from another thread before the process ends with this error.
+
+        It is ended because a call of Ray does not return, so that nothing can be raised.
+        """
+
     def on_phase(self, what: str) -> None:
         """Called before a long preparation, such as "connecting to Ray"; not called at its end."""
 

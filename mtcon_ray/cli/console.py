@@ -76,6 +76,12 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         """Prints a note, also if quiet."""
         self._print(text, always=True)
 
+    def on_abort(self, error: str) -> None:
+        """Ends the display and prints the error as at the end of any command."""
+        if self._live:
+            self._live.stop()
+        self._terminal.write(f"error: {printable(error)}\n")
+
     def on_phase(self, what: str) -> None:
         """Shows that a long preparation begins."""
         self._preparing = f"{what}…"

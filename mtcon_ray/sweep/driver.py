@@ -172,7 +172,7 @@ class _Sweep:
 
     def _give_up(self) -> None:
         """Ends the process, which waits in a call of Ray that will never return."""
-        self.callbacks.on_note(f"error: {self._stopped(str(self.stop.reason))}")
+        self.callbacks.on_abort(str(self._stopped(str(self.stop.reason))))
         end_process()
 
     def started(self, trial: FrozenTrial) -> None:

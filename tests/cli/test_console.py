@@ -155,6 +155,17 @@ def test_quiet_says_only_notes() -> None:
     assert text_of(stream) == "[ 0:40] the tracking server is away; events are kept\n"
 
 
+def test_an_error_that_ends_the_process_stands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, terminal = plain()
+    Console(terminal, quiet=True, clock=Clock()).on_abort("Ray has ended")
+    assert text_of(stream) == "error: Ray has ended\n"
+    monkeypatch.setenv("TERM", "xterm")
+    tty = Tty()
+    with Console(Terminal.of(tty), clock=Clock()) as console:
+        console.on_abort("Ray has ended")
+        assert screen(tty.getvalue(), 80)[-2:] == ["error: Ray has ended", ""], "below the display"
+
+
 def test_ascii_streams_get_ascii() -> None:
     stream, terminal = plain("ascii")
     terminal.write("0.5 ±0.1 · █░ … é\n")

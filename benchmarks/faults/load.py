@@ -1,17 +1,21 @@
 """Many trials under constant faults: their processes are killed, MLflow goes away repeatedly.
 
-The number of trials, of trials at a time and the seconds between two faults are options, for a
-machine of two cores takes hours for hundreds of trials.
+The sweep uses a Ray that is there before and after it, so that what it leaves there can be seen.
+That Ray has a CPU for each of the trials at a time, which share the machine's cores.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.faults.case import Case
+from ray.cluster_utils import Cluster
+
+from benchmarks.faults.case import LEFT_SECONDS, Case
 from benchmarks.faults.jobs import SPEC, SWEEP, results_of
 from benchmarks.faults.kills import TRIAL_TITLE
-from benchmarks.faults.processes import Command, kill, processes_of, titled
+from benchmarks.faults.nodes import cluster_of, raylet_of
+from benchmarks.faults.processes import Command, children_of, command_line, kill, titled
 from benchmarks.faults.rounds import Outcome, Round
 from benchmarks.faults.tracking import proxied
 from mtcon_ray.status import Status
@@ -19,6 +23,7 @@ from mtcon_ray.status import Status
 # The driver may grow by this between a quarter of the trials and the last one.
 GROWTH = 0.10
 MAX_FAILURES = 50
+SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
@@ -37,13 +42,19 @@ class Load:
         case.changes["search"] = {
             "space": {"method.temperature": {"grid": grid}},
             "sampler": "grid",
+            "scheduler": "none",
             "max_concurrent": self.at_a_time,
             "max_failures": MAX_FAILURES,
         }
+        temporary = case.folder / "tmp"
+        temporary.mkdir()
+        case.variables["TMPDIR"] = str(temporary)
         try:
             case.prepare()
-            with proxied(case.root) as proxy:
+            with proxied(case.root) as proxy, cluster_of(self.at_a_time, **case.variables) as ray:
                 case.changes["tracking"] = {"uri": proxy.uri}
+                case.variables["RAY_ADDRESS"] = ray.address
+                raylet, left = raylet_of(ray.head_node), _watch(ray, temporary)
                 command = case.start()
                 begin, faults, sizes = time.monotonic(), 0, dict[int, tuple[float, int]]()
                 while self._pause(command):
@@ -52,7 +63,7 @@ class Load:
                     faults += 1
                     proxy.way = None
                     if faults % 2:
-                        running = titled(processes_of(case.mark, command.pid), TRIAL_TITLE)
+                        running = titled(children_of(raylet), TRIAL_TITLE)
                         if running:
                             kill(case.random.choice(running))
                             outcome.moments.append(f"{time.monotonic() - begin:.0f} s: a trial")
@@ -63,6 +74,10 @@ class Load:
                 code = command.wait()
                 case.expect(code == 0, f"the sweep ended with {code}")
                 case.check_left(command)
+                deadline = time.monotonic() + LEFT_SECONDS
+                while left() and time.monotonic() < deadline:
+                    time.sleep(0.2)
+                case.expect(not left(), f"left after the end: {left()}")
                 self._judge(case, sizes)
         finally:
             case.close()
@@ -94,6 +109,26 @@ class Load:
             case.outcome.measured["% more memory of the driver"] = round(100 * growth, 1)
             case.outcome.measured["more file handles"] = later[-1][1] - later[0][1]
             case.expect(growth < GROWTH, f"the driver's memory grew by {100 * growth:.0f} %")
+
+
+def _watch(ray: Cluster, temporary: Path) -> Callable[[], list[str]]:
+    """Returns what tells what a sweep has left: on the cluster, in shared memory, in a folder."""
+    state, raylet = ray.global_state, raylet_of(ray.head_node)
+    before = set(SHARED_MEMORY.iterdir())
+
+    def left() -> list[str]:
+        free, total = state.available_resources(), state.cluster_resources()
+        groups = state.placement_group_table().values()
+        return [
+            *(f"process {command_line(pid)}" for pid in titled(children_of(raylet), TRIAL_TITLE)),
+            *(f"placement group {g['name']}" for g in groups if g["state"] != "REMOVED"),
+            *(f"{total[name] - free.get(name, 0):g} of {name}" for name in total
+              if free.get(name, 0) < total[name]),
+            *(str(path) for path in {*SHARED_MEMORY.iterdir()} - before),
+            *(str(path) for path in temporary.iterdir()),
+        ]  # fmt: skip
+
+    return left
 
 
 def _size_of(pid: int) -> tuple[float, int]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ray.cluster_utils import Cluster
 
@@ -25,8 +26,9 @@ def node(folder: Path, round_: Round, outcome: Outcome) -> None:
     try:
         case.prepare()
         number = case.choose(WAYS)
-        with _cluster() as (address, raylet):
-            case.variables["RAY_ADDRESS"] = address
+        with cluster_of(1, 1) as cluster:
+            case.variables["RAY_ADDRESS"] = cluster.address
+            raylet = raylet_of(*cluster.worker_nodes)
             command = case.start()
 
             def trials() -> list[int]:
@@ -47,14 +49,25 @@ def node(folder: Path, round_: Round, outcome: Outcome) -> None:
 
 
 @contextmanager
-def _cluster() -> Iterator[tuple[str, int]]:
-    """Starts two nodes of a CPU each; yields the address and the raylet of the one to lose."""
+def cluster_of(*num_cpus: int, **variables: str) -> Iterator[Cluster]:
+    """Starts nodes of so many CPUs each, which this machine need not have; the first is the head.
+
+    Trials on it see `variables` in their environment.
+    """
     # Sockets lie in this folder, so its path is short.
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as ray:
-        head = {"num_cpus": 1, "include_dashboard": False, "temp_dir": ray}
+        head = {"num_cpus": num_cpus[0], "env_vars": variables, "temp_dir": ray}
+        head["include_dashboard"] = False
         cluster = Cluster(initialize_head=True, head_node_args=head)
         try:
-            lost = cluster.add_node(num_cpus=1)
-            yield cluster.address, lost.all_processes["raylet"][0].process.pid
+            for number in num_cpus[1:]:
+                cluster.add_node(num_cpus=number, env_vars=variables)
+            yield cluster
         finally:
             cluster.shutdown()
+
+
+def raylet_of(node: Any) -> int:
+    """Returns the process of a node's raylet, which starts the processes of trials."""
+    pid: int = node.all_processes["raylet"][0].process.pid
+    return pid

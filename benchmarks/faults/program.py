@@ -16,7 +16,7 @@ from benchmarks.faults import damage, failures, kills, nodes, stops, tracking
 from benchmarks.faults.load import Load
 from benchmarks.faults.rounds import Outcome, Round, planned, recorded, run_missing, table
 from benchmarks.gpu.bench import cache_folder
-from benchmarks.machine import describe_machine, usable_cores
+from benchmarks.machine import describe_machine
 from mtcon_ray.tracking.provenance import provenance
 
 Kind = Callable[[Path, Round, Outcome], None]
@@ -56,11 +56,6 @@ def main(arguments: Sequence[str]) -> bool:
     for kind in options.kinds:
         if kind not in KINDS:
             parser.error(f"KIND must be one of {', '.join(KINDS)}, got {kind}")
-    if options.at_a_time > usable_cores():
-        parser.error(
-            f"--at-a-time must be at most the {usable_cores()} cores of this machine, on which the "
-            f"sweep starts its Ray, got {options.at_a_time}"
-        )
     folder = options.folder.absolute()
     kinds = options.kinds or list(KINDS)
     chosen = KINDS | {LOAD: Load(options.trials, options.at_a_time, options.every)}

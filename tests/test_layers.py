@@ -42,8 +42,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
 TOP_OF_CORE = LEVEL["export"]
 HOMES_OF = {"ray": ("cluster", "sweep"), "optuna": ("sweep",), "mlflow": ("tracking",)}
-# One module per library holds all uses of its private interfaces, each with its reason.
-PRIVATE_HOMES = ("mtcon_ray.cluster.ray_private", "mtcon_ray.sweep.optuna_private")
+# These hold all uses of private interfaces of Ray, Tune and Train, and Optuna, with the reasons.
+PRIVATE_HOMES = (
+    "mtcon_ray.cluster.ray_private",
+    "mtcon_ray.sweep.tune_private",
+    "mtcon_ray.sweep.optuna_private",
+)
 WITHOUT_PRIVATE_USE = ("cluster", "sweep", "tracking")
 # Private to Ray though no name of theirs has an underscore.
 INTERNAL = ("ray.autoscaler", "ray.dashboard", "ray.experimental", "ray.tune.execution")

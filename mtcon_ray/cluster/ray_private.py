@@ -1,6 +1,7 @@
-"""Every use of Ray's private interfaces, checked against Ray 2.60 (`ray>=2.60,<2.61`).
+"""Every use of private interfaces of Ray's core, checked against Ray 2.60 (`ray>=2.60,<2.61`).
 
-Each function says why Ray's public interface does not suffice. An upgrade of Ray begins here.
+Each function says why Ray's public interface does not suffice. An upgrade of Ray begins here and in
+`mtcon_ray/sweep/tune_private.py`.
 """
 
 import json
@@ -253,14 +254,6 @@ def visit_working_directory(directory: Path, visit: Callable[[Path], None]) -> N
     _dir_travel(directory, excludes, visit, include_gitignore=True, logger=log)
 
 
-def actor_of_trial(trial: Any) -> Any:
-    """Returns the handle of a Tune trial's actor, None while it has none.
-
-    Tune's public interface can end a trial, but not its process alone so that it is tried again.
-    """
-    return trial.temporary_state.ray_actor
-
-
 def node_drains() -> bool:
     """Returns True if the end of this process's node is announced to the cluster.
 
@@ -271,71 +264,3 @@ def node_drains() -> bool:
     if not ray.is_initialized():
         return False
     return ray.get_runtime_context().get_node_id() in state.state.get_draining_nodes()
-
-
-def worker_callback(act: Callable[[], None]) -> Any:
-    """Returns a callback of Ray Train that calls `act` in the main thread of each worker.
-
-    Python sets signal handlers in the main thread alone, and Train calls the training function in
-    another one. Its public callbacks run in the controller.
-    """
-    # Imported here because ray.train takes seconds to import.
-    from ray.train.v2._internal.execution.callback import WorkerCallback
-
-    class Start(WorkerCallback):
-        def after_init_train_context(self) -> None:
-            act()
-
-    return Start()
-
-
-def elastic_trainer(
-    usable: Callable[[int], int], may_resize: Callable[[], bool], **options: Any
-) -> Any:
-    """Returns Ray Train's TorchTrainer with rules for the number of workers, if it is a range.
-
-    Of n possible workers it takes `usable(n)`. A running group of workers is replaced by one of
-    another size once `may_resize()` returns True. Train has no options for either. It also counts
-    nodes that are gone or about to go, and would wait a minute for them.
-    """
-    # Imported here because ray.train takes seconds to import.
-    from ray.train.torch import TorchTrainer
-    from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, NoopDecision
-
-    class Policy(ElasticScalingPolicy):
-        _wanted: Any = None
-
-        def _count_possible_workers(self, reserved_resources: Any) -> int:
-            gone = state.state.get_draining_nodes()
-            stay = {n["NodeID"] for n in ray.nodes() if n["Alive"]} - gone.keys()
-            left = {node: has for node, has in reserved_resources.items() if node in stay}
-            return usable(super()._count_possible_workers(left))
-
-        def make_decision_for_non_running_worker_group(self) -> Any:
-            self._wanted = None
-            return super().make_decision_for_non_running_worker_group()
-
-        def make_decision_for_running_worker_group(self, *args: Any, **named: Any) -> Any:
-            decide = super().make_decision_for_running_worker_group
-            wanted = self._wanted or decide(*args, **named)
-            if isinstance(wanted, NoopDecision):
-                return wanted
-            is_allowed = may_resize()
-            self._wanted = None if is_allowed else wanted
-            return wanted if is_allowed else NoopDecision()
-
-    class Trainer(TorchTrainer):
-        # mypy sees the types of Train's first version.
-        def _initialize_and_run_controller(self, **parts: Any) -> Any:
-            scaling: Any = self.scaling_config
-            if scaling.elasticity_enabled:
-                parts["scaling_policy"] = Policy(scaling)
-            return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
-
-    return Trainer(**options)
-
-
-def error_raised_by(failure: Exception) -> Exception:
-    """Returns the error that a worker of Ray Train raised, out of Train's wrapper around it."""
-    error: Exception = getattr(failure, "_base_exc", failure)
-    return error

@@ -20,7 +20,6 @@ from ray.util.placement_group import (
     remove_placement_group,
 )
 
-from mtcon_ray.cluster.ray_private import elastic_trainer, error_raised_by, worker_callback
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.paths import train_folder
 from mtcon_ray.presentation import one_line
@@ -28,6 +27,7 @@ from mtcon_ray.status import Status
 from mtcon_ray.sweep.checkpoint_requests import ResizeRequest, heed_sigterm
 from mtcon_ray.sweep.progress_callback import MAX_REASON, error_in
 from mtcon_ray.sweep.trial import Assignment, ending, open_trial_data, record_last, reports
+from mtcon_ray.sweep.tune_private import elastic_trainer, error_raised_by, worker_callback
 from mtcon_ray.training.distributed import Ranks
 
 PLACEMENT_GROUP = "placement_group"

@@ -9,10 +9,10 @@ from ray.tune import Callback
 from ray.tune.experiment import Trial
 
 from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.cluster.ray_private import actor_of_trial
 from mtcon_ray.paths import trial_log
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.sweep.distributed_trial import PLACEMENT_GROUP, is_placed
+from mtcon_ray.sweep.tune_private import actor_of_trial
 
 LOOK_SECONDS = 1.0
 

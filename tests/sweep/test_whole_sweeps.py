@@ -1,6 +1,8 @@
 """Whole sweeps that share one Ray, since each start takes ten seconds."""
 
 import json
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,11 @@ from mtcon_ray.cluster.connection import connected, sweep_environment
 from mtcon_ray.paths import checkpoint_folder, kept_model, mlflow_artifacts
 from mtcon_ray.results import SweepResults
 from mtcon_ray.spec import load_spec
+from mtcon_ray.status import Status
+from mtcon_ray.sweep import driver
 from mtcon_ray.sweep.driver import run_sweep
 from mtcon_ray.sweep.study import named_trials, open_study
+from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.training.checkpoint import load
 from tests.sweep.small_sweeps import TINY, epochs_of, logged
 
@@ -79,6 +84,29 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
         "method.temperature": str(results.winner.params["method.temperature"])
     }
     assert [winner.info.run_id in path.parts for path in stored] == [True]
+
+
+def test_a_process_that_is_lost_before_it_begins_the_next_trial_costs_one_try(
+    tmp_path: Path,
+    root: Path,
+    spec_file: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lost = tmp_path / "lost"
+
+    class Lost(ReusedTrainable):
+        def reset_config(self, new_config: dict[str, Any]) -> bool:
+            if not lost.exists():
+                lost.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().reset_config(new_config)
+
+    monkeypatch.setattr(driver, "ReusedTrainable", Lost)
+    search = {**TINY["search"], "scheduler": "none", "max_concurrent": 1, "max_failures": 1}
+    results = sweep(spec_file(search=search), root)
+    assert lost.exists()
+    assert [trial.status for trial in results.trials] == [Status.FINISHED] * len(results.trials)
+    assert [trial.last_epoch for trial in results.trials] == [4] * len(results.trials)
 
 
 @pytest.mark.usefixtures("undrawn")

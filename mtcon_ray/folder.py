@@ -73,13 +73,7 @@ def _check_resumable(stored: RunSpec, given: RunSpec) -> None:
     free: tuple[str, ...] = FREE_ON_RESUME
     if given.search.num_configurations >= stored.search.num_configurations:
         free += ("search.num_trials",)
-    before, after = dump_spec(with_scheduler(stored)), dump_spec(with_scheduler(given, stored))
-    changed = [
-        f"{path}: {old!r} then, {new!r} now"
-        for path, old, new in differences(before, after)
-        if not path.startswith(free)
-    ]
-    if changed:
+    if changed := changes(stored, given, free):
         raise SweepError(
             "what is resumed must keep its spec (search.num_trials may grow; the limits of search, "
             "resources, tracking and storage may change), got other values:\n  "
@@ -88,6 +82,16 @@ def _check_resumable(stored: RunSpec, given: RunSpec) -> None:
             "give the spec it was started with (--set PATH=VALUE sets single fields), or start "
             "anew with another --name"
         )
+
+
+def changes(stored: RunSpec, given: RunSpec, free: tuple[str, ...] = FREE_ON_RESUME) -> list[str]:
+    """Returns the fields that differ, with both values; none that begins with one of `free`."""
+    before, after = dump_spec(with_scheduler(stored)), dump_spec(with_scheduler(given, stored))
+    return [
+        f"{path}: {old!r} then, {new!r} now"
+        for path, old, new in differences(before, after)
+        if not path.startswith(free)
+    ]
 
 
 @contextmanager

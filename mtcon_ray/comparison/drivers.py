@@ -17,7 +17,7 @@ from mtcon_ray.paths import sweep_folder
 from mtcon_ray.plugins import allowed_folders
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.signals import Interrupted
-from mtcon_ray.spec import RunSpec, dump_spec
+from mtcon_ray.spec import RunSpec, dump_spec, with_values
 
 # A driver takes about 400 MB of memory on this machine, and seconds of a core to start.
 MAX_DRIVERS = 8
@@ -35,9 +35,10 @@ def drivers_at_a_time(comparison: Comparison, cluster: ClusterView) -> int:
     for title, spec in comparison.specs.items():
         tuning = comparison.tuning.get(title)
         search = (tuning.first if tuning else spec).search
-        fitting = check_cluster(spec, cluster)
+        fitting = check_cluster(with_values(spec, {"search.max_concurrent": None}), cluster)
         if fitting is not None:
-            room.append(fitting // search.num_planned_trials)
+            planned = search.num_planned_trials
+            room.append(fitting // min(planned, search.max_concurrent or planned))
     return max(1, min(room))
 
 

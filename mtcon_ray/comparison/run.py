@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from mtcon_ray.comparison.stages import plan_stages
 from mtcon_ray.comparison.summary import write_tables
 from mtcon_ray.comparison.tuning import Tuning, again_spec, final_spec
 from mtcon_ray.errors import MtconError
+from mtcon_ray.folder import changes
 from mtcon_ray.paths import SPEC_FILE, comparison_folder, parent_log, sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep, trial_status
 from mtcon_ray.signals import Interrupted, on_signals
@@ -36,18 +38,20 @@ def run_comparison(
 ) -> tuple[list[Row], Path]:
     """Trains all systems; returns their rows in order, and the folder of the tables.
 
-    A second call resumes: it loads finished sweeps and continues unfinished ones. `watch` returns
-    the callback (a context manager) of a sweep, by a text that names it. `on_phase` is called with
-    a text before the connection to a cluster. If a system fails, its row has the reason and the
-    other systems are trained all the same. The tables are rewritten before each sweep and at the
-    end. On a cluster with room for several systems these are trained at a time, each with a driver
-    process of its own; `watch` is then not called, and `on_phase` with each start.
+    A second call resumes: it loads finished sweeps, which need no resources any more, and continues
+    unfinished ones. `watch` returns the callback (a context manager) of a sweep, by a text that
+    names it. `on_phase` is called with a text before the connection to a cluster. If a system
+    fails, its row has the reason and the other systems are trained all the same. The tables are
+    rewritten before each sweep and at the end. On a cluster with room for several systems these are
+    trained at a time, each with a driver process of its own; `watch` is then not called, and
+    `on_phase` with each start.
 
     Raises SpecError, DataError or ResourceError for problems that can be found before the first
     training, and Interrupted as `run_sweep` does.
     """
     cluster = view_of(None, on_phase)
-    for _ in plan_stages(comparison, root, cluster):
+    left = _left(comparison, root)
+    for _ in plan_stages(left, root, cluster):
         pass  # planning is the check
     rows: list[Row] = []
     folder = comparison_folder(root, comparison.name)
@@ -68,7 +72,7 @@ def run_comparison(
             hold_session(spec.resources.cpus)
             return run_sweep(spec, root=root, name=spec.name, resume=started, callbacks=callbacks)
 
-    at_a_time = drivers_at_a_time(comparison, cluster)
+    at_a_time = drivers_at_a_time(left, cluster)
     train = partial(_reused, root, train_here if at_a_time == 1 else drivers.train)
 
     def train_system(title: str) -> Row:
@@ -86,6 +90,22 @@ def run_comparison(
                     write_tables(folder, rows, comparison.claims)
     write_tables(folder, rows, comparison.claims)
     return rows, folder
+
+
+def _left(comparison: Comparison, root: Path) -> Comparison:
+    """Returns the systems of which a sweep is not over; only they need data and resources."""
+
+    def is_over(title: str, final: RunSpec) -> bool:
+        tuning = comparison.tuning.get(title)
+        first = tuning.first if tuning else final
+        # The specs of later sweeps depend on what tuning has chosen.
+        later = [spec for spec in (tuning.again, final) if spec is not None] if tuning else []
+        return all(_is_over(sweep_folder(root, spec.name)) for spec in (first, *later)) and (
+            _finished(sweep_folder(root, first.name), first) is not None
+        )
+
+    left = {title: spec for title, spec in comparison.specs.items() if not is_over(title, spec)}
+    return replace(comparison, specs=left)
 
 
 def _reused(root: Path, train: Train, spec: RunSpec, what: str) -> SweepResults:
@@ -113,8 +133,15 @@ def _train_system(title: str, final: RunSpec, tuning: Tuning | None, train: Trai
 
 
 def _finished(folder: Path, spec: RunSpec) -> SweepResults | None:
-    """Returns the results of a sweep of this spec, None if a training is left to do."""
-    events = EventLog.read(parent_log(folder))
-    is_over = bool(events) and trial_status(events)[0] is Status.FINISHED
+    """Returns the results of a sweep of this spec, None if a training is left to do.
+
+    Resources and all else that a resumed sweep may change may differ.
+    """
     found = load_sweep(folder)
-    return found if is_over and found.spec == spec else None
+    return found if _is_over(folder) and not changes(found.spec, spec) else None
+
+
+def _is_over(folder: Path) -> bool:
+    """True if the log of a sweep says that it has finished."""
+    events = EventLog.read(parent_log(folder))
+    return bool(events) and trial_status(events)[0] is Status.FINISHED

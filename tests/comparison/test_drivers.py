@@ -18,12 +18,14 @@ from mtcon_ray.spec import RunSpec, parse_spec
 from tests.waiting import wait_until
 
 
-def spec(name: str, repeats: int = 1) -> RunSpec:
-    return parse_spec({"name": name, "search": {"sampler": "grid", "repeats": repeats}})
+def spec(name: str, repeats: int = 1, max_concurrent: int | None = None) -> RunSpec:
+    search = {"sampler": "grid", "repeats": repeats, "max_concurrent": max_concurrent}
+    return parse_spec({"name": name, "search": search})
 
 
-def comparison(repeats: int, systems: int = 20) -> Comparison:
-    return Comparison("few", {f"s{i}": spec(f"s{i}", repeats) for i in range(systems)})
+def comparison(repeats: int, systems: int = 20, max_concurrent: int | None = None) -> Comparison:
+    specs = {f"s{i}": spec(f"s{i}", repeats, max_concurrent) for i in range(systems)}
+    return Comparison("few", specs)
 
 
 def cluster(cpus: float, count: int | None = 1, where: str = "10.0.0.1:6379") -> ClusterView:
@@ -47,6 +49,10 @@ def test_as_many_systems_as_have_room_for_all_their_seeds(
     view: ClusterView, repeats: int, systems: int, expected: int
 ) -> None:
     assert drivers_at_a_time(comparison(repeats, systems), view) == expected
+
+
+def test_a_system_needs_room_for_its_trials_at_a_time() -> None:
+    assert drivers_at_a_time(comparison(6, max_concurrent=2), cluster(6)) == 3
 
 
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> Drivers:

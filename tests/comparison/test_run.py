@@ -13,10 +13,13 @@ from mtcon_ray.cluster import connection
 from mtcon_ray.cluster.connection import connected, sweep_environment
 from mtcon_ray.comparison import run
 from mtcon_ray.comparison.run import run_comparison
-from mtcon_ray.comparison.spec import load_comparison
+from mtcon_ray.comparison.spec import Comparison, load_comparison
+from mtcon_ray.comparison.tuning import again_spec, final_spec
+from mtcon_ray.errors import ResourceError
 from mtcon_ray.folder import claimed
-from mtcon_ray.paths import parent_log, trial_log
+from mtcon_ray.paths import parent_log, sweep_folder, trial_log
 from mtcon_ray.recorded import write_beginnings
+from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.signals import Interrupted
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.tracking.event_log import EventLog
@@ -178,3 +181,42 @@ def test_a_tuned_system_resumes_at_the_stage_where_it_was(tmp_path: Path) -> Non
     assert {"curves.png", "tuning.csv"} <= {file.name for file in folder.iterdir()}
     run_comparison(comparison, root=root, watch=watch)
     assert len(watched) == 3
+
+
+def test_a_finished_comparison_needs_no_resources(tmp_path: Path) -> None:
+    """It was trained on a machine with more CPUs; only what is left must fit this one."""
+    path, root = tmp_path / "few.yaml", tmp_path / "root"
+    base = BASE | {"resources": {"cpus": 4096}}
+    tune = {"epochs": 1, "num_trials": 2, "again": 2, "seeds": 1}
+    tune["space"] = {
+        "train.lr": {"choice": [0.1, 0.2]},
+        "views.crop_scale": {"choice": [[0.5, 1.0]]},
+    }
+    systems = {"A": {"method": "mtcon"}, "B": {"method": "xent", "tuned": False}}
+    path.write_text(yaml.safe_dump({"name": "few", "base": base, "systems": systems, "tune": tune}))
+    comparison = load_comparison(path)
+    tuning = comparison.tuning["A"]
+    assert tuning.again is not None
+    values = {0.1: 0.5, 0.2: 0.4}
+    write_tuning(root, tuning.first, values)
+    write_tuning(root, again := again_spec(tuning.again, load(root, tuning.first)), values)
+    write_tuning(root, final_spec(comparison.specs["A"], load(root, again)), {0.1: 0.6})
+    write_tuning(root, comparison.specs["B"], {0.1: 0.3})
+
+    def compared(comparison: Comparison = comparison) -> list[int]:
+        rows, _ = run_comparison(comparison, root=root, watch=lambda what: nullcontext(Callbacks()))
+        return [len(row.finished) for row in rows]
+
+    assert compared() == [1, 1]
+    for spec in (comparison.specs["B"], again, comparison.specs["A"]):
+        log = parent_log(sweep_folder(root, spec.name))
+        log.rename(log.with_suffix(".away"))
+        with pytest.raises(ResourceError, match="must fit some node"):
+            compared()
+        log.with_suffix(".away").rename(log)
+    smaller = load_comparison(path, ["resources.cpus=1", "search.max_concurrent=1"])
+    assert compared(smaller) == [1, 1]
+
+
+def load(root: Path, spec: RunSpec) -> SweepResults:
+    return load_sweep(sweep_folder(root, spec.name))

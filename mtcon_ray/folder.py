@@ -8,13 +8,24 @@ from pathlib import Path
 from mtcon_ray.data.disk import partial_of
 from mtcon_ray.errors import SweepError, nearest
 from mtcon_ray.lock import FILE, driver_lock
-from mtcon_ray.paths import SPEC_FILE, checked_name, last_name, list_folders, new_name
+from mtcon_ray.paths import (
+    SPEC_FILE,
+    checked_name,
+    last_name,
+    list_folders,
+    new_name,
+    parent_log,
+)
 from mtcon_ray.recorded import check_evaluation, load_recorded
 from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Started
 from mtcon_ray.training.checkpoint import differences
 
 # A folder holds no more than these before its spec is written, also if that is cut by a kill.
 BEFORE_BEGIN = (FILE, "log", partial_of(Path(SPEC_FILE)).name)
+# The tag with the name in the first event of a folder, by what it is a folder of.
+NAME_TAGS = {"sweep": "mtcon.sweep", "run": "mtcon.run"}
 # Fields that may differ on resume. search.num_trials may also grow.
 FREE_ON_RESUME = (
     "resources",
@@ -34,8 +45,8 @@ def choose_folder(
     """Returns the folder in `among`, which does not exist yet unless it is resumed.
 
     `way_on` returns how to go on with a folder by its name. Raises SweepError for a new name that
-    exists, for a resumed one that does not exist or whose spec differs, and for records that have
-    lost their spec.
+    exists, for a resumed one that does not exist, that began under another name or whose spec
+    differs, and for records that have lost their spec.
     """
     kind = among.name.removesuffix("s")
     if name is None:
@@ -63,9 +74,26 @@ def choose_folder(
     if not is_there:
         known = [entry.name for entry in list_folders(among)]
         raise SweepError(f"no {kind} {name!r} under {among} to resume{nearest(name, known)}")
+    _check_name(folder, kind)
     check_evaluation(folder)
     _check_resumable(load_recorded(folder / SPEC_FILE), spec)
     return folder
+
+
+def _check_name(folder: Path, kind: str) -> None:
+    """Raises SweepError if the records were begun under another name.
+
+    Its runs in MLflow are found by its first event, so both copies would write to the same ones.
+    """
+    begun = next(iter(EventLog.read(parent_log(folder))), None)
+    tags = begun.tags if isinstance(begun, Started) else {}
+    name = tags.get(NAME_TAGS[kind], folder.name)
+    if name != folder.name:
+        raise SweepError(
+            f"{kind} {folder.name!r} must have the name under which it began, got the records of "
+            f"{name!r}, to whose runs in MLflow it would write; rename the folder to {name}, under "
+            "another --root if that one is there too, or start anew with another --name"
+        )
 
 
 def _check_resumable(stored: RunSpec, given: RunSpec) -> None:

@@ -1,6 +1,8 @@
 """Folders of sweeps and trainings: names, locks, and the changes that a resume accepts."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,19 @@ from mtcon_ray.data.disk import partial_of
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import EVALUATION
 from mtcon_ray.folder import choose_folder, claimed
-from mtcon_ray.paths import PLAN_FILE, SPEC_FILE, sweep_folder, sweeps_folder
+from mtcon_ray.paths import (
+    PLAN_FILE,
+    SPEC_FILE,
+    parent_log,
+    runs_folder,
+    sweep_folder,
+    sweeps_folder,
+)
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.results import load_sweep
 from mtcon_ray.spec import RunSpec, parse_spec, with_scheduler, with_values
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Started
 from tests.plans import plan_of
 
 VIEW = ClusterView("here", (NodeKind("node", 2, 0, 1),))
@@ -63,6 +74,28 @@ def test_a_resume_finds_its_sweep(tmp_path: Path, spec: RunSpec) -> None:
     assert choose(tmp_path, spec, None, True) == folder
     with pytest.raises(SweepError, match=r"no sweep 'shoes-8' .* did you mean 'shoes-7'\?"):
         choose(tmp_path, spec, "shoes-8", True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tag", "of"),
+    [("sweep", "mtcon.sweep", sweeps_folder), ("run", "mtcon.run", runs_folder)],
+)
+def test_a_copy_under_another_name_is_not_resumed(
+    tmp_path: Path, spec: RunSpec, kind: str, tag: str, of: Callable[[Path], Path]
+) -> None:
+    """Both would write to the same runs in MLflow."""
+    of(tmp_path).mkdir(exist_ok=True, parents=True)
+    folder = begin(tmp_path, spec, "mine").rename(of(tmp_path) / "first")
+
+    def resume(name: str) -> Path:
+        return choose_folder(of(tmp_path), spec, name, True, way_on=str)
+
+    assert resume("first") == folder, "without an event it has no runs yet"
+    EventLog(parent_log(folder)).append(Started(params={}, tags={tag: "first"}))
+    assert resume("first") == folder
+    shutil.copytree(folder, folder.with_name("copy"))
+    with pytest.raises(SweepError, match=rf"^{kind} 'copy' must have the name .* of 'first'"):
+        resume("copy")
 
 
 def test_a_resume_refuses_accuracies_that_were_measured_otherwise(

@@ -16,15 +16,16 @@ from mtcon_ray.errors import MemoryTakenError, OutOfMemoryError, SpecError
 
 # Fraction of a training's part of the device memory that its images may take.
 RESIDENT_SHARE = 0.3
-# Messages of CUDA's libraries about a full device. These allocate without torch's allocator, so
-# torch raises a plain RuntimeError. cuBLAS is not initialised where its handle finds no room, and
-# cuDNN finds no engine where none has room for its workspace.
+# Messages about full memory with which torch raises a plain RuntimeError: those of CUDA's
+# libraries, which allocate without torch's allocator, and that of the CPU's. cuBLAS is not
+# initialised where its handle finds no room; cuDNN finds no engine that has room for its workspace.
 FULL = (
     "out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUBLAS_STATUS_NOT_INITIALIZED",
     "CUDNN_STATUS_ALLOC_FAILED",
     "unable to find an engine",
+    "DefaultCPUAllocator: can't allocate memory",
 )
 CHUNK_ROWS = 4096
 
@@ -152,7 +153,9 @@ def explain_out_of_memory(what: str, way_out: str) -> Iterator[None]:
         if not isinstance(error, torch.OutOfMemoryError) and not any(w in str(error) for w in FULL):
             raise
         _check_share_is_free()
-        reason = str(error).partition(". ")[0]
+        sentences = str(error).split(". ")
+        told = (one for one in sentences if any(w in one for w in FULL))
+        reason = next(told, sentences[0])
         raise OutOfMemoryError(
             f"{what} must fit the device's memory, got {reason}; {way_out}"
         ) from None

@@ -94,8 +94,9 @@ def patch(module):
     step = module.Trainer._train_step
 
     def fails(run):
-        if {where}:
-            raise {error}
+        with run._memory_check():  # as an error of the step itself
+            if {where}:
+                raise {error}
         return step(run)
 
     module.Trainer._train_step = fails

@@ -78,10 +78,10 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
         panel = CurvePanel(
             source.name_label(LABEL),
             "mean average precision (%)",
-            {f"ours, on {source.title}": Curve(xs, [*ours.values()])},
+            {"ours, MultiSupCon": Curve(xs, [*ours.values()])},
             {
                 "ours, SimCLR": fixed(xs, [simclr.value] * len(xs)),
-                "the paper, on CelebA": fixed([*at_paper], [*at_paper.values()]),
+                "the paper, CelebA": fixed([*at_paper], [*at_paper.values()]),
             },
         )
         pictures["Threshold"] = curves_figure([panel], "Jaccard threshold (no unit)")

@@ -18,6 +18,7 @@ import pandas as pd
 
 from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.command import main
+from experiments.reproduction.data import DATA_SETS
 from experiments.reproduction.experiment import Experiment, Outcome, Trained, Verdict, described
 from experiments.reproduction.figures import Curve, CurvePanel, curves_figure, fixed
 from experiments.reproduction.interval_table import interval_columns, percent_of, readable
@@ -153,7 +154,7 @@ def table_rows(points: Mapping[str, list[Point]]) -> list[dict[str, object]]:
     """Returns a row for each weighting and share, in percent."""
     return [
         {
-            "data": point.case.data,
+            "data": DATA_SETS[point.case.data].title,
             "wrong": point.case.wrong,
             "weighting": weighting,
             "wrong labels (%)": round(100 * point.share),
@@ -195,7 +196,7 @@ def draw(case: Case, points: Mapping[str, list[Point]]) -> bytes:
 
 def verdicts_of(setting: Setting, case: Case, points: Mapping[str, list[Point]]) -> list[Verdict]:
     """Returns the verdicts on weights, on the held-out label and on the wrong task's accuracy."""
-    xs, where = shares(setting), f"{case.data}, {case.wrong} wrong"
+    xs, where = shares(setting), f"{DATA_SETS[case.data].title}, {case.wrong} wrong"
     found = []
     for weighting in (LEARNED, CALIBRATED):
         weights = [point.weights() for point in points[weighting]]

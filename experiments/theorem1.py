@@ -203,7 +203,10 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
     found = table.groupby(["axis", "value", "weighting"], sort=False)
     means = found[["error", "excess_risk", "bound"]].mean().reset_index()
     means["error / bound"] = means["error"] / means["bound"]
-    return means.rename(columns={"excess_risk": "excess risk"}).round(4)
+    means["value"] = means["value"].map("{:g}".format)
+    for column, digits in {"error": 3, "excess_risk": 4, "bound": 2, "error / bound": 2}.items():
+        means[column] = means[column].map(f"{{:.{digits}f}}".format)
+    return means.rename(columns={"excess_risk": "excess risk"})
 
 
 def _picture(table: pd.DataFrame) -> bytes:

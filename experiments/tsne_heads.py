@@ -17,6 +17,7 @@ import pandas as pd
 
 from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.command import main
+from experiments.reproduction.data import DATA_SETS
 from experiments.reproduction.embeddings import NEIGHBOURS, neighbour_accuracy, tsne
 from experiments.reproduction.experiment import Experiment, Outcome, Trained, Verdict, described
 from experiments.reproduction.figures import PlanePanel, plane_figure
@@ -50,7 +51,7 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
         found = measure(setting, trained[cell])
         rows += [
             {
-                "data": cell.data,
+                "data": DATA_SETS[cell.data].title,
                 "label": label,
                 "head": head,
                 "own": "yes" if head == label else "",
@@ -60,7 +61,7 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
         ]
         verdicts += [own_is_above(setting, cell, label, found) for label in cell.tasks]
         if trained[cell].finished:
-            pictures[f"Heads on {cell.data}"] = draw(setting, trained[cell])
+            pictures[f"Heads on {DATA_SETS[cell.data].title}"] = draw(setting, trained[cell])
     table = pd.DataFrame(rows)
     return Outcome(table, pictures, verdicts, NOTES, readable=readable(table))
 
@@ -83,7 +84,8 @@ def measure(setting: Setting, trained: Trained) -> Accuracies:
 
 def own_is_above(setting: Setting, cell: Cell, label: str, found: Accuracies) -> Verdict:
     """Returns the verdict that a label is read better in its own space than in the others."""
-    claim = f"{cell.data}: {label} groups more in its own head's space than in the others"
+    title = DATA_SETS[cell.data].title
+    claim = f"{title}: {label} groups more in its own head's space than in the others"
     own = found.get((label, label), [])
     others = [found[head, label] for head in cell.tasks if head != label and own]
     leads = [a - fmean(rest) for a, *rest in zip(own, *others, strict=True)]

@@ -5,8 +5,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 
+from mtcon_ray.report import plotting
 from mtcon_ray.tracking.mlflow_server import check_server
 
 # Before Ray and MLflow are imported: no token file in the home folder, no usage statistics.
@@ -94,7 +94,7 @@ def photos(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets figures be put together but not drawn, which takes most of a second each."""
-    monkeypatch.setattr(Figure, "savefig", lambda figure, file, **options: file.write(b"PNG"))
+    monkeypatch.setattr(plotting, "png", lambda figure: b"PNG")
 
 
 @pytest.fixture(scope="session")

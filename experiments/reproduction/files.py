@@ -46,12 +46,28 @@ def verdicts_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
     return table.rename(columns=VERDICT_COLUMNS)
 
 
+def without_empty(table: pd.DataFrame) -> pd.DataFrame:
+    """Returns the table without columns that are "" in all rows."""
+    return table[[column for column in table.columns if table[column].astype(bool).any()]]
+
+
+def sentence(text: str) -> str:
+    """Returns the text with a capital letter.
+
+    >>> sentence("larger batches give higher accuracy.")
+    'Larger batches give higher accuracy.'
+    """
+    return text[:1].upper() + text[1:]
+
+
 def markdown(experiment: Experiment, outcome: Outcome) -> str:
-    """Returns table, notes and verdicts as Markdown."""
-    parts = [f"# {experiment.title}", experiment.claim, markdown_table(outcome.shown)]
-    parts += outcome.notes
+    """Returns pictures, verdicts, table and notes as Markdown, in the order of the report."""
+    parts = [f"# {experiment.title}", sentence(experiment.claim)]
+    parts += [f"![{caption}]({picture_file(caption)})" for caption in outcome.pictures]
     if outcome.verdicts:
-        parts += ["## Claims", markdown_table(verdicts_table(outcome.verdicts))]
+        shown = without_empty(verdicts_table(outcome.verdicts))
+        parts += ["## Claims", markdown_table(shown), "## Values"]
+    parts += [markdown_table(outcome.shown), *outcome.notes]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from experiments.reproduction.cells import Cell, Setting, unique
 from experiments.reproduction.data import DATA_SETS, MissingImagesError
 from experiments.reproduction.experiment import Answer, Done, Experiment
-from experiments.reproduction.files import cell_text, verdicts_table
+from experiments.reproduction.files import cell_text, sentence, verdicts_table, without_empty
 from experiments.reproduction.paper import inconsistencies
 from mtcon_ray import __version__
 from mtcon_ray.data.disk import whole_file
@@ -115,21 +115,16 @@ def _section(done: Done) -> dict[str, Any]:
     return {
         "name": done.experiment.name,
         "title": done.experiment.title,
-        "claim": done.experiment.claim[:1].upper() + done.experiment.claim[1:],
+        "claim": sentence(done.experiment.claim),
         "counts": [counts[answer] or "" for answer in ANSWERS],
         "pictures": [
             {"caption": caption, "uri": f"data:image/png;base64,{b64encode(png).decode()}"}
             for caption, png in outcome.pictures.items()
         ],
-        "verdicts": _frame(_without_empty(verdicts_table(outcome.verdicts))),
+        "verdicts": _frame(without_empty(verdicts_table(outcome.verdicts))),
         "table": _frame(outcome.shown),
         "notes": outcome.notes,
     }
-
-
-def _without_empty(table: pd.DataFrame) -> pd.DataFrame:
-    """Returns the table without columns that are "" in all rows."""
-    return table[[column for column in table.columns if table[column].astype(bool).any()]]
 
 
 def _frame(table: pd.DataFrame) -> Frame:

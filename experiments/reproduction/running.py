@@ -1,16 +1,22 @@
 """Running of experiments: trainings that are left to do, then files and verdicts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from experiments.reproduction.cells import Cell, Setting, unique
-from experiments.reproduction.data import MissingImagesError
+from experiments.reproduction.data import DATA_SETS, MissingImagesError
 from experiments.reproduction.experiment import Done, Experiment, Trained
 from experiments.reproduction.files import write
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.spec import Comparison
 from mtcon_ray.spec import RunSpec
+
+STAND_INS = (
+    "The images are not the paper's, so only the order of methods can be compared with it, not the "
+    "values. In brackets, the column that stands for a label: {names}."
+)
 
 Watch = Callable[[str], AbstractContextManager[Callbacks]]
 
@@ -28,8 +34,22 @@ def run(
     """
     trained = train(experiment.name, setting, unique(experiment.cells(setting)), watch, on_phase)
     outcome, folder = experiment.finish(setting, trained), setting.folder / experiment.name
+    outcome = replace(outcome, notes=[*outcome.notes, *stand_in_notes(trained)])
     write(folder, experiment, outcome)
     return Done(experiment, outcome, trained, folder)
+
+
+def stand_in_notes(trained: Mapping[Cell, Trained]) -> list[str]:
+    """Returns a note that names the images which are not the paper's, and their labels."""
+    sources = {cell.data: each.source for cell, each in trained.items()}
+    names = [
+        f"{source.title} for {DATA_SETS[data].title} ("
+        + ", ".join(map(source.name_label, DATA_SETS[data].labels))
+        + ")"
+        for data, source in sources.items()
+        if source is not None and source.is_stand_in
+    ]
+    return [STAND_INS.format(names="; ".join(names))] if names else []
 
 
 def train(

@@ -59,10 +59,6 @@ LABEL_SETS_NOTE = (
     "have thresholds of F1 chosen on the validation split. Those of the training split are of the "
     "items that the probes are trained on, for both."
 )
-STAND_IN_NOTE = (
-    "The images are not the paper's, so only the order of methods can be compared with it, not the "
-    "values: {names}."
-)
 
 
 @dataclass(frozen=True)
@@ -145,20 +141,12 @@ class PaperTable:
         """Returns table, picture and verdicts."""
         lines = self.lines()
         table = pd.DataFrame([_row(line, trained[line.cell]) for line in lines])
-        sources = {line.data: trained[line.cell].source for line in lines}
-        names = [
-            f"{source.title} for {DATA_SETS[data].title}"
-            for data, source in sources.items()
-            if source is not None and source.is_stand_in
-        ]
-        notes = [STAND_IN_NOTE.format(names="; ".join(names))] if names else []
-        if any(line.metric in F1_MEANS for line in lines):
-            notes.append(LABEL_SETS_NOTE)
+        has_sets = any(line.metric in F1_MEANS for line in lines)
         return Outcome(
             table,
             {f"{self.paper}, table {self.number}: the paper's values and ours": draw_table(table)},
             judge(setting, trained, self.claims()),
-            [*NOTES, *notes],
+            [*NOTES, *([LABEL_SETS_NOTE] if has_sets else [])],
             readable=readable(table),
         )
 

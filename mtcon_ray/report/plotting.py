@@ -21,6 +21,7 @@ from matplotlib.ticker import (
     NullFormatter,
     NullLocator,
 )
+from PIL import Image
 
 from mtcon_ray.results import TrialResult
 from mtcon_ray.status import Status
@@ -104,10 +105,15 @@ def legend(figure: Figure, looks: Mapping[str, dict[str, Any]]) -> None:
 
 
 def png(figure: Figure) -> bytes:
-    """Returns PNG bytes without matplotlib's version, so that equal figures give equal bytes."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
-    return buffer.getvalue()
+    """Returns PNG bytes without matplotlib's version, so that equal figures give equal bytes.
+
+    A palette of 256 colours looks the same, and takes a third of the bytes.
+    """
+    drawn, found = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=DPI, metadata={"Software": None})
+    image = Image.open(drawn).convert("RGB")
+    image.quantize(256, dither=Image.Dither.NONE).save(found, "PNG", optimize=True)
+    return found.getvalue()
 
 
 def shortened(text: str, limit: int = MAX_NAME) -> str:

@@ -141,7 +141,7 @@ def test_wrong_labels_lower_the_weight_and_the_ceiling(tmp_path: Path) -> None:
     where = setting(tmp_path, "small")
     outcome = noise_outcome(where, {})
     assert len(outcome.pictures) == 2
-    shoes = outcome.table.query("data == 'zappos50k' and weighting == 'learned weights'")
+    shoes = outcome.table.query("data == 'UT Zappos50K' and weighting == 'learned weights'")
     rows = {row["wrong labels (%)"]: row for _, row in shoes.iterrows()}
     clean, half, wrong = rows[0], rows[60], rows[100]
     assert clean["weight, of all (%)"] == pytest.approx(100 / 3)
@@ -153,12 +153,12 @@ def test_wrong_labels_lower_the_weight_and_the_ceiling(tmp_path: Path) -> None:
     assert wrong["on right labels (%)"] == pytest.approx(50)
     answers = {verdict.claim: verdict.answer for verdict in outcome.verdicts}
     assert (
-        answers["zappos50k, closure wrong: the weight of the task falls with learned weights"]
+        answers["UT Zappos50K, closure wrong: the weight of the task falls with learned weights"]
         == "holds"
     )
     assert (
         answers[
-            "medic, disaster_types wrong: the accuracy on wrong labels falls with equal weights"
+            "MEDIC, disaster_types wrong: the accuracy on wrong labels falls with equal weights"
         ]
         == "holds"
     )

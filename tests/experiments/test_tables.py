@@ -11,6 +11,7 @@ from experiments.reproduction.cells import Cell, unique
 from experiments.reproduction.experiment import Experiment
 from experiments.reproduction.files import markdown, picture_file, write
 from experiments.reproduction.paper import paper_values
+from experiments.reproduction.running import stand_in_notes
 from experiments.reproduction.tables import PaperTable
 from mtcon_ray.spec import dump_spec
 from tests.experiments.pretended import all_trained, setting
@@ -99,7 +100,9 @@ def test_a_table_has_both_values_the_difference_and_the_deviations(tmp_path: Pat
     (picture,) = outcome.pictures
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {"table.csv", "table.md", "claims.csv", picture_file(picture)}
-    assert "synthetic images for UT Zappos50K" in markdown(experiment("mscon_table3"), outcome)
+    (note,) = stand_in_notes(found)
+    assert "synthetic images for UT Zappos50K (category (shape), closure (texture)" in note
+    assert f"({picture_file(picture)})" in markdown(experiment("mscon_table3"), outcome)
     assert "diverged / in step 3" in markdown(experiment("mscon_table3"), outcome)
 
 

@@ -82,7 +82,19 @@ def load(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         found = state.get("format") if isinstance(state, dict) else type(state).__name__
         raise CheckpointError(f"checkpoint {path} must have format {FORMAT}, got {found!r}")
+    if any(tensor.is_complex() for tensor in _tensors(state)):
+        # A layer would take their real parts.
+        raise _foreign(path, "complex numbers")
     return state
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Yields the tensors in nested dicts, lists and tuples."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(inner)
 
 
 def check_types(path: Path, state: Mapping[str, Any], types: Mapping[str, type]) -> None:

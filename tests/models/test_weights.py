@@ -103,6 +103,15 @@ def test_an_encoder_starts_from_a_file_of_any_format(
     assert torch.equal(features(make(name, path)), features(source))
 
 
+def test_complex_numbers_are_refused(tmp_path: Path) -> None:
+    """Layers would take their real parts, with a warning of torch."""
+    encoder, path = make("small"), tmp_path / "weights.pt"
+    state = encoder.state_dict()
+    torch.save(state | {"stem.0.weight": state["stem.0.weight"] * 1j}, path)
+    with pytest.raises(CheckpointError, match=r"stem\.0\.weight of complex numbers"):
+        make("small", path)
+
+
 @pytest.mark.parametrize("write", [as_state_dict, as_checkpoint, as_old_export])
 def test_a_file_of_another_shape_is_refused_on_the_meta_device(
     write: Callable[[Encoder, Path], Path], tmp_path: Path

@@ -129,7 +129,9 @@ def test_an_error_of_the_device_is_not_told_as_one_of_the_disk(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "text", "flipped", "code", "list", "format"])
+@pytest.mark.parametrize(
+    "damage", ["empty", "cut", "text", "flipped", "code", "list", "format", "complex"]
+)
 def test_a_file_that_is_not_ours_and_whole_is_refused(tmp_path: Path, damage: str) -> None:
     """For every kind of damage the error is a CheckpointError that names the file."""
     path = tmp_path / "last.pt"
@@ -145,6 +147,7 @@ def test_a_file_that_is_not_ours_and_whole_is_refused(tmp_path: Path, damage: st
             "code": {"format": 1, "run": os.getcwd},
             "list": [1, 2],
             "format": {"format": 99},
+            "complex": {"format": 1, "network": {"weight": torch.ones(1, dtype=torch.complex64)}},
         }
         torch.save(other[damage], path)
     with pytest.raises(CheckpointError, match=r"last\.pt must"):

@@ -194,6 +194,8 @@ def _check_fit(ours: State, state: State, weights: str) -> None:
     if wrong:
         shapes = [list(tensors[wrong[0]].shape) for tensors in (state, ours)]
         problems.append(f"{wrong[0]} of shape {shapes[0]} where the encoder has {shapes[1]}")
+    if imaginary := next((key for key in state if state[key].is_complex()), None):
+        problems.append(f"{imaginary} of complex numbers")
     if problems:
         raise CheckpointError(
             f"model.encoder.weights must fit the encoder, got {weights}: {'; '.join(problems)}; "

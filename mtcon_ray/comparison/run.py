@@ -95,16 +95,14 @@ def run_comparison(
 def _left(comparison: Comparison, root: Path) -> Comparison:
     """Returns the systems of which a sweep is not over; only they need data and resources."""
 
-    def is_over(title: str, final: RunSpec) -> bool:
+    def is_left(title: str, final: RunSpec) -> bool:
         tuning = comparison.tuning.get(title)
-        first = tuning.first if tuning else final
-        # The specs of later sweeps depend on what tuning has chosen.
-        later = [spec for spec in (tuning.again, final) if spec is not None] if tuning else []
-        return all(_is_over(sweep_folder(root, spec.name)) for spec in (first, *later)) and (
-            _finished(sweep_folder(root, first.name), first) is not None
-        )
+        stages = (tuning.first, tuning.again, final) if tuning else (final,)
+        folders = [sweep_folder(root, spec.name) for spec in stages if spec is not None]
+        # Tuning chooses values of later stages, so only the spec of the first can be compared.
+        return not all(map(_is_over, folders)) or _finished(folders[0], stages[0]) is None
 
-    left = {title: spec for title, spec in comparison.specs.items() if not is_over(title, spec)}
+    left = {title: spec for title, spec in comparison.specs.items() if is_left(title, spec)}
     return replace(comparison, specs=left)
 
 

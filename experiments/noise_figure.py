@@ -155,7 +155,7 @@ def table_rows(points: Mapping[str, list[Point]]) -> list[dict[str, object]]:
     return [
         {
             "data": DATA_SETS[point.case.data].title,
-            "wrong": point.case.wrong,
+            "wrong": point.trained.name_label(point.case.wrong),
             "weighting": weighting,
             "wrong labels (%)": round(100 * point.share),
             "seeds": len(point.trained.row.finished),
@@ -174,9 +174,7 @@ def draw(case: Case, points: Mapping[str, list[Point]]) -> bytes:
     """Draws weight, held-out accuracy and the accuracies of the task; returns a PNG."""
     first = next(iter(points.values()))
     xs = [100 * point.share for point in first]
-    source = first[0].trained.source
-    assert source is not None
-    wrong, read = source.name_label(case.wrong), source.name_label(case.read)
+    wrong, read = map(first[0].trained.name_label, (case.wrong, case.read))
     ceiling = [float(100 * point.expected(np.ones(()))) for point in first]
 
     def curves(key: str) -> dict[str, Curve]:
@@ -196,7 +194,9 @@ def draw(case: Case, points: Mapping[str, list[Point]]) -> bytes:
 
 def verdicts_of(setting: Setting, case: Case, points: Mapping[str, list[Point]]) -> list[Verdict]:
     """Returns the verdicts on weights, on the held-out label and on the wrong task's accuracy."""
-    xs, where = shares(setting), f"{DATA_SETS[case.data].title}, {case.wrong} wrong"
+    first = points[EQUAL][0].trained
+    wrong, read = map(first.name_label, (case.wrong, case.read))
+    xs, where = shares(setting), f"{DATA_SETS[case.data].title}, {wrong} wrong"
     found = []
     for weighting in (LEARNED, CALIBRATED):
         weights = [point.weights() for point in points[weighting]]
@@ -204,7 +204,7 @@ def verdicts_of(setting: Setting, case: Case, points: Mapping[str, list[Point]])
         found.append(trend_verdict(setting, text, xs, weights, falls=True))
     for weighting in (LEARNED, CALIBRATED):
         corners = (points[w][i].scores(case.read) for w in (weighting, EQUAL) for i in (-1, 0))
-        text = f"{where}: {case.read}, held out, loses less with {weighting} than with {EQUAL}"
+        text = f"{where}: {read}, held out, loses less with {weighting} than with {EQUAL}"
         saved = interval_of(combined(lambda s: (s[0] - s[1]) - (s[2] - s[3]), list(corners)))
         found.append(difference_verdict(setting, text, saved))
     for weighting, line in points.items():

@@ -199,7 +199,7 @@ def _weighting_answers(table: pd.DataFrame) -> Iterator[Verdict]:
 
 
 def _readable(table: pd.DataFrame) -> pd.DataFrame:
-    """Returns the means over draws."""
+    """Returns the means over draws, as text."""
     found = table.groupby(["axis", "value", "weighting"], sort=False)
     means = found[["error", "excess_risk", "bound"]].mean().reset_index()
     means["error / bound"] = means["error"] / means["bound"]

@@ -52,14 +52,14 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
         rows += [
             {
                 "data": DATA_SETS[cell.data].title,
-                "label": label,
-                "head": head,
+                "label": trained[cell].name_label(label),
+                "head": trained[cell].name_label(head),
                 "own": "yes" if head == label else "",
                 **interval_columns("neighbours (%)", percent_of(over_seeds(accuracies))),
             }
             for (head, label), accuracies in sorted(found.items(), key=lambda each: each[0][::-1])
         ]
-        verdicts += [own_is_above(setting, cell, label, found) for label in cell.tasks]
+        verdicts += [own_is_above(setting, trained[cell], label, found) for label in cell.tasks]
         if trained[cell].finished:
             pictures[f"Heads on {DATA_SETS[cell.data].title}"] = draw(setting, trained[cell])
     table = pd.DataFrame(rows)
@@ -82,10 +82,11 @@ def measure(setting: Setting, trained: Trained) -> Accuracies:
     return found
 
 
-def own_is_above(setting: Setting, cell: Cell, label: str, found: Accuracies) -> Verdict:
+def own_is_above(setting: Setting, trained: Trained, label: str, found: Accuracies) -> Verdict:
     """Returns the verdict that a label is read better in its own space than in the others."""
+    cell, name = trained.cell, trained.name_label(label)
     title = DATA_SETS[cell.data].title
-    claim = f"{title}: {label} groups more in its own head's space than in the others"
+    claim = f"{title}: {name} groups more in its own head's space than in the others"
     own = found.get((label, label), [])
     others = [found[head, label] for head in cell.tasks if head != label and own]
     leads = [a - fmean(rest) for a, *rest in zip(own, *others, strict=True)]
@@ -94,13 +95,12 @@ def own_is_above(setting: Setting, cell: Cell, label: str, found: Accuracies) ->
 
 def draw(setting: Setting, trained: Trained) -> bytes:
     """Draws a panel per head, coloured by the label of its task; returns a PNG."""
-    assert trained.source is not None
     opened = open_trained(trained.row, trained.row.finished[0], setting.root)
     rows, table = choose_items(opened, "test", LIMIT), opened.dataset.table
     spaces = head_spaces(opened, rows)
     panels = []
     for label in trained.cell.tasks:
-        column, title = trained.place(label)[1], trained.source.name_label(label)
+        column, title = trained.place(label)[1], trained.name_label(label)
         names = (*table.classes[column], *table.unseen.get(column, ()))
         place_N2 = tsne(spaces[column])
         panels.append(PlanePanel(f"head of {title}", place_N2, table.labels[column][rows], names))

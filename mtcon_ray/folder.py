@@ -83,7 +83,8 @@ def choose_folder(
 def _check_name(folder: Path, kind: str) -> None:
     """Raises SweepError if the records were begun under another name.
 
-    Its runs in MLflow are found by its first event, so both copies would write to the same ones.
+    Runs in MLflow are found by the first event of a folder's records, so a copy and its original
+    would write to the same ones.
     """
     begun = next(iter(EventLog.read(parent_log(folder))), None)
     tags = begun.tags if isinstance(begun, Started) else {}
@@ -91,8 +92,9 @@ def _check_name(folder: Path, kind: str) -> None:
     if name != folder.name:
         raise SweepError(
             f"{kind} {folder.name!r} must have the name under which it began, got the records of "
-            f"{name!r}, to whose runs in MLflow it would write; rename the folder to {name}, under "
-            "another --root if that one is there too, or start anew with another --name"
+            f"{name!r}, to whose runs in MLflow it would write; rename the folder to {name} (if "
+            "that one is there too: under another --root with a tracking.uri of its own), or start "
+            "anew with another --name"
         )
 
 

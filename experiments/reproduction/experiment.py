@@ -77,6 +77,10 @@ class Trained:
         split = "heldout" if label in self.cell.held_out_labels else "test"
         return split, self.source.columns[label]
 
+    def name_label(self, label: str) -> str:
+        """Returns a label's name for readers, with the column that stands for it."""
+        return self.source.name_label(label) if self.source else label
+
     def reading(self, label: str) -> metrics.Reading:
         """Returns a label's mean score over seeds and its mean bootstrap deviation."""
         return self.row.reading(*self.place(label)) if self.source else metrics.Reading(None, None)

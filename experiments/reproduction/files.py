@@ -48,7 +48,7 @@ def verdicts_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
 
 def without_empty(table: pd.DataFrame) -> pd.DataFrame:
     """Returns the table without columns that are "" in all rows."""
-    return table[[column for column in table.columns if table[column].astype(bool).any()]]
+    return table[[column for column in table.columns if (table[column] != "").any()]]
 
 
 def sentence(text: str) -> str:

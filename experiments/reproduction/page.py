@@ -21,9 +21,10 @@ from mtcon_ray.report.build import fill
 
 ANSWERS: tuple[Answer, ...] = get_args(Answer)
 STATISTICS = (
-    "Each claim is tested against its margin by a paired bootstrap over test items and seeds. It "
-    "holds, or does not hold, if p is at most 5 % after Holm's correction for the claims of its "
-    "table, and is undecided otherwise. The 95 % intervals are not corrected. Not testable here: "
+    "Each claim of a table is tested against its margin by a paired bootstrap over test items and "
+    "seeds. It holds, or does not hold, if p is at most 5 % after Holm's correction for the claims "
+    "of its table, and is undecided otherwise. Claims without p are decided by their own 95 % "
+    "interval. Intervals are not corrected. Not testable here: "
     "images are missing or a training failed. Not judged at this budget: fewer than three seeds."
 )
 

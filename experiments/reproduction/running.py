@@ -14,8 +14,8 @@ from mtcon_ray.comparison.spec import Comparison
 from mtcon_ray.spec import RunSpec
 
 STAND_INS = (
-    "The images are not the paper's, so only the order of methods can be compared with it, not the "
-    "values. In brackets, the column that stands for a label: {names}."
+    "Where images are not the paper's, only the order of methods can be compared with it, not the "
+    "values: {names}."
 )
 
 Watch = Callable[[str], AbstractContextManager[Callbacks]]
@@ -40,12 +40,11 @@ def run(
 
 
 def stand_in_notes(trained: Mapping[Cell, Trained]) -> list[str]:
-    """Returns a note that names the images which are not the paper's, and their labels."""
+    """Returns a note that names images which are not the paper's, and the columns of labels."""
     sources = {cell.data: each.source for cell, each in trained.items()}
     names = [
-        f"{source.title} for {DATA_SETS[data].title} ("
-        + ", ".join(map(source.name_label, DATA_SETS[data].labels))
-        + ")"
+        f"{source.title} for {DATA_SETS[data].title}, with the columns "
+        + ", ".join(f"{source.columns[label]} for {label}" for label in DATA_SETS[data].labels)
         for data, source in sources.items()
         if source is not None and source.is_stand_in
     ]

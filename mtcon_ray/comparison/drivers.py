@@ -16,6 +16,7 @@ from mtcon_ray.local import LOCAL
 from mtcon_ray.paths import sweep_folder
 from mtcon_ray.plugins import allowed_folders
 from mtcon_ray.results import SweepResults, load_sweep
+from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.signals import Interrupted
 from mtcon_ray.spec import RunSpec, dump_spec, with_values
 
@@ -34,12 +35,17 @@ def drivers_at_a_time(comparison: Comparison, cluster: ClusterView) -> int:
     room = [min(MAX_DRIVERS, len(comparison.specs))]
     for title, spec in comparison.specs.items():
         tuning = comparison.tuning.get(title)
-        search = (tuning.first if tuning else spec).search
+        stages = (tuning.first, tuning.again, spec) if tuning else (spec,)
         fitting = check_cluster(with_values(spec, {"search.max_concurrent": None}), cluster)
         if fitting is not None:
-            planned = search.num_planned_trials
-            room.append(fitting // min(planned, search.max_concurrent or planned))
+            room.append(fitting // max(_most_trials(stage.search) for stage in stages if stage))
     return max(1, min(room))
+
+
+def _most_trials(search: SearchSpec) -> int:
+    """Returns how many trials of a sweep can train at the same time, given the room."""
+    planned = search.num_planned_trials
+    return min(planned, search.max_concurrent or planned)
 
 
 class Drivers:

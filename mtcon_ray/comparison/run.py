@@ -25,6 +25,10 @@ from mtcon_ray.status import Status
 from mtcon_ray.sweep.driver import run_sweep
 from mtcon_ray.tracking.event_log import EventLog
 
+# Fields in which a finished sweep may differ. Not all that a resume may change: with a higher limit
+# a sweep that was cut short goes on.
+FREE = ("resources", "search.max_concurrent")
+
 # Trains a sweep, or loads it if it is over; the text names it to the user.
 Train = Callable[[RunSpec, str], SweepResults]
 
@@ -99,8 +103,11 @@ def _left(comparison: Comparison, root: Path) -> Comparison:
         tuning = comparison.tuning.get(title)
         stages = (tuning.first, tuning.again, final) if tuning else (final,)
         folders = [sweep_folder(root, spec.name) for spec in stages if spec is not None]
-        # Tuning chooses values of later stages, so only the spec of the first can be compared.
-        return not all(map(_is_over, folders)) or _finished(folders[0], stages[0]) is None
+        try:
+            # Tuning chooses values of later stages: only the spec of the first can be compared.
+            return not all(map(_is_over, folders)) or _finished(folders[0], stages[0]) is None
+        except MtconError:  # of a damaged record, which the system's row will tell
+            return True
 
     left = {title: spec for title, spec in comparison.specs.items() if is_left(title, spec)}
     return replace(comparison, specs=left)
@@ -133,10 +140,10 @@ def _train_system(title: str, final: RunSpec, tuning: Tuning | None, train: Trai
 def _finished(folder: Path, spec: RunSpec) -> SweepResults | None:
     """Returns the results of a sweep of this spec, None if a training is left to do.
 
-    Resources and all else that a resumed sweep may change may differ.
+    It may have been trained with other resources.
     """
     found = load_sweep(folder)
-    return found if _is_over(folder) and not changes(found.spec, spec) else None
+    return found if _is_over(folder) and not changes(found.spec, spec, FREE) else None
 
 
 def _is_over(folder: Path) -> bool:

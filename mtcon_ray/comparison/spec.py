@@ -25,6 +25,8 @@ from mtcon_ray.spec import (
 from mtcon_ray.spec_errors import explain
 
 # An override of these may take a claim's label away; the claim is then not testable here.
+# Fields of a base's section `search` that limit the final trainings.
+LIMITS = ("max_concurrent", "max_failures", "max_hours", "max_device_hours", "stall_minutes")
 LABEL_FIELDS = ("data", "data.kind", "data.tasks", "data.held_out")
 
 
@@ -62,7 +64,9 @@ class ComparisonSpec(Spec):
     name: str = Field(
         pattern=r"^[a-z0-9][a-z0-9._-]{0,60}$", description="lower case letters, digits, . _ -"
     )
-    base: dict[str, Any] = Field(description="a spec without name, method and search")
+    base: dict[str, Any] = Field(
+        description="a spec without name and method; of search only limits"
+    )
     systems: dict[str, SystemSpec] = Field(min_length=1, description="title to system")
     tune: TuneSpec | None = Field(None, description="null: systems are trained as they stand")
     claims: tuple[ClaimSpec, ...] = Field((), description="statements to decide")
@@ -177,7 +181,8 @@ def _run_spec(given: ComparisonSpec, title: str, path: Path) -> RunSpec:
     search: dict[str, Any] = {"sampler": "grid", "repeats": seeds, "scheduler": {"name": "none"}}
     if given.tune is not None:
         search["objective"] = given.tune.objective  # the network is selected by it too
-    raw = {**_raw(given, title), "search": search}
+    raw = _raw(given, title)
+    raw["search"] = search | _limits(raw.get("search"), where)
     spec = parse_spec(raw, where=where, folder=path.resolve().parent)
     if given.tune is None:
         return spec
@@ -189,6 +194,18 @@ def _run_spec(given: ComparisonSpec, title: str, path: Path) -> RunSpec:
     return with_values(spec, {"seed": spec.seed + given.tune.repeats})
 
 
+def _limits(search: Any, where: str) -> dict[str, Any]:
+    """Returns the limits in a base's section `search`. Raises SpecError for any other field."""
+    limits = dict(search or {})
+    for name in limits:
+        if name not in LIMITS:
+            raise SpecError(
+                f"{where}: search.{name} must be left out, for a comparison searches by `tune` "
+                f"alone; of search it takes {', '.join(LIMITS)}"
+            )
+    return limits
+
+
 def _tuning(given: ComparisonSpec, title: str, path: Path) -> Tuning:
     assert given.tune is not None
     raw, space = _raw(given, title), given.systems[title].space
@@ -197,7 +214,7 @@ def _tuning(given: ComparisonSpec, title: str, path: Path) -> Tuning:
 
 
 def _raw(given: ComparisonSpec, title: str) -> dict[str, Any]:
-    """Returns a system's spec without `search`, as plain data."""
+    """Returns a system's spec as plain data, of `search` what the base has."""
     system = given.systems[title]
     own = {"name": f"{given.name}-{slug(title)}", "method": system.method}
     raw = deepcopy({"version": 1, **given.base, **own})

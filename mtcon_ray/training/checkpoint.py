@@ -89,12 +89,15 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Yields the tensors in nested dicts, lists and tuples."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict | list | tuple):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(inner)
+    """Yields the tensors in nested dicts, lists and tuples, which may contain themselves."""
+    left, seen = [value], set[int]()
+    while left:
+        one = left.pop()
+        if isinstance(one, torch.Tensor):
+            yield one
+        elif isinstance(one, dict | list | tuple) and id(one) not in seen:
+            seen.add(id(one))
+            left += one.values() if isinstance(one, dict) else one
 
 
 def check_types(path: Path, state: Mapping[str, Any], types: Mapping[str, type]) -> None:

@@ -17,15 +17,17 @@ from mtcon_ray.errors import MemoryTakenError, OutOfMemoryError, SpecError
 # Fraction of a training's part of the device memory that its images may take.
 RESIDENT_SHARE = 0.3
 # Messages about full memory with which torch raises a plain RuntimeError: those of CUDA's
-# libraries, which allocate without torch's allocator, and that of the CPU's. cuBLAS is not
-# initialised where its handle finds no room; cuDNN finds no engine that has room for its workspace.
+# libraries, which allocate without torch's allocator, and that of torch's allocator for the CPU.
+# cuBLAS is not initialised where its handle finds no room; cuDNN finds no engine that has room for
+# its workspace.
+HOST_FULL = "DefaultCPUAllocator: can't allocate memory"
 FULL = (
     "out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUBLAS_STATUS_NOT_INITIALIZED",
     "CUDNN_STATUS_ALLOC_FAILED",
     "unable to find an engine",
-    "DefaultCPUAllocator: can't allocate memory",
+    HOST_FULL,
 )
 CHUNK_ROWS = 4096
 
@@ -143,7 +145,7 @@ class ImageFeed:
 
 @contextmanager
 def explain_out_of_memory(what: str, way_out: str) -> Iterator[None]:
-    """Turns a device's out-of-memory error into `<what> must fit ...; <way out>`.
+    """Turns an out-of-memory error of the device or the host into `<what> must fit ...; <way out>`.
 
     Raises MemoryTakenError instead if other processes use memory of the training's share.
     """
@@ -152,12 +154,14 @@ def explain_out_of_memory(what: str, way_out: str) -> Iterator[None]:
     except RuntimeError as error:
         if not isinstance(error, torch.OutOfMemoryError) and not any(w in str(error) for w in FULL):
             raise
-        _check_share_is_free()
+        is_host = HOST_FULL in str(error)
+        if not is_host:
+            _check_share_is_free()
         sentences = str(error).split(". ")
-        told = (one for one in sentences if any(w in one for w in FULL))
-        reason = next(told, sentences[0])
+        matching = (one for one in sentences if any(w in one for w in FULL))
+        reason, memory = next(matching, sentences[0]), "machine's" if is_host else "device's"
         raise OutOfMemoryError(
-            f"{what} must fit the device's memory, got {reason}; {way_out}"
+            f"{what} must fit the {memory} memory, got {reason}; {way_out}"
         ) from None
 
 

@@ -4,6 +4,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from mtcon_ray import plugins
 from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.comparison.drivers import MAX_DRIVERS, Drivers, drivers_at_a_time
 from mtcon_ray.comparison.spec import Comparison
+from mtcon_ray.comparison.tuning import Tuning
 from mtcon_ray.errors import MtconError
 from mtcon_ray.signals import Interrupted
 from mtcon_ray.spec import RunSpec, parse_spec
@@ -52,7 +54,11 @@ def test_as_many_systems_as_have_room_for_all_their_seeds(
 
 
 def test_a_system_needs_room_for_its_trials_at_a_time() -> None:
-    assert drivers_at_a_time(comparison(6, max_concurrent=2), cluster(6)) == 3
+    """The stage with the most of them decides."""
+    few = comparison(6, max_concurrent=2)
+    assert drivers_at_a_time(few, cluster(6)) == 3
+    more = replace(few, tuning={"s1": Tuning(spec("t", 3), None)})
+    assert drivers_at_a_time(more, cluster(6)) == 2
 
 
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> Drivers:

@@ -217,7 +217,14 @@ def test_a_finished_comparison_needs_no_resources(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match="must fit some node"):
         compared(load_comparison(path, ["train.batch_size=8"]))
     smaller = load_comparison(path, ["resources.cpus=1", "search.max_concurrent=1"])
+    assert smaller.specs["B"].search.max_concurrent == 1
     assert compared(smaller) == [1, 1]
+    # A sweep that was cut short is marked as finished too; with a higher limit it goes on.
+    with pytest.raises(ResourceError, match="must fit some node"):
+        compared(load_comparison(path, ["search.max_hours=9"]))
+    parent_log(sweep_folder(root, again.name)).write_text("damaged\n")
+    with pytest.raises(ResourceError, match="must fit some node"):
+        compared()  # the system counts as one with a training left
 
 
 def load(root: Path, spec: RunSpec) -> SweepResults:

@@ -84,6 +84,7 @@ def test_an_override_may_take_a_claims_label_away(file: Callable[..., Path], ove
         ({"colour": 1}, "colour: unknown key"),
         ({"systems": {"A": {"method": {"name": "mtcom"}}}}, "systems.A: .*did you mean 'mtcon'"),
         ({"systems": {"A": {"method": {"name": "mtcon"}, "seed": 2}}}, "systems.A.seed: unknown"),
+        ({"base": {"search": {"num_trials": 3}}}, r"search\.num_trials must be left out"),
         ({"base": {"train": {"epoch": 2}}}, "systems.MTCon: train.epoch: .*did you mean 'epochs'"),
         (
             {"claims": [CLAIM, {**CLAIM, "better": "MTCom"}]},

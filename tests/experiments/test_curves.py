@@ -153,12 +153,14 @@ def test_wrong_labels_lower_the_weight_and_the_ceiling(tmp_path: Path) -> None:
     assert wrong["on right labels (%)"] == pytest.approx(50)
     answers = {verdict.claim: verdict.answer for verdict in outcome.verdicts}
     assert (
-        answers["UT Zappos50K, closure wrong: the weight of the task falls with learned weights"]
+        answers[
+            "UT Zappos50K, closure (texture) wrong: the weight of the task falls with learned weights"
+        ]
         == "holds"
     )
     assert (
         answers[
-            "MEDIC, disaster_types wrong: the accuracy on wrong labels falls with equal weights"
+            "MEDIC, disaster_types (shape) wrong: the accuracy on wrong labels falls with equal weights"
         ]
         == "holds"
     )

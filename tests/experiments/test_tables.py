@@ -101,7 +101,7 @@ def test_a_table_has_both_values_the_difference_and_the_deviations(tmp_path: Pat
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {"table.csv", "table.md", "claims.csv", picture_file(picture)}
     (note,) = stand_in_notes(found)
-    assert "synthetic images for UT Zappos50K (category (shape), closure (texture)" in note
+    assert "synthetic images for UT Zappos50K, with the columns shape for category, " in note
     assert f"({picture_file(picture)})" in markdown(experiment("mscon_table3"), outcome)
     assert "diverged / in step 3" in markdown(experiment("mscon_table3"), outcome)
 

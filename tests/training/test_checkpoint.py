@@ -154,6 +154,14 @@ def test_a_file_that_is_not_ours_and_whole_is_refused(tmp_path: Path, damage: st
         checkpoint.load(path)
 
 
+def test_a_file_that_contains_itself_is_read(tmp_path: Path) -> None:
+    """No depth of nesting ends in a trace."""
+    endless: list[Any] = [1]
+    endless.append(endless)
+    torch.save({"format": 1, "endless": endless}, tmp_path / "last.pt")
+    assert checkpoint.load(tmp_path / "last.pt")["endless"][0] == 1
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """The error is a message for the user, without a trace."""
     with pytest.raises(CheckpointError, match=r"model\.pt must exist"):

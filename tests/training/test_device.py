@@ -205,7 +205,9 @@ def test_out_of_memory_is_a_trial_error_with_a_way_out(error: RuntimeError) -> N
 
 def test_memory_of_the_machine_may_be_too_small_too() -> None:
     with (
-        pytest.raises(OutOfMemoryError, match=r"memory, got DefaultCPUAllocator: .* bytes; lower"),
+        pytest.raises(
+            OutOfMemoryError, match=r"the machine's memory, got DefaultCPU.* bytes; lower"
+        ),
         explain_out_of_memory("batch 64", "lower it"),
     ):
         torch.empty(1 << 50)

@@ -182,7 +182,15 @@ def _checked(path: Path, state: Mapping[str, Any]) -> State:
 
 
 def _check_fit(ours: State, state: State, weights: str) -> None:
-    """Raises CheckpointError if names or shapes of a file differ from those of the layers."""
+    """Raises CheckpointError if names or shapes of a file differ from those of the layers.
+
+    So it does for complex numbers, of which a layer would take the real parts.
+    """
+    if imaginary := next((key for key in state if state[key].is_complex()), None):
+        raise CheckpointError(
+            f"model.encoder.weights must hold real numbers, got complex ones in {imaginary} of "
+            f"{weights}; choose a file of real weights"
+        )
     missing = [key for key in ours if key not in state]
     unexpected = [key for key in state if key not in ours]
     wrong = [key for key in ours if key in state and ours[key].shape != state[key].shape]
@@ -194,8 +202,6 @@ def _check_fit(ours: State, state: State, weights: str) -> None:
     if wrong:
         shapes = [list(tensors[wrong[0]].shape) for tensors in (state, ours)]
         problems.append(f"{wrong[0]} of shape {shapes[0]} where the encoder has {shapes[1]}")
-    if imaginary := next((key for key in state if state[key].is_complex()), None):
-        problems.append(f"{imaginary} of complex numbers")
     if problems:
         raise CheckpointError(
             f"model.encoder.weights must fit the encoder, got {weights}: {'; '.join(problems)}; "

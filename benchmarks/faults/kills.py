@@ -75,10 +75,16 @@ def _kill_part(case: Case, title: str) -> None:
         # The driver writes the journal, and its next write may be that of the end.
         while not 0 < moment.epoch < case.all_epochs or moment.write == "journal":
             moment = case.moment()
+
+        def found() -> list[int]:
+            return titled(processes_of(case.mark, command.pid), title)
+
         if case.reach(command, moment):
-            victims = titled(processes_of(case.mark, command.pid), title)
+            # Ray changes the titles of its processes; while it does, one may have none.
+            has_found = command.until(found, f"process of the title {title}", pause=0.001)
+            case.expect(has_found, f"no process of the title {title}")
+            victims = found()
             chosen = case.random.randrange(max(1, len(victims)))
-            case.expect(bool(victims), f"no process of the title {title}")
             for pid in victims[chosen : chosen + 1]:
                 kill(pid)
                 case.outcome.happened.append(f"killed process {chosen + 1} of {len(victims)}")

@@ -76,14 +76,16 @@ def _kill_part(case: Case, title: str) -> None:
         while not 0 < moment.epoch < case.all_epochs or moment.write == "journal":
             moment = case.moment()
 
-        def found() -> list[int]:
-            return titled(processes_of(case.mark, command.pid), title)
+        victims: list[int] = []
+
+        def find() -> list[int]:
+            victims[:] = titled(processes_of(case.mark, command.pid), title)
+            return victims
 
         if case.reach(command, moment):
             # Ray changes the titles of its processes; while it does, one may have none.
-            has_found = command.until(found, f"process of the title {title}", pause=0.001)
+            has_found = command.until(find, f"process of the title {title}", pause=0.001)
             case.expect(has_found, f"no process of the title {title}")
-            victims = found()
             chosen = case.random.randrange(max(1, len(victims)))
             for pid in victims[chosen : chosen + 1]:
                 kill(pid)

@@ -187,11 +187,8 @@ def test_a_finished_comparison_needs_no_resources(tmp_path: Path) -> None:
     """It was trained on a machine with more CPUs; only what is left must fit this one."""
     path, root = tmp_path / "few.yaml", tmp_path / "root"
     base = BASE | {"resources": {"cpus": 4096}}
-    tune = {"epochs": 1, "num_trials": 2, "again": 2, "seeds": 1}
-    tune["space"] = {
-        "train.lr": {"choice": [0.1, 0.2]},
-        "views.crop_scale": {"choice": [[0.5, 1.0]]},
-    }
+    space = {"train.lr": {"choice": [0.1, 0.2]}, "views.crop_scale": {"choice": [[0.5, 1.0]]}}
+    tune = {"epochs": 1, "num_trials": 2, "again": 2, "seeds": 1, "space": space}
     systems = {"A": {"method": "mtcon"}, "B": {"method": "xent", "tuned": False}}
     path.write_text(yaml.safe_dump({"name": "few", "base": base, "systems": systems, "tune": tune}))
     comparison = load_comparison(path)

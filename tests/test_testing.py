@@ -1,4 +1,4 @@
-"""What `mtcon_ray.testing` checks, on one method; tests/methods has the contract of all."""
+"""All checks of `mtcon_ray.testing` on one method; tests/methods has the contract of each."""
 
 from pathlib import Path
 

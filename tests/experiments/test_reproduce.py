@@ -57,7 +57,7 @@ def test_missing_images_leave_a_report_without_results(tmp_path: Path) -> None:
     folder = tmp_path / "reproductions" / "small-photos"
     claims = pd.read_csv(folder / "mscon_table3" / "claims.csv")
     assert claims["verdict"].tolist() == ["not testable here"]
-    assert "not testable here: 1." in (folder / "index.html").read_text(encoding="utf-8")
+    assert "not testable here: 1." in (folder / "chosen.html").read_text(encoding="utf-8")
 
 
 def test_what_fails_is_in_the_report_and_the_rest_goes_on(
@@ -67,10 +67,16 @@ def test_what_fails_is_in_the_report_and_the_rest_goes_on(
         raise ResourceError(f"no room for {experiment.name}")
 
     monkeypatch.setattr(reproduce, "run", fail)
+    folder = tmp_path / "reproductions" / "smoke"
+    assert here("--all", "--root", tmp_path) == 1
+    whole = (folder / "index.html").read_text(encoding="utf-8")
+    assert [name for name in reproduce.NAMES if f"no room for {name}" not in whole] == []
     assert here("mscon_table3", "mscon_table4", "--root", tmp_path) == 1
-    html = (tmp_path / "reproductions" / "smoke" / "index.html").read_text(encoding="utf-8")
+    html = (folder / "chosen.html").read_text(encoding="utf-8")
     assert "no room for mscon_table3" in html
     assert "no room for mscon_table4" in html
+    assert "no room for theorem1" not in html
+    assert (folder / "index.html").read_text(encoding="utf-8") == whole
 
 
 @pytest.mark.soak
@@ -91,4 +97,4 @@ def test_a_table_is_made_and_made_again_without_training(tmp_path: Path) -> None
     assert again.returncode == 0, again.stderr
     assert "started" not in again.stdout
     assert pd.read_csv(folder / "mscon_table3" / "table.csv").equals(table)
-    assert "not judged at this budget" in (folder / "index.html").read_text(encoding="utf-8")
+    assert "not judged at this budget" in (folder / "chosen.html").read_text(encoding="utf-8")

@@ -27,10 +27,14 @@ from mtcon_ray.paths import sweep_folder
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SPEC = "experiments/temperature.yaml"
+# Two failures: workers of one machine share Ray's folder, so the agent of a worker that comes
+# unpacks the job's package again while a trial on another worker imports from it. That costs the
+# trial one try, and the lost worker may cost it a second. Machines have a folder each.
 SMALL = (
     "data.num_items=600", "views.size=16", "model.encoder.width=8", "train.batch_size=32",
     "evaluate.bootstrap=20", "search.scheduler={name: none}", "tracking.offline=true",
     "search.space.method.temperature={grid: [0.1, 0.3, 0.5, 1.0]}", "train.epochs=100",
+    "search.max_failures=2",
 )  # fmt: skip
 NAME = "autoscaling"
 IDLE_MINUTES = 0.25

@@ -72,7 +72,7 @@ from mtcon_ray.sweep.resume import (
 )
 from mtcon_ray.sweep.retention import Retention
 from mtcon_ray.sweep.scheduler import tune_scheduler
-from mtcon_ray.sweep.searcher import StudySearcher
+from mtcon_ray.sweep.searcher import StudySearcher, let_trials_wait
 from mtcon_ray.sweep.stall import StallLimit
 from mtcon_ray.sweep.stopper import Stop
 from mtcon_ray.sweep.study import TRIAL, Suggester, importances, named_trials, open_study, preview
@@ -117,11 +117,10 @@ def run_sweep(
         stack.enter_context(mirrored(folder, spec.storage.mirror, callbacks, resume=resume))
         # Ray may replace a job's working directory while the driver runs in it.
         stack.enter_context(chdir(folder))
-        environment = sweep_environment(spec.resources.cpus)
         if left := end_leftovers():
             callbacks.on_note(left)
         callbacks.on_phase("connecting to Ray")
-        stack.enter_context(connected(ray_log(folder), environment))
+        stack.enter_context(connected(ray_log(folder), sweep_environment(spec.resources.cpus)))
         check_shared(root)
         write_beginnings(folder, spec, plan)
         sweep = _Sweep(spec, root, folder, plan, uri, callbacks, dataset.places, prior)
@@ -283,6 +282,7 @@ class _Sweep:
         )
         folder = attempt_folder(self.folder, number := next_attempt(self.folder))
         retry_lost_resets()
+        let_trials_wait(self.spec.resources, self.plan.concurrency)
         tune.Tuner(
             self._trainable(),
             param_space={"common": {**self._common(), "attempt": number}},

@@ -1,6 +1,7 @@
 """Tune's searcher on an Optuna study: suggests trials, and records how they end."""
 
 import math
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -9,11 +10,18 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 from ray.tune.search import Searcher
 
+from mtcon_ray.resources import ResourcesSpec
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.optuna_private import reloaded, writable
 from mtcon_ray.sweep.scheduler import OBJECTIVE
 from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, Suggester, named_trials
+
+# Trials that may wait at a time for their processes, or for nodes of a cluster that grows. If more
+# did, the sampler would suggest trials without the values of those that run meanwhile.
+MAX_WAITING = 8
+# Tune's other way, `max_concurrent_trials`, also limits the trials that run.
+WAITING_VARIABLE = "TUNE_MAX_PENDING_TRIALS_PG"
 
 
 class Driver(Protocol):
@@ -153,6 +161,20 @@ class StudySearcher(Searcher):
 
     def save(self, checkpoint_path: str) -> None:
         """Saves nothing: the study's journal is the state."""
+
+
+def let_trials_wait(resources: ResourcesSpec, concurrency: int | None) -> None:
+    """Lets several trials wait for their processes, until `connected` restores the environment.
+
+    With a searcher that is not Tune's own, Tune otherwise lets one trial wait: each starts once the
+    process of the one before is there, which takes 5 to 10 seconds, or minutes if a cluster must
+    first add a node. `concurrency` is the number of trials that fit, None if it is unknown; then
+    one waits. One waits too if trials are elastic, for each takes the workers that earlier ones
+    have left. A user's setting of the variable holds.
+    """
+    low, high = resources.worker_range
+    most = min(MAX_WAITING, concurrency or 1) if low == high else 1
+    os.environ.setdefault(WAITING_VARIABLE, str(most))
 
 
 def report_missing(study: optuna.Study, trial: FrozenTrial, values: Mapping[int, float]) -> None:

@@ -1,6 +1,7 @@
 """The searcher's reports to the study about the ends of trials."""
 
 import math
+import os
 from typing import Any
 
 import pytest
@@ -8,9 +9,10 @@ from optuna.trial import FrozenTrial, TrialState
 from ray.tune.search import Searcher
 
 from mtcon_ray.evaluation.spec import Select
+from mtcon_ray.resources import ResourcesSpec
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.status import Status
-from mtcon_ray.sweep.searcher import StudySearcher
+from mtcon_ray.sweep.searcher import WAITING_VARIABLE, StudySearcher, let_trials_wait
 from mtcon_ray.sweep.study import REASON, Suggester, named_trials, open_study
 from tests.sweep.still_driver import StillDriver
 
@@ -177,3 +179,23 @@ def test_a_trial_has_the_value_of_the_network_that_counts() -> None:
     last = {"objective": 0.5, "epoch": 3, "outcome": "FINISHED"}
     sweep.searcher.on_trial_complete("a", last)
     assert named_trials(sweep.study)[0].value == 0.7
+
+
+@pytest.mark.parametrize(
+    ("workers", "concurrency", "expected"),
+    [(1, 3, "3"), (2, 100, "8"), (1, None, "1"), ((1, 4), 3, "1")],
+    ids=["all that fit", "many", "unknown", "elastic"],
+)
+def test_so_many_trials_may_wait_for_their_processes(
+    workers: int | tuple[int, int],
+    concurrency: int | None,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resources = ResourcesSpec(workers=workers)
+    monkeypatch.setenv(WAITING_VARIABLE, "5")
+    let_trials_wait(resources, concurrency)
+    assert os.environ[WAITING_VARIABLE] == "5", "a user's setting holds"
+    monkeypatch.delenv(WAITING_VARIABLE)
+    let_trials_wait(resources, concurrency)
+    assert os.environ[WAITING_VARIABLE] == expected

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from optuna.trial import TrialState
+from ray.tune.experiment import Trial
 
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cluster.connection import connected, sweep_environment
@@ -19,6 +20,7 @@ from mtcon_ray.spec import load_spec
 from mtcon_ray.status import Status
 from mtcon_ray.sweep import driver
 from mtcon_ray.sweep.driver import run_sweep
+from mtcon_ray.sweep.progress_callback import Watch
 from mtcon_ray.sweep.study import named_trials, open_study
 from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.training.checkpoint import load
@@ -37,15 +39,32 @@ def sweep(path: Path, root: Path, **options: Any) -> SweepResults:
     return run_sweep(load_spec(path), root=root, callbacks=Callbacks(), **options)
 
 
+class Starting(Watch):
+    """The sweep's callback, which also counts the trials that wait for their process together."""
+
+    most = 0
+
+    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        super().on_step_begin(iteration, trials, **info)
+        Starting.most = max(Starting.most, sum(t.status == Trial.PENDING for t in trials))
+
+
 def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
-    tmp_path: Path, root: Path, spec_file: Callable[..., Path]
+    tmp_path: Path,
+    root: Path,
+    spec_file: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(driver, "Watch", Starting)
+    before = dict(os.environ)
     search = {
         **TINY["search"], "scheduler": {"name": "asha", "grace": 0.5}, "max_concurrent": 2,
     }  # fmt: skip
     node = tmp_path / "node"
     storage = {"node_store": str(node), "keep": 1}
     results = sweep(spec_file(search=search, storage=storage), root)
+    assert Starting.most == 2, "processes must start beside each other"
+    assert dict(os.environ) == before
     assert results.winner is not None
     assert results.winner.full_budget
     assert [path.suffix for path in sorted(node.iterdir())] == ["", ".lock"], "one copy for all"
